@@ -1,0 +1,353 @@
+//! Auto: zone hints in proportion to CPU, guarded against overload (KEP-2433).
+//!
+//! Overload of a zone is how much more demand than endpoints it has: with N ready endpoints and
+//! the share s of the CPU, a zone with h hinted endpoints is overloaded by N*s/h - 1. Hints are
+//! added when no zone is above 20 %, kept until one passes 30 %, and redistributed before they
+//! are removed (KEP-2433 "Overload"). Of all assignments within the bound, one with the fewest
+//! endpoints outside their own zone is taken. All arithmetic is on integers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::capacity::NoShares;
+use crate::key::Name;
+
+/// Hints are added up to this overload, in thousandths.
+pub const ADD_PERMILLE: u64 = 200;
+/// Hints are kept up to this overload, in thousandths.
+pub const KEEP_PERMILLE: u64 = 300;
+
+/// Where Auto stands for one Service and family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AutoState {
+    /// Nothing planned yet since the start.
+    #[default]
+    Unknown,
+    /// Not asked for.
+    Off,
+    /// Hints are set: how many endpoints each zone was given.
+    On(BTreeMap<Name, u32>),
+    /// Asked for and not possible.
+    Refused {
+        /// Ready endpoints at that time.
+        ready: u32,
+        /// Why.
+        why: AutoRefusal,
+    },
+}
+
+/// Why Auto sets no hints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AutoRefusal {
+    /// The zones' shares are not known.
+    NoShares(NoShares),
+    /// Fewer endpoints than zones.
+    TooFewEndpoints {
+        /// Ready endpoints.
+        ready: u32,
+        /// Zones.
+        zones: u32,
+    },
+    /// Some zone would be overloaded whatever the assignment.
+    Overload {
+        /// Ready endpoints.
+        ready: u32,
+        /// Zones.
+        zones: u32,
+        /// Endpoints that would be needed.
+        needed: u32,
+    },
+}
+
+impl From<NoShares> for AutoRefusal {
+    fn from(why: NoShares) -> Self {
+        Self::NoShares(why)
+    }
+}
+
+impl fmt::Display for AutoRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoShares(why) => why.fmt(f),
+            Self::TooFewEndpoints { ready, zones } => {
+                write!(f, "Insufficient number of endpoints ({ready} endpoints, {zones} zones)")
+            }
+            Self::Overload { ready, zones, .. } => write!(
+                f,
+                "Unable to allocate minimum required endpoints to each zone without exceeding \
+                 overload threshold ({ready} endpoints, {zones} zones)"
+            ),
+        }
+    }
+}
+
+/// One ready endpoint, as Auto sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate<'a> {
+    /// Its own zone. Without one (its node has no zone label) it serves where it is needed most.
+    pub zone: Option<&'a Name>,
+    /// The one zone it is hinted for now, if any.
+    pub hinted: Option<&'a Name>,
+}
+
+/// Assigns each ready endpoint, in the order given, to the zone that should use it.
+pub fn assign(
+    endpoints: &[Candidate<'_>],
+    shares: &BTreeMap<Name, u64>,
+    hints_are_set: HintsAreSet,
+) -> Result<Vec<Name>, AutoRefusal> {
+    let zones = Zones::new(endpoints, shares);
+    if hints_are_set == HintsAreSet::Yes {
+        let kept = zones.keep();
+        if zones.within(&zones.count(&kept), KEEP_PERMILLE) {
+            return Ok(zones.names(kept));
+        }
+    }
+    let spread = match (zones.feasible(ADD_PERMILLE), hints_are_set) {
+        (Ok(minimum), _) => zones.spread(&minimum),
+        (Err(_), HintsAreSet::Yes) => zones.spread(&zones.feasible(KEEP_PERMILLE)?),
+        (Err(why), HintsAreSet::No) => return Err(why),
+    };
+    Ok(zones.names(spread))
+}
+
+/// Whether the Service has hints now, which are kept longer than they are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HintsAreSet {
+    /// They are.
+    Yes,
+    /// They are not.
+    No,
+}
+
+/// Whether a change of the shares takes a Service over a threshold (KEP-2433 "Handling Node
+/// Updates"): hints that overload a zone, or hints that became possible.
+pub fn crosses_threshold(
+    state: &AutoState,
+    shares: Result<&BTreeMap<Name, u64>, NoShares>,
+) -> bool {
+    match (state, shares) {
+        (AutoState::Unknown | AutoState::Off, _) => false,
+        (AutoState::On(zones), _) if zones.is_empty() => false,
+        (AutoState::On(_), Err(_)) => true,
+        (AutoState::On(hinted), Ok(shares)) => {
+            let ready: u64 = hinted.values().map(|count| u64::from(*count)).sum();
+            let total = total(shares);
+            shares.iter().any(|(zone, share)| {
+                let have = hinted.get(zone).copied().unwrap_or(0);
+                have == 0 || u64::from(have) < minimum(ready, *share, total, KEEP_PERMILLE)
+            })
+        }
+        (AutoState::Refused { why: AutoRefusal::NoShares(before), .. }, Err(now)) => *before != now,
+        (AutoState::Refused { .. }, Err(_)) => true,
+        (AutoState::Refused { ready, why }, Ok(shares)) => {
+            let now = feasible(u64::from(*ready), shares.values().copied(), ADD_PERMILLE);
+            now.err().as_ref() != Some(why)
+        }
+    }
+}
+
+fn total(shares: &BTreeMap<Name, u64>) -> u128 {
+    shares.values().map(|share| u128::from(*share)).sum()
+}
+
+/// The fewest endpoints with which a zone is within the bound: ceil(N*s / (1 + bound)).
+fn minimum(ready: u64, share: u64, total: u128, permille: u64) -> u64 {
+    let demand = u128::from(ready) * u128::from(share) * 1000;
+    let bound = total * u128::from(1000 + permille);
+    demand.div_ceil(bound.max(1)) as u64
+}
+
+/// The minimum of every zone, if there are endpoints enough.
+fn feasible(
+    ready: u64,
+    shares: impl Iterator<Item = u64> + Clone,
+    permille: u64,
+) -> Result<Vec<u64>, AutoRefusal> {
+    let total: u128 = shares.clone().map(u128::from).sum();
+    let minimum: Vec<u64> = shares.map(|share| minimum(ready, share, total, permille)).collect();
+    let (count, zones) = (ready as u32, minimum.len() as u32);
+    if zones < 2 {
+        return Err(NoShares::OneZone.into());
+    }
+    if u64::from(zones) > ready {
+        return Err(AutoRefusal::TooFewEndpoints { ready: count, zones });
+    }
+    let needed: u64 = minimum.iter().sum();
+    if needed > ready {
+        return Err(AutoRefusal::Overload { ready: count, zones, needed: needed as u32 });
+    }
+    Ok(minimum)
+}
+
+/// Zones by number: those with a share first, then zones that only endpoints are in.
+struct Zones<'a> {
+    endpoints: &'a [Candidate<'a>],
+    names: Vec<&'a Name>,
+    /// Zero for zones without capacity.
+    shares: Vec<u64>,
+    total: u128,
+}
+
+impl<'a> Zones<'a> {
+    fn new(endpoints: &'a [Candidate<'a>], shares: &'a BTreeMap<Name, u64>) -> Self {
+        let mut zones = Self {
+            endpoints,
+            names: shares.keys().collect(),
+            shares: shares.values().copied().collect(),
+            total: total(shares),
+        };
+        let mut dead: Vec<&Name> = endpoints.iter().filter_map(|endpoint| endpoint.zone).collect();
+        dead.retain(|zone| !shares.contains_key(zone.as_str()));
+        dead.sort();
+        dead.dedup();
+        zones.shares.resize(zones.names.len() + dead.len(), 0);
+        zones.names.append(&mut dead);
+        zones
+    }
+
+    /// Number of a zone. There are few zones and their names are mostly shared pointers.
+    fn index(&self, zone: Option<&Name>) -> Option<usize> {
+        zone.and_then(|zone| self.names.iter().position(|name| *name == zone))
+    }
+
+    fn live(&self, zone: &usize) -> bool {
+        self.shares[*zone] > 0
+    }
+
+    fn names(&self, assigned: Vec<usize>) -> Vec<Name> {
+        assigned.into_iter().map(|zone| self.names[zone].clone()).collect()
+    }
+
+    fn count(&self, assigned: &[usize]) -> Vec<u64> {
+        let mut count = vec![0; self.names.len()];
+        for zone in assigned {
+            count[*zone] += 1;
+        }
+        count
+    }
+
+    fn within(&self, count: &[u64], permille: u64) -> bool {
+        let ready = self.endpoints.len() as u64;
+        (0..self.names.len()).all(|zone| {
+            let least = minimum(ready, self.shares[zone], self.total, permille);
+            count[zone] >= if self.shares[zone] > 0 { least.max(1) } else { 0 }
+        })
+    }
+
+    fn feasible(&self, permille: u64) -> Result<Vec<u64>, AutoRefusal> {
+        let live = self.shares.iter().copied().filter(|share| *share > 0);
+        let mut minimum = feasible(self.endpoints.len() as u64, live, permille)?;
+        minimum.resize(self.names.len(), 0);
+        Ok(minimum)
+    }
+
+    /// Everybody keeps the hint it has, else stays at home.
+    fn keep(&self) -> Vec<usize> {
+        let zone_of = |endpoint: &Candidate<'_>| {
+            let hinted = self.index(endpoint.hinted).filter(|zone| self.live(zone));
+            hinted.or_else(|| self.index(endpoint.zone))
+        };
+        let fixed: Vec<Option<usize>> = self.endpoints.iter().map(zone_of).collect();
+        self.place_homeless(fixed)
+    }
+
+    /// Everybody stays at home, except for the fewest that bring each zone to its minimum.
+    fn spread(&self, minimum: &[u64]) -> Vec<usize> {
+        let home: Vec<Option<usize>> =
+            self.endpoints.iter().map(|endpoint| self.index(endpoint.zone)).collect();
+        let mut count = vec![0_u64; self.names.len()];
+        home.iter().flatten().for_each(|zone| count[*zone] += 1);
+        let mut receive: Vec<u64> =
+            (0..count.len()).map(|zone| minimum[zone].saturating_sub(count[zone])).collect();
+        let mut give = self.choose_givers(&home, &mut count, minimum, &receive);
+        let mut assigned: Vec<Option<usize>> = home.clone();
+        // Those who were lent before are lent again; then in order of the list.
+        for again in [true, false] {
+            for (at, endpoint) in self.endpoints.iter().enumerate() {
+                let Some(to) = self.lend(endpoint, home[at], &give, &receive, again) else {
+                    continue;
+                };
+                if assigned[at] != home[at] {
+                    continue;
+                }
+                if let Some(from) = home[at] {
+                    give[from] -= 1;
+                }
+                receive[to] -= 1;
+                assigned[at] = Some(to);
+            }
+        }
+        self.place_homeless(assigned)
+    }
+
+    /// How many endpoints each zone lends, the one furthest above its share first.
+    fn choose_givers(
+        &self,
+        home: &[Option<usize>],
+        count: &mut [u64],
+        minimum: &[u64],
+        receive: &[u64],
+    ) -> Vec<u64> {
+        let homeless = home.iter().filter(|zone| zone.is_none()).count() as u64;
+        let needed = receive.iter().sum::<u64>().saturating_sub(homeless);
+        let ready = self.endpoints.len() as u128;
+        let mut give = vec![0; count.len()];
+        for _ in 0..needed {
+            let above = |zone: &usize| {
+                let have = u128::from(count[*zone]) * self.total;
+                have as i128 - (ready * u128::from(self.shares[*zone])) as i128
+            };
+            let from = (0..count.len())
+                .filter(|zone| count[*zone] > minimum[*zone])
+                .max_by_key(|zone| (above(zone), std::cmp::Reverse(*zone)));
+            // The minimums add up to no more than there is, so somebody is above theirs.
+            let from = from.expect("a feasible minimum leaves a giver for every receiver");
+            count[from] -= 1;
+            give[from] += 1;
+        }
+        give
+    }
+
+    /// Which zone an endpoint is lent to, if it is lent.
+    fn lend(
+        &self,
+        endpoint: &Candidate<'_>,
+        home: Option<usize>,
+        give: &[u64],
+        receive: &[u64],
+        again: bool,
+    ) -> Option<usize> {
+        if home.is_some_and(|zone| give[zone] == 0) {
+            return None;
+        }
+        if again {
+            return self.index(endpoint.hinted).filter(|zone| receive[*zone] > 0);
+        }
+        (0..receive.len())
+            .filter(|zone| receive[*zone] > 0)
+            .max_by_key(|zone| (receive[*zone], std::cmp::Reverse(*zone)))
+    }
+
+    /// Endpoints whose zone nobody knows go where each endpoint has most to carry.
+    fn place_homeless(&self, assigned: Vec<Option<usize>>) -> Vec<usize> {
+        let mut count = vec![0_u64; self.names.len()];
+        assigned.iter().flatten().for_each(|zone| count[*zone] += 1);
+        let place = |zone: Option<usize>| {
+            zone.unwrap_or_else(|| {
+                let load = |zone: &usize| {
+                    // Scaled so that equal shares compare equal; a zone with none comes first.
+                    u128::from(self.shares[*zone]) * 1_000_000 / u128::from(count[*zone].max(1))
+                        + if count[*zone] == 0 { u128::from(u64::MAX) * 1_000_000 } else { 0 }
+                };
+                let live = (0..self.names.len()).filter(|zone| self.live(zone));
+                let zone = live
+                    .max_by_key(|zone| (load(zone), std::cmp::Reverse(*zone)))
+                    .expect("shares name at least one zone");
+                count[zone] += 1;
+                zone
+            })
+        };
+        assigned.into_iter().map(place).collect()
+    }
+}

@@ -1,0 +1,220 @@
+//! Balanced: as much traffic as possible stays in its zone while no endpoint carries more than
+//! `1 + t` times the mean.
+//!
+//! With demand share d and capacity share c, zone z keeps `min(d[z], c[z] * (1 + t))`; the rest
+//! goes to zones with room, of the same region first, in proportion to their room. Less can not
+//! be sent across zones without overloading somebody. `t = 0` is perfect balance, `t = inf` is
+//! PreferSameZone.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::intent::MaxOverload;
+use crate::key::Name;
+use crate::routing::WeightTable;
+
+/// Weights move only if some share moves by more than this, in thousandths ...
+const DEADBAND: u32 = 50;
+/// ... and not more often than this.
+const REST: SignedDuration = SignedDuration::from_secs(30);
+
+/// One zone: what its clients ask for, what its endpoints can take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZoneLoad {
+    /// Zone.
+    pub zone: Name,
+    /// Region, where known.
+    pub region: Option<Name>,
+    /// Relative demand of its clients.
+    pub demand: u64,
+    /// Ready endpoints.
+    pub endpoints: u64,
+}
+
+/// Demand by client zone and endpoint zone, in units in which everything is an integer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flows {
+    /// `flow[from][to]`.
+    pub flow: Vec<Vec<u128>>,
+    /// The sum of all.
+    pub total: u128,
+}
+
+/// Distributes the demand of zones over their endpoints.
+pub fn balance(zones: &[ZoneLoad], max: MaxOverload) -> Flows {
+    let demand = scaled_demand(zones);
+    let endpoints: Vec<u128> = zones.iter().map(|zone| u128::from(zone.endpoints)).collect();
+    let (all_demand, all_endpoints): (u128, u128) = (demand.iter().sum(), endpoints.iter().sum());
+    let mut flows = Flows { flow: vec![vec![0; zones.len()]; zones.len()], total: 0 };
+    if all_endpoints == 0 || all_demand == 0 {
+        return flows;
+    }
+    // In these units demand and capacity have the same mean and stay integers.
+    let demand: Vec<u128> = demand.iter().map(|d| d * all_endpoints * 1000).collect();
+    let mut rest = demand.clone();
+    let mut room = Room::new(&endpoints, all_demand, max);
+    for z in 0..zones.len() {
+        let keep = room.take(z, rest[z]);
+        flows.flow[z][z] += keep;
+        rest[z] -= keep;
+    }
+    let regions: std::collections::BTreeSet<&Name> =
+        zones.iter().filter_map(|zone| zone.region.as_ref()).collect();
+    for region in regions {
+        let of_region = |z: &usize| zones[*z].region.as_ref() == Some(region);
+        let members: Vec<usize> = (0..zones.len()).filter(of_region).collect();
+        spill(&members, &mut rest, &mut room, &mut flows);
+    }
+    let everybody: Vec<usize> = (0..zones.len()).collect();
+    spill(&everybody, &mut rest, &mut room, &mut flows);
+    flows.total = demand.iter().sum();
+    flows
+}
+
+/// Keeps products within 128 bits; only sums above 2^28 lose low bits.
+fn scaled_demand(zones: &[ZoneLoad]) -> Vec<u128> {
+    let sum: u128 = zones.iter().map(|zone| u128::from(zone.demand)).sum();
+    let excess = (128 - sum.leading_zeros()).saturating_sub(28);
+    let scale = |demand: u64| {
+        if demand == 0 { 0 } else { (u128::from(demand) >> excess).max(1) }
+    };
+    zones.iter().map(|zone| scale(zone.demand)).collect()
+}
+
+/// What zones can still take.
+struct Room {
+    left: Vec<u128>,
+    unlimited: bool,
+}
+
+impl Room {
+    fn new(endpoints: &[u128], all_demand: u128, max: MaxOverload) -> Self {
+        match max {
+            MaxOverload::Unlimited => Self { left: endpoints.to_vec(), unlimited: true },
+            MaxOverload::Permille(permille) => {
+                let factor = all_demand * u128::from(1000 + permille);
+                let left = endpoints.iter().map(|count| count * factor).collect();
+                Self { left, unlimited: false }
+            }
+        }
+    }
+
+    fn total(&self, members: &[usize]) -> u128 {
+        let sum: u128 = members.iter().map(|z| self.left[*z]).sum();
+        if self.unlimited && sum > 0 { u128::MAX } else { sum }
+    }
+
+    fn take(&mut self, zone: usize, wanted: u128) -> u128 {
+        if self.unlimited {
+            return if self.left[zone] > 0 { wanted } else { 0 };
+        }
+        let taken = wanted.min(self.left[zone]);
+        self.left[zone] -= taken;
+        taken
+    }
+}
+
+/// Sends what members could not keep to members with room, in proportion to it.
+fn spill(members: &[usize], rest: &mut [u128], room: &mut Room, flows: &mut Flows) {
+    let wanted: Vec<u128> = members.iter().map(|z| rest[*z]).collect();
+    let all: u128 = wanted.iter().sum();
+    let sent = all.min(room.total(members));
+    if sent == 0 {
+        return;
+    }
+    for (from, amount) in members.iter().zip(apportion(sent, &wanted)) {
+        let left: Vec<u128> = members.iter().map(|z| room.left[*z]).collect();
+        for (to, part) in members.iter().zip(apportion(amount, &left)) {
+            let taken = room.take(*to, part);
+            flows.flow[*from][*to] += taken;
+            rest[*from] -= taken;
+        }
+    }
+}
+
+/// Splits an amount in proportion to weights by largest remainders: exact in sum, and no part
+/// above its rounded-up share.
+pub fn apportion(amount: u128, weights: &[u128]) -> Vec<u128> {
+    let sum: u128 = weights.iter().sum();
+    if sum == 0 {
+        return vec![0; weights.len()];
+    }
+    let mut parts: Vec<u128> = weights.iter().map(|weight| amount * weight / sum).collect();
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by_key(|i| (std::cmp::Reverse(amount * weights[*i] % sum), *i));
+    let missing = amount - parts.iter().sum::<u128>();
+    for i in order.into_iter().take(missing as usize) {
+        parts[i] += 1;
+    }
+    parts
+}
+
+/// The table that the flows amount to, in thousandths of each client zone's demand. A zone with
+/// endpoints but no demand keeps what may come; a zone with neither has no row.
+pub fn weigh(zones: &[ZoneLoad], flows: &Flows) -> WeightTable {
+    let mut table = BTreeMap::new();
+    for (z, zone) in zones.iter().enumerate() {
+        let row = if flows.flow[z].iter().any(|flow| *flow > 0) {
+            apportion(1000, &flows.flow[z])
+        } else if zone.endpoints > 0 {
+            (0..zones.len()).map(|to| if to == z { 1000 } else { 0 }).collect()
+        } else {
+            continue;
+        };
+        let row = zones.iter().zip(row).filter(|(_, weight)| *weight > 0);
+        let row = row.map(|(to, weight)| (to.zone.clone(), weight as u32)).collect();
+        table.insert(zone.zone.clone(), row);
+    }
+    WeightTable(table)
+}
+
+/// A table in use, and since when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weighed {
+    /// The table.
+    pub table: WeightTable,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// Decides whether a fresh table replaces the one in use, and if it has to wait, until when.
+pub fn settle(
+    previous: Option<&Weighed>,
+    fresh: WeightTable,
+    zones: &[ZoneLoad],
+    now: Timestamp,
+) -> (Weighed, Option<Timestamp>) {
+    let Some(previous) = previous else { return (Weighed { table: fresh, since: now }, None) };
+    if must_move(&previous.table, &fresh, zones) {
+        return (Weighed { table: fresh, since: now }, None);
+    }
+    if shift(&previous.table, &fresh) <= DEADBAND {
+        return (previous.clone(), None);
+    }
+    let rested = previous.since.checked_add(REST).unwrap_or(previous.since);
+    if now < rested {
+        (previous.clone(), Some(rested))
+    } else {
+        (Weighed { table: fresh, since: now }, None)
+    }
+}
+
+/// Whether the old table sends somebody to a zone without endpoints, or lacks a row.
+fn must_move(old: &WeightTable, fresh: &WeightTable, zones: &[ZoneLoad]) -> bool {
+    let gone = |zone: &Name| !zones.iter().any(|z| z.zone == *zone && z.endpoints > 0);
+    old.0.keys().ne(fresh.0.keys()) || old.0.values().any(|row| row.keys().any(gone))
+}
+
+/// The largest change of any share.
+fn shift(old: &WeightTable, fresh: &WeightTable) -> u32 {
+    let weight = |table: &WeightTable, from: &Name, to: &Name| {
+        table.0.get(from).and_then(|row| row.get(to)).copied().unwrap_or(0)
+    };
+    let pairs =
+        (old.0.iter().chain(&fresh.0)).flat_map(|(from, row)| row.keys().map(move |to| (from, to)));
+    pairs
+        .map(|(from, to)| weight(old, from, to).abs_diff(weight(fresh, from, to)))
+        .max()
+        .unwrap_or(0)
+}

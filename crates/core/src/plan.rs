@@ -1,0 +1,169 @@
+//! What a policy does to a Service's traffic: load per zone and endpoint, cross-zone share,
+//! worst overload.
+//!
+//! The plan runs the real thing: it plans the slices as the controller would, lets every node
+//! choose as its proxy would, and adds up the demand. It predicts; the lab measures.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::hint::HintOutcome;
+use crate::intent::IntentDecision;
+use crate::key::{EndpointKey, Family, Name, ServiceKey};
+use crate::model::{Node, Slice};
+use crate::route::table::decide;
+use crate::route::{Backend, Place, Verdict};
+use crate::world::{PlanTime, World};
+
+/// Load of one endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointLoad {
+    /// Its zone; empty where unknown.
+    pub zone: Name,
+    /// Its part of all demand, 0 to 1.
+    pub share: f64,
+    /// Its load as a multiple of the mean over all endpoints.
+    pub relative: f64,
+}
+
+/// Predicted traffic of one Service port in one family.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LoadPlan {
+    /// Part of all demand by client zone and endpoint zone.
+    pub matrix: BTreeMap<Name, BTreeMap<Name, f64>>,
+    /// Every ready endpoint, used or not.
+    pub endpoints: BTreeMap<EndpointKey, EndpointLoad>,
+    /// Part of the served demand that leaves its zone.
+    pub cross_zone: f64,
+    /// Load of the busiest endpoint, as a multiple of the mean.
+    pub worst: f64,
+    /// Part of the demand that nobody may take.
+    pub unserved: f64,
+    /// How the hints came out.
+    pub outcome: Option<HintOutcome>,
+}
+
+impl LoadPlan {
+    /// The part of all demand that arrives in a zone.
+    pub fn arriving(&self, zone: &str) -> f64 {
+        self.matrix.values().filter_map(|row| row.get(zone)).sum()
+    }
+}
+
+/// Which traffic to predict.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadQuestion<'a> {
+    /// The Service.
+    pub service: &'a ServiceKey,
+    /// Position of the port in the Service.
+    pub port: usize,
+    /// The family.
+    pub family: Family,
+    /// Another intent than the Service's own.
+    pub what_if: Option<&'a IntentDecision>,
+}
+
+/// Predicts the traffic of one Service port. None if there is no such Service or port.
+pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime<'_>) -> Option<LoadPlan> {
+    let service = world.service(question.service)?;
+    service.ports.get(question.port)?;
+    let plan = match question.what_if {
+        Some(intent) => world.plan_what_if(question.service, intent, now)?,
+        None => world.plan(question.service, now)?,
+    };
+    let written = plan.create.iter().chain(&plan.update);
+    let kept = plan.unchanged.iter().map(Arc::as_ref);
+    let foreign = world
+        .slices(question.service)
+        .map(Arc::as_ref)
+        .filter(|slice| slice.managed_by() != Some(&world.settings().controller));
+    let slices: Vec<&Slice> = written.chain(kept).chain(foreign).collect();
+
+    let mut load =
+        LoadPlan { outcome: plan.outcome.get(&question.family).cloned(), ..LoadPlan::default() };
+    let nodes: Vec<&Node> =
+        world.nodes().map(Arc::as_ref).filter(|node| node.counts_as_capacity()).collect();
+    for (node, demand) in nodes.iter().zip(node_demand(&nodes, now.demand)) {
+        let place = Place::of(node);
+        let decision = decide(world, service, question.port, question.family, &slices, &place);
+        let backends = match decision.internal {
+            Verdict::Cluster => decision.cluster.map(|set| set.backends),
+            Verdict::Local => decision.local.map(|set| set.backends),
+            Verdict::Reject | Verdict::Drop => None,
+        };
+        load.send(place.zone.as_ref(), demand, &backends.unwrap_or_default());
+    }
+    load.add_idle(world, question, &slices);
+    load.summarise();
+    Some(load)
+}
+
+/// Each node's part of all demand: measured connections of its zone, split by CPU, else CPU. As
+/// for hints, every node counts as one core where one does not say its CPU.
+fn node_demand(nodes: &[&Node], measured: Option<&BTreeMap<Name, u64>>) -> Vec<f64> {
+    let one_core_each = nodes.iter().any(|node| node.cpu_milli.is_none_or(|cpu| cpu == 0));
+    let cpu = |node: &Node| {
+        if one_core_each { 1000.0 } else { node.cpu_milli.unwrap_or_default() as f64 }
+    };
+    let mut zone_cpu: BTreeMap<Option<&Name>, f64> = BTreeMap::new();
+    for node in nodes {
+        *zone_cpu.entry(node.zone()).or_default() += cpu(node);
+    }
+    let demand = |node: &&Node| match measured {
+        None => cpu(node),
+        Some(measured) => {
+            let zone = node.zone().and_then(|zone| measured.get(zone)).copied().unwrap_or(0);
+            zone as f64 * cpu(node) / zone_cpu[&node.zone()]
+        }
+    };
+    let demands: Vec<f64> = nodes.iter().map(demand).collect();
+    let sum: f64 = demands.iter().sum();
+    demands.into_iter().map(|demand| if sum > 0.0 { demand / sum } else { 0.0 }).collect()
+}
+
+fn zone_name(zone: Option<&Name>) -> Name {
+    zone.cloned().unwrap_or_else(|| Name::from(""))
+}
+
+impl LoadPlan {
+    /// Spreads one node's demand over the endpoints it chose.
+    fn send(&mut self, from: Option<&Name>, demand: f64, backends: &[Backend]) {
+        let weights: f64 = backends.iter().map(|backend| f64::from(backend.weight)).sum();
+        if weights == 0.0 {
+            self.unserved += demand;
+            return;
+        }
+        let row = self.matrix.entry(zone_name(from)).or_default();
+        for backend in backends {
+            let part = demand * f64::from(backend.weight) / weights;
+            let zone = zone_name(backend.zone.as_ref());
+            *row.entry(zone.clone()).or_default() += part;
+            let new = EndpointLoad { zone, share: 0.0, relative: 0.0 };
+            self.endpoints.entry(backend.key).or_insert(new).share += part;
+        }
+    }
+
+    /// Ready endpoints that nobody chose carry nothing, and count for the mean.
+    fn add_idle(&mut self, world: &World, question: LoadQuestion<'_>, slices: &[&Slice]) {
+        let Some(service) = world.service(question.service) else { return };
+        let port = &service.ports[question.port];
+        let key = (&port.name, port.protocol);
+        let all = crate::route::port_endpoints(slices.iter().copied(), question.family, key, None);
+        for endpoint in all.iter().filter(|endpoint| endpoint.ready) {
+            let zone = zone_name(endpoint.endpoint.zone.as_ref());
+            let new = EndpointLoad { zone, share: 0.0, relative: 0.0 };
+            self.endpoints.entry(endpoint.key).or_insert(new);
+        }
+    }
+
+    fn summarise(&mut self) {
+        let served: f64 = self.matrix.values().flat_map(BTreeMap::values).sum();
+        let home: f64 = self.matrix.iter().filter_map(|(zone, row)| row.get(zone)).sum();
+        self.cross_zone = if served > 0.0 { (served - home).max(0.0) / served } else { 0.0 };
+        let mean = served / self.endpoints.len().max(1) as f64;
+        for endpoint in self.endpoints.values_mut() {
+            endpoint.relative = if mean > 0.0 { endpoint.share / mean } else { 0.0 };
+        }
+        self.worst = self.endpoints.values().map(|load| load.relative).fold(0.0, f64::max);
+    }
+}

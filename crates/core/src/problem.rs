@@ -1,0 +1,83 @@
+//! Problems travel with results.
+//!
+//! A strange object harms only itself: it yields a [`Problem`] that names the object, the field
+//! and the cure, next to whatever result its sound parts allow.
+
+use std::fmt;
+
+use crate::key::{Name, PodKey, ServiceKey};
+
+/// The object a problem is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectRef {
+    /// A Service.
+    Service(ServiceKey),
+    /// An EndpointSlice, by namespace and name.
+    Slice(Name, Name),
+    /// A Pod.
+    Pod(PodKey),
+    /// A Node.
+    Node(Name),
+    /// A Namespace.
+    Namespace(Name),
+    /// A setting of the program itself, such as a flag.
+    Setting(Name),
+    /// An object whose kind or name could not be read; says where it came from.
+    Unknown(Name),
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(key) => write!(f, "Service {key}"),
+            Self::Slice(namespace, name) => write!(f, "EndpointSlice {namespace}/{name}"),
+            Self::Pod(key) => write!(f, "Pod {key}"),
+            Self::Node(name) => write!(f, "Node {name}"),
+            Self::Namespace(name) => write!(f, "Namespace {name}"),
+            Self::Setting(name) => write!(f, "setting {name}"),
+            Self::Unknown(origin) => write!(f, "object {origin}"),
+        }
+    }
+}
+
+/// Something that is wrong with one field of one object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Which object.
+    pub object: ObjectRef,
+    /// Which field, as an API path (`spec.ports[0].port`).
+    pub field: Name,
+    /// What is wrong with it.
+    pub cause: String,
+    /// What to do about it, and what nearhop does meanwhile.
+    pub cure: String,
+}
+
+impl Problem {
+    /// Makes a problem.
+    pub fn new(
+        object: ObjectRef,
+        field: impl Into<Name>,
+        cause: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Self {
+        Self { object, field: field.into(), cause: cause.into(), cure: cure.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}; {}", self.object, self.field, self.cause, self.cure)
+    }
+}
+
+/// Shortens a value quoted in a message, so that a hostile one cannot flood a log.
+pub fn quote(value: &str) -> String {
+    const MOST: usize = 64;
+    if value.chars().count() <= MOST {
+        format!("{value:?}")
+    } else {
+        let head: String = value.chars().take(MOST).collect();
+        format!("{head:?}... ({} characters)", value.chars().count())
+    }
+}

@@ -1,0 +1,363 @@
+//! Which endpoints one node uses for one Service port.
+//!
+//! A cascade of tiers, nearest first: the routing annotation, node hints, zone hints, all
+//! (KEP-3015 "Design Details"). The first tier that leaves somebody wins, and every tier tried
+//! before it is kept with the reason. Nothing about topology is decided after this.
+
+use std::collections::BTreeMap;
+
+use super::collect::{Agreed, RouteEndpoint};
+use super::reason::{Candidates, Miss, Reason, Tier, Tried};
+use crate::gate::{Gate, Gates};
+use crate::key::{EndpointKey, Name};
+use crate::labels::Labels;
+use crate::model::{Node, Service, ServicePort, TrafficPolicy};
+use crate::routing::{KeyRouting, WeightTable};
+
+/// Where a node (or the asker of a DNS question) stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Node name.
+    pub node: Option<Name>,
+    /// Its zone.
+    pub zone: Option<Name>,
+    /// All its labels.
+    pub labels: Labels,
+}
+
+impl Place {
+    /// The place of a node.
+    pub fn of(node: &Node) -> Self {
+        Self {
+            node: Some(node.name.clone()),
+            zone: node.zone().cloned(),
+            labels: node.labels.clone(),
+        }
+    }
+}
+
+/// What the Service's traffic policies need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortPolicy {
+    /// `internalTrafficPolicy`.
+    pub internal: TrafficPolicy,
+    /// `externalTrafficPolicy`, where the type gives it a meaning.
+    pub external: TrafficPolicy,
+    /// Whether packets from outside can reach the port.
+    pub exposed: bool,
+}
+
+impl PortPolicy {
+    /// The policy of a Service's port.
+    pub fn of(service: &Service, port: &ServicePort) -> Self {
+        let external = if service.external_policy_local() {
+            TrafficPolicy::Local
+        } else {
+            TrafficPolicy::Cluster
+        };
+        Self {
+            internal: service.internal_traffic_policy,
+            external,
+            exposed: service.externally_accessible(port),
+        }
+    }
+
+    /// Whether the set over the whole cluster is needed. External traffic needs it even under
+    /// Local, for clients on the node itself.
+    pub fn uses_cluster(self) -> bool {
+        self.internal == TrafficPolicy::Cluster || self.exposed
+    }
+
+    /// Whether the set on this node is needed.
+    pub fn uses_local(self) -> bool {
+        self.internal == TrafficPolicy::Local
+            || (self.external == TrafficPolicy::Local && self.exposed)
+    }
+}
+
+/// Which hints a proxy listens to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintGates {
+    /// `forZones`: on while any feature that writes them is.
+    pub zones: bool,
+    /// `forNodes`.
+    pub nodes: bool,
+}
+
+impl From<&Gates> for HintGates {
+    fn from(gates: &Gates) -> Self {
+        Self {
+            zones: gates.on(Gate::TopologyAwareHints) || gates.on(Gate::ServiceTrafficDistribution),
+            nodes: gates.on(Gate::PreferSameTrafficDistribution),
+        }
+    }
+}
+
+/// Everything a choice depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteInput<'a> {
+    /// Traffic policies.
+    pub policy: PortPolicy,
+    /// Endpoints of the port, each key once.
+    pub endpoints: &'a [RouteEndpoint<'a>],
+    /// The routing that the Service's slices agree on.
+    pub routing: Agreed<'a>,
+    /// Where the node stands.
+    pub place: &'a Place,
+    /// Which hints count.
+    pub gates: HintGates,
+}
+
+/// An endpoint that is used, and how much.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Address and port.
+    pub key: EndpointKey,
+    /// Relative weight.
+    pub weight: u32,
+    /// Its zone, for counting.
+    pub zone: Option<Name>,
+    /// Whether it is on this node (hairpin).
+    pub local: bool,
+}
+
+/// A chosen set with its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteSet {
+    /// The endpoints, sorted by key.
+    pub backends: Vec<Backend>,
+    /// Why these.
+    pub reason: Reason,
+}
+
+/// What happens to a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// To the cluster set.
+    Cluster,
+    /// To the local set.
+    Local,
+    /// Refused: nobody anywhere can take it.
+    Reject,
+    /// Dropped: somebody could, but not on this node (the policy is Local).
+    Drop,
+}
+
+/// The decision for one Service port on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteDecision {
+    /// The set over the whole cluster, where it is used.
+    pub cluster: Option<RouteSet>,
+    /// The set on this node, where it is used.
+    pub local: Option<RouteSet>,
+    /// Whether anybody anywhere could take a connection.
+    pub has_any: bool,
+    /// For traffic to the cluster address.
+    pub internal: Verdict,
+    /// For traffic from outside, where the port is exposed.
+    pub external: Option<Verdict>,
+}
+
+impl RouteDecision {
+    /// Endpoints of both sets, each once, sorted by key.
+    pub fn reachable(&self) -> Vec<&Backend> {
+        let sets = [&self.cluster, &self.local].into_iter().flatten();
+        let by_key: BTreeMap<EndpointKey, &Backend> =
+            sets.flat_map(|set| &set.backends).map(|backend| (backend.key, backend)).collect();
+        by_key.into_values().collect()
+    }
+}
+
+/// Chooses for one Service port on one node.
+pub fn choose_route(input: RouteInput<'_>) -> RouteDecision {
+    let policy = input.policy;
+    let cluster = policy.uses_cluster().then(|| choose_cluster(input));
+    let local = policy.uses_local().then(|| choose_local(input.endpoints));
+    let empty = |set: &Option<RouteSet>| set.as_ref().is_none_or(|set| set.backends.is_empty());
+    let has_any = if policy.uses_local() {
+        input.endpoints.iter().any(|e| e.ready || (e.serving && e.terminating))
+    } else {
+        !empty(&cluster)
+    };
+    let verdict = |policy: TrafficPolicy| match policy {
+        TrafficPolicy::Cluster if !empty(&cluster) => Verdict::Cluster,
+        TrafficPolicy::Local if !empty(&local) => Verdict::Local,
+        TrafficPolicy::Local if has_any => Verdict::Drop,
+        _ => Verdict::Reject,
+    };
+    let internal = verdict(policy.internal);
+    let external = policy.exposed.then(|| verdict(policy.external));
+    RouteDecision { internal, external, has_any, cluster, local }
+}
+
+/// The candidates of a set: the ready ones, else those serving while they terminate.
+fn candidates<'e, 'a>(
+    endpoints: &'e [RouteEndpoint<'a>],
+    wanted: impl Fn(&RouteEndpoint<'a>) -> bool,
+) -> (Vec<&'e RouteEndpoint<'a>>, Candidates) {
+    let mut chosen = Vec::with_capacity(endpoints.len());
+    chosen.extend(endpoints.iter().filter(|e| e.ready && wanted(e)));
+    if !chosen.is_empty() {
+        return (chosen, Candidates::Ready);
+    }
+    chosen.extend(endpoints.iter().filter(|e| e.serving && e.terminating && wanted(e)));
+    let kind = if chosen.is_empty() { Candidates::None } else { Candidates::ServingTerminating };
+    (chosen, kind)
+}
+
+fn choose_local(endpoints: &[RouteEndpoint<'_>]) -> RouteSet {
+    let (chosen, candidates) = candidates(endpoints, |endpoint| endpoint.local);
+    let tier = if chosen.is_empty() { Tier::Nobody } else { Tier::Local };
+    RouteSet {
+        backends: chosen.into_iter().map(|endpoint| backend(endpoint, 1)).collect(),
+        reason: Reason { tier, candidates, tried: Vec::new() },
+    }
+}
+
+fn backend(endpoint: &RouteEndpoint<'_>, weight: u32) -> Backend {
+    Backend {
+        key: endpoint.key,
+        weight,
+        zone: endpoint.endpoint.zone.clone(),
+        local: endpoint.local,
+    }
+}
+
+fn choose_cluster(input: RouteInput<'_>) -> RouteSet {
+    let (endpoints, candidates) = candidates(input.endpoints, |_| true);
+    let mut cascade = Cascade { endpoints, place: input.place, tried: Vec::new() };
+    let (tier, backends) = cascade.choose(input.routing, input.gates, candidates);
+    RouteSet { backends, reason: Reason { tier, candidates, tried: cascade.tried } }
+}
+
+/// The candidates on their way down the tiers.
+struct Cascade<'e, 'a> {
+    endpoints: Vec<&'e RouteEndpoint<'a>>,
+    place: &'a Place,
+    tried: Vec<Tried>,
+}
+
+impl Cascade<'_, '_> {
+    fn choose(
+        &mut self,
+        routing: Agreed<'_>,
+        gates: HintGates,
+        candidates: Candidates,
+    ) -> (Tier, Vec<Backend>) {
+        if candidates == Candidates::None {
+            return (Tier::Nobody, Vec::new());
+        }
+        let by_routing = match routing {
+            Agreed::Keys(keys) => Some(self.by_keys(keys)),
+            Agreed::Weights(table) => self.by_weights(table),
+            Agreed::Absent => None,
+            Agreed::Disagrees(slice) => {
+                self.miss(Tier::Routing, Miss::RoutingDisagrees { slice: slice.clone() })
+            }
+            Agreed::Broken(slice) => {
+                self.miss(Tier::Routing, Miss::RoutingBroken { slice: slice.clone() })
+            }
+        };
+        // Terminating endpoints are never hinted, so hints say nothing about the fallback.
+        let hints_count = candidates == Candidates::Ready;
+        by_routing
+            .or_else(|| hints_count.then(|| self.by_hints(gates)).flatten())
+            .unwrap_or_else(|| (Tier::All, self.take(|_| Some(1))))
+    }
+
+    fn miss<T>(&mut self, tier: Tier, miss: Miss) -> Option<T> {
+        self.tried.push(Tried { tier, miss });
+        None
+    }
+
+    /// The candidates that `weight` gives something to.
+    fn take(&self, weight: impl Fn(&RouteEndpoint<'_>) -> Option<u32>) -> Vec<Backend> {
+        self.endpoints.iter().filter_map(|e| Some(backend(e, weight(e)?))).collect()
+    }
+
+    /// KEP-536: the first key for which an endpoint shares the node's value.
+    fn by_keys(&mut self, routing: &KeyRouting) -> (Tier, Vec<Backend>) {
+        for (at, key) in routing.keys.iter().enumerate() {
+            let Some(value) = self.place.labels.get(key) else {
+                self.miss::<()>(Tier::Key(key.clone()), Miss::NodeWithoutLabel(key.clone()));
+                continue;
+            };
+            let there =
+                |e: &RouteEndpoint<'_>| e.place.get(at).and_then(Option::as_ref) == Some(value);
+            let backends = self.take(|endpoint| there(endpoint).then_some(1));
+            if !backends.is_empty() {
+                return (Tier::Key(key.clone()), backends);
+            }
+            let miss = Miss::NobodyThere { key: key.clone(), value: value.clone() };
+            self.miss::<()>(Tier::Key(key.clone()), miss);
+        }
+        if routing.soft {
+            (Tier::AnyKey, self.take(|_| Some(1)))
+        } else {
+            (Tier::OutOfReach, Vec::new())
+        }
+    }
+
+    /// Balanced: each zone's weight is shared by its endpoints.
+    fn by_weights(&mut self, table: &WeightTable) -> Option<(Tier, Vec<Backend>)> {
+        /// Splits thousandths over up to a million endpoints without losing one.
+        const SCALE: u64 = 1_000_000;
+        let Some(zone) = &self.place.zone else {
+            return self.miss(Tier::Weights, Miss::NodeWithoutZone);
+        };
+        let Some(row) = table.0.get(zone) else {
+            return self.miss(Tier::Weights, Miss::ZoneWithoutWeights(zone.clone()));
+        };
+        let mut count: BTreeMap<&Name, u64> = BTreeMap::new();
+        for zone in self.endpoints.iter().filter_map(|e| e.endpoint.zone.as_ref()) {
+            *count.entry(zone).or_default() += 1;
+        }
+        let weight = |e: &RouteEndpoint<'_>| {
+            let zone = e.endpoint.zone.as_ref()?;
+            let weight = u64::from(*row.get(zone)?) * SCALE / count.get(zone)?;
+            (weight > 0).then_some(weight as u32)
+        };
+        let backends = self.take(weight);
+        if backends.is_empty() {
+            return self.miss(Tier::Weights, Miss::ZoneWithoutWeights(zone.clone()));
+        }
+        Some((Tier::Weights, backends))
+    }
+
+    fn by_hints(&mut self, gates: HintGates) -> Option<(Tier, Vec<Backend>)> {
+        let node = self.place.node.clone();
+        let zone = self.place.zone.clone();
+        self.by_hint(Tier::SameNode, gates.nodes, node, |e| e.endpoint.hint_nodes()).or_else(|| {
+            self.by_hint(Tier::SameZone, gates.zones, zone, |e| e.endpoint.hint_zones())
+        })
+    }
+
+    /// A hint tier needs every candidate to carry that hint, and at least one to match.
+    fn by_hint(
+        &mut self,
+        tier: Tier,
+        gate_on: bool,
+        here: Option<Name>,
+        hints: impl for<'h> Fn(&'h RouteEndpoint<'_>) -> &'h [Name],
+    ) -> Option<(Tier, Vec<Backend>)> {
+        let of = self.endpoints.len();
+        let unhinted = self.endpoints.iter().filter(|e| hints(e).is_empty()).count();
+        if unhinted == of {
+            return None;
+        }
+        if !gate_on {
+            return self.miss(tier, Miss::GateOff);
+        }
+        if unhinted > 0 {
+            return self.miss(tier, Miss::Unhinted { count: unhinted, of });
+        }
+        let Some(here) = here else {
+            return self.miss(tier, Miss::NodeWithoutZone);
+        };
+        let backends = self.take(|e| hints(e).contains(&here).then_some(1));
+        if backends.is_empty() {
+            return self.miss(tier, Miss::HintedElsewhere);
+        }
+        Some((tier, backends))
+    }
+}

@@ -1,0 +1,157 @@
+//! From a Service's slices to the endpoints of one port, and to the routing they agree on.
+
+use crate::key::{EndpointKey, Family, Name, Protocol};
+use crate::model::{AddressType, Conditions, Endpoint, Slice};
+use crate::routing::{KeyRouting, Routing, SliceRouting, WeightTable};
+
+/// An endpoint of one port, as a proxy sees it. Unset conditions count as ready and serving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteEndpoint<'a> {
+    /// Address and port.
+    pub key: EndpointKey,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// Whether it serves, even if it terminates.
+    pub serving: bool,
+    /// Whether it terminates.
+    pub terminating: bool,
+    /// Whether it is on the node that decides.
+    pub local: bool,
+    /// The slice's own words.
+    pub endpoint: &'a Endpoint,
+    /// Values of the topology keys at its node, if the slice carries them.
+    pub place: &'a [Option<Name>],
+}
+
+impl<'a> RouteEndpoint<'a> {
+    /// Reads an endpoint of a slice.
+    pub fn read(key: EndpointKey, endpoint: &'a Endpoint, node: Option<&Name>) -> Self {
+        Self {
+            key,
+            ready: is_ready(endpoint.conditions),
+            serving: endpoint.conditions.serving.unwrap_or(true),
+            terminating: endpoint.conditions.terminating.unwrap_or(false),
+            local: node.is_some() && endpoint.node.as_ref() == node,
+            endpoint,
+            place: &[],
+        }
+    }
+
+    /// Which of two endpoints with one key stands. As upstream, one that does not terminate
+    /// beats one that does; beyond that a ready one always wins, so that adding one that is not
+    /// ready changes nothing.
+    fn rank(&self) -> (bool, bool, bool) {
+        (self.ready, !self.terminating, self.serving)
+    }
+}
+
+fn is_ready(conditions: Conditions) -> bool {
+    conditions.ready.unwrap_or(true)
+}
+
+/// The endpoints of one port in one family, sorted, each key once. `slices` are all slices of
+/// the Service; those of other families, ports and address types are passed over, as are
+/// endpoints whose address is of the wrong family.
+pub fn port_endpoints<'a>(
+    slices: impl IntoIterator<Item = &'a Slice>,
+    family: Family,
+    port: (&Name, Protocol),
+    node: Option<&Name>,
+) -> Vec<RouteEndpoint<'a>> {
+    let mut endpoints = Vec::new();
+    for slice in slices.into_iter().filter(|s| s.address_type == AddressType::Ip(family)) {
+        let number = slice
+            .ports
+            .iter()
+            .find(|p| p.name == *port.0 && p.protocol == port.1)
+            .and_then(|p| p.port)
+            .filter(|number| *number != 0);
+        let Some(number) = number else { continue };
+        endpoints.reserve(slice.endpoints.len());
+        for endpoint in &slice.endpoints {
+            let address = endpoint.addresses.first().filter(|ip| Family::of(*ip) == family);
+            let Some(ip) = address else { continue };
+            let read = RouteEndpoint::read(EndpointKey { ip, port: number }, endpoint, node);
+            endpoints.push(RouteEndpoint { place: place_in(slice, endpoint), ..read });
+        }
+    }
+    endpoints.sort_unstable_by_key(|e| (e.key, std::cmp::Reverse(e.rank())));
+    endpoints.dedup_by_key(|e| e.key);
+    endpoints
+}
+
+fn place_in<'a>(slice: &'a Slice, endpoint: &Endpoint) -> &'a [Option<Name>] {
+    let SliceRouting::Valid(routing) = &slice.routing else { return &[] };
+    let Routing::Keys(keys) = routing.as_ref() else { return &[] };
+    let node = endpoint.node.as_ref();
+    node.and_then(|node| keys.nodes.get(node)).map_or(&[], Vec::as_slice)
+}
+
+/// The routing annotation that a Service's slices agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreed<'a> {
+    /// No slice carries one.
+    Absent,
+    /// Ordered keys.
+    Keys(&'a KeyRouting),
+    /// Zone weights.
+    Weights(&'a WeightTable),
+    /// This slice says something else than the others (or nothing): a transition.
+    Disagrees(&'a Name),
+    /// This slice's annotation is not readable.
+    Broken(&'a Name),
+}
+
+/// Reads the routing of a Service in one family. Only slices count that hold ready endpoints,
+/// or serving-terminating ones where nobody is ready.
+pub fn agreed_routing<'a>(
+    slices: impl IntoIterator<Item = &'a Slice> + Clone,
+    family: Family,
+) -> Agreed<'a> {
+    let ready = |e: &Endpoint| is_ready(e.conditions);
+    let leaving = |e: &Endpoint| {
+        e.conditions.serving.unwrap_or(true) && e.conditions.terminating.unwrap_or(false)
+    };
+    match agreed_among(slices.clone(), family, &ready) {
+        Some(agreed) => agreed,
+        None => agreed_among(slices, family, &leaving).unwrap_or(Agreed::Absent),
+    }
+}
+
+fn agreed_among<'a>(
+    slices: impl IntoIterator<Item = &'a Slice>,
+    family: Family,
+    counts: &dyn Fn(&Endpoint) -> bool,
+) -> Option<Agreed<'a>> {
+    let mut first: Option<&Slice> = None;
+    for slice in slices {
+        let relevant =
+            slice.address_type == AddressType::Ip(family) && slice.endpoints.iter().any(counts);
+        if !relevant {
+            continue;
+        }
+        if let SliceRouting::Broken(_) = slice.routing {
+            return Some(Agreed::Broken(&slice.name));
+        }
+        match first {
+            None => first = Some(slice),
+            Some(first) if same_revision(&first.routing, &slice.routing) => {}
+            Some(_) => return Some(Agreed::Disagrees(&slice.name)),
+        }
+    }
+    Some(match &first?.routing {
+        SliceRouting::Valid(routing) => match routing.as_ref() {
+            Routing::Keys(keys) => Agreed::Keys(keys),
+            Routing::Weights(table) => Agreed::Weights(table),
+        },
+        _ => Agreed::Absent,
+    })
+}
+
+fn same_revision(a: &SliceRouting, b: &SliceRouting) -> bool {
+    match (a, b) {
+        (SliceRouting::Valid(a), SliceRouting::Valid(b)) => a.same_revision(b),
+        (SliceRouting::Absent, SliceRouting::Absent) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,17 @@
+//! What one node does with the endpoints of a Service, and why.
+//!
+//! The data plane looks only at EndpointSlices and traffic policies (KEP-4444): [`collect`] reads
+//! them, [`choose`] decides, [`reason`] says why, [`table`] keeps all decisions of a node.
+
+pub mod choose;
+pub mod collect;
+pub mod reason;
+pub mod table;
+
+pub use choose::{
+    Backend, HintGates, Place, PortPolicy, RouteDecision, RouteInput, RouteSet, Verdict,
+    choose_route,
+};
+pub use collect::{Agreed, RouteEndpoint, agreed_routing, port_endpoints};
+pub use reason::{Candidates, Miss, Reason, Tier, Tried};
+pub use table::{Route, RouteKey, RouteTable};

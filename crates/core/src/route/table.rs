@@ -1,0 +1,146 @@
+//! All decisions of one node: what the proxy compiles and DNS answers from.
+//!
+//! Kept incrementally and equal to a table built from scratch; `Touched` only narrows the work.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::choose::{HintGates, Place, PortPolicy, RouteDecision, RouteInput, choose_route};
+use super::collect::{agreed_routing, port_endpoints};
+use crate::key::{Family, ServiceKey, ServicePortKey};
+use crate::model::{Service, ServiceType, Slice};
+use crate::world::{Touched, World};
+
+/// A decision is made per Service port and family.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteKey {
+    /// The Service port.
+    pub port: ServicePortKey,
+    /// The family.
+    pub family: Family,
+}
+
+/// One entry of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The Service, for its addresses.
+    pub service: Arc<Service>,
+    /// Position of the port in `service.ports`.
+    pub port: usize,
+    /// The decision.
+    pub decision: RouteDecision,
+}
+
+/// All decisions of one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteTable {
+    place: Place,
+    routes: BTreeMap<RouteKey, Route>,
+}
+
+impl RouteTable {
+    /// Builds the table of a place from scratch.
+    pub fn build(world: &World, place: Place) -> Self {
+        let mut table = Self { place, routes: BTreeMap::new() };
+        for service in world.services() {
+            table.insert(world, service);
+        }
+        table
+    }
+
+    /// Brings the table up to date with what was touched.
+    pub fn refresh(&mut self, world: &World, touched: &Touched) {
+        let moved = self.place.node.as_ref().is_some_and(|node| touched.nodes.contains(node));
+        if moved && let Some(node) = self.place.node.as_ref().and_then(|node| world.node(node)) {
+            let place = Place::of(node);
+            if place != self.place {
+                *self = Self::build(world, place);
+                return;
+            }
+        }
+        for key in &touched.routes {
+            self.remove(key);
+            if let Some(service) = world.service(key) {
+                self.insert(world, service);
+            }
+        }
+    }
+
+    /// Where the node stands.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// All entries, sorted by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&RouteKey, &Route)> {
+        self.routes.iter()
+    }
+
+    /// One entry.
+    pub fn get(&self, key: &RouteKey) -> Option<&Route> {
+        self.routes.get(key)
+    }
+
+    fn remove(&mut self, service: &ServiceKey) {
+        let of_service = self.routes.range(first_key(service)..);
+        let keys: Vec<RouteKey> = of_service
+            .take_while(|(key, _)| key.port.service == *service)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in keys {
+            self.routes.remove(&key);
+        }
+    }
+
+    fn insert(&mut self, world: &World, service: &Arc<Service>) {
+        if service.service_type == ServiceType::ExternalName {
+            return;
+        }
+        let slices: Vec<&Slice> = world.slices(&service.key).map(Arc::as_ref).collect();
+        for family in service.families() {
+            for (at, port) in service.ports.iter().enumerate().filter(|(_, port)| port.port != 0) {
+                let key = RouteKey {
+                    port: ServicePortKey {
+                        service: service.key.clone(),
+                        port: port.name.clone(),
+                        protocol: port.protocol,
+                    },
+                    family,
+                };
+                let decision = decide(world, service, at, family, &slices, &self.place);
+                self.routes.insert(key, Route { service: service.clone(), port: at, decision });
+            }
+        }
+    }
+}
+
+/// The smallest key of a Service.
+fn first_key(service: &ServiceKey) -> RouteKey {
+    let port = ServicePortKey {
+        service: service.clone(),
+        port: crate::key::Name::from(""),
+        protocol: crate::key::Protocol::Tcp,
+    };
+    RouteKey { port, family: Family::Ipv4 }
+}
+
+/// Decides one port of a Service for a place.
+pub fn decide(
+    world: &World,
+    service: &Service,
+    port: usize,
+    family: Family,
+    slices: &[&Slice],
+    place: &Place,
+) -> RouteDecision {
+    let port = &service.ports[port];
+    let port_key = (&port.name, port.protocol);
+    let endpoints = port_endpoints(slices.iter().copied(), family, port_key, place.node.as_ref());
+    choose_route(RouteInput {
+        policy: PortPolicy::of(service, port),
+        endpoints: &endpoints,
+        routing: agreed_routing(slices.iter().copied(), family),
+        place,
+        gates: HintGates::from(&world.settings().gates),
+    })
+}

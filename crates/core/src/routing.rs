@@ -1,0 +1,315 @@
+//! The annotation `nearhop.dev/routing` on an EndpointSlice: what standard hints cannot say.
+//!
+//! A small versioned JSON, either ordered topology keys with the label values of the nodes in
+//! this slice (KEP-536), or a table of zone-to-zone weights in thousandths (Balanced). Slices of
+//! one Service carry the same revision; a node that finds two revisions falls back to the hints,
+//! which is KEP-2433's safe transition.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::key::Name;
+
+/// The annotation's key.
+pub const ANNOTATION: &str = "nearhop.dev/routing";
+
+/// More than this is not written: an object's annotations share 256 KiB.
+pub const MAX_BYTES: usize = 192 * 1024;
+
+/// At most this many topology keys.
+pub const MAX_KEYS: usize = 16;
+
+/// The last key that makes a list soft.
+pub const ANY: &str = "*";
+
+/// What the annotation says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Routing {
+    /// Ordered topology keys.
+    Keys(KeyRouting),
+    /// Zone-to-zone weights.
+    Weights(WeightTable),
+}
+
+/// Ordered keys, and where this slice's nodes stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRouting {
+    /// Label keys in order of preference, without the final `*`.
+    pub keys: Vec<Name>,
+    /// Whether a final `*` allows any endpoint.
+    pub soft: bool,
+    /// For each node of this slice its values of `keys`, in the same order.
+    pub nodes: BTreeMap<Name, Vec<Option<Name>>>,
+}
+
+/// Client zone to endpoint zone to thousandths of the client zone's connections.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct WeightTable(pub BTreeMap<Name, BTreeMap<Name, u32>>);
+
+/// The annotation of one slice, as read.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum SliceRouting {
+    /// Not there.
+    #[default]
+    Absent,
+    /// Read.
+    Valid(Arc<Routing>),
+    /// There, but not understood.
+    Broken(RoutingError),
+}
+
+impl SliceRouting {
+    /// Reads an annotation's text, if there is one.
+    pub fn read(text: Option<&str>) -> Self {
+        match text.map(parse) {
+            None => Self::Absent,
+            Some(Ok(routing)) => Self::Valid(Arc::new(routing)),
+            Some(Err(error)) => Self::Broken(error),
+        }
+    }
+}
+
+/// Why an annotation was not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RoutingError {
+    /// Not JSON of this shape.
+    #[error("not readable: {0}")]
+    Json(String),
+    /// Written by a newer nearhop.
+    #[error("version {0} is not known to this build (it knows 1)")]
+    Version(u32),
+    /// Neither or both kinds.
+    #[error("must have exactly one of `keys` and `weights`")]
+    Kind,
+    /// Keys not as KEP-536 wants them.
+    #[error("keys: {0}")]
+    Keys(String),
+    /// A node has another number of values than there are keys.
+    #[error("nodes[{0}]: has not one value for each key")]
+    NodeValues(String),
+    /// A row does not add up.
+    #[error("weights[{0}]: adds up to {1}, not 1000")]
+    RowSum(String, u64),
+    /// Larger than any annotation may be.
+    #[error("{0} bytes, more than the {MAX_BYTES} that are read")]
+    TooLong(usize),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    v: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    keys: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nodes: Option<BTreeMap<String, Vec<Option<String>>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weights: Option<BTreeMap<String, BTreeMap<String, u32>>>,
+}
+
+/// Only the version, so that a newer shape is told from a broken one.
+#[derive(Deserialize)]
+struct Version {
+    v: u32,
+}
+
+/// Reads an annotation's text.
+pub fn parse(text: &str) -> Result<Routing, RoutingError> {
+    if text.len() > MAX_BYTES {
+        return Err(RoutingError::TooLong(text.len()));
+    }
+    let json = |error: serde_json::Error| RoutingError::Json(error.to_string());
+    let Version { v } = serde_json::from_str(text).map_err(json)?;
+    if v != 1 {
+        return Err(RoutingError::Version(v));
+    }
+    let wire: Wire = serde_json::from_str(text).map_err(json)?;
+    match (wire.keys, wire.weights) {
+        (Some(keys), None) => parse_keys(keys, wire.nodes.unwrap_or_default()).map(Routing::Keys),
+        (None, Some(weights)) if wire.nodes.is_none() => {
+            parse_weights(weights).map(Routing::Weights)
+        }
+        _ => Err(RoutingError::Kind),
+    }
+}
+
+fn parse_keys(
+    keys: Vec<String>,
+    nodes: BTreeMap<String, Vec<Option<String>>>,
+) -> Result<KeyRouting, RoutingError> {
+    let keys: Vec<Name> = keys.into_iter().map(Name::from).collect();
+    let (keys, soft) = split_keys(&keys).map_err(RoutingError::Keys)?;
+    let mut read = BTreeMap::new();
+    for (node, values) in nodes {
+        if values.len() != keys.len() {
+            return Err(RoutingError::NodeValues(node));
+        }
+        read.insert(Name::from(node), values.into_iter().map(|v| v.map(Name::from)).collect());
+    }
+    Ok(KeyRouting { keys, soft, nodes: read })
+}
+
+fn parse_weights(
+    rows: BTreeMap<String, BTreeMap<String, u32>>,
+) -> Result<WeightTable, RoutingError> {
+    let mut table = BTreeMap::new();
+    for (from, row) in rows {
+        let sum: u64 = row.values().map(|weight| u64::from(*weight)).sum();
+        if sum != 1000 {
+            return Err(RoutingError::RowSum(from, sum));
+        }
+        let row = row.into_iter().map(|(to, weight)| (Name::from(to), weight)).collect();
+        table.insert(Name::from(from), row);
+    }
+    Ok(WeightTable(table))
+}
+
+/// Checks a list of topology keys (KEP-536 "Service API changes") and splits off a final `*`.
+pub fn split_keys(keys: &[Name]) -> Result<(Vec<Name>, bool), String> {
+    if keys.is_empty() {
+        return Err("empty: give at least one key".into());
+    }
+    if keys.len() > MAX_KEYS {
+        return Err(format!("{} keys, at most {MAX_KEYS} are allowed", keys.len()));
+    }
+    let mut seen: Vec<Name> = Vec::new();
+    for (i, key) in keys.iter().enumerate() {
+        let quoted = crate::problem::quote(key);
+        if *key == ANY && i + 1 != keys.len() {
+            return Err(format!("\"*\" at position {i} must be last"));
+        }
+        if *key != ANY && !is_label_key(key) {
+            return Err(format!("{quoted} is not a label key"));
+        }
+        if seen.contains(key) {
+            return Err(format!("{quoted} is there twice"));
+        }
+        seen.push(key.clone());
+    }
+    let soft = seen.last().is_some_and(|key| *key == ANY);
+    if soft {
+        seen.pop();
+    }
+    Ok((seen, soft))
+}
+
+/// Kubernetes' qualified names: an optional DNS subdomain and a slash, then a short name.
+pub fn is_label_key(text: &str) -> bool {
+    let (prefix, name) = match text.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, text),
+    };
+    prefix.is_none_or(is_dns_subdomain) && crate::model::is_zone_name(name)
+}
+
+fn is_dns_subdomain(text: &str) -> bool {
+    let alphanumeric = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label = |part: &str| {
+        let bytes = part.as_bytes();
+        bytes.first().copied().is_some_and(alphanumeric)
+            && bytes.last().copied().is_some_and(alphanumeric)
+            && bytes.iter().all(|c| alphanumeric(*c) || *c == b'-')
+    };
+    text.len() <= 253 && text.split('.').all(label)
+}
+
+impl KeyRouting {
+    /// What slices of one Service must agree on. The nodes differ from slice to slice.
+    pub fn same_policy(&self, other: &Self) -> bool {
+        self.keys == other.keys && self.soft == other.soft
+    }
+}
+
+impl Routing {
+    /// Whether two slices carry the same revision of the Service's routing.
+    pub fn same_revision(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Keys(a), Self::Keys(b)) => a.same_policy(b),
+            (Self::Weights(a), Self::Weights(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Routing {
+    /// The annotation's text. Sorted, so that equal values give equal text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wire = match self {
+            Self::Keys(routing) => {
+                let any = routing.soft.then(|| ANY.to_owned());
+                Wire {
+                    v: 1,
+                    keys: Some(routing.keys.iter().map(Name::to_string).chain(any).collect()),
+                    nodes: Some(
+                        (routing.nodes.iter())
+                            .map(|(node, values)| {
+                                let values = values.iter();
+                                let values = values.map(|v| v.as_ref().map(Name::to_string));
+                                (node.to_string(), values.collect())
+                            })
+                            .collect(),
+                    ),
+                    weights: None,
+                }
+            }
+            Self::Weights(WeightTable(rows)) => {
+                let row = |row: &BTreeMap<Name, u32>| {
+                    row.iter().map(|(to, weight)| (to.to_string(), *weight)).collect()
+                };
+                let rows = rows.iter().map(|(from, to)| (from.to_string(), row(to))).collect();
+                Wire { v: 1, keys: None, nodes: None, weights: Some(rows) }
+            }
+        };
+        f.write_str(&serde_json::to_string(&wire).map_err(|_| fmt::Error)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips() {
+        for text in [
+            r#"{"v":1,"keys":["kubernetes.io/hostname","rack","*"],"nodes":{"n1":["n1",null]}}"#,
+            r#"{"v":1,"keys":["topology.kubernetes.io/zone"],"nodes":{}}"#,
+            r#"{"v":1,"weights":{"a":{"a":1000},"b":{"a":250,"b":750}}}"#,
+        ] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let error = |text| parse(text).unwrap_err().to_string();
+        assert!(error("{").starts_with("not readable"));
+        assert_eq!(
+            error(r#"{"v":2,"new":1}"#),
+            "version 2 is not known to this build (it knows 1)"
+        );
+        assert_eq!(error(r#"{"v":1}"#), "must have exactly one of `keys` and `weights`");
+        assert_eq!(error(r#"{"v":1,"keys":["*","a"]}"#), r#"keys: "*" at position 0 must be last"#);
+        assert_eq!(error(r#"{"v":1,"keys":["a","a"]}"#), r#"keys: "a" is there twice"#);
+        assert_eq!(error(r#"{"v":1,"keys":["a b"]}"#), r#"keys: "a b" is not a label key"#);
+        assert_eq!(error(r#"{"v":1,"keys":[]}"#), "keys: empty: give at least one key");
+        assert_eq!(
+            error(r#"{"v":1,"keys":["a"],"nodes":{"n":[]}}"#),
+            "nodes[n]: has not one value for each key"
+        );
+        assert_eq!(
+            error(r#"{"v":1,"weights":{"a":{"b":999}}}"#),
+            "weights[a]: adds up to 999, not 1000"
+        );
+        assert!(error(&format!("{{\"v\":1{}}}", " ".repeat(MAX_BYTES))).contains("more than the"));
+    }
+
+    #[test]
+    fn at_most_sixteen_keys() {
+        let keys: Vec<Name> = (0..17).map(|i| Name::from(format!("k{i}"))).collect();
+        assert_eq!(split_keys(&keys).unwrap_err(), "17 keys, at most 16 are allowed");
+        assert!(split_keys(&keys[..16]).is_ok());
+    }
+}

@@ -1,0 +1,60 @@
+//! Labels and ownership of the slices of a Service.
+
+use crate::key::Name;
+use crate::labels::{Labels, well_known};
+use crate::model::{AddressType, Service, Slice};
+use crate::routing::SliceRouting;
+
+const RESERVED: [&str; 3] =
+    [well_known::SERVICE_NAME, well_known::MANAGED_BY, well_known::HEADLESS];
+
+/// The labels a slice of this Service carries: the Service's own, less the reserved ones, plus
+/// the reserved ones as they must be.
+pub fn slice_labels(service: &Service, controller: &Name) -> Labels {
+    let own = service.labels.iter().filter(|(key, _)| !RESERVED.contains(&key.as_str()));
+    let mut labels: Vec<(Name, Name)> = own.map(|(k, v)| (k.clone(), v.clone())).collect();
+    labels.push((Name::from(well_known::SERVICE_NAME), service.key.name.clone()));
+    labels.push((Name::from(well_known::MANAGED_BY), controller.clone()));
+    if service.is_headless() {
+        labels.push((Name::from(well_known::HEADLESS), Name::from("")));
+    }
+    labels.into_iter().collect()
+}
+
+/// Whether a slice must be rewritten for its labels. Only the unreserved ones count, as
+/// upstream; a wrong reserved label is corrected whenever the slice is written anyway.
+pub fn labels_changed(slice: &Labels, service: &Labels) -> bool {
+    let free = |labels: &Labels| -> Vec<(Name, Name)> {
+        labels
+            .iter()
+            .filter(|(key, _)| !RESERVED.contains(&key.as_str()))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect()
+    };
+    free(slice) != free(service)
+}
+
+/// An empty slice of this Service, not yet named.
+pub fn new_slice(service: &Service, labels: &Labels, address_type: AddressType) -> Slice {
+    Slice {
+        namespace: service.key.namespace.clone(),
+        name: Name::from(""),
+        labels: labels.clone(),
+        owners: vec![service.uid.clone()],
+        deleting: false,
+        address_type,
+        ports: [].into(),
+        endpoints: Vec::new(),
+        trigger_time: None,
+        routing: SliceRouting::Absent,
+    }
+}
+
+/// Whether two slices are the same placeholder: names, times and owners do not count.
+pub fn same_placeholder(a: &Slice, b: &Slice) -> bool {
+    a.namespace == b.namespace
+        && a.labels == b.labels
+        && a.address_type == b.address_type
+        && a.ports == b.ports
+        && a.endpoints == b.endpoints
+}

@@ -1,0 +1,171 @@
+//! From a Service and its Pods to the EndpointSlices that should be written.
+//!
+//! [`plan_slices`] is one pass over values: collect what should be published, pack it into slices
+//! with little churn, hint it by the intent, and say what is to be created, updated and deleted.
+//! It writes nothing; the controller does, exactly as the plan says.
+
+mod desired;
+mod metadata;
+mod pack;
+mod trigger;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+pub use desired::{PodOnNode, endpoint_ports, find_port, pod_to_endpoint};
+pub use metadata::{labels_changed, new_slice, same_placeholder, slice_labels};
+pub use pack::{PackCounts, SliceLists};
+pub use trigger::TriggerTimes;
+
+use crate::hint::{HintContext, HintEvent, HintOutcome, HintState, hint_slices};
+use crate::intent::IntentDecision;
+use crate::key::{Family, Name};
+use crate::model::{AddressType, Service, Slice};
+use crate::problem::Problem;
+
+/// Everything a plan depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanInput<'a> {
+    /// The Service.
+    pub service: &'a Service,
+    /// What it asks for.
+    pub intent: &'a IntentDecision,
+    /// The Pods it selects, with their Nodes.
+    pub pods: &'a [PodOnNode<'a>],
+    /// Its slices that this controller manages.
+    pub existing: &'a [Arc<Slice>],
+    /// What the last plan left as hint state.
+    pub state: &'a HintState,
+    /// Zones, demand and time, for the hints.
+    pub hints: HintContext<'a>,
+    /// Value of the managed-by label.
+    pub controller: &'a Name,
+    /// `--max-endpoints-per-slice`, at least 1.
+    pub max_endpoints_per_slice: usize,
+    /// When the change happened that this plan shows.
+    pub trigger_time: Option<Timestamp>,
+}
+
+/// What is to be done for one Service, and why.
+#[derive(Debug, Default)]
+pub struct SlicePlan {
+    /// Slices to create, without names. Empty while the Service is being deleted.
+    pub create: Vec<Slice>,
+    /// Slices to overwrite, by name.
+    pub update: Vec<Slice>,
+    /// Slices to delete.
+    pub delete: Vec<Arc<Slice>>,
+    /// Slices to leave alone.
+    pub unchanged: Vec<Arc<Slice>>,
+    /// To be given to the next plan.
+    pub state: HintState,
+    /// How the hints came out, by family.
+    pub outcome: BTreeMap<Family, HintOutcome>,
+    /// Events to raise on the Service: transitions only.
+    pub events: Vec<HintEvent>,
+    /// Pods left out because their Node is unknown: plan again when it is.
+    pub missing_nodes: Vec<Problem>,
+    /// What else was found wrong.
+    pub problems: Vec<Problem>,
+    /// For metrics, by family.
+    pub counts: BTreeMap<Family, PackCounts>,
+    /// When to plan again although nothing changed (a weight change that had to wait).
+    pub again_at: Option<Timestamp>,
+}
+
+impl SlicePlan {
+    /// Whether there is nothing to write.
+    pub fn is_noop(&self) -> bool {
+        self.create.is_empty() && self.update.is_empty() && self.delete.is_empty()
+    }
+}
+
+/// Plans the slices of one Service.
+pub fn plan_slices(input: PlanInput<'_>) -> SlicePlan {
+    let mut plan = SlicePlan {
+        state: input.state.clone(),
+        problems: input.intent.problems.clone(),
+        ..SlicePlan::default()
+    };
+    if !input.service.wants_slices() {
+        plan.unchanged = input.existing.to_vec();
+        return plan;
+    }
+    let labels = slice_labels(input.service, input.controller);
+    let families = input.service.families();
+    for family in &families {
+        plan_family(&input, &labels, *family, &mut plan);
+    }
+    let unsupported = |slice: &&Arc<Slice>| match slice.address_type {
+        AddressType::Ip(family) => !families.contains(&family),
+        AddressType::Other(_) => true,
+    };
+    plan.delete.extend(input.existing.iter().filter(unsupported).cloned());
+    plan.state.families.retain(|family, _| families.contains(family));
+    plan
+}
+
+fn plan_family(
+    input: &PlanInput<'_>,
+    labels: &crate::labels::Labels,
+    family: Family,
+    plan: &mut SlicePlan,
+) {
+    let existing: Vec<Arc<Slice>> = (input.existing.iter())
+        .filter(|slice| slice.address_type == AddressType::Ip(family) && !slice.deleting)
+        .cloned()
+        .collect();
+    let desired = desired::desired_endpoints(input.service, input.pods, family);
+    // The same Pods are missing in every family: report them once.
+    if plan.counts.is_empty() {
+        plan.missing_nodes.extend(desired.missing_nodes.iter().cloned());
+    }
+    let max = input.max_endpoints_per_slice.max(1);
+    let context = pack::PackContext { service: input.service, labels, max };
+    let pack::Packed { mut lists, delete, counts } =
+        pack::pack(context, family, &existing, desired);
+    let hinted = hint_slices(&mut lists, input, family, &mut plan.state);
+    plan.outcome.insert(family, hinted.outcome);
+    plan.events.extend(hinted.events);
+    plan.problems.extend(hinted.problems);
+    plan.again_at = [plan.again_at, hinted.again_at].into_iter().flatten().min();
+    plan.counts.insert(family, counts);
+    finish(input, lists, delete, plan);
+}
+
+/// Recycles, stamps and files the slices of one family.
+fn finish(
+    input: &PlanInput<'_>,
+    mut lists: SliceLists,
+    mut delete: Vec<Arc<Slice>>,
+    plan: &mut SlicePlan,
+) {
+    recycle(&mut lists, &mut delete, &input.service.uid);
+    if input.service.deleting {
+        lists.create.clear();
+    }
+    let stamp = input.trigger_time.map(|time| Name::from(time.to_string()));
+    for slice in lists.create.iter_mut().chain(&mut lists.update) {
+        slice.trigger_time = stamp.clone();
+    }
+    plan.create.append(&mut lists.create);
+    plan.update.append(&mut lists.update);
+    plan.unchanged.append(&mut lists.unchanged);
+    plan.delete.append(&mut delete);
+}
+
+/// Turns creates into overwrites of slices that would be deleted: one write instead of two.
+/// Only slices of the same address type that the Service owns.
+pub fn recycle(lists: &mut SliceLists, delete: &mut Vec<Arc<Slice>>, owner: &Name) {
+    delete.retain(|doomed| {
+        let fits = |new: &&Slice| new.address_type == doomed.address_type;
+        let recyclable =
+            doomed.owners.contains(owner) && lists.create.last().as_ref().is_some_and(fits);
+        if recyclable && let Some(new) = lists.create.pop() {
+            lists.update.push(Slice { name: doomed.name.clone(), ..new });
+        }
+        !recyclable
+    });
+}

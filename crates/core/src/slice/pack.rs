@@ -1,0 +1,299 @@
+//! Distributes endpoints over slices so that little is rewritten.
+//!
+//! Existing slices are trimmed and refreshed; slices that change anyway are filled first; then at
+//! most one unchanged slice is touched; the rest goes into new slices. Nothing is ever merged
+//! just to have fewer slices. Where upstream leaves ties open, the slice with the lower name
+//! wins, so that the plan is deterministic.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::desired::{Desired, pod_name};
+use super::metadata::{labels_changed, new_slice, same_placeholder};
+use crate::key::Family;
+use crate::labels::Labels;
+use crate::model::{AddressType, Endpoint, Service, Slice, SlicePort};
+
+/// Slices sorted by what is to happen to them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SliceLists {
+    /// To be created.
+    pub create: Vec<Slice>,
+    /// To be rewritten under their name.
+    pub update: Vec<Slice>,
+    /// To be left alone, unless hints say otherwise.
+    pub unchanged: Vec<Arc<Slice>>,
+}
+
+/// What packing counted, for the controller's metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PackCounts {
+    /// Endpoints not found in any existing slice of their group.
+    pub added: usize,
+    /// Endpoints dropped from slices of groups that remain.
+    pub removed: usize,
+    /// Endpoints that should be published.
+    pub desired_endpoints: usize,
+    /// Slices they would fill.
+    pub desired_slices: usize,
+    /// Slices they do fill.
+    pub num_slices: usize,
+}
+
+/// The result of packing one family.
+#[derive(Debug, Default)]
+pub(super) struct Packed {
+    /// Slices to write or keep.
+    pub lists: SliceLists,
+    /// Slices to delete.
+    pub delete: Vec<Arc<Slice>>,
+    /// Counts.
+    pub counts: PackCounts,
+}
+
+/// How slices of this Service look and how large they may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PackContext<'a> {
+    /// The Service.
+    pub service: &'a Service,
+    /// Labels of every slice.
+    pub labels: &'a Labels,
+    /// `--max-endpoints-per-slice`.
+    pub max: usize,
+}
+
+/// Packs one family: `existing` are all managed slices of that family.
+pub(super) fn pack(
+    context: PackContext<'_>,
+    family: Family,
+    existing: &[Arc<Slice>],
+    desired: Desired,
+) -> Packed {
+    let mut packed = Packed::default();
+    let mut by_ports: BTreeMap<Arc<[SlicePort]>, Vec<&Arc<Slice>>> = BTreeMap::new();
+    for slice in existing {
+        if slice.owners.contains(&context.service.uid) {
+            by_ports.entry(sorted_ports(slice)).or_default().push(slice);
+        } else {
+            packed.delete.push(slice.clone());
+        }
+    }
+    for (ports, group) in desired.groups {
+        let slices = by_ports.remove(&ports).unwrap_or_default();
+        pack_group(context, family, &ports, slices, group.endpoints, &mut packed);
+    }
+    packed.delete.extend(by_ports.into_values().flatten().cloned());
+    keep_or_create_placeholder(context, family, existing.len(), &mut packed);
+    packed.counts.desired_slices = packed.counts.desired_slices.max(1);
+    packed
+}
+
+fn sorted_ports(slice: &Slice) -> Arc<[SlicePort]> {
+    if slice.ports.is_sorted() {
+        return slice.ports.clone();
+    }
+    let mut ports = slice.ports.to_vec();
+    ports.sort();
+    ports.into()
+}
+
+fn pack_group(
+    context: PackContext<'_>,
+    family: Family,
+    ports: &Arc<[SlicePort]>,
+    existing: Vec<&Arc<Slice>>,
+    desired: Vec<Endpoint>,
+    packed: &mut Packed,
+) {
+    let wanted = desired.len();
+    let before = existing.len();
+    let mut pool = Pool::new(desired);
+    let mut lists = SliceLists::default();
+    let mut deleted = 0;
+    for slice in existing {
+        match refresh(context, slice, &mut pool) {
+            Refreshed::Same => lists.unchanged.push(slice.clone()),
+            Refreshed::Changed(slice) => lists.update.push(slice),
+            Refreshed::Empty => {
+                deleted += 1;
+                packed.delete.push(slice.clone());
+            }
+        }
+    }
+    packed.counts.removed += pool.dropped;
+    let mut rest = pool.into_rest();
+    packed.counts.added += rest.len();
+    fill_changed(&mut lists, &mut rest, context.max);
+    while !rest.is_empty() {
+        let mut slice = match take_best_fit(&mut lists.unchanged, rest.len(), context.max) {
+            Some(slice) => relabelled(context, &slice),
+            None => Slice {
+                ports: ports.clone(),
+                ..new_slice(context.service, context.labels, AddressType::Ip(family))
+            },
+        };
+        fill(&mut slice, &mut rest, context.max);
+        let list = if slice.name.is_empty() { &mut lists.create } else { &mut lists.update };
+        list.push(slice);
+    }
+    packed.counts.desired_endpoints += wanted;
+    packed.counts.desired_slices += wanted.div_ceil(context.max);
+    packed.counts.num_slices += before + lists.create.len() - deleted;
+    packed.lists.create.append(&mut lists.create);
+    packed.lists.update.append(&mut lists.update);
+    packed.lists.unchanged.append(&mut lists.unchanged);
+}
+
+/// Desired endpoints of a group, each handed out once.
+struct Pool {
+    /// Sorted by the name of their Pod.
+    desired: Vec<Endpoint>,
+    taken: Vec<bool>,
+    /// Behind the one found last: slices were filled in this very order, so the next is usually
+    /// there and needs no search.
+    next: usize,
+    dropped: usize,
+}
+
+impl Pool {
+    fn new(desired: Vec<Endpoint>) -> Self {
+        let taken = vec![false; desired.len()];
+        Self { desired, taken, next: 0, dropped: 0 }
+    }
+
+    /// Takes the desired endpoint with the same identity as an existing one.
+    fn take(&mut self, existing: &Endpoint) -> Option<usize> {
+        let name = pod_name(existing);
+        let at = match self.desired.get(self.next) {
+            Some(guess) if pod_name(guess) == name => self.next,
+            _ => self.desired.binary_search_by(|probe| pod_name(probe).cmp(&name)).ok()?,
+        };
+        if self.taken[at] || !same_identity(&self.desired[at], existing) {
+            return None;
+        }
+        self.taken[at] = true;
+        self.next = at + 1;
+        Some(at)
+    }
+
+    /// What no existing slice holds, last Pod first, so that filling from the end keeps order.
+    fn into_rest(self) -> Vec<Endpoint> {
+        let untaken = self.desired.into_iter().zip(self.taken).filter(|(_, taken)| !taken);
+        let mut rest: Vec<Endpoint> = untaken.map(|(endpoint, _)| endpoint).collect();
+        rest.reverse();
+        rest
+    }
+}
+
+/// Identity, by which an endpoint is found again: addresses, host name, target.
+fn same_identity(a: &Endpoint, b: &Endpoint) -> bool {
+    let same_addresses = || {
+        a.addresses == b.addresses || {
+            let sorted = |endpoint: &Endpoint| {
+                let mut addresses = endpoint.addresses.as_slice().to_vec();
+                addresses.sort();
+                addresses
+            };
+            sorted(a) == sorted(b)
+        }
+    };
+    a.target.namespaced_name() == b.target.namespaced_name()
+        && a.hostname == b.hostname
+        && same_addresses()
+}
+
+/// Whether an endpoint of the same identity needs no rewrite. Hints are not compared.
+fn same_content(a: &Endpoint, b: &Endpoint) -> bool {
+    a.conditions == b.conditions && a.node == b.node && a.zone == b.zone && a.target == b.target
+}
+
+enum Refreshed {
+    Same,
+    Changed(Slice),
+    Empty,
+}
+
+/// Trims an existing slice to what is desired and brings its endpoints up to date.
+fn refresh(context: PackContext<'_>, slice: &Slice, pool: &mut Pool) -> Refreshed {
+    let mut kept: Vec<(usize, &Endpoint)> = Vec::with_capacity(slice.endpoints.len());
+    let mut changed = false;
+    for endpoint in &slice.endpoints {
+        match pool.take(endpoint) {
+            Some(at) => {
+                changed |= !same_content(&pool.desired[at], endpoint);
+                kept.push((at, endpoint));
+            }
+            None => pool.dropped += 1,
+        }
+    }
+    changed |= kept.len() != slice.endpoints.len();
+    if !changed {
+        return if labels_changed(&slice.labels, &context.service.labels) {
+            Refreshed::Changed(relabelled(context, slice))
+        } else {
+            Refreshed::Same
+        };
+    }
+    if kept.is_empty() {
+        return Refreshed::Empty;
+    }
+    let endpoints = kept.into_iter().map(|(at, old)| {
+        let new = &pool.desired[at];
+        // The old hint stays with an endpoint that did not change, for Auto to prefer.
+        let hints = old.hints.clone().filter(|_| same_content(new, old) && new.is_ready());
+        Endpoint { hints, ..new.clone() }
+    });
+    Refreshed::Changed(Slice {
+        endpoints: endpoints.collect(),
+        ..relabelled(context, &Slice { endpoints: Vec::new(), ..slice.clone() })
+    })
+}
+
+fn relabelled(context: PackContext<'_>, slice: &Slice) -> Slice {
+    Slice { labels: context.labels.clone(), ..slice.clone() }
+}
+
+/// Fills slices that are rewritten anyway, the fullest first.
+fn fill_changed(lists: &mut SliceLists, rest: &mut Vec<Endpoint>, max: usize) {
+    let fullness = |slice: &Slice| std::cmp::Reverse(slice.endpoints.len());
+    lists.update.sort_by(|a, b| fullness(a).cmp(&fullness(b)).then_with(|| a.name.cmp(&b.name)));
+    for slice in &mut lists.update {
+        fill(slice, rest, max);
+    }
+}
+
+fn fill(slice: &mut Slice, rest: &mut Vec<Endpoint>, max: usize) {
+    let room = max.saturating_sub(slice.endpoints.len()).min(rest.len());
+    slice.endpoints.extend(rest.drain(rest.len() - room..).rev());
+}
+
+/// The unchanged slice that takes all `rest` endpoints and is fullest with them.
+fn take_best_fit(unchanged: &mut Vec<Arc<Slice>>, rest: usize, max: usize) -> Option<Arc<Slice>> {
+    if rest >= max {
+        return None;
+    }
+    let (at, _) = (unchanged.iter().enumerate())
+        .filter(|(_, slice)| slice.endpoints.len() + rest <= max)
+        .min_by_key(|(_, slice)| (max - slice.endpoints.len(), slice.name.clone()))?;
+    Some(unchanged.remove(at))
+}
+
+/// Every Service has at least one slice per family: where all go and none comes, an empty one
+/// is kept or made.
+fn keep_or_create_placeholder(
+    context: PackContext<'_>,
+    family: Family,
+    existing: usize,
+    packed: &mut Packed,
+) {
+    if packed.delete.len() != existing || !packed.lists.create.is_empty() {
+        return;
+    }
+    let placeholder = new_slice(context.service, context.labels, AddressType::Ip(family));
+    packed.counts.num_slices += 1;
+    if packed.delete.len() == 1 && same_placeholder(&packed.delete[0], &placeholder) {
+        packed.lists.unchanged.append(&mut packed.delete);
+    } else {
+        packed.lists.create.push(placeholder);
+    }
+}

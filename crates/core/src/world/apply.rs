@@ -1,0 +1,421 @@
+//! How each kind of change updates the world, and what it touches.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Change, NodeEntry, PodEntry, ServiceEntry, Touched, World};
+use crate::hint::HintState;
+use crate::hint::auto::crosses_threshold;
+use crate::hint::capacity::measure_capacity;
+use crate::intent::Intent;
+use crate::key::{Name, PodKey, ServiceKey};
+use crate::model::{Namespace, Node, Pod, Service, Slice};
+use crate::problem::{ObjectRef, Problem};
+
+impl World {
+    /// Takes in a change and says what it touches.
+    pub fn apply(&mut self, change: Change) -> Touched {
+        self.apply_all([change])
+    }
+
+    /// Takes in many changes at once, such as a list: capacity is then measured once.
+    pub fn apply_all(&mut self, changes: impl IntoIterator<Item = Change>) -> Touched {
+        let mut touched = Touched::default();
+        for change in changes {
+            touched.merge(self.take_in(change));
+        }
+        if std::mem::take(&mut self.capacity_stale) {
+            self.remeasure(&mut touched);
+        }
+        touched
+    }
+
+    fn take_in(&mut self, change: Change) -> Touched {
+        match change {
+            Change::Service(service) => self.put_service(*service),
+            Change::ServiceGone(key) => self.remove_service(&key),
+            Change::Pod(pod) => self.put_pod(*pod),
+            Change::PodGone(key) => self.remove_pod(&key),
+            Change::Node(node) => self.put_node(node),
+            Change::NodeGone(name) => self.remove_node(&name),
+            Change::Namespace(namespace) => self.put_namespace(namespace),
+            Change::NamespaceGone(name) => self.remove_namespace(&name),
+            Change::Slice(slice) => self.put_slice(*slice),
+            Change::SliceGone(namespace, name) => self.remove_slice(&namespace, &name),
+            Change::Planned(key, state) => self.keep_state(&key, state),
+        }
+    }
+
+    fn note(&mut self, object: ObjectRef, problems: Vec<Problem>) {
+        if problems.is_empty() {
+            self.problems.remove(&object);
+        } else {
+            self.problems.insert(object, problems);
+        }
+    }
+
+    /// Notes what is wrong with a Service and with what it asks for.
+    fn note_service(&mut self, key: &ServiceKey) {
+        let Some(entry) = self.services.get(key) else { return };
+        let mut problems = entry.service.problems();
+        problems.extend(entry.intent.problems.iter().cloned());
+        self.note(ObjectRef::Service(key.clone()), problems);
+    }
+
+    fn put_service(&mut self, mut service: Service) -> Touched {
+        self.interner.name(&mut service.key.namespace);
+        let key = service.key.clone();
+        let service = Arc::new(service);
+        let before = self.services.get(&key);
+        if before.is_some_and(|entry| entry.service == service) {
+            return Touched::default();
+        }
+        let selector_before = before.map(|entry| entry.service.selector.clone());
+        let intent = self.decide(&service);
+        if selector_before.as_ref() == Some(&service.selector) {
+            let entry = self.services.get_mut(&key).expect("it has a selector, so it is there");
+            entry.service = service;
+            entry.intent = intent;
+        } else {
+            self.file_service(service, intent, selector_before.flatten());
+        }
+        self.note_service(&key);
+        touch_service(key)
+    }
+
+    /// Files a new Service, or one with a new selector.
+    fn file_service(
+        &mut self,
+        service: Arc<Service>,
+        intent: crate::intent::IntentDecision,
+        selector_before: Option<crate::labels::Labels>,
+    ) {
+        let key = service.key.clone();
+        if let Some(selector) = selector_before {
+            self.selectors.remove(&key, &selector);
+        }
+        let mut pods = Vec::new();
+        if let Some(selector) = &service.selector {
+            self.selectors.insert(&key, selector);
+            let in_namespace = self.pods.get(&key.namespace).into_iter().flatten();
+            let selected = in_namespace.filter(|(_, entry)| selector.selects(&entry.pod.labels));
+            pods.extend(selected.map(|(_, entry)| entry.clone()));
+        }
+        let state = self.services.remove(&key).map_or_else(HintState::default, |e| e.state);
+        self.services.insert(key, ServiceEntry { service, intent, pods, state });
+    }
+
+    fn remove_service(&mut self, key: &ServiceKey) -> Touched {
+        let Some(entry) = self.services.remove(key) else { return Touched::default() };
+        if let Some(selector) = &entry.service.selector {
+            self.selectors.remove(key, selector);
+        }
+        self.note(ObjectRef::Service(key.clone()), Vec::new());
+        touch_service(key.clone())
+    }
+
+    fn keep_state(&mut self, key: &ServiceKey, state: HintState) -> Touched {
+        if let Some(entry) = self.services.get_mut(key) {
+            entry.state = state;
+        }
+        Touched::default()
+    }
+
+    fn put_namespace(&mut self, namespace: Namespace) -> Touched {
+        let name = namespace.name.clone();
+        let before = self.namespaces.insert(name.clone(), namespace);
+        let default = |ns: &Namespace| ns.traffic_distribution.clone();
+        if before.as_ref().and_then(default) == self.namespaces.get(&name).and_then(default) {
+            return Touched::default();
+        }
+        self.redecide(&name)
+    }
+
+    fn remove_namespace(&mut self, name: &Name) -> Touched {
+        let gone = self.namespaces.remove(name);
+        if gone.is_none_or(|namespace| namespace.traffic_distribution.is_none()) {
+            return Touched::default();
+        }
+        self.redecide(name)
+    }
+
+    /// Decides the intents of a namespace anew; its default changed.
+    fn redecide(&mut self, namespace: &Name) -> Touched {
+        let first = ServiceKey::new(namespace.clone(), "");
+        let keys: Vec<ServiceKey> = (self.services.range(first..))
+            .take_while(|(key, _)| key.namespace == *namespace)
+            .map(|(key, _)| key.clone())
+            .collect();
+        let mut touched = Touched::default();
+        for key in keys {
+            let intent = self.decide(&self.services[&key].service);
+            let entry = self.services.get_mut(&key).expect("listed above");
+            if entry.intent != intent {
+                entry.intent = intent;
+                self.note_service(&key);
+                touched.plan.insert(key);
+            }
+        }
+        touched
+    }
+
+    fn put_pod(&mut self, mut pod: Pod) -> Touched {
+        self.interner.name(&mut pod.key.namespace);
+        self.interner.optional_name(&mut pod.node);
+        self.interner.labels(&mut pod.labels);
+        self.interner.container_ports(&mut pod.ports);
+        let before = self.pod_entry(&pod.key).cloned();
+        if before.as_ref().is_some_and(|entry| entry.pod == pod) {
+            return Touched::default();
+        }
+        let node = pod.node.as_ref().and_then(|name| self.node(name)).cloned();
+        let now = Arc::new(PodEntry { pod, node });
+        let touched_before = before.as_ref().map_or_else(BTreeSet::new, |entry| self.unfile(entry));
+        let touched_now = self.file(&now);
+        let relabelled_only = before.is_some_and(|before| {
+            Pod { labels: now.pod.labels.clone(), ..before.pod.clone() } == now.pod
+        });
+        let plan = if relabelled_only {
+            touched_before.symmetric_difference(&touched_now).cloned().collect()
+        } else {
+            touched_before.union(&touched_now).cloned().collect()
+        };
+        Touched { plan, ..Touched::default() }
+    }
+
+    fn remove_pod(&mut self, key: &PodKey) -> Touched {
+        let Some(entry) = self.pod_entry(key).cloned() else { return Touched::default() };
+        Touched { plan: self.unfile(&entry), ..Touched::default() }
+    }
+
+    fn pod_entry(&self, key: &PodKey) -> Option<&Arc<PodEntry>> {
+        self.pods.get(&key.namespace)?.get(&key.name)
+    }
+
+    /// Services that select a Pod.
+    fn selecting(&self, pod: &Pod) -> BTreeSet<ServiceKey> {
+        let mut keys = self.selectors.candidates(pod);
+        keys.retain(|key| {
+            let selector = self.services.get(key).and_then(|entry| entry.service.selector.as_ref());
+            selector.is_some_and(|selector| selector.selects(&pod.labels))
+        });
+        keys
+    }
+
+    /// Files a Pod under its namespace, its Node and the Services that select it.
+    fn file(&mut self, entry: &Arc<PodEntry>) -> BTreeSet<ServiceKey> {
+        let key = &entry.pod.key;
+        let namespace = self.pods.entry(key.namespace.clone()).or_default();
+        namespace.insert(key.name.clone(), entry.clone());
+        if let Some(node) = &entry.pod.node {
+            self.nodes.entry(node.clone()).or_default().pods.push(entry.clone());
+        }
+        let services = self.selecting(&entry.pod);
+        for service in &services {
+            let pods = &mut self.services.get_mut(service).expect("it selects").pods;
+            match pods.binary_search_by(|probe| probe.pod.key.name.cmp(&key.name)) {
+                Ok(at) => pods[at] = entry.clone(),
+                Err(at) => pods.insert(at, entry.clone()),
+            }
+        }
+        services
+    }
+
+    /// Takes a Pod out of everything it is filed under.
+    fn unfile(&mut self, entry: &Arc<PodEntry>) -> BTreeSet<ServiceKey> {
+        let key = &entry.pod.key;
+        if let Some(namespace) = self.pods.get_mut(&key.namespace) {
+            namespace.remove(&key.name);
+            if namespace.is_empty() {
+                self.pods.remove(&key.namespace);
+            }
+        }
+        if let Some(name) = &entry.pod.node
+            && let Some(node) = self.nodes.get_mut(name)
+        {
+            node.pods.retain(|pod| !Arc::ptr_eq(pod, entry));
+            self.drop_unused_node(name);
+        }
+        let services = self.selecting(&entry.pod);
+        for service in &services {
+            let pods = &mut self.services.get_mut(service).expect("it selects").pods;
+            if let Ok(at) = pods.binary_search_by(|probe| probe.pod.key.name.cmp(&key.name)) {
+                pods.remove(at);
+            }
+        }
+        services
+    }
+
+    fn drop_unused_node(&mut self, name: &Name) {
+        let unused = |entry: &NodeEntry| entry.node.is_none() && entry.pods.is_empty();
+        if self.nodes.get(name).is_some_and(unused) {
+            self.nodes.remove(name);
+        }
+    }
+
+    fn put_node(&mut self, mut node: Node) -> Touched {
+        self.interner.name(&mut node.name);
+        self.interner.labels(&mut node.labels);
+        let name = node.name.clone();
+        if self.node(&name).is_some_and(|before| **before == node) {
+            return Touched::default();
+        }
+        self.note(ObjectRef::Node(name.clone()), node.problems());
+        self.set_node(name, Some(Arc::new(node)))
+    }
+
+    fn remove_node(&mut self, name: &Name) -> Touched {
+        if self.node(name).is_none() {
+            return Touched::default();
+        }
+        self.note(ObjectRef::Node(name.clone()), Vec::new());
+        self.set_node(name.clone(), None)
+    }
+
+    fn set_node(&mut self, name: Name, now: Option<Arc<Node>>) -> Touched {
+        let entry = self.nodes.entry(name.clone()).or_default();
+        let before = std::mem::replace(&mut entry.node, now.clone());
+        let rejoined = std::mem::take(&mut entry.pods);
+        let mut touched = Touched::default();
+        for pod in rejoined {
+            let services = self.selecting(&pod.pod);
+            touched.plan.extend(services.into_iter().filter(|service| {
+                let intent = self.services.get(service).map(|entry| &entry.intent.intent);
+                endpoint_differs(before.as_deref(), now.as_deref(), intent)
+            }));
+            self.file(&Arc::new(PodEntry { pod: pod.pod.clone(), node: now.clone() }));
+        }
+        self.drop_unused_node(&name);
+        let labels = |node: &Option<Arc<Node>>| node.as_ref().map(|node| node.labels.clone());
+        if labels(&before) != labels(&now) {
+            touched.nodes.insert(name);
+        }
+        if capacity_differs(before.as_deref(), now.as_deref()) {
+            self.capacity_stale = true;
+        }
+        touched
+    }
+
+    /// Measures capacity anew and touches the Services that cross a threshold by it.
+    fn remeasure(&mut self, touched: &mut Touched) {
+        let capacity = measure_capacity(self.nodes().map(Arc::as_ref));
+        if capacity == self.capacity {
+            return;
+        }
+        self.capacity = capacity;
+        let max_unzoned = self.settings.max_unzoned;
+        for (key, entry) in &self.services {
+            let crosses = |state: &crate::hint::FamilyState| {
+                crosses_threshold(&state.auto, self.capacity.shares(max_unzoned))
+            };
+            let concerned = match entry.intent.intent {
+                Intent::Auto => entry.state.families.values().any(crosses),
+                Intent::Balanced(_) => true,
+                _ => false,
+            };
+            if concerned {
+                touched.plan.insert(key.clone());
+            }
+        }
+    }
+
+    fn put_slice(&mut self, mut slice: Slice) -> Touched {
+        self.share_slice(&mut slice);
+        let id = (slice.namespace.clone(), slice.name.clone());
+        let service = slice.service();
+        let before = self.slice_service.get(&id).cloned();
+        if let (Some(before), Some(service)) = (&before, &service)
+            && before == service
+            && self.slices.get(before).and_then(|slices| slices.get(&id.1)).map(Arc::as_ref)
+                == Some(&slice)
+        {
+            return Touched::default();
+        }
+        let problems = slice.problems();
+        let mut touched = self.remove_slice(&id.0, &id.1);
+        self.note(ObjectRef::Slice(id.0.clone(), id.1.clone()), problems);
+        if let Some(service) = service {
+            touched.merge(self.touch_slice(&service, &slice));
+            self.slice_service.insert(id.clone(), service.clone());
+            self.slices.entry(service).or_default().insert(id.1, Arc::new(slice));
+        }
+        touched
+    }
+
+    fn share_slice(&mut self, slice: &mut Slice) {
+        self.interner.name(&mut slice.namespace);
+        self.interner.labels(&mut slice.labels);
+        self.interner.slice_ports(&mut slice.ports);
+        for endpoint in &mut slice.endpoints {
+            self.interner.optional_name(&mut endpoint.node);
+            self.interner.optional_name(&mut endpoint.zone);
+            self.interner.hints(&mut endpoint.hints);
+            if let crate::model::Target::Pod { namespace, .. } = &mut endpoint.target {
+                self.interner.name(namespace);
+            }
+        }
+        slice.endpoints.shrink_to_fit();
+    }
+
+    fn remove_slice(&mut self, namespace: &Name, name: &Name) -> Touched {
+        self.note(ObjectRef::Slice(namespace.clone(), name.clone()), Vec::new());
+        let id = (namespace.clone(), name.clone());
+        let Some(service) = self.slice_service.remove(&id) else { return Touched::default() };
+        let Some(slices) = self.slices.get_mut(&service) else { return Touched::default() };
+        let removed = slices.remove(name);
+        if slices.is_empty() {
+            self.slices.remove(&service);
+        }
+        removed.map_or_else(Touched::default, |slice| self.touch_slice(&service, &slice))
+    }
+
+    /// A slice concerns the routes of its Service, and its plan if the slice is ours.
+    fn touch_slice(&self, service: &ServiceKey, slice: &Slice) -> Touched {
+        let mut touched = Touched::default();
+        touched.routes.insert(service.clone());
+        if slice.managed_by() == Some(&self.settings.controller) {
+            touched.plan.insert(service.clone());
+        }
+        touched
+    }
+
+    /// Nodes compare by what they are and which Pods run there, in any order.
+    pub(super) fn nodes_equal(&self, other: &Self) -> bool {
+        let pods = |entry: &NodeEntry| -> BTreeSet<PodKey> {
+            entry.pods.iter().map(|pod| pod.pod.key.clone()).collect()
+        };
+        self.nodes.len() == other.nodes.len()
+            && self.nodes.iter().zip(&other.nodes).all(|((a, left), (b, right))| {
+                a == b && left.node == right.node && pods(left) == pods(right)
+            })
+    }
+}
+
+fn touch_service(key: ServiceKey) -> Touched {
+    Touched {
+        plan: BTreeSet::from([key.clone()]),
+        routes: BTreeSet::from([key]),
+        nodes: BTreeSet::new(),
+    }
+}
+
+/// Whether a Node's change shows in the endpoints on it: its zone, its being there, or a label
+/// that the Service's topology keys name.
+fn endpoint_differs(before: Option<&Node>, now: Option<&Node>, intent: Option<&Intent>) -> bool {
+    if before.is_some() != now.is_some() || before.and_then(Node::zone) != now.and_then(Node::zone)
+    {
+        return true;
+    }
+    let Some(Intent::Keys(keys)) = intent else { return false };
+    let label =
+        |node: Option<&Node>, key: &Name| node.and_then(|node| node.labels.get(key).cloned());
+    keys.keys.iter().any(|key| label(before, key) != label(now, key))
+}
+
+fn capacity_differs(before: Option<&Node>, now: Option<&Node>) -> bool {
+    let counted = |node: Option<&Node>| {
+        let node = node.filter(|node| node.counts_as_capacity())?;
+        Some((node.zone().cloned(), node.region().cloned(), node.cpu_milli))
+    };
+    counted(before) != counted(now)
+}

@@ -1,0 +1,76 @@
+//! One allocation for equal values: node and zone names, label sets, hints, port lists.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::key::Name;
+use crate::labels::Labels;
+use crate::model::{ContainerPort, Hints, SlicePort};
+
+/// A set of shared values. What nobody uses any more is swept when the set has doubled, so that
+/// names of nodes long gone do not pile up.
+#[derive(Clone, Debug)]
+struct Shared<T> {
+    values: BTreeSet<T>,
+    sweep_at: usize,
+}
+
+impl<T: Ord + Clone> Default for Shared<T> {
+    fn default() -> Self {
+        Self { values: BTreeSet::new(), sweep_at: 1024 }
+    }
+}
+
+impl<T: Ord + Clone> Shared<T> {
+    fn get(&mut self, value: &T, in_use: impl Fn(&T) -> bool) -> T {
+        if let Some(shared) = self.values.get(value) {
+            return shared.clone();
+        }
+        if self.values.len() >= self.sweep_at {
+            self.values.retain(in_use);
+            self.sweep_at = (self.values.len() * 2).max(1024);
+        }
+        self.values.insert(value.clone());
+        value.clone()
+    }
+}
+
+/// The world's interner.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Interner {
+    names: Shared<Name>,
+    labels: Shared<Labels>,
+    hints: Shared<Arc<Hints>>,
+    slice_ports: Shared<Arc<[SlicePort]>>,
+    container_ports: Shared<Arc<[ContainerPort]>>,
+}
+
+impl Interner {
+    pub(super) fn name(&mut self, name: &mut Name) {
+        *name = self.names.get(name, Name::is_shared);
+    }
+
+    pub(super) fn optional_name(&mut self, name: &mut Option<Name>) {
+        if let Some(name) = name {
+            self.name(name);
+        }
+    }
+
+    pub(super) fn labels(&mut self, labels: &mut Labels) {
+        *labels = self.labels.get(labels, Labels::is_shared);
+    }
+
+    pub(super) fn hints(&mut self, hints: &mut Option<Arc<Hints>>) {
+        if let Some(hints) = hints {
+            *hints = self.hints.get(hints, |hints| Arc::strong_count(hints) > 1);
+        }
+    }
+
+    pub(super) fn slice_ports(&mut self, ports: &mut Arc<[SlicePort]>) {
+        *ports = self.slice_ports.get(ports, |ports| Arc::strong_count(ports) > 1);
+    }
+
+    pub(super) fn container_ports(&mut self, ports: &mut Arc<[ContainerPort]>) {
+        *ports = self.container_ports.get(ports, |ports| Arc::strong_count(ports) > 1);
+    }
+}

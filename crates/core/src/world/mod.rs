@@ -1,0 +1,298 @@
+//! Everything known about the cluster, and what a change of it touches.
+//!
+//! One writer applies [`Change`]s; each says as [`Touched`] which Services must be planned or
+//! routed anew. Touched only narrows the work: deciding everything afresh gives the same result.
+//! A change that changes nothing (a heartbeat) touches nothing.
+
+mod apply;
+mod intern;
+mod select;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::gate::Gates;
+use crate::hint::capacity::{Capacity, MaxUnzonedShare};
+use crate::hint::{HintContext, HintState};
+use crate::intent::{IntentContext, IntentDecision, decide_intent};
+use crate::key::{Name, PodKey, ServiceKey};
+use crate::labels::well_known;
+use crate::model::{Namespace, Node, Pod, Service, Slice};
+use crate::problem::{ObjectRef, Problem};
+use crate::slice::{PlanInput, PodOnNode, SlicePlan, plan_slices};
+use intern::Interner;
+use select::Selectors;
+
+/// What the operator set, for the whole life of a world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `--feature-gates`.
+    pub gates: Gates,
+    /// `--default-traffic-distribution`.
+    pub default_traffic_distribution: Option<Name>,
+    /// `--max-unzoned-share`.
+    pub max_unzoned: MaxUnzonedShare,
+    /// Value of the managed-by label of our slices.
+    pub controller: Name,
+    /// `--max-endpoints-per-slice`.
+    pub max_endpoints_per_slice: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            gates: Gates::default(),
+            default_traffic_distribution: None,
+            max_unzoned: MaxUnzonedShare::default(),
+            controller: Name::from(well_known::IN_TREE_CONTROLLER),
+            max_endpoints_per_slice: 100,
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// A Service is like this now.
+    Service(Box<Service>),
+    /// A Service is gone.
+    ServiceGone(ServiceKey),
+    /// A Pod is like this now.
+    Pod(Box<Pod>),
+    /// A Pod is gone.
+    PodGone(PodKey),
+    /// A Node is like this now.
+    Node(Node),
+    /// A Node is gone.
+    NodeGone(Name),
+    /// A Namespace is like this now.
+    Namespace(Namespace),
+    /// A Namespace is gone.
+    NamespaceGone(Name),
+    /// A slice is like this now.
+    Slice(Box<Slice>),
+    /// A slice (namespace, name) is gone.
+    SliceGone(Name, Name),
+    /// A plan was written, and left this state for the next.
+    Planned(ServiceKey, HintState),
+}
+
+/// What a change touches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Services whose slices are to be planned.
+    pub plan: BTreeSet<ServiceKey>,
+    /// Services whose routes are to be chosen.
+    pub routes: BTreeSet<ServiceKey>,
+    /// Nodes that stand elsewhere now.
+    pub nodes: BTreeSet<Name>,
+}
+
+impl Touched {
+    /// Whether nothing is to be done.
+    pub fn is_empty(&self) -> bool {
+        self.plan.is_empty() && self.routes.is_empty() && self.nodes.is_empty()
+    }
+
+    /// Adds what another change touched.
+    pub fn merge(&mut self, other: Self) {
+        self.plan.extend(other.plan);
+        self.routes.extend(other.routes);
+        self.nodes.extend(other.nodes);
+    }
+}
+
+/// A Pod joined with its Node, so that a plan looks nothing up.
+#[derive(Clone, Debug, PartialEq)]
+struct PodEntry {
+    pod: Pod,
+    node: Option<Arc<Node>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct ServiceEntry {
+    service: Arc<Service>,
+    intent: IntentDecision,
+    /// Selected Pods, sorted by name.
+    pods: Vec<Arc<PodEntry>>,
+    state: HintState,
+}
+
+/// A Node, or the place of one that Pods name but nobody has seen.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct NodeEntry {
+    node: Option<Arc<Node>>,
+    /// Pods that run on it. A node has about a hundred, so they are searched, not indexed.
+    pods: Vec<Arc<PodEntry>>,
+}
+
+/// Everything known about the cluster.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    settings: Settings,
+    interner: Interner,
+    namespaces: BTreeMap<Name, Namespace>,
+    services: BTreeMap<ServiceKey, ServiceEntry>,
+    selectors: Selectors,
+    pods: BTreeMap<Name, BTreeMap<Name, Arc<PodEntry>>>,
+    nodes: BTreeMap<Name, NodeEntry>,
+    slices: BTreeMap<ServiceKey, BTreeMap<Name, Arc<Slice>>>,
+    /// Which Service each slice was filed under, by namespace and name.
+    slice_service: BTreeMap<(Name, Name), ServiceKey>,
+    capacity: Capacity,
+    /// Whether a Node changed since capacity was measured; never true between two applies.
+    capacity_stale: bool,
+    problems: BTreeMap<ObjectRef, Vec<Problem>>,
+}
+
+impl PartialEq for World {
+    /// Compares what is known; how it is shared in memory does not count.
+    fn eq(&self, other: &Self) -> bool {
+        self.settings == other.settings
+            && self.namespaces == other.namespaces
+            && self.services == other.services
+            && self.selectors == other.selectors
+            && self.pods == other.pods
+            && self.slices == other.slices
+            && self.slice_service == other.slice_service
+            && self.capacity == other.capacity
+            && self.problems == other.problems
+            && self.nodes_equal(other)
+    }
+}
+
+impl World {
+    /// An empty world.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// What the operator set.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// All Services, sorted.
+    pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.services.values().map(|entry| &entry.service)
+    }
+
+    /// One Service.
+    pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Service>> {
+        self.services.get(key).map(|entry| &entry.service)
+    }
+
+    /// What a Service asks for.
+    pub fn intent(&self, key: &ServiceKey) -> Option<&IntentDecision> {
+        self.services.get(key).map(|entry| &entry.intent)
+    }
+
+    /// All Nodes, sorted.
+    pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.nodes.values().filter_map(|entry| entry.node.as_ref())
+    }
+
+    /// One Node.
+    pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
+        self.nodes.get(name).and_then(|entry| entry.node.as_ref())
+    }
+
+    /// The slices of a Service, sorted by name.
+    pub fn slices(&self, service: &ServiceKey) -> impl Iterator<Item = &Arc<Slice>> {
+        self.slices.get(service).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// The Pods a Service selects, sorted by name, each with its Node.
+    pub fn pods(&self, service: &ServiceKey) -> impl Iterator<Item = PodOnNode<'_>> {
+        let entries = self.services.get(service).into_iter().flat_map(|entry| &entry.pods);
+        entries.map(|entry| (&entry.pod, entry.node.as_deref()))
+    }
+
+    /// Expected demand by zone.
+    pub fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    /// What is wrong with objects, sorted by object.
+    pub fn problems(&self) -> impl Iterator<Item = &Problem> {
+        self.problems.values().flatten()
+    }
+
+    /// Plans the slices of one Service. `demand` are measured connections by client zone.
+    pub fn plan(&self, key: &ServiceKey, now: PlanTime<'_>) -> Option<SlicePlan> {
+        let entry = self.services.get(key)?;
+        Some(self.plan_as(entry, &entry.intent, &entry.state, now))
+    }
+
+    /// Plans a Service as if it asked for something else, from no earlier state: a what-if.
+    pub fn plan_what_if(
+        &self,
+        key: &ServiceKey,
+        intent: &IntentDecision,
+        now: PlanTime<'_>,
+    ) -> Option<SlicePlan> {
+        let entry = self.services.get(key)?;
+        Some(self.plan_as(entry, intent, &HintState::default(), now))
+    }
+
+    fn plan_as(
+        &self,
+        entry: &ServiceEntry,
+        intent: &IntentDecision,
+        state: &HintState,
+        now: PlanTime<'_>,
+    ) -> SlicePlan {
+        let pods: Vec<PodOnNode<'_>> =
+            entry.pods.iter().map(|entry| (&entry.pod, entry.node.as_deref())).collect();
+        let managed = |slice: &&Arc<Slice>| slice.managed_by() == Some(&self.settings.controller);
+        let existing: Vec<Arc<Slice>> =
+            self.slices(&entry.service.key).filter(managed).cloned().collect();
+        plan_slices(PlanInput {
+            service: &entry.service,
+            intent,
+            pods: &pods,
+            existing: &existing,
+            state,
+            hints: HintContext {
+                capacity: Some(&self.capacity),
+                max_unzoned: self.settings.max_unzoned,
+                demand: now.demand,
+                now: now.now,
+            },
+            controller: &self.settings.controller,
+            max_endpoints_per_slice: self.settings.max_endpoints_per_slice,
+            trigger_time: now.trigger_time,
+        })
+    }
+
+    fn decide(&self, service: &Service) -> IntentDecision {
+        decide_intent(
+            service,
+            IntentContext {
+                gates: &self.settings.gates,
+                namespace: self.namespaces.get(&service.key.namespace),
+                cluster_default: self.settings.default_traffic_distribution.as_ref(),
+            },
+        )
+    }
+}
+
+/// Time and measurements, which a world does not know by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanTime<'a> {
+    /// Now.
+    pub now: Timestamp,
+    /// When the change happened that the plan shows.
+    pub trigger_time: Option<Timestamp>,
+    /// Measured connections by client zone.
+    pub demand: Option<&'a BTreeMap<Name, u64>>,
+}
+
+impl PlanTime<'_> {
+    /// A time, and nothing measured.
+    pub fn at(now: Timestamp) -> Self {
+        Self { now, trigger_time: None, demand: None }
+    }
+}

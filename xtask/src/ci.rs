@@ -1,0 +1,175 @@
+//! The two pipelines: `test` and `ci`.
+//!
+//! A failed step does not stop the ones behind it: one run tells everything that is wrong. The
+//! report at the end repeats each step's verdict, duration and test counts.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::Verdict;
+use crate::step::{self, Done, Keep, Step};
+use crate::tidy;
+
+pub(crate) fn run_tests(root: &Path, args: &[OsString]) -> Result<Verdict> {
+    let done = run_steps(test_steps(root, find_runner(root), args))?;
+    Ok(report(&done))
+}
+
+pub(crate) fn run_all(root: &Path) -> Result<Verdict> {
+    let mut steps = test_steps(root, find_runner(root), &[]);
+    steps.extend(lint_steps(root));
+    let mut done = run_steps(steps)?;
+    done.push(step::run_inline("tidy", || tidy::run(root))?);
+    Ok(report(&done))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Runner {
+    Nextest,
+    /// What every toolchain has.
+    CargoTest,
+}
+
+fn find_runner(root: &Path) -> Runner {
+    let mut probe = cargo_in(root, &["nextest", "--version"]);
+    let found = probe.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match found {
+        Ok(status) if status.success() => Runner::Nextest,
+        _ => Runner::CargoTest,
+    }
+}
+
+/// Default targets only: `--all-targets` would run the benches as tests.
+fn test_steps(root: &Path, runner: Runner, args: &[OsString]) -> Vec<Step> {
+    let mut steps = match runner {
+        Runner::Nextest => vec![
+            counted("tests", cargo_in(root, &["nextest", "run", "--workspace"])),
+            // nextest does not run doc tests.
+            counted("doc tests", cargo_in(root, &["test", "--workspace", "--doc"])),
+        ],
+        Runner::CargoTest => vec![counted("tests", cargo_in(root, &["test", "--workspace"]))],
+    };
+    steps[0].command.args(args);
+    steps.push(Step {
+        name: "conformance",
+        // Through the binary: the way a user runs it is tested with the cases.
+        command: cargo_in(
+            root,
+            &["run", "--quiet", "--package", "nearhop", "--", "conform", "conformance/cases"],
+        ),
+        keep: Keep::LastLine,
+    });
+    steps
+}
+
+fn lint_steps(root: &Path) -> Vec<Step> {
+    let mut docs = cargo_in(root, &["doc", "--workspace", "--no-deps"]);
+    docs.env("RUSTDOCFLAGS", "-D warnings");
+    vec![
+        quiet("format", cargo_in(root, &["fmt", "--all", "--check"])),
+        quiet(
+            "clippy",
+            cargo_in(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        ),
+        quiet("docs", docs),
+    ]
+}
+
+fn cargo_in(root: &Path, args: &[&str]) -> Command {
+    let mut command = step::cargo();
+    command.current_dir(root).args(args);
+    command
+}
+
+fn counted(name: &'static str, command: Command) -> Step {
+    Step { name, command, keep: Keep::TestCounts }
+}
+
+fn quiet(name: &'static str, command: Command) -> Step {
+    Step { name, command, keep: Keep::Nothing }
+}
+
+fn run_steps(steps: Vec<Step>) -> Result<Vec<Done>> {
+    steps.into_iter().map(Step::run).collect()
+}
+
+fn report(done: &[Done]) -> Verdict {
+    eprint!("\n{}", render_report(done));
+    let clean = done.iter().all(|step| step.verdict == Verdict::Clean);
+    Verdict::from_success(clean)
+}
+
+fn render_report(done: &[Done]) -> String {
+    let mut text = String::new();
+    for step in done {
+        let verdict = match step.verdict {
+            Verdict::Clean => "ok",
+            Verdict::Failed => "FAILED",
+        };
+        let took = seconds(step.took);
+        text += &format!("{:<12} {verdict:<6} {took:>8}\n", step.name);
+        for line in &step.kept {
+            text += &format!("    {}\n", line.trim_start());
+        }
+    }
+    let failed: Vec<&str> =
+        done.iter().filter(|step| step.verdict == Verdict::Failed).map(|step| step.name).collect();
+    if !failed.is_empty() {
+        text += &format!("failed: {}\n", failed.join(", "));
+    }
+    text
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(steps: &[Step]) -> Vec<String> {
+        let words = |step: &Step| {
+            let args = step.command.get_args();
+            args.map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        steps.iter().map(words).collect()
+    }
+
+    const CONFORM: &str = "run --quiet --package nearhop -- conform conformance/cases";
+
+    #[test]
+    fn extra_arguments_reach_the_test_runner_and_nothing_else() {
+        let args = [OsString::from("route")];
+        assert_eq!(
+            lines(&test_steps(Path::new("."), Runner::Nextest, &args)),
+            ["nextest run --workspace route", "test --workspace --doc", CONFORM]
+        );
+        assert_eq!(
+            lines(&test_steps(Path::new("."), Runner::CargoTest, &args)),
+            ["test --workspace route", CONFORM]
+        );
+    }
+
+    #[test]
+    fn the_report_names_what_failed_and_repeats_the_counts() {
+        let done = |name, verdict, kept: &[&str]| Done {
+            name,
+            verdict,
+            took: Duration::from_millis(1250),
+            kept: kept.iter().map(ToString::to_string).collect(),
+        };
+        let text = render_report(&[
+            done("tests", Verdict::Clean, &["  3 tests run: 3 passed"]),
+            done("format", Verdict::Failed, &[]),
+        ]);
+        assert_eq!(
+            text,
+            "tests        ok        1.2 s\n    3 tests run: 3 passed\nformat       FAILED    1.2 s\nfailed: format\n"
+        );
+    }
+}

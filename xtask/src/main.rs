@@ -1,0 +1,90 @@
+//! The workspace's own chores, run as `cargo xtask <command>`.
+//!
+//! A program rather than shell scripts, so that a new machine needs nothing but the Rust toolchain
+//! and the checks themselves are tested. It imports nothing of ours: it must still run when the
+//! rooms do not compile.
+
+mod ci;
+mod step;
+mod tidy;
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  test [ARGS...]  every test of the workspace, then the conformance cases; ARGS go to the test runner
+  ci              test, formatting, clippy, docs, tidy
+  tidy            the architecture's invariants and the house rules";
+
+/// What a command found, as opposed to an error that kept it from looking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Clean,
+    Failed,
+}
+
+impl Verdict {
+    fn from_success(success: bool) -> Self {
+        if success { Self::Clean } else { Self::Failed }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(env::args_os().skip(1).collect()) {
+        Ok(Verdict::Clean) => ExitCode::SUCCESS,
+        Ok(Verdict::Failed) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(mut args: Vec<OsString>) -> Result<Verdict> {
+    if args.is_empty() {
+        anyhow::bail!("no command given\n{USAGE}");
+    }
+    let rest = args.split_off(1);
+    let command = args[0].to_string_lossy();
+    match (command.as_ref(), rest.is_empty()) {
+        ("test", _) => ci::run_tests(&repo_root()?, &rest),
+        ("ci", true) => ci::run_all(&repo_root()?),
+        ("tidy", true) => tidy::run(&repo_root()?),
+        ("help" | "-h" | "--help", _) => {
+            println!("{USAGE}");
+            Ok(Verdict::Clean)
+        }
+        ("ci" | "tidy", false) => anyhow::bail!("`{command}` takes no arguments\n{USAGE}"),
+        _ => anyhow::bail!("unknown command `{command}`\n{USAGE}"),
+    }
+}
+
+/// Read at run time, not compiled in: a checkout that was moved keeps its `target` directory.
+fn repo_root() -> Result<PathBuf> {
+    let manifest_dir = env::var_os("CARGO_MANIFEST_DIR")
+        .context("CARGO_MANIFEST_DIR is not set: start this program as `cargo xtask`")?;
+    let root = PathBuf::from(manifest_dir).join("..");
+    root.canonicalize().with_context(|| format!("no repository at {}", root.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(args: &[&str]) -> String {
+        run(args.iter().map(OsString::from).collect()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_wrong_command_line_shows_the_usage() {
+        for args in [&[][..], &["tydy"], &["tidy", "--fast"], &["ci", "x"]] {
+            assert!(error_of(args).contains("usage: cargo xtask"), "{args:?}");
+        }
+    }
+}

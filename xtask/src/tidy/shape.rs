@@ -1,0 +1,67 @@
+//! The shape of a source file: it opens with what it is, and it ends before the reader tires.
+
+use super::{TextFile, Violation};
+
+/// The aim is 500; above this the file has two subjects.
+const MAX_LINES: usize = 800;
+
+pub(super) fn check_module_doc(file: &TextFile) -> Option<Violation> {
+    let ours = is_crate_source(&file.path) || file.path.starts_with("xtask/src/");
+    let source = ours && file.path.ends_with(".rs");
+    (source && !file.text.starts_with("//!")).then(|| {
+        file.violation(
+            1,
+            "the file does not open with a `//!` comment",
+            "say what it is, why, and what it deliberately does not do",
+        )
+    })
+}
+
+pub(super) fn check_length(file: &TextFile) -> Option<Violation> {
+    let count = file.text.lines().count();
+    (is_crate_source(&file.path) && count > MAX_LINES).then(|| {
+        file.violation(
+            MAX_LINES + 1,
+            format!("the file has {count} lines, {MAX_LINES} is the most"),
+            "find its second subject and give that a file of its own",
+        )
+    })
+}
+
+/// `crates/<one name>/src/...`
+fn is_crate_source(path: &str) -> bool {
+    let mut parts = path.split('/');
+    parts.next() == Some("crates") && parts.nth(1) == Some("src")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::file;
+    use super::*;
+
+    #[test]
+    fn a_source_without_an_opening_is_found() {
+        for path in ["crates/core/src/hint/auto.rs", "xtask/src/main.rs"] {
+            assert!(check_module_doc(&file(path, "use std::fmt;\n")).is_some());
+            assert!(check_module_doc(&file(path, "\n//! Late.\n")).is_some());
+            assert!(check_module_doc(&file(path, "")).is_some());
+            assert!(check_module_doc(&file(path, "//! What it is.\n")).is_none());
+        }
+    }
+
+    #[test]
+    fn tests_benches_and_data_need_no_opening() {
+        for path in ["crates/core/tests/props.rs", "crates/core/src/case.txt"] {
+            assert!(check_module_doc(&file(path, "x\n")).is_none());
+        }
+    }
+
+    #[test]
+    fn a_file_of_801_lines_is_too_long_and_one_of_800_is_not() {
+        let path = "crates/core/src/world.rs";
+        assert!(check_length(&file(path, &"x\n".repeat(MAX_LINES))).is_none());
+        let long = "x\n".repeat(MAX_LINES + 1);
+        assert!(check_length(&file(path, &long)).is_some());
+        assert!(check_length(&file("conformance/cases/x.json", &long)).is_none());
+    }
+}

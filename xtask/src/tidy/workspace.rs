@@ -1,0 +1,102 @@
+//! What `cargo metadata` says about our crates, reduced to what the checks ask.
+//!
+//! Declared dependencies, not resolved ones: no lock file and no network are needed to read them.
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Package {
+    pub(super) name: String,
+    /// Relative to the workspace's root.
+    pub(super) manifest: String,
+    pub(super) dependencies: Vec<Dependency>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Dependency {
+    /// The package's own name, also where the manifest renames it.
+    pub(super) name: String,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Normal,
+    Build,
+    Dev,
+}
+
+impl Package {
+    /// What ends up in the crate or in making it. A test may import sideways.
+    pub(super) fn lasting_dependencies(&self) -> impl Iterator<Item = &str> {
+        let lasting = self.dependencies.iter().filter(|d| d.kind != Kind::Dev);
+        lasting.map(|dependency| dependency.name.as_str())
+    }
+}
+
+pub(super) fn parse_metadata(json: &[u8]) -> Result<Vec<Package>> {
+    let metadata: Value = serde_json::from_slice(json).context("cargo metadata is not JSON")?;
+    let root = text(&metadata, "workspace_root")?;
+    let packages = list(&metadata, "packages")?.iter();
+    packages.map(|package| parse_package(package, root)).collect()
+}
+
+fn parse_package(package: &Value, root: &str) -> Result<Package> {
+    let manifest = text(package, "manifest_path")?;
+    let relative = manifest.strip_prefix(root).unwrap_or(manifest);
+    let dependencies = list(package, "dependencies")?.iter();
+    Ok(Package {
+        name: text(package, "name")?.to_owned(),
+        manifest: relative.trim_start_matches('/').to_owned(),
+        dependencies: dependencies.map(parse_dependency).collect::<Result<_>>()?,
+    })
+}
+
+fn parse_dependency(dependency: &Value) -> Result<Dependency> {
+    let kind = match dependency.get("kind").and_then(Value::as_str) {
+        None => Kind::Normal,
+        Some("build") => Kind::Build,
+        Some("dev") => Kind::Dev,
+        Some(other) => {
+            bail!("cargo metadata knows a dependency kind `{other}` that xtask does not")
+        }
+    };
+    Ok(Dependency { name: text(dependency, "name")?.to_owned(), kind })
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str> {
+    let found = value.get(key).and_then(Value::as_str);
+    found.with_context(|| format!("cargo metadata has no text `{key}`"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>> {
+    let found = value.get(key).and_then(Value::as_array);
+    found.with_context(|| format!("cargo metadata has no list `{key}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_names_manifests_and_kinds() {
+        let json = br#"{"workspace_root": "/repo", "packages": [
+            {"name": "nearhop-api", "manifest_path": "/repo/crates/api/Cargo.toml", "dependencies": [
+                {"name": "nearhop-core", "kind": null, "rename": "centre"},
+                {"name": "cc", "kind": "build"},
+                {"name": "proptest", "kind": "dev"}]}]}"#;
+        let packages = parse_metadata(json).unwrap();
+        assert_eq!(packages.len(), 1);
+        assert_eq!(packages[0].manifest, "crates/api/Cargo.toml");
+        let lasting: Vec<&str> = packages[0].lasting_dependencies().collect();
+        assert_eq!(lasting, ["nearhop-core", "cc"]);
+    }
+
+    #[test]
+    fn an_unknown_shape_is_an_error_and_not_an_empty_workspace() {
+        for json in ["", "{}", r#"{"workspace_root": "/", "packages": [{"name": "x"}]}"#] {
+            assert!(parse_metadata(json.as_bytes()).is_err(), "{json}");
+        }
+    }
+}
