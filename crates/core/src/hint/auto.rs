@@ -59,6 +59,16 @@ pub enum AutoRefusal {
     },
 }
 
+impl AutoRefusal {
+    /// Whether two refusals have the same reason and culprits; the numbers may differ.
+    pub fn same_reason(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::NoShares(a), Self::NoShares(b)) => a.same_reason(b),
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
 impl From<NoShares> for AutoRefusal {
     fn from(why: NoShares) -> Self {
         Self::NoShares(why)
@@ -138,11 +148,10 @@ pub fn crosses_threshold(
                 have == 0 || u64::from(have) < minimum(ready, *share, total, KEEP_PERMILLE)
             })
         }
-        (AutoState::Refused { why: AutoRefusal::NoShares(before), .. }, Err(now)) => *before != now,
-        (AutoState::Refused { .. }, Err(_)) => true,
+        (AutoState::Refused { why, .. }, Err(now)) => !why.same_reason(&now.into()),
         (AutoState::Refused { ready, why }, Ok(shares)) => {
             let now = feasible(u64::from(*ready), shares.values().copied(), ADD_PERMILLE);
-            now.err().as_ref() != Some(why)
+            now.map_or_else(|now| !now.same_reason(why), |_| true)
         }
     }
 }

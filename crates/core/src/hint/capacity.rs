@@ -91,6 +91,20 @@ pub enum NoShares {
     OneZone,
 }
 
+impl NoShares {
+    /// Whether two are the same but for the numbers.
+    pub fn same_reason(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::OneZone, Self::OneZone) => true,
+            (
+                Self::TooLittleKnown { without_zone: a, .. },
+                Self::TooLittleKnown { without_zone: b, .. },
+            ) => a == b,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for NoShares {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

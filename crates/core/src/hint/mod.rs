@@ -293,7 +293,7 @@ fn auto_event(before: &AutoState, now: &AutoState, family: Family) -> Option<Hin
             (EventKind::Normal, "TopologyAwareHintsEnabled", text)
         }
         (AutoState::Refused { why: before, .. }, AutoState::Refused { why, .. })
-            if before == why =>
+            if before.same_reason(why) =>
         {
             return None;
         }

@@ -1,1 +1,0 @@
-//! A tiny text language for clusters.

@@ -1,0 +1,170 @@
+//! Auto against a brute-force search, and against the replica counts that users report.
+
+use std::collections::BTreeMap;
+
+use nearhop_core::Name;
+use nearhop_core::hint::auto::{AutoRefusal, Candidate, HintsAreSet, assign};
+use proptest::prelude::*;
+
+const ZONES: [&str; 3] = ["a", "b", "c"];
+
+fn names() -> Vec<Name> {
+    ["a", "b", "c", "dead"].map(Name::from).to_vec()
+}
+
+/// Overload of every zone with a share is at most `percent`: N*s/S <= h * (1 + percent).
+fn within(assigned: &[usize], shares: &[u64], percent: u64) -> bool {
+    let total: u64 = shares.iter().sum();
+    shares.iter().enumerate().all(|(zone, share)| {
+        let hinted = assigned.iter().filter(|z| **z == zone).count() as u64;
+        assigned.len() as u64 * share * 100 <= hinted * total * (100 + percent)
+    })
+}
+
+/// The fewest endpoints outside their own zone over all assignments within 20 %, if any.
+fn brute_force(own: &[Option<usize>], shares: &[u64]) -> Option<usize> {
+    let choices: Vec<Vec<usize>> = own
+        .iter()
+        .map(|zone| {
+            let mut all: Vec<usize> = (0..shares.len()).collect();
+            all.extend(zone.filter(|zone| *zone >= shares.len()));
+            all
+        })
+        .collect();
+    let mut best = None;
+    let mut at = vec![0; own.len()];
+    loop {
+        let assigned: Vec<usize> = at.iter().zip(&choices).map(|(i, choice)| choice[*i]).collect();
+        if within(&assigned, shares, 20) {
+            let moved = |(own, now): (&Option<usize>, &usize)| own.is_some_and(|own| own != *now);
+            let count = own.iter().zip(&assigned).filter(|pair| moved(*pair)).count();
+            best = Some(best.map_or(count, |b: usize| b.min(count)));
+        }
+        let Some(digit) = (0..at.len()).find(|i| at[*i] + 1 < choices[*i].len()) else {
+            return best;
+        };
+        at[digit] += 1;
+        at[..digit].fill(0);
+    }
+}
+
+fn share_map(shares: &[u64]) -> BTreeMap<Name, u64> {
+    ZONES.iter().zip(shares).map(|(zone, share)| (Name::from(*zone), *share)).collect()
+}
+
+fn run(
+    own: &[Option<usize>],
+    hinted: &[Option<usize>],
+    shares: &[u64],
+) -> Result<Vec<usize>, AutoRefusal> {
+    let names = names();
+    let index = |name: &Name| names.iter().position(|n| n == name).expect("a known zone");
+    let place = |zone: Option<usize>| {
+        zone.map(|zone| if zone < shares.len() { &names[zone] } else { &names[3] })
+    };
+    let candidates: Vec<Candidate<'_>> = (own.iter().zip(hinted))
+        .map(|(own, hinted)| Candidate { zone: place(*own), hinted: place(*hinted) })
+        .collect();
+    let set = if hinted.iter().any(Option::is_some) { HintsAreSet::Yes } else { HintsAreSet::No };
+    let zones = assign(&candidates, &share_map(shares), set)?;
+    Ok(zones.iter().map(|zone| if *zone == "dead" { shares.len() } else { index(zone) }).collect())
+}
+
+prop_compose! {
+    /// Two or three zones with shares, and up to six endpoints in them, in a zone without
+    /// capacity, or in none.
+    fn small()(shares in prop::collection::vec(1_u64..9, 2..=3))
+        (own in prop::collection::vec(prop::option::weighted(0.9, 0..=shares.len()), 0..=6),
+         shares in Just(shares)) -> (Vec<Option<usize>>, Vec<u64>) {
+        (own, shares)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn fewest_endpoints_leave_their_zone((own, shares) in small()) {
+        let nobody = vec![None; own.len()];
+        let best = if own.len() < shares.len() { None } else { brute_force(&own, &shares) };
+        match (run(&own, &nobody, &shares), best) {
+            (Ok(assigned), Some(best)) => {
+                prop_assert!(within(&assigned, &shares, 20), "overloaded: {assigned:?}");
+                let moved = own.iter().zip(&assigned)
+                    .filter(|(own, now)| own.is_some_and(|own| own != **now)).count();
+                prop_assert_eq!(moved, best, "assigned {:?}", assigned);
+            }
+            (Err(_), None) => {}
+            (got, best) => prop_assert!(false, "got {got:?}, brute force {best:?}"),
+        }
+    }
+
+    #[test]
+    fn hints_within_30_percent_are_kept_as_they_are(
+        (own, shares) in small(),
+        hinted in prop::collection::vec(0_usize..3, 6),
+    ) {
+        if own.len() < shares.len() {
+            return Ok(());
+        }
+        let hinted: Vec<usize> = hinted.iter().take(own.len()).map(|z| z % shares.len()).collect();
+        let before: Vec<Option<usize>> = hinted.iter().copied().map(Some).collect();
+        let assigned = run(&own, &before, &shares);
+        if within(&hinted, &shares, 30) {
+            prop_assert_eq!(assigned, Ok(hinted));
+        } else if let Ok(assigned) = assigned {
+            // Redistributed rather than removed, and back under the bound.
+            prop_assert!(within(&assigned, &shares, 30), "still overloaded: {assigned:?}");
+        } else {
+            prop_assert!(brute_force(&own, &shares).is_none(), "removed although possible");
+        }
+    }
+}
+
+/// Replica counts at which hints cannot be added, given at least one endpoint per zone, checked
+/// to 300: what users of upstream's Auto run into (perfectly spread [4, 4, 3] among them).
+#[test]
+fn the_replica_counts_that_do_not_work_are_those_known() {
+    let refused = |shares: &[u64]| -> Vec<usize> {
+        let names: Vec<Name> = (0..shares.len()).map(|i| Name::from(format!("z{i}"))).collect();
+        let map: BTreeMap<Name, u64> = names.iter().cloned().zip(shares.iter().copied()).collect();
+        (shares.len()..=300)
+            .filter(|count| {
+                let all: Vec<Candidate<'_>> = (0..*count)
+                    .map(|i| Candidate { zone: Some(&names[i % names.len()]), hinted: None })
+                    .collect();
+                assign(&all, &map, HintsAreSet::No).is_err()
+            })
+            .collect()
+    };
+    assert_eq!(refused(&[1, 1, 1]), [4, 5, 8, 11]);
+    assert_eq!(refused(&[1, 1]), [3, 5]);
+    assert_eq!(refused(&[1, 1, 1, 1]), [5, 6, 7, 10, 11, 15]);
+    assert_eq!(refused(&[2, 1, 1]), [3, 5, 6, 10]);
+}
+
+/// The refusal carries the numbers that were compared.
+#[test]
+fn a_refusal_says_how_many_would_be_needed() {
+    let own: Vec<Option<usize>> = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2].map(Some).to_vec();
+    let why = run(&own, &vec![None; 11], &[1, 1, 1]).unwrap_err();
+    assert_eq!(why, AutoRefusal::Overload { ready: 11, zones: 3, needed: 12 });
+}
+
+/// The first endpoint of the list is lent, to the zone that lacks most.
+#[test]
+fn lends_in_order_of_the_list() {
+    let own = [0, 1, 0, 0, 2, 0, 2, 1, 2, 0].map(Some);
+    let assigned = run(&own, &[None; 10], &[35, 35, 30]).unwrap();
+    assert_eq!(assigned, [1, 1, 0, 0, 2, 0, 2, 1, 2, 0]);
+}
+
+/// Whoever was lent before is lent again: nobody else is rewritten.
+#[test]
+fn lends_whom_it_lent_before() {
+    let own = [0, 0, 0, 0, 0, 1].map(Some);
+    let hinted = [None, None, None, Some(1), Some(1), Some(1)];
+    // Zone b has grown since: 2 of 6 hinted there are no longer enough with half the CPU.
+    let assigned = run(&own, &hinted, &[1, 1]).unwrap();
+    assert_eq!(assigned, [0, 0, 0, 1, 1, 1]);
+}

@@ -1,0 +1,201 @@
+//! Balanced against its closed form, written here anew in rational arithmetic.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use nearhop_core::Name;
+use nearhop_core::hint::balanced::{Flows, ZoneLoad, apportion, balance, settle, weigh};
+use nearhop_core::intent::MaxOverload;
+use proptest::prelude::*;
+
+fn zone(name: &str, region: &str, demand: u64, endpoints: u64) -> ZoneLoad {
+    let region = (!region.is_empty()).then(|| Name::from(region));
+    ZoneLoad { zone: Name::from(name), region, demand, endpoints }
+}
+
+/// Demand and bound of a set of zones over the common denominator
+/// `all demand * all endpoints * 1000`.
+fn demand_and_bound(
+    zones: &[ZoneLoad],
+    of: impl Fn(&ZoneLoad) -> bool,
+    permille: u64,
+) -> (i128, i128) {
+    let (all_demand, all_endpoints) = totals(zones);
+    let sum =
+        |value: &dyn Fn(&ZoneLoad) -> i128| zones.iter().filter(|z| of(z)).map(value).sum::<i128>();
+    let demand = sum(&|z| i128::from(z.demand) * all_endpoints * 1000);
+    let bound = sum(&|z| i128::from(z.endpoints) * all_demand * i128::from(1000 + permille));
+    (demand, bound)
+}
+
+fn totals(zones: &[ZoneLoad]) -> (i128, i128) {
+    let sum = |value: fn(&ZoneLoad) -> u64| zones.iter().map(|z| i128::from(value(z))).sum();
+    (sum(|z| z.demand), sum(|z| z.endpoints))
+}
+
+fn sent(flows: &Flows, when: impl Fn(usize, usize) -> bool) -> i128 {
+    let all = flows.flow.iter().enumerate();
+    let all =
+        all.flat_map(|(from, row)| row.iter().enumerate().map(move |(to, flow)| (from, to, *flow)));
+    all.filter(|(from, to, _)| when(*from, *to)).map(|(_, _, flow)| flow as i128).sum()
+}
+
+prop_compose! {
+    fn zones()(loads in prop::collection::vec((0_u64..1000, 0_u64..20, 0_usize..4), 1..7)) -> Vec<ZoneLoad> {
+        loads.iter().enumerate()
+            .map(|(i, (demand, endpoints, region))| {
+                zone(&format!("z{i}"), ["", "r1", "r2", "r3"][*region], *demand, *endpoints)
+            })
+            .collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn bounded_and_cross_zone_share_minimal(zones in zones(), permille in 0_u64..2000) {
+        let flows = balance(&zones, MaxOverload::Permille(permille as u32));
+        let (all_demand, all_endpoints) = totals(&zones);
+        if all_demand == 0 || all_endpoints == 0 {
+            prop_assert_eq!(flows.total, 0);
+            return Ok(());
+        }
+        // Everything is served, each zone's demand from that zone.
+        for (z, load) in zones.iter().enumerate() {
+            let expected = i128::from(load.demand) * all_endpoints * 1000;
+            prop_assert_eq!(sent(&flows, |from, _| from == z), expected);
+        }
+        // No endpoint above 1 + t of the mean.
+        for z in 0..zones.len() {
+            let (_, bound) = demand_and_bound(&zones, |load| load.zone == zones[z].zone, permille);
+            prop_assert!(sent(&flows, |_, to| to == z) <= bound);
+        }
+        // The least that has to leave: what exceeds each zone's bound, and each region's.
+        let excess = |of: &dyn Fn(&ZoneLoad) -> bool| {
+            let (demand, bound) = demand_and_bound(&zones, of, permille);
+            (demand - bound).max(0)
+        };
+        let minimum: i128 = zones.iter().map(|z| excess(&|load| load.zone == z.zone)).sum();
+        prop_assert_eq!(sent(&flows, |from, to| from != to), minimum);
+        let regions: BTreeSet<&Option<Name>> = zones.iter().map(|z| &z.region).collect();
+        let out_of_regions: i128 = regions.iter()
+            .filter(|region| region.is_some())
+            .map(|region| excess(&|load| load.region == **region))
+            .sum();
+        let leaves = |from: usize, to: usize| {
+            zones[from].region.is_some() && zones[from].region != zones[to].region
+        };
+        prop_assert_eq!(sent(&flows, leaves), out_of_regions);
+    }
+
+    #[test]
+    fn no_bound_means_prefer_same_zone(zones in zones()) {
+        let flows = balance(&zones, MaxOverload::Unlimited);
+        for (z, load) in zones.iter().enumerate().filter(|(_, load)| load.endpoints > 0) {
+            let out = sent(&flows, |from, to| from == z && to != z);
+            prop_assert_eq!(out, 0, "zone {} sends out", load.zone);
+        }
+    }
+
+    #[test]
+    fn no_allowance_means_perfect_balance(zones in zones()) {
+        let flows = balance(&zones, MaxOverload::Permille(0));
+        let (all_demand, all_endpoints) = totals(&zones);
+        for (z, load) in zones.iter().enumerate().filter(|_| all_demand > 0 && all_endpoints > 0) {
+            let fair = i128::from(load.endpoints) * all_demand * 1000;
+            prop_assert_eq!(sent(&flows, |_, to| to == z), fair);
+        }
+    }
+
+    #[test]
+    fn rows_add_up_and_stay_within_a_thousandth(zones in zones(), permille in 0_u32..2000) {
+        let flows = balance(&zones, MaxOverload::Permille(permille));
+        for (from, row) in &weigh(&zones, &flows).0 {
+            prop_assert_eq!(row.values().sum::<u32>(), 1000);
+            let z = zones.iter().position(|load| load.zone == *from).expect("a row per zone");
+            let all: u128 = flows.flow[z].iter().sum();
+            for (to, weight) in row.iter().filter(|_| all > 0) {
+                let t = zones.iter().position(|load| load.zone == *to).expect("a known zone");
+                prop_assert!(zones[t].endpoints > 0, "weight for a zone without endpoints");
+                let exact = flows.flow[z][t] as f64 / all as f64 * 1000.0;
+                prop_assert!((f64::from(*weight) - exact).abs() < 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn apportions_exactly(amount in 0_u128..1_000_000, weights in prop::collection::vec(0_u128..1000, 1..9)) {
+        let parts = apportion(amount, &weights);
+        let sum: u128 = weights.iter().sum();
+        prop_assert_eq!(parts.iter().sum::<u128>(), if sum == 0 { 0 } else { amount });
+        for (part, weight) in parts.iter().zip(&weights).filter(|_| sum > 0) {
+            prop_assert!(*part >= amount * weight / sum);
+            prop_assert!(*part <= (amount * weight).div_ceil(sum));
+        }
+    }
+}
+
+/// Endpoints 1/4/4, equal demand, 20 %: one endpoint would carry three times the mean; now none
+/// is above 1.2, a fifth leaves zone a, and nobody else leaves.
+#[test]
+fn one_weak_zone_spills_a_fifth_of_all_traffic() {
+    let zones = [zone("a", "", 1, 1), zone("b", "", 1, 4), zone("c", "", 1, 4)];
+    let flows = balance(&zones, MaxOverload::Permille(200));
+    let all = sent(&flows, |_, _| true);
+    assert_eq!(sent(&flows, |from, to| from != to) * 1000 / all, 200);
+    let table = weigh(&zones, &flows).0;
+    assert_eq!(table["a"].values().copied().collect::<Vec<_>>(), [400, 300, 300]);
+    assert_eq!(table["b"].values().copied().collect::<Vec<_>>(), [1000]);
+    assert_eq!(table["c"].values().copied().collect::<Vec<_>>(), [1000]);
+}
+
+#[test]
+fn spills_within_the_region_first() {
+    let zones = [zone("a", "eu", 4, 1), zone("b", "eu", 1, 3), zone("c", "us", 1, 2)];
+    let table = weigh(&zones, &balance(&zones, MaxOverload::Permille(0))).0;
+    // a keeps 1 of 4, b has room for 2, the last goes to c.
+    assert_eq!(table["a"].values().copied().collect::<Vec<_>>(), [250, 500, 250]);
+}
+
+#[test]
+fn every_odd_shape_has_an_answer() {
+    let rows = |zones: &[ZoneLoad]| weigh(zones, &balance(zones, MaxOverload::default())).0.len();
+    assert_eq!(rows(&[]), 0, "no zone");
+    assert_eq!(rows(&[zone("a", "", 5, 0)]), 0, "no endpoint: nothing to weigh");
+    assert_eq!(rows(&[zone("a", "", 0, 3)]), 1, "no demand: what may come stays");
+    assert_eq!(rows(&[zone("a", "", 5, 3)]), 1, "one zone");
+    let table = weigh(
+        &[zone("a", "", 5, 0), zone("b", "", 0, 2)],
+        &balance(&[zone("a", "", 5, 0), zone("b", "", 0, 2)], MaxOverload::default()),
+    );
+    assert_eq!(table.0["a"]["b"], 1000, "demand but no endpoints goes to those who have some");
+    let huge = [zone("a", "", u64::MAX, 1_000_000), zone("b", "", u64::MAX, 1)];
+    assert_eq!(rows(&huge), 2, "no overflow");
+}
+
+#[test]
+fn weights_move_by_more_than_five_points_and_not_twice_in_thirty_seconds() {
+    let at = |second: i64| Timestamp::from_second(second).unwrap();
+    let table = |a: u64, b: u64| {
+        let zones = vec![zone("a", "", 1, a), zone("b", "", 1, b)];
+        (weigh(&zones, &balance(&zones, MaxOverload::Permille(0))), zones)
+    };
+    let (fresh, zones) = table(50, 50);
+    let (first, again) = settle(None, fresh, &zones, at(0));
+    assert_eq!((first.since, again), (at(0), None));
+
+    let (fresh, zones) = table(49, 51);
+    let (kept, again) = settle(Some(&first), fresh, &zones, at(100));
+    assert_eq!((&kept, again), (&first, None), "two points are not worth a write");
+
+    let (fresh, zones) = table(30, 70);
+    let (kept, again) = settle(Some(&first), fresh.clone(), &zones, at(10));
+    assert_eq!((&kept, again), (&first, Some(at(30))), "twenty points have to wait");
+    let (moved, again) = settle(Some(&first), fresh.clone(), &zones, at(30));
+    assert_eq!((&moved.table, moved.since, again), (&fresh, at(30), None));
+
+    let (fresh, zones) = table(100, 0);
+    let (moved, again) = settle(Some(&first), fresh.clone(), &zones, at(1));
+    assert_eq!((&moved.table, again), (&fresh, None), "a zone without endpoints is left at once");
+}
