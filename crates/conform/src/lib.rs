@@ -1,1 +1,119 @@
-//! Placeholder.
+//! The conformance suite: case files run through nearhop's core.
+//!
+//! Bytes in, report out. A case file is JSON: a `group`, and `cases` with inputs and an `expect`.
+//! Each group translates its rows into core's values, calls core, and shapes the result like the
+//! expectation; nothing is decided here. `conformance/cases/README.md` describes the files.
+//!
+//! The way of a row: [`run_file`] reads the file, `groups` finds the group's function, `read` and
+//! `objects` turn fields into values, `check` compares with what is expected, `report` counts.
+
+mod check;
+mod diff;
+mod groups;
+mod objects;
+mod read;
+mod report;
+mod text;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use check::Check;
+use groups::Case;
+use read::{CaseError, Field};
+pub use report::{Failure, FileReport, GroupCounts, Report, What};
+
+/// Which groups are to be run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Only(BTreeSet<String>);
+
+impl Only {
+    /// All of them.
+    pub fn everything() -> Self {
+        Self::default()
+    }
+
+    /// Whether a group is to be run.
+    pub fn takes(&self, group: &str) -> bool {
+        self.0.is_empty() || self.0.contains(group)
+    }
+
+    /// The groups asked for by name; none means all.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+}
+
+impl<S: Into<String>> FromIterator<S> for Only {
+    fn from_iter<I: IntoIterator<Item = S>>(groups: I) -> Self {
+        Self(groups.into_iter().map(Into::into).collect())
+    }
+}
+
+/// The groups this build can run, sorted.
+pub fn known_groups() -> impl Iterator<Item = &'static str> {
+    groups::ALL.iter().map(|(name, _)| *name)
+}
+
+/// Runs the cases of one file. `name` is only repeated in the report.
+pub fn run_file(name: &str, bytes: &[u8], only: &Only) -> FileReport {
+    let file: Value = match serde_json::from_slice(bytes) {
+        Ok(file) => file,
+        Err(error) => return FileReport::unusable(name, format!("not JSON: {error}")),
+    };
+    match run_value(name, &Field::root(&file), only) {
+        Ok(report) => report,
+        Err(error) => FileReport::unusable(name, error.to_string()),
+    }
+}
+
+/// Runs a parsed file. An error means that the file is no case file at all.
+fn run_value(name: &str, file: &Field<'_>, only: &Only) -> Result<FileReport, CaseError> {
+    let group = file.get("group")?.text()?.to_owned();
+    let cases = file.get("cases")?.required()?.list()?;
+    let mut report = FileReport::new(name, &group);
+    if !only.takes(&group) {
+        return Ok(report);
+    }
+    let Some(run) = groups::find(&group) else {
+        report.skipped = cases.len();
+        return Ok(report);
+    };
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for (at, row) in cases.iter().enumerate() {
+        let (id, found) = match unique_id(row, at, &mut seen) {
+            Ok(id) => (id.clone(), run_case(run, Case { row: row.rebased(), file: file.clone() })),
+            Err(error) => (format!("cases[{at}]"), vec![error.into()]),
+        };
+        report.count(&id, found);
+    }
+    Ok(report)
+}
+
+fn unique_id(
+    row: &Field<'_>,
+    at: usize,
+    seen: &mut BTreeMap<String, usize>,
+) -> Result<String, CaseError> {
+    let id = row.get("id")?;
+    let text = id.text()?.to_owned();
+    match seen.insert(text.clone(), at) {
+        None if !text.is_empty() => Ok(text),
+        None => Err(id.error("is empty")),
+        Some(first) => Err(id.error(format!("{text:?} is also the id of cases[{first}]"))),
+    }
+}
+
+/// What is wrong with one case, as paths in the case; nothing means that it passed.
+fn run_case(run: groups::Run, case: Case<'_>) -> Vec<(String, What)> {
+    let mut check = Check::new(&case.row);
+    match run(&case, &mut check) {
+        Ok(()) => check.finish(),
+        Err(error) => {
+            let mut found = check.finish_early();
+            found.push(error.into());
+            found
+        }
+    }
+}

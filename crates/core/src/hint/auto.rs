@@ -206,7 +206,11 @@ impl<'a> Zones<'a> {
             shares: shares.values().copied().collect(),
             total: total(shares),
         };
-        let mut dead: Vec<&Name> = endpoints.iter().filter_map(|endpoint| endpoint.zone).collect();
+        let mut dead: Vec<&Name> = endpoints
+            .iter()
+            .flat_map(|endpoint| [endpoint.zone, endpoint.hinted])
+            .flatten()
+            .collect();
         dead.retain(|zone| !shares.contains_key(zone.as_str()));
         dead.sort();
         dead.dedup();
@@ -251,14 +255,13 @@ impl<'a> Zones<'a> {
         Ok(minimum)
     }
 
-    /// Everybody keeps the hint it has, else stays at home.
+    /// Everybody keeps the hint it has, even for a zone that lost its nodes: as long as nobody is
+    /// overloaded, nothing is rewritten. Whoever has no hint stays at home.
     fn keep(&self) -> Vec<usize> {
-        let zone_of = |endpoint: &Candidate<'_>| {
-            let hinted = self.index(endpoint.hinted).filter(|zone| self.live(zone));
-            hinted.or_else(|| self.index(endpoint.zone))
+        let fixed = |endpoint: &Candidate<'_>| {
+            self.index(endpoint.hinted).or_else(|| self.index(endpoint.zone))
         };
-        let fixed: Vec<Option<usize>> = self.endpoints.iter().map(zone_of).collect();
-        self.place_homeless(fixed)
+        self.place_homeless(self.endpoints.iter().map(fixed).collect())
     }
 
     /// Everybody stays at home, except for the fewest that bring each zone to its minimum.

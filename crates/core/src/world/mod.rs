@@ -204,6 +204,12 @@ impl World {
         self.slices.get(service).into_iter().flat_map(BTreeMap::values)
     }
 
+    /// One slice of a Service, by its own name.
+    pub fn slice(&self, namespace: &Name, name: &Name) -> Option<&Arc<Slice>> {
+        let service = self.slice_service.get(&(namespace.clone(), name.clone()))?;
+        self.slices.get(service)?.get(name)
+    }
+
     /// The Pods a Service selects, sorted by name, each with its Node.
     pub fn pods(&self, service: &ServiceKey) -> impl Iterator<Item = PodOnNode<'_>> {
         let entries = self.services.get(service).into_iter().flat_map(|entry| &entry.pods);

@@ -1,0 +1,159 @@
+//! What a case expects of nearhop, and whether it came out so.
+//!
+//! A row states upstream's result in `expect`. Where nearhop differs on purpose it carries
+//! `nearhop` beside it, laid over `expect` key by key, and the reason in `why`.
+
+use serde_json::Value;
+
+use crate::diff::{Rule, diff};
+use crate::read::{CaseError, Field};
+use crate::report::What;
+
+/// Collects what is wrong with one case.
+#[derive(Debug)]
+pub(crate) struct Check<'a> {
+    case: Field<'a>,
+    compared: usize,
+    found: Vec<(String, What)>,
+}
+
+impl<'a> Check<'a> {
+    pub(crate) fn new(case: &Field<'a>) -> Self {
+        Self { case: case.clone(), compared: 0, found: Vec::new() }
+    }
+
+    /// Compares the expectation of a case or step as a whole.
+    pub(crate) fn value(
+        &mut self,
+        holder: &Field<'_>,
+        rule: Rule,
+        actual: Value,
+    ) -> Result<(), CaseError> {
+        let (at, expected) = self.expected(holder)?;
+        self.compared += 1;
+        diff(rule, &at, &expected, &actual, &mut self.found);
+        Ok(())
+    }
+
+    /// Compares each key of the expectation of a case or step with what `actual` says for it.
+    pub(crate) fn fields(
+        &mut self,
+        holder: &Field<'_>,
+        actual: impl Fn(&str) -> Option<(Rule, Value)>,
+    ) -> Result<(), CaseError> {
+        let (at, expected) = self.expected(holder)?;
+        let Value::Object(keys) = &expected else {
+            return Err(CaseError { path: at, message: "expected an object".to_owned() });
+        };
+        // Notes explain other keys.
+        for (key, value) in keys.iter().filter(|(key, _)| !key.ends_with("note")) {
+            self.compared += 1;
+            let path = format!("{at}.{key}");
+            match actual(key) {
+                Some((rule, actual)) => diff(rule, &path, value, &actual, &mut self.found),
+                None => self.error(path, format!("cannot check `{key}` in this group")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares something that the file's note expects of every row.
+    pub(crate) fn implied(&mut self, path: &str, expected: &Value, actual: &Value) {
+        diff(Rule::Exact, path, expected, actual, &mut self.found);
+    }
+
+    fn error(&mut self, path: String, error: String) {
+        self.found.push((path, What::Error { error }));
+    }
+
+    /// What nearhop should do, and the path of the upstream expectation.
+    fn expected(&self, holder: &Field<'_>) -> Result<(String, Value), CaseError> {
+        let expect = holder.get("expect")?;
+        if !holder.has("expect") {
+            return Err(expect.error("is missing"));
+        }
+        let path = expect.path().to_owned();
+        let Some(nearhop) = holder.get("nearhop")?.optional() else {
+            return Ok((path, expect.value().clone()));
+        };
+        self.require_reason(holder, &nearhop)?;
+        let over = match nearhop.value() {
+            Value::Object(map) => match map.get("expect") {
+                Some(expect) => expect.clone(),
+                None => {
+                    let mut map = map.clone();
+                    map.remove("why");
+                    Value::Object(map)
+                }
+            },
+            other => other.clone(),
+        };
+        Ok((path, laid_over(expect.value(), over)))
+    }
+
+    fn require_reason(&self, holder: &Field<'_>, nearhop: &Field<'_>) -> Result<(), CaseError> {
+        let of = |field: &Field<'_>| field.value().get("why").and_then(Value::as_str);
+        let reason = [of(nearhop), of(holder), of(&self.case)].into_iter().flatten();
+        if reason.into_iter().any(|why| !why.trim().is_empty()) {
+            return Ok(());
+        }
+        Err(nearhop.error("differs from upstream without a reason: give a `why`"))
+    }
+
+    /// Everything found. A case that compared nothing proves nothing.
+    pub(crate) fn finish(mut self) -> Vec<(String, What)> {
+        if self.compared == 0 && self.found.is_empty() {
+            self.error("expect".to_owned(), "the case expects nothing".to_owned());
+        }
+        self.found
+    }
+
+    /// Everything found before the case had to be given up.
+    pub(crate) fn finish_early(self) -> Vec<(String, What)> {
+        self.found
+    }
+}
+
+fn laid_over(expect: &Value, over: Value) -> Value {
+    match (expect, over) {
+        (Value::Object(below), Value::Object(over)) => {
+            let mut merged = below.clone();
+            merged.extend(over);
+            Value::Object(merged)
+        }
+        (_, over) => over,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn expected(row: &Value) -> Result<Value, String> {
+        let field = Field::root(row);
+        let found = Check::new(&field).expected(&field);
+        found.map(|(_, value)| value).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn nearhop_is_laid_over_with_a_reason() {
+        let row = json!({"expect": {"a": 1, "b": {"c": 2}}, "nearhop": {"b": 3, "why": "so"}});
+        assert_eq!(expected(&row), Ok(json!({"a": 1, "b": 3})));
+        let row = json!({"expect": {"a": 1}, "nearhop": {"expect": {"a": 2}}, "why": "so"});
+        assert_eq!(expected(&row), Ok(json!({"a": 2})));
+        let row = json!({"expect": 4, "nearhop": {"expect": null, "why": "so"}});
+        assert_eq!(expected(&row), Ok(Value::Null));
+        let row = json!({"expect": [1], "nearhop": [2], "why": "so"});
+        assert_eq!(expected(&row), Ok(json!([2])));
+    }
+
+    #[test]
+    fn nearhop_without_a_reason_is_refused() {
+        for why in [json!({}), json!({"why": " "}), json!({"why": 3})] {
+            let mut row = json!({"expect": {"a": 1}, "nearhop": {"a": 2}});
+            row.as_object_mut().unwrap().extend(why.as_object().unwrap().clone());
+            assert!(expected(&row).unwrap_err().contains("give a `why`"), "{row}");
+        }
+    }
+}

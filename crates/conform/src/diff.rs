@@ -1,0 +1,183 @@
+//! Compares what a case expects with what nearhop does, and says where they part.
+
+use serde_json::Value;
+
+use crate::report::What;
+
+/// How two values are compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rule {
+    /// Equal throughout.
+    Exact,
+    /// Equal, where a key that one side leaves out is false, empty or unset. A key `x_prefix` is
+    /// compared with the beginning of `x`.
+    Sparse,
+    /// Lists with the same items in any order, the items compared by a rule (`Exact`, `Bag`;
+    /// `Sparse` for items whose null, false and empty mean the same).
+    Bag(&'static Self),
+    /// Only the keys that are expected.
+    Subset,
+    /// The case describes a property in words; the value says whether it holds.
+    Holds,
+}
+
+/// Adds what differs, with its path.
+pub(crate) fn diff(
+    rule: Rule,
+    path: &str,
+    expected: &Value,
+    actual: &Value,
+    found: &mut Vec<(String, What)>,
+) {
+    match (rule, expected, actual) {
+        (Rule::Holds, _, _) => {
+            let wanted = !is_default(expected);
+            if *actual != Value::Bool(wanted) {
+                push(path, expected, actual, found);
+            }
+        }
+        (Rule::Bag(_), Value::Array(_), Value::Array(_)) => {
+            let (expected, actual) = (normal(rule, expected), normal(rule, actual));
+            if expected != actual {
+                push(path, &expected, &actual, found);
+            }
+        }
+        (Rule::Subset, Value::Object(keys), Value::Object(values)) => {
+            for (key, value) in keys {
+                let other = values.get(key).unwrap_or(&Value::Null);
+                diff(Rule::Exact, &format!("{path}.{key}"), value, other, found);
+            }
+        }
+        (_, Value::Object(_), Value::Object(_)) => diff_objects(rule, path, expected, actual, found),
+        (_, Value::Array(items), Value::Array(others)) if items.len() == others.len() => {
+            for (at, (item, other)) in items.iter().zip(others).enumerate() {
+                diff(rule, &format!("{path}[{at}]"), item, other, found);
+            }
+        }
+        _ if same(expected, actual) => {}
+        _ => push(path, expected, actual, found),
+    }
+}
+
+fn push(path: &str, expected: &Value, actual: &Value, found: &mut Vec<(String, What)>) {
+    let what = What::Differs { expected: expected.clone(), actual: actual.clone() };
+    found.push((path.to_owned(), what));
+}
+
+fn diff_objects(
+    rule: Rule,
+    path: &str,
+    expected: &Value,
+    actual: &Value,
+    found: &mut Vec<(String, What)>,
+) {
+    let (Value::Object(keys), Value::Object(values)) = (expected, actual) else { return };
+    let sparse = matches!(rule, Rule::Sparse);
+    for (key, value) in keys {
+        let path = format!("{path}.{key}");
+        match values.get(key) {
+            Some(other) => diff(rule, &path, value, other, found),
+            None if sparse && (is_default(value) || is_prefix(key, value, actual)) => {}
+            None => push(&path, value, &Value::Null, found),
+        }
+    }
+    for (key, other) in values.iter().filter(|(key, _)| !keys.contains_key(*key)) {
+        if !(sparse && is_default(other)) {
+            push(&format!("{path}.{key}"), &Value::Null, other, found);
+        }
+    }
+}
+
+/// Whether a key `x_prefix` begins the value of `x`.
+fn is_prefix(key: &str, prefix: &Value, actual: &Value) -> bool {
+    let whole = key.strip_suffix("_prefix").and_then(|key| actual.get(key)).and_then(Value::as_str);
+    whole.zip(prefix.as_str()).is_some_and(|(whole, prefix)| whole.starts_with(prefix))
+}
+
+/// What an absent key means.
+fn is_default(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => {
+            a == b || (a.is_f64() || b.is_f64()) && a.as_f64() == b.as_f64()
+        }
+        _ => a == b,
+    }
+}
+
+/// A value in a form in which bags that are the same are equal.
+fn normal(rule: Rule, value: &Value) -> Value {
+    match (rule, value) {
+        (Rule::Bag(inner), Value::Array(items)) => {
+            let mut items: Vec<Value> = items.iter().map(|item| normal(*inner, item)).collect();
+            items.sort_by_cached_key(Value::to_string);
+            Value::Array(items)
+        }
+        (Rule::Sparse, Value::Object(map)) => {
+            let set = map.iter().filter(|(_, value)| !is_default(value));
+            Value::Object(set.map(|(key, value)| (key.clone(), normal(rule, value))).collect())
+        }
+        _ => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn paths(rule: Rule, expected: Value, actual: Value) -> Vec<String> {
+        let mut found = Vec::new();
+        diff(rule, "x", &expected, &actual, &mut found);
+        found.into_iter().map(|(path, _)| path).collect()
+    }
+
+    #[test]
+    fn exact_names_the_place() {
+        assert!(paths(Rule::Exact, json!({"a": [1, 2.0]}), json!({"a": [1.0, 2]})).is_empty());
+        assert_eq!(paths(Rule::Exact, json!({"a": [1, 2]}), json!({"a": [1, 3]})), ["x.a[1]"]);
+        assert_eq!(paths(Rule::Exact, json!({}), json!({"headless": ""})), ["x.headless"]);
+        assert_eq!(paths(Rule::Exact, json!([1]), json!([1, 2])), ["x"]);
+    }
+
+    #[test]
+    fn sparse_reads_absence_as_default() {
+        assert!(paths(Rule::Sparse, json!([{}]), json!([{"a": [], "b": null}])).is_empty());
+        assert!(paths(Rule::Sparse, json!({"a": false, "b": ""}), json!({})).is_empty());
+        assert_eq!(paths(Rule::Sparse, json!({"r": null}), json!({"r": false})), ["x.r"]);
+        assert_eq!(paths(Rule::Sparse, json!({}), json!({"r": true})), ["x.r"]);
+        let message = json!({"message": "abc"});
+        assert_eq!(
+            paths(Rule::Sparse, json!({"message_prefix": "x"}), message.clone()),
+            ["x.message_prefix", "x.message"]
+        );
+        let both = json!({"message": "abc", "message_prefix": "ab"});
+        assert!(paths(Rule::Sparse, both, message).is_empty());
+    }
+
+    #[test]
+    fn bags_have_no_order_but_counts() {
+        const PORTS: Rule = Rule::Bag(&Rule::Bag(&Rule::Sparse));
+        assert!(paths(Rule::Bag(&Rule::Exact), json!([2, 1, 1]), json!([1, 2, 1])).is_empty());
+        assert_eq!(paths(Rule::Bag(&Rule::Exact), json!([1, 2, 2]), json!([1, 1, 2])), ["x"]);
+        let ports = json!([[{"port": 2}, {"port": 1, "app": null}], []]);
+        assert!(paths(PORTS, ports, json!([[], [{"port": 1}, {"port": 2, "app": ""}]])).is_empty());
+    }
+
+    #[test]
+    fn subset_and_holds() {
+        assert!(paths(Rule::Subset, json!({"a": 1}), json!({"a": 1, "b": 2})).is_empty());
+        assert_eq!(paths(Rule::Subset, json!({"c": 1}), json!({"a": 1})), ["x.c"]);
+        assert!(paths(Rule::Holds, json!("in words"), json!(true)).is_empty());
+        assert_eq!(paths(Rule::Holds, json!("in words"), json!(false)), ["x"]);
+    }
+}

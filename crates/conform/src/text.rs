@@ -1,0 +1,191 @@
+//! The little languages in case files: CPU quantities, port expressions, list positions.
+
+/// Reads an allocatable CPU as thousandths of a core, rounded up as the API does.
+pub(crate) fn parse_cpu(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || whole.len() + fraction.len() > 25 {
+        return None;
+    }
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    // Billionths of a core per unit.
+    let unit: u128 = match unit {
+        "n" => 1,
+        "u" => 1_000,
+        "m" => 1_000_000,
+        "" => 1_000_000_000,
+        "k" => 1_000_000_000_000,
+        _ => return None,
+    };
+    let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let milli = digits.checked_mul(unit)?.div_ceil(scale.checked_mul(1_000_000)?);
+    u64::try_from(milli).ok()
+}
+
+/// Writes a CPU as the API does: whole cores, else thousandths.
+pub(crate) fn format_cpu(milli: u64) -> String {
+    if milli.is_multiple_of(1000) { (milli / 1000).to_string() } else { format!("{milli}m") }
+}
+
+/// Computes an expression such as `8080 + (i % 5)` for one `i`.
+pub(crate) fn evaluate(text: &str, i: i64) -> Option<i64> {
+    let mut parser = Parser { rest: text.trim_start(), i, depth: 0 };
+    let value = parser.sum()?;
+    parser.rest.is_empty().then_some(value)
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+    i: i64,
+    depth: u32,
+}
+
+impl Parser<'_> {
+    fn take(&mut self, symbol: char) -> bool {
+        match self.rest.strip_prefix(symbol) {
+            Some(rest) => {
+                self.rest = rest.trim_start();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn sum(&mut self) -> Option<i64> {
+        let mut value = self.product()?;
+        loop {
+            if self.take('+') {
+                value = value.checked_add(self.product()?)?;
+            } else if self.take('-') {
+                value = value.checked_sub(self.product()?)?;
+            } else {
+                return Some(value);
+            }
+        }
+    }
+
+    fn product(&mut self) -> Option<i64> {
+        let mut value = self.operand()?;
+        loop {
+            if self.take('*') {
+                value = value.checked_mul(self.operand()?)?;
+            } else if self.take('/') {
+                value = value.checked_div(self.operand()?)?;
+            } else if self.take('%') {
+                value = value.checked_rem(self.operand()?)?;
+            } else {
+                return Some(value);
+            }
+        }
+    }
+
+    fn operand(&mut self) -> Option<i64> {
+        /// Deeper nesting is no port expression.
+        const DEEPEST: u32 = 32;
+        if self.take('i') {
+            return Some(self.i);
+        }
+        if self.take('(') {
+            self.depth += 1;
+            let value = if self.depth > DEEPEST { None } else { self.sum() };
+            self.depth -= 1;
+            return value.filter(|_| self.take(')'));
+        }
+        let end = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
+        let (digits, rest) = self.rest.split_at(end);
+        self.rest = rest.trim_start();
+        digits.parse().ok()
+    }
+}
+
+/// Reads the list behind the word "position(s)": `0,10,20,...,90` continues by the last step.
+pub(crate) fn positions(text: &str, most: usize) -> Option<Vec<usize>> {
+    let (_, list) = text.split_once("position")?;
+    let list = list.trim_start_matches('s').trim_start();
+    let end = list.find(|c: char| !(c.is_ascii_digit() || ", .".contains(c))).unwrap_or(list.len());
+    let mut positions: Vec<usize> = Vec::new();
+    let mut series = false;
+    for item in list[..end].split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        if item.chars().all(|c| c == '.') {
+            series = true;
+            continue;
+        }
+        let last: usize = item.parse().ok().filter(|last| *last < most)?;
+        if std::mem::take(&mut series) {
+            continue_to(&mut positions, last)?;
+        } else {
+            positions.push(last);
+        }
+    }
+    (!positions.is_empty() && !series).then_some(positions)
+}
+
+fn continue_to(positions: &mut Vec<usize>, last: usize) -> Option<()> {
+    let [.., before, from] = positions[..] else { return None };
+    let step = from.checked_sub(before).filter(|step| *step > 0)?;
+    positions.extend((from + step..=last).step_by(step));
+    (positions.last() == Some(&last)).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_quantities() {
+        let cases = [
+            ("100m", Some(100)),
+            ("1", Some(1000)),
+            ("0.5", Some(500)),
+            (".25", Some(250)),
+            ("1500m", Some(1500)),
+            ("0.0001", Some(1)),
+            ("1k", Some(1_000_000)),
+            ("250000u", Some(250)),
+            ("0", Some(0)),
+            ("", None),
+            (".", None),
+            ("-1", None),
+            ("1Gi", None),
+            ("1.2.3", None),
+            ("99999999999999999999999999", None),
+        ];
+        for (text, milli) in cases {
+            assert_eq!(parse_cpu(text), milli, "{text}");
+        }
+        assert_eq!(format_cpu(2000), "2");
+        assert_eq!(format_cpu(100), "100m");
+    }
+
+    #[test]
+    fn expressions() {
+        let cases = [
+            ("8080 + (i % 5)", Some(8082)),
+            ("8080 + i", Some(8087)),
+            ("8080", Some(8080)),
+            ("2*(i-1)/3", Some(4)),
+            ("i % 0", None),
+            ("8080 +", None),
+            ("8080 x", None),
+            ("", None),
+            ("9223372036854775807 + i", None),
+        ];
+        for (text, value) in cases {
+            assert_eq!(evaluate(text, 7), value, "{text}");
+        }
+        assert_eq!(evaluate(&"(".repeat(100_000), 0), None);
+    }
+
+    #[test]
+    fn list_positions() {
+        let text = "pods at list position 0,10,20,...,90 become unready after that";
+        assert_eq!(positions(text, 100), Some((0..=90).step_by(10).collect()));
+        assert_eq!(positions("pods at positions 3, 5 become unready", 6), Some(vec![3, 5]));
+        assert_eq!(positions("position 1,2,...,9,20", 21).map(|list| list.len()), Some(10));
+        for broken in ["pods 1,2", "position", "position 1,...,9", "position 1,3,...,8", "position 1,2,..."] {
+            assert_eq!(positions(broken, 100), None, "{broken}");
+        }
+        assert_eq!(positions("position 7", 7), None);
+    }
+}

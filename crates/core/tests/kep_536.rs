@@ -1,0 +1,172 @@
+//! KEP-536 "Test Plan", one test per row, each filter over all availabilities of the topology.
+
+mod common;
+
+use common::*;
+use nearhop_core::intent::{Accepted, Intent};
+use nearhop_core::route::{Candidates, Miss, Tier, Verdict};
+
+const KEYS: [&str; 4] = [
+    "kubernetes.io/hostname",
+    "rack",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+];
+
+/// Five places around the client's node `here`, each sharing one tier less with it; an endpoint
+/// `pN` exists in each place N whose bit is set, and `p4`, far away, always.
+fn around(available: u8, ask: &str) -> String {
+    let mut text = String::from(
+        "node here   rack=r1 zone=z1 region=g1 cpu=4\n\
+         node rack   rack=r1 zone=z1 region=g1 cpu=4\n\
+         node zone   rack=r2 zone=z1 region=g1 cpu=4\n\
+         node region rack=r3 zone=z2 region=g1 cpu=4\n\
+         node far    rack=r4 zone=z3 region=g2 cpu=4\n",
+    );
+    text += &format!("service web {ask}\n");
+    for (i, node) in ["here", "rack", "zone", "region"].iter().enumerate() {
+        if available & (1 << i) != 0 {
+            text += &format!("pod p{i} for=web on={node}\n");
+        }
+    }
+    text + "pod p4 for=web on=far\n"
+}
+
+/// Which endpoints the first of the given tiers (0 host, 1 rack, 2 zone, 3 region) with somebody
+/// in it holds: nearer places share the farther tiers too.
+fn expected(available: u8, tiers: &[usize]) -> Option<Vec<String>> {
+    tiers.iter().find_map(|tier| {
+        let there: Vec<String> =
+            (0..=*tier).filter(|i| available & (1 << i) != 0).map(|i| format!("p{i}")).collect();
+        (!there.is_empty()).then_some(there)
+    })
+}
+
+fn everybody(available: u8) -> Vec<String> {
+    (0..5).filter(|i| *i == 4 || available & (1 << i) != 0).map(|i| format!("p{i}")).collect()
+}
+
+/// Checks a list of tiers in all 16 availabilities.
+fn check(tiers: &[usize], soft: bool) {
+    let mut keys: Vec<&str> = tiers.iter().map(|tier| KEYS[*tier]).collect();
+    keys.extend(soft.then_some("*"));
+    for ask in ["topology-keys", "topology-keys-annotation"] {
+        for available in 0..16 {
+            let world = world(&around(available, &format!("{ask}={}", keys.join(","))));
+            let got = chosen(&world, "here", "web");
+            let fallback = || if soft { everybody(available) } else { Vec::new() };
+            let want = expected(available, tiers).unwrap_or_else(fallback);
+            assert_eq!(got, want, "{keys:?}, available {available:04b}");
+        }
+    }
+}
+
+#[test]
+fn validation_of_topology_keys() {
+    let accepted = |keys: &str| {
+        let world = world(&format!("service web topology-keys={keys}"));
+        let decision = world.intent(&key("web")).expect("in the fixture").clone();
+        let why = decision.problems.first().map(|problem| problem.to_string());
+        (decision.accepted == Accepted::Yes && matches!(decision.intent, Intent::Keys(_)), why)
+    };
+    let seventeen: Vec<String> = (0..17).map(|i| format!("k{i}")).collect();
+    for good in ["rack", "*", "kubernetes.io/hostname,*", &seventeen[..16].join(",")] {
+        assert_eq!(accepted(good), (true, None), "{good}");
+    }
+    let bad = [
+        ("*,rack", "\"*\" at position 0 must be last"),
+        ("rack,rack", "\"rack\" is there twice"),
+        ("Bad_Prefix/x", "\"Bad_Prefix/x\" is not a label key"),
+        ("-x", "\"-x\" is not a label key"),
+        (&seventeen.join(","), "17 keys, at most 16 are allowed"),
+    ];
+    for (keys, cause) in bad {
+        let (ok, why) = accepted(keys);
+        let why = why.expect("a problem");
+        assert!(!ok, "{keys}");
+        assert!(why.starts_with("Service default/web: spec.topologyKeys: "), "{why}");
+        assert!(why.contains(cause), "{why}");
+    }
+}
+
+#[test]
+fn incompatibility_with_external_traffic_policy_local() {
+    let world = world(&around(
+        0b0001,
+        "port=80->8080 type=NodePort node-port=30080 etp=Local topology-keys=rack,*",
+    ));
+    let decision = world.intent(&key("web")).expect("in the fixture");
+    assert!(matches!(decision.accepted, Accepted::Conflict(..)), "{:?}", decision.accepted);
+    assert!(decision.problems[0].cause.contains("externalTrafficPolicy: Local"));
+    // Local keeps its own traffic, the keys keep theirs.
+    let route = route(&world, "rack", "web").decision;
+    assert_eq!(route.external, Some(Verdict::Drop));
+    assert_eq!(route.internal, Verdict::Cluster);
+    assert_eq!(chosen(&world, "rack", "web"), ["p0"]);
+}
+
+#[test]
+fn no_topology_constraints() {
+    for available in 0..16 {
+        let world = world(&around(available, ""));
+        assert_eq!(chosen(&world, "here", "web"), everybody(available));
+    }
+}
+
+#[test]
+fn a_single_hard_constraint() {
+    for tier in 0..4 {
+        check(&[tier], false);
+    }
+}
+
+#[test]
+fn a_single_star_constraint() {
+    check(&[], true);
+}
+
+#[test]
+fn multiple_hard_constraints() {
+    check(&[0, 1, 2, 3], false);
+    check(&[0, 2], false);
+}
+
+#[test]
+fn multiple_constraints_plus_a_final_star() {
+    check(&[0, 1, 2, 3], true);
+    check(&[1, 2], true);
+}
+
+/// Order is the user's: a farther tier may come first.
+#[test]
+fn keys_are_tried_in_the_order_given() {
+    let world =
+        world(&around(0b1101, "topology-keys=topology.kubernetes.io/zone,kubernetes.io/hostname"));
+    assert_eq!(chosen(&world, "here", "web"), ["p0", "p2"]);
+}
+
+/// Nothing in reach of hard keys: refused, and the reason names every tier tried.
+#[test]
+fn out_of_reach_is_refused_with_reasons() {
+    let world = world(&around(0b1000, "topology-keys=example.com/cage,rack"));
+    let decision = route(&world, "here", "web").decision;
+    assert_eq!(decision.internal, Verdict::Reject);
+    let reason = decision.cluster.expect("used").reason;
+    assert_eq!((&reason.tier, reason.candidates), (&Tier::OutOfReach, Candidates::Ready));
+    let misses: Vec<Miss> = reason.tried.into_iter().map(|tried| tried.miss).collect();
+    let nobody = Miss::NobodyThere { key: "rack".into(), value: "r1".into() };
+    assert_eq!(misses, [Miss::NodeWithoutLabel("example.com/cage".into()), nobody]);
+}
+
+/// A node whose label arrives late switches to the nearer set.
+#[test]
+fn a_relabelled_node_changes_its_choice_and_its_endpoints() {
+    let mut world = world(&around(0b1001, "topology-keys=rack,*"));
+    assert_eq!(chosen(&world, "region", "web"), ["p3"]);
+    let touched = tell(&mut world, "node region rack=r1 zone=z2 region=g1 cpu=4");
+    assert!(touched.plan.contains(&key("web")), "the endpoint on it moved");
+    assert!(touched.nodes.contains("region"), "and so did the node itself");
+    converge(&mut world, touched);
+    assert_eq!(chosen(&world, "region", "web"), ["p0", "p3"]);
+    assert_eq!(chosen(&world, "here", "web"), ["p0", "p3"]);
+}

@@ -1,0 +1,519 @@
+//! Properties that hold for every cluster and every sequence of changes.
+//!
+//! A small universe (two Services, four nodes, six pods, foreign slices) is changed at random;
+//! small enough that everything meets everything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use nearhop_core::fixture::apply_plan;
+use nearhop_core::hint::HintState;
+use nearhop_core::labels::well_known;
+use nearhop_core::model::*;
+use nearhop_core::route::{
+    Agreed, HintGates, Place, PortPolicy, RouteInput, RouteTable, Verdict, agreed_routing,
+    port_endpoints,
+};
+use nearhop_core::routing::SliceRouting;
+use nearhop_core::world::{PlanTime, Settings};
+use nearhop_core::{
+    Change, Family, Labels, Name, PodKey, Protocol, ServiceKey, Touched, World, choose_route,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+fn now() -> PlanTime<'static> {
+    PlanTime::at(Timestamp::UNIX_EPOCH)
+}
+
+fn service_key(i: usize) -> ServiceKey {
+    ServiceKey::new("default", format!("s{i}"))
+}
+
+const ASKS: [&str; 12] = [
+    "",
+    "auto",
+    "PreferZone",
+    "keys-hard",
+    "keys-soft",
+    "PreferSameZone",
+    "PreferSameNode",
+    "Balanced",
+    "Nearest",
+    "RequireZone",
+    "garbage",
+    "Balanced-inf",
+];
+
+fn asks(kind: &str) -> Asks {
+    let name = |text: &str| Some(Name::from(text));
+    let mut asks = Asks::default();
+    match kind {
+        "auto" => asks.topology_mode = name("Auto"),
+        "PreferZone" => asks.traffic_policy = name("PreferZone"),
+        "keys-hard" => asks.topology_keys = ["rack", well_known::ZONE].map(Name::from).to_vec(),
+        "keys-soft" => asks.topology_keys_annotation = name("kubernetes.io/hostname,rack,*"),
+        "Balanced" | "Nearest" | "RequireZone" => {
+            asks.traffic_distribution = name(&format!("nearhop.dev/{kind}"));
+        }
+        "Balanced-inf" => {
+            asks.traffic_distribution = name("nearhop.dev/Balanced");
+            asks.max_overload = name("inf");
+        }
+        other => asks.traffic_distribution = (!other.is_empty()).then(|| Name::from(other)),
+    }
+    asks
+}
+
+prop_compose! {
+    fn service()(
+        i in 0..2_usize,
+        kind in select(&ASKS[..]),
+        named in any::<bool>(),
+        dual in any::<bool>(),
+        local in 0..4_u8,
+        publish in prop::bool::weighted(0.2),
+        selector in select(vec!["s0", "s1", "", "-"]),
+        label in prop::option::weighted(0.2, Just("v")),
+    ) -> Service {
+        let mut service = Service::new(service_key(i));
+        service.uid = Name::from(format!("uid{i}"));
+        service.labels = label.map(|value| ("l", value)).into_iter().collect();
+        service.selector = match selector {
+            "-" => None,
+            "" => Some(Labels::default()),
+            app => Some([("app", app)].into_iter().collect()),
+        };
+        let target = if named { TargetPort::Named(Name::from("http")) } else { TargetPort::Number(8080) };
+        service.ports = vec![ServicePort {
+            name: Name::from("web"), protocol: Protocol::Tcp, port: 80, target, node_port: 0,
+            app_protocol: None,
+        }];
+        service.cluster_ips = ClusterIps::Addresses(vec!["10.96.0.1".parse().unwrap()]);
+        service.ip_families = if dual { vec![Family::Ipv4, Family::Ipv6] } else { vec![Family::Ipv4] };
+        if local == 1 {
+            service.internal_traffic_policy = TrafficPolicy::Local;
+        }
+        if local >= 2 {
+            service.service_type = ServiceType::NodePort;
+            service.ports[0].node_port = 30000;
+        }
+        if local == 3 {
+            service.external_traffic_policy = TrafficPolicy::Local;
+        }
+        service.publish_not_ready_addresses = publish;
+        service.asks = asks(kind);
+        service
+    }
+}
+
+const ZONES: [&str; 5] = ["a", "b", "c", "-", ""];
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().filter(|(_, value)| *value != "-").map(|(k, v)| (*k, *v)).collect()
+}
+
+prop_compose! {
+    fn node()(
+        i in 0..4_usize,
+        zone in select(&ZONES[..]),
+        region in select(vec!["eu", "us", "-"]),
+        rack in select(vec!["r1", "r2", "-"]),
+        role in prop::bool::weighted(0.1),
+        ready in prop::bool::weighted(0.9),
+        cpu in select(vec![None, Some(1000), Some(2000), Some(9000)]),
+    ) -> Node {
+        let name = format!("n{i}");
+        let role = if role { "" } else { "-" };
+        let labels = labels(&[
+            (well_known::HOSTNAME, &name), (well_known::ZONE, zone), (well_known::REGION, region),
+            ("rack", rack), (well_known::CONTROL_PLANE, role),
+        ]);
+        Node { labels, ready, cpu_milli: cpu, ..Node::new(name) }
+    }
+}
+
+prop_compose! {
+    fn pod()(
+        i in 0..6_usize,
+        app in select(vec!["s0", "s1", "other"]),
+        node in 0..5_usize,
+        v6 in any::<bool>(),
+        port in select(vec![8080_u16, 9090, 0]),
+        ready in prop::bool::weighted(0.8),
+        deleting in prop::bool::weighted(0.2),
+        terminal in prop::bool::weighted(0.1),
+    ) -> Pod {
+        let mut pod = Pod::new(PodKey::new("default", format!("p{i}")));
+        pod.uid = Name::from(format!("uid-p{i}"));
+        pod.labels = [("app", app)].into_iter().collect();
+        let mut ips: Vec<IpAddr> = vec![format!("10.0.0.{i}").parse().unwrap()];
+        ips.extend(v6.then(|| format!("fd00::{i}").parse::<IpAddr>().unwrap()));
+        pod.ips = ips.into_iter().collect();
+        pod.node = Some(Name::from(format!("n{node}")));
+        if port != 0 {
+            let name = Name::from("http");
+            pod.ports = Arc::from([ContainerPort { name, port, protocol: Protocol::Tcp }]);
+        }
+        (pod.ready, pod.deleting, pod.terminal) = (ready, deleting, terminal);
+        pod
+    }
+}
+
+const ROUTINGS: [&str; 6] = [
+    "",
+    "{",
+    r#"{"v":1,"keys":["rack","*"],"nodes":{"n0":["r1"],"n1":["r2"]}}"#,
+    r#"{"v":1,"keys":["rack"],"nodes":{"n0":["r1"]}}"#,
+    r#"{"v":1,"weights":{"a":{"a":1000},"b":{"a":400,"c":600}}}"#,
+    r#"{"v":1,"weights":{"a":{"zz":1000}}}"#,
+];
+
+prop_compose! {
+    fn endpoint()(
+        i in 0..9_u8,
+        node in prop::option::of(0..4_u8),
+        zone in prop::option::of(select(vec!["a", "b", "c", ""])),
+        zones in prop::collection::vec(select(vec!["a", "b", "c", ""]), 0..3),
+        nodes in prop::collection::vec(select(vec!["n0", "n1"]), 0..2),
+        ready in prop::option::of(any::<bool>()),
+        serving in prop::option::of(any::<bool>()),
+        terminating in prop::option::of(any::<bool>()),
+    ) -> Endpoint {
+        let names = |list: Vec<&str>| list.into_iter().map(Name::from).collect();
+        Endpoint {
+            conditions: Conditions { ready, serving, terminating },
+            node: node.map(|i| Name::from(format!("n{i}"))),
+            zone: zone.map(Name::from),
+            hints: Some(Arc::new(Hints { zones: names(zones), nodes: names(nodes) })),
+            ..Endpoint::at(format!("10.1.0.{i}").parse().unwrap())
+        }
+    }
+}
+
+prop_compose! {
+    fn foreign_slice()(
+        i in 0..3_usize,
+        service in select(vec!["s0", "s1", ""]),
+        family in select(vec!["IPv4", "IPv4", "IPv6", "FQDN"]),
+        endpoints in prop::collection::vec(endpoint(), 0..4),
+        routing in select(&ROUTINGS[..]),
+    ) -> Slice {
+        let port = SlicePort {
+            name: Name::from("web"), protocol: Protocol::Tcp, port: Some(8080), app_protocol: None,
+        };
+        Slice {
+            namespace: Name::from("default"),
+            name: Name::from(format!("f{i}")),
+            labels: [(well_known::SERVICE_NAME, service), (well_known::MANAGED_BY, "somebody")]
+                .into_iter().collect(),
+            owners: Vec::new(),
+            deleting: false,
+            address_type: AddressType::parse(family),
+            ports: Arc::from([port]),
+            endpoints,
+            trigger_time: None,
+            routing: SliceRouting::read((!routing.is_empty()).then_some(routing)),
+        }
+    }
+}
+
+/// One step of a story. `Converge` lets the controller catch up.
+#[derive(Clone, Debug)]
+enum Step {
+    Change(Change),
+    Converge,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let name = |text: String| Name::from(text);
+    let change = prop_oneof![
+        4 => service().prop_map(|service| Change::Service(Box::new(service))),
+        1 => (0..2_usize).prop_map(|i| Change::ServiceGone(service_key(i))),
+        6 => pod().prop_map(|pod| Change::Pod(Box::new(pod))),
+        1 => (0..6_usize).prop_map(|i| Change::PodGone(PodKey::new("default", format!("p{i}")))),
+        4 => node().prop_map(Change::Node),
+        1 => (0..4_usize).prop_map(move |i| Change::NodeGone(name(format!("n{i}")))),
+        1 => select(vec!["", "PreferSameZone", "nonsense"]).prop_map(|value| {
+            let traffic_distribution = (!value.is_empty()).then(|| Name::from(value));
+            Change::Namespace(Namespace { name: Name::from("default"), traffic_distribution })
+        }),
+        1 => Just(Change::NamespaceGone(Name::from("default"))),
+        2 => foreign_slice().prop_map(|slice| Change::Slice(Box::new(slice))),
+        1 => (0..3_usize).prop_map(move |i| Change::SliceGone("default".into(), name(format!("f{i}")))),
+    ];
+    prop_oneof![5 => change.prop_map(Step::Change), 2 => Just(Step::Converge)]
+}
+
+fn story() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 0..30)
+}
+
+/// A world, one node's table kept beside it, and the objects as an API server would hold them.
+struct Cluster {
+    world: World,
+    table: RouteTable,
+    dirty: BTreeSet<ServiceKey>,
+    services: BTreeMap<ServiceKey, Service>,
+    pods: BTreeMap<PodKey, Pod>,
+    nodes: BTreeMap<Name, Node>,
+    namespaces: BTreeMap<Name, Namespace>,
+    foreign: BTreeMap<Name, Slice>,
+    states: BTreeMap<ServiceKey, HintState>,
+}
+
+fn place_of(world: &World) -> Place {
+    let nowhere = Place { node: Some(Name::from("n0")), ..Place::default() };
+    world.node("n0").map_or(nowhere, |node| Place::of(node))
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let world = World::new(Settings { max_endpoints_per_slice: 2, ..Settings::default() });
+        let table = RouteTable::build(&world, place_of(&world));
+        Self {
+            world,
+            table,
+            dirty: BTreeSet::new(),
+            services: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            namespaces: BTreeMap::new(),
+            foreign: BTreeMap::new(),
+            states: BTreeMap::new(),
+        }
+    }
+
+    fn live(story: Vec<Step>) -> Self {
+        let mut cluster = Self::new();
+        for step in story {
+            match step {
+                Step::Change(change) => cluster.change(change),
+                Step::Converge => cluster.converge(),
+            }
+        }
+        cluster
+    }
+
+    fn change(&mut self, change: Change) {
+        match &change {
+            Change::Service(s) => drop(self.services.insert(s.key.clone(), (**s).clone())),
+            Change::ServiceGone(key) => {
+                self.services.remove(key);
+                self.states.remove(key);
+            }
+            Change::Pod(p) => drop(self.pods.insert(p.key.clone(), (**p).clone())),
+            Change::PodGone(key) => drop(self.pods.remove(key)),
+            Change::Node(n) => drop(self.nodes.insert(n.name.clone(), n.clone())),
+            Change::NodeGone(name) => drop(self.nodes.remove(name)),
+            Change::Namespace(ns) => drop(self.namespaces.insert(ns.name.clone(), ns.clone())),
+            Change::NamespaceGone(name) => drop(self.namespaces.remove(name)),
+            Change::Slice(s) => drop(self.foreign.insert(s.name.clone(), (**s).clone())),
+            Change::SliceGone(_, name) => drop(self.foreign.remove(name)),
+            Change::Planned(..) => {}
+        }
+        let touched = self.world.apply(change);
+        self.take_note(touched);
+    }
+
+    fn take_note(&mut self, touched: Touched) {
+        self.table.refresh(&self.world, &touched);
+        self.dirty.extend(touched.plan);
+    }
+
+    fn converge(&mut self) {
+        for _ in 0..100 {
+            let Some(key) = self.dirty.pop_first() else { return };
+            let Some(plan) = self.world.plan(&key, now()) else { continue };
+            self.states.insert(key.clone(), plan.state.clone());
+            let touched = apply_plan(&mut self.world, &key, plan);
+            self.take_note(touched);
+        }
+        panic!("the controller does not come to rest");
+    }
+
+    /// The same objects, told in another order.
+    fn told_anew(&self) -> World {
+        let mut world = World::new(self.world.settings().clone());
+        let keys: Vec<ServiceKey> = (0..2).map(service_key).collect();
+        let ours = keys.iter().flat_map(|key| self.world.slices(key)).map(Arc::as_ref);
+        let ours =
+            ours.filter(|slice| slice.managed_by() == Some(&self.world.settings().controller));
+        let slices: Vec<Slice> = ours.chain(self.foreign.values()).cloned().collect();
+        world.apply_all(self.pods.values().rev().map(|pod| Change::Pod(Box::new(pod.clone()))));
+        world.apply_all(slices.into_iter().rev().map(|slice| Change::Slice(Box::new(slice))));
+        world.apply_all(self.services.values().rev().map(|s| Change::Service(Box::new(s.clone()))));
+        world.apply_all(self.nodes.values().rev().map(|node| Change::Node(node.clone())));
+        world.apply_all(self.namespaces.values().map(|ns| Change::Namespace(ns.clone())));
+        world.apply_all(self.states.iter().map(|(k, s)| Change::Planned(k.clone(), s.clone())));
+        world
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn incremental_equals_from_scratch(story in story()) {
+        let mut cluster = Cluster::live(story);
+        prop_assert!(cluster.world == cluster.told_anew(), "the world depends on its history");
+        let scratch = RouteTable::build(&cluster.world, cluster.table.place().clone());
+        prop_assert_eq!(&cluster.table, &scratch);
+        // What nobody touched has nothing to be planned.
+        cluster.converge();
+        for key in (0..2).map(service_key) {
+            let plan = cluster.world.plan(&key, now());
+            prop_assert!(plan.is_none_or(|plan| plan.is_noop()), "{} was not touched", key);
+        }
+    }
+
+    #[test]
+    fn nobody_is_stranded_unless_the_intent_is_hard(story in story()) {
+        let cluster = Cluster::live(story);
+        for (key, route) in cluster.table.iter() {
+            let slices: Vec<&Slice> = cluster.world.slices(&key.port.service).map(Arc::as_ref).collect();
+            let port = (&key.port.port, key.port.protocol);
+            let endpoints = port_endpoints(slices.iter().copied(), key.family, port, None);
+            let eligible = endpoints.iter().any(|e| e.ready || (e.serving && e.terminating));
+            let hard = matches!(agreed_routing(slices.iter().copied(), key.family), Agreed::Keys(keys) if !keys.soft);
+            let Some(cluster_set) = &route.decision.cluster else { continue };
+            if eligible && !hard {
+                prop_assert!(!cluster_set.backends.is_empty(), "{:?}", cluster_set.reason);
+            }
+            prop_assert!(eligible || cluster_set.backends.is_empty());
+            let forwards = route.decision.internal == Verdict::Cluster;
+            prop_assert!(!forwards || !cluster_set.backends.is_empty());
+        }
+    }
+
+    #[test]
+    fn who_is_not_ready_changes_nothing(
+        slices in prop::collection::vec(foreign_slice(), 1..4),
+        mut extra in endpoint(),
+        at in any::<prop::sample::Index>(),
+        own_slice in any::<bool>(),
+        node in node(),
+    ) {
+        extra.conditions.ready = Some(false);
+        let before: Vec<Slice> = named(slices);
+        let mut after = before.clone();
+        if own_slice {
+            let template = &before[at.index(before.len())];
+            let slice = Slice { name: "extra".into(), endpoints: vec![extra], routing: SliceRouting::Absent, ..template.clone() };
+            after.push(slice);
+        } else {
+            let count = after.len();
+            after[at.index(count)].endpoints.push(extra);
+        }
+        let chosen = |slices: &[Slice]| {
+            let endpoints = port_endpoints(slices, Family::Ipv4, (&"web".into(), Protocol::Tcp), Some(&node.name));
+            let place = Place::of(&node);
+            let decision = choose_route(RouteInput {
+                policy: PortPolicy { internal: TrafficPolicy::Cluster, external: TrafficPolicy::Local, exposed: true },
+                endpoints: &endpoints,
+                routing: agreed_routing(slices, Family::Ipv4),
+                place: &place,
+                gates: HintGates { zones: true, nodes: true },
+            });
+            let ready = endpoints.iter().any(|e| e.ready);
+            (ready, decision.cluster.map(|set| (set.backends, set.reason)))
+        };
+        let (ready, chosen_before) = chosen(&before);
+        if ready {
+            prop_assert_eq!(chosen_before, chosen(&after).1);
+        }
+    }
+
+    #[test]
+    fn a_plan_carried_out_leaves_nothing_to_plan(story in story()) {
+        let mut cluster = Cluster::live(story);
+        for key in (0..2).map(service_key) {
+            let Some(plan) = cluster.world.plan(&key, now()) else { continue };
+            let events = plan.events.len();
+            apply_plan(&mut cluster.world, &key, plan);
+            let again = cluster.world.plan(&key, now()).expect("the Service is still there");
+            prop_assert!(again.is_noop(), "create {:?} update {:?} delete {:?}", again.create, again.update, again.delete);
+            prop_assert!(again.events.is_empty(), "{events} events, then {:?}", again.events);
+        }
+    }
+
+    #[test]
+    fn no_slice_is_too_large_and_none_is_touched_without_need(
+        before in prop::collection::vec((0..40_u8, any::<bool>()), 0..40),
+        after in prop::collection::vec((0..40_u8, any::<bool>()), 0..40),
+        max in 1..8_usize,
+    ) {
+        check_packing(before.into_iter().collect(), after.into_iter().collect(), max)?;
+    }
+}
+
+/// Gives random slices distinct names and one Service.
+fn named(slices: Vec<Slice>) -> Vec<Slice> {
+    let name = |(i, slice): (usize, Slice)| Slice { name: format!("f{i}").into(), ..slice };
+    slices.into_iter().enumerate().map(name).collect()
+}
+
+/// Fills slices with one set of Pods (name to ready), then plans another, and compares what is
+/// written with the least that would do: slices that lost or changed an endpoint must be
+/// written; newcomers fill those first, then whole new slices, and only a remainder may touch
+/// one slice that would otherwise be left alone.
+fn check_packing(
+    before: BTreeMap<u8, bool>,
+    after: BTreeMap<u8, bool>,
+    max: usize,
+) -> Result<(), TestCaseError> {
+    let mut world = World::new(Settings { max_endpoints_per_slice: max, ..Settings::default() });
+    let key = service_key(0);
+    let mut service = Service::new(key.clone());
+    service.selector = Some([("app", "x")].into_iter().collect());
+    service.ip_families = vec![Family::Ipv4];
+    world.apply(Change::Node(Node::new("n0")));
+    world.apply(Change::Service(Box::new(service)));
+    let pod = |(i, ready): (&u8, &bool)| {
+        let mut pod = Pod::new(PodKey::new("default", format!("p{i:02}")));
+        pod.ips = [format!("10.0.0.{i}").parse().unwrap()].into_iter().collect();
+        pod.labels = [("app", "x")].into_iter().collect();
+        pod.node = Some(Name::from("n0"));
+        pod.ready = *ready;
+        Change::Pod(Box::new(pod))
+    };
+    world.apply_all(before.iter().map(pod));
+    let plan = world.plan(&key, now()).expect("a Service");
+    apply_plan(&mut world, &key, plan);
+    let gone = before.keys().filter(|i| !after.contains_key(i));
+    world.apply_all(gone.map(|i| Change::PodGone(PodKey::new("default", format!("p{i:02}")))));
+    world.apply_all(after.iter().map(pod));
+
+    let number = |e: &Endpoint| e.target.namespaced_name().unwrap().1[1..].parse::<u8>().unwrap();
+    let (mut must, mut emptied, mut room, mut spare) = (0, 0, 0, Vec::new());
+    for slice in world.slices(&key).filter(|slice| !slice.endpoints.is_empty()) {
+        let kept = slice.endpoints.iter().filter(|e| after.contains_key(&number(e))).count();
+        let differs =
+            slice.endpoints.iter().any(|e| after.get(&number(e)) != Some(&before[&number(e)]));
+        match (differs, kept) {
+            (true, 0) => emptied += 1,
+            (true, kept) => (must, room) = (must + 1, room + max - kept),
+            (false, kept) => spare.push(max - kept),
+        }
+    }
+    let new = after.keys().filter(|i| !before.contains_key(i)).count();
+    let rest = new.saturating_sub(room);
+    let remainder = rest % max;
+    let fits = remainder > 0 && spare.iter().any(|spare| *spare >= remainder);
+    let creates = rest / max + usize::from(remainder > 0 && !fits);
+    let recycled = creates.min(emptied);
+
+    let plan = world.plan(&key, now()).expect("a Service");
+    let all = plan.create.iter().chain(&plan.update).chain(plan.unchanged.iter().map(Arc::as_ref));
+    for slice in all {
+        prop_assert!(slice.endpoints.len() <= max);
+    }
+    if !before.is_empty() && !after.is_empty() {
+        prop_assert_eq!(plan.create.len(), creates - recycled);
+        prop_assert_eq!(plan.update.len(), must + usize::from(fits) + recycled);
+        prop_assert_eq!(plan.delete.len(), emptied - recycled);
+    }
+    Ok(())
+}
