@@ -7,15 +7,10 @@ use std::sync::Arc;
 
 use crate::key::Name;
 
-/// Labels (or a selector) as sorted pairs behind one reference count.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Labels(Arc<[(Name, Name)]>);
-
-impl Default for Labels {
-    fn default() -> Self {
-        Self(Arc::from([]))
-    }
-}
+/// Labels (or a selector) as sorted pairs behind one reference count. A thin pointer: there is
+/// one in every Pod and slice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Labels(Arc<Vec<(Name, Name)>>);
 
 impl Labels {
     /// The value of one label.
@@ -55,7 +50,7 @@ impl<K: Into<Name>, V: Into<Name>> FromIterator<(K, V)> for Labels {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let map: std::collections::BTreeMap<Name, Name> =
             pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
-        Self(map.into_iter().collect())
+        Self(Arc::new(map.into_iter().collect()))
     }
 }
 

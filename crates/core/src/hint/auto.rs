@@ -200,23 +200,17 @@ struct Zones<'a> {
 
 impl<'a> Zones<'a> {
     fn new(endpoints: &'a [Candidate<'a>], shares: &'a BTreeMap<Name, u64>) -> Self {
-        let mut zones = Self {
-            endpoints,
-            names: shares.keys().collect(),
-            shares: shares.values().copied().collect(),
-            total: total(shares),
-        };
-        let mut dead: Vec<&Name> = endpoints
-            .iter()
-            .flat_map(|endpoint| [endpoint.zone, endpoint.hinted])
-            .flatten()
-            .collect();
-        dead.retain(|zone| !shares.contains_key(zone.as_str()));
-        dead.sort();
-        dead.dedup();
-        zones.shares.resize(zones.names.len() + dead.len(), 0);
-        zones.names.append(&mut dead);
-        zones
+        let mut names: Vec<&Name> = shares.keys().collect();
+        for zone in endpoints.iter().flat_map(|e| [e.zone, e.hinted]).flatten() {
+            if !names.contains(&zone) {
+                names.push(zone);
+            }
+        }
+        let mut shares: Vec<u64> = shares.values().copied().collect();
+        let total = shares.iter().map(|share| u128::from(*share)).sum();
+        names[shares.len()..].sort();
+        shares.resize(names.len(), 0);
+        Self { endpoints, names, shares, total }
     }
 
     /// Number of a zone. There are few zones and their names are mostly shared pointers.

@@ -40,11 +40,13 @@ pub struct HintContext<'a> {
     pub now: Timestamp,
 }
 
-/// What one plan leaves for the next, for one Service.
+/// What one plan leaves for the next, for one Service. Every Service has one and few have
+/// anything to remember, so that little is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HintState {
-    /// By family.
-    pub families: BTreeMap<Family, FamilyState>,
+    planned: bool,
+    ipv4: Option<Box<FamilyState>>,
+    ipv6: Option<Box<FamilyState>>,
 }
 
 /// Hint state of one family.
@@ -54,6 +56,39 @@ pub struct FamilyState {
     pub auto: AutoState,
     /// Balanced's table in use.
     pub weighed: Option<Weighed>,
+}
+
+impl HintState {
+    fn slot(&mut self, family: Family) -> &mut Option<Box<FamilyState>> {
+        match family {
+            Family::Ipv4 => &mut self.ipv4,
+            Family::Ipv6 => &mut self.ipv6,
+        }
+    }
+
+    /// Takes out the state of one family.
+    fn take(&mut self, family: Family) -> FamilyState {
+        let unsaid = if self.planned { AutoState::Off } else { AutoState::Unknown };
+        let nothing = FamilyState { auto: unsaid, weighed: None };
+        self.slot(family).take().map_or(nothing, |state| *state)
+    }
+
+    fn put(&mut self, family: Family, state: FamilyState) {
+        let nothing = state == FamilyState { auto: AutoState::Off, weighed: None };
+        *self.slot(family) = (!nothing).then(|| Box::new(state));
+    }
+
+    /// Remembers that a plan was made, and forgets families that the Service no longer has.
+    pub fn finish(&mut self, families: &[Family]) {
+        self.planned = true;
+        self.ipv4 = self.ipv4.take().filter(|_| families.contains(&Family::Ipv4));
+        self.ipv6 = self.ipv6.take().filter(|_| families.contains(&Family::Ipv6));
+    }
+
+    /// The states there are.
+    pub fn iter(&self) -> impl Iterator<Item = &FamilyState> {
+        self.ipv4.as_deref().into_iter().chain(self.ipv6.as_deref())
+    }
 }
 
 /// How the hints of one family came out.
@@ -155,11 +190,10 @@ pub fn hint_slices(
     family: Family,
     state: &mut HintState,
 ) -> Hinted {
-    let state = state.families.entry(family).or_default();
-    let before = std::mem::take(&mut state.auto);
-    let weighed = state.weighed.take();
+    let FamilyState { auto: before, weighed } = state.take(family);
+    let mut now = FamilyState { auto: AutoState::Off, weighed: None };
     let mut hinted = match &input.intent.intent {
-        Intent::Auto => hint_auto(lists, &input.hints, &before, state),
+        Intent::Auto => hint_auto(lists, &input.hints, &before, &mut now),
         Intent::Default | Intent::Spread => {
             strip_hints(lists);
             Hinted::new(HintOutcome::NotAsked)
@@ -167,12 +201,10 @@ pub fn hint_slices(
         Intent::SameZone => hint_close(lists, Closeness { zone: true, node: false }),
         Intent::SameNode => hint_close(lists, Closeness { zone: true, node: true }),
         Intent::Keys(keys) => hint_keys(lists, keys, input),
-        Intent::Balanced(max) => hint_balanced(lists, input, *max, weighed, state),
+        Intent::Balanced(max) => hint_balanced(lists, input, *max, weighed, &mut now),
     };
-    if input.intent.intent != Intent::Auto {
-        state.auto = AutoState::Off;
-    }
-    hinted.events.extend(auto_event(&before, &state.auto, family));
+    hinted.events.extend(auto_event(&before, &now.auto, family));
+    state.put(family, now);
     hinted
 }
 
@@ -197,7 +229,7 @@ fn write_close(
     routing: &dyn Fn(&Slice) -> SliceRouting,
 ) -> HintOutcome {
     let (mut without, mut nodes) = (0, Vec::new());
-    let mut last: Option<Arc<Hints>> = None;
+    let mut shared: BTreeMap<(Option<Name>, Option<Name>), Arc<Hints>> = BTreeMap::new();
     let mut own_place = |endpoint: &Endpoint| {
         let zone = endpoint.zone.as_ref().filter(|_| close.zone);
         let node = endpoint.node.as_ref().filter(|_| close.node);
@@ -206,12 +238,13 @@ fn write_close(
             nodes.extend(endpoint.node.clone().filter(|node| !nodes.contains(node)));
             return None;
         }
-        let same = |hints: &Arc<Hints>| hints.zones.iter().eq(zone) && hints.nodes.iter().eq(node);
-        if !last.as_ref().is_some_and(same) {
-            let list = |name: Option<&Name>| name.cloned().into_iter().collect();
-            last = Some(Arc::new(Hints { zones: list(zone), nodes: list(node) }));
+        let has = |have: &[Name], want: Option<&Name>| have.iter().eq(want);
+        if has(endpoint.hint_zones(), zone) && has(endpoint.hint_nodes(), node) {
+            return endpoint.hints.clone();
         }
-        last.clone()
+        let list = |name: Option<&Name>| name.cloned().into_iter().collect();
+        let new = || Arc::new(Hints { zones: list(zone), nodes: list(node) });
+        Some(shared.entry((zone.cloned(), node.cloned())).or_insert_with(new).clone())
     };
     write_hints(lists, &mut own_place, routing);
     if without == 0 { HintOutcome::Written } else { HintOutcome::Partial { without, nodes } }
@@ -225,7 +258,6 @@ fn hint_auto(
 ) -> Hinted {
     let Some(capacity) = context.capacity else {
         strip_hints(lists);
-        state.auto = AutoState::Off;
         return Hinted::new(HintOutcome::Refused(HintRefusal::NoCapacity));
     };
     let shares = capacity.shares(context.max_unzoned).map_err(AutoRefusal::from);

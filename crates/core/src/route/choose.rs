@@ -308,13 +308,18 @@ impl Cascade<'_, '_> {
         let Some(row) = table.0.get(zone) else {
             return self.miss(Tier::Weights, Miss::ZoneWithoutWeights(zone.clone()));
         };
-        let mut count: BTreeMap<&Name, u64> = BTreeMap::new();
+        // A handful of zones: searching a list beats a map.
+        let mut zones: Vec<(&Name, u64, u64)> =
+            row.iter().map(|(zone, weight)| (zone, u64::from(*weight), 0)).collect();
         for zone in self.endpoints.iter().filter_map(|e| e.endpoint.zone.as_ref()) {
-            *count.entry(zone).or_default() += 1;
+            if let Some((_, _, count)) = zones.iter_mut().find(|(name, ..)| *name == zone) {
+                *count += 1;
+            }
         }
         let weight = |e: &RouteEndpoint<'_>| {
             let zone = e.endpoint.zone.as_ref()?;
-            let weight = u64::from(*row.get(zone)?) * SCALE / count.get(zone)?;
+            let (_, weight, count) = zones.iter().find(|(name, ..)| *name == zone)?;
+            let weight = weight * SCALE / count;
             (weight > 0).then_some(weight as u32)
         };
         let backends = self.take(weight);

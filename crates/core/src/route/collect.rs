@@ -1,5 +1,7 @@
 //! From a Service's slices to the endpoints of one port, and to the routing they agree on.
 
+use std::net::IpAddr;
+
 use crate::key::{EndpointKey, Family, Name, Protocol};
 use crate::model::{AddressType, Conditions, Endpoint, Slice};
 use crate::routing::{KeyRouting, Routing, SliceRouting, WeightTable};
@@ -75,9 +77,20 @@ pub fn port_endpoints<'a>(
             endpoints.push(RouteEndpoint { place: place_in(slice, endpoint), ..read });
         }
     }
-    endpoints.sort_unstable_by_key(|e| (e.key, std::cmp::Reverse(e.rank())));
+    endpoints.sort_unstable_by(|a, b| {
+        order(a.key).cmp(&order(b.key)).then_with(|| b.rank().cmp(&a.rank()))
+    });
     endpoints.dedup_by_key(|e| e.key);
     endpoints
+}
+
+/// The order of keys of one family as a number, which compares faster than the address.
+fn order(key: EndpointKey) -> (u128, u16) {
+    let ip = match key.ip {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()),
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    (ip, key.port)
 }
 
 fn place_in<'a>(slice: &'a Slice, endpoint: &Endpoint) -> &'a [Option<Name>] {

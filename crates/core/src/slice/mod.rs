@@ -103,7 +103,7 @@ pub fn plan_slices(input: PlanInput<'_>) -> SlicePlan {
         AddressType::Other(_) => true,
     };
     plan.delete.extend(input.existing.iter().filter(unsupported).cloned());
-    plan.state.families.retain(|family, _| families.contains(family));
+    plan.state.finish(&families);
     plan
 }
 

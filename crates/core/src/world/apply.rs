@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::by_name::{ByName, insert_sorted, remove_sorted};
 use super::{Change, NodeEntry, PodEntry, ServiceEntry, Touched, World};
 use crate::hint::HintState;
 use crate::hint::auto::crosses_threshold;
@@ -97,9 +98,9 @@ impl World {
         let mut pods = Vec::new();
         if let Some(selector) = &service.selector {
             self.selectors.insert(&key, selector);
-            let in_namespace = self.pods.get(&key.namespace).into_iter().flatten();
-            let selected = in_namespace.filter(|(_, entry)| selector.selects(&entry.pod.labels));
-            pods.extend(selected.map(|(_, entry)| entry.clone()));
+            let in_namespace = self.pods.get(&key.namespace).into_iter().flat_map(ByName::iter);
+            let selected = in_namespace.filter(|entry| selector.selects(&entry.pod.labels));
+            pods.extend(selected.cloned());
         }
         let state = self.services.remove(&key).map_or_else(HintState::default, |e| e.state);
         self.services.insert(key, ServiceEntry { service, intent, pods, state });
@@ -204,19 +205,19 @@ impl World {
 
     /// Files a Pod under its namespace, its Node and the Services that select it.
     fn file(&mut self, entry: &Arc<PodEntry>) -> BTreeSet<ServiceKey> {
-        let key = &entry.pod.key;
-        let namespace = self.pods.entry(key.namespace.clone()).or_default();
-        namespace.insert(key.name.clone(), entry.clone());
+        let namespace = self.pods.entry(entry.pod.key.namespace.clone()).or_default();
+        namespace.insert(entry.clone());
         if let Some(node) = &entry.pod.node {
-            self.nodes.entry(node.clone()).or_default().pods.push(entry.clone());
+            let pods = &mut self.nodes.entry(node.clone()).or_default().pods;
+            if pods.len() == pods.capacity() {
+                pods.reserve_exact(pods.len() / 4 + 1);
+            }
+            pods.push(entry.clone());
         }
         let services = self.selecting(&entry.pod);
         for service in &services {
             let pods = &mut self.services.get_mut(service).expect("it selects").pods;
-            match pods.binary_search_by(|probe| probe.pod.key.name.cmp(&key.name)) {
-                Ok(at) => pods[at] = entry.clone(),
-                Err(at) => pods.insert(at, entry.clone()),
-            }
+            insert_sorted(pods, entry.clone());
         }
         services
     }
@@ -239,9 +240,7 @@ impl World {
         let services = self.selecting(&entry.pod);
         for service in &services {
             let pods = &mut self.services.get_mut(service).expect("it selects").pods;
-            if let Ok(at) = pods.binary_search_by(|probe| probe.pod.key.name.cmp(&key.name)) {
-                pods.remove(at);
-            }
+            remove_sorted(pods, &key.name);
         }
         services
     }
@@ -309,7 +308,7 @@ impl World {
                 crosses_threshold(&state.auto, self.capacity.shares(max_unzoned))
             };
             let concerned = match entry.intent.intent {
-                Intent::Auto => entry.state.families.values().any(crosses),
+                Intent::Auto => entry.state.iter().any(crosses),
                 Intent::Balanced(_) => true,
                 _ => false,
             };
@@ -321,23 +320,18 @@ impl World {
 
     fn put_slice(&mut self, mut slice: Slice) -> Touched {
         self.share_slice(&mut slice);
-        let id = (slice.namespace.clone(), slice.name.clone());
-        let service = slice.service();
-        let before = self.slice_service.get(&id).cloned();
-        if let (Some(before), Some(service)) = (&before, &service)
-            && before == service
-            && self.slices.get(before).and_then(|slices| slices.get(&id.1)).map(Arc::as_ref)
-                == Some(&slice)
-        {
+        let (namespace, name) = (slice.namespace.clone(), slice.name.clone());
+        if self.slice(&namespace, &name).is_some_and(|before| **before == slice) {
             return Touched::default();
         }
         let problems = slice.problems();
-        let mut touched = self.remove_slice(&id.0, &id.1);
-        self.note(ObjectRef::Slice(id.0.clone(), id.1.clone()), problems);
-        if let Some(service) = service {
+        let mut touched = self.remove_slice(&namespace, &name);
+        self.note(ObjectRef::Slice(namespace.clone(), name), problems);
+        if let Some(service) = slice.service() {
             touched.merge(self.touch_slice(&service, &slice));
-            self.slice_service.insert(id.clone(), service.clone());
-            self.slices.entry(service).or_default().insert(id.1, Arc::new(slice));
+            let slice = Arc::new(slice);
+            self.slices.entry(namespace).or_default().insert(slice.clone());
+            insert_sorted(self.service_slices.entry(service).or_default(), slice);
         }
         touched
     }
@@ -359,14 +353,21 @@ impl World {
 
     fn remove_slice(&mut self, namespace: &Name, name: &Name) -> Touched {
         self.note(ObjectRef::Slice(namespace.clone(), name.clone()), Vec::new());
-        let id = (namespace.clone(), name.clone());
-        let Some(service) = self.slice_service.remove(&id) else { return Touched::default() };
-        let Some(slices) = self.slices.get_mut(&service) else { return Touched::default() };
-        let removed = slices.remove(name);
-        if slices.is_empty() {
-            self.slices.remove(&service);
+        let in_namespace = self.slices.get_mut(namespace);
+        let Some(slice) = in_namespace.and_then(|slices| slices.remove(name)) else {
+            return Touched::default();
+        };
+        if self.slices.get(namespace).is_some_and(ByName::is_empty) {
+            self.slices.remove(namespace);
         }
-        removed.map_or_else(Touched::default, |slice| self.touch_slice(&service, &slice))
+        let service = slice.service().expect("only slices of a Service are filed");
+        if let Some(slices) = self.service_slices.get_mut(&service) {
+            remove_sorted(slices, name);
+            if slices.is_empty() {
+                self.service_slices.remove(&service);
+            }
+        }
+        self.touch_slice(&service, &slice)
     }
 
     /// A slice concerns the routes of its Service, and its plan if the slice is ours.

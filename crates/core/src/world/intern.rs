@@ -23,15 +23,20 @@ impl<T: Ord + Clone> Default for Shared<T> {
 
 impl<T: Ord + Clone> Shared<T> {
     fn get(&mut self, value: &T, in_use: impl Fn(&T) -> bool) -> T {
-        if let Some(shared) = self.values.get(value) {
-            return shared.clone();
-        }
+        self.find(value).unwrap_or_else(|| self.add(value.clone(), in_use))
+    }
+
+    fn find(&self, value: &T) -> Option<T> {
+        self.values.get(value).cloned()
+    }
+
+    fn add(&mut self, value: T, in_use: impl Fn(&T) -> bool) -> T {
         if self.values.len() >= self.sweep_at {
             self.values.retain(in_use);
             self.sweep_at = (self.values.len() * 2).max(1024);
         }
         self.values.insert(value.clone());
-        value.clone()
+        value
     }
 }
 
@@ -56,8 +61,13 @@ impl Interner {
         }
     }
 
+    /// A new set of labels is made of shared names.
     pub(super) fn labels(&mut self, labels: &mut Labels) {
-        *labels = self.labels.get(labels, Labels::is_shared);
+        *labels = self.labels.find(labels).unwrap_or_else(|| {
+            let mut share = |name: &Name| self.names.get(name, Name::is_shared);
+            let shared = labels.iter().map(|(key, value)| (share(key), share(value))).collect();
+            self.labels.add(shared, Labels::is_shared)
+        });
     }
 
     pub(super) fn hints(&mut self, hints: &mut Option<Arc<Hints>>) {

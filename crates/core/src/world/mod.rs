@@ -5,6 +5,7 @@
 //! A change that changes nothing (a heartbeat) touches nothing.
 
 mod apply;
+mod by_name;
 mod intern;
 mod select;
 
@@ -22,6 +23,7 @@ use crate::labels::well_known;
 use crate::model::{Namespace, Node, Pod, Service, Slice};
 use crate::problem::{ObjectRef, Problem};
 use crate::slice::{PlanInput, PodOnNode, SlicePlan, plan_slices};
+use by_name::{ByName, Named};
 use intern::Interner;
 use select::Selectors;
 
@@ -111,6 +113,18 @@ struct PodEntry {
     node: Option<Arc<Node>>,
 }
 
+impl Named for PodEntry {
+    fn name(&self) -> &Name {
+        &self.pod.key.name
+    }
+}
+
+impl Named for Slice {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 struct ServiceEntry {
     service: Arc<Service>,
@@ -136,11 +150,13 @@ pub struct World {
     namespaces: BTreeMap<Name, Namespace>,
     services: BTreeMap<ServiceKey, ServiceEntry>,
     selectors: Selectors,
-    pods: BTreeMap<Name, BTreeMap<Name, Arc<PodEntry>>>,
+    /// By namespace.
+    pods: BTreeMap<Name, ByName<PodEntry>>,
     nodes: BTreeMap<Name, NodeEntry>,
-    slices: BTreeMap<ServiceKey, BTreeMap<Name, Arc<Slice>>>,
-    /// Which Service each slice was filed under, by namespace and name.
-    slice_service: BTreeMap<(Name, Name), ServiceKey>,
+    /// By namespace.
+    slices: BTreeMap<Name, ByName<Slice>>,
+    /// The same slices by Service, sorted by name.
+    service_slices: BTreeMap<ServiceKey, Vec<Arc<Slice>>>,
     capacity: Capacity,
     /// Whether a Node changed since capacity was measured; never true between two applies.
     capacity_stale: bool,
@@ -156,7 +172,7 @@ impl PartialEq for World {
             && self.selectors == other.selectors
             && self.pods == other.pods
             && self.slices == other.slices
-            && self.slice_service == other.slice_service
+            && self.service_slices == other.service_slices
             && self.capacity == other.capacity
             && self.problems == other.problems
             && self.nodes_equal(other)
@@ -201,13 +217,12 @@ impl World {
 
     /// The slices of a Service, sorted by name.
     pub fn slices(&self, service: &ServiceKey) -> impl Iterator<Item = &Arc<Slice>> {
-        self.slices.get(service).into_iter().flat_map(BTreeMap::values)
+        self.service_slices.get(service).into_iter().flatten()
     }
 
-    /// One slice of a Service, by its own name.
+    /// One slice that belongs to a Service, by its own name.
     pub fn slice(&self, namespace: &Name, name: &Name) -> Option<&Arc<Slice>> {
-        let service = self.slice_service.get(&(namespace.clone(), name.clone()))?;
-        self.slices.get(service)?.get(name)
+        self.slices.get(namespace)?.get(name)
     }
 
     /// The Pods a Service selects, sorted by name, each with its Node.

@@ -1,0 +1,123 @@
+//! What a decision costs: choosing for a port, planning a change, planning a whole cluster.
+//!
+//! `cargo bench -p nearhop-core --bench decide`; figures in docs/benchmarks.md.
+
+mod common;
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use common::{cold, now, pod, service_key, settle};
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use nearhop_core::model::Slice;
+use nearhop_core::route::{
+    HintGates, Place, PortPolicy, RouteInput, RouteTable, agreed_routing, port_endpoints,
+};
+use nearhop_core::{Change, Family, choose_route};
+
+/// One Service with 1,000 endpoints on 300 nodes, by policy.
+fn choose(c: &mut Criterion) {
+    let policies =
+        ["", "PreferSameZone", "PreferSameNode", "nearhop.dev/Nearest", "nearhop.dev/Balanced"];
+    let mut group = c.benchmark_group("choose one port, 1,000 endpoints");
+    for policy in policies {
+        let mut world = cold(1, 1000, 300, policy);
+        let key = service_key(0);
+        settle(&mut world, &key);
+        let service = world.service(&key).expect("it was made").clone();
+        let port = &service.ports[0];
+        let place = Place::of(world.node("node-00007").expect("it was made"));
+        let slices: Vec<&Slice> = world.slices(&key).map(|slice| &**slice).collect();
+        let collect = || {
+            let port = (&port.name, port.protocol);
+            port_endpoints(slices.iter().copied(), Family::Ipv4, port, place.node.as_ref())
+        };
+        let endpoints = collect();
+        let choose = |endpoints: &[_]| {
+            choose_route(RouteInput {
+                policy: PortPolicy::of(&service, port),
+                endpoints,
+                routing: agreed_routing(slices.iter().copied(), Family::Ipv4),
+                place: &place,
+                gates: HintGates { zones: true, nodes: true },
+            })
+        };
+        let name = if policy.is_empty() { "Default" } else { policy };
+        group.bench_function(name, |b| b.iter(|| choose(black_box(&endpoints))));
+        group.bench_function(format!("{name}, from slices"), |b| b.iter(|| choose(&collect())));
+    }
+}
+
+/// One of 1,000 Pods turns unready and ready again; the Service is planned each time.
+fn plan_one_change(c: &mut Criterion) {
+    let mut group = c.benchmark_group("plan one pod change, 1,000 pods");
+    for policy in ["", "PreferSameZone", "nearhop.dev/Balanced", "Auto"] {
+        let mut world = cold(1, 1000, 300, if policy == "Auto" { "" } else { policy });
+        let key = service_key(0);
+        if policy == "Auto" {
+            let mut service = world.service(&key).expect("it was made").as_ref().clone();
+            service.asks.topology_mode = Some("Auto".into());
+            world.apply(Change::Service(Box::new(service)));
+        }
+        settle(&mut world, &key);
+        let mut ready = true;
+        let name = if policy.is_empty() { "Default" } else { policy };
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                ready = !ready;
+                let mut pod = pod(0, 500, 300);
+                pod.ready = ready;
+                let touched = world.apply(Change::Pod(Box::new(pod)));
+                (touched, world.plan(&key, now()))
+            });
+        });
+    }
+}
+
+/// 10,000 Services of 10 Pods on 5,000 nodes, nothing written yet.
+fn plan_cold(c: &mut Criterion) {
+    let mut group = c.benchmark_group("cold, 10,000 services x 10 pods, 5,000 nodes");
+    group.sample_size(10).measurement_time(Duration::from_secs(10));
+    for policy in ["", "PreferSameZone", "nearhop.dev/Balanced"] {
+        let world = cold(10_000, 10, 5_000, policy);
+        let name = if policy.is_empty() { "Default" } else { policy };
+        group.bench_function(format!("plan all, {name}"), |b| {
+            b.iter(|| {
+                let plans = (0..10_000).map(|i| world.plan(&service_key(i), now()));
+                plans.map(|plan| plan.map_or(0, |plan| plan.create.len())).sum::<usize>()
+            });
+        });
+    }
+    let mut world = cold(10_000, 10, 5_000, "PreferSameZone");
+    for i in 0..10_000 {
+        settle(&mut world, &service_key(i));
+    }
+    let place = Place::of(world.node("node-00007").expect("it was made"));
+    group.bench_function("route table of one node", |b| {
+        b.iter(|| RouteTable::build(&world, place.clone()));
+    });
+    let mut table = RouteTable::build(&world, place);
+    let mut ready = true;
+    group.bench_function("one endpoint changes: world, slices, route table", |b| {
+        b.iter_batched(
+            || {
+                ready = !ready;
+                let mut pod = pod(5000, 5, 5000);
+                pod.ready = ready;
+                pod
+            },
+            |pod| {
+                let touched = world.apply(Change::Pod(Box::new(pod)));
+                for key in &touched.plan {
+                    let plan = world.plan(key, now()).expect("it is there");
+                    let touched = nearhop_core::fixture::apply_plan(&mut world, key, plan);
+                    table.refresh(&world, &touched);
+                }
+            },
+            BatchSize::PerIteration,
+        );
+    });
+}
+
+criterion_group!(benches, choose, plan_one_change, plan_cold);
+criterion_main!(benches);

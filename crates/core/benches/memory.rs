@@ -1,0 +1,81 @@
+//! What an endpoint costs in memory, counted at the allocator.
+//!
+//! `cargo bench -p nearhop-core --bench memory`; figures in docs/benchmarks.md.
+#![allow(unsafe_code, reason = "a global allocator, here one that counts, is an unsafe trait")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{cold, pod, service_key, settle};
+use nearhop_core::Name;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+// SAFETY: every call is handed to the system allocator unchanged; only sizes are added up.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps GlobalAlloc's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps GlobalAlloc's contract.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const SERVICES: usize = 10_000;
+const PODS: usize = 10;
+const NODES: usize = 5_000;
+
+/// Bytes that stay allocated by what `make` returns, and that value.
+fn live<T>(make: impl FnOnce() -> T) -> (usize, T) {
+    let before = LIVE.load(Ordering::Relaxed);
+    let value = make();
+    (LIVE.load(Ordering::Relaxed) - before, value)
+}
+
+/// What only the endpoint has: its Pod's name and UID, once in the Pod and once in the slice.
+fn own_strings() -> usize {
+    let (bytes, _strings) = live(|| {
+        let mut strings = Vec::with_capacity(SERVICES * PODS * 2);
+        for of in 0..SERVICES {
+            for i in 0..PODS {
+                let pod = pod(of, i, NODES);
+                strings.push(pod.key.name);
+                strings.push(pod.uid);
+            }
+        }
+        strings
+    });
+    bytes - SERVICES * PODS * 2 * size_of::<Name>()
+}
+
+fn main() {
+    let endpoints = SERVICES * PODS;
+    let strings = own_strings();
+    let (empty, cluster) = live(|| cold(SERVICES, 0, NODES, "PreferSameZone"));
+    drop(cluster);
+    let (pods, mut world) = live(|| cold(SERVICES, PODS, NODES, "PreferSameZone"));
+    let (slices, ()) = live(|| (0..SERVICES).for_each(|i| settle(&mut world, &service_key(i))));
+    let own = (pods - empty + slices).saturating_sub(strings);
+    println!("endpoints                                {endpoints:>12}");
+    println!("services and nodes alone                 {empty:>12} bytes");
+    println!("pods                                     {:>12} bytes", pods - empty);
+    println!("slices                                   {slices:>12} bytes");
+    println!("pod names and uids                       {strings:>12} bytes");
+    println!("per endpoint, beyond its strings         {:>12} bytes", own / endpoints);
+    println!(
+        "per endpoint, strings included           {:>12} bytes",
+        (pods - empty + slices) / endpoints
+    );
+}
