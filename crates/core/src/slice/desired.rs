@@ -120,16 +120,18 @@ pub fn find_port(target: &TargetPort, protocol: Protocol, ports: &[ContainerPort
     }
 }
 
-/// The slice ports of a Service for one Pod. A port that the Pod does not have is left out.
+/// The slice ports of a Service for one Pod. A port that the Pod does not have is left out, and so
+/// is a 0, for which the API server would refuse the whole slice.
 pub fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<SlicePort> {
     service
         .ports
         .iter()
         .filter_map(|port| {
-            Some(SlicePort {
+            let number = find_port(&port.target, port.protocol, &pod.ports)?;
+            (number != 0).then(|| SlicePort {
                 name: port.name.clone(),
                 protocol: port.protocol,
-                port: Some(find_port(&port.target, port.protocol, &pod.ports)?),
+                port: Some(number),
                 app_protocol: port.app_protocol.clone(),
             })
         })

@@ -1,0 +1,261 @@
+//! What a node chooses, tier by tier, and the reason it gives.
+
+mod common;
+
+use common::*;
+use nearhop_core::Change;
+use nearhop_core::labels::well_known;
+use nearhop_core::model::{Conditions, Slice};
+use nearhop_core::route::{Candidates, Miss, Reason, Tier, Verdict};
+use nearhop_core::routing::SliceRouting;
+
+const THREE_ZONES: &str = "\
+    nodes a x2 zone=a cpu=4\n\
+    nodes b x2 zone=b cpu=4\n\
+    nodes c x2 zone=c cpu=4\n";
+
+fn reason(world: &nearhop_core::World, node: &str) -> Reason {
+    route(world, node, "web").decision.cluster.expect("the cluster set is used").reason
+}
+
+fn misses(reason: &Reason) -> Vec<(&Tier, &Miss)> {
+    reason.tried.iter().map(|tried| (&tried.tier, &tried.miss)).collect()
+}
+
+/// Rewrites the slices of the Service, as somebody else might.
+fn tamper(world: &mut nearhop_core::World, with: impl Fn(usize, &mut Slice)) {
+    let slices: Vec<Slice> = world.slices(&key("web")).map(|slice| (**slice).clone()).collect();
+    for (i, mut slice) in slices.into_iter().enumerate() {
+        with(i, &mut slice);
+        world.apply(Change::Slice(Box::new(slice)));
+    }
+}
+
+#[test]
+fn same_zone_where_it_has_somebody_else_anybody() {
+    let text = format!(
+        "{THREE_ZONES}service web traffic-distribution=PreferSameZone\n\
+         pods web x2 for=web on=a-0,b-0"
+    );
+    let world = world(&text);
+    assert_eq!(chosen(&world, "a-1", "web"), ["web-0"]);
+    assert_eq!(chosen(&world, "b-1", "web"), ["web-1"]);
+    assert_eq!(chosen(&world, "c-0", "web"), ["web-0", "web-1"]);
+    let reason = reason(&world, "c-0");
+    assert_eq!(reason.tier, Tier::All);
+    assert_eq!(misses(&reason), [(&Tier::SameZone, &Miss::HintedElsewhere)]);
+    assert_eq!(reason.to_string(), "all; not same-zone: no endpoint is hinted for this place");
+}
+
+#[test]
+fn same_node_then_same_zone_then_anybody() {
+    let text = format!(
+        "{THREE_ZONES}service web traffic-distribution=PreferSameNode\n\
+         pods web x3 for=web on=a-0,a-1,b-0"
+    );
+    let world = world(&text);
+    assert_eq!(chosen(&world, "a-0", "web"), ["web-0"]);
+    assert_eq!(chosen(&world, "b-1", "web"), ["web-2"]);
+    assert_eq!(reason(&world, "b-1").tier, Tier::SameZone);
+    assert_eq!(chosen(&world, "c-0", "web").len(), 3);
+}
+
+/// KEP-2433 "Kube-Proxy": one ready endpoint without a hint, and nobody's hint counts.
+#[test]
+fn one_unhinted_endpoint_switches_hints_off() {
+    let text = format!(
+        "{THREE_ZONES}node bare cpu=4\nservice web traffic-distribution=PreferSameZone\n\
+         pods web x3 for=web on=a-0,b-0,bare"
+    );
+    let world = world(&text);
+    assert_eq!(chosen(&world, "a-0", "web").len(), 3);
+    let reason = reason(&world, "a-0");
+    assert_eq!(misses(&reason), [(&Tier::SameZone, &Miss::Unhinted { count: 1, of: 3 })]);
+}
+
+#[test]
+fn a_node_without_zone_uses_everybody_and_says_so() {
+    let text = format!(
+        "{THREE_ZONES}node bare cpu=4\nservice web traffic-distribution=PreferSameZone\n\
+         pods web x2 for=web on=a-0,b-0"
+    );
+    let world = world(&text);
+    assert_eq!(chosen(&world, "bare", "web").len(), 2);
+    assert_eq!(misses(&reason(&world, "bare")), [(&Tier::SameZone, &Miss::NodeWithoutZone)]);
+}
+
+/// Terminating endpoints are used when nobody is ready, wherever they are; not before.
+#[test]
+fn serving_while_terminating_is_the_last_resort() {
+    let text = format!(
+        "{THREE_ZONES}service web traffic-distribution=PreferSameZone\n\
+         pod t0 for=web on=a-0 terminating\npod t1 for=web on=b-0 terminating\n\
+         pod t2 for=web on=c-0 terminating notready"
+    );
+    let mut world = world(&text);
+    assert_eq!(chosen(&world, "a-0", "web"), ["t0", "t1"]);
+    assert_eq!(reason(&world, "a-0").candidates, Candidates::ServingTerminating);
+    let touched = tell(&mut world, "pod r for=web on=c-0 ip=10.9.0.1");
+    converge(&mut world, touched);
+    assert_eq!(chosen(&world, "a-0", "web"), ["r"]);
+}
+
+#[test]
+fn nobody_anywhere_is_refused() {
+    let world = world(&format!("{THREE_ZONES}service web\npod n for=web on=a-0 notready"));
+    let decision = route(&world, "a-0", "web").decision;
+    assert_eq!((decision.internal, decision.has_any), (Verdict::Reject, false));
+    assert_eq!(decision.cluster.expect("used").reason.tier, Tier::Nobody);
+}
+
+#[test]
+fn local_policies_drop_where_the_node_has_nobody() {
+    let text = format!(
+        "{THREE_ZONES}service web port=80->8080 type=NodePort node-port=30080 itp=Local etp=Local\n\
+         pod w for=web on=a-0"
+    );
+    let world = world(&text);
+    let here = route(&world, "a-0", "web").decision;
+    assert_eq!((here.internal, here.external), (Verdict::Local, Some(Verdict::Local)));
+    let there = route(&world, "b-0", "web").decision;
+    assert_eq!((there.internal, there.external), (Verdict::Drop, Some(Verdict::Drop)));
+    // Still there for clients on the node itself, which external Local lets through.
+    assert_eq!(there.cluster.expect("exposed").backends.len(), 1);
+}
+
+/// Hard keys keep to their reach even when only terminating endpoints are left.
+#[test]
+fn hard_keys_stay_hard_for_terminating_endpoints() {
+    let text = format!(
+        "{THREE_ZONES}service web traffic-distribution=nearhop.dev/RequireZone\n\
+         pod t for=web on=a-0 terminating"
+    );
+    let world = world(&text);
+    assert_eq!(chosen(&world, "a-1", "web"), ["t"]);
+    assert_eq!(route(&world, "b-0", "web").decision.internal, Verdict::Reject);
+}
+
+#[test]
+fn balanced_spills_by_weight() {
+    let text = format!(
+        "{THREE_ZONES}service web traffic-distribution=nearhop.dev/Balanced\n\
+         pod a0 for=web on=a-0\npods b x4 for=web on=b-0,b-1\npods c x4 for=web on=c-0,c-1"
+    );
+    let world = world(&text);
+    let set = route(&world, "a-0", "web").decision.cluster.expect("used");
+    assert_eq!(set.reason.tier, Tier::Weights);
+    let weight = |zone: &str| -> u64 {
+        let of_zone = set.backends.iter().filter(|b| b.zone.as_ref().is_some_and(|z| *z == zone));
+        of_zone.map(|backend| u64::from(backend.weight)).sum()
+    };
+    let all = weight("a") + weight("b") + weight("c");
+    assert_eq!([weight("a"), weight("b"), weight("c")].map(|w| w * 1000 / all), [400, 300, 300]);
+    // Who keeps everything at home sees only home.
+    assert_eq!(chosen(&world, "b-0", "web"), ["b-0", "b-1", "b-2", "b-3"]);
+    // A proxy that knows hints only gets the same zones, unweighted: b's and c's endpoints are
+    // hinted at a too.
+    let hinted_at_a = counts(&[("a", 9), ("b", 4), ("c", 4)]);
+    assert_eq!(hints(&world, "web"), hinted_at_a);
+}
+
+/// While slices disagree about the routing, hints decide; from partial hints, everybody.
+#[test]
+fn a_transition_is_safe_at_every_step() {
+    let text = format!(
+        "{THREE_ZONES}service web traffic-distribution=nearhop.dev/Nearest\n\
+         pods web x250 for=web on=a-0,b-0,c-0"
+    );
+    let mut world = world(&text);
+    assert_eq!(world.slices(&key("web")).count(), 3);
+    assert_eq!(chosen(&world, "a-1", "web").len(), 84);
+    tamper(&mut world, |i, slice| {
+        if i == 1 {
+            slice.routing = SliceRouting::Absent;
+        }
+    });
+    let reason_now = reason(&world, "a-1");
+    assert_eq!(reason_now.tier, Tier::SameZone, "the hints say the same zone");
+    assert!(matches!(reason_now.tried[0].miss, Miss::RoutingDisagrees { .. }));
+    tamper(&mut world, |i, slice| {
+        if i == 2 {
+            slice.endpoints.iter_mut().for_each(|endpoint| endpoint.hints = None);
+        }
+    });
+    assert_eq!(reason(&world, "a-1").tier, Tier::All);
+    assert_eq!(chosen(&world, "a-1", "web").len(), 250);
+}
+
+#[test]
+fn a_broken_annotation_falls_back_to_hints_and_is_reported() {
+    let text = format!(
+        "{THREE_ZONES}service web traffic-distribution=nearhop.dev/Nearest\n\
+         pods web x2 for=web on=a-0,b-0"
+    );
+    let mut world = world(&text);
+    tamper(&mut world, |_, slice| slice.routing = SliceRouting::read(Some("{\"v\":1,")));
+    assert_eq!(reason(&world, "a-1").tier, Tier::SameZone);
+    let problem = world.problems().next().expect("a problem").to_string();
+    let expected = "EndpointSlice default/web-1: metadata.annotations[nearhop.dev/routing]: \
+                    not readable";
+    assert!(problem.starts_with(expected), "{problem}");
+}
+
+/// Two endpoints with one address: a ready one stands, whatever else claims the address.
+#[test]
+fn an_address_counts_once() {
+    let text = format!(
+        "{THREE_ZONES}service web\npod p0 for=web on=a-0 ip=10.0.0.1\n\
+         pod p1 for=web on=b-0 ip=10.0.0.1 terminating\npod p2 for=web on=b-0 ip=10.0.0.1 notready"
+    );
+    let set = route(&world(&text), "a-0", "web").decision.cluster.expect("used");
+    assert_eq!(set.backends.len(), 1);
+    assert!(set.backends[0].local, "the ready one, on this node");
+}
+
+/// A zone label that arrives late is seen by plan and routes (KEP-2433 "Identifying Zones").
+#[test]
+fn a_zone_label_that_arrives_late_counts() {
+    let mut world = world(
+        "node a zone=a cpu=4\nnode b cpu=4\nservice web traffic-distribution=PreferSameZone\n\
+         pods web x2 for=web on=a,b",
+    );
+    assert_eq!(chosen(&world, "a", "web").len(), 2);
+    let touched = tell(&mut world, "node b zone=b cpu=4");
+    assert!(touched.plan.contains(&key("web")));
+    converge(&mut world, touched);
+    assert_eq!(chosen(&world, "a", "web"), ["web-0"]);
+    assert_eq!(chosen(&world, "b", "web"), ["web-1"]);
+}
+
+#[test]
+fn a_heartbeat_touches_nothing() {
+    let text =
+        format!("{THREE_ZONES}service web topology-mode=Auto\npods web x6 for=web on=a-0,b-0,c-0");
+    let mut world = world(&text);
+    assert!(tell(&mut world, &text).is_empty(), "the same objects again");
+}
+
+/// The proxy reads an unset `ready` as ready, the controller does not hint it.
+#[test]
+fn unset_conditions_count_as_ready_for_a_proxy() {
+    let mut world = world(&format!("{THREE_ZONES}service web\npods web x2 for=web on=a-0,b-0"));
+    tamper(&mut world, |_, slice| {
+        slice.endpoints.iter_mut().for_each(|e| e.conditions = Conditions::default());
+    });
+    assert_eq!(chosen(&world, "a-0", "web").len(), 2);
+}
+
+/// Slices of another manager are routed and never planned away.
+#[test]
+fn foreign_slices_are_left_alone() {
+    let mut world = world(&format!("{THREE_ZONES}service web\npods web x2 for=web on=a-0,b-0"));
+    let mut foreign = (**world.slices(&key("web")).next().expect("a slice")).clone();
+    foreign.name = "by-hand".into();
+    foreign.labels =
+        [(well_known::SERVICE_NAME, "web"), (well_known::MANAGED_BY, "me")].into_iter().collect();
+    foreign.endpoints.truncate(1);
+    foreign.endpoints[0].addresses = ["10.7.7.7".parse().unwrap()].into_iter().collect();
+    world.apply(Change::Slice(Box::new(foreign)));
+    assert!(plan(&world, "web").is_noop());
+    assert_eq!(route(&world, "a-0", "web").decision.cluster.expect("used").backends.len(), 3);
+}
