@@ -1,0 +1,90 @@
+//! Balanced's weight table, written into slices.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::balanced::{self, Weighed, ZoneLoad};
+use super::{
+    FamilyState, HintContext, HintOutcome, HintRefusal, Hinted, ready_endpoints, strip_hints,
+    write_hints,
+};
+use crate::intent::MaxOverload;
+use crate::key::Name;
+use crate::model::{Endpoint, Hints, Slice};
+use crate::routing::{Routing, SliceRouting, WeightTable};
+use crate::slice::{PlanInput, SliceLists};
+
+/// Balanced: the weight table for nearhop; for everybody else each endpoint is hinted at the
+/// zones that send it something.
+pub(super) fn hint_balanced(
+    lists: &mut SliceLists,
+    input: &PlanInput<'_>,
+    max: MaxOverload,
+    weighed: Option<Weighed>,
+    state: &mut FamilyState,
+) -> Hinted {
+    let zones = match zone_loads(lists, &input.hints) {
+        Ok(zones) => zones,
+        Err(why) => {
+            strip_hints(lists);
+            return Hinted::new(HintOutcome::Refused(why));
+        }
+    };
+    let fresh = balanced::weigh(&zones, &balanced::balance(&zones, max));
+    let (weighed, again_at) = balanced::settle(weighed.as_ref(), fresh, &zones, input.hints.now);
+    if weighed.table.0.is_empty() {
+        strip_hints(lists);
+        return Hinted::new(HintOutcome::Written);
+    }
+    let senders = senders_by_zone(&weighed.table);
+    let routing = SliceRouting::Valid(Arc::new(Routing::Weights(weighed.table.clone())));
+    let mut of_zone = |endpoint: &Endpoint| senders.get(endpoint.zone.as_ref()?)?.clone();
+    let on_slices = |slice: &Slice| {
+        if slice.endpoints.is_empty() { SliceRouting::Absent } else { routing.clone() }
+    };
+    write_hints(lists, &mut of_zone, &on_slices);
+    state.weighed = Some(weighed);
+    Hinted { again_at, ..Hinted::new(HintOutcome::Written) }
+}
+
+/// For each endpoint zone the hint that names the zones sending to it. The API allows eight
+/// zones; if any endpoint needs more, or gets nothing, nobody is hinted (all or nothing).
+fn senders_by_zone(table: &WeightTable) -> BTreeMap<Name, Option<Arc<Hints>>> {
+    const MOST: usize = 8;
+    let mut senders: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
+    for (from, row) in &table.0 {
+        for to in row.keys() {
+            senders.entry(to.clone()).or_default().push(from.clone());
+        }
+    }
+    let fits = senders.values().all(|zones| zones.len() <= MOST);
+    let hint = |zones| fits.then(|| Arc::new(Hints::for_zones(zones)));
+    senders.into_iter().map(|(to, zones)| (to, hint(zones))).collect()
+}
+
+fn zone_loads(lists: &SliceLists, context: &HintContext<'_>) -> Result<Vec<ZoneLoad>, HintRefusal> {
+    let capacity = context.capacity.ok_or(HintRefusal::NoCapacity)?;
+    let mut endpoints: BTreeMap<&Name, u64> = BTreeMap::new();
+    let mut without = Vec::new();
+    for endpoint in ready_endpoints(lists) {
+        match &endpoint.zone {
+            Some(zone) => *endpoints.entry(zone).or_default() += 1,
+            None => without.extend(endpoint.node.clone()),
+        }
+    }
+    if ready_endpoints(lists).any(|endpoint| endpoint.zone.is_none()) {
+        without.dedup();
+        return Err(HintRefusal::EndpointsWithoutZone(without));
+    }
+    let measured = context.demand.filter(|demand| demand.values().any(|count| *count > 0));
+    let demand = measured.unwrap_or(&capacity.zones);
+    let names: BTreeSet<&Name> =
+        demand.keys().chain(capacity.zones.keys()).chain(endpoints.keys().copied()).collect();
+    let load = |zone: &Name| ZoneLoad {
+        zone: zone.clone(),
+        region: capacity.regions.get(zone).cloned(),
+        demand: demand.get(zone).copied().unwrap_or(0),
+        endpoints: endpoints.get(zone).copied().unwrap_or(0),
+    };
+    Ok(names.into_iter().map(load).collect())
+}

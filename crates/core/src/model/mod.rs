@@ -1,0 +1,37 @@
+//! The objects nearhop decides about, reduced to what it reads.
+//!
+//! They mirror the Kubernetes kinds of the same name, but hold only parsed values: an address
+//! that could not be read never gets here (see `nearhop-api`). What is representable and still
+//! wrong (a port 0, a zone name nobody could hint at) is found by the `problems` functions.
+
+mod node;
+mod pod;
+mod service;
+mod slice;
+
+pub use node::{Namespace, Node};
+pub use pod::{Addresses, ContainerPort, Pod, PodDns};
+pub use service::{Asks, ClusterIps, Service, ServicePort, ServiceType, TargetPort, TrafficPolicy};
+pub use slice::{AddressType, Conditions, Endpoint, Hints, OtherTarget, Slice, SlicePort, Target};
+
+use crate::problem::{ObjectRef, Problem, quote};
+
+/// Whether a text can be a zone in a hint: a non-empty label value (the API server refuses
+/// others in `forZones`).
+pub fn is_zone_name(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63
+        && text.chars().all(inner)
+        && outer(text.chars().next())
+        && outer(text.chars().next_back())
+}
+
+fn zone_problem(object: ObjectRef, field: String, zone: &str) -> Problem {
+    Problem::new(
+        object,
+        field,
+        format!("{} is not a zone name", quote(zone)),
+        "use 1 to 63 letters, digits, '-', '_' or '.'; it counts as no zone until then",
+    )
+}

@@ -1,0 +1,64 @@
+//! Nodes and Namespaces.
+
+use super::{is_zone_name, zone_problem};
+use crate::key::Name;
+use crate::labels::{Labels, well_known};
+use crate::problem::{ObjectRef, Problem};
+
+/// A Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Name.
+    pub name: Name,
+    /// Labels: the place it stands in.
+    pub labels: Labels,
+    /// Whether the Ready condition is True.
+    pub ready: bool,
+    /// Allocatable CPU in thousandths of a core, where the node says it.
+    pub cpu_milli: Option<u64>,
+}
+
+impl Node {
+    /// A ready Node without labels or CPU, to be filled in.
+    pub fn new(name: impl Into<Name>) -> Self {
+        Self { name: name.into(), labels: Labels::default(), ready: true, cpu_milli: None }
+    }
+
+    /// Its zone, if the label is there and usable as a hint.
+    pub fn zone(&self) -> Option<&Name> {
+        self.labels.get(well_known::ZONE).filter(|zone| is_zone_name(zone))
+    }
+
+    /// Its region.
+    pub fn region(&self) -> Option<&Name> {
+        self.labels.get(well_known::REGION).filter(|region| !region.is_empty())
+    }
+
+    /// Whether it counts as capacity: ready, and not a control-plane node.
+    pub fn counts_as_capacity(&self) -> bool {
+        self.ready
+            && self.labels.get(well_known::CONTROL_PLANE).is_none()
+            && self.labels.get(well_known::MASTER).is_none()
+    }
+
+    /// What is wrong with it.
+    pub fn problems(&self) -> Vec<Problem> {
+        let zone = self.labels.get(well_known::ZONE);
+        zone.filter(|zone| !is_zone_name(zone))
+            .map(|zone| {
+                let field = format!("metadata.labels[{}]", well_known::ZONE);
+                zone_problem(ObjectRef::Node(self.name.clone()), field, zone)
+            })
+            .into_iter()
+            .collect()
+    }
+}
+
+/// A Namespace, as far as it sets defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Name.
+    pub name: Name,
+    /// Annotation `nearhop.dev/traffic-distribution`.
+    pub traffic_distribution: Option<Name>,
+}

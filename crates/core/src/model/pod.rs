@@ -1,0 +1,117 @@
+//! Pods.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::key::{Name, PodKey, Protocol};
+use crate::labels::Labels;
+
+/// A container port that a named `targetPort` can mean.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ContainerPort {
+    /// Name; unnamed ports cannot be meant.
+    pub name: Name,
+    /// Number.
+    pub port: u16,
+    /// Protocol, which must match too.
+    pub protocol: Protocol,
+}
+
+/// One or more addresses; nearly always one, which then needs no allocation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Addresses {
+    /// The usual case.
+    One(IpAddr),
+    /// None, or several.
+    Many(Box<[IpAddr]>),
+}
+
+impl Addresses {
+    /// As a slice.
+    pub fn as_slice(&self) -> &[IpAddr] {
+        match self {
+            Self::One(address) => std::slice::from_ref(address),
+            Self::Many(addresses) => addresses,
+        }
+    }
+
+    /// The address that proxies use.
+    pub fn first(&self) -> Option<IpAddr> {
+        self.as_slice().first().copied()
+    }
+}
+
+impl FromIterator<IpAddr> for Addresses {
+    fn from_iter<I: IntoIterator<Item = IpAddr>>(addresses: I) -> Self {
+        let mut addresses = addresses.into_iter();
+        match (addresses.next(), addresses.next()) {
+            (Some(only), None) => Self::One(only),
+            (Some(first), Some(second)) => {
+                Self::Many([first, second].into_iter().chain(addresses).collect())
+            }
+            (None, _) => Self::Many(Box::default()),
+        }
+    }
+}
+
+/// `spec.hostname` and `spec.subdomain` of a Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodDns {
+    /// Host name.
+    pub hostname: Name,
+    /// Subdomain, which must be the Service's name for the host name to count.
+    pub subdomain: Name,
+}
+
+/// A Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Namespace and name.
+    pub key: PodKey,
+    /// `metadata.uid`.
+    pub uid: Name,
+    /// Labels, which Services select by.
+    pub labels: Labels,
+    /// `status.podIPs`.
+    pub ips: Addresses,
+    /// `spec.nodeName`.
+    pub node: Option<Name>,
+    /// Host name and subdomain, where set.
+    pub dns: Option<Box<PodDns>>,
+    /// Ports of containers and then of sidecars, in the order a name is looked up.
+    pub ports: Arc<[ContainerPort]>,
+    /// lastTransitionTime of the Ready condition.
+    pub ready_since: Option<Timestamp>,
+    /// Whether the Ready condition is True.
+    pub ready: bool,
+    /// Whether it has a deletionTimestamp.
+    pub deleting: bool,
+    /// Whether its phase is Failed or Succeeded.
+    pub terminal: bool,
+}
+
+impl Pod {
+    /// A ready Pod without labels, addresses or node, to be filled in.
+    pub fn new(key: PodKey) -> Self {
+        Self {
+            key,
+            uid: Name::from(""),
+            labels: Labels::default(),
+            ips: Addresses::Many(Box::default()),
+            node: None,
+            dns: None,
+            ports: Arc::from([]),
+            ready_since: None,
+            ready: true,
+            deleting: false,
+            terminal: false,
+        }
+    }
+
+    /// Whether it can be an endpoint at all: neither finished nor without an address.
+    pub fn is_eligible(&self) -> bool {
+        !self.terminal && !self.ips.as_slice().is_empty()
+    }
+}

@@ -1,0 +1,221 @@
+//! Services.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+
+use crate::key::{Family, Name, Protocol, ServiceKey};
+use crate::labels::Labels;
+use crate::problem::{ObjectRef, Problem};
+
+/// `spec.type` of a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ServiceType {
+    /// Reachable inside the cluster.
+    #[default]
+    ClusterIp,
+    /// Also on a port of every node.
+    NodePort,
+    /// Also by a load balancer's address.
+    LoadBalancer,
+    /// A DNS alias; nothing is routed.
+    ExternalName,
+}
+
+/// `internalTrafficPolicy` and `externalTrafficPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum TrafficPolicy {
+    /// Any endpoint.
+    #[default]
+    Cluster,
+    /// Only endpoints on the node that the packet is on.
+    Local,
+}
+
+/// `spec.clusterIPs`.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum ClusterIps {
+    /// Not allocated.
+    #[default]
+    Unset,
+    /// `None`: the name resolves to the endpoints themselves.
+    Headless,
+    /// One address, or one per family.
+    Addresses(Vec<IpAddr>),
+}
+
+/// A port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Name; empty for a single unnamed port.
+    pub name: Name,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// The port clients connect to.
+    pub port: u16,
+    /// The port on the pods.
+    pub target: TargetPort,
+    /// `nodePort`, 0 when there is none.
+    pub node_port: u16,
+    /// `appProtocol`, copied to the slices.
+    pub app_protocol: Option<Name>,
+}
+
+/// `targetPort`: a number, or the name of a container port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetPort {
+    /// A number.
+    Number(u16),
+    /// A container port's name.
+    Named(Name),
+}
+
+/// Everything by which a Service can ask for topology, as written and not yet judged.
+/// Field names follow the spelling; `intent` gives them meaning.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Asks {
+    /// Annotation `service.kubernetes.io/topology-mode`.
+    pub topology_mode: Option<Name>,
+    /// Annotation `service.kubernetes.io/topology-aware-hints`, the older name.
+    pub topology_aware_hints: Option<Name>,
+    /// `spec.trafficPolicy` (embedded API only).
+    pub traffic_policy: Option<Name>,
+    /// `spec.topologyKeys` (embedded API only).
+    pub topology_keys: Vec<Name>,
+    /// Annotation `nearhop.dev/topology-keys`.
+    pub topology_keys_annotation: Option<Name>,
+    /// Annotation `nearhop.dev/traffic-distribution`.
+    pub traffic_distribution_annotation: Option<Name>,
+    /// `spec.trafficDistribution`.
+    pub traffic_distribution: Option<Name>,
+    /// `spec.routingPreference` (embedded API only).
+    pub routing_preference: Option<Name>,
+    /// Annotation `nearhop.dev/routing-preference`.
+    pub routing_preference_annotation: Option<Name>,
+    /// Annotation `nearhop.dev/max-overload`.
+    pub max_overload: Option<Name>,
+}
+
+/// A Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Namespace and name.
+    pub key: ServiceKey,
+    /// `metadata.uid`, which owned slices refer to.
+    pub uid: Name,
+    /// Labels, mirrored to the slices.
+    pub labels: Labels,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// Whether it has a deletionTimestamp: then nothing new is created for it.
+    pub deleting: bool,
+    /// `spec.type`.
+    pub service_type: ServiceType,
+    /// `spec.selector`; without one nobody but the user writes slices.
+    pub selector: Option<Labels>,
+    /// `spec.ports`.
+    pub ports: Vec<ServicePort>,
+    /// `spec.clusterIPs`.
+    pub cluster_ips: ClusterIps,
+    /// `spec.ipFamilies`.
+    pub ip_families: Vec<Family>,
+    /// `spec.externalIPs`.
+    pub external_ips: Vec<IpAddr>,
+    /// `status.loadBalancer.ingress[].ip` that the proxy answers for (ipMode VIP).
+    pub load_balancer_ips: Vec<IpAddr>,
+    /// `spec.internalTrafficPolicy`.
+    pub internal_traffic_policy: TrafficPolicy,
+    /// `spec.externalTrafficPolicy`.
+    pub external_traffic_policy: TrafficPolicy,
+    /// `spec.publishNotReadyAddresses`.
+    pub publish_not_ready_addresses: bool,
+    /// What it asks for.
+    pub asks: Asks,
+}
+
+impl Service {
+    /// A ClusterIP Service without ports or selector, to be filled in.
+    pub fn new(key: ServiceKey) -> Self {
+        Self {
+            key,
+            uid: Name::from(""),
+            labels: Labels::default(),
+            created: None,
+            deleting: false,
+            service_type: ServiceType::default(),
+            selector: None,
+            ports: Vec::new(),
+            cluster_ips: ClusterIps::default(),
+            ip_families: Vec::new(),
+            external_ips: Vec::new(),
+            load_balancer_ips: Vec::new(),
+            internal_traffic_policy: TrafficPolicy::default(),
+            external_traffic_policy: TrafficPolicy::default(),
+            publish_not_ready_addresses: false,
+            asks: Asks::default(),
+        }
+    }
+
+    /// Whether slices are labelled headless: no cluster address at all.
+    pub fn is_headless(&self) -> bool {
+        !matches!(self.cluster_ips, ClusterIps::Addresses(_))
+    }
+
+    /// Whether the controller keeps slices for it.
+    pub fn wants_slices(&self) -> bool {
+        self.selector.is_some() && self.service_type != ServiceType::ExternalName
+    }
+
+    /// The families it is served in: as listed, else by its cluster address, else both.
+    pub fn families(&self) -> Vec<Family> {
+        if !self.ip_families.is_empty() {
+            let mut families: Vec<Family> = Vec::with_capacity(2);
+            for family in &self.ip_families {
+                if !families.contains(family) {
+                    families.push(*family);
+                }
+            }
+            return families;
+        }
+        match &self.cluster_ips {
+            ClusterIps::Addresses(addresses) if !addresses.is_empty() => {
+                vec![Family::of(addresses[0])]
+            }
+            _ => vec![Family::Ipv4, Family::Ipv6],
+        }
+    }
+
+    /// Whether packets from outside can reach this port, and so whether its external policy
+    /// matters.
+    pub fn externally_accessible(&self, port: &ServicePort) -> bool {
+        port.node_port != 0 || !self.load_balancer_ips.is_empty() || !self.external_ips.is_empty()
+    }
+
+    /// `externalTrafficPolicy: Local`, where the type gives it a meaning.
+    pub fn external_policy_local(&self) -> bool {
+        let exposed = match self.service_type {
+            ServiceType::NodePort | ServiceType::LoadBalancer => true,
+            ServiceType::ClusterIp => !self.external_ips.is_empty(),
+            ServiceType::ExternalName => false,
+        };
+        exposed && self.external_traffic_policy == TrafficPolicy::Local
+    }
+
+    /// What is wrong with it. The parts named here are left out of every decision.
+    pub fn problems(&self) -> Vec<Problem> {
+        let object = || ObjectRef::Service(self.key.clone());
+        self.ports
+            .iter()
+            .enumerate()
+            .filter(|(_, port)| port.port == 0)
+            .map(|(i, _)| {
+                Problem::new(
+                    object(),
+                    format!("spec.ports[{i}].port"),
+                    "0 is not a port",
+                    "give a port from 1 to 65535; this port is not served until then",
+                )
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,282 @@
+//! EndpointSlices.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Addresses, is_zone_name, zone_problem};
+use crate::key::{Family, Name, Protocol, ServiceKey};
+use crate::labels::{Labels, well_known};
+use crate::problem::{ObjectRef, Problem, quote};
+use crate::routing::SliceRouting;
+
+/// `addressType` of a slice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AddressType {
+    /// IPv4 or IPv6.
+    Ip(Family),
+    /// Anything else (`FQDN`, or the obsolete `IP`): never routed, never written.
+    Other(Name),
+}
+
+impl AddressType {
+    /// Reads the API's spelling.
+    pub fn parse(text: &str) -> Self {
+        Family::parse(text).map_or_else(|| Self::Other(Name::from(text)), Self::Ip)
+    }
+
+    /// The API's spelling.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Ip(family) => family.as_str(),
+            Self::Other(text) => text,
+        }
+    }
+
+    /// The family, if it is one.
+    pub fn family(&self) -> Option<Family> {
+        match self {
+            Self::Ip(family) => Some(*family),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+/// A port of a slice.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SlicePort {
+    /// The Service port's name.
+    pub name: Name,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Number on the pods; unset means "all ports" and is not routed.
+    pub port: Option<u16>,
+    /// `appProtocol`.
+    pub app_protocol: Option<Name>,
+}
+
+/// Conditions of an endpoint, unset kept apart from false: the controller reads an unset `ready`
+/// as not ready, a proxy as ready (both as upstream does).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Conditions {
+    /// `ready`.
+    pub ready: Option<bool>,
+    /// `serving`.
+    pub serving: Option<bool>,
+    /// `terminating`.
+    pub terminating: Option<bool>,
+}
+
+/// The object behind an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Nobody says.
+    Unknown,
+    /// A Pod.
+    Pod {
+        /// Namespace.
+        namespace: Name,
+        /// Name.
+        name: Name,
+        /// UID.
+        uid: Name,
+    },
+    /// Another object.
+    Other(Arc<OtherTarget>),
+}
+
+/// A `targetRef` that is not a Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherTarget {
+    /// Kind.
+    pub kind: Name,
+    /// Namespace.
+    pub namespace: Name,
+    /// Name.
+    pub name: Name,
+    /// UID.
+    pub uid: Name,
+}
+
+impl Target {
+    /// Namespace and name, which are part of an endpoint's identity.
+    pub fn namespaced_name(&self) -> Option<(&Name, &Name)> {
+        match self {
+            Self::Unknown => None,
+            Self::Pod { namespace, name, .. } => Some((namespace, name)),
+            Self::Other(other) => Some((&other.namespace, &other.name)),
+        }
+    }
+}
+
+/// `hints` of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Hints {
+    /// `forZones[].name`.
+    pub zones: Vec<Name>,
+    /// `forNodes[].name`.
+    pub nodes: Vec<Name>,
+}
+
+impl Hints {
+    /// Hints for zones only.
+    pub fn for_zones(zones: Vec<Name>) -> Self {
+        Self { zones, nodes: Vec::new() }
+    }
+}
+
+/// An endpoint of a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Addresses; proxies use the first.
+    pub addresses: Addresses,
+    /// Conditions.
+    pub conditions: Conditions,
+    /// Host name for DNS.
+    pub hostname: Option<Name>,
+    /// Node it runs on.
+    pub node: Option<Name>,
+    /// Zone it runs in.
+    pub zone: Option<Name>,
+    /// What is behind it.
+    pub target: Target,
+    /// Who should use it. Shared: endpoints of a zone usually carry the same hint.
+    pub hints: Option<Arc<Hints>>,
+}
+
+impl Endpoint {
+    /// A ready endpoint at an address, to be filled in.
+    pub fn at(address: IpAddr) -> Self {
+        Self {
+            addresses: Addresses::One(address),
+            conditions: Conditions {
+                ready: Some(true),
+                serving: Some(true),
+                terminating: Some(false),
+            },
+            hostname: None,
+            node: None,
+            zone: None,
+            target: Target::Unknown,
+            hints: None,
+        }
+    }
+
+    /// Ready in the controller's sense: explicitly so.
+    pub fn is_ready(&self) -> bool {
+        self.conditions.ready == Some(true)
+    }
+
+    /// Zones it is hinted for.
+    pub fn hint_zones(&self) -> &[Name] {
+        self.hints.as_deref().map_or(&[], |hints| &hints.zones)
+    }
+
+    /// Nodes it is hinted for.
+    pub fn hint_nodes(&self) -> &[Name] {
+        self.hints.as_deref().map_or(&[], |hints| &hints.nodes)
+    }
+}
+
+/// An EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Namespace.
+    pub namespace: Name,
+    /// Name; empty while the API server has not yet given one.
+    pub name: Name,
+    /// Labels.
+    pub labels: Labels,
+    /// UIDs of the Services (v1) that own it.
+    pub owners: Vec<Name>,
+    /// Whether it has a deletionTimestamp.
+    pub deleting: bool,
+    /// `addressType`.
+    pub address_type: AddressType,
+    /// Ports, shared between the slices of a Service.
+    pub ports: Arc<[SlicePort]>,
+    /// Endpoints.
+    pub endpoints: Vec<Endpoint>,
+    /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`.
+    pub trigger_time: Option<Name>,
+    /// Annotation `nearhop.dev/routing`.
+    pub routing: SliceRouting,
+}
+
+impl Slice {
+    /// The Service it belongs to, if its label says.
+    pub fn service(&self) -> Option<ServiceKey> {
+        let name = self.labels.get(well_known::SERVICE_NAME).filter(|name| !name.is_empty())?;
+        Some(ServiceKey { namespace: self.namespace.clone(), name: name.clone() })
+    }
+
+    /// Who writes it.
+    pub fn managed_by(&self) -> Option<&Name> {
+        self.labels.get(well_known::MANAGED_BY)
+    }
+
+    /// What is wrong with it. Endpoints named here are left out of every decision.
+    pub fn problems(&self) -> Vec<Problem> {
+        let object = || ObjectRef::Slice(self.namespace.clone(), self.name.clone());
+        let mut problems = Vec::new();
+        if self.service().is_none() {
+            problems.push(Problem::new(
+                object(),
+                format!("metadata.labels[{}]", well_known::SERVICE_NAME),
+                "missing or empty, so the slice belongs to no Service",
+                "label it with its Service's name; it is ignored until then",
+            ));
+        }
+        if let AddressType::Other(other) = &self.address_type {
+            problems.push(Problem::new(
+                object(),
+                "addressType",
+                format!("{} is not routed", quote(other)),
+                "use IPv4 or IPv6; the slice is ignored until then",
+            ));
+        }
+        if let SliceRouting::Broken(cause) = &self.routing {
+            problems.push(Problem::new(
+                object(),
+                format!("metadata.annotations[{}]", crate::routing::ANNOTATION),
+                cause.to_string(),
+                "remove it, the controller writes it anew; hints are used until then",
+            ));
+        }
+        for (i, port) in self.ports.iter().enumerate().filter(|(_, port)| port.port == Some(0)) {
+            problems.push(Problem::new(
+                object(),
+                format!("ports[{i}].port"),
+                format!("0 is not a port (port name {})", quote(&port.name)),
+                "give a port from 1 to 65535; this port is not routed until then",
+            ));
+        }
+        for (i, endpoint) in self.endpoints.iter().enumerate() {
+            self.endpoint_problems(i, endpoint, &mut problems);
+        }
+        problems
+    }
+
+    fn endpoint_problems(&self, i: usize, endpoint: &Endpoint, problems: &mut Vec<Problem>) {
+        let object = || ObjectRef::Slice(self.namespace.clone(), self.name.clone());
+        let family = self.address_type.family();
+        for address in endpoint.addresses.as_slice() {
+            if family.is_some_and(|family| family != Family::of(*address)) {
+                problems.push(Problem::new(
+                    object(),
+                    format!("endpoints[{i}].addresses"),
+                    format!("{address} is not an {} address", self.address_type.as_str()),
+                    "move it to a slice of its own family; this endpoint is ignored until then",
+                ));
+            }
+        }
+        if let Some(zone) = endpoint.zone.as_ref().filter(|zone| !is_zone_name(zone)) {
+            problems.push(zone_problem(object(), format!("endpoints[{i}].zone"), zone));
+        }
+        for (j, zone) in endpoint.hint_zones().iter().enumerate() {
+            if !is_zone_name(zone) {
+                let field = format!("endpoints[{i}].hints.forZones[{j}].name");
+                problems.push(zone_problem(object(), field, zone));
+            }
+        }
+    }
+}
