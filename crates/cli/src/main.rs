@@ -1,2 +1,35 @@
-//! Placeholder.
-fn main() {}
+//! `nearhop`: the only binary. Arguments, files and exit codes; what is decided, the crates below
+//! decide.
+
+mod conform;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Sends every connection to a Kubernetes Service to the nearest endpoint that can take it, and
+/// proves that it did.
+#[derive(Debug, Parser)]
+#[command(name = "nearhop", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Conform(conform::Args),
+}
+
+/// Exit code of a command that could not do what it was asked.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Conform(args) => conform::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(USAGE)
+    })
+}

@@ -92,9 +92,11 @@ impl<'a> Check<'a> {
     }
 
     fn require_reason(&self, holder: &Field<'_>, nearhop: &Field<'_>) -> Result<(), CaseError> {
-        let of = |field: &Field<'_>| field.value().get("why").and_then(Value::as_str);
-        let reason = [of(nearhop), of(holder), of(&self.case)].into_iter().flatten();
-        if reason.into_iter().any(|why| !why.trim().is_empty()) {
+        let gives = |field: &Field<'_>| {
+            let why = field.value().get("why").and_then(Value::as_str);
+            why.is_some_and(|why| !why.trim().is_empty())
+        };
+        if gives(nearhop) || gives(holder) || gives(&self.case) {
             return Ok(());
         }
         Err(nearhop.error("differs from upstream without a reason: give a `why`"))

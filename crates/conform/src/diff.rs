@@ -48,7 +48,9 @@ pub(crate) fn diff(
                 diff(Rule::Exact, &format!("{path}.{key}"), value, other, found);
             }
         }
-        (_, Value::Object(_), Value::Object(_)) => diff_objects(rule, path, expected, actual, found),
+        (_, Value::Object(_), Value::Object(_)) => {
+            diff_objects(rule, path, expected, actual, found);
+        }
         (_, Value::Array(items), Value::Array(others)) if items.len() == others.len() => {
             for (at, (item, other)) in items.iter().zip(others).enumerate() {
                 diff(rule, &format!("{path}[{at}]"), item, other, found);

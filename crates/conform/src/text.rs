@@ -183,7 +183,9 @@ mod tests {
         assert_eq!(positions(text, 100), Some((0..=90).step_by(10).collect()));
         assert_eq!(positions("pods at positions 3, 5 become unready", 6), Some(vec![3, 5]));
         assert_eq!(positions("position 1,2,...,9,20", 21).map(|list| list.len()), Some(10));
-        for broken in ["pods 1,2", "position", "position 1,...,9", "position 1,3,...,8", "position 1,2,..."] {
+        for broken in
+            ["pods 1,2", "position", "position 1,...,9", "position 1,3,...,8", "position 1,2,..."]
+        {
             assert_eq!(positions(broken, 100), None, "{broken}");
         }
         assert_eq!(positions("position 7", 7), None);

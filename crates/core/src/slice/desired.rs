@@ -13,55 +13,69 @@ use crate::problem::{ObjectRef, Problem};
 /// A selected Pod and the Node it runs on, if that is known.
 pub type PodOnNode<'a> = (&'a Pod, Option<&'a Node>);
 
-/// Endpoints that belong into slices with the same ports.
-#[derive(Debug, Default)]
-pub(super) struct PortGroup {
-    /// Sorted by the name of their Pod.
-    pub endpoints: Vec<Endpoint>,
+/// An endpoint that should be published, borrowed from its Pod: most are found unchanged in a
+/// slice, and then nothing is copied.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) addresses: Addresses,
+    pub(super) conditions: Conditions,
+    pub(super) hostname: Option<&'a Name>,
+    pub(super) node: Option<&'a Name>,
+    pub(super) zone: Option<&'a Name>,
+    pub(super) pod: &'a Pod,
+}
+
+impl Wanted<'_> {
+    /// The endpoint itself, without hints.
+    pub(super) fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            addresses: self.addresses.clone(),
+            conditions: self.conditions,
+            hostname: self.hostname.cloned(),
+            node: self.node.cloned(),
+            zone: self.zone.cloned(),
+            target: Target::Pod {
+                namespace: self.pod.key.namespace.clone(),
+                name: self.pod.key.name.clone(),
+                uid: self.pod.uid.clone(),
+            },
+            hints: None,
+        }
+    }
 }
 
 /// What should be published in one family, by slice ports.
 #[derive(Debug, Default)]
-pub(super) struct Desired {
-    /// Ports (sorted: the group is an unordered collection) to endpoints. A group is there as
-    /// soon as one eligible Pod maps to it, even if that Pod is then skipped.
-    pub groups: BTreeMap<Arc<[SlicePort]>, PortGroup>,
+pub(super) struct Desired<'a> {
+    /// Ports (sorted: the group is an unordered collection) to endpoints, sorted by the name of
+    /// their Pod. A group is there as soon as one eligible Pod maps to it, even if that Pod is
+    /// then skipped.
+    pub(super) groups: BTreeMap<Arc<[SlicePort]>, Vec<Wanted<'a>>>,
     /// Pods left out because their Node is not known (yet): the plan is to be repeated.
-    pub missing_nodes: Vec<Problem>,
+    pub(super) missing_nodes: Vec<Problem>,
 }
 
 /// Collects what should be published for a Service in one family.
-pub(super) fn desired_endpoints(
+pub(super) fn desired_endpoints<'a>(
     service: &Service,
-    pods: &[PodOnNode<'_>],
+    pods: &[PodOnNode<'a>],
     family: Family,
-) -> Desired {
+) -> Desired<'a> {
     let mut desired = Desired::default();
     let mut ports = PortResolver::new(service);
-    let mut last: Option<Arc<[SlicePort]>> = None;
     for (pod, node) in pods.iter().filter(|(pod, _)| pod.is_eligible()) {
-        let key = ports.resolve(pod);
-        // Interleaving groups is rare: look the group up again only when it changes.
-        if last.as_ref() != Some(&key) {
-            desired.groups.entry(key.clone()).or_default();
-            last = Some(key.clone());
-        }
+        let group = ports.group(pod, &mut desired.groups);
         if node.is_none() && !service.publish_not_ready_addresses {
             desired.missing_nodes.push(missing_node(service, pod));
-        } else if let Some(endpoint) = pod_to_endpoint(service, pod, *node, family) {
-            let group = desired.groups.get_mut(&key).expect("entered above");
-            group.endpoints.push(endpoint);
+        } else {
+            group.extend(want(service, pod, *node, family));
         }
     }
+    ports.close(&mut desired.groups);
     for group in desired.groups.values_mut() {
-        group.endpoints.sort_by(|a, b| pod_name(a).cmp(&pod_name(b)));
+        group.sort_by(|a, b| a.pod.key.name.cmp(&b.pod.key.name));
     }
     desired
-}
-
-/// The name of the Pod behind an endpoint.
-pub(super) fn pod_name(endpoint: &Endpoint) -> Option<&Name> {
-    endpoint.target.namespaced_name().map(|(_, name)| name)
 }
 
 fn missing_node(service: &Service, pod: &Pod) -> Problem {
@@ -81,6 +95,15 @@ pub fn pod_to_endpoint(
     node: Option<&Node>,
     family: Family,
 ) -> Option<Endpoint> {
+    want(service, pod, node, family).map(|wanted| wanted.endpoint())
+}
+
+fn want<'a>(
+    service: &Service,
+    pod: &'a Pod,
+    node: Option<&'a Node>,
+    family: Family,
+) -> Option<Wanted<'a>> {
     let addresses: Addresses =
         pod.ips.as_slice().iter().copied().filter(|ip| Family::of(*ip) == family).collect();
     addresses.first()?;
@@ -90,22 +113,17 @@ pub fn pod_to_endpoint(
             && dns.subdomain == service.key.name
             && pod.key.namespace == service.key.namespace
     });
-    Some(Endpoint {
+    Some(Wanted {
         addresses,
         conditions: Conditions {
             ready: Some(ready),
             serving: Some(pod.ready),
             terminating: Some(pod.deleting),
         },
-        hostname: dns.map(|dns| dns.hostname.clone()),
-        node: pod.node.clone().filter(|node| !node.is_empty()),
-        zone: node.and_then(Node::zone).cloned(),
-        target: Target::Pod {
-            namespace: pod.key.namespace.clone(),
-            name: pod.key.name.clone(),
-            uid: pod.uid.clone(),
-        },
-        hints: None,
+        hostname: dns.map(|dns| &dns.hostname),
+        node: pod.node.as_ref().filter(|node| !node.is_empty()),
+        zone: node.and_then(Node::zone),
+        pod,
     })
 }
 
@@ -138,29 +156,47 @@ pub fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<SlicePort> {
         .collect()
 }
 
-/// Resolves ports Pod by Pod, once where no name has to be looked up.
-struct PortResolver<'a> {
-    service: &'a Service,
+/// Sorts Pods into port groups. Neighbours mostly share their ports, so the group stays open
+/// until a Pod resolves to others.
+struct PortResolver<'s, 'a> {
+    service: &'s Service,
     named: bool,
-    last: Option<(Arc<[ContainerPort]>, Arc<[SlicePort]>)>,
+    open: Option<OpenGroup<'a>>,
 }
 
-impl<'a> PortResolver<'a> {
-    fn new(service: &'a Service) -> Self {
+struct OpenGroup<'a> {
+    container_ports: Arc<[ContainerPort]>,
+    ports: Arc<[SlicePort]>,
+    endpoints: Vec<Wanted<'a>>,
+}
+
+impl<'s, 'a> PortResolver<'s, 'a> {
+    fn new(service: &'s Service) -> Self {
         let named = service.ports.iter().any(|port| matches!(port.target, TargetPort::Named(_)));
-        Self { service, named, last: None }
+        Self { service, named, open: None }
     }
 
-    fn resolve(&mut self, pod: &Pod) -> Arc<[SlicePort]> {
-        if let Some((container_ports, ports)) = &self.last
-            && (!self.named || *container_ports == pod.ports)
-        {
-            return ports.clone();
+    /// The open group of a Pod's ports.
+    fn group(
+        &mut self,
+        pod: &Pod,
+        groups: &mut BTreeMap<Arc<[SlicePort]>, Vec<Wanted<'a>>>,
+    ) -> &mut Vec<Wanted<'a>> {
+        let fits = |open: &OpenGroup<'_>| !self.named || open.container_ports == pod.ports;
+        if !self.open.as_ref().is_some_and(fits) {
+            self.close(groups);
+            let mut ports = endpoint_ports(self.service, pod);
+            ports.sort();
+            let ports: Arc<[SlicePort]> = ports.into();
+            let endpoints = groups.remove(&ports).unwrap_or_default();
+            self.open = Some(OpenGroup { container_ports: pod.ports.clone(), ports, endpoints });
         }
-        let mut ports = endpoint_ports(self.service, pod);
-        ports.sort();
-        let ports: Arc<[SlicePort]> = ports.into();
-        self.last = Some((pod.ports.clone(), ports.clone()));
-        ports
+        &mut self.open.as_mut().expect("opened above").endpoints
+    }
+
+    fn close(&mut self, groups: &mut BTreeMap<Arc<[SlicePort]>, Vec<Wanted<'a>>>) {
+        if let Some(open) = self.open.take() {
+            groups.insert(open.ports, open.endpoints);
+        }
     }
 }

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::desired::{Desired, pod_name};
+use super::desired::{Desired, Wanted};
 use super::metadata::{labels_changed, new_slice, same_placeholder};
 use crate::key::Family;
 use crate::labels::Labels;
-use crate::model::{AddressType, Endpoint, Service, Slice, SlicePort};
+use crate::model::{AddressType, Addresses, Endpoint, Service, Slice, SlicePort, Target};
 
 /// Slices sorted by what is to happen to them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,7 +67,7 @@ pub(super) fn pack(
     context: PackContext<'_>,
     family: Family,
     existing: &[Arc<Slice>],
-    desired: Desired,
+    desired: Desired<'_>,
 ) -> Packed {
     let mut packed = Packed::default();
     let mut by_ports: BTreeMap<Arc<[SlicePort]>, Vec<&Arc<Slice>>> = BTreeMap::new();
@@ -80,7 +80,7 @@ pub(super) fn pack(
     }
     for (ports, group) in desired.groups {
         let slices = by_ports.remove(&ports).unwrap_or_default();
-        pack_group(context, family, &ports, slices, group.endpoints, &mut packed);
+        pack_group(context, family, &ports, slices, group, &mut packed);
     }
     packed.delete.extend(by_ports.into_values().flatten().cloned());
     keep_or_create_placeholder(context, family, existing.len(), &mut packed);
@@ -102,7 +102,7 @@ fn pack_group(
     family: Family,
     ports: &Arc<[SlicePort]>,
     existing: Vec<&Arc<Slice>>,
-    desired: Vec<Endpoint>,
+    desired: Vec<Wanted<'_>>,
     packed: &mut Packed,
 ) {
     let wanted = desired.len();
@@ -145,9 +145,9 @@ fn pack_group(
 }
 
 /// Desired endpoints of a group, each handed out once.
-struct Pool {
+struct Pool<'a> {
     /// Sorted by the name of their Pod.
-    desired: Vec<Endpoint>,
+    desired: Vec<Wanted<'a>>,
     taken: Vec<bool>,
     /// Behind the one found last: slices were filled in this very order, so the next is usually
     /// there and needs no search.
@@ -155,18 +155,18 @@ struct Pool {
     dropped: usize,
 }
 
-impl Pool {
-    fn new(desired: Vec<Endpoint>) -> Self {
+impl<'a> Pool<'a> {
+    fn new(desired: Vec<Wanted<'a>>) -> Self {
         let taken = vec![false; desired.len()];
         Self { desired, taken, next: 0, dropped: 0 }
     }
 
     /// Takes the desired endpoint with the same identity as an existing one.
     fn take(&mut self, existing: &Endpoint) -> Option<usize> {
-        let name = pod_name(existing);
+        let (_, name) = existing.target.namespaced_name()?;
         let at = match self.desired.get(self.next) {
-            Some(guess) if pod_name(guess) == name => self.next,
-            _ => self.desired.binary_search_by(|probe| pod_name(probe).cmp(&name)).ok()?,
+            Some(guess) if guess.pod.key.name == *name => self.next,
+            _ => self.desired.binary_search_by(|probe| probe.pod.key.name.cmp(name)).ok()?,
         };
         if self.taken[at] || !same_identity(&self.desired[at], existing) {
             return None;
@@ -177,34 +177,39 @@ impl Pool {
     }
 
     /// What no existing slice holds, last Pod first, so that filling from the end keeps order.
-    fn into_rest(self) -> Vec<Endpoint> {
+    fn into_rest(self) -> Vec<Wanted<'a>> {
         let untaken = self.desired.into_iter().zip(self.taken).filter(|(_, taken)| !taken);
-        let mut rest: Vec<Endpoint> = untaken.map(|(endpoint, _)| endpoint).collect();
+        let mut rest: Vec<Wanted<'a>> = untaken.map(|(wanted, _)| wanted).collect();
         rest.reverse();
         rest
     }
 }
 
 /// Identity, by which an endpoint is found again: addresses, host name, target.
-fn same_identity(a: &Endpoint, b: &Endpoint) -> bool {
+fn same_identity(wanted: &Wanted<'_>, existing: &Endpoint) -> bool {
     let same_addresses = || {
-        a.addresses == b.addresses || {
-            let sorted = |endpoint: &Endpoint| {
-                let mut addresses = endpoint.addresses.as_slice().to_vec();
+        wanted.addresses == existing.addresses || {
+            let sorted = |addresses: &Addresses| {
+                let mut addresses = addresses.as_slice().to_vec();
                 addresses.sort();
                 addresses
             };
-            sorted(a) == sorted(b)
+            sorted(&wanted.addresses) == sorted(&existing.addresses)
         }
     };
-    a.target.namespaced_name() == b.target.namespaced_name()
-        && a.hostname == b.hostname
+    let key = &wanted.pod.key;
+    existing.target.namespaced_name() == Some((&key.namespace, &key.name))
+        && wanted.hostname == existing.hostname.as_ref()
         && same_addresses()
 }
 
 /// Whether an endpoint of the same identity needs no rewrite. Hints are not compared.
-fn same_content(a: &Endpoint, b: &Endpoint) -> bool {
-    a.conditions == b.conditions && a.node == b.node && a.zone == b.zone && a.target == b.target
+fn same_content(wanted: &Wanted<'_>, existing: &Endpoint) -> bool {
+    let same_uid = matches!(&existing.target, Target::Pod { uid, .. } if *uid == wanted.pod.uid);
+    wanted.conditions == existing.conditions
+        && wanted.node == existing.node.as_ref()
+        && wanted.zone == existing.zone.as_ref()
+        && same_uid
 }
 
 enum Refreshed {
@@ -214,7 +219,7 @@ enum Refreshed {
 }
 
 /// Trims an existing slice to what is desired and brings its endpoints up to date.
-fn refresh(context: PackContext<'_>, slice: &Slice, pool: &mut Pool) -> Refreshed {
+fn refresh(context: PackContext<'_>, slice: &Slice, pool: &mut Pool<'_>) -> Refreshed {
     let mut kept: Vec<(usize, &Endpoint)> = Vec::with_capacity(slice.endpoints.len());
     let mut changed = false;
     for endpoint in &slice.endpoints {
@@ -238,10 +243,10 @@ fn refresh(context: PackContext<'_>, slice: &Slice, pool: &mut Pool) -> Refreshe
         return Refreshed::Empty;
     }
     let endpoints = kept.into_iter().map(|(at, old)| {
-        let new = &pool.desired[at];
+        let new = pool.desired[at].endpoint();
         // The old hint stays with an endpoint that did not change, for Auto to prefer.
-        let hints = old.hints.clone().filter(|_| same_content(new, old) && new.is_ready());
-        Endpoint { hints, ..new.clone() }
+        let same = same_content(&pool.desired[at], old) && new.is_ready();
+        Endpoint { hints: old.hints.clone().filter(|_| same), ..new }
     });
     Refreshed::Changed(Slice {
         endpoints: endpoints.collect(),
@@ -254,7 +259,7 @@ fn relabelled(context: PackContext<'_>, slice: &Slice) -> Slice {
 }
 
 /// Fills slices that are rewritten anyway, the fullest first.
-fn fill_changed(lists: &mut SliceLists, rest: &mut Vec<Endpoint>, max: usize) {
+fn fill_changed(lists: &mut SliceLists, rest: &mut Vec<Wanted<'_>>, max: usize) {
     let fullness = |slice: &Slice| std::cmp::Reverse(slice.endpoints.len());
     lists.update.sort_by(|a, b| fullness(a).cmp(&fullness(b)).then_with(|| a.name.cmp(&b.name)));
     for slice in &mut lists.update {
@@ -262,9 +267,10 @@ fn fill_changed(lists: &mut SliceLists, rest: &mut Vec<Endpoint>, max: usize) {
     }
 }
 
-fn fill(slice: &mut Slice, rest: &mut Vec<Endpoint>, max: usize) {
+fn fill(slice: &mut Slice, rest: &mut Vec<Wanted<'_>>, max: usize) {
     let room = max.saturating_sub(slice.endpoints.len()).min(rest.len());
-    slice.endpoints.extend(rest.drain(rest.len() - room..).rev());
+    let taken = rest.drain(rest.len() - room..).rev();
+    slice.endpoints.extend(taken.map(|wanted| wanted.endpoint()));
 }
 
 /// The unchanged slice that takes all `rest` endpoints and is fullest with them.

@@ -1,0 +1,215 @@
+//! Takes fields apart and notes what is wrong with them.
+
+use std::fmt::{Arguments, Display};
+
+use nearhop_core::problem::quote;
+use nearhop_core::{Labels, Name, ObjectRef, PodKey, Problem, Protocol, ServiceKey};
+
+use super::Converted;
+use crate::field::{Field, List, Shape, Strings};
+use crate::wire::Metadata;
+
+/// Reads the fields of one object. Paths are only written out when there is something to say.
+pub(super) struct Reader {
+    object: ObjectRef,
+    problems: Vec<Problem>,
+}
+
+/// A kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Service,
+    Pod,
+    Node,
+    Namespace,
+    EndpointSlice,
+}
+
+impl Kind {
+    fn is_namespaced(self) -> bool {
+        !matches!(self, Self::Node | Self::Namespace)
+    }
+
+    fn object(self, namespace: Name, name: Name) -> ObjectRef {
+        match self {
+            Self::Service => ObjectRef::Service(ServiceKey { namespace, name }),
+            Self::Pod => ObjectRef::Pod(PodKey { namespace, name }),
+            Self::Node => ObjectRef::Node(name),
+            Self::Namespace => ObjectRef::Namespace(name),
+            Self::EndpointSlice => ObjectRef::Slice(namespace, name),
+        }
+    }
+}
+
+/// Which object it is, and the rest of its metadata.
+pub(super) struct Identity {
+    /// Namespace, empty for kinds that have none.
+    pub(super) namespace: Name,
+    /// Name.
+    pub(super) name: Name,
+    /// All metadata.
+    pub(super) metadata: Metadata,
+}
+
+/// Reads an object by a function. Without a name there is nothing to apply a change to, so the
+/// object is given up.
+pub(super) fn read_object<T>(
+    kind: Kind,
+    metadata: Field<Metadata>,
+    read: impl FnOnce(&mut Reader, Identity) -> T,
+) -> Converted<T> {
+    let unnamed = ObjectRef::Unknown(Name::from(format!("of kind {kind:?}")));
+    let mut reader = Reader { object: unnamed, problems: Vec::new() };
+    let value = reader.identify(kind, metadata).map(|identity| {
+        reader.object = kind.object(identity.namespace.clone(), identity.name.clone());
+        read(&mut reader, identity)
+    });
+    Converted { value, problems: reader.problems }
+}
+
+impl Reader {
+    fn identify(&mut self, kind: Kind, metadata: Field<Metadata>) -> Option<Identity> {
+        let mut metadata = self.take(metadata, format_args!("metadata")).unwrap_or_default();
+        let namespace = if kind.is_namespaced() {
+            self.identity(&mut metadata.namespace, "metadata.namespace")
+        } else {
+            Some(Name::from(""))
+        };
+        let name = self.identity(&mut metadata.name, "metadata.name");
+        Some(Identity { namespace: namespace?, name: name?, metadata })
+    }
+
+    fn identity(&mut self, field: &mut Field<Name>, at: &'static str) -> Option<Name> {
+        match std::mem::take(field) {
+            Field::Read(name) if !name.is_empty() => return Some(name),
+            Field::Wrong(found) => self.wrong_kind::<Name>(found, format_args!("{at}")),
+            _ => self.problem(at, "missing", "name the object; it is ignored until then"),
+        }
+        None
+    }
+
+    /// Notes a problem.
+    pub(super) fn problem(
+        &mut self,
+        at: impl Display,
+        cause: impl Into<String>,
+        cure: impl Into<String>,
+    ) {
+        self.problems.push(Problem::new(self.object.clone(), at.to_string(), cause, cure));
+    }
+
+    fn wrong_kind<'de, T: Shape<'de>>(&mut self, found: &str, at: Arguments<'_>) {
+        let cause = format!("is {found}, not {}", T::WANTED);
+        self.problem(at, cause, format!("give {}; it counts as not there until then", T::WANTED));
+    }
+
+    /// The value of a field; a wrong one is noted and left out.
+    pub(super) fn take<'de, T: Shape<'de>>(
+        &mut self,
+        field: Field<T>,
+        at: Arguments<'_>,
+    ) -> Option<T> {
+        match field {
+            Field::Absent => None,
+            Field::Read(value) => Some(value),
+            Field::Wrong(found) => {
+                self.wrong_kind::<T>(found, at);
+                None
+            }
+        }
+    }
+
+    /// The value of an element of a list or a map. There, null is not "not there": the place is
+    /// taken.
+    pub(super) fn element<'de, T: Shape<'de>>(
+        &mut self,
+        field: Field<T>,
+        at: Arguments<'_>,
+    ) -> Option<T> {
+        match field {
+            Field::Absent => self.take(Field::Wrong("null"), at),
+            field => self.take(field, at),
+        }
+    }
+
+    /// The sound elements of a list, with their positions.
+    pub(super) fn list<'de, T: Shape<'de>>(
+        &mut self,
+        field: Field<List<T>>,
+        at: Arguments<'_>,
+    ) -> Vec<(usize, T)> {
+        let all = self.take(field, at).unwrap_or_default();
+        let mut sound = Vec::with_capacity(all.len());
+        for (i, element) in all.into_iter().enumerate() {
+            let element = self.element(element, format_args!("{at}[{i}]"));
+            sound.extend(element.map(|element| (i, element)));
+        }
+        sound
+    }
+
+    /// Labels; a pair that cannot be read is left out.
+    pub(super) fn labels(&mut self, field: Field<Strings>, at: Arguments<'_>) -> Labels {
+        let pairs = self.take(field, at).unwrap_or_default();
+        self.pairs(pairs, at).into_iter().collect()
+    }
+
+    /// A selector. One that is not wholly readable counts as absent: with a pair left out it
+    /// would select more than was meant.
+    pub(super) fn selector(&mut self, field: Field<Strings>, at: Arguments<'_>) -> Option<Labels> {
+        let pairs = self.take(field, at)?;
+        let wanted = pairs.len();
+        let sound = self.pairs(pairs, at);
+        (sound.len() == wanted).then(|| sound.into_iter().collect())
+    }
+
+    fn pairs(&mut self, pairs: Strings, at: Arguments<'_>) -> Vec<(Name, Name)> {
+        let mut sound = Vec::with_capacity(pairs.len());
+        for (key, value) in pairs {
+            let value = self.element(value, format_args!("{at}[{key}]"));
+            sound.extend(value.map(|value| (key, value)));
+        }
+        sound
+    }
+
+    /// Reads a text by a function; what it does not understand is noted and left out. An empty
+    /// text counts as unset, as the API's own defaulting treats it.
+    pub(super) fn text<T>(
+        &mut self,
+        field: Field<Name>,
+        at: Arguments<'_>,
+        read: impl FnOnce(&str) -> Option<T>,
+        wanted: &str,
+    ) -> Option<T> {
+        let text = self.take(field, at).filter(|text| !text.is_empty())?;
+        let value = read(&text);
+        if value.is_none() {
+            let cure = format!("give {wanted}; it counts as not there until then");
+            self.problem(at, format!("{} is not {wanted}", quote(&text)), cure);
+        }
+        value
+    }
+
+    /// A protocol, TCP where none is given, or nothing where it cannot be read.
+    pub(super) fn protocol(&mut self, field: Field<Name>, at: Arguments<'_>) -> Option<Protocol> {
+        let before = self.problems.len();
+        let protocol = self.text(field, at, Protocol::parse, "TCP, UDP or SCTP");
+        let sound = self.problems.len() == before;
+        sound.then(|| protocol.unwrap_or_default())
+    }
+
+    /// A number in the range of ports, 0 included: the core reports it where it matters.
+    pub(super) fn port(&mut self, number: i64, at: Arguments<'_>) -> Option<u16> {
+        let port = u16::try_from(number).ok();
+        if port.is_none() {
+            let cure = "give a port from 1 to 65535; it counts as not there until then";
+            self.problem(at, format!("{number} is not a port"), cure);
+        }
+        port
+    }
+
+    /// A port 0 that the core would report under the wrong position.
+    pub(super) fn zero_port(&mut self, at: Arguments<'_>) {
+        let cure = "give a port from 1 to 65535; this port is not served until then";
+        self.problem(at, "0 is not a port", cure);
+    }
+}

@@ -1,0 +1,245 @@
+//! Services.
+
+use std::fmt::Arguments;
+use std::net::IpAddr;
+
+use nearhop_core::model::{
+    Asks, ClusterIps, Service, ServicePort, ServiceType, TargetPort, TrafficPolicy,
+};
+use nearhop_core::{Family, Name, ServiceKey};
+
+use super::Converted;
+use super::reader::{Identity, Kind, Reader, read_object};
+use super::value::{ADDRESS, TIME, parse_address, parse_time};
+use crate::field::{Field, IntOrString, List};
+use crate::wire;
+
+/// Converts a Service.
+pub fn convert_service(service: wire::Service) -> Converted<Service> {
+    read_object(Kind::Service, service.metadata, |reader, identity| {
+        let spec = reader.take(service.spec, format_args!("spec")).unwrap_or_default();
+        let status = reader.take(service.status, format_args!("status")).unwrap_or_default();
+        read_service(reader, identity, spec, status)
+    })
+}
+
+fn read_service(
+    reader: &mut Reader,
+    identity: Identity,
+    mut spec: wire::ServiceSpec,
+    status: wire::ServiceStatus,
+) -> Service {
+    let Identity { namespace, name, metadata } = identity;
+    let mut service = Service::new(ServiceKey { namespace, name });
+    service.asks = read_asks(reader, metadata.annotations, &mut spec);
+    service.uid = reader.take(metadata.uid, format_args!("metadata.uid")).unwrap_or(service.uid);
+    service.labels = reader.labels(metadata.labels, format_args!("metadata.labels"));
+    let at = format_args!("metadata.creationTimestamp");
+    service.created = reader.text(metadata.creation_timestamp, at, parse_time, TIME);
+    let at = format_args!("metadata.deletionTimestamp");
+    service.deleting = reader.take(metadata.deletion_timestamp, at).is_some();
+    let types = "ClusterIP, NodePort, LoadBalancer or ExternalName";
+    let service_type = reader.text(spec.r#type, format_args!("spec.type"), read_type, types);
+    service.service_type = service_type.unwrap_or_default();
+    service.selector = reader.selector(spec.selector, format_args!("spec.selector"));
+    service.ports = read_ports(reader, spec.ports);
+    service.cluster_ips = read_cluster_ips(reader, spec.cluster_ips, spec.cluster_ip);
+    let families = reader.list(spec.ip_families, format_args!("spec.ipFamilies"));
+    service.ip_families = (families.into_iter())
+        .filter_map(|(i, family)| {
+            let at = format_args!("spec.ipFamilies[{i}]");
+            reader.text(Field::Read(family), at, Family::parse, "IPv4 or IPv6")
+        })
+        .collect();
+    let external_ips = reader.list(spec.external_ips, format_args!("spec.externalIPs"));
+    service.external_ips = read_addresses(reader, external_ips, "spec.externalIPs");
+    service.load_balancer_ips = read_ingress(reader, status);
+    let at = format_args!("spec.internalTrafficPolicy");
+    service.internal_traffic_policy = read_policy(reader, spec.internal_traffic_policy, at);
+    let at = format_args!("spec.externalTrafficPolicy");
+    service.external_traffic_policy = read_policy(reader, spec.external_traffic_policy, at);
+    let at = format_args!("spec.publishNotReadyAddresses");
+    service.publish_not_ready_addresses =
+        reader.take(spec.publish_not_ready_addresses, at).unwrap_or_default();
+    service
+}
+
+fn read_type(text: &str) -> Option<ServiceType> {
+    match text {
+        "ClusterIP" => Some(ServiceType::ClusterIp),
+        "NodePort" => Some(ServiceType::NodePort),
+        "LoadBalancer" => Some(ServiceType::LoadBalancer),
+        "ExternalName" => Some(ServiceType::ExternalName),
+        _ => None,
+    }
+}
+
+fn read_policy(reader: &mut Reader, field: Field<Name>, at: Arguments<'_>) -> TrafficPolicy {
+    let read = |text: &str| match text {
+        "Cluster" => Some(TrafficPolicy::Cluster),
+        "Local" => Some(TrafficPolicy::Local),
+        _ => None,
+    };
+    reader.text(field, at, read, "Cluster or Local").unwrap_or_default()
+}
+
+fn read_addresses(reader: &mut Reader, texts: Vec<(usize, Name)>, at: &str) -> Vec<IpAddr> {
+    let addresses = texts.into_iter().filter_map(|(i, text)| {
+        reader.text(Field::Read(text), format_args!("{at}[{i}]"), parse_address, ADDRESS)
+    });
+    addresses.collect()
+}
+
+/// `clusterIPs`, or where it is empty the older `clusterIP`.
+fn read_cluster_ips(
+    reader: &mut Reader,
+    several: Field<List<Name>>,
+    single: Field<Name>,
+) -> ClusterIps {
+    let several = reader.list(several, format_args!("spec.clusterIPs"));
+    if several.iter().any(|(_, text)| *text == "None") {
+        return ClusterIps::Headless;
+    }
+    let addresses = if several.is_empty() {
+        let at = format_args!("spec.clusterIP");
+        match reader.take(single, at) {
+            Some(text) if text == "None" => return ClusterIps::Headless,
+            text => reader.text(text.into(), at, parse_address, ADDRESS).into_iter().collect(),
+        }
+    } else {
+        read_addresses(reader, several, "spec.clusterIPs")
+    };
+    if addresses.is_empty() { ClusterIps::Unset } else { ClusterIps::Addresses(addresses) }
+}
+
+/// Addresses that the proxy answers for. An entry with a host name has none, and one of mode
+/// `Proxy` must pass through the load balancer (KEP-1860).
+fn read_ingress(reader: &mut Reader, status: wire::ServiceStatus) -> Vec<IpAddr> {
+    let at = format_args!("status.loadBalancer");
+    let ingress = reader.take(status.load_balancer, at).unwrap_or_default().ingress;
+    let ingress = reader.list(ingress, format_args!("status.loadBalancer.ingress"));
+    let addresses = ingress.into_iter().filter_map(|(i, entry)| {
+        let at = format_args!("status.loadBalancer.ingress[{i}].ipMode");
+        let mode = reader.take(entry.ip_mode, at).filter(|mode| !mode.is_empty());
+        if mode.is_some_and(|mode| mode != "VIP") {
+            return None;
+        }
+        let at = format_args!("status.loadBalancer.ingress[{i}].ip");
+        reader.text(entry.ip, at, parse_address, ADDRESS)
+    });
+    addresses.collect()
+}
+
+fn read_ports(reader: &mut Reader, field: Field<List<wire::ServicePort>>) -> Vec<ServicePort> {
+    let mut ports = Vec::new();
+    for (i, port) in reader.list(field, format_args!("spec.ports")) {
+        let Some(port) = read_port(reader, port, i) else { continue };
+        if port.port == 0 && ports.len() != i {
+            reader.zero_port(format_args!("spec.ports[{i}].port"));
+        } else {
+            ports.push(port);
+        }
+    }
+    ports
+}
+
+/// One port, or nothing where it could not be served as meant.
+fn read_port(reader: &mut Reader, wire: wire::ServicePort, i: usize) -> Option<ServicePort> {
+    let name = match wire.name {
+        Field::Absent => Name::from(""),
+        name => reader.take(name, format_args!("spec.ports[{i}].name"))?,
+    };
+    let protocol = reader.protocol(wire.protocol, format_args!("spec.ports[{i}].protocol"))?;
+    let at = format_args!("spec.ports[{i}].port");
+    let number = match wire.port {
+        Field::Absent => {
+            reader.problem(
+                at,
+                "missing",
+                "give a port from 1 to 65535; it is not served until then",
+            );
+            return None;
+        }
+        number => reader.take(number, at)?,
+    };
+    let port = reader.port(number, at)?;
+    let target = read_target(reader, wire.target_port, port, i)?;
+    let at = format_args!("spec.ports[{i}].nodePort");
+    let node_port = reader.take(wire.node_port, at).and_then(|number| reader.port(number, at));
+    let app_protocol = reader.take(wire.app_protocol, format_args!("spec.ports[{i}].appProtocol"));
+    let node_port = node_port.unwrap_or_default();
+    Some(ServicePort { name, protocol, port, target, node_port, app_protocol })
+}
+
+/// The target, which defaults to the port itself (also where it is 0 or empty, as in the API).
+fn read_target(
+    reader: &mut Reader,
+    field: Field<IntOrString>,
+    port: u16,
+    i: usize,
+) -> Option<TargetPort> {
+    let at = format_args!("spec.ports[{i}].targetPort");
+    let target = match field {
+        Field::Absent => return Some(TargetPort::Number(port)),
+        field => reader.take(field, at)?,
+    };
+    match target {
+        IntOrString::String(name) if !name.is_empty() => Some(TargetPort::Named(name)),
+        IntOrString::String(_) | IntOrString::Int(0) => Some(TargetPort::Number(port)),
+        IntOrString::Int(number) => reader.port(number, at).map(TargetPort::Number),
+    }
+}
+
+fn read_asks(
+    reader: &mut Reader,
+    annotations: Field<wire::Annotations>,
+    spec: &mut wire::ServiceSpec,
+) -> Asks {
+    let at = format_args!("metadata.annotations");
+    let annotations = reader.take(annotations, at).unwrap_or_default();
+    let mut annotation = |field: Field<Name>, key: &str| {
+        reader.take(field, format_args!("metadata.annotations[{key}]"))
+    };
+    let mut asks = Asks {
+        topology_mode: annotation(annotations.topology_mode, "service.kubernetes.io/topology-mode"),
+        topology_aware_hints: annotation(
+            annotations.topology_aware_hints,
+            "service.kubernetes.io/topology-aware-hints",
+        ),
+        topology_keys_annotation: annotation(
+            annotations.topology_keys,
+            "nearhop.dev/topology-keys",
+        ),
+        traffic_distribution_annotation: annotation(
+            annotations.traffic_distribution,
+            "nearhop.dev/traffic-distribution",
+        ),
+        routing_preference_annotation: annotation(
+            annotations.routing_preference,
+            "nearhop.dev/routing-preference",
+        ),
+        max_overload: annotation(annotations.max_overload, "nearhop.dev/max-overload"),
+        ..Asks::default()
+    };
+    let mut field = |field: &mut Field<Name>, name: &str| {
+        reader.take(std::mem::take(field), format_args!("spec.{name}"))
+    };
+    asks.traffic_policy = field(&mut spec.traffic_policy, "trafficPolicy");
+    asks.traffic_distribution = field(&mut spec.traffic_distribution, "trafficDistribution");
+    asks.routing_preference = field(&mut spec.routing_preference, "routingPreference");
+    asks.topology_keys = read_topology_keys(reader, std::mem::take(&mut spec.topology_keys));
+    asks
+}
+
+/// All keys, or none: a list with one left out would ask for something else.
+fn read_topology_keys(reader: &mut Reader, field: Field<List<Name>>) -> Vec<Name> {
+    let wanted = match &field {
+        Field::Read(keys) => keys.len(),
+        _ => 0,
+    };
+    let keys = reader.list(field, format_args!("spec.topologyKeys"));
+    if keys.len() != wanted {
+        return Vec::new();
+    }
+    keys.into_iter().map(|(_, key)| key).collect()
+}

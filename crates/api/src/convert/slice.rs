@@ -1,0 +1,211 @@
+//! EndpointSlices.
+
+use std::fmt::Arguments;
+use std::sync::Arc;
+
+use nearhop_core::Name;
+use nearhop_core::model::{
+    AddressType, Addresses, Conditions, Endpoint, Hints, OtherTarget, Slice, SlicePort, Target,
+};
+use nearhop_core::routing::SliceRouting;
+
+use super::Converted;
+use super::reader::{Identity, Kind, Reader, read_object};
+use super::value::{ADDRESS, parse_address};
+use crate::field::{Field, List};
+use crate::wire;
+
+/// Converts an EndpointSlice.
+///
+/// An endpoint without a readable address stays in its place, but without an address and neither
+/// ready nor serving: nobody chooses it or counts it, problems of the endpoints after it keep
+/// their positions, and a controller sees that the slice is not as it should be.
+pub fn convert_slice(slice: wire::EndpointSlice) -> Converted<Slice> {
+    read_object(Kind::EndpointSlice, slice.metadata, |reader, identity| {
+        let Identity { namespace, name, metadata } = identity;
+        let at = format_args!("metadata.annotations");
+        let annotations = reader.take(metadata.annotations, at).unwrap_or_default();
+        let address_type = reader.take(slice.address_type, format_args!("addressType"));
+        let address_type = AddressType::parse(address_type.as_deref().unwrap_or(""));
+        let at = format_args!("metadata.deletionTimestamp");
+        let deleting = reader.take(metadata.deletion_timestamp, at).is_some();
+        let key = "endpoints.kubernetes.io/last-change-trigger-time";
+        let trigger_time =
+            reader.take(annotations.trigger_time, format_args!("metadata.annotations[{key}]"));
+        let at = format_args!("metadata.annotations[{}]", nearhop_core::routing::ANNOTATION);
+        let routing = reader.take(annotations.routing, at);
+        Slice {
+            labels: reader.labels(metadata.labels, format_args!("metadata.labels")),
+            owners: read_owners(reader, metadata.owner_references),
+            deleting,
+            ports: read_ports(reader, slice.ports).into(),
+            endpoints: read_endpoints(reader, slice.endpoints, &address_type),
+            trigger_time,
+            routing: SliceRouting::read(routing.as_deref()),
+            namespace,
+            name,
+            address_type,
+        }
+    })
+}
+
+/// UIDs of the owners that are Services.
+fn read_owners(reader: &mut Reader, field: Field<List<wire::OwnerReference>>) -> Vec<Name> {
+    let mut owners = Vec::new();
+    for (i, owner) in reader.list(field, format_args!("metadata.ownerReferences")) {
+        let mut text = |field: Field<Name>, name: &str| {
+            reader.take(field, format_args!("metadata.ownerReferences[{i}].{name}"))
+        };
+        let kind = text(owner.kind, "kind").is_some_and(|kind| kind == "Service");
+        let version = text(owner.api_version, "apiVersion").is_some_and(|version| version == "v1");
+        if kind && version {
+            owners.extend(text(owner.uid, "uid"));
+        }
+    }
+    owners
+}
+
+fn read_ports(reader: &mut Reader, field: Field<List<wire::EndpointPort>>) -> Vec<SlicePort> {
+    let mut ports = Vec::new();
+    for (i, port) in reader.list(field, format_args!("ports")) {
+        let Some(port) = read_port(reader, port, i) else { continue };
+        if port.port == Some(0) && ports.len() != i {
+            reader.zero_port(format_args!("ports[{i}].port"));
+        } else {
+            ports.push(port);
+        }
+    }
+    ports
+}
+
+fn read_port(reader: &mut Reader, wire: wire::EndpointPort, i: usize) -> Option<SlicePort> {
+    let name = match wire.name {
+        Field::Absent => Name::from(""),
+        name => reader.take(name, format_args!("ports[{i}].name"))?,
+    };
+    let protocol = reader.protocol(wire.protocol, format_args!("ports[{i}].protocol"))?;
+    let at = format_args!("ports[{i}].port");
+    let port = match wire.port {
+        Field::Absent => None,
+        number => {
+            let number = reader.take(number, at)?;
+            Some(reader.port(number, at)?)
+        }
+    };
+    let app_protocol = reader.take(wire.app_protocol, format_args!("ports[{i}].appProtocol"));
+    Some(SlicePort { name, protocol, port, app_protocol })
+}
+
+/// Endpoints of an address type that is not routed are not read at all.
+fn read_endpoints(
+    reader: &mut Reader,
+    field: Field<List<wire::Endpoint>>,
+    address_type: &AddressType,
+) -> Vec<Endpoint> {
+    if address_type.family().is_none() {
+        return Vec::new();
+    }
+    let all = reader.take(field, format_args!("endpoints")).unwrap_or_default();
+    let mut endpoints = Vec::with_capacity(all.len());
+    for (i, endpoint) in all.into_iter().enumerate() {
+        let at = format_args!("endpoints[{i}]");
+        let endpoint = reader.element(endpoint, at).unwrap_or_default();
+        endpoints.push(read_endpoint(reader, endpoint, at));
+    }
+    endpoints
+}
+
+fn read_endpoint(reader: &mut Reader, wire: wire::Endpoint, at: Arguments<'_>) -> Endpoint {
+    let addresses = read_addresses(reader, wire.addresses, at);
+    let conditions = if addresses.as_slice().is_empty() {
+        let no = Some(false);
+        Conditions { ready: no, serving: no, terminating: no }
+    } else {
+        read_conditions(reader, wire.conditions, at)
+    };
+    Endpoint {
+        addresses,
+        conditions,
+        hostname: reader.take(wire.hostname, format_args!("{at}.hostname")),
+        node: reader.take(wire.node_name, format_args!("{at}.nodeName")),
+        zone: reader.take(wire.zone, format_args!("{at}.zone")),
+        target: read_target(reader, wire.target_ref, at),
+        hints: read_hints(reader, wire.hints, at),
+    }
+}
+
+fn read_addresses(reader: &mut Reader, field: Field<List<Name>>, at: Arguments<'_>) -> Addresses {
+    let texts = reader.list(field, format_args!("{at}.addresses"));
+    let addresses = texts.into_iter().filter_map(|(j, text)| {
+        let address = parse_address(&text);
+        if address.is_none() {
+            let cause = format!("{} is not {ADDRESS}", nearhop_core::problem::quote(&text));
+            let cure = "give an IP address; it is never chosen until then";
+            reader.problem(format_args!("{at}.addresses[{j}]"), cause, cure);
+        }
+        address
+    });
+    addresses.collect()
+}
+
+fn read_conditions(
+    reader: &mut Reader,
+    field: Field<wire::EndpointConditions>,
+    at: Arguments<'_>,
+) -> Conditions {
+    let wire = reader.take(field, format_args!("{at}.conditions")).unwrap_or_default();
+    Conditions {
+        ready: reader.take(wire.ready, format_args!("{at}.conditions.ready")),
+        serving: reader.take(wire.serving, format_args!("{at}.conditions.serving")),
+        terminating: reader.take(wire.terminating, format_args!("{at}.conditions.terminating")),
+    }
+}
+
+fn read_target(
+    reader: &mut Reader,
+    field: Field<wire::ObjectReference>,
+    at: Arguments<'_>,
+) -> Target {
+    let Some(wire) = reader.take(field, format_args!("{at}.targetRef")) else {
+        return Target::Unknown;
+    };
+    let mut text = |field: Field<Name>, name: &str| {
+        let text = reader.take(field, format_args!("{at}.targetRef.{name}"));
+        text.unwrap_or_else(|| Name::from(""))
+    };
+    let kind = text(wire.kind, "kind");
+    let namespace = text(wire.namespace, "namespace");
+    let name = text(wire.name, "name");
+    let uid = text(wire.uid, "uid");
+    if kind == "Pod" {
+        Target::Pod { namespace, name, uid }
+    } else {
+        Target::Other(Arc::new(OtherTarget { kind, namespace, name, uid }))
+    }
+}
+
+fn read_hints(
+    reader: &mut Reader,
+    field: Field<wire::EndpointHints>,
+    at: Arguments<'_>,
+) -> Option<Arc<Hints>> {
+    let wire = reader.take(field, format_args!("{at}.hints"))?;
+    let zones = read_names(reader, wire.for_zones, format_args!("{at}.hints.forZones"));
+    let nodes = read_names(reader, wire.for_nodes, format_args!("{at}.hints.forNodes"));
+    Some(Arc::new(Hints { zones, nodes }))
+}
+
+/// The names of a list of hints. One that cannot be read keeps its place as an empty name, which
+/// nobody bears: the endpoint stays hinted, for somebody unknown.
+fn read_names(reader: &mut Reader, field: Field<List<wire::Hint>>, at: Arguments<'_>) -> Vec<Name> {
+    let hints = reader.take(field, at).unwrap_or_default();
+    let mut names = Vec::with_capacity(hints.len());
+    for (j, hint) in hints.into_iter().enumerate() {
+        let name = match reader.element(hint, format_args!("{at}[{j}]")) {
+            Some(hint) => reader.element(hint.name, format_args!("{at}[{j}].name")),
+            None => None,
+        };
+        names.push(name.unwrap_or_else(|| Name::from("")));
+    }
+    names
+}

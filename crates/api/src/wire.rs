@@ -1,0 +1,357 @@
+//! Service, Pod, Node, Namespace and EndpointSlice (v1) as they come over the wire, as far as
+//! nearhop reads them. Everything else in an object is skipped without being built.
+//!
+//! No default is filled in here and nothing is judged; `convert` does both.
+
+use nearhop_core::Name;
+use serde::Deserialize;
+use serde::de::MapAccess;
+use serde::de::value::MapAccessDeserializer;
+
+use crate::field::{Field, IntOrString, List, Quantity, Shape, Strings};
+
+/// Declares objects of the API. Each field may be absent or wrong by itself.
+macro_rules! objects {
+    ($($(#[$about:meta])* $object:ident {
+        $($(#[$field_about:meta])* $field:ident: $shape:ty,)+
+    })+) => {$(
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        pub struct $object {
+            $($(#[$field_about])* pub $field: Field<$shape>,)+
+        }
+
+        impl<'de> Shape<'de> for $object {
+            const WANTED: &'static str = "an object";
+
+            fn from_object<A: MapAccess<'de>>(object: A) -> Result<Option<Self>, A::Error> {
+                Self::deserialize(MapAccessDeserializer::new(object)).map(Some)
+            }
+        }
+    )+};
+}
+
+objects! {
+    /// What an object is.
+    TypeMeta {
+        /// Group and version.
+        api_version: Name,
+        /// Kind.
+        kind: Name,
+    }
+
+    /// `metadata` of any object.
+    Metadata {
+        /// Namespace.
+        namespace: Name,
+        /// Name.
+        name: Name,
+        /// UID.
+        uid: Name,
+        /// Labels.
+        labels: Strings,
+        /// Annotations.
+        annotations: Annotations,
+        /// When it was created.
+        creation_timestamp: Name,
+        /// Since when it is being deleted.
+        deletion_timestamp: Name,
+        /// Owners.
+        owner_references: List<OwnerReference>,
+    }
+
+    /// The annotations that nearhop reads, of all kinds.
+    Annotations {
+        /// On a Service.
+        #[serde(rename = "service.kubernetes.io/topology-mode")]
+        topology_mode: Name,
+        /// On a Service: the older name.
+        #[serde(rename = "service.kubernetes.io/topology-aware-hints")]
+        topology_aware_hints: Name,
+        /// On a Service.
+        #[serde(rename = "nearhop.dev/topology-keys")]
+        topology_keys: Name,
+        /// On a Service or a Namespace.
+        #[serde(rename = "nearhop.dev/traffic-distribution")]
+        traffic_distribution: Name,
+        /// On a Service.
+        #[serde(rename = "nearhop.dev/routing-preference")]
+        routing_preference: Name,
+        /// On a Service.
+        #[serde(rename = "nearhop.dev/max-overload")]
+        max_overload: Name,
+        /// On an EndpointSlice.
+        #[serde(rename = "endpoints.kubernetes.io/last-change-trigger-time")]
+        trigger_time: Name,
+        /// On an EndpointSlice.
+        #[serde(rename = "nearhop.dev/routing")]
+        routing: Name,
+    }
+
+    /// An entry of `metadata.ownerReferences`.
+    OwnerReference {
+        /// Group and version.
+        api_version: Name,
+        /// Kind.
+        kind: Name,
+        /// UID.
+        uid: Name,
+    }
+
+    /// A Service.
+    Service {
+        /// Metadata.
+        metadata: Metadata,
+        /// Spec.
+        spec: ServiceSpec,
+        /// Status.
+        status: ServiceStatus,
+    }
+
+    /// `spec` of a Service.
+    ServiceSpec {
+        /// Type.
+        r#type: Name,
+        /// Selector; absent is not the same as empty.
+        selector: Strings,
+        /// Ports.
+        ports: List<ServicePort>,
+        /// The older field, used where `clusterIPs` is empty.
+        #[serde(rename = "clusterIP")]
+        cluster_ip: Name,
+        /// Cluster addresses.
+        #[serde(rename = "clusterIPs")]
+        cluster_ips: List<Name>,
+        /// Families.
+        ip_families: List<Name>,
+        /// External addresses.
+        #[serde(rename = "externalIPs")]
+        external_ips: List<Name>,
+        /// Policy for traffic from inside.
+        internal_traffic_policy: Name,
+        /// Policy for traffic from outside.
+        external_traffic_policy: Name,
+        /// Whether endpoints are published before they are ready.
+        publish_not_ready_addresses: bool,
+        /// KEP-536 (embedded API only).
+        topology_keys: List<Name>,
+        /// The first form of KEP-2433 (embedded API only).
+        traffic_policy: Name,
+        /// The first draft of KEP-4444 (embedded API only).
+        routing_preference: Name,
+        /// KEP-4444 and KEP-3015.
+        traffic_distribution: Name,
+    }
+
+    /// An entry of a Service's `spec.ports`.
+    ServicePort {
+        /// Name.
+        name: Name,
+        /// Protocol.
+        protocol: Name,
+        /// The port clients connect to.
+        port: i64,
+        /// The port on the pods.
+        target_port: IntOrString,
+        /// The port on every node.
+        node_port: i64,
+        /// Application protocol.
+        app_protocol: Name,
+    }
+
+    /// `status` of a Service.
+    ServiceStatus {
+        /// What the load balancer reports.
+        load_balancer: LoadBalancerStatus,
+    }
+
+    /// `status.loadBalancer` of a Service.
+    LoadBalancerStatus {
+        /// Where traffic comes in.
+        ingress: List<LoadBalancerIngress>,
+    }
+
+    /// An entry of `status.loadBalancer.ingress`.
+    LoadBalancerIngress {
+        /// Address; one with a host name instead has none.
+        ip: Name,
+        /// `VIP` (also when unset) or `Proxy`.
+        ip_mode: Name,
+    }
+
+    /// A Pod.
+    Pod {
+        /// Metadata.
+        metadata: Metadata,
+        /// Spec.
+        spec: PodSpec,
+        /// Status.
+        status: PodStatus,
+    }
+
+    /// `spec` of a Pod.
+    PodSpec {
+        /// Node it runs on.
+        node_name: Name,
+        /// Host name.
+        hostname: Name,
+        /// Subdomain.
+        subdomain: Name,
+        /// Containers.
+        containers: List<Container>,
+        /// Init containers, among them the sidecars.
+        init_containers: List<Container>,
+    }
+
+    /// A container.
+    Container {
+        /// `Always` makes an init container a sidecar.
+        restart_policy: Name,
+        /// Ports.
+        ports: List<ContainerPort>,
+    }
+
+    /// A port of a container.
+    ContainerPort {
+        /// Name.
+        name: Name,
+        /// Number.
+        container_port: i64,
+        /// Protocol.
+        protocol: Name,
+    }
+
+    /// `status` of a Pod.
+    PodStatus {
+        /// Phase.
+        phase: Name,
+        /// Addresses. `podIP` alone is not read, as in the in-tree controller.
+        #[serde(rename = "podIPs")]
+        pod_ips: List<PodIp>,
+        /// Conditions.
+        conditions: List<Condition>,
+    }
+
+    /// An entry of `status.podIPs`.
+    PodIp {
+        /// Address.
+        ip: Name,
+    }
+
+    /// A condition of a Pod or a Node.
+    Condition {
+        /// Type.
+        r#type: Name,
+        /// `True`, `False` or `Unknown`.
+        status: Name,
+        /// When the status changed.
+        last_transition_time: Name,
+    }
+
+    /// A Node.
+    Node {
+        /// Metadata.
+        metadata: Metadata,
+        /// Status.
+        status: NodeStatus,
+    }
+
+    /// `status` of a Node.
+    NodeStatus {
+        /// What Pods can use.
+        allocatable: Allocatable,
+        /// Conditions.
+        conditions: List<Condition>,
+    }
+
+    /// `status.allocatable` of a Node.
+    Allocatable {
+        /// CPU.
+        cpu: Quantity,
+    }
+
+    /// A Namespace.
+    Namespace {
+        /// Metadata.
+        metadata: Metadata,
+    }
+
+    /// An EndpointSlice.
+    EndpointSlice {
+        /// Metadata.
+        metadata: Metadata,
+        /// Kind of its addresses.
+        address_type: Name,
+        /// Ports.
+        ports: List<EndpointPort>,
+        /// Endpoints.
+        endpoints: List<Endpoint>,
+    }
+
+    /// A port of an EndpointSlice.
+    EndpointPort {
+        /// Name.
+        name: Name,
+        /// Protocol.
+        protocol: Name,
+        /// Number; unset means all ports.
+        port: i64,
+        /// Application protocol.
+        app_protocol: Name,
+    }
+
+    /// An endpoint of an EndpointSlice.
+    Endpoint {
+        /// Addresses.
+        addresses: List<Name>,
+        /// Conditions.
+        conditions: EndpointConditions,
+        /// Host name for DNS.
+        hostname: Name,
+        /// Node it runs on.
+        node_name: Name,
+        /// Zone it runs in.
+        zone: Name,
+        /// What is behind it.
+        target_ref: ObjectReference,
+        /// Who should use it.
+        hints: EndpointHints,
+    }
+
+    /// `conditions` of an endpoint.
+    EndpointConditions {
+        /// Ready.
+        ready: bool,
+        /// Serving.
+        serving: bool,
+        /// Terminating.
+        terminating: bool,
+    }
+
+    /// A reference to an object.
+    ObjectReference {
+        /// Kind.
+        kind: Name,
+        /// Namespace.
+        namespace: Name,
+        /// Name.
+        name: Name,
+        /// UID.
+        uid: Name,
+    }
+
+    /// `hints` of an endpoint.
+    EndpointHints {
+        /// Zones.
+        for_zones: List<Hint>,
+        /// Nodes.
+        for_nodes: List<Hint>,
+    }
+
+    /// An entry of `hints.forZones` or `hints.forNodes`.
+    Hint {
+        /// Name of the zone or node.
+        name: Name,
+    }
+}

@@ -1,0 +1,166 @@
+//! `nearhop conform`: reads case files, has them run, prints what differs.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use nearhop_conform::{FileReport, Only, Report, run_file};
+
+/// A larger file is no case file.
+const LARGEST: u64 = 64 << 20;
+
+/// Run conformance cases through nearhop's own core and print what differs.
+///
+/// Exits with 0 if every case came out as expected, with 1 if one did not or a file could not be
+/// used, and with 2 if there was nothing to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Run only this group of cases; may be repeated.
+    #[arg(long, value_name = "GROUP", env = "NEARHOP_ONLY", value_delimiter = ',')]
+    only: Vec<String>,
+
+    /// How to print the result.
+    #[arg(short, long, value_enum, default_value_t, env = "NEARHOP_OUTPUT")]
+    output: Output,
+
+    /// Case files, and directories to look for *.json in.
+    #[arg(required = true, value_name = "FILE_OR_DIR")]
+    paths: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Output {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    // A twin in the environment that is set and empty asks for nothing.
+    let only: Only = args.only.iter().filter(|group| !group.is_empty()).cloned().collect();
+    let mut report = Report::default();
+    for path in find_files(&args.paths)? {
+        report.add(run_path(&path, &only));
+    }
+    refuse_unknown(&only, &report)?;
+    match args.output {
+        Output::Table => print(&render(&report))?,
+        Output::Json => {
+            let json = serde_json::to_string_pretty(&report).context("cannot write the report")?;
+            print(&format!("{json}\n"))?;
+            eprintln!("{}", report.summary());
+        }
+    }
+    Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_path(path: &Path, only: &Only) -> FileReport {
+    let name = path.display().to_string();
+    match read(path) {
+        Ok(bytes) => run_file(&name, &bytes, only),
+        Err(error) => FileReport::unusable(&name, format!("cannot be read: {error}")),
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::other(format!("it is larger than {LARGEST} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// The files meant by the arguments, directories in the order of their names.
+fn find_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        let kind = fs::metadata(path).with_context(|| path.display().to_string())?;
+        if kind.is_dir() {
+            let before = files.len();
+            walk(path, &mut BTreeSet::new(), &mut files)
+                .with_context(|| format!("cannot look into {}", path.display()))?;
+            if files.len() == before {
+                bail!("{}: there are no *.json files in it", path.display());
+            }
+        } else {
+            files.push(path.clone());
+        }
+    }
+    Ok(files)
+}
+
+/// `above` are the directories on the way here, so that a link to one of them is not followed.
+fn walk(dir: &Path, above: &mut BTreeSet<PathBuf>, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    let place = fs::canonicalize(dir)?;
+    if !above.insert(place.clone()) {
+        return Ok(());
+    }
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            walk(&path, above, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "json") {
+            files.push(path);
+        }
+    }
+    above.remove(&place);
+    Ok(())
+}
+
+fn refuse_unknown(only: &Only, report: &Report) -> Result<()> {
+    let unknown: Vec<&str> = only.names().filter(|name| !report.met.contains(*name)).collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let there: Vec<&str> = report.met.iter().map(String::as_str).collect();
+    let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+    bail!("--only: there are no cases of group {}; groups: {there}", unknown.join(", "))
+}
+
+fn render(report: &Report) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(["GROUP", "PASSED", "FAILED", "SKIPPED"]);
+    for group in &report.groups {
+        let counts = [group.passed, group.failed, group.skipped].map(|count| count.to_string());
+        table.add_row(std::iter::once(group.group.clone()).chain(counts));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let mut text = String::new();
+    for line in table.to_string().lines() {
+        let _ = writeln!(text, "{}", line.trim());
+    }
+    for failure in &report.failures {
+        let _ = writeln!(text, "{failure}");
+    }
+    if !report.skipped_groups.is_empty() {
+        let _ = writeln!(text, "not known here: {}", report.skipped_groups.join(", "));
+    }
+    let _ = writeln!(text, "{}", report.summary());
+    text
+}
+
+/// Prints to stdout. Whoever closed the pipe has seen enough.
+fn print(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to stdout")
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,24 @@
+//! What a Service's annotations ask for.
+
+use nearhop_core::Gates;
+use nearhop_core::intent::{Intent, IntentContext, IntentDecision, decide_intent};
+use nearhop_core::model::Service;
+use serde_json::json;
+
+use super::Case;
+use crate::check::Check;
+use crate::diff::Rule;
+use crate::objects::{asks, usual_service};
+use crate::read::CaseError;
+
+/// What a Service asks for, where neither its namespace nor the cluster has a default.
+pub(super) fn decide(service: &Service, gates: &Gates) -> IntentDecision {
+    decide_intent(service, IntentContext { gates, namespace: None, cluster_default: None })
+}
+
+/// `hints_enabled`: whether the annotations ask for Auto.
+pub(super) fn hints_enabled(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
+    let service = Service { asks: asks(&case.row.get("annotations")?)?, ..usual_service() };
+    let decision = decide(&service, &Gates::default());
+    check.value(&case.row, Rule::Exact, json!(decision.intent == Intent::Auto))
+}

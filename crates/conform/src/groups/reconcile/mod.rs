@@ -1,0 +1,13 @@
+//! Whole plans: Pods and existing slices in, writes out, as a controller would see them.
+
+mod bench;
+mod metrics;
+mod packing;
+mod placeholder;
+mod rows;
+mod topology;
+
+pub(super) use packing::packing;
+pub(super) use placeholder::placeholder;
+pub(super) use rows::{finalize, missing_node, single_pod};
+pub(super) use topology::{topology_hints, traffic_distribution};

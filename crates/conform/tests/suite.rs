@@ -1,0 +1,197 @@
+//! The suite itself: it passes, and it would notice if it did not.
+
+#![allow(clippy::unwrap_used)] // Test helpers panic like tests.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nearhop_conform::{FileReport, Only, Report, What, known_groups, run_file};
+use serde_json::{Value, json};
+
+/// Every case file of the repository with its text, sorted by path.
+fn case_files() -> Vec<(String, Vec<u8>)> {
+    fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "json") {
+                found.push(path);
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/cases"), &mut paths);
+    paths.sort();
+    let read = |path: PathBuf| (path.display().to_string(), fs::read(&path).unwrap());
+    paths.into_iter().map(read).collect()
+}
+
+fn known_files() -> impl Iterator<Item = Value> {
+    let known: BTreeSet<&str> = known_groups().collect();
+    let files = case_files().into_iter().map(|(_, bytes)| serde_json::from_slice(&bytes).unwrap());
+    files.filter(move |file: &Value| known.contains(file["group"].as_str().unwrap()))
+}
+
+fn run(file: &Value) -> FileReport {
+    run_file("test.json", file.to_string().as_bytes(), &Only::everything())
+}
+
+/// A file that has one case of another.
+fn with_case(file: &Value, case: Value) -> Value {
+    let mut file = file.clone();
+    file["cases"] = json!([case]);
+    file
+}
+
+#[test]
+fn every_known_case_passes_and_the_others_are_named() {
+    let mut report = Report::default();
+    for (name, bytes) in case_files() {
+        report.add(run_file(&name, &bytes, &Only::everything()));
+    }
+    let failures: Vec<String> = report.failures.iter().map(ToString::to_string).collect();
+    assert_eq!(failures, Vec::<String>::new());
+    let ran: Vec<&str> =
+        report.groups.iter().filter(|g| g.passed > 0).map(|g| g.group.as_str()).collect();
+    assert_eq!(ran, known_groups().collect::<Vec<_>>(), "every known group has cases");
+    assert!(report.skipped_groups.iter().any(|group| group == "dns_apex"));
+    assert!(report.skipped > 0);
+}
+
+/// Pointers to every value without parts below `value`.
+fn leaves(value: &Value, at: String, found: &mut Vec<String>) {
+    match value {
+        Value::Array(items) if !items.is_empty() => {
+            for (i, item) in items.iter().enumerate() {
+                leaves(item, format!("{at}/{i}"), found);
+            }
+        }
+        Value::Object(map) if !map.is_empty() => {
+            for (key, item) in map {
+                leaves(item, format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), found);
+            }
+        }
+        _ => found.push(at),
+    }
+}
+
+/// What a case expects: pointers to the values that count.
+fn expectations(case: &Value) -> Vec<String> {
+    let steps = case["steps"].as_array().map_or(0, Vec::len);
+    let holders = (0..steps).map(|step| format!("/steps/{step}")).chain([String::new()]);
+    let mut found = Vec::new();
+    for holder in holders {
+        for key in ["nearhop", "expect"] {
+            let at = format!("{holder}/{key}");
+            if let Some(value) = case.pointer(&at) {
+                leaves(value, at, &mut found);
+                break;
+            }
+        }
+    }
+    found.retain(|at| !at.ends_with("note"));
+    found
+}
+
+/// Something else than the value.
+fn other(at: &str, value: &Value) -> Value {
+    match value {
+        // In words: a property that holds. Nothing said is the opposite.
+        _ if at.ends_with("/trigger_time_annotation") => Value::Null,
+        Value::Bool(flag) => json!(!flag),
+        Value::Number(number) => json!(number.as_f64().unwrap() + 1.0),
+        Value::Array(_) => json!(["mutant"]),
+        Value::Object(_) => json!({"mutant": 1}),
+        Value::Null | Value::String(_) => json!("mutant"),
+    }
+}
+
+#[test]
+fn every_expected_value_is_compared() {
+    let mut survivors = Vec::new();
+    let mut groups = BTreeSet::new();
+    for file in known_files() {
+        for case in file["cases"].as_array().unwrap() {
+            for at in expectations(case) {
+                let mut mutant = case.clone();
+                let value = mutant.pointer_mut(&at).unwrap();
+                *value = other(&at, value);
+                let report = run(&with_case(&file, mutant));
+                if report.failed != 1 {
+                    survivors.push(format!("{} {} {at}", file["group"], case["id"]));
+                }
+                groups.insert(file["group"].as_str().unwrap().to_owned());
+            }
+        }
+    }
+    assert_eq!(survivors, Vec::<String>::new());
+    assert_eq!(groups.len(), known_groups().count(), "a mutant in every group");
+}
+
+#[test]
+fn an_unknown_key_in_an_expectation_fails_by_name() {
+    for file in known_files().filter(|file| file["cases"][0]["expect"].is_object()) {
+        let mut case = file["cases"][0].clone();
+        case["expect"]["frobnication"] = json!(true);
+        case["expect"]["frobnication_note"] = json!("not compared");
+        let report = run(&with_case(&file, case));
+        let texts: Vec<String> = report.failures.iter().map(ToString::to_string).collect();
+        assert_eq!(texts.len(), 1, "{texts:?}");
+        assert!(texts[0].contains("cannot check `frobnication`"), "{texts:?}");
+    }
+}
+
+#[test]
+fn an_unknown_group_is_skipped_and_named() {
+    let file = json!({"group": "from_the_future", "cases": [{"id": "a"}, {"id": "b"}]});
+    let mut report = Report::default();
+    report.add(run(&file));
+    assert_eq!((report.passed, report.failed, report.skipped), (0, 0, 2));
+    assert_eq!(report.skipped_groups, ["from_the_future"]);
+    assert_eq!(report.summary(), "0 passed, 0 failed, 2 skipped");
+}
+
+#[test]
+fn only_leaves_other_groups_out_but_meets_them() {
+    let file = json!({"group": "hints_enabled", "cases": [{"id": "a", "expect": false}]});
+    let only: Only = ["find_port"].into_iter().collect();
+    let mut report = Report::default();
+    report.add(run_file("x", file.to_string().as_bytes(), &only));
+    assert_eq!(report.summary(), "0 passed, 0 failed, 0 skipped");
+    assert!(report.groups.is_empty() && report.met.contains("hints_enabled"));
+}
+
+#[test]
+fn a_deviation_needs_a_reason() {
+    let file = |extra: Value| {
+        let mut case = json!({"id": "a", "annotations": {}, "expect": true, "nearhop": false});
+        case.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        json!({"group": "hints_enabled", "cases": [case]})
+    };
+    assert_eq!(run(&file(json!({"why": "so"}))).passed, 1);
+    assert_eq!(run(&file(json!({"nearhop": {"expect": false, "why": "so"}}))).passed, 1);
+    for without in [json!({}), json!({"why": ""}), json!({"why": null})] {
+        let report = run(&file(without));
+        assert_eq!(report.failed, 1);
+        assert!(report.failures[0].to_string().contains("give a `why`"));
+    }
+}
+
+#[test]
+fn steps_deviate_for_themselves() {
+    let step = json!({"service": 3, "expect": 4, "nearhop": {"expect": 3, "why": "so"}});
+    let file = json!({"group": "trigger_time", "cases": [{"id": "a", "steps": [step]}]});
+    assert_eq!(run(&file).passed, 1);
+}
+
+#[test]
+fn differences_carry_path_and_both_sides() {
+    let case = json!({"id": "a", "target_port": 93, "expect": {"port": 94, "found": true}});
+    let report = run(&json!({"group": "find_port", "cases": [case]}));
+    let failure = &report.failures[0];
+    assert_eq!((failure.path.as_str(), failure.id.as_deref()), ("expect.port", Some("a")));
+    assert_eq!(failure.what, What::Differs { expected: json!(94), actual: json!(93) });
+    assert_eq!(failure.to_string(), "test.json: find_port: a: expect.port: expected 94, got 93");
+}
