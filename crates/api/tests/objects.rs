@@ -4,8 +4,8 @@ use nearhop_api::convert_json;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{
     AddressType, Addresses, Asks, ClusterIps, Conditions, ContainerPort, Endpoint, Hints,
-    Namespace, Node, OtherTarget, Pod, PodDns, Service, ServicePort, ServiceType, Slice, SlicePort,
-    Target, TargetPort, TrafficPolicy,
+    Namespace, Node, Pod, PodDns, PodRef, Service, ServicePort, ServiceType, Slice, SlicePort,
+    TargetPort, TrafficPolicy,
 };
 use nearhop_core::routing::SliceRouting;
 use nearhop_core::{Change, Family, PodKey, Protocol, ServiceKey};
@@ -214,13 +214,13 @@ fn a_pod() {
         ips: ["10.244.1.7", "fd00:244::7"].iter().map(|ip| ip.parse().unwrap()).collect(),
         node: Some("a1".into()),
         dns: Some(Box::new(PodDns { hostname: "w0".into(), subdomain: "web".into() })),
-        ports: [
+        ports: vec![
             port("web", 8080, Protocol::Tcp),
             port("dns", 53, Protocol::Udp),
             port("metrics", 15090, Protocol::Tcp),
         ]
         .into(),
-        ready_since: Some("2025-03-01T08:00:07Z".parse().unwrap()),
+        ready_since: Some("2025-03-01T08:00:07Z".parse::<jiff::Timestamp>().unwrap().into()),
         ready: true,
         deleting: false,
         terminal: false,
@@ -331,17 +331,10 @@ fn an_endpoint_slice() {
     first.node = Some("a1".into());
     first.zone = Some("a".into());
     first.target =
-        Target::Pod { namespace: "shop".into(), name: "web-1".into(), uid: "p-1".into() };
+        Some(PodRef { namespace: "shop".into(), name: "web-1".into(), uid: "p-1".into() });
     first.hints = Some(Hints { zones: vec!["a".into()], nodes: vec!["a1".into()] }.into());
-    let other = OtherTarget {
-        kind: "Node".into(),
-        namespace: "".into(),
-        name: "b1".into(),
-        uid: "".into(),
-    };
     let mut second = Endpoint::at("10.9.0.1".parse().unwrap());
     second.conditions = Conditions::default();
-    second.target = Target::Other(other.into());
     assert_eq!(second.addresses, Addresses::One("10.9.0.1".parse().unwrap()));
     let port = |name: &str, port, app_protocol: Option<&str>| SlicePort {
         name: name.into(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{
     Addresses, Asks, ClusterIps, Conditions, ContainerPort, Endpoint, Hints, Node, Pod, PodDns,
-    Service, ServicePort, ServiceType, SlicePort, Target, TargetPort,
+    Service, ServicePort, ServiceType, SlicePort, TargetPort,
 };
 use nearhop_core::{Family, Labels, Name, PodKey, Protocol, ServiceKey};
 use serde_json::{Map, Value, json};
@@ -339,13 +339,8 @@ pub(crate) fn hinted_value(endpoint: &Endpoint) -> Value {
 /// An endpoint as the reconcile groups write it.
 pub(crate) fn endpoint_value(endpoint: &Endpoint) -> Value {
     let addresses = endpoint.addresses.as_slice().iter().map(ToString::to_string);
-    let target = match &endpoint.target {
-        Target::Unknown => Value::Null,
-        Target::Pod { namespace, name, uid } => target_value("Pod", [namespace, name, uid]),
-        Target::Other(other) => {
-            target_value(&other.kind, [&other.namespace, &other.name, &other.uid])
-        }
-    };
+    let target = endpoint.target.as_ref();
+    let target = target.map(|pod| target_value("Pod", [&pod.namespace, &pod.name, &pod.uid]));
     json!({
         "addresses": addresses.collect::<Vec<_>>(),
         "ready": endpoint.conditions.ready,

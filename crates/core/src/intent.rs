@@ -129,7 +129,9 @@ impl fmt::Display for MaxOverload {
 /// Where an intent was spelled. The order is the order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spelling {
-    /// `service.kubernetes.io/topology-mode`, or its older name.
+    /// `service.kubernetes.io/topology-aware-hints`, the older name of the next.
+    TopologyAwareHintsAnnotation,
+    /// `service.kubernetes.io/topology-mode`.
     TopologyModeAnnotation,
     /// `spec.trafficPolicy`.
     TrafficPolicyField,
@@ -157,6 +159,9 @@ impl Spelling {
     /// The field's path in its object.
     pub fn field(self) -> &'static str {
         match self {
+            Self::TopologyAwareHintsAnnotation => {
+                "metadata.annotations[service.kubernetes.io/topology-aware-hints]"
+            }
             Self::TopologyModeAnnotation => {
                 "metadata.annotations[service.kubernetes.io/topology-mode]"
             }
@@ -178,9 +183,9 @@ impl Spelling {
 
     fn gate(self) -> Option<Gate> {
         match self {
-            Self::TopologyModeAnnotation | Self::TrafficPolicyField => {
-                Some(Gate::TopologyAwareHints)
-            }
+            Self::TopologyAwareHintsAnnotation
+            | Self::TopologyModeAnnotation
+            | Self::TrafficPolicyField => Some(Gate::TopologyAwareHints),
             Self::TopologyKeysField | Self::TopologyKeysAnnotation => Some(Gate::ServiceTopology),
             Self::RoutingPreferenceField | Self::RoutingPreferenceAnnotation => {
                 Some(Gate::ServiceRoutingPreference)
@@ -320,8 +325,10 @@ fn everything_said(
     };
     let distribution = |value: &Name| read_distribution(value, context.gates, max_overload);
     let preference = |value: &Name| read_preference(value, context.gates, max_overload);
-    // The older annotation wins where both are there, even when it is empty.
-    let mode = asks.topology_aware_hints.as_ref().or(asks.topology_mode.as_ref());
+    let older = asks.topology_aware_hints.as_ref();
+    say(Spelling::TopologyAwareHintsAnnotation, older, &|value| read_mode(value));
+    // Where both are there the older one decides, even when it says nothing.
+    let mode = asks.topology_mode.as_ref().filter(|_| older.is_none());
     say(Spelling::TopologyModeAnnotation, mode, &|value| read_mode(value));
     say(Spelling::TrafficPolicyField, asks.traffic_policy.as_ref(), &|value| read_policy(value));
     let field = (!asks.topology_keys.is_empty()).then(|| join(&asks.topology_keys));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 ///
 /// Clones are a reference count. Equal names that went through the world's interner share one
 /// allocation, so comparing them is usually one pointer comparison.
-#[derive(Clone, Eq, Hash)]
+#[derive(Clone, Eq)]
 pub struct Name(Arc<str>);
 
 impl Name {

@@ -147,7 +147,7 @@ fn the_replica_counts_that_do_not_work_are_those_known() {
 #[test]
 fn a_refusal_says_how_many_would_be_needed() {
     let own: Vec<Option<usize>> = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2].map(Some).to_vec();
-    let why = run(&own, &vec![None; 11], &[1, 1, 1]).unwrap_err();
+    let why = run(&own, &[None; 11], &[1, 1, 1]).unwrap_err();
     assert_eq!(why, AutoRefusal::Overload { ready: 11, zones: 3, needed: 12 });
 }
 

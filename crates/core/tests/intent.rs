@@ -27,7 +27,7 @@ fn every_spelling() {
         ("", "Default", Spelling::Nowhere),
         ("topology-mode=Auto", "Auto", Spelling::TopologyModeAnnotation),
         ("topology-mode=auto", "Auto", Spelling::TopologyModeAnnotation),
-        ("topology-aware-hints=Auto", "Auto", Spelling::TopologyModeAnnotation),
+        ("topology-aware-hints=Auto", "Auto", Spelling::TopologyAwareHintsAnnotation),
         ("topology-mode=Disabled", "Default", Spelling::Nowhere),
         ("traffic-policy=PreferZone", "Auto", Spelling::TrafficPolicyField),
         ("traffic-policy=Local", "Default", Spelling::Nowhere),
@@ -140,6 +140,10 @@ fn a_gate_that_is_off_passes_its_spellings_over() {
 fn values_nobody_knows_count_as_unset_and_are_named() {
     let cases = [
         ("topology-mode=aUto", "metadata.annotations[service.kubernetes.io/topology-mode]"),
+        (
+            "topology-aware-hints=on",
+            "metadata.annotations[service.kubernetes.io/topology-aware-hints]",
+        ),
         ("traffic-policy=Near", "spec.trafficPolicy"),
         ("traffic-distribution=Closest", "spec.trafficDistribution"),
         ("traffic-distribution=example.com/Fast", "spec.trafficDistribution"),

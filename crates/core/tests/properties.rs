@@ -91,7 +91,7 @@ prop_compose! {
             name: Name::from("web"), protocol: Protocol::Tcp, port: 80, target, node_port: 0,
             app_protocol: None,
         }];
-        service.cluster_ips = ClusterIps::Addresses(vec!["10.96.0.1".parse().unwrap()]);
+        service.cluster_ips = ClusterIps::Addresses(vec!["10.96.0.1".parse().expect("an address")]);
         service.ip_families = if dual { vec![Family::Ipv4, Family::Ipv6] } else { vec![Family::Ipv4] };
         if local == 1 {
             service.internal_traffic_policy = TrafficPolicy::Local;
@@ -149,13 +149,13 @@ prop_compose! {
         let mut pod = Pod::new(PodKey::new("default", format!("p{i}")));
         pod.uid = Name::from(format!("uid-p{i}"));
         pod.labels = [("app", app)].into_iter().collect();
-        let mut ips: Vec<IpAddr> = vec![format!("10.0.0.{i}").parse().unwrap()];
-        ips.extend(v6.then(|| format!("fd00::{i}").parse::<IpAddr>().unwrap()));
+        let mut ips: Vec<IpAddr> = vec![format!("10.0.0.{i}").parse().expect("an address")];
+        ips.extend(v6.then(|| format!("fd00::{i}").parse::<IpAddr>().expect("an address")));
         pod.ips = ips.into_iter().collect();
         pod.node = Some(Name::from(format!("n{node}")));
         if port != 0 {
             let name = Name::from("http");
-            pod.ports = Arc::from([ContainerPort { name, port, protocol: Protocol::Tcp }]);
+            pod.ports = Arc::new(vec![ContainerPort { name, port, protocol: Protocol::Tcp }]);
         }
         (pod.ready, pod.deleting, pod.terminal) = (ready, deleting, terminal);
         pod
@@ -188,7 +188,7 @@ prop_compose! {
             node: node.map(|i| Name::from(format!("n{i}"))),
             zone: zone.map(Name::from),
             hints: Some(Arc::new(Hints { zones: names(zones), nodes: names(nodes) })),
-            ..Endpoint::at(format!("10.1.0.{i}").parse().unwrap())
+            ..Endpoint::at(format!("10.1.0.{i}").parse().expect("an address"))
         }
     }
 }
@@ -473,7 +473,7 @@ fn check_packing(
     world.apply(Change::Service(Box::new(service)));
     let pod = |(i, ready): (&u8, &bool)| {
         let mut pod = Pod::new(PodKey::new("default", format!("p{i:02}")));
-        pod.ips = [format!("10.0.0.{i}").parse().unwrap()].into_iter().collect();
+        pod.ips = [format!("10.0.0.{i}").parse().expect("an address")].into_iter().collect();
         pod.labels = [("app", "x")].into_iter().collect();
         pod.node = Some(Name::from("n0"));
         pod.ready = *ready;
@@ -486,7 +486,8 @@ fn check_packing(
     world.apply_all(gone.map(|i| Change::PodGone(PodKey::new("default", format!("p{i:02}")))));
     world.apply_all(after.iter().map(pod));
 
-    let number = |e: &Endpoint| e.target.namespaced_name().unwrap().1[1..].parse::<u8>().unwrap();
+    let number =
+        |e: &Endpoint| e.target.as_ref().expect("a Pod").name[1..].parse::<u8>().expect("a number");
     let (mut must, mut emptied, mut room, mut spare) = (0, 0, 0, Vec::new());
     for slice in world.slices(&key).filter(|slice| !slice.endpoints.is_empty()) {
         let kept = slice.endpoints.iter().filter(|e| after.contains_key(&number(e))).count();

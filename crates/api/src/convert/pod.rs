@@ -45,7 +45,7 @@ fn read_pod(
         node: node.filter(|node| !node.is_empty()),
         dns: read_dns(reader, spec.hostname, spec.subdomain),
         ports: read_ports(reader, spec.containers, spec.init_containers).into(),
-        ready_since,
+        ready_since: ready_since.map(Into::into),
         ready,
         deleting: deleting.is_some(),
         terminal: phase.is_some_and(|phase| phase == "Failed" || phase == "Succeeded"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nearhop_core::Name;
 use nearhop_core::model::{
-    AddressType, Addresses, Conditions, Endpoint, Hints, OtherTarget, Slice, SlicePort, Target,
+    AddressType, Addresses, Conditions, Endpoint, Hints, PodRef, Slice, SlicePort,
 };
 use nearhop_core::routing::SliceRouting;
 
@@ -165,23 +165,19 @@ fn read_target(
     reader: &mut Reader,
     field: Field<wire::ObjectReference>,
     at: Arguments<'_>,
-) -> Target {
-    let Some(wire) = reader.take(field, format_args!("{at}.targetRef")) else {
-        return Target::Unknown;
-    };
+) -> Option<PodRef> {
+    let wire = reader.take(field, format_args!("{at}.targetRef"))?;
     let mut text = |field: Field<Name>, name: &str| {
         let text = reader.take(field, format_args!("{at}.targetRef.{name}"));
         text.unwrap_or_else(|| Name::from(""))
     };
     let kind = text(wire.kind, "kind");
-    let namespace = text(wire.namespace, "namespace");
-    let name = text(wire.name, "name");
-    let uid = text(wire.uid, "uid");
-    if kind == "Pod" {
-        Target::Pod { namespace, name, uid }
-    } else {
-        Target::Other(Arc::new(OtherTarget { kind, namespace, name, uid }))
-    }
+    let pod = PodRef {
+        namespace: text(wire.namespace, "namespace"),
+        name: text(wire.name, "name"),
+        uid: text(wire.uid, "uid"),
+    };
+    (kind == "Pod").then_some(pod)
 }
 
 fn read_hints(

@@ -27,7 +27,7 @@ pub(super) fn observe(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), Case
         let service = Service { created, ..usual_service() };
         let pods = step.get("pods")?.entries()?;
         let pods = pods.into_iter().map(|(name, since)| {
-            let ready_since = time(&since)?;
+            let ready_since = time(&since)?.map(Into::into);
             Ok(Pod { ready_since, ..Pod::new(PodKey::new("test", name)) })
         });
         let pods: Vec<Pod> = pods.collect::<Result<_, _>>()?;

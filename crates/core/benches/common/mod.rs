@@ -56,7 +56,7 @@ pub(crate) fn pod(of: usize, i: usize, nodes: usize) -> Pod {
     let ip = [10, (number >> 16) as u8, (number >> 8) as u8, number as u8];
     pod.ips = [ip.into()].into_iter().collect();
     pod.node = Some(Name::from(format!("node-{:05}", number % nodes)));
-    pod.ready_since = Some(Timestamp::UNIX_EPOCH);
+    pod.ready_since = Some(Timestamp::UNIX_EPOCH.into());
     pod
 }
 

@@ -54,10 +54,10 @@ pub fn balance(zones: &[ZoneLoad], max: MaxOverload) -> Flows {
     let demand: Vec<u128> = demand.iter().map(|d| d * all_endpoints * 1000).collect();
     let mut rest = demand.clone();
     let mut room = Room::new(&endpoints, all_demand, max);
-    for z in 0..zones.len() {
-        let keep = room.take(z, rest[z]);
+    for (z, rest) in rest.iter_mut().enumerate() {
+        let keep = room.take(z, *rest);
         flows.flow[z][z] += keep;
-        rest[z] -= keep;
+        *rest -= keep;
     }
     let regions: std::collections::BTreeSet<&Name> =
         zones.iter().filter_map(|zone| zone.region.as_ref()).collect();

@@ -10,9 +10,9 @@ mod service;
 mod slice;
 
 pub use node::{Namespace, Node};
-pub use pod::{Addresses, ContainerPort, Pod, PodDns};
+pub use pod::{Addresses, ContainerPort, Pod, PodDns, Second};
 pub use service::{Asks, ClusterIps, Service, ServicePort, ServiceType, TargetPort, TrafficPolicy};
-pub use slice::{AddressType, Conditions, Endpoint, Hints, OtherTarget, Slice, SlicePort, Target};
+pub use slice::{AddressType, Conditions, Endpoint, Hints, PodRef, Slice, SlicePort};
 
 use crate::problem::{ObjectRef, Problem, quote};
 

@@ -1,6 +1,7 @@
 //! Pods.
 
 use std::net::IpAddr;
+use std::num::NonZeroI64;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -56,6 +57,24 @@ impl FromIterator<IpAddr> for Addresses {
     }
 }
 
+/// A time in whole seconds, as Kubernetes keeps the times of conditions; eight bytes even where
+/// there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Second(NonZeroI64);
+
+impl From<Timestamp> for Second {
+    fn from(time: Timestamp) -> Self {
+        let flipped = NonZeroI64::new(time.as_second() ^ i64::MIN);
+        Self(flipped.expect("no timestamp is the smallest number of seconds"))
+    }
+}
+
+impl From<Second> for Timestamp {
+    fn from(second: Second) -> Self {
+        Self::from_second(second.0.get() ^ i64::MIN).expect("it was a timestamp")
+    }
+}
+
 /// `spec.hostname` and `spec.subdomain` of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodDns {
@@ -80,10 +99,11 @@ pub struct Pod {
     pub node: Option<Name>,
     /// Host name and subdomain, where set.
     pub dns: Option<Box<PodDns>>,
-    /// Ports of containers and then of sidecars, in the order a name is looked up.
-    pub ports: Arc<[ContainerPort]>,
+    /// Ports of containers and then of sidecars, in the order a name is looked up. A thin
+    /// pointer, shared between Pods.
+    pub ports: Arc<Vec<ContainerPort>>,
     /// lastTransitionTime of the Ready condition.
-    pub ready_since: Option<Timestamp>,
+    pub ready_since: Option<Second>,
     /// Whether the Ready condition is True.
     pub ready: bool,
     /// Whether it has a deletionTimestamp.
@@ -102,7 +122,7 @@ impl Pod {
             ips: Addresses::Many(Box::default()),
             node: None,
             dns: None,
-            ports: Arc::from([]),
+            ports: Arc::default(),
             ready_since: None,
             ready: true,
             deleting: false,

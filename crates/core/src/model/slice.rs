@@ -66,46 +66,15 @@ pub struct Conditions {
     pub terminating: Option<bool>,
 }
 
-/// The object behind an endpoint.
+/// The Pod behind an endpoint. `targetRef`s of other kinds mean nothing to nearhop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Nobody says.
-    Unknown,
-    /// A Pod.
-    Pod {
-        /// Namespace.
-        namespace: Name,
-        /// Name.
-        name: Name,
-        /// UID.
-        uid: Name,
-    },
-    /// Another object.
-    Other(Arc<OtherTarget>),
-}
-
-/// A `targetRef` that is not a Pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtherTarget {
-    /// Kind.
-    pub kind: Name,
+pub struct PodRef {
     /// Namespace.
     pub namespace: Name,
     /// Name.
     pub name: Name,
     /// UID.
     pub uid: Name,
-}
-
-impl Target {
-    /// Namespace and name, which are part of an endpoint's identity.
-    pub fn namespaced_name(&self) -> Option<(&Name, &Name)> {
-        match self {
-            Self::Unknown => None,
-            Self::Pod { namespace, name, .. } => Some((namespace, name)),
-            Self::Other(other) => Some((&other.namespace, &other.name)),
-        }
-    }
 }
 
 /// `hints` of an endpoint.
@@ -137,8 +106,8 @@ pub struct Endpoint {
     pub node: Option<Name>,
     /// Zone it runs in.
     pub zone: Option<Name>,
-    /// What is behind it.
-    pub target: Target,
+    /// The Pod behind it.
+    pub target: Option<PodRef>,
     /// Who should use it. Shared: endpoints of a zone usually carry the same hint.
     pub hints: Option<Arc<Hints>>,
 }
@@ -156,7 +125,7 @@ impl Endpoint {
             hostname: None,
             node: None,
             zone: None,
-            target: Target::Unknown,
+            target: None,
             hints: None,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::key::{Family, Name, Protocol};
 use crate::model::{
-    Addresses, Conditions, ContainerPort, Endpoint, Node, Pod, Service, SlicePort, Target,
+    Addresses, Conditions, ContainerPort, Endpoint, Node, Pod, PodRef, Service, SlicePort,
     TargetPort,
 };
 use crate::problem::{ObjectRef, Problem};
@@ -34,15 +34,18 @@ impl Wanted<'_> {
             hostname: self.hostname.cloned(),
             node: self.node.cloned(),
             zone: self.zone.cloned(),
-            target: Target::Pod {
+            target: Some(PodRef {
                 namespace: self.pod.key.namespace.clone(),
                 name: self.pod.key.name.clone(),
                 uid: self.pod.uid.clone(),
-            },
+            }),
             hints: None,
         }
     }
 }
+
+/// Slice ports to endpoints.
+pub(super) type Groups<'a> = BTreeMap<Arc<[SlicePort]>, Vec<Wanted<'a>>>;
 
 /// What should be published in one family, by slice ports.
 #[derive(Debug, Default)]
@@ -50,7 +53,7 @@ pub(super) struct Desired<'a> {
     /// Ports (sorted: the group is an unordered collection) to endpoints, sorted by the name of
     /// their Pod. A group is there as soon as one eligible Pod maps to it, even if that Pod is
     /// then skipped.
-    pub(super) groups: BTreeMap<Arc<[SlicePort]>, Vec<Wanted<'a>>>,
+    pub(super) groups: Groups<'a>,
     /// Pods left out because their Node is not known (yet): the plan is to be repeated.
     pub(super) missing_nodes: Vec<Problem>,
 }
@@ -165,7 +168,7 @@ struct PortResolver<'s, 'a> {
 }
 
 struct OpenGroup<'a> {
-    container_ports: Arc<[ContainerPort]>,
+    container_ports: Arc<Vec<ContainerPort>>,
     ports: Arc<[SlicePort]>,
     endpoints: Vec<Wanted<'a>>,
 }
@@ -177,11 +180,7 @@ impl<'s, 'a> PortResolver<'s, 'a> {
     }
 
     /// The open group of a Pod's ports.
-    fn group(
-        &mut self,
-        pod: &Pod,
-        groups: &mut BTreeMap<Arc<[SlicePort]>, Vec<Wanted<'a>>>,
-    ) -> &mut Vec<Wanted<'a>> {
+    fn group(&mut self, pod: &Pod, groups: &mut Groups<'a>) -> &mut Vec<Wanted<'a>> {
         let fits = |open: &OpenGroup<'_>| !self.named || open.container_ports == pod.ports;
         if !self.open.as_ref().is_some_and(fits) {
             self.close(groups);
@@ -194,7 +193,7 @@ impl<'s, 'a> PortResolver<'s, 'a> {
         &mut self.open.as_mut().expect("opened above").endpoints
     }
 
-    fn close(&mut self, groups: &mut BTreeMap<Arc<[SlicePort]>, Vec<Wanted<'a>>>) {
+    fn close(&mut self, groups: &mut Groups<'a>) {
         if let Some(open) = self.open.take() {
             groups.insert(open.ports, open.endpoints);
         }

@@ -12,7 +12,7 @@ use super::desired::{Desired, Wanted};
 use super::metadata::{labels_changed, new_slice, same_placeholder};
 use crate::key::Family;
 use crate::labels::Labels;
-use crate::model::{AddressType, Addresses, Endpoint, Service, Slice, SlicePort, Target};
+use crate::model::{AddressType, Addresses, Endpoint, PodRef, Service, Slice, SlicePort};
 
 /// Slices sorted by what is to happen to them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -163,7 +163,7 @@ impl<'a> Pool<'a> {
 
     /// Takes the desired endpoint with the same identity as an existing one.
     fn take(&mut self, existing: &Endpoint) -> Option<usize> {
-        let (_, name) = existing.target.namespaced_name()?;
+        let name = &existing.target.as_ref()?.name;
         let at = match self.desired.get(self.next) {
             Some(guess) if guess.pod.key.name == *name => self.next,
             _ => self.desired.binary_search_by(|probe| probe.pod.key.name.cmp(name)).ok()?,
@@ -198,14 +198,15 @@ fn same_identity(wanted: &Wanted<'_>, existing: &Endpoint) -> bool {
         }
     };
     let key = &wanted.pod.key;
-    existing.target.namespaced_name() == Some((&key.namespace, &key.name))
+    let same_pod = |pod: &PodRef| pod.name == key.name && pod.namespace == key.namespace;
+    existing.target.as_ref().is_some_and(same_pod)
         && wanted.hostname == existing.hostname.as_ref()
         && same_addresses()
 }
 
 /// Whether an endpoint of the same identity needs no rewrite. Hints are not compared.
 fn same_content(wanted: &Wanted<'_>, existing: &Endpoint) -> bool {
-    let same_uid = matches!(&existing.target, Target::Pod { uid, .. } if *uid == wanted.pod.uid);
+    let same_uid = existing.target.as_ref().is_some_and(|pod| pod.uid == wanted.pod.uid);
     wanted.conditions == existing.conditions
         && wanted.node == existing.node.as_ref()
         && wanted.zone == existing.zone.as_ref()

@@ -31,7 +31,7 @@ impl TriggerTimes {
     ) -> Option<Timestamp> {
         let pods = pods.into_iter();
         let pods: BTreeMap<Name, Timestamp> =
-            pods.filter_map(|pod| Some((pod.key.name.clone(), pod.ready_since?))).collect();
+            pods.filter_map(|pod| Some((pod.key.name.clone(), pod.ready_since?.into()))).collect();
         let now = Seen { service: service.created, pods };
         let Some(before) = self.0.insert(service.key.clone(), now.clone()) else {
             return service.created;

@@ -344,8 +344,8 @@ impl World {
             self.interner.optional_name(&mut endpoint.node);
             self.interner.optional_name(&mut endpoint.zone);
             self.interner.hints(&mut endpoint.hints);
-            if let crate::model::Target::Pod { namespace, .. } = &mut endpoint.target {
-                self.interner.name(namespace);
+            if let Some(pod) = &mut endpoint.target {
+                self.interner.name(&mut pod.namespace);
             }
         }
         slice.endpoints.shrink_to_fit();

@@ -47,7 +47,7 @@ pub(super) struct Interner {
     labels: Shared<Labels>,
     hints: Shared<Arc<Hints>>,
     slice_ports: Shared<Arc<[SlicePort]>>,
-    container_ports: Shared<Arc<[ContainerPort]>>,
+    container_ports: Shared<Arc<Vec<ContainerPort>>>,
 }
 
 impl Interner {
@@ -80,7 +80,7 @@ impl Interner {
         *ports = self.slice_ports.get(ports, |ports| Arc::strong_count(ports) > 1);
     }
 
-    pub(super) fn container_ports(&mut self, ports: &mut Arc<[ContainerPort]>) {
+    pub(super) fn container_ports(&mut self, ports: &mut Arc<Vec<ContainerPort>>) {
         *ports = self.container_ports.get(ports, |ports| Arc::strong_count(ports) > 1);
     }
 }
