@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use nearhop_api::convert::convert_json;
+use nearhop_api::convert_json;
 use nearhop_core::World;
 use nearhop_core::route::{Place, RouteTable};
 

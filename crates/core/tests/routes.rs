@@ -100,6 +100,24 @@ fn serving_while_terminating_is_the_last_resort() {
     assert_eq!(chosen(&world, "a-0", "web"), ["r"]);
 }
 
+/// Hints of terminating endpoints are left over from better days and say nothing.
+#[test]
+fn hints_do_not_narrow_the_last_resort() {
+    let text = format!(
+        "{THREE_ZONES}service web traffic-distribution=PreferSameZone\n\
+         pods web x2 for=web on=a-0,b-0"
+    );
+    let mut world = world(&text);
+    tamper(&mut world, |_, slice| {
+        for endpoint in &mut slice.endpoints {
+            assert!(endpoint.hints.is_some());
+            endpoint.conditions.ready = Some(false);
+            endpoint.conditions.terminating = Some(true);
+        }
+    });
+    assert_eq!(chosen(&world, "a-0", "web"), ["web-0", "web-1"]);
+}
+
 #[test]
 fn nobody_anywhere_is_refused() {
     let world = world(&format!("{THREE_ZONES}service web\npod n for=web on=a-0 notready"));

@@ -34,7 +34,9 @@ impl Outcome {
             "update" => self.lists.update.iter().map(slice_value).collect(),
             "unchanged" => self.lists.unchanged.iter().map(|slice| slice_value(slice)).collect(),
             "input_unchanged_still" => self.input.iter().map(|slice| slice_value(slice)).collect(),
-            "events" => self.events.iter().map(event_value).collect(),
+            "events" => {
+                return Some((Rule::Subset, self.events.iter().map(event_value).collect()));
+            }
             _ => return None,
         };
         Some((Rule::Sparse, value))
