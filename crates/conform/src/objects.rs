@@ -9,11 +9,11 @@ use nearhop_core::model::{
     Addresses, Asks, ClusterIps, Conditions, ContainerPort, Endpoint, Hints, Node, Pod, PodDns,
     Service, ServicePort, ServiceType, SlicePort, TargetPort,
 };
+use nearhop_core::quantity::parse_cpu;
 use nearhop_core::{Family, Labels, Name, PodKey, Protocol, ServiceKey};
 use serde_json::{Map, Value, json};
 
 use crate::read::{CaseError, Field};
-use crate::text::parse_cpu;
 
 /// The Service that rows mean when they do not name one.
 const SERVICE: (&str, &str, &str) = ("test", "foo", "test-foo");

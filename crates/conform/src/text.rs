@@ -1,32 +1,4 @@
-//! The little languages in case files: CPU quantities, port expressions, list positions.
-
-/// Reads an allocatable CPU as thousandths of a core, rounded up as the API does.
-pub(crate) fn parse_cpu(text: &str) -> Option<u64> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && fraction.is_empty()) || whole.len() + fraction.len() > 25 {
-        return None;
-    }
-    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
-    // Billionths of a core per unit.
-    let unit: u128 = match unit {
-        "n" => 1,
-        "u" => 1_000,
-        "m" => 1_000_000,
-        "" => 1_000_000_000,
-        "k" => 1_000_000_000_000,
-        _ => return None,
-    };
-    let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let milli = digits.checked_mul(unit)?.div_ceil(scale.checked_mul(1_000_000)?);
-    u64::try_from(milli).ok()
-}
-
-/// Writes a CPU as the API does: whole cores, else thousandths.
-pub(crate) fn format_cpu(milli: u64) -> String {
-    if milli.is_multiple_of(1000) { (milli / 1000).to_string() } else { format!("{milli}m") }
-}
+//! The little languages in case files: port expressions, list positions.
 
 /// Computes an expression such as `8080 + (i % 5)` for one `i`.
 pub(crate) fn evaluate(text: &str, i: i64) -> Option<i64> {
@@ -131,32 +103,6 @@ fn continue_to(positions: &mut Vec<usize>, last: usize) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cpu_quantities() {
-        let cases = [
-            ("100m", Some(100)),
-            ("1", Some(1000)),
-            ("0.5", Some(500)),
-            (".25", Some(250)),
-            ("1500m", Some(1500)),
-            ("0.0001", Some(1)),
-            ("1k", Some(1_000_000)),
-            ("250000u", Some(250)),
-            ("0", Some(0)),
-            ("", None),
-            (".", None),
-            ("-1", None),
-            ("1Gi", None),
-            ("1.2.3", None),
-            ("99999999999999999999999999", None),
-        ];
-        for (text, milli) in cases {
-            assert_eq!(parse_cpu(text), milli, "{text}");
-        }
-        assert_eq!(format_cpu(2000), "2");
-        assert_eq!(format_cpu(100), "100m");
-    }
 
     #[test]
     fn expressions() {

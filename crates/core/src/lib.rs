@@ -16,6 +16,7 @@ pub mod labels;
 pub mod model;
 pub mod plan;
 pub mod problem;
+pub mod quantity;
 pub mod route;
 pub mod routing;
 pub mod slice;

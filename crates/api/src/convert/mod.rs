@@ -18,7 +18,7 @@ pub use node::{convert_namespace, convert_node};
 pub use pod::convert_pod;
 pub use service::convert_service;
 pub use slice::convert_slice;
-pub use value::{parse_address, parse_cpu_milli};
+pub use value::parse_address;
 
 use crate::field::Field;
 use crate::wire;

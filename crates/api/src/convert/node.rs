@@ -2,10 +2,11 @@
 
 use nearhop_core::Name;
 use nearhop_core::model::{Namespace, Node};
+use nearhop_core::quantity::parse_cpu;
 
 use super::Converted;
 use super::reader::{Kind, Reader, read_object};
-use super::value::{CPU, parse_cpu_milli};
+use super::value::CPU;
 use crate::field::{Field, List, Quantity};
 use crate::wire;
 
@@ -27,7 +28,7 @@ pub fn convert_node(node: wire::Node) -> Converted<Node> {
 fn read_cpu(reader: &mut Reader, field: Field<Quantity>) -> Option<u64> {
     let Quantity(text) = reader.take(field, format_args!("status.allocatable.cpu"))?;
     let at = format_args!("status.allocatable.cpu");
-    reader.text(Field::Read(text), at, parse_cpu_milli, CPU)
+    reader.text(Field::Read(text), at, parse_cpu, CPU)
 }
 
 /// Whether the Ready condition is True; and its position and lastTransitionTime, if it is there.

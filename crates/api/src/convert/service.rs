@@ -39,7 +39,8 @@ fn read_service(
     let at = format_args!("metadata.deletionTimestamp");
     service.deleting = reader.take(metadata.deletion_timestamp, at).is_some();
     let types = "ClusterIP, NodePort, LoadBalancer or ExternalName";
-    let service_type = reader.text(spec.r#type, format_args!("spec.type"), read_type, types);
+    let service_type =
+        reader.text(spec.r#type, format_args!("spec.type"), ServiceType::parse, types);
     service.service_type = service_type.unwrap_or_default();
     service.selector = reader.selector(spec.selector, format_args!("spec.selector"));
     service.ports = read_ports(reader, spec.ports);
@@ -62,16 +63,6 @@ fn read_service(
     service.publish_not_ready_addresses =
         reader.take(spec.publish_not_ready_addresses, at).unwrap_or_default();
     service
-}
-
-fn read_type(text: &str) -> Option<ServiceType> {
-    match text {
-        "ClusterIP" => Some(ServiceType::ClusterIp),
-        "NodePort" => Some(ServiceType::NodePort),
-        "LoadBalancer" => Some(ServiceType::LoadBalancer),
-        "ExternalName" => Some(ServiceType::ExternalName),
-        _ => None,
-    }
 }
 
 fn read_policy(reader: &mut Reader, field: Field<Name>, at: Arguments<'_>) -> TrafficPolicy {

@@ -4,6 +4,7 @@ use nearhop_core::Name;
 use nearhop_core::hint::auto::{AutoState, crosses_threshold};
 use nearhop_core::hint::capacity::{Capacity, MaxUnzonedShare, measure_capacity};
 use nearhop_core::model::Node;
+use nearhop_core::quantity::format_cpu;
 use serde_json::{Map, Value, json};
 
 use super::Case;
@@ -11,7 +12,6 @@ use crate::check::Check;
 use crate::diff::Rule;
 use crate::objects;
 use crate::read::{CaseError, Field};
-use crate::text::format_cpu;
 
 fn measure(nodes: &Field<'_>) -> Result<Capacity, CaseError> {
     let nodes = nodes.list()?;

@@ -22,6 +22,19 @@ pub enum ServiceType {
     ExternalName,
 }
 
+impl ServiceType {
+    /// Reads the API's spelling.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "ClusterIP" => Some(Self::ClusterIp),
+            "NodePort" => Some(Self::NodePort),
+            "LoadBalancer" => Some(Self::LoadBalancer),
+            "ExternalName" => Some(Self::ExternalName),
+            _ => None,
+        }
+    }
+}
+
 /// `internalTrafficPolicy` and `externalTrafficPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TrafficPolicy {

@@ -1,0 +1,257 @@
+//! Plans over time: switching policies, losing and regaining what hints need, restarting.
+
+mod common;
+
+use common::*;
+use jiff::{SignedDuration, Timestamp};
+use nearhop_core::fixture::{Fixture, apply_plan};
+use nearhop_core::hint::{EventKind, HintOutcome, HintRefusal};
+use nearhop_core::model::AddressType;
+use nearhop_core::world::{PlanTime, Settings};
+use nearhop_core::{Change, Family, Name, SlicePlan, World};
+
+/// Tells the world something, lets the controller catch up and returns the Service's plan.
+fn step(world: &mut World, text: &str) -> SlicePlan {
+    tell(world, text);
+    let done = plan(world, "web");
+    apply_plan(world, &key("web"), plan(world, "web"));
+    done
+}
+
+fn event_reasons(plan: &SlicePlan) -> Vec<&'static str> {
+    plan.events.iter().map(|event| event.reason).collect()
+}
+
+/// One ready Pod on a zoned node; the policy is switched step by step and hints follow.
+#[test]
+fn switching_policies_on_one_service() {
+    let mut world = world("node n zone=z cpu=4\nservice web\npod p for=web on=n");
+    let steps = [
+        ("", false, false),
+        ("traffic-distribution=PreferClose", true, false),
+        // Auto cannot work with one endpoint, and does not fall back to the field.
+        ("traffic-distribution=PreferClose topology-mode=Auto", false, false),
+        ("traffic-distribution=PreferClose", true, false),
+        ("", false, false),
+        ("traffic-distribution=PreferSameZone", true, false),
+        ("traffic-distribution=PreferSameNode", true, true),
+        ("", false, false),
+    ];
+    for (ask, zone, node) in steps {
+        step(&mut world, &format!("service web {ask}"));
+        let slice = world.slices(&key("web")).next().expect("a slice").clone();
+        assert_eq!(!slice.endpoints[0].hint_zones().is_empty(), zone, "{ask}");
+        assert_eq!(!slice.endpoints[0].hint_nodes().is_empty(), node, "{ask}");
+    }
+    step(&mut world, "node n cpu=4\nservice web traffic-distribution=PreferSameNode");
+    let slice = world.slices(&key("web")).next().expect("a slice").clone();
+    assert_eq!(
+        (slice.endpoints[0].hint_zones().len(), slice.endpoints[0].hint_nodes().len()),
+        (0, 1)
+    );
+}
+
+/// Every intent can follow every other, and leaves nothing of it behind.
+#[test]
+fn no_policy_leaves_traces() {
+    let asks = [
+        "",
+        "topology-mode=Auto",
+        "topology-keys=rack,*",
+        "traffic-distribution=PreferSameZone",
+        "traffic-distribution=PreferSameNode",
+        "traffic-distribution=nearhop.dev/Balanced",
+        "traffic-distribution=nearhop.dev/Nearest",
+        "traffic-distribution=nearhop.dev/RequireZone",
+    ];
+    let cluster = |ask: &str| {
+        world(&format!(
+            "node a zone=a rack=r1 cpu=4\nnode b zone=b rack=r2 cpu=4\nservice web {ask}\n\
+             pods web x4 for=web on=a,b"
+        ))
+    };
+    let carried = |world: &World| -> Vec<_> {
+        let web = key("web");
+        let slices = world.slices(&web);
+        slices.map(|slice| (slice.endpoints.clone(), slice.routing.clone())).collect()
+    };
+    for before in asks {
+        for after in asks {
+            let mut switched = cluster(before);
+            step(&mut switched, &format!("service web {after}"));
+            assert_eq!(carried(&switched), carried(&cluster(after)), "{before} then {after}");
+        }
+    }
+}
+
+const FOUR: &str = "node a zone=a cpu=4\nnode b zone=b cpu=4\nservice web topology-mode=Auto\n\
+                    pods web x4 for=web on=a,b";
+
+/// Events tell transitions, not states (upstream repeats a refusal on every sync).
+#[test]
+fn auto_raises_events_on_transitions_only() {
+    let mut world = World::new(Settings::default());
+    let first = step(&mut world, FOUR);
+    assert_eq!(event_reasons(&first), ["TopologyAwareHintsEnabled"]);
+    assert!(event_reasons(&step(&mut world, "node a zone=a cpu=4")).is_empty());
+    // Too much CPU without a zone: off, once, and the culprit is named.
+    let off = step(&mut world, "node bare cpu=64");
+    assert_eq!(event_reasons(&off), ["TopologyAwareHintsDisabled"]);
+    assert_eq!(off.events[0].kind, EventKind::Warning);
+    let message = &off.events[0].message;
+    assert!(message.starts_with("Insufficient Node information"), "{message}");
+    assert!(message.contains("without a zone: bare; 88.8 % of the CPU"), "{message}");
+    assert!(event_reasons(&step(&mut world, "node bare cpu=65")).is_empty(), "the same culprit");
+    // Recovered by the node alone, without any event on a Pod.
+    let touched = tell(&mut world, "node bare zone=a cpu=1");
+    assert!(touched.plan.contains(&key("web")));
+    assert_eq!(event_reasons(&plan(&world, "web")), ["TopologyAwareHintsEnabled"]);
+}
+
+/// One unlabelled node among many costs nobody their hints, not even Services with endpoints
+/// on it: those serve where they are needed.
+#[test]
+fn one_node_without_a_zone_is_left_out_and_named() {
+    let nodes = "nodes a x10 zone=a cpu=4\nnodes b x10 zone=b cpu=4\n";
+    let text = format!(
+        "{nodes}node bare cpu=4\nservice web topology-mode=Auto\n\
+         pods web x6 for=web on=a-0,b-0\npod odd for=web on=bare"
+    );
+    let world = world(&text);
+    assert_eq!(world.capacity().without_zone, [Name::from("bare")]);
+    assert_eq!(hints(&world, "web").values().sum::<usize>(), 7, "every endpoint is hinted");
+    assert!(chosen(&world, "a-1", "web").len() < 7);
+    assert_eq!(chosen(&world, "bare", "web").len(), 7, "clients there use everybody");
+}
+
+/// A controller that starts anew takes the hints it finds for set, and keeps them to 30 %.
+#[test]
+fn a_restart_keeps_hints_that_are_still_good() {
+    let mut world = world(
+        "node a zone=a cpu=4\nnode b zone=b cpu=4\nservice web topology-mode=Auto\n\
+         pods web x8 for=web on=a,b",
+    );
+    // 4 and 4 hints; with 60 % of the CPU in b it is overloaded by 20 %, with 64 % by 28 %.
+    let touched = tell(&mut world, "node b zone=b cpu=7.2");
+    assert!(touched.plan.is_empty(), "28 % is below the threshold: {touched:?}");
+    let mut restarted = World::new(Settings::default());
+    let fixture = "node a zone=a cpu=4\nnode b zone=b cpu=7.2\nservice web topology-mode=Auto\n\
+                   pods web x8 for=web on=a,b";
+    restarted.apply_all(Fixture::parse(fixture).unwrap().changes());
+    for slice in world.slices(&key("web")) {
+        restarted.apply(Change::Slice(Box::new((**slice).clone())));
+    }
+    assert!(plan(&restarted, "web").is_noop());
+    // Without hints to start from they would not be as they are.
+    let fresh = Fixture::parse(fixture).unwrap().world(Settings::default());
+    assert_eq!(hints(&fresh, "web"), counts(&[("a", 3), ("b", 5)]));
+}
+
+/// Weights wait half a minute, but a zone that lost its endpoints is left at once.
+#[test]
+fn balanced_moves_slowly_and_leaves_fast() {
+    let text = "node a zone=a cpu=4\nnode b zone=b cpu=4\n\
+                service web traffic-distribution=nearhop.dev/Balanced max-overload=0%\n\
+                pods a x2 for=web on=a\npods b x2 for=web on=b";
+    let mut world = world(text);
+    let at =
+        |seconds: i64| PlanTime::at(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds));
+    // Twice the demand in a: a third of it should go to b now, but not yet.
+    tell(&mut world, "node a zone=a cpu=8");
+    let early = world.plan(&key("web"), at(10)).expect("a Service");
+    assert!(early.is_noop());
+    assert_eq!(early.again_at, Some(at(30).now));
+    let late = world.plan(&key("web"), at(30)).expect("a Service");
+    assert!(!late.is_noop());
+    assert_eq!(late.again_at, None);
+    // b's endpoints are gone: nobody waits.
+    for pod in ["b-0", "b-1"] {
+        world.apply(Change::PodGone(nearhop_core::PodKey::new("default", pod)));
+    }
+    let dead = world.plan(&key("web"), at(11)).expect("a Service");
+    apply_plan(&mut world, &key("web"), dead);
+    assert_eq!(chosen(&world, "b", "web"), ["a-0", "a-1"]);
+}
+
+#[test]
+fn balanced_needs_a_zone_for_each_endpoint_and_says_which_node_has_none() {
+    let world = world(
+        "node a zone=a cpu=4\nnode bare cpu=4\n\
+         service web traffic-distribution=nearhop.dev/Balanced\npods web x2 for=web on=a,bare",
+    );
+    let outcome = plan(&world, "web").outcome[&Family::Ipv4].clone();
+    let HintOutcome::Refused(why @ HintRefusal::EndpointsWithoutZone(_)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(why.to_string().ends_with("(nodes: bare)"), "{why}");
+    assert_eq!(chosen(&world, "a", "web").len(), 2, "everybody, evenly");
+}
+
+/// Same-zone hints that cannot be complete are named as such: no consumer will use them.
+#[test]
+fn partial_hints_are_named() {
+    let world = world(
+        "node a zone=a cpu=4\nnode bare cpu=4\nservice web traffic-distribution=PreferSameZone\n\
+         pods web x2 for=web on=a,bare",
+    );
+    let outcome = &plan(&world, "web").outcome[&Family::Ipv4];
+    assert_eq!(*outcome, HintOutcome::Partial { without: 1, nodes: vec![Name::from("bare")] });
+}
+
+/// A Pod on a Node that nobody has seen is held back and the plan is to be repeated; when the
+/// Node appears, the Service is touched by it alone.
+#[test]
+fn a_missing_node_holds_its_pods_back() {
+    let mut world = world("node a zone=a cpu=4\nservice web\npods web x2 for=web on=a,late");
+    let held = &plan(&world, "web").missing_nodes;
+    assert_eq!(held.len(), 1);
+    let expected = "Pod default/web-1: spec.nodeName: skipping Pod web-1 for Service default/web: \
+                    Node late Not Found";
+    assert!(held[0].to_string().starts_with(expected), "{}", held[0]);
+    let touched = tell(&mut world, "node late zone=b cpu=4");
+    assert!(touched.plan.contains(&key("web")));
+    converge(&mut world, touched);
+    assert_eq!(chosen(&world, "a", "web").len(), 2);
+}
+
+#[test]
+fn services_that_want_no_slices_keep_what_they_have() {
+    for ask in ["no-selector", "type=ExternalName"] {
+        let mut world = world("node a zone=a\nservice web\npod p for=web on=a");
+        let before: Vec<_> = world.slices(&key("web")).cloned().collect();
+        let plan = step(&mut world, &format!("service web {ask}"));
+        assert!(plan.is_noop(), "{ask}");
+        assert_eq!(plan.unchanged, before);
+    }
+}
+
+/// A Service on its way out gets no new slices, but those it has are kept right.
+#[test]
+fn nothing_is_created_for_a_service_being_deleted() {
+    let mut world = World::new(Settings { max_endpoints_per_slice: 1, ..Settings::default() });
+    step(&mut world, "node a zone=a\nservice web\npod p0 for=web on=a ip=10.9.0.1");
+    let plan = step(&mut world, "service web deleting\npod p1 for=web on=a ip=10.9.0.2");
+    assert!(plan.create.is_empty() && plan.update.is_empty());
+    let plan = step(&mut world, "pod p0 for=web on=a ip=10.9.0.1 notready");
+    assert_eq!(plan.update.len(), 1);
+}
+
+#[test]
+fn families_are_planned_apart_and_dropped_with_the_service() {
+    let mut world = world(
+        "node a zone=a\nservice web families=IPv4,IPv6\npod p for=web on=a ip=10.9.0.1 ip=fd00::1\n\
+         pod four for=web on=a ip=10.9.0.2",
+    );
+    let sizes = |world: &World| -> Vec<(String, usize)> {
+        let mut sizes: Vec<_> = world
+            .slices(&key("web"))
+            .map(|slice| (slice.address_type.as_str().to_owned(), slice.endpoints.len()))
+            .collect();
+        sizes.sort();
+        sizes
+    };
+    assert_eq!(sizes(&world), [("IPv4".to_owned(), 2), ("IPv6".to_owned(), 1)]);
+    let plan = step(&mut world, "service web families=IPv4");
+    assert_eq!(plan.delete[0].address_type, AddressType::Ip(Family::Ipv6));
+    assert_eq!(sizes(&world), [("IPv4".to_owned(), 2)]);
+}
