@@ -11,15 +11,15 @@ use crate::slice::SliceLists;
 
 /// Which of an endpoint's own places are hinted at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closeness {
+pub(super) struct Closeness {
     /// `forZones`.
-    pub zone: bool,
+    pub(super) zone: bool,
     /// `forNodes`.
-    pub node: bool,
+    pub(super) node: bool,
 }
 
 /// Hints every ready endpoint at its own place (KEP-4444, KEP-3015).
-pub fn hint_close(lists: &mut SliceLists, close: Closeness) -> Hinted {
+pub(super) fn hint_close(lists: &mut SliceLists, close: Closeness) -> Hinted {
     let outcome = write_close(lists, close, &|_| SliceRouting::Absent);
     Hinted::new(outcome)
 }

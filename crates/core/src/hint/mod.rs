@@ -27,9 +27,9 @@ use crate::slice::{PlanInput, SliceLists};
 use auto::{AutoRefusal, AutoState};
 use balanced::Weighed;
 use capacity::{Capacity, MaxUnzonedShare};
-pub use close::{Closeness, hint_close};
-pub use write::{strip_hints, write_hints};
-pub use zones::{assign_auto, auto_event};
+use close::{Closeness, hint_close};
+use write::{strip_hints, write_hints};
+use zones::auto_event;
 
 /// What hints depend on besides the Service and its endpoints.
 #[derive(Clone, Copy, Debug)]

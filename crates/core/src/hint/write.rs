@@ -9,7 +9,7 @@ use crate::slice::SliceLists;
 /// Sets the hints of every ready endpoint and the routing of every slice. `hints` is asked once
 /// per ready endpoint: created, updated, then unchanged slices, each in order. Not-ready
 /// endpoints never force a rewrite and keep what they have.
-pub fn write_hints(
+pub(super) fn write_hints(
     lists: &mut SliceLists,
     hints: &mut dyn FnMut(&Endpoint) -> Option<Arc<Hints>>,
     routing: &dyn Fn(&Slice) -> SliceRouting,
@@ -54,7 +54,7 @@ fn rewritten(slice: &Slice, wanted: &mut Vec<Option<Arc<Hints>>>, routing: Slice
 }
 
 /// Removes all hints and routing; unchanged slices that carry any are rewritten.
-pub fn strip_hints(lists: &mut SliceLists) {
+pub(super) fn strip_hints(lists: &mut SliceLists) {
     let carries_any = |slice: &Arc<Slice>| {
         slice.routing != SliceRouting::Absent
             || slice.endpoints.iter().any(|endpoint| endpoint.hints.is_some())

@@ -33,7 +33,7 @@ pub(super) fn hint_auto(
 }
 
 /// Assigns Auto's hints in the slices, or strips them where it cannot.
-pub fn assign_auto(
+fn assign_auto(
     lists: &mut SliceLists,
     shares: Result<&BTreeMap<Name, u64>, AutoRefusal>,
     before: &AutoState,
@@ -81,7 +81,7 @@ fn write_zones(lists: &mut SliceLists, zones: Vec<Name>) -> BTreeMap<Name, u32> 
 }
 
 /// The event that a change of state raises.
-pub fn auto_event(before: &AutoState, now: &AutoState, family: Family) -> Option<HintEvent> {
+pub(super) fn auto_event(before: &AutoState, now: &AutoState, family: Family) -> Option<HintEvent> {
     let (kind, reason, text) = match (before, now) {
         (AutoState::On(_), AutoState::On(_)) => return None,
         (_, AutoState::On(_)) => {

@@ -22,6 +22,7 @@ pub use trigger::TriggerTimes;
 use crate::hint::{HintContext, HintEvent, HintOutcome, HintState, hint_slices};
 use crate::intent::IntentDecision;
 use crate::key::{Family, Name};
+use crate::labels::Labels;
 use crate::model::{AddressType, Service, Slice};
 use crate::problem::Problem;
 
@@ -98,21 +99,16 @@ pub fn plan_slices(input: PlanInput<'_>) -> SlicePlan {
     for family in &families {
         plan_family(&input, &labels, *family, &mut plan);
     }
-    let unsupported = |slice: &&Arc<Slice>| match slice.address_type {
-        AddressType::Ip(family) => !families.contains(&family),
-        AddressType::Other(_) => true,
+    let unsupported = |slice: &&Arc<Slice>| {
+        let family = slice.address_type.family();
+        !slice.deleting && family.is_none_or(|family| !families.contains(&family))
     };
     plan.delete.extend(input.existing.iter().filter(unsupported).cloned());
     plan.state.finish(&families);
     plan
 }
 
-fn plan_family(
-    input: &PlanInput<'_>,
-    labels: &crate::labels::Labels,
-    family: Family,
-    plan: &mut SlicePlan,
-) {
+fn plan_family(input: &PlanInput<'_>, labels: &Labels, family: Family, plan: &mut SlicePlan) {
     let existing: Vec<Arc<Slice>> = (input.existing.iter())
         .filter(|slice| slice.address_type == AddressType::Ip(family) && !slice.deleting)
         .cloned()
@@ -158,7 +154,7 @@ fn finish(
 
 /// Turns creates into overwrites of slices that would be deleted: one write instead of two.
 /// Only slices of the same address type that the Service owns.
-pub fn recycle(lists: &mut SliceLists, delete: &mut Vec<Arc<Slice>>, owner: &Name) {
+fn recycle(lists: &mut SliceLists, delete: &mut Vec<Arc<Slice>>, owner: &Name) {
     delete.retain(|doomed| {
         let fits = |new: &&Slice| new.address_type == doomed.address_type;
         let recyclable =
