@@ -1,7 +1,7 @@
 //! nearhop's pure centre.
 //!
 //! Everything nearhop decides is decided here, as functions from values to values: what a Service
-//! asks for ([`intent`]), which EndpointSlices and hints say so ([`slice`], [`hint`]), and which
+//! asks for ([`intent`]), which EndpointSlices and hints say so ([`mod@slice`], [`hint`]), and which
 //! endpoints one node uses because of them ([`route`]). The reason travels with each decision.
 //!
 //! Deliberately absent: clocks, randomness, sockets, environment, Kubernetes wire types and maps
