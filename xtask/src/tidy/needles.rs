@@ -20,16 +20,6 @@ const UNFINISHED_IN: [&str; 4] = ["crates/", "xtask/", "docs/", "README.md"];
 const WORKPLACES: [&str; 3] =
     [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/Us", "ers/")];
 
-/// Where packages come from is each machine's own setting.
-const REGISTRIES: [&str; 6] = [
-    concat!("index.", "crates.io"),
-    concat!("static.", "crates.io"),
-    concat!("registry.", "npmjs.org"),
-    concat!("pypi", ".org"),
-    concat!("files.", "pythonhosted.org"),
-    concat!("proxy.", "golang.org"),
-];
-
 pub(super) fn check_unfinished(file: &TextFile) -> Vec<Violation> {
     if !UNFINISHED_IN.iter().any(|place| file.path.starts_with(place)) {
         return Vec::new();
@@ -41,11 +31,7 @@ pub(super) fn check_unfinished(file: &TextFile) -> Vec<Violation> {
 
 pub(super) fn check_places(file: &TextFile) -> Vec<Violation> {
     let cure = "write the path relative to the repository";
-    let mut found = find(file, &WORKPLACES, has_absolute, "one machine's path", cure);
-    let cure = "name the package and leave the registry to the machine's configuration";
-    let holds = |line: &str, needle: &str| line.contains(needle);
-    found.extend(find(file, &REGISTRIES, holds, "a registry's host", cure));
-    found
+    find(file, &WORKPLACES, has_absolute, "one machine's path", cure)
 }
 
 fn find(
@@ -97,15 +83,5 @@ mod tests {
                 assert!(check_places(&file("a.md", &text)).is_empty(), "{text}");
             }
         }
-    }
-
-    #[test]
-    fn a_registry_host_is_found_and_the_lock_files_source_is_not() {
-        for host in REGISTRIES {
-            let text = format!("url = \"https://{host}/x\"\n");
-            assert_eq!(check_places(&file("config.toml", &text)).len(), 1, "{host}");
-        }
-        let source = "source = \"registry+https://github.com/rust-lang/crates.io-index\"\n";
-        assert!(check_places(&file("Cargo.lock", source)).is_empty());
     }
 }
