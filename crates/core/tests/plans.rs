@@ -124,6 +124,20 @@ fn one_node_without_a_zone_is_left_out_and_named() {
     assert_eq!(chosen(&world, "bare", "web").len(), 7, "clients there use everybody");
 }
 
+/// A plan that was overtaken by a Node while it was being written is planned again.
+#[test]
+fn a_plan_overtaken_by_a_node_is_repeated() {
+    let mut world = World::new(Settings::default());
+    tell(&mut world, FOUR);
+    let slow = plan(&world, "web");
+    let touched = tell(&mut world, "node c zone=c cpu=4");
+    assert!(touched.plan.is_empty(), "no hints are known to be set yet");
+    let touched = apply_plan(&mut world, &key("web"), slow);
+    assert!(touched.plan.contains(&key("web")));
+    // Three zones are too many for four endpoints.
+    assert!(matches!(plan(&world, "web").outcome[&Family::Ipv4], HintOutcome::Refused(_)));
+}
+
 /// A controller that starts anew takes the hints it finds for set, and keeps them to 30 %.
 #[test]
 fn a_restart_keeps_hints_that_are_still_good() {

@@ -85,15 +85,12 @@ impl SlicePlan {
 
 /// Plans the slices of one Service.
 pub fn plan_slices(input: PlanInput<'_>) -> SlicePlan {
-    let mut plan = SlicePlan {
-        state: input.state.clone(),
-        problems: input.intent.problems.clone(),
-        ..SlicePlan::default()
-    };
+    let mut plan = SlicePlan { problems: input.intent.problems.clone(), ..SlicePlan::default() };
     if !input.service.wants_slices() {
         plan.unchanged = input.existing.to_vec();
         return plan;
     }
+    plan.state = input.state.clone();
     let labels = slice_labels(input.service, input.controller);
     let families = input.service.families();
     for family in &families {

@@ -8,8 +8,9 @@ use super::{Change, NodeEntry, PodEntry, ServiceEntry, Touched, World};
 use crate::hint::HintState;
 use crate::hint::auto::crosses_threshold;
 use crate::hint::capacity::measure_capacity;
-use crate::intent::Intent;
+use crate::intent::{Intent, IntentDecision};
 use crate::key::{Name, PodKey, ServiceKey};
+use crate::labels::Labels;
 use crate::model::{Namespace, Node, Pod, Service, Slice};
 use crate::problem::{ObjectRef, Problem};
 
@@ -88,8 +89,8 @@ impl World {
     fn file_service(
         &mut self,
         service: Arc<Service>,
-        intent: crate::intent::IntentDecision,
-        selector_before: Option<crate::labels::Labels>,
+        intent: IntentDecision,
+        selector_before: Option<Labels>,
     ) {
         let key = service.key.clone();
         if let Some(selector) = selector_before {
@@ -115,11 +116,23 @@ impl World {
         touch_service(key.clone())
     }
 
+    /// Keeps what a plan left. The zones may have changed while it was being written.
     fn keep_state(&mut self, key: &ServiceKey, state: HintState) -> Touched {
+        let mut touched = Touched::default();
         if let Some(entry) = self.services.get_mut(key) {
             entry.state = state;
+            if self.crosses_threshold(&self.services[key]) {
+                touched.plan.insert(key.clone());
+            }
         }
-        Touched::default()
+        touched
+    }
+
+    /// Whether the zones as they are now take a Service's Auto hints over a threshold.
+    fn crosses_threshold(&self, entry: &ServiceEntry) -> bool {
+        let shares = || self.capacity.shares(self.settings.max_unzoned);
+        entry.intent.intent == Intent::Auto
+            && entry.state.iter().any(|state| crosses_threshold(&state.auto, shares()))
     }
 
     fn put_namespace(&mut self, namespace: Namespace) -> Touched {
@@ -302,20 +315,10 @@ impl World {
             return;
         }
         self.capacity = capacity;
-        let max_unzoned = self.settings.max_unzoned;
-        for (key, entry) in &self.services {
-            let crosses = |state: &crate::hint::FamilyState| {
-                crosses_threshold(&state.auto, self.capacity.shares(max_unzoned))
-            };
-            let concerned = match entry.intent.intent {
-                Intent::Auto => entry.state.iter().any(crosses),
-                Intent::Balanced(_) => true,
-                _ => false,
-            };
-            if concerned {
-                touched.plan.insert(key.clone());
-            }
-        }
+        let concerned = self.services.iter().filter(|(_, entry)| {
+            matches!(entry.intent.intent, Intent::Balanced(_)) || self.crosses_threshold(entry)
+        });
+        touched.plan.extend(concerned.map(|(key, _)| key.clone()));
     }
 
     fn put_slice(&mut self, mut slice: Slice) -> Touched {
