@@ -124,24 +124,34 @@ fn pack_group(
     let mut rest = pool.into_rest();
     packed.counts.added += rest.len();
     fill_changed(&mut lists, &mut rest, context.max);
-    while !rest.is_empty() {
-        let mut slice = match take_best_fit(&mut lists.unchanged, rest.len(), context.max) {
-            Some(slice) => relabelled(context, &slice),
-            None => Slice {
-                ports: ports.clone(),
-                ..new_slice(context.service, context.labels, AddressType::Ip(family))
-            },
-        };
-        fill(&mut slice, &mut rest, context.max);
-        let list = if slice.name.is_empty() { &mut lists.create } else { &mut lists.update };
-        list.push(slice);
-    }
+    place_rest(context, family, ports, &mut lists, rest);
     packed.counts.desired_endpoints += wanted;
     packed.counts.desired_slices += wanted.div_ceil(context.max);
     packed.counts.num_slices += before + lists.create.len() - deleted;
     packed.lists.create.append(&mut lists.create);
     packed.lists.update.append(&mut lists.update);
     packed.lists.unchanged.append(&mut lists.unchanged);
+}
+
+/// Puts what is left into one unchanged slice that takes all of it, else into new slices.
+fn place_rest(
+    context: PackContext<'_>,
+    family: Family,
+    ports: &Arc<[SlicePort]>,
+    lists: &mut SliceLists,
+    mut rest: Vec<Wanted<'_>>,
+) {
+    while !rest.is_empty() {
+        let (list, mut slice) = match take_best_fit(&mut lists.unchanged, rest.len(), context.max) {
+            Some(slice) => (&mut lists.update, relabelled(context, &slice)),
+            None => {
+                let empty = new_slice(context.service, context.labels, AddressType::Ip(family));
+                (&mut lists.create, Slice { ports: ports.clone(), ..empty })
+            }
+        };
+        fill(&mut slice, &mut rest, context.max);
+        list.push(slice);
+    }
 }
 
 /// Desired endpoints of a group, each handed out once.
