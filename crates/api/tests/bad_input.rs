@@ -53,7 +53,7 @@ fn add(objects: &[Value]) -> Outcome {
             apply_plan(&mut world, &key, plan);
         }
     }
-    problems.extend(world.problems().cloned());
+    problems.extend(world.problems());
     Outcome { world, problems }
 }
 
@@ -208,7 +208,9 @@ fn nodes_with_impossible_zones() {
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": "odd", "labels": {"topology.kubernetes.io/zone": zone}},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "4"},
+            },
         });
         let field = "metadata.labels[topology.kubernetes.io/zone]";
         let outcome = check(&[node], &[("Node odd", field)]);
@@ -242,9 +244,12 @@ fn endpoints_and_hints_with_impossible_zones() {
 }
 
 #[test]
-fn hints_for_unknown_zones_are_never_chosen_and_no_error() {
+fn hints_for_unknown_zones_are_named_and_never_followed() {
     let endpoints = json!([hinted("10.9.0.1", "mars"), hinted("10.9.0.2", "a")]);
-    let outcome = check(&[manual(&["IPv4"]), slice("IPv4", json!({}), endpoints)], &[]);
+    let outcome = check(
+        &[manual(&["IPv4"]), slice("IPv4", json!({}), endpoints)],
+        &[("EndpointSlice shop/bad-x", "endpoints[0].hints.forZones[0].name")],
+    );
     let near = chosen(&outcome, "a1", "");
     assert_eq!((ips(&near), near.reason.tier), (vec!["10.9.0.2".to_owned()], Tier::SameZone));
     let far = chosen(&outcome, "b1", "");

@@ -18,8 +18,8 @@ const LARGEST: u64 = 64 << 20;
 
 /// Run conformance cases through nearhop's own core and print what differs.
 ///
-/// Exits with 0 if every case came out as expected, with 1 if one did not or a file could not be
-/// used, and with 2 if there was nothing to run.
+/// Exits with 0 if no case failed, with 1 if one did or a file could not be used, and with 2 if
+/// the paths or the groups asked for do not exist.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run only this group of cases; may be repeated.
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Output::Json => {
             let json = serde_json::to_string_pretty(&report).context("cannot write the report")?;
             print(&format!("{json}\n"))?;
-            eprintln!("{}", report.summary());
+            crate::complain(&report.summary());
         }
     }
     Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

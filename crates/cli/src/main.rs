@@ -3,6 +3,7 @@
 
 mod conform;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -29,7 +30,12 @@ fn main() -> ExitCode {
         Command::Conform(args) => conform::run(&args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        complain(&format!("error: {error:#}"));
         ExitCode::from(USAGE)
     })
+}
+
+/// Writes a line to standard error. If nobody can read it, the exit code still tells.
+pub(crate) fn complain(line: &str) {
+    let _unread = writeln!(std::io::stderr(), "{line}");
 }

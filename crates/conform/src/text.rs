@@ -71,10 +71,9 @@ impl Parser<'_> {
     }
 }
 
-/// Reads the list behind the word "position(s)": `0,10,20,...,90` continues by the last step.
+/// Reads the first list of numbers in a text: `0,10,20,...,90` continues by the last step.
 pub(crate) fn positions(text: &str, most: usize) -> Option<Vec<usize>> {
-    let (_, list) = text.split_once("position")?;
-    let list = list.trim_start_matches('s').trim_start();
+    let list = &text[text.find(|c: char| c.is_ascii_digit())?..];
     let end = list.find(|c: char| !(c.is_ascii_digit() || ", .".contains(c))).unwrap_or(list.len());
     let mut positions: Vec<usize> = Vec::new();
     let mut series = false;
@@ -130,10 +129,11 @@ mod tests {
         assert_eq!(positions("pods at positions 3, 5 become unready", 6), Some(vec![3, 5]));
         assert_eq!(positions("position 1,2,...,9,20", 21).map(|list| list.len()), Some(10));
         for broken in
-            ["pods 1,2", "position", "position 1,...,9", "position 1,3,...,8", "position 1,2,..."]
+            ["pods", "position", "position 1,...,9", "position 1,3,...,8", "position 1,2,..."]
         {
             assert_eq!(positions(broken, 100), None, "{broken}");
         }
+        assert_eq!(positions("0,80", 100), Some(vec![0, 80]));
         assert_eq!(positions("position 7", 7), None);
     }
 }

@@ -44,7 +44,7 @@ fn live<T>(make: impl FnOnce() -> T) -> (usize, T) {
     (LIVE.load(Ordering::Relaxed) - before, value)
 }
 
-/// What only the endpoint has: its Pod's name and UID, once in the Pod and once in the slice.
+/// What only the endpoint has: its Pod's name and UID, which Pod and slice share.
 fn own_strings() -> usize {
     let (bytes, _strings) = live(|| {
         let mut strings = Vec::with_capacity(SERVICES * PODS * 2);

@@ -379,6 +379,9 @@ fn read_keys(keys: &[Name]) -> Meaning {
     }
 }
 
+/// The gate of nearhop's own values, wherever they stand.
+const OWN_VALUES: Gate = Gate::ServiceTrafficDistribution;
+
 /// nearhop's own values, allowed wherever a value can be domain-prefixed.
 fn read_own_value(value: &str, max_overload: MaxOverload) -> Option<Intent> {
     match value {
@@ -418,11 +421,17 @@ fn read_preference(value: &str, gates: &Gates, max_overload: MaxOverload) -> Mea
         "Default" | "" => Meaning::Nothing,
         "Spread" => Meaning::Intent(Intent::Spread),
         "Zone" => Meaning::Intent(Intent::SameZone),
-        _ if value.contains('/') => read_distribution(value, gates, max_overload),
-        _ => Meaning::Refused(format!(
-            "{} is not Default, Spread, Zone or a domain/name",
-            quote(value)
-        )),
+        _ => match read_own_value(value, max_overload) {
+            Some(intent) if gates.on(OWN_VALUES) => Meaning::Intent(intent),
+            Some(_) => {
+                Meaning::Refused(format!("{} needs the feature gate {OWN_VALUES}", quote(value)))
+            }
+            None => Meaning::Refused(format!(
+                "{} is not Default, Spread, Zone or nearhop.dev/Balanced, nearhop.dev/Nearest, \
+                 nearhop.dev/RequireZone",
+                quote(value)
+            )),
+        },
     }
 }
 

@@ -74,8 +74,7 @@ pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime<'_>) -
     let written = plan.create.iter().chain(&plan.update);
     let kept = plan.unchanged.iter().map(Arc::as_ref);
     let foreign = world
-        .slices(question.service)
-        .map(Arc::as_ref)
+        .routed_slices(question.service)
         .filter(|slice| slice.managed_by() != Some(&world.settings().controller));
     let slices: Vec<&Slice> = written.chain(kept).chain(foreign).collect();
 
@@ -83,7 +82,9 @@ pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime<'_>) -
         LoadPlan { outcome: plan.outcome.get(&question.family).cloned(), ..LoadPlan::default() };
     let nodes: Vec<&Node> =
         world.nodes().map(Arc::as_ref).filter(|node| node.counts_as_capacity()).collect();
-    for (node, demand) in nodes.iter().zip(node_demand(&nodes, now.demand)) {
+    // As for the weights: nothing measured anywhere says nothing.
+    let measured = now.demand.filter(|demand| demand.values().any(|count| *count > 0));
+    for (node, demand) in nodes.iter().zip(node_demand(&nodes, measured)) {
         let place = Place::of(node);
         let decision = decide(world, service, question.port, question.family, &slices, &place);
         let backends = match decision.internal {

@@ -1,7 +1,7 @@
 //! The annotation `nearhop.dev/routing` on an EndpointSlice: what standard hints cannot say.
 //!
 //! A small versioned JSON, either ordered topology keys with the label values of the nodes in
-//! this slice (KEP-536), or a table of zone-to-zone weights in thousandths (Balanced). Slices of
+//! this slice (KEP-536), or a table of zone-to-zone weights in millionths (Balanced). Slices of
 //! one Service carry the same revision; a node that finds two revisions falls back to the hints,
 //! which is KEP-2433's safe transition.
 
@@ -30,8 +30,8 @@ pub const ANY: &str = "*";
 pub enum Routing {
     /// Ordered topology keys.
     Keys(KeyRouting),
-    /// Zone-to-zone weights.
-    Weights(WeightTable),
+    /// Zone-to-zone weights, the same in every slice of the Service.
+    Weights(Arc<WeightTable>),
 }
 
 /// Ordered keys, and where this slice's nodes stand.
@@ -45,8 +45,12 @@ pub struct KeyRouting {
     pub nodes: BTreeMap<Name, Vec<Option<Name>>>,
 }
 
-/// Client zone to endpoint zone to thousandths of the client zone's connections.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+/// What the weights of a client zone add up to: fine enough that one endpoint among a thousand
+/// still gets its share within a part in a thousand.
+pub const WHOLE: u32 = 1_000_000;
+
+/// Client zone to endpoint zone to millionths of the client zone's connections.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct WeightTable(pub BTreeMap<Name, BTreeMap<Name, u32>>);
 
 /// The annotation of one slice, as read.
@@ -91,7 +95,7 @@ pub enum RoutingError {
     #[error("nodes[{0}]: has not one value for each key")]
     NodeValues(String),
     /// A row does not add up.
-    #[error("weights[{0}]: adds up to {1}, not 1000")]
+    #[error("weights[{0}]: adds up to {1}, not {WHOLE}")]
     RowSum(String, u64),
     /// Larger than any annotation may be.
     #[error("{0} bytes, more than the {MAX_BYTES} that are read")]
@@ -130,7 +134,7 @@ pub fn parse(text: &str) -> Result<Routing, RoutingError> {
     match (wire.keys, wire.weights) {
         (Some(keys), None) => parse_keys(keys, wire.nodes.unwrap_or_default()).map(Routing::Keys),
         (None, Some(weights)) if wire.nodes.is_none() => {
-            parse_weights(weights).map(Routing::Weights)
+            parse_weights(weights).map(|table| Routing::Weights(Arc::new(table)))
         }
         _ => Err(RoutingError::Kind),
     }
@@ -158,7 +162,7 @@ fn parse_weights(
     let mut table = BTreeMap::new();
     for (from, row) in rows {
         let sum: u64 = row.values().map(|weight| u64::from(*weight)).sum();
-        if sum != 1000 {
+        if sum != u64::from(WHOLE) {
             return Err(RoutingError::RowSum(from, sum));
         }
         let row = row.into_iter().map(|(to, weight)| (Name::from(to), weight)).collect();
@@ -255,11 +259,11 @@ impl fmt::Display for Routing {
                     weights: None,
                 }
             }
-            Self::Weights(WeightTable(rows)) => {
+            Self::Weights(table) => {
                 let row = |row: &BTreeMap<Name, u32>| {
                     row.iter().map(|(to, weight)| (to.to_string(), *weight)).collect()
                 };
-                let rows = rows.iter().map(|(from, to)| (from.to_string(), row(to))).collect();
+                let rows = table.0.iter().map(|(from, to)| (from.to_string(), row(to))).collect();
                 Wire { v: 1, keys: None, nodes: None, weights: Some(rows) }
             }
         };
@@ -276,7 +280,7 @@ mod tests {
         for text in [
             r#"{"v":1,"keys":["kubernetes.io/hostname","rack","*"],"nodes":{"n1":["n1",null]}}"#,
             r#"{"v":1,"keys":["topology.kubernetes.io/zone"],"nodes":{}}"#,
-            r#"{"v":1,"weights":{"a":{"a":1000},"b":{"a":250,"b":750}}}"#,
+            r#"{"v":1,"weights":{"a":{"a":1000000},"b":{"a":250000,"b":750000}}}"#,
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -300,8 +304,8 @@ mod tests {
             "nodes[n]: has not one value for each key"
         );
         assert_eq!(
-            error(r#"{"v":1,"weights":{"a":{"b":999}}}"#),
-            "weights[a]: adds up to 999, not 1000"
+            error(r#"{"v":1,"weights":{"a":{"b":999999}}}"#),
+            "weights[a]: adds up to 999999, not 1000000"
         );
         assert!(error(&format!("{{\"v\":1{}}}", " ".repeat(MAX_BYTES))).contains("more than the"));
     }

@@ -21,23 +21,21 @@ fn within(assigned: &[usize], shares: &[u64], percent: u64) -> bool {
     })
 }
 
+/// Endpoints used by another zone than their own; those in no zone with nodes have none.
+fn moved(own: &[Option<usize>], assigned: &[usize], zones: usize) -> usize {
+    let left = |own: &Option<usize>, now: usize| own.is_some_and(|own| own < zones && own != now);
+    own.iter().zip(assigned).filter(|(own, now)| left(own, **now)).count()
+}
+
 /// The fewest endpoints outside their own zone over all assignments within 20 %, if any.
 fn brute_force(own: &[Option<usize>], shares: &[u64]) -> Option<usize> {
-    let choices: Vec<Vec<usize>> = own
-        .iter()
-        .map(|zone| {
-            let mut all: Vec<usize> = (0..shares.len()).collect();
-            all.extend(zone.filter(|zone| *zone >= shares.len()));
-            all
-        })
-        .collect();
+    let choices: Vec<Vec<usize>> = own.iter().map(|_| (0..shares.len()).collect()).collect();
     let mut best = None;
     let mut at = vec![0; own.len()];
     loop {
         let assigned: Vec<usize> = at.iter().zip(&choices).map(|(i, choice)| choice[*i]).collect();
         if within(&assigned, shares, 20) {
-            let moved = |(own, now): (&Option<usize>, &usize)| own.is_some_and(|own| own != *now);
-            let count = own.iter().zip(&assigned).filter(|pair| moved(*pair)).count();
+            let count = moved(own, &assigned, shares.len());
             best = Some(best.map_or(count, |b: usize| b.min(count)));
         }
         let Some(digit) = (0..at.len()).find(|i| at[*i] + 1 < choices[*i].len()) else {
@@ -67,7 +65,7 @@ fn run(
         .collect();
     let set = if hinted.iter().any(Option::is_some) { HintsAreSet::Yes } else { HintsAreSet::No };
     let zones = assign(&candidates, &share_map(shares), set)?;
-    Ok(zones.iter().map(|zone| if *zone == "dead" { shares.len() } else { index(zone) }).collect())
+    Ok(zones.iter().map(index).collect())
 }
 
 prop_compose! {
@@ -90,8 +88,7 @@ proptest! {
         match (run(&own, &nobody, &shares), best) {
             (Ok(assigned), Some(best)) => {
                 prop_assert!(within(&assigned, &shares, 20), "overloaded: {assigned:?}");
-                let moved = own.iter().zip(&assigned)
-                    .filter(|(own, now)| own.is_some_and(|own| own != **now)).count();
+                let moved = moved(&own, &assigned, shares.len());
                 prop_assert_eq!(moved, best, "assigned {:?}", assigned);
             }
             (Err(_), None) => {}
@@ -119,6 +116,39 @@ proptest! {
             prop_assert!(brute_force(&own, &shares).is_none(), "removed although possible");
         }
     }
+}
+
+/// The thresholds themselves: at 20 % and 30 % nothing moves, a little above something does.
+#[test]
+fn the_thresholds_are_20_and_30_percent() {
+    let in_b = |own: (usize, usize), hinted: bool| {
+        let zones: Vec<Option<usize>> = std::iter::repeat_n(Some(0), own.0)
+            .chain(std::iter::repeat_n(Some(1), own.1))
+            .collect();
+        let before = if hinted { zones.clone() } else { vec![None; zones.len()] };
+        let assigned = run(&zones, &before, &[1, 1]).expect("enough endpoints");
+        assigned.iter().filter(|zone| **zone == 1).count()
+    };
+    assert_eq!(in_b((700, 500), false), 500, "600 wanted, 500 there: 20 %");
+    assert_eq!(in_b((702, 500), false), 501, "601 wanted, 500 there: 20.2 %");
+    assert_eq!(in_b((800, 500), true), 500, "650 wanted, 500 hinted: 30 %");
+    assert_eq!(in_b((802, 500), true), 543, "651 wanted, 500 hinted: 30.2 %, so back to 20 %");
+}
+
+/// Zones without any share are nobody's zone, and do not shift those of others.
+#[test]
+fn a_zone_without_share_is_no_zone() {
+    let own = [Some(0); 4];
+    assert_eq!(run(&own, &[None; 4], &[5, 0, 5]), Ok(vec![2, 2, 0, 0]));
+    assert!(run(&own, &[Some(0); 4], &[0, 0, 0]).is_err());
+}
+
+/// Hints for a zone that lost its nodes are given up.
+#[test]
+fn hints_do_not_outlive_their_zone() {
+    let own = [0, 0, 0, 1, 1, 1].map(Some);
+    let hinted = [Some(2), Some(0), Some(0), Some(1), Some(1), Some(1)];
+    assert_eq!(run(&own, &hinted, &[1, 1]), Ok(vec![0, 0, 0, 1, 1, 1]));
 }
 
 /// Replica counts at which hints cannot be added, given at least one endpoint per zone, checked

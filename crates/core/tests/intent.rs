@@ -126,6 +126,10 @@ fn a_gate_that_is_off_passes_its_spellings_over() {
         let why = decision.passed_over.first().map(|(_, why)| why.clone());
         assert_eq!(why, Some(PassedOver::GateOff(gate)), "{asks}");
     }
+    let off = with_draft().without(Gate::ServiceTrafficDistribution);
+    let decision = decide_with("routing-preference=nearhop.dev/Balanced", off);
+    assert_eq!(decision.intent.to_string(), "Default");
+    assert!(decision.problems[0].cause.contains("ServiceTrafficDistribution"));
     let off = Gates::default().without(Gate::PreferSameTrafficDistribution);
     assert_eq!(
         decide_with("traffic-distribution=PreferClose", off.clone()).intent.to_string(),

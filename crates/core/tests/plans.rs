@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use nearhop_core::fixture::{Fixture, apply_plan};
 use nearhop_core::hint::{EventKind, HintOutcome, HintRefusal};
 use nearhop_core::model::AddressType;
+use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{Change, Family, Name, SlicePlan, World};
 
@@ -119,6 +120,9 @@ fn one_node_without_a_zone_is_left_out_and_named() {
     );
     let world = world(&text);
     assert_eq!(world.capacity().without_zone, [Name::from("bare")]);
+    let named: Vec<String> =
+        world.problems().iter().map(|p| format!("{}: {}", p.object, p.field)).collect();
+    assert_eq!(named, ["Node bare: metadata.labels[topology.kubernetes.io/zone]"]);
     assert_eq!(hints(&world, "web").values().sum::<usize>(), 7, "every endpoint is hinted");
     assert!(chosen(&world, "a-1", "web").len() < 7);
     assert_eq!(chosen(&world, "bare", "web").len(), 7, "clients there use everybody");
@@ -155,7 +159,9 @@ fn a_restart_keeps_hints_that_are_still_good() {
     for slice in world.slices(&key("web")) {
         restarted.apply(Change::Slice(Box::new((**slice).clone())));
     }
-    assert!(plan(&restarted, "web").is_noop());
+    let first = plan(&restarted, "web");
+    assert!(first.is_noop());
+    assert!(first.events.is_empty(), "nothing changed: {:?}", first.events);
     // Without hints to start from they would not be as they are.
     let fresh = Fixture::parse(fixture).unwrap().world(Settings::default());
     assert_eq!(hints(&fresh, "web"), counts(&[("a", 3), ("b", 5)]));
@@ -268,4 +274,86 @@ fn families_are_planned_apart_and_dropped_with_the_service() {
     let plan = step(&mut world, "service web families=IPv4");
     assert_eq!(plan.delete[0].address_type, AddressType::Ip(Family::Ipv6));
     assert_eq!(sizes(&world), [("IPv4".to_owned(), 2)]);
+}
+
+/// A restart does not move weights that are good enough.
+#[test]
+fn a_restart_keeps_weights_that_are_still_good() {
+    let nodes = "node a zone=a cpu=4\nnode b zone=b cpu=4\n\
+                 service web traffic-distribution=nearhop.dev/Balanced max-overload=0%\n\
+                 pods a x50 for=web on=a\n";
+    let before = world(&format!("{nodes}pods b x50 for=web on=b"));
+    let mut restarted = World::new(Settings::default());
+    restarted
+        .apply_all(Fixture::parse(&format!("{nodes}pods b x49 for=web on=b")).unwrap().changes());
+    for slice in before.slices(&key("web")) {
+        restarted.apply(Change::Slice(Box::new((**slice).clone())));
+    }
+    let plan = plan(&restarted, "web");
+    assert_eq!(plan.update.len(), 1, "only the slice that lost an endpoint");
+    let routing = before.slices(&key("web")).next().expect("a slice").routing.clone();
+    assert_eq!(plan.update[0].routing, routing, "and its weights stay");
+}
+
+/// The first endpoint of a zone is used at once, however small its share.
+#[test]
+fn balanced_starves_nobody() {
+    let mut world = world(
+        "node a zone=a cpu=4\nnode b zone=b cpu=4\nnode c zone=c cpu=4\n\
+         service web traffic-distribution=nearhop.dev/Balanced\n\
+         pods a x50 for=web on=a\npods b x49 for=web on=b",
+    );
+    step(&mut world, "pod c for=web on=c ip=10.9.0.1");
+    assert!(chosen(&world, "c", "web").contains(&"c".to_owned()));
+    let unhinted = |slice: &std::sync::Arc<nearhop_core::model::Slice>| {
+        slice.endpoints.iter().any(|endpoint| endpoint.hint_zones().is_empty())
+    };
+    assert!(!world.slices(&key("web")).any(unhinted), "standard proxies need every hint");
+}
+
+/// The API takes eight zones in a hint. Where one needs more, nobody is hinted, and the weights
+/// alone carry the policy.
+#[test]
+fn more_than_eight_sending_zones_go_without_standard_hints() {
+    let cluster = |zones: usize| {
+        let nodes: String = (0..zones).map(|i| format!("node n{i} zone=z{i} cpu=4\n")).collect();
+        world(&format!(
+            "{nodes}service web traffic-distribution=nearhop.dev/Balanced\npod p for=web on=n0"
+        ))
+    };
+    assert_eq!(hints(&cluster(8), "web").len(), 8);
+    let many = cluster(9);
+    assert_eq!(hints(&many, "web").len(), 0);
+    assert_eq!(chosen(&many, "n8", "web"), ["p"]);
+}
+
+/// Measured connections count for more than CPU.
+#[test]
+fn balanced_follows_measured_demand() {
+    let world = world(
+        "node a zone=a cpu=4\nnode b zone=b cpu=4\n\
+         service web traffic-distribution=nearhop.dev/Balanced max-overload=0%\n\
+         pods a x2 for=web on=a\npods b x2 for=web on=b",
+    );
+    let measured =
+        [("a", 900_u64), ("b", 100)].map(|(z, n)| (Name::from(z), n)).into_iter().collect();
+    let late = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60);
+    let time = PlanTime { demand: Some(&measured), ..PlanTime::at(late) };
+    let plan = world.plan(&key("web"), time).expect("a Service");
+    let routing = plan.update[0].routing.clone();
+    let SliceRouting::Valid(routing) = routing else { panic!("{routing:?}") };
+    // a asks for 900 of 1,000 and has room for 500: four ninths have to leave.
+    let expected = r#"{"v":1,"weights":{"a":{"a":555556,"b":444444},"b":{"b":1000000}}}"#;
+    assert_eq!(routing.to_string(), expected);
+}
+
+/// Auto gives up when more than a tenth of the CPU stands on nodes without a zone.
+#[test]
+fn a_tenth_of_the_cpu_may_have_no_zone() {
+    let refused = |bare: &str| {
+        let world = world(&format!("{FOUR}\nnode bare cpu={bare}"));
+        matches!(plan(&world, "web").outcome[&Family::Ipv4], HintOutcome::Refused(_))
+    };
+    assert!(!refused("888m"), "0.888 of 8.888 is less");
+    assert!(refused("890m"), "0.890 of 8.890 is more");
 }

@@ -3,11 +3,13 @@
 mod common;
 
 use common::*;
-use nearhop_core::Change;
+use nearhop_core::fixture::Fixture;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{Conditions, Slice};
 use nearhop_core::route::{Candidates, Miss, Reason, Tier, Verdict};
 use nearhop_core::routing::SliceRouting;
+use nearhop_core::world::Settings;
+use nearhop_core::{Change, Name};
 
 const THREE_ZONES: &str = "\
     nodes a x2 zone=a cpu=4\n\
@@ -212,7 +214,7 @@ fn a_broken_annotation_falls_back_to_hints_and_is_reported() {
     let mut world = world(&text);
     tamper(&mut world, |_, slice| slice.routing = SliceRouting::read(Some("{\"v\":1,")));
     assert_eq!(reason(&world, "a-1").tier, Tier::SameZone);
-    let problem = world.problems().next().expect("a problem").to_string();
+    let problem = world.problems().first().expect("a problem").to_string();
     let expected = "EndpointSlice default/web-1: metadata.annotations[nearhop.dev/routing]: \
                     not readable";
     assert!(problem.starts_with(expected), "{problem}");
@@ -261,6 +263,28 @@ fn unset_conditions_count_as_ready_for_a_proxy() {
         slice.endpoints.iter_mut().for_each(|e| e.conditions = Conditions::default());
     });
     assert_eq!(chosen(&world, "a-0", "web").len(), 2);
+}
+
+/// Beside a cluster's own controller both keep slices for a Service: only ours are read.
+#[test]
+fn beside_another_controller_only_our_slices_are_routed() {
+    let text = format!("{THREE_ZONES}service web\npods web x2 for=web on=a-0,b-0");
+    let ours = Name::from(well_known::NEARHOP_CONTROLLER);
+    let settings =
+        Settings { controller: ours.clone(), read_slices_of: Some(ours), ..Settings::default() };
+    let mut world = Fixture::parse(&text).unwrap().world(settings);
+    let mut theirs = (**world.slices(&key("web")).next().expect("a slice")).clone();
+    theirs.name = "web-theirs".into();
+    theirs.labels = [
+        (well_known::SERVICE_NAME, "web"),
+        (well_known::MANAGED_BY, well_known::IN_TREE_CONTROLLER),
+    ]
+    .into_iter()
+    .collect();
+    theirs.endpoints[0].addresses = ["10.7.7.7".parse().unwrap()].into_iter().collect();
+    world.apply(Change::Slice(Box::new(theirs)));
+    assert_eq!(route(&world, "a-0", "web").decision.cluster.expect("used").backends.len(), 2);
+    assert!(plan(&world, "web").is_noop(), "and theirs is left alone");
 }
 
 /// Slices of another manager are routed and never planned away.

@@ -94,7 +94,8 @@ impl fmt::Display for AutoRefusal {
 /// One ready endpoint, as Auto sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate<'a> {
-    /// Its own zone. Without one (its node has no zone label) it serves where it is needed most.
+    /// Its own zone. Without one (its node has no zone label), or where the zone has no nodes
+    /// that count, it serves where it is needed most.
     pub zone: Option<&'a Name>,
     /// The one zone it is hinted for now, if any.
     pub hinted: Option<&'a Name>,
@@ -107,6 +108,9 @@ pub fn assign(
     hints_are_set: HintsAreSet,
 ) -> Result<Vec<Name>, AutoRefusal> {
     let zones = Zones::new(endpoints, shares);
+    if zones.names.len() < 2 {
+        return Err(NoShares::OneZone.into());
+    }
     if hints_are_set == HintsAreSet::Yes {
         let kept = zones.keep();
         if zones.within(&zones.count(&kept), KEEP_PERMILLE) {
@@ -143,17 +147,22 @@ pub fn crosses_threshold(
         (AutoState::On(hinted), Ok(shares)) => {
             let ready: u64 = hinted.values().map(|count| u64::from(*count)).sum();
             let total = total(shares);
-            shares.iter().any(|(zone, share)| {
+            let starves = |(zone, share): (&Name, &u64)| {
                 let have = hinted.get(zone).copied().unwrap_or(0);
-                have == 0 || u64::from(have) < minimum(ready, *share, total, KEEP_PERMILLE)
-            })
+                u64::from(have) < minimum(ready, *share, total, KEEP_PERMILLE)
+            };
+            shares.iter().any(starves) || hinted.keys().any(|zone| !shares.contains_key(zone))
         }
         (AutoState::Refused { why, .. }, Err(now)) => !why.same_reason(&now.into()),
         (AutoState::Refused { ready, why }, Ok(shares)) => {
-            let now = feasible(u64::from(*ready), shares.values().copied(), ADD_PERMILLE);
+            let now = feasible(u64::from(*ready), live(shares), ADD_PERMILLE);
             now.map_or_else(|now| !now.same_reason(why), |_| true)
         }
     }
+}
+
+fn live(shares: &BTreeMap<Name, u64>) -> impl Iterator<Item = u64> + Clone {
+    shares.values().copied().filter(|share| *share > 0)
 }
 
 fn total(shares: &BTreeMap<Name, u64>) -> u128 {
@@ -189,37 +198,25 @@ fn feasible(
     Ok(minimum)
 }
 
-/// Zones by number: those with a share first, then zones that only endpoints are in.
+/// Zones with a share, by number.
 struct Zones<'a> {
     endpoints: &'a [Candidate<'a>],
     names: Vec<&'a Name>,
-    /// Zero for zones without capacity.
     shares: Vec<u64>,
     total: u128,
 }
 
 impl<'a> Zones<'a> {
     fn new(endpoints: &'a [Candidate<'a>], shares: &'a BTreeMap<Name, u64>) -> Self {
-        let mut names: Vec<&Name> = shares.keys().collect();
-        for zone in endpoints.iter().flat_map(|e| [e.zone, e.hinted]).flatten() {
-            if !names.contains(&zone) {
-                names.push(zone);
-            }
-        }
-        let mut shares: Vec<u64> = shares.values().copied().collect();
-        let total = shares.iter().map(|share| u128::from(*share)).sum();
-        names[shares.len()..].sort();
-        shares.resize(names.len(), 0);
-        Self { endpoints, names, shares, total }
+        let live = shares.iter().filter(|(_, share)| **share > 0);
+        let (names, shares) = live.map(|(zone, share)| (zone, *share)).unzip();
+        let zones = Self { endpoints, names, shares, total: 0 };
+        Self { total: zones.shares.iter().map(|share| u128::from(*share)).sum(), ..zones }
     }
 
     /// Number of a zone. There are few zones and their names are mostly shared pointers.
     fn index(&self, zone: Option<&Name>) -> Option<usize> {
         zone.and_then(|zone| self.names.iter().position(|name| *name == zone))
-    }
-
-    fn live(&self, zone: &usize) -> bool {
-        self.shares[*zone] > 0
     }
 
     fn names(&self, assigned: Vec<usize>) -> Vec<Name> {
@@ -236,21 +233,15 @@ impl<'a> Zones<'a> {
 
     fn within(&self, count: &[u64], permille: u64) -> bool {
         let ready = self.endpoints.len() as u64;
-        (0..self.names.len()).all(|zone| {
-            let least = minimum(ready, self.shares[zone], self.total, permille);
-            count[zone] >= if self.shares[zone] > 0 { least.max(1) } else { 0 }
-        })
+        let least = |share: &u64| minimum(ready, *share, self.total, permille).max(1);
+        self.shares.iter().zip(count).all(|(share, count)| *count >= least(share))
     }
 
     fn feasible(&self, permille: u64) -> Result<Vec<u64>, AutoRefusal> {
-        let live = self.shares.iter().copied().filter(|share| *share > 0);
-        let mut minimum = feasible(self.endpoints.len() as u64, live, permille)?;
-        minimum.resize(self.names.len(), 0);
-        Ok(minimum)
+        feasible(self.endpoints.len() as u64, self.shares.iter().copied(), permille)
     }
 
-    /// Everybody keeps the hint it has, even for a zone that lost its nodes: as long as nobody is
-    /// overloaded, nothing is rewritten. Whoever has no hint stays at home.
+    /// Everybody keeps the hint it has, else stays at home.
     fn keep(&self) -> Vec<usize> {
         let fixed = |endpoint: &Candidate<'_>| {
             self.index(endpoint.hinted).or_else(|| self.index(endpoint.zone))
@@ -335,7 +326,8 @@ impl<'a> Zones<'a> {
             .max_by_key(|zone| (receive[*zone], std::cmp::Reverse(*zone)))
     }
 
-    /// Endpoints whose zone nobody knows go where each endpoint has most to carry.
+    /// Endpoints without a zone, or in one without nodes, go where each endpoint has most to
+    /// carry.
     fn place_homeless(&self, assigned: Vec<Option<usize>>) -> Vec<usize> {
         let mut count = vec![0_u64; self.names.len()];
         assigned.iter().flatten().for_each(|zone| count[*zone] += 1);
@@ -346,8 +338,7 @@ impl<'a> Zones<'a> {
                     u128::from(self.shares[*zone]) * 1_000_000 / u128::from(count[*zone].max(1))
                         + if count[*zone] == 0 { u128::from(u64::MAX) * 1_000_000 } else { 0 }
                 };
-                let live = (0..self.names.len()).filter(|zone| self.live(zone));
-                let zone = live
+                let zone = (0..self.names.len())
                     .max_by_key(|zone| (load(zone), std::cmp::Reverse(*zone)))
                     .expect("shares name at least one zone");
                 count[zone] += 1;

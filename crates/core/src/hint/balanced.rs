@@ -7,15 +7,16 @@
 //! PreferSameZone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::intent::MaxOverload;
 use crate::key::Name;
-use crate::routing::WeightTable;
+use crate::routing::{WHOLE, WeightTable};
 
-/// Weights move only if some share moves by more than this, in thousandths ...
-const DEADBAND: u32 = 50;
+/// Weights move only if some share moves by more than this, in millionths ...
+const DEADBAND: u32 = 50_000;
 /// ... and not more often than this.
 const REST: SignedDuration = SignedDuration::from_secs(30);
 
@@ -150,15 +151,15 @@ pub fn apportion(amount: u128, weights: &[u128]) -> Vec<u128> {
     parts
 }
 
-/// The table that the flows amount to, in thousandths of each client zone's demand. A zone with
+/// The table that the flows amount to, in millionths of each client zone's demand. A zone with
 /// endpoints but no demand keeps what may come; a zone with neither has no row.
 pub fn weigh(zones: &[ZoneLoad], flows: &Flows) -> WeightTable {
     let mut table = BTreeMap::new();
     for (z, zone) in zones.iter().enumerate() {
         let row = if flows.flow[z].iter().any(|flow| *flow > 0) {
-            apportion(1000, &flows.flow[z])
+            apportion(u128::from(WHOLE), &flows.flow[z])
         } else if zone.endpoints > 0 {
-            (0..zones.len()).map(|to| if to == z { 1000 } else { 0 }).collect()
+            (0..zones.len()).map(|to| if to == z { WHOLE.into() } else { 0 }).collect()
         } else {
             continue;
         };
@@ -166,14 +167,36 @@ pub fn weigh(zones: &[ZoneLoad], flows: &Flows) -> WeightTable {
         let row = row.map(|(to, weight)| (to.zone.clone(), weight as u32)).collect();
         table.insert(zone.zone.clone(), row);
     }
-    WeightTable(table)
+    let mut table = WeightTable(table);
+    for zone in zones.iter().filter(|zone| zone.endpoints > 0) {
+        keep_in_use(&mut table, &zone.zone);
+    }
+    table
+}
+
+/// Nobody with ready endpoints is rounded away: its own clients send it at least the least part.
+fn keep_in_use(table: &mut WeightTable, zone: &Name) {
+    if sends_to(table, zone) {
+        return;
+    }
+    let Some(row) = table.0.get_mut(zone) else { return };
+    if let Some(most) = row.values_mut().max() {
+        *most -= 1;
+    }
+    row.insert(zone.clone(), 1);
+}
+
+fn sends_to(table: &WeightTable, zone: &Name) -> bool {
+    table.0.values().any(|row| row.contains_key(zone))
 }
 
 /// A table in use, and since when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weighed {
     /// The table.
-    pub table: WeightTable,
+    pub table: Arc<WeightTable>,
+    /// The overload it was made for.
+    pub max: MaxOverload,
     /// Since when.
     pub since: Timestamp,
 }
@@ -181,29 +204,30 @@ pub struct Weighed {
 /// Decides whether a fresh table replaces the one in use, and if it has to wait, until when.
 pub fn settle(
     previous: Option<&Weighed>,
-    fresh: WeightTable,
+    fresh: Weighed,
     zones: &[ZoneLoad],
-    now: Timestamp,
 ) -> (Weighed, Option<Timestamp>) {
-    let Some(previous) = previous else { return (Weighed { table: fresh, since: now }, None) };
-    if must_move(&previous.table, &fresh, zones) {
-        return (Weighed { table: fresh, since: now }, None);
+    let now = fresh.since;
+    // Somebody turned the knob: that is not for us to weigh.
+    let Some(previous) = previous.filter(|previous| previous.max == fresh.max) else {
+        return (fresh, None);
+    };
+    if must_move(&previous.table, zones) {
+        return (fresh, None);
     }
-    if shift(&previous.table, &fresh) <= DEADBAND {
+    if shift(&previous.table, &fresh.table) <= DEADBAND {
         return (previous.clone(), None);
     }
     let rested = previous.since.checked_add(REST).unwrap_or(previous.since);
-    if now < rested {
-        (previous.clone(), Some(rested))
-    } else {
-        (Weighed { table: fresh, since: now }, None)
-    }
+    if now < rested { (previous.clone(), Some(rested)) } else { (fresh, None) }
 }
 
-/// Whether the old table sends somebody to a zone without endpoints, or lacks a row.
-fn must_move(old: &WeightTable, fresh: &WeightTable, zones: &[ZoneLoad]) -> bool {
-    let gone = |zone: &Name| !zones.iter().any(|z| z.zone == *zone && z.endpoints > 0);
-    old.0.keys().ne(fresh.0.keys()) || old.0.values().any(|row| row.keys().any(gone))
+/// Whether a table sends somebody to a zone without endpoints, or nobody to a zone with some.
+fn must_move(table: &WeightTable, zones: &[ZoneLoad]) -> bool {
+    let has_endpoints = |name: &Name| zones.iter().any(|z| z.zone == *name && z.endpoints > 0);
+    let in_use = zones.iter().filter(|zone| zone.endpoints > 0);
+    table.0.values().any(|row| row.keys().any(|zone| !has_endpoints(zone)))
+        || in_use.into_iter().any(|zone| !sends_to(table, &zone.zone))
 }
 
 /// The largest change of any share.

@@ -36,8 +36,8 @@ impl Default for MaxUnzonedShare {
 pub fn measure_capacity<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Capacity {
     let nodes: Vec<&Node> = nodes.into_iter().filter(|node| node.counts_as_capacity()).collect();
     let mut capacity = Capacity::default();
-    let says_cpu = |node: &&&Node| node.cpu_milli.is_none_or(|cpu| cpu == 0);
-    capacity.without_cpu = nodes.iter().filter(says_cpu).map(|node| node.name.clone()).collect();
+    let silent = |node: &&&Node| node.cpu_milli.is_none_or(|cpu| cpu == 0);
+    capacity.without_cpu = nodes.iter().filter(silent).map(|node| node.name.clone()).collect();
     let one_core_each = !capacity.without_cpu.is_empty();
     for node in nodes {
         let milli = if one_core_each { 1000 } else { node.cpu_milli.unwrap_or_default() };

@@ -23,6 +23,7 @@ use crate::intent::Intent;
 use crate::key::{Family, Name};
 use crate::model::Endpoint;
 use crate::problem::Problem;
+use crate::routing::WeightTable;
 use crate::slice::{PlanInput, SliceLists};
 use auto::{AutoRefusal, AutoState};
 use balanced::Weighed;
@@ -87,6 +88,12 @@ impl HintState {
         self.planned = true;
         self.ipv4 = self.ipv4.take().filter(|_| families.contains(&Family::Ipv4));
         self.ipv6 = self.ipv6.take().filter(|_| families.contains(&Family::Ipv6));
+    }
+
+    /// The weight tables there are, to be shared.
+    pub(crate) fn tables(&mut self) -> impl Iterator<Item = &mut Arc<WeightTable>> {
+        let states = self.ipv4.as_deref_mut().into_iter().chain(self.ipv6.as_deref_mut());
+        states.filter_map(|state| state.weighed.as_mut()).map(|weighed| &mut weighed.table)
     }
 
     /// The states there are.
@@ -195,6 +202,10 @@ pub fn hint_slices(
     state: &mut HintState,
 ) -> Hinted {
     let FamilyState { auto: before, weighed } = state.take(family);
+    let before = match input.intent.intent {
+        Intent::Auto => zones::adopt(lists, before),
+        _ => before,
+    };
     let mut now = FamilyState { auto: AutoState::Off, weighed: None };
     let mut hinted = match &input.intent.intent {
         Intent::Auto => zones::hint_auto(lists, &input.hints, &before, &mut now),

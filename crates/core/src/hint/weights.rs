@@ -30,8 +30,11 @@ pub(super) fn hint_balanced(
             return Hinted::new(HintOutcome::Refused(why));
         }
     };
-    let fresh = balanced::weigh(&zones, &balanced::balance(&zones, max));
-    let (weighed, again_at) = balanced::settle(weighed.as_ref(), fresh, &zones, input.hints.now);
+    let since = input.hints.now;
+    let table = Arc::new(balanced::weigh(&zones, &balanced::balance(&zones, max)));
+    let in_use = weighed.or_else(|| Some(Weighed { table: adopt(lists)?, max, since }));
+    let fresh = Weighed { table, max, since };
+    let (weighed, again_at) = balanced::settle(in_use.as_ref(), fresh, &zones);
     if weighed.table.0.is_empty() {
         strip_hints(lists);
         return Hinted::new(HintOutcome::Written);
@@ -45,6 +48,19 @@ pub(super) fn hint_balanced(
     write_hints(lists, &mut of_zone, &on_slices);
     state.weighed = Some(weighed);
     Hinted { again_at, ..Hinted::new(HintOutcome::Written) }
+}
+
+/// Where nothing is remembered (after a restart), the table that all slices carry is the one in
+/// use, so that it is not moved without need.
+fn adopt(lists: &SliceLists) -> Option<Arc<WeightTable>> {
+    let slices = lists.update.iter().chain(lists.unchanged.iter().map(Arc::as_ref));
+    let mut tables = slices.filter(|slice| !slice.endpoints.is_empty()).map(|slice| {
+        let SliceRouting::Valid(routing) = &slice.routing else { return None };
+        let Routing::Weights(table) = routing.as_ref() else { return None };
+        Some(table)
+    });
+    let first = tables.next()??;
+    tables.all(|table| table == Some(first)).then(|| first.clone())
 }
 
 /// For each endpoint zone the hint that names the zones sending to it. The API allows eight

@@ -32,6 +32,20 @@ pub(super) fn hint_auto(
     Hinted::new(outcome)
 }
 
+/// Where nothing is remembered (after a restart), hints found on every ready endpoint count as
+/// set: they are kept as long as any others, and no event tells of them again.
+pub(super) fn adopt(lists: &SliceLists, before: AutoState) -> AutoState {
+    if before != AutoState::Unknown {
+        return before;
+    }
+    let mut zones = BTreeMap::new();
+    for endpoint in ready_endpoints(lists) {
+        let [zone] = endpoint.hint_zones() else { return before };
+        *zones.entry(zone.clone()).or_default() += 1;
+    }
+    if zones.is_empty() { before } else { AutoState::On(zones) }
+}
+
 /// Assigns Auto's hints in the slices, or strips them where it cannot.
 fn assign_auto(
     lists: &mut SliceLists,
@@ -47,11 +61,8 @@ fn assign_auto(
                 Candidate { zone: endpoint.zone.as_ref(), hinted }
             })
             .collect();
-        // After a restart nothing is remembered; hints found in all slices count as set.
-        let adopted = || !candidates.is_empty() && candidates.iter().all(|c| c.hinted.is_some());
         let set = match before {
             AutoState::On(_) => HintsAreSet::Yes,
-            AutoState::Unknown if adopted() => HintsAreSet::Yes,
             _ => HintsAreSet::No,
         };
         auto::assign(&candidates, shares, set)

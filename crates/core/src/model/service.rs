@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::key::{Family, Name, Protocol, ServiceKey};
 use crate::labels::Labels;
-use crate::problem::{ObjectRef, Problem};
+use crate::problem::{ObjectRef, Problem, quote};
 
 /// `spec.type` of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -217,18 +217,27 @@ impl Service {
     /// What is wrong with it. The parts named here are left out of every decision.
     pub fn problems(&self) -> Vec<Problem> {
         let object = || ObjectRef::Service(self.key.clone());
-        self.ports
-            .iter()
-            .enumerate()
-            .filter(|(_, port)| port.port == 0)
-            .map(|(i, _)| {
-                Problem::new(
+        let mut problems = Vec::new();
+        for (i, port) in self.ports.iter().enumerate() {
+            if port.port == 0 {
+                problems.push(Problem::new(
                     object(),
                     format!("spec.ports[{i}].port"),
                     "0 is not a port",
                     "give a port from 1 to 65535; this port is not served until then",
-                )
-            })
-            .collect()
+                ));
+            }
+            let twin =
+                |other: &ServicePort| other.name == port.name && other.protocol == port.protocol;
+            if self.ports[..i].iter().any(twin) {
+                problems.push(Problem::new(
+                    object(),
+                    format!("spec.ports[{i}].name"),
+                    format!("{} is there twice for {}", quote(&port.name), port.protocol),
+                    "give each port a name of its own; the later one is served until then",
+                ));
+            }
+        }
+        problems
     }
 }

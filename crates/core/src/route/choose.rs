@@ -84,10 +84,17 @@ pub struct HintGates {
     pub nodes: bool,
 }
 
+const WRITE_ZONE_HINTS: [Gate; 4] = [
+    Gate::TopologyAwareHints,
+    Gate::ServiceTopology,
+    Gate::ServiceTrafficDistribution,
+    Gate::ServiceRoutingPreference,
+];
+
 impl From<&Gates> for HintGates {
     fn from(gates: &Gates) -> Self {
         Self {
-            zones: gates.on(Gate::TopologyAwareHints) || gates.on(Gate::ServiceTrafficDistribution),
+            zones: WRITE_ZONE_HINTS.into_iter().any(|gate| gates.on(gate)),
             nodes: gates.on(Gate::PreferSameTrafficDistribution),
         }
     }
@@ -300,8 +307,8 @@ impl Cascade<'_, '_> {
 
     /// Balanced: each zone's weight is shared by its endpoints.
     fn by_weights(&mut self, table: &WeightTable) -> Option<(Tier, Vec<Backend>)> {
-        /// Splits thousandths over up to a million endpoints without losing one.
-        const SCALE: u64 = 1_000_000;
+        /// Millionths, split over a thousand endpoints without losing one, within 32 bits.
+        const SCALE: u64 = 1_000;
         let Some(zone) = &self.place.zone else {
             return self.miss(Tier::Weights, Miss::NodeWithoutZone);
         };

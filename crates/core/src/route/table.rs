@@ -96,7 +96,7 @@ impl RouteTable {
         if service.service_type == ServiceType::ExternalName {
             return;
         }
-        let slices: Vec<&Slice> = world.slices(&service.key).map(Arc::as_ref).collect();
+        let slices: Vec<&Slice> = world.routed_slices(&service.key).collect();
         for family in service.families() {
             for (at, port) in service.ports.iter().enumerate().filter(|(_, port)| port.port != 0) {
                 let key = RouteKey {

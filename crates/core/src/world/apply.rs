@@ -13,6 +13,7 @@ use crate::key::{Name, PodKey, ServiceKey};
 use crate::labels::Labels;
 use crate::model::{Namespace, Node, Pod, Service, Slice};
 use crate::problem::{ObjectRef, Problem};
+use crate::routing::{Routing, SliceRouting};
 
 impl World {
     /// Takes in a change and says what it touches.
@@ -117,7 +118,8 @@ impl World {
     }
 
     /// Keeps what a plan left. The zones may have changed while it was being written.
-    fn keep_state(&mut self, key: &ServiceKey, state: HintState) -> Touched {
+    fn keep_state(&mut self, key: &ServiceKey, mut state: HintState) -> Touched {
+        state.tables().for_each(|table| self.interner.table(table));
         let mut touched = Touched::default();
         if let Some(entry) = self.services.get_mut(key) {
             entry.state = state;
@@ -343,6 +345,13 @@ impl World {
         self.interner.name(&mut slice.namespace);
         self.interner.labels(&mut slice.labels);
         self.interner.slice_ports(&mut slice.ports);
+        if let SliceRouting::Valid(routing) = &mut slice.routing
+            && let Routing::Weights(table) = routing.as_ref()
+        {
+            let mut table = table.clone();
+            self.interner.table(&mut table);
+            *routing = Arc::new(Routing::Weights(table));
+        }
         for endpoint in &mut slice.endpoints {
             self.interner.optional_name(&mut endpoint.node);
             self.interner.optional_name(&mut endpoint.zone);

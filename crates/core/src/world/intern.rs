@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::key::Name;
 use crate::labels::Labels;
 use crate::model::{ContainerPort, Hints, SlicePort};
+use crate::routing::WeightTable;
 
 /// A set of shared values. What nobody uses any more is swept when the set has doubled, so that
 /// names of nodes long gone do not pile up.
@@ -46,6 +47,7 @@ pub(super) struct Interner {
     names: Shared<Name>,
     labels: Shared<Labels>,
     hints: Shared<Arc<Hints>>,
+    tables: Shared<Arc<WeightTable>>,
     slice_ports: Shared<Arc<[SlicePort]>>,
     container_ports: Shared<Arc<Vec<ContainerPort>>>,
 }
@@ -74,6 +76,10 @@ impl Interner {
         if let Some(hints) = hints {
             *hints = self.hints.get(hints, |hints| Arc::strong_count(hints) > 1);
         }
+    }
+
+    pub(super) fn table(&mut self, table: &mut Arc<WeightTable>) {
+        *table = self.tables.get(table, |table| Arc::strong_count(table) > 1);
     }
 
     pub(super) fn slice_ports(&mut self, ports: &mut Arc<[SlicePort]>) {

@@ -4,6 +4,7 @@
 //! routed anew. Touched only narrows the work: deciding everything afresh gives the same result.
 //! A change that changes nothing (a heartbeat) touches nothing.
 
+mod across;
 mod apply;
 mod by_name;
 mod intern;
@@ -40,6 +41,20 @@ pub struct Settings {
     pub controller: Name,
     /// `--max-endpoints-per-slice`.
     pub max_endpoints_per_slice: usize,
+    /// Whose slices are routed: everybody's, or (beside a cluster's own controller, which keeps
+    /// slices for the same Service) only those with this managed-by label.
+    pub read_slices_of: Option<Name>,
+    /// Which Nodes this world is told about.
+    pub nodes: KnownNodes,
+}
+
+/// Which Nodes a world is told about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KnownNodes {
+    /// All of them.
+    All,
+    /// The one that the proxy runs on: nothing can be said about the zones of others.
+    Own,
 }
 
 impl Default for Settings {
@@ -50,6 +65,8 @@ impl Default for Settings {
             max_unzoned: MaxUnzonedShare::default(),
             controller: Name::from(well_known::IN_TREE_CONTROLLER),
             max_endpoints_per_slice: 100,
+            read_slices_of: None,
+            nodes: KnownNodes::All,
         }
     }
 }
@@ -220,6 +237,13 @@ impl World {
         self.service_slices.get(service).into_iter().flatten()
     }
 
+    /// The slices of a Service that routes are chosen from.
+    pub fn routed_slices(&self, service: &ServiceKey) -> impl Iterator<Item = &Slice> {
+        let whose = self.settings.read_slices_of.as_ref();
+        let read = move |slice: &&Slice| whose.is_none() || slice.managed_by() == whose;
+        self.slices(service).map(Arc::as_ref).filter(read)
+    }
+
     /// One slice that belongs to a Service, by its own name.
     pub fn slice(&self, namespace: &Name, name: &Name) -> Option<&Arc<Slice>> {
         self.slices.get(namespace)?.get(name)
@@ -236,9 +260,13 @@ impl World {
         &self.capacity
     }
 
-    /// What is wrong with objects, sorted by object.
-    pub fn problems(&self) -> impl Iterator<Item = &Problem> {
-        self.problems.values().flatten()
+    /// What is wrong with objects: each by itself first, then what shows only between them.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut problems: Vec<Problem> = self.problems.values().flatten().cloned().collect();
+        if self.settings.nodes == KnownNodes::All {
+            problems.extend(across::find_problems(self));
+        }
+        problems
     }
 
     /// Plans the slices of one Service. `demand` are measured connections by client zone.
