@@ -63,19 +63,15 @@ fn own_strings() -> usize {
 fn main() {
     let endpoints = SERVICES * PODS;
     let strings = own_strings();
-    let (empty, cluster) = live(|| cold(SERVICES, 0, NODES, "PreferSameZone"));
-    drop(cluster);
-    let (pods, mut world) = live(|| cold(SERVICES, PODS, NODES, "PreferSameZone"));
-    let (slices, ()) = live(|| (0..SERVICES).for_each(|i| settle(&mut world, &service_key(i))));
-    let own = (pods - empty + slices).saturating_sub(strings);
-    println!("endpoints                                {endpoints:>12}");
-    println!("services and nodes alone                 {empty:>12} bytes");
-    println!("pods                                     {:>12} bytes", pods - empty);
-    println!("slices                                   {slices:>12} bytes");
-    println!("pod names and uids                       {strings:>12} bytes");
-    println!("per endpoint, beyond its strings         {:>12} bytes", own / endpoints);
-    println!(
-        "per endpoint, strings included           {:>12} bytes",
-        (pods - empty + slices) / endpoints
-    );
+    println!("{endpoints} endpoints, {SERVICES} services, {NODES} nodes; bytes per endpoint");
+    println!("own strings (pod name and uid)            {:>6}", strings / endpoints);
+    for policy in ["", "PreferSameZone", "nearhop.dev/Nearest", "nearhop.dev/Balanced"] {
+        let (empty, cluster) = live(|| cold(SERVICES, 0, NODES, policy));
+        drop(cluster);
+        let (pods, mut world) = live(|| cold(SERVICES, PODS, NODES, policy));
+        let (slices, ()) = live(|| (0..SERVICES).for_each(|i| settle(&mut world, &service_key(i))));
+        let name = if policy.is_empty() { "Default" } else { policy };
+        let per_endpoint = (pods - empty + slices - strings) / endpoints;
+        println!("beyond them, {name:<28} {per_endpoint:>6}");
+    }
 }
