@@ -130,3 +130,14 @@ fn a_closed_pipe_ends_quietly() {
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!((child.wait().unwrap().code(), stderr.as_str()), (Some(0), ""));
 }
+
+/// A standard error that takes nothing costs the message, not the exit code.
+#[test]
+fn a_full_standard_error_does_not_change_the_exit_code() {
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let json = nearhop(&["-o", "json", CASES]).stderr(full()).output().unwrap();
+    assert_eq!(json.status.code(), Some(0));
+    assert!(serde_json::from_slice::<Value>(&json.stdout).is_ok());
+    let missing = nearhop(&["no/such/path"]).stderr(full()).output().unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+}
