@@ -6,6 +6,7 @@
 //! are removed (KEP-2433 "Overload"). Of all assignments within the bound, one with the fewest
 //! endpoints outside their own zone is taken. All arithmetic is on integers.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -260,14 +261,13 @@ impl<'a> Zones<'a> {
         let mut give = self.choose_givers(&home, &mut count, minimum, &receive);
         let mut assigned: Vec<Option<usize>> = home.clone();
         // Those who were lent before are lent again; then in order of the list.
-        for again in [true, false] {
+        for to_whom in [Self::as_before, Self::to_the_neediest] {
             for (at, endpoint) in self.endpoints.iter().enumerate() {
-                let Some(to) = self.lend(endpoint, home[at], &give, &receive, again) else {
+                let stays =
+                    assigned[at] != home[at] || home[at].is_some_and(|zone| give[zone] == 0);
+                let Some(to) = to_whom(self, endpoint, &receive).filter(|_| !stays) else {
                     continue;
                 };
-                if assigned[at] != home[at] {
-                    continue;
-                }
                 if let Some(from) = home[at] {
                     give[from] -= 1;
                 }
@@ -276,6 +276,17 @@ impl<'a> Zones<'a> {
             }
         }
         self.place_homeless(assigned)
+    }
+
+    /// The zone an endpoint is lent to already, if that still lacks somebody.
+    fn as_before(&self, endpoint: &Candidate<'_>, receive: &[u64]) -> Option<usize> {
+        self.index(endpoint.hinted).filter(|zone| receive[*zone] > 0)
+    }
+
+    /// The zone that lacks most.
+    fn to_the_neediest(&self, _: &Candidate<'_>, receive: &[u64]) -> Option<usize> {
+        let lacking = (0..receive.len()).filter(|zone| receive[*zone] > 0);
+        lacking.max_by_key(|zone| (receive[*zone], std::cmp::Reverse(*zone)))
     }
 
     /// How many endpoints each zone lends, the one furthest above its share first.
@@ -306,26 +317,6 @@ impl<'a> Zones<'a> {
         give
     }
 
-    /// Which zone an endpoint is lent to, if it is lent.
-    fn lend(
-        &self,
-        endpoint: &Candidate<'_>,
-        home: Option<usize>,
-        give: &[u64],
-        receive: &[u64],
-        again: bool,
-    ) -> Option<usize> {
-        if home.is_some_and(|zone| give[zone] == 0) {
-            return None;
-        }
-        if again {
-            return self.index(endpoint.hinted).filter(|zone| receive[*zone] > 0);
-        }
-        (0..receive.len())
-            .filter(|zone| receive[*zone] > 0)
-            .max_by_key(|zone| (receive[*zone], std::cmp::Reverse(*zone)))
-    }
-
     /// Endpoints without a zone, or in one without nodes, go where each endpoint has most to
     /// carry.
     fn place_homeless(&self, assigned: Vec<Option<usize>>) -> Vec<usize> {
@@ -333,18 +324,22 @@ impl<'a> Zones<'a> {
         assigned.iter().flatten().for_each(|zone| count[*zone] += 1);
         let place = |zone: Option<usize>| {
             zone.unwrap_or_else(|| {
-                let load = |zone: &usize| {
-                    // Scaled so that equal shares compare equal; a zone with none comes first.
-                    u128::from(self.shares[*zone]) * 1_000_000 / u128::from(count[*zone].max(1))
-                        + if count[*zone] == 0 { u128::from(u64::MAX) * 1_000_000 } else { 0 }
-                };
-                let zone = (0..self.names.len())
-                    .max_by_key(|zone| (load(zone), std::cmp::Reverse(*zone)))
-                    .expect("shares name at least one zone");
+                let busiest =
+                    (0..self.names.len()).max_by(|a, b| self.compare_load(*a, *b, &count));
+                let zone = busiest.expect("there are at least two zones");
                 count[zone] += 1;
                 zone
             })
         };
         assigned.into_iter().map(place).collect()
+    }
+
+    /// Compares share per endpoint, without dividing; of equal zones the first counts as busier.
+    fn compare_load(&self, a: usize, b: usize, count: &[u64]) -> Ordering {
+        let (of_a, of_b) = (u128::from(self.shares[a]), u128::from(self.shares[b]));
+        (of_a * u128::from(count[b]))
+            .cmp(&(of_b * u128::from(count[a])))
+            .then(of_a.cmp(&of_b))
+            .then(b.cmp(&a))
     }
 }
