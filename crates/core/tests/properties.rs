@@ -422,12 +422,13 @@ proptest! {
                 gates: HintGates { zones: true, nodes: true },
             });
             let ready = endpoints.iter().any(|e| e.ready);
-            (ready, decision.cluster.map(|set| (set.backends, set.reason)))
+            let ready_here = endpoints.iter().any(|e| e.ready && e.local);
+            (decision.cluster.filter(|_| ready), decision.local.filter(|_| ready_here))
         };
-        let (ready, chosen_before) = chosen(&before);
-        if ready {
-            prop_assert_eq!(chosen_before, chosen(&after).1);
-        }
+        let (cluster, local) = chosen(&before);
+        let (cluster_after, local_after) = chosen(&after);
+        prop_assert!(cluster.is_none() || cluster == cluster_after, "{cluster:?}, {cluster_after:?}");
+        prop_assert!(local.is_none() || local == local_after, "{local:?}, {local_after:?}");
     }
 
     #[test]
