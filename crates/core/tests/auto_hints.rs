@@ -132,7 +132,7 @@ fn the_thresholds_are_20_and_30_percent() {
     assert_eq!(in_b((700, 500), false), 500, "600 wanted, 500 there: 20 %");
     assert_eq!(in_b((702, 500), false), 501, "601 wanted, 500 there: 20.2 %");
     assert_eq!(in_b((800, 500), true), 500, "650 wanted, 500 hinted: 30 %");
-    assert_eq!(in_b((802, 500), true), 543, "651 wanted, 500 hinted: 30.2 %, so back to 20 %");
+    assert_eq!(in_b((1602, 1000), true), 1085, "1301 wanted, 1000 there: 30.1 %, so back to 20 %");
 }
 
 /// Zones without any share are nobody's zone, and do not shift those of others.
