@@ -31,13 +31,6 @@ pub enum Intent {
     Spread,
 }
 
-impl Intent {
-    /// Whether connections fail rather than go further than asked.
-    pub fn is_hard(&self) -> bool {
-        matches!(self, Self::Keys(keys) if !keys.soft)
-    }
-}
-
 impl fmt::Display for Intent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::hint::HintOutcome;
+use crate::hint::capacity::Capacity;
 use crate::intent::IntentDecision;
 use crate::key::{EndpointKey, Family, Name, ServiceKey};
 use crate::model::{Node, Slice};
@@ -82,9 +83,8 @@ pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime<'_>) -
         LoadPlan { outcome: plan.outcome.get(&question.family).cloned(), ..LoadPlan::default() };
     let nodes: Vec<&Node> =
         world.nodes().map(Arc::as_ref).filter(|node| node.counts_as_capacity()).collect();
-    // As for the weights: nothing measured anywhere says nothing.
-    let measured = now.demand.filter(|demand| demand.values().any(|count| *count > 0));
-    for (node, demand) in nodes.iter().zip(node_demand(&nodes, measured)) {
+    let demands = node_demand(&nodes, world.capacity(), now.measured());
+    for (node, demand) in nodes.iter().zip(demands) {
         let place = Place::of(node);
         let decision = decide(world, service, question.port, question.family, &slices, &place);
         let backends = match decision.internal {
@@ -99,23 +99,19 @@ pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime<'_>) -
     Some(load)
 }
 
-/// Each node's part of all demand: measured connections of its zone, split by CPU, else CPU. As
-/// for hints, every node counts as one core where one does not say its CPU.
-fn node_demand(nodes: &[&Node], measured: Option<&BTreeMap<Name, u64>>) -> Vec<f64> {
-    let one_core_each = nodes.iter().any(|node| node.cpu_milli.is_none_or(|cpu| cpu == 0));
-    let cpu = |node: &Node| {
-        if one_core_each { 1000.0 } else { node.cpu_milli.unwrap_or_default() as f64 }
-    };
-    let mut zone_cpu: BTreeMap<Option<&Name>, f64> = BTreeMap::new();
-    for node in nodes {
-        *zone_cpu.entry(node.zone()).or_default() += cpu(node);
-    }
-    let demand = |node: &&Node| match measured {
-        None => cpu(node),
-        Some(measured) => {
-            let zone = node.zone().and_then(|zone| measured.get(zone)).copied().unwrap_or(0);
-            zone as f64 * cpu(node) / zone_cpu[&node.zone()]
-        }
+/// Each node's part of all demand: measured connections of its zone, split by what its nodes
+/// count for; where nothing is measured, what it counts for.
+fn node_demand(
+    nodes: &[&Node],
+    capacity: &Capacity,
+    measured: Option<&BTreeMap<Name, u64>>,
+) -> Vec<f64> {
+    let demand = |node: &&Node| {
+        let own = capacity.milli_of(node) as f64;
+        let Some(measured) = measured else { return own };
+        let zone =
+            node.zone().and_then(|zone| Some((measured.get(zone)?, capacity.zones.get(zone)?)));
+        zone.map_or(0.0, |(connections, all)| *connections as f64 * own / *all as f64)
     };
     let demands: Vec<f64> = nodes.iter().map(demand).collect();
     let sum: f64 = demands.iter().sum();

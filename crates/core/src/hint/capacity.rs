@@ -38,9 +38,8 @@ pub fn measure_capacity<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Capaci
     let mut capacity = Capacity::default();
     let silent = |node: &&&Node| node.cpu_milli.is_none_or(|cpu| cpu == 0);
     capacity.without_cpu = nodes.iter().filter(silent).map(|node| node.name.clone()).collect();
-    let one_core_each = !capacity.without_cpu.is_empty();
     for node in nodes {
-        let milli = if one_core_each { 1000 } else { node.cpu_milli.unwrap_or_default() };
+        let milli = capacity.milli_of(node);
         let Some(zone) = node.zone() else {
             capacity.without_zone.push(node.name.clone());
             capacity.without_zone_milli = capacity.without_zone_milli.saturating_add(milli);
@@ -60,6 +59,11 @@ pub fn measure_capacity<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Capaci
 }
 
 impl Capacity {
+    /// What one node counts for: its CPU, or one core where some node does not say its own.
+    pub(crate) fn milli_of(&self, node: &Node) -> u64 {
+        if self.without_cpu.is_empty() { node.cpu_milli.unwrap_or_default() } else { 1000 }
+    }
+
     /// The zone shares Auto may work with, or why it may not.
     pub fn shares(&self, max_unzoned: MaxUnzonedShare) -> Result<&BTreeMap<Name, u64>, NoShares> {
         let zoned: u128 = self.zones.values().map(|milli| u128::from(*milli)).sum();

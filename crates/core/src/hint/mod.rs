@@ -39,7 +39,7 @@ pub struct HintContext<'a> {
     pub capacity: Option<&'a Capacity>,
     /// `--max-unzoned-share`.
     pub max_unzoned: MaxUnzonedShare,
-    /// Measured connections by client zone, where nodes report them.
+    /// Measured connections by client zone, where nodes report any.
     pub demand: Option<&'a BTreeMap<Name, u64>>,
     /// Now.
     pub now: Timestamp,

@@ -64,7 +64,7 @@ fn adopt(lists: &SliceLists) -> Option<Arc<WeightTable>> {
 }
 
 /// For each endpoint zone the hint that names the zones sending to it. The API allows eight
-/// zones; if any endpoint needs more, or gets nothing, nobody is hinted (all or nothing).
+/// zones; if any endpoint needs more, nobody is hinted (all or nothing).
 fn senders_by_zone(table: &WeightTable) -> BTreeMap<Name, Option<Arc<Hints>>> {
     const MOST: usize = 8;
     let mut senders: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
@@ -80,20 +80,17 @@ fn senders_by_zone(table: &WeightTable) -> BTreeMap<Name, Option<Arc<Hints>>> {
 
 fn zone_loads(lists: &SliceLists, context: &HintContext<'_>) -> Result<Vec<ZoneLoad>, HintRefusal> {
     let capacity = context.capacity.ok_or(HintRefusal::NoCapacity)?;
+    let (zoned, unzoned): (Vec<&Endpoint>, Vec<&Endpoint>) =
+        ready_endpoints(lists).partition(|endpoint| endpoint.zone.is_some());
+    if !unzoned.is_empty() {
+        let nodes: BTreeSet<&Name> = unzoned.iter().filter_map(|e| e.node.as_ref()).collect();
+        return Err(HintRefusal::EndpointsWithoutZone(nodes.into_iter().cloned().collect()));
+    }
     let mut endpoints: BTreeMap<&Name, u64> = BTreeMap::new();
-    let mut without = Vec::new();
-    for endpoint in ready_endpoints(lists) {
-        match &endpoint.zone {
-            Some(zone) => *endpoints.entry(zone).or_default() += 1,
-            None => without.extend(endpoint.node.clone()),
-        }
+    for zone in zoned.iter().filter_map(|endpoint| endpoint.zone.as_ref()) {
+        *endpoints.entry(zone).or_default() += 1;
     }
-    if ready_endpoints(lists).any(|endpoint| endpoint.zone.is_none()) {
-        without.dedup();
-        return Err(HintRefusal::EndpointsWithoutZone(without));
-    }
-    let measured = context.demand.filter(|demand| demand.values().any(|count| *count > 0));
-    let demand = measured.unwrap_or(&capacity.zones);
+    let demand = context.demand.unwrap_or(&capacity.zones);
     let names: BTreeSet<&Name> =
         demand.keys().chain(capacity.zones.keys()).chain(endpoints.keys().copied()).collect();
     let load = |zone: &Name| ZoneLoad {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::choose::{HintGates, Place, PortPolicy, RouteDecision, RouteInput, choose_route};
 use super::collect::{agreed_routing, port_endpoints};
-use crate::key::{Family, ServiceKey, ServicePortKey};
+use crate::key::{Family, Name, Protocol, ServiceKey, ServicePortKey};
 use crate::model::{Service, ServiceType, Slice};
 use crate::world::{Touched, World};
 
@@ -116,11 +116,8 @@ impl RouteTable {
 
 /// The smallest key of a Service.
 fn first_key(service: &ServiceKey) -> RouteKey {
-    let port = ServicePortKey {
-        service: service.clone(),
-        port: crate::key::Name::from(""),
-        protocol: crate::key::Protocol::Tcp,
-    };
+    let port =
+        ServicePortKey { service: service.clone(), port: Name::from(""), protocol: Protocol::Tcp };
     RouteKey { port, family: Family::Ipv4 }
 }
 

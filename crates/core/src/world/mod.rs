@@ -152,7 +152,7 @@ struct ServiceEntry {
 }
 
 /// A Node, or the place of one that Pods name but nobody has seen.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 struct NodeEntry {
     node: Option<Arc<Node>>,
     /// Pods that run on it. A node has about a hundred, so they are searched, not indexed.
@@ -269,7 +269,7 @@ impl World {
         problems
     }
 
-    /// Plans the slices of one Service. `demand` are measured connections by client zone.
+    /// Plans the slices of one Service.
     pub fn plan(&self, key: &ServiceKey, now: PlanTime<'_>) -> Option<SlicePlan> {
         let entry = self.services.get(key)?;
         Some(self.plan_as(entry, &entry.intent, &entry.state, now))
@@ -307,7 +307,7 @@ impl World {
             hints: HintContext {
                 capacity: Some(&self.capacity),
                 max_unzoned: self.settings.max_unzoned,
-                demand: now.demand,
+                demand: now.measured(),
                 now: now.now,
             },
             controller: &self.settings.controller,
@@ -339,7 +339,12 @@ pub struct PlanTime<'a> {
     pub demand: Option<&'a BTreeMap<Name, u64>>,
 }
 
-impl PlanTime<'_> {
+impl<'a> PlanTime<'a> {
+    /// What was measured. Nothing measured anywhere says nothing.
+    pub(crate) fn measured(&self) -> Option<&'a BTreeMap<Name, u64>> {
+        self.demand.filter(|demand| demand.values().any(|count| *count > 0))
+    }
+
     /// A time, and nothing measured.
     pub fn at(now: Timestamp) -> Self {
         Self { now, trigger_time: None, demand: None }
