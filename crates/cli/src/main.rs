@@ -1,6 +1,7 @@
 //! `nearhop`: the only binary. Arguments, files and exit codes; what is decided, the crates below
 //! decide.
 
+mod apiserver;
 mod conform;
 
 use std::io::Write as _;
@@ -19,6 +20,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Apiserver(apiserver::Args),
     Conform(conform::Args),
 }
 
@@ -27,6 +29,7 @@ const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Apiserver(args) => apiserver::run(args),
         Command::Conform(args) => conform::run(&args),
     };
     result.unwrap_or_else(|error| {

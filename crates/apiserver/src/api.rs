@@ -1,0 +1,196 @@
+//! The API as one value: the store, the resources it serves, and what writes need beside them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use nearhop_kinds::allocate::{Allocator, Refusal, Reserved};
+use nearhop_kinds::config::ClusterConfig;
+use nearhop_kinds::ip::Cidr;
+use nearhop_kinds::strategy::Context;
+use nearhop_kinds::{Registry, Resource};
+use rand::Rng as _;
+use serde_json::Value;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+
+use crate::fault::{FaultBox, Faults};
+use crate::identity::Identity;
+use crate::metrics::Metrics;
+use crate::rest::{Documents, now_text};
+use crate::status::ApiError;
+use crate::store::{Name, Store};
+
+/// Writes that are worked on at a time; the others wait.
+const WRITES_AT_A_TIME: usize = 64;
+/// A write that waits longer than this is told to come again.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// The API.
+pub(crate) struct Api {
+    pub(crate) store: Store,
+    pub(crate) registry: ArcSwap<Registry>,
+    pub(crate) identity: Identity,
+    pub(crate) faults: FaultBox,
+    pub(crate) faults_enabled: bool,
+    pub(crate) metrics: Metrics,
+    pub(crate) documents: Documents,
+    /// Where it listens: `127.0.0.1:6443`.
+    pub(crate) address: String,
+    config: ClusterConfig,
+    allocator: Mutex<Allocator>,
+    writes: Semaphore,
+    stop: watch::Sender<bool>,
+    restarts: watch::Sender<u64>,
+}
+
+/// Addresses and ports that a write took; none for most. If the write is not stored, they are free
+/// again when this is dropped.
+pub(crate) struct Taken<'a> {
+    api: &'a Api,
+    reserved: Option<Reserved>,
+}
+
+impl Taken<'_> {
+    /// The write was stored: what it replaced is free again.
+    pub(crate) fn settle(mut self) {
+        if let Some(reserved) = self.reserved.take() {
+            self.api.allocator().commit(reserved);
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if let Some(reserved) = self.reserved.take() {
+            self.api.allocator().rollback(reserved);
+        }
+    }
+}
+
+impl Api {
+    pub(crate) fn new(
+        store: Store,
+        registry: Registry,
+        identity: Identity,
+        config: ClusterConfig,
+        address: SocketAddr,
+        faults_enabled: bool,
+    ) -> Self {
+        let mut allocator = Allocator::new(&config);
+        for service in store.list("services", None).objects {
+            for shared in allocator.adopt(&service.to_value("")) {
+                tracing::warn!("two Services hold {shared}; delete one of them");
+            }
+        }
+        Self {
+            store,
+            registry: ArcSwap::from_pointee(registry),
+            identity,
+            faults: FaultBox::new(),
+            faults_enabled,
+            metrics: Metrics::new(),
+            documents: Documents::default(),
+            address: address.to_string(),
+            config,
+            allocator: Mutex::new(allocator),
+            writes: Semaphore::new(WRITES_AT_A_TIME),
+            stop: watch::Sender::new(false),
+            restarts: watch::Sender::new(0),
+        }
+    }
+
+    /// Waits until a write may be worked on.
+    pub(crate) async fn write_turn(&self) -> Result<SemaphorePermit<'_>, ApiError> {
+        match tokio::time::timeout(LONGEST_WAIT, self.writes.acquire()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(ApiError::too_many_requests()),
+        }
+    }
+
+    /// What the rules of kinds may look at beside the object itself.
+    pub(crate) fn with_context<T>(&self, work: impl FnOnce(&Context<'_>) -> T) -> T {
+        let node_labels = |node: &str| {
+            let stored = self.store.get("nodes", &Name::new("", node))?;
+            Some(stored.to_value("")["metadata"]["labels"].clone())
+        };
+        work(&Context { now: &now_text(), cluster: &self.config, node_labels: &node_labels })
+    }
+
+    /// Gives a Service its addresses and ports.
+    pub(crate) fn allocate(
+        &self,
+        resource: &Resource,
+        new: &mut Value,
+        old: Option<&Value>,
+        dry_run: bool,
+    ) -> Result<Taken<'_>, ApiError> {
+        let taken = |reserved| Taken { api: self, reserved };
+        if !is_service(resource) {
+            return Ok(taken(None));
+        }
+        let name = new["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let mut allocator = self.allocator();
+        let mut random = |below: u64| if below == 0 { 0 } else { rand::rng().random_range(0..below) };
+        let refused = |refusal| match refusal {
+            Refusal::Invalid(errors) => ApiError::invalid(resource, &name, &errors),
+            Refusal::Internal(message) => ApiError::internal(message),
+        };
+        if dry_run {
+            return allocator.dry_run(new, old).map(|()| taken(None)).map_err(refused);
+        }
+        let reserved = allocator.allocate(new, old, &mut random).map_err(refused)?;
+        Ok(taken(Some(reserved)))
+    }
+
+    /// The address of the Service `kubernetes`.
+    pub(crate) fn first_service_address(&self) -> String {
+        let network = self.config.service_cidrs.iter().next().map(Cidr::network);
+        let first = match network {
+            Some(IpAddr::V4(ip)) => IpAddr::V4((u32::from(ip) + 1).into()),
+            Some(IpAddr::V6(ip)) => IpAddr::V6((u128::from(ip) + 1).into()),
+            None => return String::new(),
+        };
+        first.to_string()
+    }
+
+    /// The object is gone: what it held is free again.
+    pub(crate) fn release(&self, resource: &Resource, object: &Value) {
+        if is_service(resource) {
+            self.allocator().release(object);
+        }
+    }
+
+    /// Changes when the server stops.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Changes when somebody asked for a restart.
+    pub(crate) fn restarts(&self) -> watch::Receiver<u64> {
+        self.restarts.subscribe()
+    }
+
+    /// Faults that happen once happen now; the others are in force from now on.
+    pub(crate) fn inflict(&self, faults: Faults) {
+        if faults.compact {
+            self.store.compact();
+        }
+        if faults.restart {
+            self.restarts.send_modify(|count| *count += 1);
+        }
+        self.faults.set(faults);
+    }
+
+    fn allocator(&self) -> MutexGuard<'_, Allocator> {
+        self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_service(resource: &Resource) -> bool {
+    resource.group.is_empty() && &*resource.kind == "Service"
+}

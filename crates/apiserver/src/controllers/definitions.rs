@@ -1,0 +1,158 @@
+//! CustomResourceDefinitions: a new one gets its names accepted, its resources served, and only
+//! then its condition Established; a deleted one takes its objects along.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use nearhop_kinds::options::DeleteOptions;
+use nearhop_kinds::{Registry, Resource, crd};
+use serde_json::Value;
+
+use super::{changed, rewrite};
+use crate::api::Api;
+use crate::rest::{CRD_CLEANUP, Place, delete_object, now_text, without_finalizer};
+use crate::store::{Name, Store, Stored};
+
+const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// The registry with the resources of all definitions that are stored.
+pub(crate) fn load(builtin: &Registry, store: &Store) -> Registry {
+    with_definitions(builtin, &definitions(store))
+}
+
+fn with_definitions(builtin: &Registry, definitions: &[Value]) -> Registry {
+    let established = definitions.iter().filter(|definition| is_true(definition, "Established"));
+    let custom = established.flat_map(crd::resources_of).map(Arc::new).collect();
+    builtin.with_custom(custom)
+}
+
+pub(super) async fn run(api: Arc<Api>) {
+    let builtin = nearhop_kinds::builtin::registry();
+    let (mut changes, mut stop) = (api.store.subscribe(STORAGE), api.stopping());
+    loop {
+        reconcile(&api, &builtin).await;
+        if !changed(&mut changes, &mut stop).await {
+            return;
+        }
+    }
+}
+
+async fn reconcile(api: &Arc<Api>, builtin: &Registry) {
+    let registry = api.registry.load_full();
+    let Some(resource) = registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions") else {
+        return;
+    };
+    for stored in api.store.list(STORAGE, None).objects {
+        accept(api, resource, &stored).await;
+    }
+    serve(api, builtin);
+    for stored in api.store.list(STORAGE, None).objects {
+        establish(api, builtin, resource, &stored).await;
+        remove(api, resource, &stored).await;
+    }
+    serve(api, builtin);
+}
+
+/// Serves the resources of all established definitions.
+fn serve(api: &Api, builtin: &Registry) {
+    let next = load(builtin, &api.store);
+    let names = |registry: &Registry| -> Vec<String> {
+        let custom = registry.resources().iter().filter(|r| r.is_custom());
+        custom.map(|r| format!("{r:?}")).collect()
+    };
+    if names(&next) != names(&api.registry.load()) {
+        api.registry.store(Arc::new(next));
+    }
+}
+
+fn definitions(store: &Store) -> Vec<Value> {
+    let stored = store.list(STORAGE, None).objects;
+    stored.iter().map(|definition| definition.to_value("")).collect()
+}
+
+async fn accept(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
+    let others: Vec<Value> =
+        definitions(&api.store).into_iter().filter(|d| d["metadata"]["name"] != *stored.name.name).collect();
+    let others: Vec<&Value> = others.iter().collect();
+    let now = now_text();
+    let write = rewrite(api, resource, stored, |old| {
+        let mut new = old.clone();
+        crd::accept_names(&mut new, &others, &now);
+        Some(new)
+    });
+    // A disk that fails now fails the next client's write as well, and tells it.
+    let _ = write.await;
+}
+
+async fn establish(api: &Arc<Api>, builtin: &Registry, resource: &Resource, stored: &Arc<Stored>) {
+    let value = stored.to_value("");
+    if !is_true(&value, "NamesAccepted") || is_true(&value, "Established") {
+        return;
+    }
+    // Served before it says so.
+    let mut served = definitions(&api.store);
+    for definition in &mut served {
+        if definition["metadata"]["name"] == *stored.name.name {
+            crd::establish(definition, &now_text());
+        }
+    }
+    api.registry.store(Arc::new(with_definitions(builtin, &served)));
+    let now = now_text();
+    let write = rewrite(api, resource, stored, |old| {
+        let mut new = old.clone();
+        crd::establish(&mut new, &now);
+        Some(new)
+    });
+    let _ = write.await;
+}
+
+/// Deletes the objects of a definition that is being deleted, then lets it go.
+async fn remove(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
+    let Some(current) = api.store.get(STORAGE, &stored.name) else { return };
+    let value = current.to_value("");
+    if value["metadata"].get("deletionTimestamp").is_none() {
+        return;
+    }
+    let now = now_text();
+    let marked = rewrite(api, resource, &current, |old| {
+        let mut new = old.clone();
+        crd::terminating(&mut new, &now);
+        Some(new)
+    });
+    let _ = marked.await;
+    let storages: BTreeSet<Box<str>> =
+        crd::resources_of(&value).into_iter().map(|r| r.storage).collect();
+    for custom in crd::resources_of(&value).into_iter().map(Arc::new) {
+        for object in api.store.list(&custom.storage, None).objects {
+            let Name { namespace, name } = &object.name;
+            let place = Place { resource: &custom, namespace, name };
+            let _ = delete_object(api, &place, &DeleteOptions::default()).await;
+        }
+    }
+    let left: usize = storages.iter().map(|s| api.store.list(s, None).objects.len()).sum();
+    if left > 0 {
+        return wait_for_objects(api, &storages).await;
+    }
+    if let Some(current) = api.store.get(STORAGE, &stored.name) {
+        let _ = rewrite(api, resource, &current, |old| Some(without_finalizer(old, CRD_CLEANUP))).await;
+    }
+}
+
+/// Objects that finalizers hold: looked at again when one of them changes.
+async fn wait_for_objects(api: &Arc<Api>, storages: &BTreeSet<Box<str>>) {
+    let again = Arc::clone(api);
+    let mut changes: Vec<_> = storages.iter().map(|storage| api.store.subscribe(storage)).collect();
+    tokio::spawn(async move {
+        let mut stop = again.stopping();
+        if let Some(first) = changes.first_mut() {
+            first.mark_unchanged();
+            changed(first, &mut stop).await;
+        }
+        again.store.touch(STORAGE);
+    });
+}
+
+fn is_true(definition: &Value, condition: &str) -> bool {
+    let conditions = definition["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|c| c["type"] == condition && c["status"] == "True")
+}

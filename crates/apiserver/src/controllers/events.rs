@@ -1,0 +1,47 @@
+//! Events are forgotten after an hour.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::http::until;
+use crate::store::{Change, Expect, Write};
+
+const LIFETIME: SignedDuration = SignedDuration::from_hours(1);
+const PERIOD: Duration = Duration::from_secs(60);
+
+pub(super) async fn run(api: Arc<Api>) {
+    let mut stop = api.stopping();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(PERIOD) => {}
+            () = until(&mut stop) => return,
+        }
+        let Ok(oldest) = Timestamp::now().checked_sub(LIFETIME) else { continue };
+        for event in api.store.list("events", None).objects {
+            if last_seen(&event.to_value("")).is_some_and(|seen| seen < oldest) {
+                let write = Write {
+                    storage: "events".into(),
+                    name: event.name.clone(),
+                    expect: Expect::Version(event.version),
+                    change: Change::Delete,
+                };
+                // If it changed meanwhile it was seen again, and stays.
+                let _ = api.store.write(vec![write]).await;
+            }
+        }
+    }
+}
+
+fn last_seen(event: &Value) -> Option<Timestamp> {
+    let times = [
+        &event["series"]["lastObservedTime"],
+        &event["lastTimestamp"],
+        &event["eventTime"],
+        &event["metadata"]["creationTimestamp"],
+    ];
+    times.into_iter().filter_map(|time| time.as_str()?.parse().ok()).max()
+}

@@ -1,0 +1,175 @@
+//! The garbage collector: dependents follow their owners (`metadata.ownerReferences`).
+//!
+//! Background: the owner is gone, its dependents follow. Foreground: the owner waits for those that
+//! block it. Orphan: dependents forget the owner, then it goes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearhop_kinds::Resource;
+use nearhop_kinds::options::DeleteOptions;
+use serde_json::Value;
+
+use super::{changed, rewrite};
+use crate::api::Api;
+use crate::rest::{Place, delete_object, without_finalizer};
+use crate::store::{Event, EventKind, ObjectRef, Stored};
+
+const BATCH: usize = 256;
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+/// Owners that wait for dependents are looked at again after this.
+const AGAIN: Duration = Duration::from_millis(200);
+
+pub(super) async fn run(api: Arc<Api>) {
+    let (mut changes, mut stop) = (api.store.subscribe_all(), api.stopping());
+    let mut positions: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+    sweep(&api).await;
+    loop {
+        let mut waiting = false;
+        for (storage, _) in api.store.counts() {
+            waiting |= follow(&api, &storage, &mut positions).await;
+        }
+        let more = if waiting {
+            tokio::time::timeout(AGAIN, changed(&mut changes, &mut stop)).await.unwrap_or(true)
+        } else {
+            changed(&mut changes, &mut stop).await
+        };
+        if !more {
+            return;
+        }
+        if waiting {
+            sweep(&api).await;
+        }
+    }
+}
+
+/// Looks at every object once: after a start, and when the log was too short.
+async fn sweep(api: &Arc<Api>) {
+    for (storage, _) in api.store.counts() {
+        for object in api.store.list(&storage, None).objects {
+            consider(api, &storage, &object).await;
+        }
+    }
+}
+
+/// Works through the changes of a storage; whether an owner has to wait.
+async fn follow(api: &Arc<Api>, storage: &Arc<str>, positions: &mut BTreeMap<Arc<str>, u64>) -> bool {
+    let mut waiting = false;
+    loop {
+        let position = positions.entry(Arc::clone(storage)).or_insert(0);
+        let changes = match api.store.events_after(storage, *position, BATCH) {
+            Ok(changes) => changes,
+            Err(compacted) => {
+                *position = compacted.newest;
+                sweep(api).await;
+                continue;
+            }
+        };
+        *position = changes.upto;
+        if changes.events.is_empty() {
+            return waiting;
+        }
+        for event in &changes.events {
+            waiting |= react(api, storage, event).await;
+        }
+    }
+}
+
+async fn react(api: &Arc<Api>, storage: &Arc<str>, event: &Event) -> bool {
+    if event.kind == EventKind::Deleted {
+        for dependent in api.store.dependents(&event.object.content.uid) {
+            if let Some(object) = api.store.get(&dependent.storage, &dependent.name) {
+                consider(api, &dependent.storage, &object).await;
+            }
+        }
+        return false;
+    }
+    consider(api, storage, &event.object).await
+}
+
+/// Deletes an object whose owners are all gone, and moves an owner on that waits for dependents;
+/// whether it still waits.
+async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> bool {
+    let owners = &object.content.owners;
+    let orphaned = !owners.is_empty() && owners.iter().all(|uid| !api.store.uid_exists(uid));
+    if orphaned {
+        delete(api, &reference(storage, object)).await;
+    }
+    let text = std::str::from_utf8(object.content.tail()).unwrap_or_default();
+    if !text.contains("deletionTimestamp") {
+        return false;
+    }
+    let Some(resource) = resource_of(api, storage) else { return false };
+    let value = object.to_value("");
+    let has = |finalizer: &str| {
+        value["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|f| f == finalizer))
+    };
+    if has(ORPHAN) {
+        orphan_dependents(api, &object.content.uid).await;
+        return rewrite(api, &resource, object, |old| Some(without_finalizer(old, ORPHAN))).await.is_err();
+    }
+    if has(FOREGROUND) {
+        let blocking = delete_dependents(api, &object.content.uid).await;
+        if blocking {
+            return true;
+        }
+        return rewrite(api, &resource, object, |old| Some(without_finalizer(old, FOREGROUND))).await.is_err();
+    }
+    false
+}
+
+/// Deletes all dependents of an owner; whether one that blocks the owner is still there.
+async fn delete_dependents(api: &Arc<Api>, uid: &str) -> bool {
+    for dependent in api.store.dependents(uid) {
+        delete(api, &dependent).await;
+    }
+    api.store.dependents(uid).iter().any(|dependent| {
+        let Some(object) = api.store.get(&dependent.storage, &dependent.name) else { return false };
+        let value = object.to_value("");
+        let references = value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        references.iter().any(|r| r["uid"] == uid && r["blockOwnerDeletion"] == true)
+    })
+}
+
+async fn orphan_dependents(api: &Arc<Api>, uid: &str) {
+    for dependent in api.store.dependents(uid) {
+        let Some(resource) = resource_of(api, &dependent.storage) else { continue };
+        let Some(object) = api.store.get(&dependent.storage, &dependent.name) else { continue };
+        // What cannot be written now is found again when the owner is looked at again.
+        let _ = rewrite(api, &resource, &object, |old| Some(without_owner(old, uid))).await;
+    }
+}
+
+fn without_owner(object: &Value, uid: &str) -> Value {
+    let mut new = object.clone();
+    let metadata = &mut new["metadata"];
+    if let Some(list) = metadata["ownerReferences"].as_array_mut() {
+        list.retain(|reference| reference["uid"] != uid);
+        if list.is_empty() {
+            metadata.as_object_mut().map(|metadata| metadata.remove("ownerReferences"));
+        }
+    }
+    new
+}
+
+async fn delete(api: &Arc<Api>, object: &ObjectRef) {
+    let Some(resource) = resource_of(api, &object.storage) else { return };
+    let place = Place {
+        resource: &resource,
+        namespace: &object.name.namespace,
+        name: &object.name.name,
+    };
+    // Already gone is as good.
+    let _ = delete_object(api, &place, &DeleteOptions::default()).await;
+}
+
+fn resource_of(api: &Api, storage: &str) -> Option<Arc<Resource>> {
+    let registry = api.registry.load();
+    registry.resources().iter().find(|resource| &*resource.storage == storage).cloned()
+}
+
+fn reference(storage: &Arc<str>, object: &Stored) -> ObjectRef {
+    ObjectRef { storage: Arc::clone(storage), name: object.name.clone() }
+}

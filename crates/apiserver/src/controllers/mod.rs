@@ -1,0 +1,85 @@
+//! What happens by itself after a write: a deleted Namespace takes its content along, dependents
+//! follow their owners, definitions become resources, old Events go.
+//!
+//! Each is a loop over the store's log. They write as everybody does, so watchers see it all.
+
+mod definitions;
+mod events;
+mod garbage;
+mod namespaces;
+
+use std::sync::Arc;
+
+use nearhop_kinds::Resource;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub(crate) use definitions::load as load_definitions;
+
+use crate::api::Api;
+use crate::http::until;
+use crate::rest::{content_of, write_of};
+use crate::store::{Change, Expect, Stored, WriteError};
+
+/// Which of them run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Controllers {
+    /// All.
+    #[default]
+    All,
+    /// Only what makes definitions into resources: as a bare kube-apiserver, without the
+    /// controllers that stand beside it.
+    Bare,
+}
+
+/// Starts them. They end when the server stops.
+pub(crate) fn start(api: &Arc<Api>, which: Controllers) -> Vec<JoinHandle<()>> {
+    let mut tasks = vec![tokio::spawn(definitions::run(Arc::clone(api)))];
+    if which == Controllers::All {
+        tasks.push(tokio::spawn(namespaces::run(Arc::clone(api))));
+        tasks.push(tokio::spawn(garbage::run(Arc::clone(api))));
+        tasks.push(tokio::spawn(events::run(Arc::clone(api))));
+    }
+    tasks
+}
+
+/// Waits for a change; `false` when the server stops.
+async fn changed(changes: &mut watch::Receiver<u64>, stop: &mut watch::Receiver<bool>) -> bool {
+    tokio::select! {
+        changed = changes.changed() => changed.is_ok(),
+        () = until(stop) => false,
+    }
+}
+
+/// Replaces an object by what `change` makes of it, past the rules for clients: the server writes
+/// parts that clients may not. Runs again if somebody wrote in between.
+async fn rewrite(
+    api: &Arc<Api>,
+    resource: &Resource,
+    stored: &Arc<Stored>,
+    change: impl Fn(&Value) -> Option<Value>,
+) -> Result<(), WriteError> {
+    let head = crate::store::type_meta(&resource.kind, &resource.api_version());
+    let mut current = Arc::clone(stored);
+    loop {
+        let old = current.to_value(&head);
+        let Some(new) = change(&old).filter(|new| *new != old) else { return Ok(()) };
+        let gone = crate::rest::is_finished(&new);
+        let what = if gone { Change::Delete } else { Change::Put(content_of(api, resource, &new)) };
+        let write = write_of(resource, current.name.clone(), Expect::Version(current.version), what);
+        match api.store.write(vec![write]).await {
+            Ok(_) if gone => {
+                api.release(resource, &old);
+                return Ok(());
+            }
+            Ok(_) => return Ok(()),
+            Err(WriteError::Conflict) => match api.store.get(&resource.storage, &current.name) {
+                Some(newer) => current = newer,
+                None => return Ok(()),
+            },
+            Err(WriteError::Gone) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}

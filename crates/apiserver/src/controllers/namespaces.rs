@@ -1,0 +1,110 @@
+//! A Namespace that was deleted takes its content along, and goes when nothing is left in it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearhop_kinds::options::DeleteOptions;
+use serde_json::{Value, json};
+
+use super::{changed, rewrite};
+use crate::api::Api;
+use crate::rest::{Place, delete_object, now_text};
+use crate::store::Stored;
+
+/// Content that finalizers or a grace period hold is looked at again after this.
+const AGAIN: Duration = Duration::from_millis(200);
+
+pub(super) async fn run(api: Arc<Api>) {
+    let (mut changes, mut stop) = (api.store.subscribe("namespaces"), api.stopping());
+    loop {
+        let waiting = empty_all(&api).await;
+        let more = if waiting {
+            tokio::time::timeout(AGAIN, changed(&mut changes, &mut stop)).await.unwrap_or(true)
+        } else {
+            changed(&mut changes, &mut stop).await
+        };
+        if !more {
+            return;
+        }
+    }
+}
+
+/// Works on every Namespace that is on its way out; whether one has to wait.
+async fn empty_all(api: &Arc<Api>) -> bool {
+    let mut waiting = false;
+    for namespace in api.store.list("namespaces", None).objects {
+        if namespace.content.field("status.phase") == Some("Terminating") {
+            waiting |= !empty(api, &namespace).await;
+        }
+    }
+    waiting
+}
+
+/// Deletes what is inside; whether the Namespace could go.
+async fn empty(api: &Arc<Api>, namespace: &Arc<Stored>) -> bool {
+    let name = &*namespace.name.name;
+    let registry = api.registry.load_full();
+    let mut seen = BTreeSet::new();
+    for resource in registry.resources().iter().filter(|r| r.namespaced) {
+        if !seen.insert(resource.storage.clone()) {
+            continue;
+        }
+        for object in api.store.list(&resource.storage, Some(name)).objects {
+            let place = Place { resource, namespace: name, name: &object.name.name };
+            // One that cannot be deleted is counted below.
+            let _ = delete_object(api, &place, &DeleteOptions::default()).await;
+        }
+    }
+    let left: usize =
+        seen.iter().map(|storage| api.store.list(storage, Some(name)).objects.len()).sum();
+    let now = now_text();
+    let Some(resource) = registry.find("", "v1", "namespaces") else { return true };
+    let told = rewrite(api, resource, namespace, |old| Some(with_conditions(old, left, &now))).await;
+    if left > 0 || told.is_err() {
+        return false;
+    }
+    let Some(current) = api.store.get("namespaces", &namespace.name) else { return true };
+    let finalized = rewrite(api, resource, &current, |old| Some(without_finalizer(old))).await;
+    finalized.is_ok() && api.store.get("namespaces", &namespace.name).is_none()
+}
+
+fn without_finalizer(namespace: &Value) -> Value {
+    let mut new = namespace.clone();
+    if let Some(list) = new["spec"]["finalizers"].as_array_mut() {
+        list.retain(|name| name != "kubernetes");
+        if list.is_empty() {
+            new["spec"].as_object_mut().map(|spec| spec.remove("finalizers"));
+        }
+    }
+    new
+}
+
+fn with_conditions(namespace: &Value, left: usize, now: &str) -> Value {
+    let remaining = left > 0;
+    let content = format!("Some resources are remaining: {left} objects");
+    let rows = [
+        ("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", "All resources successfully discovered"),
+        ("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", "All legacy kube types successfully parsed"),
+        ("NamespaceDeletionContentFailure", false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+        ("NamespaceContentRemaining", remaining,
+            if remaining { "SomeResourcesRemain" } else { "ContentRemoved" },
+            if remaining { content.as_str() } else { "All content successfully removed" }),
+        ("NamespaceFinalizersRemaining", remaining,
+            if remaining { "SomeFinalizersRemain" } else { "ContentHasNoFinalizers" },
+            if remaining { "Some content in the namespace has finalizers remaining" } else { "All content-preserving finalizers finished" }),
+    ];
+    let before = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let conditions: Vec<Value> = rows
+        .into_iter()
+        .map(|(kind, status, reason, message)| {
+            let status = if status { "True" } else { "False" };
+            let same = before.iter().find(|c| c["type"] == kind && c["status"] == status);
+            let since = same.map_or_else(|| now.into(), |c| c["lastTransitionTime"].clone());
+            json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
+        })
+        .collect();
+    let mut new = namespace.clone();
+    new["status"]["conditions"] = conditions.into();
+    new
+}

@@ -1,0 +1,137 @@
+//! Faults on demand, for tests and the lab: off unless the server was started with them.
+
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use crate::status::ApiError;
+
+/// What the admin endpoint takes. Each member is optional; what is left out is switched off, and
+/// `compact`, `dropWatches` and `restart` happen once.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Faults {
+    #[serde(default)]
+    pub(crate) compact: bool,
+    #[serde(default)]
+    pub(crate) drop_watches: bool,
+    #[serde(default)]
+    pub(crate) restart: bool,
+    #[serde(default)]
+    answer: Option<AnswerFault>,
+    #[serde(default)]
+    timeout: Option<ShareFault>,
+    #[serde(default)]
+    delay_ms: u64,
+}
+
+/// A share of requests is refused with a code.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct AnswerFault {
+    code: u16,
+    share: f64,
+}
+
+/// A share of requests gets no answer until the client gives up.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct ShareFault {
+    share: f64,
+}
+
+/// A request that is to time out is held this long; clients give up earlier.
+const HOLD: Duration = Duration::from_secs(60);
+const LONGEST_DELAY_MS: u64 = 60_000;
+
+impl Faults {
+    /// Reads and checks what was asked for.
+    pub(crate) fn parse(body: &[u8]) -> Result<Self, String> {
+        let faults: Self = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        let shares = [faults.answer.as_ref().map(|a| a.share), faults.timeout.as_ref().map(|t| t.share)];
+        if shares.into_iter().flatten().any(|share| !(0.0..=1.0).contains(&share)) {
+            return Err("share: must be from 0 to 1".to_owned());
+        }
+        if let Some(AnswerFault { code, .. }) = faults.answer
+            && !matches!(code, 409 | 429 | 500)
+        {
+            return Err(format!("answer.code: {code}: must be 409, 429 or 500"));
+        }
+        if faults.delay_ms > LONGEST_DELAY_MS {
+            return Err(format!("delayMs: must be at most {LONGEST_DELAY_MS}"));
+        }
+        Ok(faults)
+    }
+}
+
+/// The faults in force.
+pub(crate) struct FaultBox {
+    faults: RwLock<Faults>,
+    /// Counts how often all watches were dropped.
+    drops: watch::Sender<u64>,
+}
+
+impl FaultBox {
+    pub(crate) fn new() -> Self {
+        Self { faults: RwLock::new(Faults::default()), drops: watch::Sender::new(0) }
+    }
+
+    pub(crate) fn set(&self, faults: Faults) {
+        if faults.drop_watches {
+            self.drop_watches();
+        }
+        *self.faults.write().unwrap_or_else(PoisonError::into_inner) = faults;
+    }
+
+    /// Ends all watches.
+    pub(crate) fn drop_watches(&self) {
+        self.drops.send_modify(|count| *count += 1);
+    }
+
+    /// Changes when watches are to be dropped.
+    pub(crate) fn drops(&self) -> watch::Receiver<u64> {
+        self.drops.subscribe()
+    }
+
+    /// Delays, holds or refuses a request.
+    pub(crate) async fn inflict(&self) -> Result<(), ApiError> {
+        let faults = self.faults.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if faults == Faults::default() {
+            return Ok(());
+        }
+        if faults.delay_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(faults.delay_ms)).await;
+        }
+        let struck = |share: f64| rand::random::<f64>() < share;
+        if faults.timeout.is_some_and(|fault| struck(fault.share)) {
+            tokio::time::sleep(HOLD).await;
+            return Err(ApiError::timeout("a fault was asked for: timeout"));
+        }
+        match faults.answer {
+            Some(fault) if struck(fault.share) => Err(ApiError::injected(fault.code)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert!(Faults::parse(br#"{"answer":{"code":409,"share":0.5}}"#).is_ok());
+        assert!(Faults::parse(b"{}").is_ok());
+        for bad in [
+            r#"{"answer":{"code":200,"share":0.5}}"#,
+            r#"{"answer":{"code":409,"share":1.5}}"#,
+            r#"{"delayMs":99999999}"#,
+            r#"{"nonsense":1}"#,
+            "[]",
+        ] {
+            assert!(Faults::parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

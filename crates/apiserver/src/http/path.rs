@@ -1,0 +1,168 @@
+//! What a path asks for.
+
+/// A path, by what it leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// Objects.
+    Resource(Target),
+    /// `/api` and below, without a resource.
+    Core { version: Option<String> },
+    /// `/apis` and below, without a resource.
+    Group { group: Option<String>, version: Option<String> },
+    /// `/openapi/v2`.
+    Swagger,
+    /// `/openapi/v3`, or the document of a group version (`api/v1`, `apis/apps/v1`).
+    OpenApi(Option<String>),
+    /// `/version`.
+    Version,
+    /// `/healthz`, `/livez`, `/readyz`, with the check that was asked for.
+    Health,
+    /// `/metrics`.
+    Metrics,
+    /// `/nearhop/faults`.
+    Faults,
+    /// `/`.
+    Root,
+    /// Anything else.
+    Unknown,
+}
+
+/// Objects: a collection, one of them, or a part of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) plural: String,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+    /// The old spelling `/api/v1/watch/…`.
+    pub(crate) watch: bool,
+}
+
+/// Reads a path. Segments are percent-decoded one by one, so that a name cannot add segments.
+pub(crate) fn parse_path(path: &str) -> Path {
+    let decoded: Option<Vec<String>> = path.split('/').skip(1).map(decode).collect();
+    let Some(decoded) = decoded else { return Path::Unknown };
+    let mut segments: Vec<&str> = decoded.iter().map(String::as_str).collect();
+    let trailing = segments.len() > 1 && segments.last() == Some(&"");
+    if trailing {
+        segments.pop();
+    }
+    match segments.as_slice() {
+        [] | [""] => Path::Root,
+        ["version"] => Path::Version,
+        ["metrics"] => Path::Metrics,
+        ["healthz" | "livez" | "readyz"] if trailing => Path::Unknown,
+        ["healthz" | "livez" | "readyz", ..] => Path::Health,
+        ["nearhop", "faults"] => Path::Faults,
+        ["openapi", "v2"] => Path::Swagger,
+        ["openapi", "v3"] => Path::OpenApi(None),
+        ["openapi", "v3", rest @ ..] => Path::OpenApi(Some(rest.join("/"))),
+        ["api"] => Path::Core { version: None },
+        ["api", version] => Path::Core { version: Some((*version).to_owned()) },
+        ["api", version, rest @ ..] => parse_target("", version, rest),
+        ["apis"] => Path::Group { group: None, version: None },
+        ["apis", group] => Path::Group { group: Some((*group).to_owned()), version: None },
+        ["apis", group, version] => {
+            Path::Group { group: Some((*group).to_owned()), version: Some((*version).to_owned()) }
+        }
+        ["apis", group, version, rest @ ..] => parse_target(group, version, rest),
+        _ => Path::Unknown,
+    }
+}
+
+fn parse_target(group: &str, version: &str, rest: &[&str]) -> Path {
+    let (watch, rest) = match rest {
+        ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+        _ => (false, rest),
+    };
+    let mut target = Target {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        watch,
+        ..Target::default()
+    };
+    let rest = match rest {
+        // Parts of a Namespace itself; everything else below it is a resource inside.
+        ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => rest,
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
+            target.namespace = Some((*namespace).to_owned());
+            rest
+        }
+        _ => rest,
+    };
+    let text = |at: usize| rest.get(at).map(|part| (*part).to_owned());
+    if rest.iter().any(|part| part.is_empty()) {
+        return Path::Unknown;
+    }
+    target.plural = text(0).unwrap_or_default();
+    target.name = text(1);
+    target.subresource = text(2);
+    // Only a proxied path goes deeper, and nothing here proxies.
+    if rest.len() > 3 { Path::Unknown } else { Path::Resource(target) }
+}
+
+fn decode(segment: &str) -> Option<String> {
+    if !segment.contains('%') {
+        return Some(segment.to_owned());
+    }
+    let mut out = Vec::with_capacity(segment.len());
+    let mut bytes = segment.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let digits = [bytes.next()?, bytes.next()?];
+            let text = std::str::from_utf8(&digits).ok()?;
+            out.push(u8::from_str_radix(text, 16).ok()?);
+        } else {
+            out.push(byte);
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(path: &str) -> Target {
+        match parse_path(path) {
+            Path::Resource(target) => target,
+            other => panic!("{path} is {other:?}"),
+        }
+    }
+
+    #[test]
+    fn objects() {
+        let one = target("/api/v1/namespaces/lab/services/web/status");
+        assert_eq!(one.namespace.as_deref(), Some("lab"));
+        assert_eq!((one.plural.as_str(), one.name.as_deref()), ("services", Some("web")));
+        assert_eq!(one.subresource.as_deref(), Some("status"));
+        let all = target("/apis/apps/v1/deployments");
+        assert_eq!((all.group.as_str(), all.plural.as_str(), all.name), ("apps", "deployments", None));
+    }
+
+    #[test]
+    fn a_namespace_is_an_object_and_a_place() {
+        let itself = target("/api/v1/namespaces/lab/finalize");
+        assert_eq!(itself.plural, "namespaces");
+        assert_eq!(itself.subresource.as_deref(), Some("finalize"));
+        assert_eq!(target("/api/v1/namespaces/lab/pods").namespace.as_deref(), Some("lab"));
+        assert!(target("/api/v1/watch/namespaces/lab/pods").watch);
+    }
+
+    #[test]
+    fn a_name_cannot_add_segments() {
+        assert_eq!(target("/api/v1/nodes/a%2Fb").name.as_deref(), Some("a/b"));
+        assert_eq!(parse_path("/api/v1/nodes/%zz"), Path::Unknown);
+        assert_eq!(parse_path("/api/v1/namespaces//pods"), Path::Unknown);
+    }
+
+    #[test]
+    fn trailing_slashes() {
+        assert_eq!(parse_path("/version/"), Path::Version);
+        assert_eq!(target("/api/v1/services/").name, None);
+        assert_eq!(parse_path("/healthz/"), Path::Unknown);
+        assert_eq!(parse_path("/"), Path::Root);
+    }
+}

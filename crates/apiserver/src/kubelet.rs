@@ -1,0 +1,187 @@
+//! log, exec and the like: passed on to the node that runs a Pod, at the address and port that its
+//! Node object names, on the paths of a kubelet.
+//!
+//! A request that asks to switch protocols (WebSocket) is joined to the node's connection byte by
+//! byte once the node agreed.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, CONNECTION, HOST, UPGRADE};
+use http::{HeaderMap, StatusCode, Uri};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::api::Api;
+use crate::http::{Query, Reply};
+use crate::status::ApiError;
+use crate::store::Name;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks the node of a Pod for a part of it.
+pub(crate) async fn pass_on(
+    api: &Arc<Api>,
+    request: http::Request<Incoming>,
+    pod: &Value,
+    part: &str,
+) -> Result<Reply, ApiError> {
+    let query = Query::parse(request.uri().query());
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let container = choose_container(pod, query.get("container"))?;
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
+    }
+    let address = address_of(api, node)?;
+    let path = node_path(pod, part, &container, request.uri().query());
+    let stream = timeout(PATIENCE, TcpStream::connect(&address)).await;
+    let stream = match stream {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Err(unreachable(node, &address, &error.to_string())),
+        Err(_) => return Err(unreachable(node, &address, "connect: timed out")),
+    };
+    forward(request, stream, &path, &address).await.map_err(|why| unreachable(node, &address, &why))
+}
+
+fn unreachable(node: &str, address: &str, why: &str) -> ApiError {
+    ApiError::internal(format!("node {node} at {address}: {why}"))
+}
+
+/// The container that was asked for, or the only one.
+fn choose_container(pod: &Value, asked: Option<&str>) -> Result<String, ApiError> {
+    let names = |list: &str| -> Vec<String> {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        containers.filter_map(|c| c["name"].as_str()).map(str::to_owned).collect()
+    };
+    let main = names("containers");
+    let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    match asked {
+        Some(asked) => {
+            let all = [main, names("initContainers"), names("ephemeralContainers")].concat();
+            if all.iter().any(|name| name == asked) {
+                return Ok(asked.to_owned());
+            }
+            Err(ApiError::bad_request(format!(
+                "container {asked} is not valid for pod {pod_name}"
+            )))
+        }
+        None => match main.as_slice() {
+            [only] => Ok(only.clone()),
+            _ => Err(ApiError::bad_request(format!(
+                "a container name must be specified for pod {pod_name}, choose one of: [{}]",
+                main.join(" ")
+            ))),
+        },
+    }
+}
+
+fn address_of(api: &Api, node: &str) -> Result<String, ApiError> {
+    let stored = api.store.get("nodes", &Name::new("", node));
+    let object = stored.map(|stored| stored.to_value("")).unwrap_or_default();
+    let status = &object["status"];
+    let port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().unwrap_or(0);
+    let addresses = status["addresses"].as_array().into_iter().flatten();
+    let internal = addresses
+        .filter(|entry| entry["type"] == "InternalIP")
+        .find_map(|entry| entry["address"].as_str());
+    match (internal, port) {
+        (Some(address), 1..) if address.contains(':') => Ok(format!("[{address}]:{port}")),
+        (Some(address), 1..) => Ok(format!("{address}:{port}")),
+        _ => Err(ApiError::internal(format!(
+            "node {node} names no InternalIP and kubeletEndpoint port in its status; logs and exec need a node agent there"
+        ))),
+    }
+}
+
+fn node_path(pod: &Value, part: &str, container: &str, query: Option<&str>) -> String {
+    let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default();
+    let door = match part {
+        "log" => "containerLogs",
+        "portforward" => "portForward",
+        other => other,
+    };
+    // A kubelet calls exec's parameters differently from the API.
+    let query: String = form_urlencoded::parse(query.unwrap_or_default().as_bytes())
+        .filter(|(key, _)| key != "container")
+        .map(|(key, value)| {
+            let key = match (part, &*key) {
+                ("exec" | "attach", "stdin") => "input".into(),
+                ("exec" | "attach", "stdout") => "output".into(),
+                ("exec" | "attach", "stderr") => "error".into(),
+                _ => key,
+            };
+            (key, value)
+        })
+        .fold(form_urlencoded::Serializer::new(String::new()), |mut out, (key, value)| {
+            out.append_pair(&key, &value);
+            out
+        })
+        .finish();
+    let place = match part {
+        "portforward" => format!("/{door}/{}/{}", text("namespace"), text("name")),
+        _ => format!("/{door}/{}/{}/{container}", text("namespace"), text("name")),
+    };
+    if query.is_empty() { place } else { format!("{place}?{query}") }
+}
+
+async fn forward(
+    mut request: http::Request<Incoming>,
+    stream: TcpStream,
+    path: &str,
+    address: &str,
+) -> Result<Reply, String> {
+    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| told(&error))?;
+    tokio::spawn(connection.with_upgrades());
+    let upgrading = request.headers().contains_key(UPGRADE);
+    let client = upgrading.then(|| hyper::upgrade::on(&mut request));
+    let (mut parts, body) = request.into_parts();
+    parts.uri = path.parse::<Uri>().map_err(|error| told(&error))?;
+    parts.version = http::Version::HTTP_11;
+    // The token is for this server, not for nodes.
+    parts.headers.remove(AUTHORIZATION);
+    parts.headers.insert(HOST, address.parse().map_err(|_| "bad address".to_owned())?);
+    let answer = timeout(PATIENCE, sender.send_request(http::Request::from_parts(parts, body)));
+    let mut answer = answer.await.map_err(|_| "no answer".to_owned())?.map_err(|e| told(&e))?;
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(client) = client
+    {
+        let node = hyper::upgrade::on(&mut answer);
+        tokio::spawn(async move {
+            let (Ok(client), Ok(node)) = (client.await, node.await) else { return };
+            let (mut client, mut node) = (TokioIo::new(client), TokioIo::new(node));
+            // Either side may end it at any time.
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut node).await;
+        });
+    }
+    let (parts, body) = answer.into_parts();
+    Ok(Reply {
+        code: parts.status.as_u16(),
+        content_type: "",
+        headers: kept_headers(&parts.headers, upgrading),
+        body: body.map_err(io::Error::other).boxed_unsync(),
+    })
+}
+
+/// All headers but those that belong to one connection, unless the connection itself is handed on.
+fn kept_headers(
+    headers: &HeaderMap,
+    upgrading: bool,
+) -> Vec<(http::HeaderName, http::HeaderValue)> {
+    let single = |name: &http::HeaderName| {
+        *name == CONNECTION || *name == UPGRADE || name == http::header::TRANSFER_ENCODING
+    };
+    headers
+        .iter()
+        .filter(|(name, _)| upgrading || !single(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}

@@ -1,0 +1,201 @@
+//! create: from a body to a stored object.
+//!
+//! The order is Kubernetes': decode, namespace, defaults, ownership, allocation, preparation,
+//! validation, and only then whether the name is free.
+
+use std::sync::Arc;
+
+use nearhop_kinds::options::WriteVerb;
+use nearhop_kinds::strategy;
+use nearhop_kinds::Resource;
+use nearhop_object::apply;
+use rand::Rng as _;
+use serde_json::Value;
+
+use super::write::{
+    Outcome, Ownership, Writer, content_of, name_of, now_text, refuse, settle_namespace,
+    write_error, write_of, write_options,
+};
+use super::{Request, body, review};
+use crate::api::Api;
+use crate::http::Reply;
+use crate::status::ApiError;
+use crate::store::{Change, Expect, Name, WriteError};
+
+/// A generated name that is taken is tried again this often.
+const GENERATE_TRIES: usize = 8;
+
+/// Creates what a request carries.
+pub(super) async fn create(
+    api: &Arc<Api>,
+    request: &Request,
+    warnings: &mut Vec<String>,
+) -> Result<Reply, ApiError> {
+    if review::is_review(&request.resource) {
+        return review::answer(api, request);
+    }
+    let options = write_options(request, WriteVerb::Create)?;
+    let decoded = body::decode(request, &request.resource.kind)?;
+    let object = body::to_object(&request.resource, decoded, options.field_validation, warnings)?;
+    let writer = Writer::of(request, &options, None);
+    let created = create_object(
+        api,
+        &request.resource,
+        request.namespace(),
+        object,
+        &writer,
+        Ownership::Track,
+        warnings,
+    );
+    created.await?.reply(request, 201)
+}
+
+/// Creates an object that has the shape of its kind.
+pub(crate) async fn create_object(
+    api: &Arc<Api>,
+    resource: &Arc<Resource>,
+    namespace: &str,
+    mut object: Value,
+    writer: &Writer,
+    ownership: Ownership,
+    warnings: &mut Vec<String>,
+) -> Result<Outcome, ApiError> {
+    settle_namespace(resource, namespace, &mut object)?;
+    if object["metadata"].get("resourceVersion").is_some_and(|v| v.as_str() != Some("")) {
+        return Err(ApiError::bare("resourceVersion should not be set on objects to be created"));
+    }
+    check_namespace(api, resource, namespace, name_of(&object))?;
+    let now = now_text();
+    drop_server_fields(&mut object);
+    strategy::default(resource, &mut object);
+    if ownership == Ownership::Track
+        && let Some(schema) = &resource.schema
+    {
+        writer.owning(resource, |owner| apply::update(schema.node(), None, &mut object, owner));
+    }
+    let mut tries = 0;
+    loop {
+        let mut attempt = object.clone();
+        generate_name(&mut attempt);
+        let outcome = finish(api, resource, namespace, attempt, writer, &now, warnings).await;
+        let generated = name_of(&object).is_empty();
+        match outcome {
+            Err(error) if generated && error.reason == Some("AlreadyExists") && tries < GENERATE_TRIES => {
+                tries += 1;
+            }
+            other => return other,
+        }
+    }
+}
+
+async fn finish(
+    api: &Arc<Api>,
+    resource: &Arc<Resource>,
+    namespace: &str,
+    mut object: Value,
+    writer: &Writer,
+    now: &str,
+    warnings: &mut Vec<String>,
+) -> Result<Outcome, ApiError> {
+    let name = name_of(&object).to_owned();
+    object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
+    object["metadata"]["creationTimestamp"] = now.into();
+    let taken = api.allocate(resource, &mut object, None, writer.dry_run)?;
+    api.with_context(|context| strategy::prepare_create(resource, &mut object, context));
+    warnings.extend(strategy::warnings(resource, &object, None));
+    let errors = api.with_context(|context| strategy::validate_create(resource, &object, context));
+    refuse(resource, &name, &errors)?;
+    let key = Name::new(namespace, &name);
+    if writer.dry_run {
+        if let Some(existing) = api.store.get(&resource.storage, &key) {
+            return Err(exists(resource, &existing.to_value("")));
+        }
+        return Ok(Outcome::Shown(object));
+    }
+    let content = content_of(api, resource, &object);
+    let write = write_of(resource, key.clone(), Expect::Absent, Change::Put(content));
+    match api.store.write(vec![write]).await {
+        Ok(stored) => {
+            taken.settle();
+            let object = stored.into_iter().next().expect("one write gives one object");
+            Ok(Outcome::Stored(object))
+        }
+        Err(error) => {
+            if error == WriteError::Exists
+                && let Some(existing) = api.store.get(&resource.storage, &key)
+            {
+                return Err(exists(resource, &existing.to_value("")));
+            }
+            Err(write_error(resource, &name, error))
+        }
+    }
+}
+
+fn exists(resource: &Resource, existing: &Value) -> ApiError {
+    let mut error = ApiError::already_exists(resource, name_of(existing));
+    if existing["metadata"].get("deletionTimestamp").is_some() {
+        error.message = format!("object is being deleted: {}", error.message);
+    }
+    error
+}
+
+/// The namespace must be there, and must not be on its way out.
+fn check_namespace(api: &Api, resource: &Resource, namespace: &str, name: &str) -> Result<(), ApiError> {
+    if !resource.namespaced {
+        return Ok(());
+    }
+    let registry = api.registry.load();
+    let namespaces = registry.find("", "v1", "namespaces").expect("namespaces are built in");
+    let Some(found) = api.store.get(&namespaces.storage, &Name::new("", namespace)) else {
+        return Err(ApiError::not_found(namespaces, namespace));
+    };
+    if found.content.field("status.phase") != Some("Terminating") {
+        return Ok(());
+    }
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let mut error = ApiError::forbidden(resource, name, &why);
+    if let Some(details) = &mut error.details {
+        details["causes"] = serde_json::json!([{
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace"
+        }]);
+    }
+    Err(error)
+}
+
+/// What only the server says.
+fn drop_server_fields(object: &mut Value) {
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    for field in [
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    ] {
+        metadata.remove(field);
+    }
+}
+
+/// Kubernetes' alphabet: no vowels, and nothing that looks like something else.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const RANDOM_LENGTH: usize = 5;
+const MOST_PREFIX: usize = 63 - RANDOM_LENGTH;
+
+fn generate_name(object: &mut Value) {
+    let metadata = &mut object["metadata"];
+    if metadata["name"].as_str().is_some_and(|name| !name.is_empty()) {
+        return;
+    }
+    let Some(prefix) = metadata["generateName"].as_str().filter(|prefix| !prefix.is_empty()) else {
+        return;
+    };
+    let mut random = rand::rng();
+    let mut name: String = prefix.chars().take(MOST_PREFIX).collect();
+    for _ in 0..RANDOM_LENGTH {
+        name.push(char::from(ALPHABET[random.random_range(0..ALPHABET.len())]));
+    }
+    metadata["name"] = name.into();
+}

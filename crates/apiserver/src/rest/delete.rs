@@ -1,0 +1,267 @@
+//! delete and deletecollection: at once, after a grace period, or when the last finalizer goes.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use nearhop_kinds::options::{DeleteOptions, DryRun, Propagation};
+use nearhop_kinds::strategy::{self, DeleteAnswers};
+use nearhop_kinds::{Resource, pod};
+use serde_json::{Value, json};
+
+use super::options::{ListOptions, Selection};
+use super::read::{self, Page};
+use super::update::{Place, is_finished};
+use super::write::{
+    Outcome, content_of, name_of, now_text, options_error, success, write_error, write_of,
+};
+use super::{Request, body, view};
+use crate::api::Api;
+use crate::http::Reply;
+use crate::status::ApiError;
+use crate::store::{Change, Expect, Stored, WriteError};
+
+const TRIES: usize = 64;
+/// Namespaces that the server itself needs.
+const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+/// What keeps a CustomResourceDefinition until its objects are gone.
+pub(crate) const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Deletes one object.
+pub(super) async fn delete(api: &Arc<Api>, request: &Request, name: &str) -> Result<Reply, ApiError> {
+    let deletion = deletion_of(request)?;
+    let place = Place::of(request, name);
+    let deleted = delete_object(api, &place, &deletion).await?;
+    let resource = &request.resource;
+    let answers = strategy::rules(resource).delete_answers;
+    if deleted.gone && answers == DeleteAnswers::Status {
+        let uid = deleted.uid.as_str();
+        return Ok(Reply::json(200, &success(resource, name, uid)));
+    }
+    deleted.outcome.reply(request, 200)
+}
+
+/// Deletes what a selection holds; the objects as they were.
+pub(super) async fn delete_collection(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
+    let deletion = deletion_of(request)?;
+    let options = ListOptions::parse(&request.query)?;
+    let selection = Selection::parse(&request.resource, &request.query, None)?;
+    let Page { objects, meta } = read::select_page(api, request, &options, &selection).await?;
+    for object in &objects {
+        let place = Place {
+            resource: &request.resource,
+            namespace: &object.name.namespace,
+            name: &object.name.name,
+        };
+        match delete_object(api, &place, &deletion).await {
+            // Somebody else was faster; the end is the same.
+            Ok(_) | Err(ApiError { code: 404, .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    read::render(request, Page { objects, meta }, request.form()?)
+}
+
+fn deletion_of(request: &Request) -> Result<DeleteOptions, ApiError> {
+    let body = if request.body.is_empty() {
+        Value::Null
+    } else {
+        body::decode(request, "DeleteOptions")?.object
+    };
+    let kind = body["kind"].as_str().unwrap_or("DeleteOptions");
+    if kind != "DeleteOptions" {
+        let version = body["apiVersion"].as_str().unwrap_or_default();
+        return Err(ApiError::bad_request(format!("no kind {kind:?} is registered for version {version:?}")));
+    }
+    DeleteOptions::parse(&body, request.query.pairs()).map_err(options_error)
+}
+
+/// What a deletion left.
+pub(crate) struct Deleted {
+    pub(crate) outcome: Outcome,
+    pub(crate) gone: bool,
+    uid: String,
+}
+
+/// Deletes an object, or marks it so that it goes when it may.
+pub(crate) async fn delete_object(
+    api: &Arc<Api>,
+    place: &Place<'_>,
+    deletion: &DeleteOptions,
+) -> Result<Deleted, ApiError> {
+    let resource = place.resource;
+    for _ in 0..TRIES {
+        let Some(stored) = api.store.get(&resource.storage, &place.key()) else {
+            return Err(ApiError::not_found(resource, place.name));
+        };
+        let old = view::to_value(resource, &stored);
+        check_allowed(resource, place.name)?;
+        check_preconditions(resource, &old, deletion)?;
+        match try_delete(api, place, deletion, &stored, &old).await {
+            Ok(deleted) => return Ok(deleted),
+            Err(WriteError::Conflict | WriteError::Gone) => {}
+            Err(error) => return Err(write_error(resource, place.name, error)),
+        }
+    }
+    Err(ApiError::conflict(resource, place.name))
+}
+
+async fn try_delete(
+    api: &Arc<Api>,
+    place: &Place<'_>,
+    deletion: &DeleteOptions,
+    stored: &Arc<Stored>,
+    old: &Value,
+) -> Result<Deleted, WriteError> {
+    let resource = place.resource;
+    let uid = stored.content.uid.to_string();
+    let deleted = |outcome, gone| Deleted { outcome, gone, uid: uid.clone() };
+    let plan = plan_deletion(resource, old, deletion);
+    if deletion.dry_run == DryRun::All {
+        let gone = !matches!(plan, Plan::Mark(_));
+        return Ok(deleted(Outcome::Shown(old.clone()), gone));
+    }
+    let expect = Expect::Version(stored.version);
+    let write = |expect, change| write_of(resource, place.key(), expect, change);
+    match plan {
+        Plan::Nothing => Ok(deleted(Outcome::Stored(Arc::clone(stored)), false)),
+        Plan::Mark(marked) => {
+            let put = Change::Put(content_of(api, resource, &marked));
+            let objects = api.store.write(vec![write(expect, put)]).await?;
+            let object = objects.into_iter().next().expect("one write gives one object");
+            Ok(deleted(Outcome::Stored(object), false))
+        }
+        Plan::MarkAndRemove(marked) => {
+            let put = Change::Put(content_of(api, resource, &marked));
+            let writes = vec![write(expect, put), write(Expect::Previous, Change::Delete)];
+            let objects = api.store.write(writes).await?;
+            api.release(resource, old);
+            let marked = objects.into_iter().next().expect("two writes give two objects");
+            Ok(deleted(Outcome::Stored(marked), true))
+        }
+        Plan::Remove => {
+            api.store.write(vec![write(expect, Change::Delete)]).await?;
+            api.release(resource, old);
+            Ok(deleted(Outcome::Shown(old.clone()), true))
+        }
+    }
+}
+
+/// What a deletion does to an object.
+enum Plan {
+    /// It is on its way already.
+    Nothing,
+    /// It stays, marked.
+    Mark(Value),
+    /// Watchers see it marked before it goes, as with every Pod.
+    MarkAndRemove(Value),
+    Remove,
+}
+
+fn plan_deletion(resource: &Resource, old: &Value, deletion: &DeleteOptions) -> Plan {
+    let graceful = strategy::rules(resource).graceful;
+    let grace = if graceful { pod::grace_period(old, deletion.grace_period_seconds) } else { 0 };
+    let marked_before = old["metadata"].get("deletionTimestamp").is_some();
+    let mut new = old.clone();
+    if marked_before {
+        let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        // A longer period does not call a deletion back.
+        let asked = deletion.grace_period_seconds.map_or(left, |_| grace);
+        if !graceful || asked >= left && left > 0 || left == 0 {
+            return Plan::Nothing;
+        }
+        shorten(&mut new, left, asked);
+    } else {
+        mark(resource, &mut new, grace);
+        add_finalizers(resource, &mut new, deletion.propagation);
+    }
+    match (is_finished(&new), graceful) {
+        (false, _) => Plan::Mark(new),
+        (true, true) => Plan::MarkAndRemove(new),
+        (true, false) => Plan::Remove,
+    }
+}
+
+fn mark(resource: &Resource, object: &mut Value, grace: i64) {
+    let metadata = &mut object["metadata"];
+    metadata["deletionTimestamp"] = later(&now_text(), grace).into();
+    metadata["deletionGracePeriodSeconds"] = grace.into();
+    if let Some(generation) = metadata["generation"].as_i64() {
+        metadata["generation"] = (generation + 1).into();
+    }
+    if resource.group.is_empty() && &*resource.kind == "Namespace" {
+        metadata.as_object_mut().map(|metadata| metadata.remove("deletionGracePeriodSeconds"));
+        object["status"]["phase"] = "Terminating".into();
+    }
+}
+
+fn shorten(object: &mut Value, left: i64, asked: i64) {
+    let metadata = &mut object["metadata"];
+    let until = metadata["deletionTimestamp"].as_str().unwrap_or_default();
+    metadata["deletionTimestamp"] = later(until, asked - left).into();
+    metadata["deletionGracePeriodSeconds"] = asked.into();
+}
+
+fn later(time: &str, seconds: i64) -> String {
+    let Ok(time) = time.parse::<Timestamp>() else { return time.to_owned() };
+    let moved = time.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(time);
+    moved.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn add_finalizers(resource: &Resource, object: &mut Value, propagation: Option<Propagation>) {
+    let mut finalizers: Vec<Value> =
+        object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    finalizers.retain(|name| *name != FOREGROUND && *name != ORPHAN);
+    match propagation {
+        None | Some(Propagation::Background) => {}
+        Some(Propagation::Foreground) => finalizers.push(FOREGROUND.into()),
+        Some(Propagation::Orphan) => finalizers.push(ORPHAN.into()),
+    }
+    let definition = &*resource.kind == "CustomResourceDefinition"
+        && &*resource.group == "apiextensions.k8s.io";
+    if definition && !finalizers.iter().any(|name| *name == CRD_CLEANUP) {
+        finalizers.push(CRD_CLEANUP.into());
+    }
+    if finalizers.is_empty() {
+        object["metadata"].as_object_mut().map(|metadata| metadata.remove("finalizers"));
+    } else {
+        object["metadata"]["finalizers"] = finalizers.into();
+    }
+}
+
+fn check_allowed(resource: &Resource, name: &str) -> Result<(), ApiError> {
+    let namespace = resource.group.is_empty() && &*resource.kind == "Namespace";
+    if namespace && KEPT_NAMESPACES.contains(&name) {
+        return Err(ApiError::forbidden(resource, name, "this namespace may not be deleted"));
+    }
+    Ok(())
+}
+
+fn check_preconditions(
+    resource: &Resource,
+    object: &Value,
+    deletion: &DeleteOptions,
+) -> Result<(), ApiError> {
+    let Some(why) = deletion.precondition_conflict(object) else { return Ok(()) };
+    let name = name_of(object);
+    let mut details = json!({"name": name, "kind": &*resource.kind});
+    if !resource.group.is_empty() {
+        details["group"] = (*resource.group).into();
+    }
+    Err(ApiError::conflict_because(&resource.qualified_kind(), details, name, &why))
+}
+
+/// Takes a finalizer off an object that is being deleted; it goes if that was the last one.
+pub(crate) fn without_finalizer(object: &Value, finalizer: &str) -> Value {
+    let mut new = object.clone();
+    let metadata = &mut new["metadata"];
+    if let Some(list) = metadata["finalizers"].as_array_mut() {
+        list.retain(|name| name != finalizer);
+        if list.is_empty() {
+            metadata.as_object_mut().map(|metadata| metadata.remove("finalizers"));
+        }
+    }
+    debug_assert!(!name_of(&new).is_empty(), "a stored object has a name");
+    new
+}

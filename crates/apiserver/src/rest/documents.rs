@@ -1,0 +1,251 @@
+//! Everything that is not an object: discovery, OpenAPI, version, health, metrics.
+//!
+//! Discovery and OpenAPI documents are made when somebody asks for them and kept until the set of
+//! resources changes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT, CACHE_CONTROL, ETAG, EXPIRES, HeaderName, HeaderValue, IF_NONE_MATCH, LOCATION, VARY,
+};
+use http::{HeaderMap, Method};
+use hyper::body::Incoming;
+use nearhop_kinds::{Registry, discovery, openapi};
+use serde_json::{Value, json};
+
+use super::header;
+use crate::api::Api;
+use crate::http::{Accept, Path, Query, Reply, json_body};
+use crate::status::ApiError;
+
+/// The Kubernetes version whose API this is. Clients choose their behaviour by it.
+const VERSION: &str = "v1.36.2";
+const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const SWAGGER_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2";
+
+/// A document with its hash.
+#[derive(Clone)]
+struct Document {
+    body: Bytes,
+    hash: String,
+}
+
+/// Documents that were made for one set of resources.
+#[derive(Default)]
+pub(crate) struct Documents(Mutex<Made>);
+
+#[derive(Default)]
+struct Made {
+    of: Option<Arc<Registry>>,
+    documents: BTreeMap<String, Document>,
+}
+
+impl Documents {
+    /// The document with a name, made if need be.
+    fn get(
+        &self,
+        registry: &Arc<Registry>,
+        name: &str,
+        make: impl FnOnce(&Registry) -> Option<Value>,
+    ) -> Option<Document> {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut made = lock();
+            if !made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, registry)) {
+                *made = Made { of: Some(Arc::clone(registry)), documents: BTreeMap::new() };
+            }
+            if let Some(document) = made.documents.get(name) {
+                return Some(document.clone());
+            }
+        }
+        // Made outside the lock: some take a while, and nobody else should wait for them.
+        let body = json_body(&make(registry)?);
+        let document = Document { hash: discovery::content_hash(&body), body };
+        let mut made = lock();
+        if made.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, registry)) {
+            made.documents.insert(name.to_owned(), document.clone());
+        }
+        Some(document)
+    }
+}
+
+/// Answers a request that is not about objects.
+pub(super) fn answer(
+    api: &Arc<Api>,
+    request: &http::Request<Incoming>,
+    path: &Path,
+    query: &Query,
+) -> Result<Reply, ApiError> {
+    if request.method() != Method::GET {
+        return match path {
+            Path::Unknown => Err(ApiError::no_such_path()),
+            _ => Err(ApiError::method_not_allowed()),
+        };
+    }
+    let headers = request.headers();
+    match path {
+        Path::Version => Ok(version()),
+        Path::Health => Ok(Reply::text(200, "ok")),
+        Path::Metrics => Ok(metrics(api)),
+        Path::Root => Ok(root(api)),
+        Path::Core { version } => core(api, headers, version.as_deref()),
+        Path::Group { group, version } => groups(api, headers, group.as_deref(), version.as_deref()),
+        Path::OpenApi(None) => Ok(openapi_index(api)),
+        Path::OpenApi(Some(name)) => openapi_document(api, headers, query, name),
+        Path::Swagger => swagger(api, headers),
+        _ => Err(ApiError::no_such_path()),
+    }
+}
+
+fn version() -> Reply {
+    let text = serde_json::to_string_pretty(&json!({
+        "major": "1", "minor": "36",
+        "emulationMajor": "1", "emulationMinor": "36",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
+        "gitVersion": VERSION,
+        "gitCommit": "", "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "", "compiler": "rustc", "platform": format!("linux/{}", std::env::consts::ARCH)
+    }));
+    Reply::json_bytes(200, text.expect("a value is written to memory"))
+}
+
+fn metrics(api: &Api) -> Reply {
+    let counts = api.store.counts();
+    let pairs = counts.iter().map(|(storage, count)| (&**storage, *count));
+    let text = api.metrics.render(api.store.version(), pairs);
+    Reply::new(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
+}
+
+fn root(api: &Api) -> Reply {
+    let others = ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+    Reply::json(200, &discovery::paths(&api.registry.load(), &others))
+}
+
+fn core(api: &Api, headers: &HeaderMap, version: Option<&str>) -> Result<Reply, ApiError> {
+    let aggregated = Accept::parse(header(headers, ACCEPT)).aggregated_discovery()?;
+    let registry = api.registry.load_full();
+    match version {
+        None if aggregated => Ok(aggregated_reply(api, headers, &registry, "api")),
+        None => Ok(Reply::json(200, &discovery::core_versions(&registry, &api.address))),
+        Some(version) => discovery::resource_list(&registry, "", version)
+            .map(|list| Reply::json(200, &list))
+            .ok_or_else(ApiError::no_such_resource),
+    }
+}
+
+fn groups(
+    api: &Api,
+    headers: &HeaderMap,
+    group: Option<&str>,
+    version: Option<&str>,
+) -> Result<Reply, ApiError> {
+    let aggregated = Accept::parse(header(headers, ACCEPT)).aggregated_discovery()?;
+    let registry = api.registry.load_full();
+    let Some(group) = group else {
+        if aggregated {
+            return Ok(aggregated_reply(api, headers, &registry, "apis"));
+        }
+        return Ok(Reply::json(200, &discovery::group_list(&registry)));
+    };
+    if !registry.has_group(group) {
+        return Err(ApiError::no_such_path());
+    }
+    let document = match version {
+        None => discovery::group(&registry, group),
+        Some(version) => discovery::resource_list(&registry, group, version),
+    };
+    document.map(|value| Reply::json(200, &value)).ok_or_else(ApiError::no_such_resource)
+}
+
+fn aggregated_reply(api: &Api, headers: &HeaderMap, registry: &Arc<Registry>, which: &str) -> Reply {
+    let document = api.documents.get(registry, which, |registry| {
+        Some(match which {
+            "api" => discovery::aggregated_core(registry),
+            _ => discovery::aggregated_groups(registry),
+        })
+    });
+    let document = document.expect("discovery is always there");
+    let reply = if is_current(headers, &document) {
+        Reply::new(304, "", Bytes::new())
+    } else {
+        Reply::new(200, AGGREGATED, document.body.clone())
+    };
+    cached(reply, &document.hash, HeaderValue::from_static("public"))
+}
+
+fn openapi_index(api: &Api) -> Reply {
+    let registry = api.registry.load_full();
+    let document = api.documents.get(&registry, "openapi/v3", |r| Some(openapi::index(r)));
+    Reply::text(200, document.expect("the index is always there").body)
+}
+
+fn openapi_document(
+    api: &Api,
+    headers: &HeaderMap,
+    query: &Query,
+    name: &str,
+) -> Result<Reply, ApiError> {
+    let registry = api.registry.load_full();
+    let parts: Vec<&str> = name.split('/').collect();
+    let (group, version) = match *parts.as_slice() {
+        ["api", version] => ("", version),
+        ["apis", group, version] => (group, version),
+        _ => return Ok(Reply::new(404, "", Bytes::new())),
+    };
+    let document = api.documents.get(&registry, &format!("openapi/v3/{name}"), |registry| {
+        openapi::document(registry, group, version)
+    });
+    let Some(document) = document else { return Ok(Reply::new(404, "", Bytes::new())) };
+    // The hash of the index, which is known without making the document.
+    let hash = openapi::document_hash(&registry, group, version);
+    if let Some(asked) = query.get("hash")
+        && asked != hash
+    {
+        let location = format!("/openapi/v3/{name}?hash={hash}");
+        let location = HeaderValue::from_str(&location).map_err(|_| ApiError::no_such_path())?;
+        return Ok(Reply::new(301, "", Bytes::new()).with_header(LOCATION, location));
+    }
+    let reply = if is_current(headers, &Document { hash: hash.clone(), body: Bytes::new() }) {
+        Reply::new(304, "", Bytes::new())
+    } else {
+        Reply::json_bytes(200, document.body)
+    };
+    if query.get("hash").is_none() {
+        return Ok(cached(reply, &hash, HeaderValue::from_static("no-cache, private")));
+    }
+    let in_a_year = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * 365);
+    let expires = in_a_year.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string();
+    let reply = match HeaderValue::from_str(&expires) {
+        Ok(value) => reply.with_header(EXPIRES, value),
+        Err(_) => reply,
+    };
+    Ok(cached(reply, &hash, HeaderValue::from_static("public, immutable")))
+}
+
+/// kubectl asks for protobuf only, and does without if there is none.
+fn swagger(api: &Api, headers: &HeaderMap) -> Result<Reply, ApiError> {
+    let accept = header(headers, ACCEPT).unwrap_or("*/*");
+    if accept.split(',').all(|entry| entry.trim().starts_with(SWAGGER_PROTOBUF)) {
+        return Err(ApiError::no_such_path());
+    }
+    let registry = api.registry.load_full();
+    let document = api.documents.get(&registry, "openapi/v2", |r| Some(openapi::swagger(r)));
+    Ok(Reply::json_bytes(200, document.expect("the document is always there").body))
+}
+
+fn is_current(headers: &HeaderMap, document: &Document) -> bool {
+    header(headers, IF_NONE_MATCH).is_some_and(|tags| tags.contains(document.hash.as_str()))
+}
+
+fn cached(reply: Reply, hash: &str, control: HeaderValue) -> Reply {
+    let tag = HeaderValue::from_str(&format!("\"{hash}\""));
+    let reply = match tag {
+        Ok(tag) => reply.with_header(ETAG, tag),
+        Err(_) => reply,
+    };
+    let vary: (HeaderName, HeaderValue) = (VARY, HeaderValue::from_static("Accept"));
+    reply.with_header(vary.0, vary.1).with_header(CACHE_CONTROL, control)
+}

@@ -1,0 +1,271 @@
+//! What a request means: who asks, for what, and which verb answers.
+
+mod body;
+mod create;
+mod delete;
+mod documents;
+mod evict;
+mod options;
+mod page;
+mod patch;
+mod read;
+mod review;
+mod subresource;
+mod update;
+mod view;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, Method};
+use hyper::body::Incoming;
+use nearhop_kinds::Resource;
+use nearhop_kinds::strategy::resource_warning;
+
+pub(crate) use body::shape;
+pub(crate) use create::create_object;
+pub(crate) use delete::{CRD_CLEANUP, delete_object, without_finalizer};
+pub(crate) use documents::Documents;
+pub(crate) use update::{Place, is_finished};
+pub(crate) use write::{Ownership, Writer, content_of, now_text, write_of};
+
+use crate::api::Api;
+use crate::fault::Faults;
+use crate::http::{Accept, Body, Form, Path, Query, Reply, Target, parse_path};
+use crate::identity::Role;
+use crate::metrics::RequestLabels;
+use crate::status::ApiError;
+
+/// A request for objects, after its resource was found.
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) target: Target,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) role: Role,
+}
+
+impl Request {
+    /// The namespace of the path; empty where there is none.
+    fn namespace(&self) -> &str {
+        self.target.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// The form of the answer.
+    fn form(&self) -> Result<Form, ApiError> {
+        Accept::parse(header(&self.headers, ACCEPT)).form()
+    }
+
+    fn content_type(&self) -> Option<&str> {
+        let text = header(&self.headers, CONTENT_TYPE)?;
+        Some(text.split(';').next().unwrap_or(text).trim()).filter(|text| !text.is_empty())
+    }
+
+    /// Who writes, if the request does not say: the client's name before the first `/`.
+    fn default_manager(&self) -> &str {
+        let agent = header(&self.headers, USER_AGENT).unwrap_or_default();
+        match agent.split('/').next() {
+            None | Some("") => "unknown",
+            Some(name) => name,
+        }
+    }
+}
+
+fn header(headers: &HeaderMap, name: http::HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Answers a request.
+pub(crate) async fn handle(api: Arc<Api>, request: http::Request<Incoming>) -> http::Response<Body> {
+    let started = Instant::now();
+    let path = parse_path(request.uri().path());
+    let query = Query::parse(request.uri().query());
+    let verb = verb_of(request.method(), &path, &query);
+    let resource = match &path {
+        Path::Resource(target) => target.plural.clone(),
+        _ => String::new(),
+    };
+    let reply = match answer(&api, request, &path, query, verb).await {
+        Ok(reply) => reply,
+        Err(error) => Reply::error(&error),
+    };
+    api.metrics.finished(RequestLabels { verb, resource, code: reply.code }, started.elapsed());
+    reply.into_response()
+}
+
+/// The verb of the API, as roles and metrics know it.
+fn verb_of(method: &Method, path: &Path, query: &Query) -> &'static str {
+    let (one, watch) = match path {
+        Path::Resource(target) => (target.name.is_some(), target.watch),
+        _ => (true, false),
+    };
+    match *method {
+        Method::GET if watch || (!one && query.flag("watch")) => "watch",
+        Method::GET | Method::HEAD if one => "get",
+        Method::GET | Method::HEAD => "list",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if one => "delete",
+        Method::DELETE => "deletecollection",
+        _ => "other",
+    }
+}
+
+async fn answer(
+    api: &Arc<Api>,
+    request: http::Request<Incoming>,
+    path: &Path,
+    query: Query,
+    verb: &'static str,
+) -> Result<Reply, ApiError> {
+    let role = api
+        .identity
+        .role(header(request.headers(), AUTHORIZATION))
+        .ok_or_else(ApiError::unauthorized)?;
+    if let Some(text) = query.get("timeout") {
+        body::check_duration(text)?;
+    }
+    match path {
+        Path::Resource(target) => {
+            if !matches!(verb, "watch") {
+                api.faults.inflict().await?;
+            }
+            answer_resource(api, request, target.clone(), query, role, verb).await
+        }
+        Path::Faults => answer_faults(api, request, role).await,
+        other => {
+            let open = matches!(other, Path::Version | Path::Health);
+            if !open && role == Role::Anonymous {
+                return Err(ApiError::forbidden_path(role.user(), "get", request.uri().path()));
+            }
+            documents::answer(api, &request, other, &query)
+        }
+    }
+}
+
+async fn answer_resource(
+    api: &Arc<Api>,
+    request: http::Request<Incoming>,
+    target: Target,
+    query: Query,
+    role: Role,
+    verb: &'static str,
+) -> Result<Reply, ApiError> {
+    let resource = find_resource(api, &target)?;
+    authorize(&resource, &target, role, verb)?;
+    if resource.namespaced && target.namespace.is_none() && (target.name.is_some() || verb == "create") {
+        return Err(ApiError::method_not_allowed());
+    }
+    if !resource.namespaced && target.namespace.is_some() {
+        return Err(ApiError::no_such_resource());
+    }
+    let mut warnings: Vec<String> = resource_warning(&resource).map(str::to_owned).into_iter().collect();
+    if subresource::is_passed_on(&resource, target.subresource.as_deref()) {
+        return subresource::pass_on(api, request, &resource, &target).await;
+    }
+    let (parts, incoming) = request.into_parts();
+    let writes = !matches!(parts.method, Method::GET | Method::HEAD);
+    // Writers wait here for each other, so that a flood of them leaves room for reads.
+    let _turn = if writes { Some(api.write_turn().await?) } else { None };
+    let body = if writes { body::read(incoming).await? } else { Bytes::new() };
+    let request = Request {
+        method: parts.method,
+        target,
+        resource,
+        query,
+        headers: parts.headers,
+        body,
+        role,
+    };
+    let result = dispatch(api, &request, verb, &mut warnings).await;
+    let reply = result.unwrap_or_else(|error| Reply::error(&error));
+    Ok(reply.with_warnings(&warnings))
+}
+
+/// The resource of a path: of a known group it is a `Status` if it is not there, of an unknown one
+/// a plain 404.
+fn find_resource(api: &Api, target: &Target) -> Result<Arc<Resource>, ApiError> {
+    let registry = api.registry.load();
+    match registry.find(&target.group, &target.version, &target.plural) {
+        Some(resource) => Ok(Arc::clone(resource)),
+        None if registry.has_group(&target.group) => Err(ApiError::no_such_resource()),
+        None => Err(ApiError::no_such_path()),
+    }
+}
+
+fn authorize(resource: &Resource, target: &Target, role: Role, verb: &str) -> Result<(), ApiError> {
+    // Anybody with a token may ask what the token may do.
+    let asking = review::is_about_self(resource) && role != Role::Anonymous;
+    if role.may(verb) || asking {
+        return Ok(());
+    }
+    let place = match &target.namespace {
+        Some(namespace) => format!("in the namespace {namespace:?}"),
+        None => "at the cluster scope".to_owned(),
+    };
+    let plural = match &target.subresource {
+        Some(sub) => format!("{}/{sub}", resource.plural),
+        None => resource.plural.to_string(),
+    };
+    let why = format!(
+        "User {:?} cannot {verb} resource {plural:?} in API group {:?} {place}",
+        role.user(),
+        resource.group
+    );
+    Err(ApiError::forbidden(resource, target.name.as_deref().unwrap_or_default(), &why))
+}
+
+async fn dispatch(
+    api: &Arc<Api>,
+    request: &Request,
+    verb: &str,
+    warnings: &mut Vec<String>,
+) -> Result<Reply, ApiError> {
+    if let Some(sub) = &request.target.subresource {
+        let name = request.target.name.as_deref().unwrap_or_default();
+        return subresource::answer(api, request, name, sub, verb, warnings).await;
+    }
+    let supported = |verb: &str| request.resource.verbs.iter().any(|known| **known == *verb);
+    if request.method == Method::HEAD || !supported(verb) {
+        return Err(ApiError::method_not_allowed());
+    }
+    match (verb, request.target.name.as_deref()) {
+        ("get", Some(name)) => read::get(api, request, name).await,
+        ("list", None) => read::list(api, request).await,
+        ("watch", _) => watch::watch(api, request),
+        ("create", None) => create::create(api, request, warnings).await,
+        ("update", Some(name)) => update::put(api, request, name, None, warnings).await,
+        ("patch", Some(name)) => patch::patch(api, request, name, None, warnings).await,
+        ("delete", Some(name)) => delete::delete(api, request, name).await,
+        ("deletecollection", None) => delete::delete_collection(api, request).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+async fn answer_faults(
+    api: &Arc<Api>,
+    request: http::Request<Incoming>,
+    role: Role,
+) -> Result<Reply, ApiError> {
+    if !api.faults_enabled {
+        return Err(ApiError::no_such_path());
+    }
+    if role != Role::Admin {
+        return Err(ApiError::forbidden_path(role.user(), "post", "/nearhop/faults"));
+    }
+    if request.method() != Method::POST {
+        return Err(ApiError::method_not_allowed());
+    }
+    let body = body::read(request.into_body()).await?;
+    let faults = Faults::parse(&body)
+        .map_err(|why| ApiError::bad_request(format!("the faults were not understood: {why}")))?;
+    api.inflict(faults);
+    Ok(Reply::json(200, &serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})))
+}

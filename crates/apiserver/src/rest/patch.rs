@@ -1,0 +1,207 @@
+//! patch: four ways to say what should change, all of which end in an update.
+
+use std::sync::Arc;
+
+use nearhop_kinds::options::{self, WriteOptions, WriteVerb};
+use nearhop_object::apply::{self, ApplyError, Force};
+use nearhop_object::decode::{self, Parsed};
+use nearhop_object::patch::{self, PatchError};
+use serde_json::{Value, json};
+
+use super::create::create_object;
+use super::update::{Place, check_name, update_object};
+use super::write::{Outcome, Ownership, Writer, settle_namespace, write_options};
+use super::{Request, body};
+use crate::api::Api;
+use crate::http::Reply;
+use crate::status::ApiError;
+
+/// Which kind of patch a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PatchType {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+/// Patches an object, or a part of it.
+pub(super) async fn patch(
+    api: &Arc<Api>,
+    request: &Request,
+    name: &str,
+    subresource: Option<&str>,
+    warnings: &mut Vec<String>,
+) -> Result<Reply, ApiError> {
+    let patch_type = match request.content_type() {
+        Some("application/json-patch+json") => PatchType::Json,
+        Some("application/merge-patch+json") => PatchType::Merge,
+        Some("application/strategic-merge-patch+json") => PatchType::Strategic,
+        Some("application/apply-patch+yaml") => PatchType::Apply,
+        _ => return Err(ApiError::unknown_patch_type()),
+    };
+    if patch_type == PatchType::Strategic && request.resource.is_custom() {
+        let accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+        return Err(ApiError::unsupported_media_type(accepted));
+    }
+    let verb =
+        if patch_type == PatchType::Apply { WriteVerb::Apply } else { WriteVerb::Patch };
+    let options = write_options(request, verb)?;
+    let writer = Writer::of(request, &options, subresource);
+    let outcome = match patch_type {
+        PatchType::Apply => {
+            return apply_patch(api, request, name, &options, &writer, warnings).await;
+        }
+        other => edit(api, request, name, other, &options, &writer, warnings).await?,
+    };
+    outcome.reply(request, 200)
+}
+
+async fn edit(
+    api: &Arc<Api>,
+    request: &Request,
+    name: &str,
+    patch_type: PatchType,
+    options: &WriteOptions,
+    writer: &Writer,
+    warnings: &mut Vec<String>,
+) -> Result<Outcome, ApiError> {
+    let resource = &request.resource;
+    let parsed = parse_patch(&request.body)?;
+    let oddities: Vec<String> =
+        parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+    let place = Place::of(request, name);
+    update_object(api, &place, writer, Ownership::Track, warnings, |old, warnings| {
+        let patched = match patch_type {
+            PatchType::Json => patch::json_patch(old, &parsed.value),
+            PatchType::Merge => patch::merge_patch(old, &parsed.value),
+            PatchType::Strategic | PatchType::Apply => match &resource.schema {
+                Some(schema) => patch::strategic_merge_patch(schema.node(), old, &parsed.value),
+                None => patch::merge_patch(old, &parsed.value),
+            },
+        };
+        let patched = patched.map_err(patch_error)?;
+        let validation = options.field_validation;
+        let mut new = body::to_patched(resource, patched, oddities.clone(), validation, warnings)?;
+        check_name(&mut new, name)?;
+        settle_namespace(resource, request.namespace(), &mut new)?;
+        Ok(new)
+    })
+    .await
+}
+
+fn parse_patch(body: &[u8]) -> Result<Parsed, ApiError> {
+    decode::parse_json(body)
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))
+}
+
+pub(super) fn patch_error(error: PatchError) -> ApiError {
+    match error {
+        PatchError::BadRequest(message) => ApiError::bad_request(message),
+        PatchError::Unprocessable(message) => ApiError::unprocessable(message),
+        PatchError::Internal(message) => ApiError::bare(message),
+        PatchError::TooLarge(message) => ApiError::too_large(message),
+    }
+}
+
+async fn apply_patch(
+    api: &Arc<Api>,
+    request: &Request,
+    name: &str,
+    options: &WriteOptions,
+    writer: &Writer,
+    warnings: &mut Vec<String>,
+) -> Result<Reply, ApiError> {
+    let applied = decode_applied(request, name, options)?;
+    let place = Place::of(request, name);
+    let force = match options.force {
+        options::Force::Yes => Force::Yes,
+        options::Force::No => Force::No,
+    };
+    let resource = &request.resource;
+    let merge = |live: Option<&Value>| {
+        let Some(schema) = &resource.schema else {
+            return Err(ApiError::unsupported_media_type("application/json-patch+json, application/merge-patch+json"));
+        };
+        writer
+            .owning(resource, |owner| apply::apply(schema.node(), live, &applied, owner, force))
+            .map_err(apply_error)
+    };
+    let absent = api.store.get(&resource.storage, &place.key()).is_none();
+    if absent && writer.subresource.is_none() {
+        if applied["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()) {
+            return Err(ApiError::conflict(resource, name));
+        }
+        let mut object = merge(None)?;
+        shape_applied(request, &mut object)?;
+        object["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
+        let created = create_object(
+            api, resource, request.namespace(), object, writer, Ownership::Given, warnings,
+        );
+        return created.await?.reply(request, 201);
+    }
+    let outcome = update_object(api, &place, writer, Ownership::Given, warnings, |old, _| {
+        let mut new = merge(Some(old))?;
+        shape_applied(request, &mut new)?;
+        Ok(new)
+    });
+    outcome.await?.reply(request, 200)
+}
+
+fn shape_applied(request: &Request, object: &mut Value) -> Result<(), ApiError> {
+    body::shape(&request.resource, object).map_err(ApiError::bad_request)?;
+    settle_namespace(&request.resource, request.namespace(), object)
+}
+
+fn decode_applied(request: &Request, name: &str, options: &WriteOptions) -> Result<Value, ApiError> {
+    use nearhop_kinds::options::FieldValidation::Strict;
+    let parsed = decode::parse_yaml(&request.body)
+        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+    if options.field_validation == Strict && !parsed.duplicates.is_empty() {
+        let all: Vec<String> = parsed.duplicates.iter().map(|key| format!("key {key:?} already set in map")).collect();
+        let message = format!("error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {}", all.join("\n  "));
+        return Err(ApiError::bad_request(message));
+    }
+    let mut applied = parsed.value;
+    check_type(request, &applied)?;
+    if !applied["metadata"].is_object() {
+        applied["metadata"] = Value::Object(serde_json::Map::new());
+    }
+    check_name(&mut applied, name)?;
+    Ok(applied)
+}
+
+/// An applied object says what it is.
+fn check_type(request: &Request, applied: &Value) -> Result<(), ApiError> {
+    let resource = &request.resource;
+    let text = |key: &str| applied[key].as_str().unwrap_or_default();
+    let (kind, version) = (text("kind"), text("apiVersion"));
+    if kind == &*resource.kind && version == resource.api_version() {
+        return Ok(());
+    }
+    let spelled = match version.split_once('/') {
+        Some((group, version)) => format!("{group}/{version}"),
+        None => format!("/{version}"),
+    };
+    Err(ApiError::bad_request(format!("invalid object type: {spelled}, Kind={kind}")))
+}
+
+fn apply_error(error: ApplyError) -> ApiError {
+    match error {
+        ApplyError::Conflicts(conflicts) => {
+            let causes: Vec<Value> = conflicts
+                .iter()
+                .map(|conflict| {
+                    json!({
+                        "reason": "FieldManagerConflict",
+                        "message": conflict.cause_message(),
+                        "field": conflict.path
+                    })
+                })
+                .collect();
+            ApiError::apply_conflict(apply::conflict_message(&conflicts), causes.into())
+        }
+        ApplyError::NamesOwners => ApiError::bad_request(ApplyError::NamesOwners.to_string()),
+        ApplyError::Untyped(message) => ApiError::bare(message),
+    }
+}

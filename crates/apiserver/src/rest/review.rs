@@ -1,0 +1,86 @@
+//! Reviews: who am I, and what may I do. They are answered, not stored.
+
+use std::sync::Arc;
+
+use nearhop_kinds::Resource;
+use serde_json::{Value, json};
+
+use super::write::now_text;
+use super::{Request, body};
+use crate::api::Api;
+use crate::http::Reply;
+use crate::identity::Role;
+use crate::status::ApiError;
+use nearhop_kinds::options::FieldValidation;
+
+/// Whether a resource is a question rather than an object.
+pub(super) fn is_review(resource: &Resource) -> bool {
+    matches!(&*resource.group, "authentication.k8s.io" | "authorization.k8s.io")
+}
+
+/// Whether a question is about the one who asks.
+pub(super) fn is_about_self(resource: &Resource) -> bool {
+    is_review(resource) && resource.kind.starts_with("Self")
+}
+
+/// Answers a question.
+pub(super) fn answer(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
+    let resource = &request.resource;
+    let decoded = body::decode(request, &resource.kind)?;
+    let mut review = body::to_object(resource, decoded, FieldValidation::Ignore, &mut Vec::new())?;
+    let status = match &*resource.kind {
+        "SelfSubjectReview" => json!({"userInfo": user_info(request.role)}),
+        "TokenReview" => token_status(api, &review["spec"]),
+        "SelfSubjectAccessReview" => access(request.role, &review["spec"]),
+        "SelfSubjectRulesReview" => rules(request.role),
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+            let user = review["spec"]["user"].as_str().unwrap_or_default();
+            let known = [Role::Admin, Role::ReadOnly, Role::Anonymous];
+            let role = known.into_iter().find(|role| role.user() == user);
+            access(role.unwrap_or(Role::Anonymous), &review["spec"])
+        }
+        _ => return Err(ApiError::method_not_allowed()),
+    };
+    review["status"] = status;
+    review["kind"] = (*resource.kind).into();
+    review["apiVersion"] = resource.api_version().into();
+    if &*resource.kind == "SelfSubjectReview" {
+        review["metadata"]["creationTimestamp"] = now_text().into();
+    }
+    Ok(Reply::json(201, &review))
+}
+
+fn user_info(role: Role) -> Value {
+    json!({"username": role.user(), "groups": role.groups()})
+}
+
+fn token_status(api: &Api, spec: &Value) -> Value {
+    let token = format!("Bearer {}", spec["token"].as_str().unwrap_or_default());
+    match api.identity.role(Some(&token)) {
+        Some(role) => json!({"authenticated": true, "user": user_info(role)}),
+        None => json!({"user": {}, "error": "invalid bearer token"}),
+    }
+}
+
+fn access(role: Role, spec: &Value) -> Value {
+    let resource = spec["resourceAttributes"]["verb"].as_str();
+    let verb = resource.or_else(|| spec["nonResourceAttributes"]["verb"].as_str()).unwrap_or("*");
+    if role.may(verb) {
+        json!({"allowed": true, "reason": format!("the token of {} may {verb}", role.user())})
+    } else {
+        json!({"allowed": false})
+    }
+}
+
+fn rules(role: Role) -> Value {
+    let verbs: &[&str] = match role {
+        Role::Admin => &["*"],
+        Role::ReadOnly => &["get", "list", "watch"],
+        Role::Anonymous => &[],
+    };
+    json!({
+        "resourceRules": [{"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}],
+        "nonResourceRules": [{"verbs": verbs, "nonResourceURLs": ["*"]}],
+        "incomplete": false
+    })
+}

@@ -1,0 +1,102 @@
+//! What changed, in order, as far back as it is kept.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use super::object::Stored;
+use super::Compacted;
+
+/// One change of one object.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) kind: EventKind,
+    /// The object after the change; for a deletion its last state, with the deletion's version.
+    pub(crate) object: Arc<Stored>,
+    /// The object before the change.
+    pub(crate) previous: Option<Arc<Stored>>,
+    /// The watch frame that most watchers get, made once.
+    frame: OnceLock<Bytes>,
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl EventKind {
+    /// As a watch frame spells it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+impl Event {
+    pub(crate) fn new(
+        kind: EventKind,
+        object: Arc<Stored>,
+        previous: Option<Arc<Stored>>,
+    ) -> Self {
+        Self { kind, object, previous, frame: OnceLock::new() }
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.object.version
+    }
+
+    /// The frame, made by the first watcher that needs it and shared by the others. All callers for
+    /// one storage must make the same frame.
+    pub(crate) fn frame(&self, make: impl FnOnce() -> Bytes) -> Bytes {
+        self.frame.get_or_init(make).clone()
+    }
+}
+
+/// The log of one storage.
+#[derive(Debug)]
+pub(super) struct Log {
+    events: VecDeque<Arc<Event>>,
+    /// Changes up to this version are gone.
+    compacted: u64,
+    most: usize,
+}
+
+impl Log {
+    pub(super) fn new(compacted: u64, most: usize) -> Self {
+        Self { events: VecDeque::new(), compacted, most }
+    }
+
+    pub(super) fn push(&mut self, event: Event) {
+        while self.events.len() >= self.most.max(1) {
+            if let Some(gone) = self.events.pop_front() {
+                self.compacted = gone.version();
+            }
+        }
+        self.events.push_back(Arc::new(event));
+    }
+
+    pub(super) fn compact(&mut self, version: u64) {
+        self.events.clear();
+        self.compacted = version;
+    }
+
+    /// The changes after a version, oldest first.
+    pub(super) fn after(
+        &self,
+        version: u64,
+        newest: u64,
+    ) -> Result<impl Iterator<Item = &Arc<Event>>, Compacted> {
+        if version < self.compacted {
+            return Err(Compacted { newest });
+        }
+        let first = self.events.partition_point(|event| event.version() <= version);
+        Ok(self.events.range(first..))
+    }
+}

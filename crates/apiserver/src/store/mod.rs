@@ -1,0 +1,191 @@
+//! The store: all objects in memory under one growing resourceVersion, a bounded log of what
+//! changed, and, if asked for, a copy on disk that is written before anybody sees a change.
+//!
+//! Reads take a short lock and leave with shared pointers. A write names the version that it
+//! expects to replace; who loses the race computes again. Watchers hold a position in the log and
+//! nothing else, so one that does not read costs nothing and falls out of the log in the end.
+//!
+//! Older versions are not kept beside the newest: a list at an older version is the newest one with
+//! the log undone, as far as the log goes back.
+
+mod disk;
+mod log;
+mod object;
+mod state;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub(crate) use log::{Event, EventKind};
+pub(crate) use object::{Content, Name, ObjectRef, Stored, type_meta};
+use state::State;
+pub(crate) use state::{Changes, Snapshot};
+use serde_json::Value;
+use tokio::sync::watch;
+pub(crate) use writer::{Change, Expect, Write, WriteError};
+use writer::Writer;
+
+/// Where objects live when the process ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Nowhere.
+    Ephemeral,
+    /// In this directory.
+    Directory(PathBuf),
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory cannot be used.
+    #[error("data directory {path}: {source}")]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Somebody else has it.
+    #[error("{0} is in use by another nearhop apiserver; stop it, or choose another --data-dir")]
+    InUse(PathBuf),
+    /// The file cannot be read.
+    #[error("{path}: {reason}; move the file away to start empty")]
+    Broken {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The values of the field selectors of an object in a storage. What they are, kinds say.
+pub(crate) type FieldsOf = fn(&str, &Value) -> Vec<(&'static str, String)>;
+
+/// The version asked for is no longer in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Compacted {
+    /// The store's version now.
+    pub(crate) newest: u64,
+}
+
+/// All objects. Cheap to share by `Arc`.
+pub(crate) struct Store {
+    state: Arc<RwLock<State>>,
+    writer: Writer,
+    life: String,
+}
+
+impl Store {
+    /// Opens a store and reads what it holds.
+    pub(crate) fn open(
+        durability: &Durability,
+        history: usize,
+        fields_of: FieldsOf,
+    ) -> Result<Self, OpenError> {
+        let mut state = State::new(history);
+        let (disk, life) = match durability {
+            Durability::Ephemeral => (None, uuid::Uuid::new_v4().to_string()),
+            Durability::Directory(directory) => {
+                let disk = disk::Disk::open(directory)?;
+                let life = disk.load(&mut state, fields_of)?;
+                (Some(disk), life)
+            }
+        };
+        let state = Arc::new(RwLock::new(state));
+        let writer = Writer::start(Arc::clone(&state), disk);
+        Ok(Self { state, writer, life })
+    }
+
+    /// Tells this store's tokens from those of another one.
+    pub(crate) fn life(&self) -> &str {
+        &self.life
+    }
+
+    /// The newest version.
+    pub(crate) fn version(&self) -> u64 {
+        self.read().version
+    }
+
+    /// One object.
+    pub(crate) fn get(&self, storage: &str, name: &Name) -> Option<Arc<Stored>> {
+        self.read().table(storage)?.objects.get(name).cloned()
+    }
+
+    /// All objects of a storage, or those of a namespace, in the order of their keys.
+    pub(crate) fn list(&self, storage: &str, namespace: Option<&str>) -> Snapshot {
+        self.read().list(storage, namespace)
+    }
+
+    /// The same as it was at an older version.
+    pub(crate) fn list_at(
+        &self,
+        storage: &str,
+        namespace: Option<&str>,
+        version: u64,
+    ) -> Result<Snapshot, Compacted> {
+        self.read().list_at(storage, namespace, version)
+    }
+
+    /// The objects that name this uid as their owner.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<ObjectRef> {
+        self.read().dependents(uid)
+    }
+
+    /// Whether any object has this uid.
+    pub(crate) fn uid_exists(&self, uid: &str) -> bool {
+        self.read().uid_exists(uid)
+    }
+
+    /// How many objects each storage holds.
+    pub(crate) fn counts(&self) -> Vec<(Arc<str>, usize)> {
+        self.read().counts()
+    }
+
+    /// Follows a storage: the channel holds the version of its newest change.
+    pub(crate) fn subscribe(&self, storage: &str) -> watch::Receiver<u64> {
+        if let Some(table) = self.read().table(storage) {
+            return table.changed.subscribe();
+        }
+        self.write_state().table_mut(storage).changed.subscribe()
+    }
+
+    /// Follows every storage.
+    pub(crate) fn subscribe_all(&self) -> watch::Receiver<u64> {
+        self.read().changed.subscribe()
+    }
+
+    /// At most `limit` changes of a storage after a version.
+    pub(crate) fn events_after(
+        &self,
+        storage: &str,
+        version: u64,
+        limit: usize,
+    ) -> Result<Changes, Compacted> {
+        self.read().events_after(storage, version, limit)
+    }
+
+    /// Wakes those who follow a storage, though nothing changed in it.
+    pub(crate) fn touch(&self, storage: &str) {
+        self.write_state().touch(storage);
+    }
+
+    /// Forgets the whole log: whoever watches from an older version has to list again.
+    pub(crate) fn compact(&self) {
+        self.write_state().compact();
+    }
+
+    /// Writes all of these, or nothing. They get consecutive versions, in their order.
+    pub(crate) async fn write(&self, writes: Vec<Write>) -> Result<Vec<Arc<Stored>>, WriteError> {
+        self.writer.write(writes).await
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        // A panic while the lock was held would have left a half-made change; there is none to hide.
+        self.state.read().expect("no writer panics while it holds the state")
+    }
+
+    fn write_state(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().expect("no writer panics while it holds the state")
+    }
+}

@@ -1,0 +1,245 @@
+//! The way in: every write passes here, one batch after the other.
+//!
+//! With a disk, one thread takes all writes that wait, checks each against what is there (and what
+//! the batch put there before it), commits them to disk in one transaction, and only then shows
+//! them: what a client saw is never lost, and many writers share one fsync. Without a disk the same
+//! steps run at once under the lock.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock, mpsc};
+
+use tokio::sync::oneshot;
+
+use super::disk::{Disk, DiskWrite};
+use super::object::{Content, Name, ObjectRef, Stored};
+use super::state::State;
+
+/// One change, with what it expects to find.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) storage: Arc<str>,
+    pub(crate) name: Name,
+    pub(crate) expect: Expect,
+    pub(crate) change: Change,
+}
+
+/// What a write expects to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// Nothing.
+    Absent,
+    /// The object at this version, or as an earlier write of the same batch left it.
+    Version(u64),
+    /// What an earlier write of the same batch left.
+    Previous,
+}
+
+/// What a write does.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Put(Arc<Content>),
+    Delete,
+}
+
+/// Why nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WriteError {
+    /// It was to be absent and is there.
+    Exists,
+    /// It was to be there and is not.
+    Gone,
+    /// It is there at another version.
+    Conflict,
+    /// The disk refused.
+    Disk(String),
+}
+
+pub(super) struct Request {
+    writes: Vec<Write>,
+    reply: oneshot::Sender<Result<Vec<Arc<Stored>>, WriteError>>,
+}
+
+/// The one that writes.
+pub(super) enum Writer {
+    Memory(Arc<RwLock<State>>),
+    Thread(mpsc::Sender<Request>),
+}
+
+/// A batch does not grow beyond this many requests, so that nobody waits for a huge commit.
+const MOST_PER_COMMIT: usize = 512;
+
+impl Writer {
+    pub(super) fn start(state: Arc<RwLock<State>>, disk: Option<Disk>) -> Self {
+        let Some(disk) = disk else { return Self::Memory(state) };
+        let (sender, receiver) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || run(&state, &disk, &receiver))
+            .expect("the process may start one more thread");
+        Self::Thread(sender)
+    }
+
+    pub(super) async fn write(&self, writes: Vec<Write>) -> Result<Vec<Arc<Stored>>, WriteError> {
+        match self {
+            Self::Memory(state) => write_now(state, writes),
+            Self::Thread(sender) => {
+                let (reply, answer) = oneshot::channel();
+                let stopped = || WriteError::Disk("the store has stopped".to_owned());
+                sender.send(Request { writes, reply }).map_err(|_| stopped())?;
+                answer.await.map_err(|_| stopped())?
+            }
+        }
+    }
+}
+
+fn write_now(state: &RwLock<State>, writes: Vec<Write>) -> Result<Vec<Arc<Stored>>, WriteError> {
+    let mut state = state.write().expect("no writer panics while it holds the state");
+    let mut plan = Plan::new(&state);
+    plan.add(&state, writes)?;
+    let done = plan.apply(&mut state);
+    Ok(done.into_iter().flatten().collect())
+}
+
+fn run(state: &RwLock<State>, disk: &Disk, requests: &mpsc::Receiver<Request>) {
+    while let Ok(first) = requests.recv() {
+        let waiting = std::iter::once(first).chain(requests.try_iter());
+        commit(state, disk, waiting.take(MOST_PER_COMMIT).collect());
+    }
+}
+
+/// One group commit.
+fn commit(state: &RwLock<State>, disk: &Disk, requests: Vec<Request>) {
+    let (plan, replies) = {
+        let state = state.read().expect("no writer panics while it holds the state");
+        let mut plan = Plan::new(&state);
+        let mut replies = Vec::with_capacity(requests.len());
+        for Request { writes, reply } in requests {
+            match plan.add(&state, writes) {
+                Ok(()) => replies.push(reply),
+                // Who gave up waiting does not need the answer.
+                Err(error) => drop(reply.send(Err(error))),
+            }
+        }
+        (plan, replies)
+    };
+    if replies.is_empty() {
+        return;
+    }
+    // This thread is the only one that writes, so what was checked still holds.
+    let committed = disk.commit(plan.version, plan.steps.iter().map(Step::to_disk));
+    if let Err(reason) = committed {
+        for reply in replies {
+            drop(reply.send(Err(WriteError::Disk(reason.clone()))));
+        }
+        return;
+    }
+    let done = {
+        let mut state = state.write().expect("no writer panics while it holds the state");
+        plan.apply(&mut state)
+    };
+    for (reply, objects) in replies.into_iter().zip(done) {
+        drop(reply.send(Ok(objects)));
+    }
+}
+
+/// Changes that were checked and have their versions, but did not happen yet.
+struct Plan {
+    version: u64,
+    steps: Vec<Step>,
+    /// Where each request's steps end.
+    ends: Vec<usize>,
+    /// What the steps so far leave behind.
+    pending: BTreeMap<ObjectRef, Option<u64>>,
+}
+
+struct Step {
+    key: ObjectRef,
+    version: u64,
+    change: Change,
+}
+
+impl Step {
+    fn to_disk(&self) -> DiskWrite<'_> {
+        let content = match &self.change {
+            Change::Put(content) => Some((self.version, content.tail())),
+            Change::Delete => None,
+        };
+        DiskWrite { key: &self.key, content }
+    }
+}
+
+impl Plan {
+    fn new(state: &State) -> Self {
+        Self { version: state.version, steps: Vec::new(), ends: Vec::new(), pending: BTreeMap::new() }
+    }
+
+    /// Adds all writes of a request, or none.
+    fn add(&mut self, state: &State, writes: Vec<Write>) -> Result<(), WriteError> {
+        let (version, steps) = (self.version, self.steps.len());
+        let mut undo: Vec<(ObjectRef, Option<Option<u64>>)> = Vec::new();
+        for write in writes {
+            let key = ObjectRef { storage: write.storage, name: write.name };
+            if let Err(error) = self.check(state, &key, write.expect) {
+                self.version = version;
+                self.steps.truncate(steps);
+                for (key, before) in undo.into_iter().rev() {
+                    match before {
+                        Some(before) => self.pending.insert(key, before),
+                        None => self.pending.remove(&key),
+                    };
+                }
+                return Err(error);
+            }
+            self.version += 1;
+            let left = matches!(write.change, Change::Put(_)).then_some(self.version);
+            undo.push((key.clone(), self.pending.insert(key.clone(), left)));
+            self.steps.push(Step { key, version: self.version, change: write.change });
+        }
+        self.ends.push(self.steps.len());
+        Ok(())
+    }
+
+    fn check(&self, state: &State, key: &ObjectRef, expect: Expect) -> Result<(), WriteError> {
+        let pending = self.pending.get(key);
+        let found = match pending {
+            Some(version) => *version,
+            None => {
+                let table = state.table(&key.storage);
+                table.and_then(|table| table.objects.get(&key.name)).map(|object| object.version)
+            }
+        };
+        match (expect, found) {
+            (Expect::Absent, None) => Ok(()),
+            (Expect::Absent, Some(_)) => Err(WriteError::Exists),
+            (Expect::Version(_) | Expect::Previous, None) => Err(WriteError::Gone),
+            (Expect::Version(asked), Some(found)) if asked == found => Ok(()),
+            (Expect::Version(_), Some(_)) => Err(WriteError::Conflict),
+            (Expect::Previous, Some(_)) => Ok(()),
+        }
+    }
+
+    /// Makes it happen; the objects of each request.
+    fn apply(self, state: &mut State) -> Vec<Vec<Arc<Stored>>> {
+        let mut touched: Vec<Arc<str>> = Vec::new();
+        let mut objects = Vec::with_capacity(self.steps.len());
+        for Step { key, version, change } in self.steps {
+            let object = match change {
+                Change::Put(content) => Some(state.put(&key.storage, key.name, version, content)),
+                Change::Delete => state.remove(&key.storage, &key.name, version),
+            };
+            objects.push(object);
+            if !touched.contains(&key.storage) {
+                touched.push(key.storage);
+            }
+        }
+        state.announce(touched.iter().map(|storage| &**storage));
+        let mut objects = objects.into_iter();
+        let mut start = 0;
+        let mut done = Vec::with_capacity(self.ends.len());
+        for end in self.ends {
+            done.push(objects.by_ref().take(end - start).flatten().collect());
+            start = end;
+        }
+        done
+    }
+}

@@ -1,0 +1,116 @@
+//! `nearhop apiserver`: an embedded Kubernetes API for a laptop, the lab and tests.
+
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args as ClapArgs;
+use nearhop_apiserver::{
+    ApiServer, Controllers, DEFAULT_HISTORY, Durability, Faults, Options,
+};
+use nearhop_core::Gates;
+use nearhop_kinds::config::{ClusterConfig, ServiceCidrs, parse_port_range};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::complain;
+
+/// Serves a Kubernetes API that stock kubectl and client libraries work against.
+#[derive(Debug, ClapArgs)]
+#[command(group = clap::ArgGroup::new("storage").required(true).args(["data_dir", "ephemeral"]))]
+pub(crate) struct Args {
+    /// Address and port; port 0, or only `:0`, takes a free one.
+    #[arg(long, default_value = "127.0.0.1:6443", value_parser = parse_listen)]
+    listen: SocketAddr,
+
+    /// Keep objects, keys and tokens in this directory.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Keep everything in memory, and lose it at the end.
+    #[arg(long)]
+    ephemeral: bool,
+
+    /// Write a kubeconfig here (mode 0600) as soon as the server answers.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig_out: Option<PathBuf>,
+
+    /// Where cluster IPs come from: one range, or one of each family, the primary one first.
+    #[arg(long, value_name = "CIDR[,CIDR]", value_parser = ServiceCidrs::parse, default_value = "10.96.0.0/16")]
+    service_cidr: ServiceCidrs,
+
+    /// Where node ports come from.
+    #[arg(long, value_name = "FIRST-LAST", value_parser = parse_port_range, default_value = "30000-32767")]
+    service_node_port_range: RangeInclusive<u16>,
+
+    /// Which of nearhop's own Service fields are taken, and which Kubernetes gates are off:
+    /// `ServiceTopology=false,ServiceRoutingPreference=true`.
+    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "")]
+    feature_gates: Gates,
+
+    /// How many changes of each resource are remembered for watchers.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_HISTORY)]
+    watch_history: usize,
+
+    /// Run no controllers for namespaces, owners and events, as a bare kube-apiserver.
+    #[arg(long)]
+    bare: bool,
+
+    /// Let the admin token ask for faults at /nearhop/faults.
+    #[arg(long)]
+    enable_faults: bool,
+}
+
+/// Runs until it is told to stop.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    runtime.block_on(serve(args))
+}
+
+async fn serve(args: Args) -> anyhow::Result<ExitCode> {
+    if !args.listen.ip().is_loopback() {
+        complain(&format!(
+            "warning: {} is reachable from elsewhere; the tokens in the kubeconfig are all that guards it",
+            args.listen.ip()
+        ));
+    }
+    let mut terminated = signal(SignalKind::terminate())?;
+    let server = ApiServer::start(Options {
+        listen: args.listen,
+        durability: args.data_dir.map_or(Durability::Ephemeral, Durability::Directory),
+        cluster: ClusterConfig {
+            service_cidrs: args.service_cidr,
+            node_ports: args.service_node_port_range,
+            gates: args.feature_gates,
+        },
+        history: args.watch_history,
+        controllers: if args.bare { Controllers::Bare } else { Controllers::All },
+        faults: if args.enable_faults { Faults::OnDemand } else { Faults::Refused },
+    })
+    .await?;
+    if let Some(path) = &args.kubeconfig_out {
+        server
+            .write_kubeconfig(path)
+            .with_context(|| format!("cannot write the kubeconfig {}", path.display()))?;
+    }
+    // Whoever started it waits for this line; if nobody reads it, nobody waits.
+    let _unread = writeln!(std::io::stdout(), "listening on {}", server.url());
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminated.recv() => {}
+    }
+    server.stop().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let port = |text: &str| text.parse::<u16>().ok();
+    if let Some(port) = text.strip_prefix(':').and_then(port) {
+        return Ok(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), port));
+    }
+    text.parse().map_err(|_| {
+        "expected ADDRESS:PORT such as 127.0.0.1:6443, or :PORT on loopback".to_owned()
+    })
+}

@@ -1,0 +1,149 @@
+//! What the checks of Services need to know of the cluster: its Service ranges, its node port range
+//! and its feature gates.
+
+use std::ops::RangeInclusive;
+
+use nearhop_core::{Family, Gates};
+
+use crate::ip::{Cidr, family_bits};
+
+/// The cluster as far as validation and allocation are concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// Where cluster IPs come from.
+    pub service_cidrs: ServiceCidrs,
+    /// Where node ports come from.
+    pub node_ports: RangeInclusive<u16>,
+    /// Feature gates.
+    pub gates: Gates,
+}
+
+/// The node ports of a cluster that says nothing.
+pub const DEFAULT_NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
+
+impl ClusterConfig {
+    /// With these ranges, and node ports and gates as usual.
+    pub fn new(service_cidrs: ServiceCidrs) -> Self {
+        Self { service_cidrs, node_ports: DEFAULT_NODE_PORTS, gates: Gates::default() }
+    }
+}
+
+/// One range, or two of different families. The first says which family is the primary one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceCidrs {
+    primary: Cidr,
+    secondary: Option<Cidr>,
+}
+
+/// Why a `--service-cidr` or `--node-ports` value was not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Not a CIDR.
+    #[error("{0:?} is not a CIDR such as 10.96.0.0/16, with no bits set beyond the prefix length")]
+    NotACidr(String),
+    /// None, or more than two.
+    #[error("{0} Service ranges, expected one, or two of different IP families")]
+    Count(usize),
+    /// Two of the same family.
+    #[error("two {0} Service ranges; two ranges must be of different IP families")]
+    SameFamily(Family),
+    /// Fewer than eight addresses.
+    #[error("the Service range {0} is too small; it must have at least 8 addresses")]
+    TooSmall(Cidr),
+    /// More addresses than can be kept count of.
+    #[error("the Service range {0} is too large; the shortest IPv6 prefix is 64")]
+    TooLarge(Cidr),
+    /// Not of the form `30000-32767`.
+    #[error("{0:?} is not a range of ports such as 30000-32767")]
+    NotAPortRange(String),
+}
+
+impl ServiceCidrs {
+    /// Reads `10.96.0.0/16` or `10.96.0.0/16,fd00:10:96::/112`.
+    ///
+    /// # Errors
+    /// What is wrong with the first range that is no good.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let parts: Vec<&str> = text.split(',').map(str::trim).filter(|p| !p.is_empty()).collect();
+        match parts.as_slice() {
+            [one] => Ok(Self { primary: parse_cidr(one)?, secondary: None }),
+            [one, two] => {
+                let (primary, secondary) = (parse_cidr(one)?, parse_cidr(two)?);
+                if primary.family() == secondary.family() {
+                    return Err(ConfigError::SameFamily(primary.family()));
+                }
+                Ok(Self { primary, secondary: Some(secondary) })
+            }
+            other => Err(ConfigError::Count(other.len())),
+        }
+    }
+
+    /// The ranges, the primary one first.
+    pub fn iter(self) -> impl Iterator<Item = Cidr> {
+        std::iter::once(self.primary).chain(self.secondary)
+    }
+
+    /// The family of Services that do not ask for one.
+    pub fn primary_family(self) -> Family {
+        self.primary.family()
+    }
+
+    /// Whether both families are there.
+    pub fn is_dual_stack(self) -> bool {
+        self.secondary.is_some()
+    }
+}
+
+fn parse_cidr(text: &str) -> Result<Cidr, ConfigError> {
+    let cidr = Cidr::parse(text).ok_or_else(|| ConfigError::NotACidr(text.to_owned()))?;
+    let host_bits = family_bits(cidr.family()) - cidr.prefix();
+    if host_bits < 3 {
+        return Err(ConfigError::TooSmall(cidr));
+    }
+    if host_bits > 64 {
+        return Err(ConfigError::TooLarge(cidr));
+    }
+    Ok(cidr)
+}
+
+/// Reads `30000-32767`.
+///
+/// # Errors
+/// If it is not a range of ports, or an empty one.
+pub fn parse_port_range(text: &str) -> Result<RangeInclusive<u16>, ConfigError> {
+    let fail = || ConfigError::NotAPortRange(text.to_owned());
+    let (first, last) = text.split_once('-').ok_or_else(fail)?;
+    let port = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0);
+    match (port(first), port(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        _ => Err(fail()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_one_or_two_ranges() {
+        let single = ServiceCidrs::parse("10.96.0.0/16").unwrap();
+        assert_eq!((single.primary_family(), single.is_dual_stack()), (Family::Ipv4, false));
+        let dual = ServiceCidrs::parse("fd00:10:96::/112, 10.96.0.0/16").unwrap();
+        assert_eq!((dual.primary_family(), dual.is_dual_stack()), (Family::Ipv6, true));
+        assert_eq!(dual.iter().count(), 2);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let parse = |text| ServiceCidrs::parse(text).unwrap_err().to_string();
+        assert!(parse("").starts_with("0 Service ranges"));
+        assert!(parse("10.96.0.1/16").contains("is not a CIDR"));
+        assert!(parse("10.0.0.0/30").contains("too small"));
+        assert!(parse("fd00::/63").contains("too large"));
+        assert!(parse("10.0.0.0/16,10.1.0.0/16").contains("two IPv4"));
+        assert_eq!(parse_port_range("30000-32767"), Ok(30000..=32767));
+        for text in ["", "1", "5-4", "0-9", "1-70000"] {
+            assert!(parse_port_range(text).is_err(), "{text}");
+        }
+    }
+}

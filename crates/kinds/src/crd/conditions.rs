@@ -1,0 +1,212 @@
+//! The status of a CustomResourceDefinition: from names that are accepted to a resource that is
+//! served, and on deletion to its end. Each function makes one update; its answer is whether there
+//! is anything to write.
+
+use serde_json::{Map, Value, json};
+
+use super::{list, text};
+
+/// Keeps a CustomResourceDefinition until its objects are gone.
+pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+struct Condition<'a> {
+    type_: &'a str,
+    status: &'a str,
+    reason: &'a str,
+    message: &'a str,
+}
+
+/// Whether the resource is to be served.
+pub fn is_established(crd: &Value) -> bool {
+    has_condition(crd, "Established")
+}
+
+fn has_condition(crd: &Value, type_: &str) -> bool {
+    let conditions = list(crd, "/status/conditions").iter();
+    conditions.clone().any(|c| text(c, "/type") == type_ && text(c, "/status") == "True")
+}
+
+/// First update: takes the names that no other CustomResourceDefinition of the group has, and says
+/// so in the conditions NamesAccepted and Established. `others` may include this one.
+pub fn accept_names(crd: &mut Value, others: &[&Value], now: &str) -> bool {
+    let wanted = crd.pointer("/spec/names").cloned().unwrap_or_default();
+    let accepted = crd.pointer("/status/acceptedNames").cloned().unwrap_or_default();
+    if wanted == accepted {
+        return false;
+    }
+    let taken = Taken::by(crd, others);
+    let (names, conflict) = choose(&wanted, &accepted, &taken);
+    let before = crd.get("status").cloned();
+    set_status(crd, "acceptedNames", Value::Object(names));
+    let (status, reason, message) = match &conflict {
+        Some((reason, message)) => ("False", *reason, message.as_str()),
+        None => ("True", "NoConflicts", "no conflicts found"),
+    };
+    set_condition(crd, &Condition { type_: "NamesAccepted", status, reason, message }, now);
+    let known = list(crd, "/status/conditions").iter().any(|c| text(c, "/type") == "Established");
+    if conflict.is_none() && !is_established(crd) {
+        let (reason, message) = ("Installing", "the initial names have been accepted");
+        let condition = Condition { type_: "Established", status: "False", reason, message };
+        set_condition(crd, &condition, now);
+    } else if !known {
+        let (reason, message) = ("NotAccepted", "not all names are accepted");
+        let condition = Condition { type_: "Established", status: "False", reason, message };
+        set_condition(crd, &condition, now);
+    }
+    crd.get("status") != before.as_ref()
+}
+
+/// Second update, when the resource is served: Established becomes true.
+pub fn establish(crd: &mut Value, now: &str) -> bool {
+    if !has_condition(crd, "NamesAccepted") || is_established(crd) {
+        return false;
+    }
+    let (reason, message) = ("InitialNamesAccepted", "the initial names have been accepted");
+    set_condition(crd, &Condition { type_: "Established", status: "True", reason, message }, now);
+    true
+}
+
+/// On deletion: the finalizer, and the condition Terminating. The deletion time is the server's.
+pub fn terminating(crd: &mut Value, now: &str) -> bool {
+    let before = has_condition(crd, "Terminating");
+    if let Some(Value::Object(metadata)) = crd.get_mut("metadata") {
+        let finalizers = metadata.entry("finalizers").or_insert(Value::Null);
+        if !finalizers.is_array() {
+            *finalizers = json!([]);
+        }
+        if let Value::Array(all) = finalizers
+            && !all.iter().any(|one| one == CLEANUP_FINALIZER)
+        {
+            all.push(CLEANUP_FINALIZER.into());
+        }
+    }
+    let condition = Condition {
+        type_: "Terminating",
+        status: "True",
+        reason: "InstanceDeletionPending",
+        message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin \
+                  soon",
+    };
+    set_condition(crd, &condition, now);
+    !before
+}
+
+/// When all objects are gone: takes the finalizer away. What remains may still have others.
+pub fn remove_finalizer(crd: &mut Value) {
+    let Some(Value::Object(metadata)) = crd.get_mut("metadata") else { return };
+    if let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers") {
+        finalizers.retain(|one| one != CLEANUP_FINALIZER);
+        if finalizers.is_empty() {
+            metadata.remove("finalizers");
+        }
+    }
+}
+
+/// The names that others of the group have.
+struct Taken<'a> {
+    resources: Vec<&'a str>,
+    kinds: Vec<&'a str>,
+}
+
+impl<'a> Taken<'a> {
+    fn by(crd: &Value, others: &[&'a Value]) -> Self {
+        let mut taken = Self { resources: Vec::new(), kinds: Vec::new() };
+        let (group, name) = (text(crd, "/spec/group"), text(crd, "/metadata/name"));
+        let same_group = |other: &&&Value| {
+            text(other, "/spec/group") == group && text(other, "/metadata/name") != name
+        };
+        for names in
+            others.iter().filter(same_group).filter_map(|o| o.pointer("/status/acceptedNames"))
+        {
+            taken.resources.extend([text(names, "/plural"), text(names, "/singular")]);
+            taken.resources.extend(list(names, "/shortNames").iter().filter_map(Value::as_str));
+            taken.kinds.extend([text(names, "/kind"), text(names, "/listKind")]);
+        }
+        taken
+    }
+}
+
+type Conflict = (&'static str, String);
+
+/// The names as far as they are free, and the last conflict that was found.
+fn choose(
+    wanted: &Value,
+    accepted: &Value,
+    taken: &Taken<'_>,
+) -> (Map<String, Value>, Option<Conflict>) {
+    let mut names = accepted.as_object().cloned().unwrap_or_default();
+    let mut conflict = None;
+    let in_use = |name: &str| format!("{name:?} is already in use");
+    for (key, reason, used) in [
+        ("plural", "PluralConflict", &taken.resources),
+        ("singular", "SingularConflict", &taken.resources),
+        ("shortNames", "ShortNamesConflict", &taken.resources),
+        ("kind", "KindConflict", &taken.kinds),
+        ("listKind", "ListKindConflict", &taken.kinds),
+    ] {
+        let pointer = format!("/{key}");
+        let (new, mine) = match key {
+            "shortNames" => (strings(list(wanted, &pointer)), strings(list(accepted, &pointer))),
+            _ => (vec![text(wanted, &pointer)], vec![text(accepted, &pointer)]),
+        };
+        let clashes: Vec<String> = new
+            .iter()
+            .filter(|name| !mine.contains(name) && used.contains(name))
+            .map(|name| in_use(name))
+            .collect();
+        match clashes.as_slice() {
+            [] => take(&mut names, key, wanted),
+            [one] => conflict = Some((reason, one.clone())),
+            several => conflict = Some((reason, format!("[{}]", several.join(", ")))),
+        }
+    }
+    take(&mut names, "categories", wanted);
+    // Go writes these two even when they are empty.
+    for key in ["plural", "kind"] {
+        names.entry(key).or_insert_with(|| "".into());
+    }
+    (names, conflict)
+}
+
+fn strings(all: &[Value]) -> Vec<&str> {
+    all.iter().filter_map(Value::as_str).collect()
+}
+
+fn take(names: &mut Map<String, Value>, key: &str, wanted: &Value) {
+    match wanted.get(key).filter(|value| !value.is_null()) {
+        Some(value) => names.insert(key.to_owned(), value.clone()),
+        None => names.remove(key),
+    };
+}
+
+fn set_status(crd: &mut Value, key: &str, value: Value) {
+    let Value::Object(object) = crd else { return };
+    let status = object.entry("status").or_insert(Value::Null);
+    if !status.is_object() {
+        *status = json!({});
+    }
+    if let Value::Object(status) = status {
+        status.insert(key.to_owned(), value);
+    }
+}
+
+/// Sets a condition; its time is when its status last changed.
+fn set_condition(crd: &mut Value, condition: &Condition<'_>, now: &str) {
+    let mut conditions = list(crd, "/status/conditions").to_vec();
+    let Condition { type_, status, reason, message } = condition;
+    let mut new = json!({
+        "type": type_, "status": status, "lastTransitionTime": now,
+        "reason": reason, "message": message,
+    });
+    match conditions.iter_mut().find(|one| text(one, "/type") == *type_) {
+        Some(old) => {
+            let since = old.get("lastTransitionTime").filter(|since| !since.is_null());
+            if let Some(since) = since.filter(|_| text(old, "/status") == *status) {
+                new["lastTransitionTime"] = since.clone();
+            }
+            *old = new;
+        }
+        None => conditions.push(new),
+    }
+    set_status(crd, "conditions", conditions.into());
+}

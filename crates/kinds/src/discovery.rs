@@ -1,0 +1,233 @@
+//! Discovery: which groups, versions and resources there are, as a server tells its clients.
+//!
+//! Two forms of the same facts: the aggregated documents that kubectl asks for, and the older
+//! ones, one a group version. All are made from a [`Registry`]; which form a request gets, and
+//! the headers that go with it, is for the server to say.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256, Sha512};
+
+use crate::resource::{Origin, Registry, Resource, Subresource};
+
+/// The aggregated document at `/api`: the core group.
+pub fn aggregated_core(registry: &Registry) -> Value {
+    aggregated(registry, |group| group.is_empty())
+}
+
+/// The aggregated document at `/apis`: all other groups.
+pub fn aggregated_groups(registry: &Registry) -> Value {
+    aggregated(registry, |group| !group.is_empty())
+}
+
+/// The older document at `/api`; `address` is this server's `host:port`.
+pub fn core_versions(registry: &Registry, address: &str) -> Value {
+    let versions = registry.groups().into_iter().find(|(group, _)| group.is_empty());
+    json!({
+        "kind": "APIVersions",
+        "versions": versions.map(|(_, versions)| versions).unwrap_or_default(),
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    })
+}
+
+/// The older document at `/apis`.
+pub fn group_list(registry: &Registry) -> Value {
+    let groups = registry.groups().into_iter().filter(|(group, _)| !group.is_empty());
+    let groups: Vec<Value> = groups.map(|(name, versions)| group_entry(name, &versions)).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// The older document at `/apis/<group>`.
+pub fn group(registry: &Registry, group: &str) -> Option<Value> {
+    let mut groups = registry.groups().into_iter();
+    let (name, versions) = groups.find(|(name, _)| !name.is_empty() && *name == group)?;
+    let mut entry = group_entry(name, &versions);
+    entry["kind"] = "APIGroup".into();
+    entry["apiVersion"] = "v1".into();
+    Some(entry)
+}
+
+/// The older document at `/api/v1` (the empty group) and `/apis/<group>/<version>`.
+pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let mut resources = Vec::new();
+    for resource in registry.of_version(group, version) {
+        resources.push(resource_entry(registry, resource));
+        resources.extend(resource.subresources.iter().map(|sub| subresource_entry(resource, sub)));
+    }
+    if resources.is_empty() {
+        return None;
+    }
+    let mut list = json!({
+        "kind": "APIResourceList",
+        "groupVersion": group_version(group, version),
+        "resources": resources,
+    });
+    // The core group's document is older than the key.
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
+}
+
+/// The document at `/`: all paths, those of the resources' groups and `others` that the server has.
+pub fn paths(registry: &Registry, others: &[&str]) -> Value {
+    let mut paths: BTreeSet<String> = others.iter().map(|path| (*path).to_owned()).collect();
+    paths.extend(["/api", "/apis", "/apis/"].map(str::to_owned));
+    for (group, versions) in registry.groups() {
+        let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
+        paths.extend(versions.iter().map(|version| format!("{root}/{version}")));
+        paths.insert(root);
+    }
+    json!({"paths": paths})
+}
+
+/// The tag of a document as `ETag` and the `hash` of OpenAPI addresses carry it (there in quotes,
+/// here without).
+pub fn content_hash(body: &[u8]) -> String {
+    Sha512::digest(body).iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+fn aggregated(registry: &Registry, wanted: impl Fn(&str) -> bool) -> Value {
+    let groups = registry.groups().into_iter().filter(|(group, _)| wanted(group));
+    let items: Vec<Value> = groups
+        .map(|(group, versions)| {
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| aggregated_version(registry, group, version))
+                .collect();
+            let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": items,
+    })
+}
+
+fn aggregated_version(registry: &Registry, group: &str, version: &str) -> Value {
+    let resources: Vec<Value> =
+        registry.of_version(group, version).map(|resource| aggregated_resource(resource)).collect();
+    json!({"version": version, "freshness": "Current", "resources": resources})
+}
+
+fn aggregated_resource(resource: &Resource) -> Value {
+    let subresources: Vec<Value> = resource
+        .subresources
+        .iter()
+        .map(|sub| {
+            let kind = response_kind(resource, &sub.group, &sub.version, &sub.kind);
+            json!({"subresource": sub.name, "responseKind": kind, "verbs": sub.verbs})
+        })
+        .collect();
+    let mut entry = Map::new();
+    entry.insert("resource".into(), json!(resource.plural));
+    entry.insert("responseKind".into(), response_kind(resource, "", "", &resource.kind));
+    let scope = if resource.namespaced { "Namespaced" } else { "Cluster" };
+    entry.insert("scope".into(), scope.into());
+    entry.insert("singularResource".into(), json!(resource.singular));
+    entry.insert("verbs".into(), json!(resource.verbs));
+    insert_filled(&mut entry, "shortNames", json!(resource.short_names));
+    insert_filled(&mut entry, "categories", json!(resource.categories));
+    insert_filled(&mut entry, "subresources", subresources.into());
+    entry.into()
+}
+
+/// Built-in kinds leave group and version empty where they are the resource's own; custom ones
+/// spell them out.
+fn response_kind(resource: &Resource, group: &str, version: &str, kind: &str) -> Value {
+    let own = resource.is_custom() && version.is_empty();
+    let (group, version) =
+        if own { (&*resource.group, &*resource.version) } else { (group, version) };
+    json!({"group": group, "version": version, "kind": kind})
+}
+
+fn group_entry(name: &str, versions: &[&str]) -> Value {
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(|version| json!({"groupVersion": format!("{name}/{version}"), "version": version}))
+        .collect();
+    json!({"name": name, "preferredVersion": versions.first(), "versions": versions})
+}
+
+fn resource_entry(registry: &Registry, resource: &Resource) -> Value {
+    let mut entry = Map::new();
+    entry.insert("name".into(), json!(resource.plural));
+    entry.insert("singularName".into(), json!(resource.singular));
+    entry.insert("namespaced".into(), resource.namespaced.into());
+    entry.insert("kind".into(), json!(resource.kind));
+    entry.insert("verbs".into(), json!(resource.verbs));
+    insert_filled(&mut entry, "shortNames", json!(resource.short_names));
+    insert_filled(&mut entry, "categories", json!(resource.categories));
+    if let Some(hash) = storage_version_hash(registry, resource) {
+        entry.insert("storageVersionHash".into(), hash.into());
+    }
+    entry.into()
+}
+
+fn subresource_entry(resource: &Resource, sub: &Subresource) -> Value {
+    let mut entry = Map::new();
+    entry.insert("name".into(), format!("{}/{}", resource.plural, sub.name).into());
+    entry.insert("singularName".into(), "".into());
+    entry.insert("namespaced".into(), resource.namespaced.into());
+    entry.insert("kind".into(), json!(sub.kind));
+    entry.insert("verbs".into(), json!(sub.verbs));
+    let own = sub.group == resource.group && sub.version == resource.version;
+    if !sub.version.is_empty() && !own {
+        entry.insert("group".into(), json!(sub.group));
+        entry.insert("version".into(), json!(sub.version));
+    }
+    entry.into()
+}
+
+/// Names the version in which objects are stored, without telling it: a client sees only that it
+/// changed. Resources that store nothing have none.
+fn storage_version_hash(registry: &Registry, resource: &Resource) -> Option<String> {
+    if !resource.verbs.iter().any(|verb| &**verb == "watch") {
+        return None;
+    }
+    let stored = match resource.origin {
+        Origin::BuiltIn => builtin_storage_version(resource),
+        Origin::Custom(_) => custom_storage_version(registry, resource)?,
+    };
+    let digest = Sha256::digest(format!("{stored}/{}", resource.kind));
+    let head: Vec<u8> = digest.iter().copied().take(8).collect();
+    Some(base64::engine::general_purpose::STANDARD.encode(head))
+}
+
+/// `group/version`, also for the core group, which makes it `/v1`. Kubernetes keeps a few kinds
+/// in another version than the one it prefers to serve.
+fn builtin_storage_version(resource: &Resource) -> String {
+    match (&*resource.group, &*resource.kind) {
+        ("events.k8s.io", "Event") => "/v1".to_owned(),
+        ("autoscaling", _) => "autoscaling/v2".to_owned(),
+        ("apiextensions.k8s.io", _) => "apiextensions.k8s.io/v1beta1".to_owned(),
+        (group, "MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding") => {
+            format!("{group}/v1beta1")
+        }
+        (group, _) => format!("{group}/{}", resource.version),
+    }
+}
+
+fn custom_storage_version(registry: &Registry, resource: &Resource) -> Option<String> {
+    let mut same = registry.resources().iter().filter(|r| r.storage == resource.storage);
+    let stored = same.find(|r| match &r.origin {
+        Origin::Custom(version) => version["storage"] == true,
+        Origin::BuiltIn => false,
+    })?;
+    Some(format!("{}/{}", stored.group, stored.version))
+}
+
+fn insert_filled(entry: &mut Map<String, Value>, key: &str, value: Value) {
+    if value.as_array().is_some_and(|list| !list.is_empty()) {
+        entry.insert(key.to_owned(), value);
+    }
+}
+
+fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}

@@ -1,0 +1,219 @@
+//! The fields by which objects of a kind can be selected, besides name and namespace.
+
+use serde_json::Value;
+
+use crate::json::{at, int, is_true, list, text};
+use crate::resource::{Origin, Resource};
+
+/// How a field's value comes about.
+#[derive(Clone, Copy)]
+enum Source {
+    /// The text at this path.
+    Text(&'static [&'static str]),
+    /// The number at this path; absent is 0.
+    Number(&'static [&'static str]),
+    /// `true` or `false` at this path; absent is `false`.
+    Flag(&'static [&'static str]),
+    /// The first of a pod's addresses.
+    PodIp,
+    /// Who reported an event.
+    Reporter,
+    /// Known, yet always empty.
+    Nothing,
+}
+
+use Source::{Flag, Nothing, Number, PodIp, Reporter, Text};
+
+type Fields = &'static [(&'static str, Source)];
+
+const POD: Fields = &[
+    ("spec.nodeName", Text(&["spec", "nodeName"])),
+    ("spec.restartPolicy", Text(&["spec", "restartPolicy"])),
+    ("spec.schedulerName", Text(&["spec", "schedulerName"])),
+    ("spec.serviceAccountName", Text(&["spec", "serviceAccountName"])),
+    ("spec.hostNetwork", Flag(&["spec", "hostNetwork"])),
+    ("status.phase", Text(&["status", "phase"])),
+    ("status.podIP", PodIp),
+    ("status.podIPs", Nothing),
+    ("status.nominatedNodeName", Text(&["status", "nominatedNodeName"])),
+    // The oldest name of spec.nodeName.
+    ("spec.host", Text(&["spec", "nodeName"])),
+];
+const SERVICE: Fields =
+    &[("spec.clusterIP", Text(&["spec", "clusterIP"])), ("spec.type", Text(&["spec", "type"]))];
+const NODE: Fields = &[("spec.unschedulable", Flag(&["spec", "unschedulable"]))];
+const NAMESPACE: Fields = &[("status.phase", Text(&["status", "phase"]))];
+const SECRET: Fields = &[("type", Text(&["type"]))];
+const JOB: Fields = &[("status.successful", Number(&["status", "succeeded"]))];
+const CONTROLLER: Fields = &[("status.replicas", Number(&["status", "replicas"]))];
+const SIGNING_REQUEST: Fields = &[("spec.signerName", Text(&["spec", "signerName"]))];
+const CORE_EVENT: Fields = &[
+    ("involvedObject.kind", Text(&["involvedObject", "kind"])),
+    ("involvedObject.namespace", Text(&["involvedObject", "namespace"])),
+    ("involvedObject.name", Text(&["involvedObject", "name"])),
+    ("involvedObject.uid", Text(&["involvedObject", "uid"])),
+    ("involvedObject.apiVersion", Text(&["involvedObject", "apiVersion"])),
+    ("involvedObject.resourceVersion", Text(&["involvedObject", "resourceVersion"])),
+    ("involvedObject.fieldPath", Text(&["involvedObject", "fieldPath"])),
+    ("reason", Text(&["reason"])),
+    ("reportingComponent", Text(&["reportingComponent"])),
+    ("source", Reporter),
+    ("type", Text(&["type"])),
+];
+/// Objects are given in the stored form, hence the paths of `v1`.
+const EVENT: Fields = &[
+    ("regarding.kind", Text(&["involvedObject", "kind"])),
+    ("regarding.namespace", Text(&["involvedObject", "namespace"])),
+    ("regarding.name", Text(&["involvedObject", "name"])),
+    ("regarding.uid", Text(&["involvedObject", "uid"])),
+    ("regarding.apiVersion", Text(&["involvedObject", "apiVersion"])),
+    ("regarding.resourceVersion", Text(&["involvedObject", "resourceVersion"])),
+    ("regarding.fieldPath", Text(&["involvedObject", "fieldPath"])),
+    ("reason", Text(&["reason"])),
+    ("reportingController", Text(&["reportingComponent"])),
+    ("type", Text(&["type"])),
+];
+
+/// Whether objects can be selected by a field.
+pub fn supports_field(resource: &Resource, field: &str) -> bool {
+    match field {
+        "metadata.name" => true,
+        // Only these two say no.
+        "metadata.namespace" => {
+            resource.is_custom() || !matches!(&*resource.kind, "Node" | "Namespace")
+        }
+        _ => {
+            table(resource).iter().any(|(name, _)| *name == field)
+                || custom_paths(resource).any(|path| path.trim_start_matches('.') == field)
+        }
+    }
+}
+
+/// The values of the fields by which an object can be selected, besides name and namespace. Events
+/// are to be given in their stored form.
+pub fn selectable(resource: &Resource, object: &Value) -> Vec<(&'static str, String)> {
+    table(resource).iter().map(|(name, source)| (*name, read(object, *source))).collect()
+}
+
+/// The value of one field by which an object can be selected; `None` if it is not such a field.
+/// Unlike [`selectable`] it knows the fields that a custom resource declares.
+pub fn field_value(resource: &Resource, object: &Value, field: &str) -> Option<String> {
+    match field {
+        "metadata.name" => Some(text(object, &["metadata", "name"]).to_owned()),
+        "metadata.namespace" => Some(text(object, &["metadata", "namespace"]).to_owned()),
+        _ => {
+            if let Some((_, source)) = table(resource).iter().find(|(name, _)| *name == field) {
+                return Some(read(object, *source));
+            }
+            let path = custom_paths(resource).find(|path| path.trim_start_matches('.') == field)?;
+            Some(read_path(object, path))
+        }
+    }
+}
+
+fn table(resource: &Resource) -> Fields {
+    if resource.is_custom() {
+        return &[];
+    }
+    match (&*resource.group, &*resource.kind) {
+        ("", "Pod") => POD,
+        ("", "Service") => SERVICE,
+        ("", "Node") => NODE,
+        ("", "Namespace") => NAMESPACE,
+        ("", "Secret") => SECRET,
+        ("", "Event") => CORE_EVENT,
+        ("events.k8s.io", "Event") => EVENT,
+        ("batch", "Job") => JOB,
+        ("", "ReplicationController") => CONTROLLER,
+        ("certificates.k8s.io", "CertificateSigningRequest") => SIGNING_REQUEST,
+        _ => &[],
+    }
+}
+
+/// The `selectableFields` of a custom resource's version: `.spec.color`.
+fn custom_paths(resource: &Resource) -> impl Iterator<Item = &str> {
+    let fields = match &resource.origin {
+        Origin::Custom(version) => list(version, &["selectableFields"]),
+        Origin::BuiltIn => &[],
+    };
+    fields.iter().map(|field| text(field, &["jsonPath"]))
+}
+
+fn read(object: &Value, source: Source) -> String {
+    match source {
+        Text(path) => text(object, path).to_owned(),
+        Number(path) => int(object, path).unwrap_or_default().to_string(),
+        Flag(path) => is_true(object, path).to_string(),
+        PodIp => {
+            let first = list(object, &["status", "podIPs"]).first();
+            first.map(|first| text(first, &["ip"])).unwrap_or_default().to_owned()
+        }
+        Reporter => match text(object, &["source", "component"]) {
+            "" => text(object, &["reportingComponent"]).to_owned(),
+            component => component.to_owned(),
+        },
+        Nothing => String::new(),
+    }
+}
+
+fn read_path(object: &Value, path: &str) -> String {
+    let steps: Vec<&str> = path.split('.').filter(|step| !step.is_empty()).collect();
+    match at(object, &steps) {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builtin::registry;
+    use serde_json::json;
+
+    /// Besides name and namespace, as tried on a server.
+    const ACCEPTED: &[(&str, &str, &[&str])] = &[
+        ("", "services", &["spec.clusterIP", "spec.type"]),
+        ("", "nodes", &["spec.unschedulable"]),
+        ("", "namespaces", &["status.phase"]),
+        ("", "secrets", &["type"]),
+        ("", "replicationcontrollers", &["status.replicas"]),
+        ("batch", "jobs", &["status.successful"]),
+        ("events.k8s.io", "events", &["type", "reason"]),
+        ("", "events", &["type", "source", "involvedObject.fieldPath", "reportingComponent"]),
+        ("", "pods", &["status.podIPs", "spec.hostNetwork", "spec.serviceAccountName"]),
+        ("apps", "deployments", &[]),
+        ("", "endpoints", &[]),
+    ];
+
+    #[test]
+    fn knows_the_fields_of_each_kind() {
+        let registry = registry();
+        for (group, plural, fields) in ACCEPTED {
+            let resource = registry.find(group, "v1", plural).expect("it is built in");
+            assert!(supports_field(resource, "metadata.name"), "{plural}");
+            let cluster = matches!(*plural, "nodes" | "namespaces");
+            assert_eq!(supports_field(resource, "metadata.namespace"), !cluster, "{plural}");
+            assert!(!supports_field(resource, "spec.foo"), "{plural}");
+            for field in *fields {
+                assert!(supports_field(resource, field), "{plural} {field}");
+            }
+        }
+    }
+
+    #[test]
+    fn reads_values() {
+        let registry = registry();
+        let pods = registry.find("", "v1", "pods").expect("it is built in");
+        let pod = json!({"spec": {"nodeName": "n"}, "status": {"podIPs": [{"ip": "10.0.0.1"}]}});
+        let value = |field: &str| field_value(pods, &pod, field);
+        assert_eq!(value("spec.nodeName").as_deref(), Some("n"));
+        assert_eq!(value("spec.hostNetwork").as_deref(), Some("false"));
+        assert_eq!(value("status.podIP").as_deref(), Some("10.0.0.1"));
+        assert_eq!(value("spec.foo"), None);
+        assert!(selectable(pods, &pod).contains(&("status.podIP", "10.0.0.1".to_owned())));
+        let events = registry.find("", "v1", "events").expect("it is built in");
+        let event = json!({"source": {}, "reportingComponent": "c"});
+        assert_eq!(field_value(events, &event, "source").as_deref(), Some("c"));
+    }
+}

@@ -1,0 +1,446 @@
+//! IP addresses and CIDRs as text: which spellings old fields still take, which are strict, which
+//! canonical, and which addresses no endpoint may have.
+//!
+//! Fields older than the strict rules are read *sloppily* (leading zeros, IPv4 in IPv6) and then
+//! held to the strict form, unless the value was there before. Deliberately not here: which field
+//! follows which rule.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use nearhop_core::Family;
+use nearhop_object::FieldError;
+use serde_json::Value;
+
+/// The family of an address; IPv4 in IPv6 counts as IPv4.
+pub fn family_of(ip: IpAddr) -> Family {
+    Family::of(ip.to_canonical())
+}
+
+/// The family of an address in any spelling that was ever taken.
+pub fn family_of_text(text: &str) -> Option<Family> {
+    parse_sloppy(text).map(family_of)
+}
+
+/// The other family.
+pub fn other_family(family: Family) -> Family {
+    match family {
+        Family::Ipv4 => Family::Ipv6,
+        Family::Ipv6 => Family::Ipv4,
+    }
+}
+
+/// How many bits an address of a family has.
+pub fn family_bits(family: Family) -> u8 {
+    match family {
+        Family::Ipv4 => 32,
+        Family::Ipv6 => 128,
+    }
+}
+
+/// Reads an address in any spelling that was ever taken. IPv4 in IPv6 stays IPv6.
+pub fn parse_sloppy(text: &str) -> Option<IpAddr> {
+    if text.contains(':') {
+        parse_v6_sloppy(text).map(IpAddr::V6)
+    } else {
+        parse_v4_sloppy(text).map(IpAddr::V4)
+    }
+}
+
+fn parse_v4_sloppy(text: &str) -> Option<Ipv4Addr> {
+    let mut octets = [0u8; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        *octet = u8::try_from(number(parts.next()?, 10)?).ok()?;
+    }
+    parts.next().is_none().then(|| Ipv4Addr::from(octets))
+}
+
+/// Like the strict form, but groups and octets may have any number of leading zeros.
+fn parse_v6_sloppy(text: &str) -> Option<Ipv6Addr> {
+    let (head, tail) = match text.split_once("::") {
+        Some((head, tail)) => (head, Some(tail)),
+        None => (text, None),
+    };
+    let head = groups(head, tail.is_none())?;
+    let Some(tail) = tail else {
+        let groups: [u16; 8] = head.try_into().ok()?;
+        return Some(Ipv6Addr::from(groups));
+    };
+    let tail = groups(tail, true)?;
+    let mut all = [0u16; 8];
+    // `::` stands for at least one group.
+    if head.len() + tail.len() > 7 {
+        return None;
+    }
+    let (front, back) = (head.len(), 8 - tail.len());
+    all.get_mut(..front)?.copy_from_slice(&head);
+    all.get_mut(back..)?.copy_from_slice(&tail);
+    Some(Ipv6Addr::from(all))
+}
+
+/// Groups between colons. At the end of the address the last may be an IPv4 address.
+fn groups(text: &str, at_the_end: bool) -> Option<Vec<u16>> {
+    let mut all = Vec::with_capacity(8);
+    if text.is_empty() {
+        return Some(all);
+    }
+    let mut parts = text.split(':').peekable();
+    while let Some(part) = parts.next() {
+        if part.contains('.') && at_the_end && parts.peek().is_none() {
+            let [a, b, c, d] = parse_v4_sloppy(part)?.octets();
+            all.extend([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]);
+        } else {
+            all.push(u16::try_from(number(part, 16)?).ok()?);
+        }
+    }
+    Some(all)
+}
+
+/// Digits only: no sign, not empty.
+fn number(text: &str, radix: u32) -> Option<u32> {
+    if text.is_empty() || !text.chars().all(|c| c.is_digit(radix)) {
+        return None;
+    }
+    u32::from_str_radix(text, radix).ok()
+}
+
+fn is_v4_in_v6(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
+}
+
+const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+
+/// Checks an address in a field older than the strict rules. `was_there` are the values that the
+/// stored object has: those stay whatever they look like.
+pub fn check_legacy_ip(field: &str, text: &str, was_there: &[&str]) -> Vec<FieldError> {
+    if was_there.contains(&text) { Vec::new() } else { check_strict_ip(field, text).1 }
+}
+
+/// Checks an address in a field that takes the canonical spelling only.
+pub fn check_canonical_ip(field: &str, text: &str) -> Vec<FieldError> {
+    let (ip, mut wrong) = check_strict_ip(field, text);
+    if let (Some(ip), true) = (ip, wrong.is_empty()) {
+        let canonical = ip.to_canonical().to_string();
+        if canonical != text {
+            wrong.push(invalid(field, text, &format!("must be in canonical form ({canonical:?})")));
+        }
+    }
+    wrong
+}
+
+fn check_strict_ip(field: &str, text: &str) -> (Option<IpAddr>, Vec<FieldError>) {
+    let Some(ip) = parse_sloppy(text) else {
+        return (None, vec![invalid(field, text, NOT_AN_IP)]);
+    };
+    let mut wrong = Vec::new();
+    match text.parse::<IpAddr>() {
+        Err(_) => wrong.push(invalid(field, text, "must not have leading 0s")),
+        Ok(ip) if is_v4_in_v6(ip) => {
+            wrong.push(invalid(field, text, "must not be an IPv4-mapped IPv6 address"));
+        }
+        Ok(_) => {}
+    }
+    (Some(ip), wrong)
+}
+
+/// Which special ranges an address is in.
+struct Special {
+    unspecified: bool,
+    loopback: bool,
+    link_local: bool,
+    link_local_multicast: bool,
+}
+
+impl Special {
+    fn of(ip: IpAddr) -> Self {
+        let (link_local, link_local_multicast) = match ip {
+            IpAddr::V4(v4) => (v4.is_link_local(), v4.octets().starts_with(&[224, 0, 0])),
+            IpAddr::V6(v6) => {
+                let [first, ..] = v6.segments();
+                (first & 0xffc0 == 0xfe80, first & 0xff0f == 0xff02)
+            }
+        };
+        let (unspecified, loopback) = (ip.is_unspecified(), ip.is_loopback());
+        Self { unspecified, loopback, link_local, link_local_multicast }
+    }
+
+    fn any(&self) -> bool {
+        self.unspecified || self.loopback || self.link_local || self.link_local_multicast
+    }
+}
+
+/// Whether an address is canonical, of a family, and can be an endpoint's. Slices hold many: this
+/// settles all but the odd ones without spelling out a field.
+pub fn is_plain_endpoint(text: &str, family: Family) -> bool {
+    let canonical = |ip: IpAddr| ip.is_ipv4() || ip.to_string() == text;
+    text.parse::<IpAddr>().is_ok_and(|ip| {
+        Family::of(ip) == family && !is_v4_in_v6(ip) && !Special::of(ip).any() && canonical(ip)
+    })
+}
+
+/// Checks that an address can be an endpoint's: not one of the special ranges.
+pub fn check_endpoint_ip(field: &str, text: &str) -> Vec<FieldError> {
+    let Some(ip) = parse_sloppy(text).map(|ip| ip.to_canonical()) else {
+        return vec![invalid(field, text, "must be a valid IP address")];
+    };
+    let special = Special::of(ip);
+    let mut wrong = Vec::new();
+    let mut say = |bad: bool, detail: &str| {
+        if bad {
+            wrong.push(invalid(field, text, detail));
+        }
+    };
+    say(special.unspecified, &format!("may not be unspecified ({text})"));
+    say(special.loopback, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
+    say(special.link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)");
+    let range = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)";
+    say(special.link_local_multicast, range);
+    wrong
+}
+
+/// Warnings about odd spellings of an address that was checked with [`check_legacy_ip`].
+pub fn warn_ip(field: &str, text: &str) -> Option<String> {
+    let ip = parse_sloppy(text)?;
+    let canonical = ip.to_canonical().to_string();
+    match text.parse::<IpAddr>() {
+        Ok(strict) if !is_v4_in_v6(strict) => (strict.is_ipv6() && canonical != text).then(|| {
+            format!(
+                "{field}: IPv6 address {text:?} should be in RFC 5952 canonical format ({canonical:?})"
+            )
+        }),
+        _ => Some(format!(
+            "{field}: non-standard IP address {text:?} is invalid: use {canonical:?}"
+        )),
+    }
+}
+
+/// A CIDR: an address and how many of its bits are the network's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cidr {
+    ip: IpAddr,
+    prefix: u8,
+}
+
+impl Cidr {
+    /// Reads a CIDR in the strict form: no leading zeros, no bits beyond the prefix.
+    pub fn parse(text: &str) -> Option<Self> {
+        let cidr = Self::parse_sloppy(text)?;
+        let strict = strict_cidr(text) && !is_v4_in_v6(cidr.ip) && cidr.ip == cidr.network();
+        strict.then_some(cidr)
+    }
+
+    /// Reads a CIDR in any spelling that was ever taken.
+    pub fn parse_sloppy(text: &str) -> Option<Self> {
+        let (ip, prefix) = text.split_once('/')?;
+        let ip = parse_sloppy(ip)?;
+        let prefix = u8::try_from(number(prefix, 10)?).ok()?;
+        let most = if ip.is_ipv4() { 32 } else { 128 };
+        (prefix <= most).then_some(Self { ip, prefix })
+    }
+
+    /// The first address.
+    pub fn network(self) -> IpAddr {
+        match self.ip {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(u32::from(32 - self.prefix)).unwrap_or(0);
+                IpAddr::V4((u32::from(v4) & mask).into())
+            }
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(u32::from(128 - self.prefix)).unwrap_or(0);
+                IpAddr::V6((u128::from(v6) & mask).into())
+            }
+        }
+    }
+
+    /// How many bits are the network's.
+    pub fn prefix(self) -> u8 {
+        self.prefix
+    }
+
+    /// Its family.
+    pub fn family(self) -> Family {
+        Family::of(self.ip)
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let network = self.network();
+        match network.to_canonical() {
+            IpAddr::V4(v4) if network.is_ipv6() && self.prefix >= 96 => {
+                write!(f, "{v4}/{}", self.prefix - 96)
+            }
+            _ => write!(f, "{network}/{}", self.prefix),
+        }
+    }
+}
+
+/// Whether the spelling is strict: no leading zeros in the address or the prefix.
+fn strict_cidr(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(ip, prefix)| {
+        let zeros = prefix.len() > 1 && prefix.starts_with('0');
+        ip.parse::<IpAddr>().is_ok() && !zeros
+    })
+}
+
+/// Checks a CIDR in a field older than the strict rules; see [`check_legacy_ip`].
+pub fn check_legacy_cidr(field: &str, text: &str, was_there: &[&str]) -> Vec<FieldError> {
+    if was_there.contains(&text) {
+        return Vec::new();
+    }
+    let Some(cidr) = Cidr::parse_sloppy(text) else {
+        return vec![invalid(field, text, NOT_A_CIDR)];
+    };
+    let detail = if !strict_cidr(text) {
+        "must not have leading 0s in IP or prefix length"
+    } else if is_v4_in_v6(cidr.ip) {
+        "must not have an IPv4-mapped IPv6 address"
+    } else if cidr.ip != cidr.network() {
+        "must not have bits set beyond the prefix length"
+    } else {
+        return Vec::new();
+    };
+    vec![invalid(field, text, detail)]
+}
+
+/// Warnings about odd spellings of a CIDR that was checked with [`check_legacy_cidr`].
+pub fn warn_cidr(field: &str, text: &str) -> Vec<String> {
+    let Some(cidr) = Cidr::parse_sloppy(text) else { return Vec::new() };
+    let mut warnings = Vec::new();
+    let canonical = cidr.to_string();
+    if cidr.ip.to_canonical() != cidr.network().to_canonical() {
+        let single = format!("{}/{}", cidr.ip.to_canonical(), family_bits(cidr.family()));
+        warnings.push(format!(
+            "{field}: CIDR value {text:?} is ambiguous in this context (should be {canonical:?} or \
+             {single:?}?)"
+        ));
+    }
+    if !strict_cidr(text) || is_v4_in_v6(cidr.ip) {
+        warnings.push(format!(
+            "{field}: non-standard CIDR value {text:?} is invalid: use {canonical:?}"
+        ));
+    }
+    if warnings.is_empty() && cidr.ip.is_ipv6() && canonical != text {
+        warnings.push(format!(
+            "{field}: IPv6 CIDR value {text:?} should be in RFC 5952 canonical format \
+             ({canonical:?})"
+        ));
+    }
+    warnings
+}
+
+fn invalid(field: &str, text: &str, detail: &str) -> FieldError {
+    FieldError::invalid(field, &Value::from(text), detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn details(wrong: &[FieldError]) -> Vec<&str> {
+        wrong.iter().map(|e| e.message.rsplit(": ").next().unwrap()).collect()
+    }
+
+    #[test]
+    fn reads_every_spelling_that_was_ever_taken() {
+        for (text, ip) in [
+            ("10.0.0.1", Some("10.0.0.1")),
+            ("010.0.0.001", Some("10.0.0.1")),
+            ("00000::1", Some("::1")),
+            ("::ffff:1.2.3.4", Some("::ffff:1.2.3.4")),
+            ("::", Some("::")),
+            ("1:2:3:4:5:6:7:8", Some("1:2:3:4:5:6:7:8")),
+            ("1:2:3:4:5:6:7::", Some("1:2:3:4:5:6:7:0")),
+            ("1:2:3:4:5:6:1.2.3.4", Some("1:2:3:4:5:6:102:304")),
+            ("1::2::3", None),
+            ("1:2:3:4::5:6:7:8", None),
+            (":::", None),
+            ("1:2", None),
+            ("1.2.3.4::", None),
+            ("256.1.1.1", None),
+            ("1.2.3", None),
+            ("1.2.3.4.5", None),
+            ("+1.2.3.4", None),
+            ("fe80::1%eth0", None),
+            ("", None),
+            (":", None),
+        ] {
+            assert_eq!(parse_sloppy(text), ip.map(|ip| ip.parse().unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn follows_the_table_of_spellings() {
+        let legacy = |text| check_legacy_ip("f", text, &[]);
+        assert!(legacy("10.0.0.1").is_empty());
+        assert!(legacy("FD00:0:0::1").is_empty());
+        assert_eq!(details(&legacy("010.0.0.1")), ["must not have leading 0s"]);
+        assert!(check_legacy_ip("f", "010.0.0.1", &["010.0.0.1"]).is_empty());
+        assert_eq!(details(&legacy("::ffff:1.2.3.4")), ["must not be an IPv4-mapped IPv6 address"]);
+        assert!(check_canonical_ip("f", "fd00::1").is_empty());
+        let wrong = check_canonical_ip("f", "FD00:0:0::1");
+        assert_eq!(
+            wrong[0].to_string(),
+            r#"f: Invalid value: "FD00:0:0::1": must be in canonical form ("fd00::1")"#
+        );
+        assert_eq!(
+            warn_ip("f", "FD00:0:0::1").unwrap(),
+            r#"f: IPv6 address "FD00:0:0::1" should be in RFC 5952 canonical format ("fd00::1")"#
+        );
+        assert_eq!(
+            warn_ip("f", "010.0.0.1").unwrap(),
+            r#"f: non-standard IP address "010.0.0.1" is invalid: use "10.0.0.1""#
+        );
+        assert_eq!(warn_ip("f", "10.0.0.1"), None);
+    }
+
+    #[test]
+    fn no_endpoint_lives_in_a_special_range() {
+        for text in ["0.0.0.0", "::", "127.0.0.1", "::1", "169.254.1.1", "fe80::1", "224.0.0.1"] {
+            assert_eq!(check_endpoint_ip("f", text).len(), 1, "{text}");
+        }
+        assert_eq!(check_endpoint_ip("f", "ff12::1").len(), 1);
+        for text in ["10.0.0.1", "224.0.1.1", "fd00::1", "ff05::1"] {
+            assert!(check_endpoint_ip("f", text).is_empty(), "{text}");
+        }
+        assert_eq!(
+            check_endpoint_ip("f", "0.0.0.0")[0].message,
+            r#"Invalid value: "0.0.0.0": may not be unspecified (0.0.0.0)"#
+        );
+    }
+
+    #[test]
+    fn cidrs() {
+        assert_eq!(Cidr::parse("10.96.0.0/16").unwrap().to_string(), "10.96.0.0/16");
+        assert_eq!(Cidr::parse("::ffff:10.0.0.0/104"), None);
+        let check = |text| check_legacy_cidr("f", text, &[]);
+        assert!(check("0.0.0.0/0").is_empty());
+        assert!(check("::/0").is_empty());
+        assert_eq!(
+            details(&check("10.0.0.1/8")),
+            ["must not have bits set beyond the prefix length"]
+        );
+        assert_eq!(
+            details(&check("10.0.0.0/08")),
+            ["must not have leading 0s in IP or prefix length"]
+        );
+        assert_eq!(details(&check("10.0.0.0/33")).len(), 1);
+        assert_eq!(details(&check("nope")).len(), 1);
+        assert_eq!(
+            warn_cidr("f", "10.0.0.1/8"),
+            [
+                r#"f: CIDR value "10.0.0.1/8" is ambiguous in this context (should be "10.0.0.0/8" or "10.0.0.1/32"?)"#
+            ]
+        );
+        assert_eq!(
+            warn_cidr("f", "FD00::/64"),
+            [
+                r#"f: IPv6 CIDR value "FD00::/64" should be in RFC 5952 canonical format ("fd00::/64")"#
+            ]
+        );
+        assert_eq!(warn_cidr("f", "::ffff:10.0.0.0/104").len(), 1);
+        assert!(warn_cidr("f", " 10.0.0.0/8").is_empty());
+    }
+}

@@ -1,0 +1,438 @@
+//! The rules for `metadata` that hold for every kind: which names, labels, annotations, owners and
+//! finalizers are taken, what may not change, and what a write may not touch.
+//!
+//! Deliberately not here: uid, creationTimestamp, resourceVersion and managedFields as the server
+//! sets them, and the comparison of resourceVersions: those belong to the store.
+
+use nearhop_object::{FieldError, FieldErrorKind};
+use serde_json::{Value, json};
+
+use crate::json::{self, Path, carry, entries, is_true, list, text};
+use crate::names;
+use crate::resource::Resource;
+
+/// What a kind's objects may be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// A DNS subdomain: most kinds.
+    Subdomain,
+    /// A DNS label: Service, Namespace, StatefulSet.
+    Label,
+    /// Whatever fits into one segment of a path: RBAC, Event.
+    PathSegment,
+}
+
+/// Which finalizers without a `/` are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinalizerRule {
+    /// Only those Kubernetes knows: built-in kinds.
+    Standard,
+    /// Any: custom resources, Event.
+    Any,
+}
+
+/// What `rules` says of a kind's metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaRule {
+    /// Its names.
+    pub name: NameRule,
+    /// Its finalizers.
+    pub finalizers: FinalizerRule,
+}
+
+const ANNOTATIONS_MAX: usize = 256 * 1024;
+const MANAGER_MAX: usize = 128;
+const SUBRESOURCE_MAX: usize = 256;
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+const IMMUTABLE: &str = "field is immutable";
+
+/// The complaint about an update without a resourceVersion, for kinds that insist on one.
+pub fn missing_resource_version() -> FieldError {
+    let detail = "must be specified for an update";
+    FieldError::invalid("metadata.resourceVersion", &json!(0), detail)
+}
+
+/// Drops what a client may not set when it creates an object.
+pub fn prepare_create(object: &mut Value) {
+    if let Some(Value::Object(meta)) = object.get_mut("metadata") {
+        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+            meta.remove(key);
+        }
+    }
+}
+
+/// Restores what an update may not change: generation, creationTimestamp, deletionTimestamp, and
+/// what it may leave out: uid, deletionGracePeriodSeconds.
+pub fn prepare_update(new: &mut Value, old: &Value) {
+    carry(new, old, &["metadata", "generation"]);
+    carry(new, old, &["metadata", "creationTimestamp"]);
+    if !text(old, &["metadata", "deletionTimestamp"]).is_empty() {
+        carry(new, old, &["metadata", "deletionTimestamp"]);
+    }
+    if text(new, &["metadata", "uid"]).is_empty() {
+        carry(new, old, &["metadata", "uid"]);
+    }
+    if json::at(new, &["metadata", "deletionGracePeriodSeconds"]).is_none() {
+        carry(new, old, &["metadata", "deletionGracePeriodSeconds"]);
+    }
+    if let Some(Value::Object(meta)) = new.get_mut("metadata") {
+        meta.remove("selfLink");
+    }
+}
+
+/// Raises `metadata.generation` by one.
+pub fn bump_generation(object: &mut Value) {
+    let now = json::int(object, &["metadata", "generation"]).unwrap_or_default();
+    *json::make(object, &["metadata", "generation"]) = json!(now.saturating_add(1));
+}
+
+/// Marks an object as being deleted from this time on. Kinds that count their generation count this.
+pub fn mark_deleted(object: &mut Value, timestamp: &str, grace_period_seconds: i64) {
+    *json::make(object, &["metadata", "deletionTimestamp"]) = json!(timestamp);
+    *json::make(object, &["metadata", "deletionGracePeriodSeconds"]) = json!(grace_period_seconds);
+    if json::int(object, &["metadata", "generation"]).is_some_and(|generation| generation > 0) {
+        bump_generation(object);
+    }
+}
+
+/// Checks an object's metadata as a whole.
+pub fn validate(resource: &Resource, object: &Value, rule: MetaRule, errors: &mut Vec<FieldError>) {
+    let meta = object.get("metadata").unwrap_or(&Value::Null);
+    let path = Path::root("metadata");
+    validate_names(meta, rule.name, &path, errors);
+    validate_namespace(resource, meta, &path, errors);
+    if let Some(generation) = json::int(meta, &["generation"]).filter(|value| *value < 0) {
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(path.child("generation"), &json!(generation), detail));
+    }
+    validate_common(meta, &path, errors);
+    validate_finalizers(meta, &path, errors);
+    validate_standard_finalizers(meta, rule.finalizers, &path, errors);
+}
+
+/// Checks what may not change in an object's metadata.
+pub fn validate_update(
+    new: &Value,
+    old: &Value,
+    finalizers: FinalizerRule,
+    errors: &mut Vec<FieldError>,
+) {
+    let meta = new.get("metadata").unwrap_or(&Value::Null);
+    let before = old.get("metadata").unwrap_or(&Value::Null);
+    let path = Path::root("metadata");
+    if !text(before, &["deletionTimestamp"]).is_empty() {
+        validate_no_new_finalizers(meta, before, &path, errors);
+    }
+    for key in ["name", "namespace", "uid"] {
+        let (now, was) = (text(meta, &[key]), text(before, &[key]));
+        if now != was {
+            errors.push(FieldError::invalid(path.child(key), &json!(now), IMMUTABLE));
+        }
+    }
+    for key in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let (now, was) = (json::at(meta, &[key]), json::at(before, &[key]));
+        if now != was {
+            let now = now.unwrap_or(&Value::Null);
+            errors.push(FieldError::invalid(path.child(key), now, IMMUTABLE));
+        }
+    }
+    validate_common(meta, &path, errors);
+    validate_standard_finalizers(meta, finalizers, &path, errors);
+}
+
+/// Labels: keys and values.
+pub(crate) fn validate_labels(
+    holder: &Value,
+    at: &[&str],
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    for (key, value) in entries(holder, at) {
+        for text in names::qualified_name(key) {
+            errors.push(FieldError::invalid(path, &json!(key), &text));
+        }
+        for text in names::label_value(value.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(path, value, &text));
+        }
+    }
+}
+
+/// Annotations: keys, and the size of all together.
+pub(crate) fn validate_annotations(
+    holder: &Value,
+    at: &[&str],
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut size = 0;
+    for (key, value) in entries(holder, at) {
+        size += key.len() + value.as_str().unwrap_or_default().len();
+        for text in names::qualified_name(&key.to_lowercase()) {
+            errors.push(FieldError::invalid(path, &json!(key), &text));
+        }
+    }
+    if size > ANNOTATIONS_MAX {
+        errors.push(FieldError::too_long(path, ANNOTATIONS_MAX));
+    }
+}
+
+/// The complaints about a name under a rule.
+pub(crate) fn name_complaints(name: &str, rule: NameRule) -> Vec<String> {
+    match rule {
+        NameRule::Subdomain => names::dns1123_subdomain(name),
+        NameRule::Label => names::dns1123_label(name),
+        NameRule::PathSegment => path_segment(name, &[".", ".."]),
+    }
+}
+
+/// The complaints about the name of a manager of fields.
+pub(crate) fn validate_manager(manager: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if manager.len() > MANAGER_MAX {
+        errors.push(FieldError::too_long(path, MANAGER_MAX));
+    }
+    for (position, c) in manager.char_indices().filter(|(_, c)| !is_print(*c)) {
+        let code = u32::from(c);
+        let detail = format!("invalid character U+{code:04X} (at position {position})");
+        errors.push(FieldError::invalid(path, &json!(manager), &detail));
+    }
+}
+
+/// Whether a finalizer without a `/` is none that Kubernetes knows.
+pub(crate) fn is_unknown_finalizer(name: &str) -> bool {
+    !name.contains('/') && !STANDARD_FINALIZERS.contains(&name)
+}
+
+/// What is said of such a finalizer.
+pub(crate) const UNKNOWN_FINALIZER: &str =
+    "name is neither a standard finalizer name nor is it fully qualified";
+
+fn path_segment(name: &str, banned: &[&str]) -> Vec<String> {
+    if banned.contains(&name) {
+        return vec![format!("may not be '{name}'")];
+    }
+    let contained = ["/", "%"].into_iter().filter(|part| name.contains(part));
+    contained.map(|part| format!("may not contain '{part}'")).collect()
+}
+
+fn validate_names(meta: &Value, rule: NameRule, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let prefix = text(meta, &["generateName"]);
+    if !prefix.is_empty() {
+        let complaints = match rule {
+            NameRule::PathSegment => path_segment(prefix, &[]),
+            _ => name_complaints(&names::mask_trailing_dash(prefix), rule),
+        };
+        for text in complaints {
+            errors.push(FieldError::invalid(path.child("generateName"), &json!(prefix), &text));
+        }
+    }
+    let name = text(meta, &["name"]);
+    if name.is_empty() {
+        errors.push(FieldError::required(path.child("name"), "name or generateName is required"));
+        return;
+    }
+    for text in name_complaints(name, rule) {
+        errors.push(FieldError::invalid(path.child("name"), &json!(name), &text));
+    }
+}
+
+fn validate_namespace(
+    resource: &Resource,
+    meta: &Value,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let namespace = text(meta, &["namespace"]);
+    let path = path.child("namespace");
+    match (resource.namespaced, namespace.is_empty()) {
+        (true, true) => errors.push(FieldError::required(path, "")),
+        (true, false) => {
+            for text in names::dns1123_label(namespace) {
+                errors.push(FieldError::invalid(path, &json!(namespace), &text));
+            }
+        }
+        (false, false) => errors.push(FieldError::forbidden(path, "not allowed on this type")),
+        (false, true) => {}
+    }
+}
+
+/// Labels, annotations, owners and managers: checked alike on create and update.
+fn validate_common(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    validate_labels(meta, &["labels"], &path.child("labels"), errors);
+    validate_annotations(meta, &["annotations"], &path.child("annotations"), errors);
+    validate_owners(meta, &path.child("ownerReferences"), errors);
+    validate_managed_fields(meta, &path.child("managedFields"), errors);
+}
+
+fn validate_owners(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let owners = list(meta, &["ownerReferences"]);
+    let mut controller: Option<String> = None;
+    for owner in owners {
+        validate_owner(owner, path, errors);
+        if !is_true(owner, &["controller"]) {
+            continue;
+        }
+        let name = format!("{}/{}", text(owner, &["kind"]), text(owner, &["name"]));
+        let Some(first) = &controller else {
+            controller = Some(name);
+            continue;
+        };
+        let all: Vec<String> = owners.iter().map(owner_text).collect();
+        let message = format!(
+            "Invalid value: [{}]: Only one reference can have Controller set to true. Found \
+             \"true\" in references for {first} and {name}",
+            all.join(",")
+        );
+        errors.push(FieldError::new(FieldErrorKind::Invalid, path, message));
+    }
+}
+
+fn validate_owner(owner: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let version = text(owner, &["apiVersion"]);
+    if version.rsplit('/').next().unwrap_or_default().is_empty() {
+        let value = json!(version);
+        let detail = "version must not be empty";
+        errors.push(FieldError::invalid(path.child("apiVersion"), &value, detail));
+    }
+    for key in ["kind", "name", "uid"] {
+        if text(owner, &[key]).is_empty() {
+            errors.push(FieldError::invalid(path.child(key), &json!(""), "must not be empty"));
+        }
+    }
+    if version == "v1" && text(owner, &["kind"]) == "Event" {
+        let message = format!(
+            "Invalid value: {}: /v1, Kind=Event is disallowed from being an owner",
+            owner_text(owner)
+        );
+        errors.push(FieldError::new(FieldErrorKind::Invalid, path, message));
+    }
+}
+
+/// An owner with its fields in the order clients know, not sorted.
+fn owner_text(owner: &Value) -> String {
+    let order = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    ordered(owner, &order)
+}
+
+/// An object as JSON with its keys in this order; other keys are left out.
+pub(crate) fn ordered(object: &Value, order: &[&str]) -> String {
+    let present = order.iter().filter_map(|key| Some((key, object.get(key)?)));
+    let parts: Vec<String> = present.map(|(key, value)| format!("{key:?}:{value}")).collect();
+    format!("{{{}}}", parts.join(","))
+}
+
+fn validate_finalizers(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let path = path.child("finalizers");
+    let finalizers = list(meta, &["finalizers"]);
+    for finalizer in finalizers {
+        for text in names::qualified_name(finalizer.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(path, finalizer, &text));
+        }
+    }
+    let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
+    if has("orphan") && has("foregroundDeletion") {
+        let value = Value::Array(finalizers.to_vec());
+        let detail = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.push(FieldError::invalid(path, &value, detail));
+    }
+}
+
+fn validate_standard_finalizers(
+    meta: &Value,
+    rule: FinalizerRule,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    if rule == FinalizerRule::Any {
+        return;
+    }
+    let path = path.child("finalizers");
+    for (index, finalizer) in list(meta, &["finalizers"]).iter().enumerate() {
+        if is_unknown_finalizer(finalizer.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid(path.index(index), finalizer, UNKNOWN_FINALIZER));
+        }
+    }
+}
+
+fn validate_no_new_finalizers(
+    meta: &Value,
+    before: &Value,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let known = list(before, &["finalizers"]);
+    let mut added: Vec<&str> = list(meta, &["finalizers"])
+        .iter()
+        .filter(|finalizer| !known.contains(finalizer))
+        .filter_map(Value::as_str)
+        .collect();
+    if added.is_empty() {
+        return;
+    }
+    added.sort_unstable();
+    added.dedup();
+    let quoted: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
+    let detail = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers \
+         []string{{{}}}",
+        quoted.join(", ")
+    );
+    errors.push(FieldError::forbidden(path.child("finalizers"), &detail));
+}
+
+fn validate_managed_fields(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    for (index, entry) in list(meta, &["managedFields"]).iter().enumerate() {
+        let path = path.index(index);
+        let operation = text(entry, &["operation"]);
+        if !matches!(operation, "Apply" | "Update") {
+            let detail = "must be `Apply` or `Update`";
+            errors.push(FieldError::invalid(path.child("operation"), &json!(operation), detail));
+        }
+        let kind = text(entry, &["fieldsType"]);
+        if !matches!(kind, "" | "FieldsV1") {
+            let detail = "must be `FieldsV1`";
+            errors.push(FieldError::invalid(path.child("fieldsType"), &json!(kind), detail));
+        }
+        validate_manager(text(entry, &["manager"]), &path.child("manager"), errors);
+        if text(entry, &["subresource"]).len() > SUBRESOURCE_MAX {
+            errors.push(FieldError::too_long(path.child("subresource"), SUBRESOURCE_MAX));
+        }
+    }
+}
+
+/// Roughly Go's `unicode.IsPrint`: no control characters, and no space but the plain one.
+fn is_print(c: char) -> bool {
+    c == ' ' || !(c.is_control() || c.is_whitespace())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deletion_counts_where_generations_count() {
+        let mut pod = json!({"metadata": {"generation": 2}});
+        mark_deleted(&mut pod, "2026-01-01T00:00:00Z", 30);
+        assert_eq!(pod["metadata"]["generation"], 3);
+        let mut map = json!({"metadata": {}});
+        mark_deleted(&mut map, "2026-01-01T00:00:00Z", 0);
+        assert_eq!(map["metadata"].get("generation"), None);
+    }
+
+    #[test]
+    fn managers_are_short_and_printable() {
+        let mut errors = Vec::new();
+        validate_manager("a\u{7}b", &Path::root("manager"), &mut errors);
+        let detail =
+            "manager: Invalid value: \"a\\u0007b\": invalid character U+0007 (at position 1)";
+        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [detail]);
+    }
+
+    #[test]
+    fn annotations_have_a_limit_together() {
+        let long = "x".repeat(ANNOTATIONS_MAX);
+        let holder = json!({"annotations": {"a": long}});
+        let mut errors = Vec::new();
+        validate_annotations(&holder, &["annotations"], &Path::root("annotations"), &mut errors);
+        assert_eq!(errors, [FieldError::too_long("annotations", ANNOTATIONS_MAX)]);
+    }
+}

@@ -1,0 +1,104 @@
+//! Namespace: its own name as a label, the finalizer that holds it until it is empty, and its phase.
+//!
+//! Deliberately not here: emptying a namespace that is being deleted.
+
+use nearhop_object::FieldError;
+use serde_json::{Value, json};
+
+use crate::json::{carry, list, make, text};
+use crate::metadata::{UNKNOWN_FINALIZER, is_unknown_finalizer};
+use crate::names;
+
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+const FINALIZER: &str = "kubernetes";
+
+/// Namespaces that may not be deleted.
+pub const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// Puts the name into the labels. Removing it is thereby undone.
+pub fn default(namespace: &mut Value) {
+    let name = text(namespace, &["metadata", "name"]).to_owned();
+    if !name.is_empty() && text(namespace, &["metadata", "labels", NAME_LABEL]) != name {
+        *make(namespace, &["metadata", "labels", NAME_LABEL]) = json!(name);
+    }
+    if text(namespace, &["status", "phase"]).is_empty() {
+        *make(namespace, &["status", "phase"]) = json!("Active");
+    }
+}
+
+/// A new namespace is active and holds the finalizer of its emptying.
+pub fn prepare_create(namespace: &mut Value) {
+    default(namespace);
+    *make(namespace, &["status"]) = json!({"phase": "Active"});
+    if list(namespace, &["spec", "finalizers"]).iter().any(|name| name == FINALIZER) {
+        return;
+    }
+    match make(namespace, &["spec", "finalizers"]) {
+        Value::Array(finalizers) => finalizers.push(json!(FINALIZER)),
+        other => *other = json!([FINALIZER]),
+    }
+}
+
+/// An ordinary update leaves the finalizers of the spec alone.
+pub fn prepare_update(new: &mut Value, old: &Value) {
+    carry(new, old, &["spec", "finalizers"]);
+    default(new);
+}
+
+/// Checks a namespace.
+pub fn validate(namespace: &Value) -> Vec<FieldError> {
+    let finalizers = list(namespace, &["spec", "finalizers"]).iter();
+    finalizers.flat_map(|name| finalizer_errors(name, "spec.finalizers")).collect()
+}
+
+/// Checks a write of the status: the phase follows the deletion.
+pub fn validate_status(namespace: &Value) -> Vec<FieldError> {
+    let phase = text(namespace, &["status", "phase"]);
+    let (wanted, detail) = if text(namespace, &["metadata", "deletionTimestamp"]).is_empty() {
+        ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
+    } else {
+        ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
+    };
+    if phase == wanted {
+        return Vec::new();
+    }
+    vec![FieldError::invalid("status.Phase", &json!(phase), detail)]
+}
+
+/// Checks a write of `/finalize`.
+pub fn validate_finalize(namespace: &Value) -> Vec<FieldError> {
+    let finalizers = list(namespace, &["spec", "finalizers"]).iter().enumerate();
+    finalizers
+        .flat_map(|(index, name)| finalizer_errors(name, &format!("spec.finalizers[{index}]")))
+        .collect()
+}
+
+/// What `/finalize` stores: the finalizers of the request in the stored namespace.
+pub fn namespace_finalize(stored: &Value, request: &Value) -> Value {
+    let mut namespace = stored.clone();
+    carry(&mut namespace, request, &["spec", "finalizers"]);
+    if list(&namespace, &["spec", "finalizers"]).is_empty() {
+        carry(&mut namespace, &Value::Null, &["spec", "finalizers"]);
+    }
+    namespace
+}
+
+/// Marks a namespace as being deleted, at this time. Once is enough.
+pub fn terminate(namespace: &mut Value, now: &str) {
+    if text(namespace, &["metadata", "deletionTimestamp"]).is_empty() {
+        *make(namespace, &["metadata", "deletionTimestamp"]) = json!(now);
+    }
+    *make(namespace, &["status", "phase"]) = json!("Terminating");
+}
+
+fn finalizer_errors(name: &Value, field: &str) -> Vec<FieldError> {
+    let text = name.as_str().unwrap_or_default();
+    let mut errors: Vec<FieldError> = names::qualified_name(text)
+        .iter()
+        .map(|detail| FieldError::invalid(field, name, detail))
+        .collect();
+    if is_unknown_finalizer(text) {
+        errors.push(FieldError::invalid(field, name, UNKNOWN_FINALIZER));
+    }
+    errors
+}

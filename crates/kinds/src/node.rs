@@ -1,0 +1,204 @@
+//! Node: podCIDR and podCIDRs mirror each other, a new node is tainted until it is ready, and what
+//! is allocatable is what there is.
+//!
+//! Deliberately not here: node conditions and leases, which others report.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use nearhop_object::{FieldError, FieldErrorKind};
+use serde_json::{Value, json};
+
+use crate::json::{self, Path, at, list, make, text};
+use crate::metadata::ordered;
+use crate::names;
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+/// Fills in what a node leaves out.
+pub fn default(node: &mut Value) {
+    mirror_pod_cidrs(node);
+    if at(node, &["status", "allocatable"]).is_none()
+        && let Some(capacity) = at(node, &["status", "capacity"]).cloned()
+    {
+        *make(node, &["status", "allocatable"]) = capacity;
+    }
+}
+
+/// `podCIDR` is the first of `podCIDRs`; if both are there and differ, `podCIDR` wins.
+fn mirror_pod_cidrs(node: &mut Value) {
+    let one = text(node, &["spec", "podCIDR"]);
+    let first = list(node, &["spec", "podCIDRs"]).first();
+    if one.is_empty() {
+        if let Some(first) = first.cloned() {
+            *make(node, &["spec", "podCIDR"]) = first;
+        }
+    } else if first.is_none_or(|first| first != one) {
+        let all = json!([one]);
+        *make(node, &["spec", "podCIDRs"]) = all;
+    }
+}
+
+/// A new node is tainted until something finds it ready.
+pub fn prepare_create(node: &mut Value) {
+    let taint = json!({"key": NOT_READY, "effect": "NoSchedule"});
+    let tainted = |known: &Value| {
+        text(known, &["key"]) == NOT_READY && text(known, &["effect"]) == "NoSchedule"
+    };
+    if list(node, &["spec", "taints"]).iter().any(tainted) {
+        return;
+    }
+    match make(node, &["spec", "taints"]) {
+        Value::Array(taints) => taints.push(taint),
+        other => *other = json!([taint]),
+    }
+}
+
+/// Checks a node.
+pub fn validate(node: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    validate_taints(node, &mut errors);
+    validate_resources(node, &mut errors);
+    validate_pod_cidrs(node, &mut errors);
+    errors
+}
+
+/// Checks what may change.
+pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    validate_resources(new, &mut errors);
+    validate_addresses(new, &mut errors);
+    let (now, was) = (list(new, &["spec", "podCIDRs"]), list(old, &["spec", "podCIDRs"]));
+    if !was.is_empty() && now != was {
+        let detail = "node updates may not change podCIDR except from \"\" to valid";
+        errors.push(FieldError::forbidden("spec.podCIDRs", detail));
+    }
+    let (now, was) = (text(new, &["spec", "providerID"]), text(old, &["spec", "providerID"]));
+    if !was.is_empty() && now != was {
+        let detail = "node updates may not change providerID except from \"\" to valid";
+        errors.push(FieldError::forbidden("spec.providerID", detail));
+    }
+    validate_taints(new, &mut errors);
+    if text(new, &["spec", "externalID"]) != text(old, &["spec", "externalID"]) {
+        errors.push(FieldError::forbidden("spec.externalID", "may not be updated"));
+    }
+    errors
+}
+
+/// What is worth saying about a node.
+pub fn warnings(node: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if at(node, &["spec", "configSource"]).is_some() {
+        warnings.push("spec.configSource: the feature is removed".to_owned());
+    }
+    if !text(node, &["spec", "externalID"]).is_empty() {
+        let text = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+        warnings.push(text.to_owned());
+    }
+    warnings
+}
+
+/// Taints are reported below `metadata`, as Kubernetes does.
+fn validate_taints(node: &Value, errors: &mut Vec<FieldError>) {
+    let meta = Path::root("metadata");
+    let path = meta.child("taints");
+    let mut seen = BTreeSet::new();
+    for (index, taint) in list(node, &["spec", "taints"]).iter().enumerate() {
+        let path = path.index(index);
+        let (key, value) = (text(taint, &["key"]), text(taint, &["value"]));
+        for text in names::qualified_name(key) {
+            errors.push(FieldError::invalid(path.child("key"), &json!(key), &text));
+        }
+        let complaints = names::label_value(value).join(";");
+        if !complaints.is_empty() {
+            errors.push(FieldError::invalid(path.child("value"), &json!(value), &complaints));
+        }
+        let effect = text(taint, &["effect"]);
+        validate_effect(effect, &path.child("effect"), errors);
+        if !seen.insert((effect, key)) {
+            let message = format!(
+                "Duplicate value: {}: taints must be unique by key and effect pair",
+                taint_text(taint)
+            );
+            errors.push(FieldError::new(FieldErrorKind::Duplicate, path, message));
+        }
+    }
+}
+
+fn taint_text(taint: &Value) -> String {
+    let internal = json!({
+        "Key": text(taint, &["key"]),
+        "Value": text(taint, &["value"]),
+        "Effect": text(taint, &["effect"]),
+        "TimeAdded": at(taint, &["timeAdded"]),
+    });
+    ordered(&internal, &["Key", "Value", "Effect", "TimeAdded"])
+}
+
+fn validate_effect(effect: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if effect.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else if !EFFECTS.contains(&effect) {
+        errors.push(FieldError::not_supported(path, &json!(effect), &EFFECTS));
+    }
+}
+
+fn validate_resources(node: &Value, errors: &mut Vec<FieldError>) {
+    for part in ["capacity", "allocatable"] {
+        for (name, value) in json::entries(node, &["status", part]) {
+            if value.as_str().is_some_and(|text| text.starts_with('-')) {
+                let detail = "must be greater than or equal to 0";
+                let field = format!("status.{part}.{name}");
+                errors.push(FieldError::invalid(field, value, detail));
+            }
+        }
+    }
+}
+
+fn validate_addresses(node: &Value, errors: &mut Vec<FieldError>) {
+    let addresses = list(node, &["status", "addresses"]);
+    for (index, address) in addresses.iter().enumerate() {
+        if addresses.iter().take(index).any(|known| known == address) {
+            let internal = json!({
+                "Type": text(address, &["type"]),
+                "Address": text(address, &["address"]),
+            });
+            let message = format!("Duplicate value: {}", ordered(&internal, &["Type", "Address"]));
+            let field = format!("status.addresses[{index}]");
+            errors.push(FieldError::new(FieldErrorKind::Duplicate, field, message));
+        }
+    }
+}
+
+fn validate_pod_cidrs(node: &Value, errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "spec.podCIDRs";
+    let cidrs = list(node, &["spec", "podCIDRs"]);
+    let families: Vec<Option<IpAddr>> =
+        cidrs.iter().map(|cidr| parse_cidr(cidr.as_str().unwrap_or_default())).collect();
+    for (index, (cidr, family)) in cidrs.iter().zip(&families).enumerate() {
+        if family.is_none() {
+            let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+            errors.push(FieldError::invalid(format!("{FIELD}[{index}]"), cidr, detail));
+        }
+    }
+    if let [first, second, rest @ ..] = families.as_slice() {
+        let dual = match (first, second) {
+            (Some(first), Some(second)) => first.is_ipv4() != second.is_ipv4(),
+            _ => false,
+        };
+        if !dual || !rest.is_empty() {
+            let detail = "may specify no more than one CIDR for each IP family";
+            errors.push(FieldError::invalid(FIELD, &Value::Array(cidrs.to_vec()), detail));
+        }
+    }
+}
+
+/// The address of a CIDR, if it is one.
+fn parse_cidr(text: &str) -> Option<IpAddr> {
+    let (address, length) = text.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let plain = !length.is_empty() && length.bytes().all(|c| c.is_ascii_digit());
+    (plain && length.parse::<u32>().ok()? <= most).then_some(address)
+}

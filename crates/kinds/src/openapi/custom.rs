@@ -1,0 +1,38 @@
+//! Schemas of custom resources: what their definition says, with the metadata that every object has.
+
+use serde_json::{Map, Value, json};
+
+use super::name;
+use super::schemas::{Kind, Schemas, mark_kind};
+use crate::resource::{Origin, Resource};
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// Adds the kind of a custom resource; its schema's name.
+pub(super) fn add(schemas: &mut Schemas, resource: &Resource) -> String {
+    let name = name::of_custom(&resource.group, &resource.version, &resource.kind);
+    let mut schema = declared(resource);
+    let properties = schema.entry("properties").or_insert_with(|| json!({}));
+    properties["metadata"] = json!({
+        "description": "Standard object's metadata.",
+        "allOf": [{"$ref": name::reference(OBJECT_META)}],
+    });
+    let kind = Kind { group: &resource.group, version: &resource.version, kind: &resource.kind };
+    mark_kind(&mut schema, &name, kind);
+    schemas.insert(name.clone(), schema.into());
+    name
+}
+
+/// The `openAPIV3Schema`, or anything at all if there is none.
+fn declared(resource: &Resource) -> Map<String, Value> {
+    let Origin::Custom(version) = &resource.origin else { return Map::new() };
+    match version.pointer("/schema/openAPIV3Schema") {
+        Some(Value::Object(schema)) if schema.get("properties").is_none_or(Value::is_object) => {
+            schema.clone()
+        }
+        _ => {
+            let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+            any.as_object().cloned().unwrap_or_default()
+        }
+    }
+}

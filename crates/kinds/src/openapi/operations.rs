@@ -1,0 +1,310 @@
+//! `paths`: what can be done to each resource.
+//!
+//! kubectl looks here for one thing only: that PATCH of a kind knows `fieldValidation`, and which
+//! patches it takes. Deliberately left out are watches by path and connections into pods, which
+//! no client looks up.
+
+use serde_json::{Map, Value, json};
+
+use super::facts::facts;
+use super::name;
+use super::parameters::{self, parameter};
+use crate::resource::{Resource, Subresource};
+
+/// Subresources that are no objects.
+const CONNECTIONS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+
+const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
+
+/// The names of the schemas that a resource's operations speak of.
+pub(super) struct Bodies {
+    pub(super) object: String,
+    pub(super) list: String,
+}
+
+/// Which action, in the words of `x-kubernetes-action`.
+#[derive(Clone, Copy, PartialEq)]
+enum Action {
+    Get,
+    List,
+    Post,
+    Put,
+    Patch,
+    Delete,
+    DeleteCollection,
+}
+
+/// One path with its operations.
+struct Path<'a> {
+    resource: &'a Resource,
+    sub: Option<&'a Subresource>,
+    schema: &'a str,
+    /// `Namespaced`, in an operation's name.
+    scope: &'a str,
+    /// `ForAllNamespaces`, or the subresource.
+    suffix: String,
+    /// Of the path itself.
+    path_parameters: &'a [&'a str],
+}
+
+/// Whether a subresource has an entry of its own.
+pub(super) fn is_object(sub: &Subresource) -> bool {
+    !CONNECTIONS.contains(&&*sub.name)
+}
+
+/// All paths of a resource. `schema_of` names a subresource's schema.
+pub(super) fn paths(
+    resource: &Resource,
+    bodies: &Bodies,
+    schema_of: impl Fn(&Subresource) -> String,
+) -> Vec<(String, Value)> {
+    let root = if resource.group.is_empty() { "/api" } else { "/apis" };
+    let base = format!("{root}/{}", resource.api_version());
+    let (prefix, scope) =
+        if resource.namespaced { ("/namespaces/{namespace}", "Namespaced") } else { ("", "") };
+    let collection = format!("{base}{prefix}/{}", resource.plural);
+    let of_collection: &[&str] = if resource.namespaced { &["namespace"] } else { &[] };
+    let of_item: &[&str] = if resource.namespaced { &["name", "namespace"] } else { &["name"] };
+    let objects = resource.subresources.iter().filter(|sub| is_object(sub));
+    let subresources: Vec<_> = objects.map(|sub| (sub, schema_of(sub))).collect();
+    let new = |schema, path_parameters, suffix: &str| Path {
+        resource,
+        sub: None,
+        schema,
+        scope,
+        suffix: suffix.to_owned(),
+        path_parameters,
+    };
+
+    let mut all = Vec::new();
+    let path = new(&bodies.object, of_collection, "");
+    let actions = [
+        ("list", Action::List),
+        ("create", Action::Post),
+        ("deletecollection", Action::DeleteCollection),
+    ];
+    all.push((collection.clone(), path.entry(&known(&resource.verbs, &actions), bodies)));
+
+    let path = new(&bodies.object, of_item, "");
+    all.push((
+        format!("{collection}/{{name}}"),
+        path.entry(&known(&resource.verbs, &ITEM[..4]), bodies),
+    ));
+
+    if resource.namespaced {
+        let path = Path { scope: "", ..new(&bodies.object, &[], "ForAllNamespaces") };
+        let entry = path.entry(&known(&resource.verbs, &[("list", Action::List)]), bodies);
+        all.push((format!("{base}/{}", resource.plural), entry));
+    }
+    for (sub, schema) in &subresources {
+        let path = Path { sub: Some(sub), ..new(schema, of_item, &name::upper_first(&sub.name)) };
+        let entry = path.entry(&known(&sub.verbs, &ITEM), bodies);
+        all.push((format!("{collection}/{{name}}/{}", sub.name), entry));
+    }
+    all.into_iter().filter_map(|(path, entry)| Some((path, entry?))).collect()
+}
+
+const ITEM: [(&str, Action); 5] = [
+    ("get", Action::Get),
+    ("update", Action::Put),
+    ("patch", Action::Patch),
+    ("delete", Action::Delete),
+    ("create", Action::Post),
+];
+
+fn known(verbs: &[Box<str>], actions: &[(&str, Action)]) -> Vec<Action> {
+    let known = actions.iter().filter(|(verb, _)| verbs.iter().any(|known| **known == **verb));
+    known.map(|(_, action)| *action).collect()
+}
+
+impl Path<'_> {
+    /// Parameters that all operations share stand beside them.
+    fn entry(&self, actions: &[Action], bodies: &Bodies) -> Option<Value> {
+        let names: Vec<Vec<&str>> = actions.iter().map(|action| self.parameters(*action)).collect();
+        let mut shared: Vec<&str> = names.first()?.clone();
+        shared.retain(|name| names.iter().all(|others| others.contains(name)));
+        let mut entry = Map::new();
+        for (action, names) in actions.iter().zip(&names) {
+            let own: Vec<&str> =
+                names.iter().filter(|name| !shared.contains(name)).copied().collect();
+            entry.insert(action.method().to_owned(), self.operation(*action, &own, bodies));
+        }
+        shared.extend(self.path_parameters);
+        shared.push("pretty");
+        shared.sort_unstable();
+        entry.insert("parameters".to_owned(), shared.into_iter().map(parameter).collect());
+        Some(entry.into())
+    }
+
+    fn parameters(&self, action: Action) -> Vec<&'static str> {
+        let custom = self.resource.is_custom();
+        match action {
+            Action::Get if custom => vec!["resourceVersion"],
+            Action::Get => Vec::new(),
+            Action::List => parameters::LIST.to_vec(),
+            Action::DeleteCollection if custom => parameters::LIST.to_vec(),
+            Action::Post | Action::Put => parameters::WRITE.to_vec(),
+            Action::Patch => [parameters::WRITE, &["force"]].concat(),
+            Action::Delete => parameters::DELETE.to_vec(),
+            Action::DeleteCollection => parameters::DELETE_COLLECTION.to_vec(),
+        }
+    }
+
+    fn operation(&self, action: Action, parameters: &[&str], bodies: &Bodies) -> Value {
+        let mut operation = Map::new();
+        let mut put = |key: &str, value: Value| drop(operation.insert(key.to_owned(), value));
+        put("tags", json!([name::tag(self.resource)]));
+        put("description", self.description(action).into());
+        put("operationId", self.id(action).into());
+        if !parameters.is_empty() {
+            put("parameters", parameters.iter().map(|name| parameter(name)).collect());
+        }
+        if let Some(body) = self.request_body(action) {
+            put("requestBody", body);
+        }
+        put("responses", self.responses(action, bodies));
+        put("x-kubernetes-action", action.word().into());
+        put("x-kubernetes-group-version-kind", self.kind());
+        operation.into()
+    }
+
+    fn id(&self, action: Action) -> String {
+        let verb = match action {
+            Action::Get => "read",
+            Action::List => "list",
+            Action::Post => "create",
+            Action::Put => "replace",
+            Action::Patch => "patch",
+            Action::Delete | Action::DeleteCollection => "delete",
+        };
+        let group = name::group_version_camel(self.resource);
+        let all = if action == Action::DeleteCollection { "Collection" } else { "" };
+        format!("{verb}{group}{all}{}{}{}", self.scope, self.resource.kind, self.suffix)
+    }
+
+    fn description(&self, action: Action) -> String {
+        let of = self.sub.map(|sub| format!("{} of ", sub.name)).unwrap_or_default();
+        let kind = &self.resource.kind;
+        match action {
+            Action::Get => format!("Reads the {of}named {kind}."),
+            Action::List => format!("Lists or watches objects of kind {kind}."),
+            Action::Post if self.sub.is_some() => format!("Creates the {of}named {kind}."),
+            Action::Post => format!("Creates a {kind}."),
+            Action::Put => format!("Replaces the {of}named {kind}."),
+            Action::Patch => format!("Changes the {of}named {kind} in part."),
+            Action::Delete => format!("Deletes the named {kind}."),
+            Action::DeleteCollection => format!("Deletes all matching objects of kind {kind}."),
+        }
+    }
+
+    fn kind(&self) -> Value {
+        let (mut group, mut version, mut kind) =
+            (&*self.resource.group, &*self.resource.version, &*self.resource.kind);
+        if let Some(sub) = self.sub {
+            kind = &sub.kind;
+            if !sub.version.is_empty() {
+                (group, version) = (&sub.group, &sub.version);
+            }
+        }
+        json!({"group": group, "version": version, "kind": kind})
+    }
+
+    fn request_body(&self, action: Action) -> Option<Value> {
+        let media: &[&str] = if self.resource.is_custom() {
+            &["application/json", "application/yaml"]
+        } else {
+            &["*/*"]
+        };
+        match action {
+            Action::Post | Action::Put => {
+                Some(json!({"content": content(self.schema, media), "required": true}))
+            }
+            Action::Patch => {
+                let media = [
+                    "application/apply-patch+yaml",
+                    "application/json-patch+json",
+                    "application/merge-patch+json",
+                    "application/strategic-merge-patch+json",
+                ];
+                // Strategic merging needs to know a kind's merge keys; custom resources have none.
+                let media = if self.resource.is_custom() { &media[..3] } else { &media[..] };
+                Some(json!({"content": content(PATCH, media), "required": true}))
+            }
+            Action::Delete => Some(json!({"content": content(DELETE_OPTIONS, media)})),
+            Action::DeleteCollection if !self.resource.is_custom() => {
+                Some(json!({"content": content(DELETE_OPTIONS, media)}))
+            }
+            Action::Get | Action::List | Action::DeleteCollection => None,
+        }
+    }
+
+    fn responses(&self, action: Action, bodies: &Bodies) -> Value {
+        let codes: &[(&str, &str)] = match action {
+            Action::Get | Action::List | Action::DeleteCollection => &[("200", "OK")],
+            Action::Patch if self.resource.is_custom() => &[("200", "OK")],
+            Action::Put | Action::Patch => &[("200", "OK"), ("201", "Created")],
+            Action::Post => &[("200", "OK"), ("201", "Created"), ("202", "Accepted")],
+            Action::Delete => &[("200", "OK"), ("202", "Accepted")],
+        };
+        let schema = match action {
+            Action::List => &bodies.list,
+            Action::DeleteCollection => STATUS,
+            Action::Delete if !self.answers_deleted() => STATUS,
+            _ => self.schema,
+        };
+        let content = content(schema, self.response_media(action));
+        let mut responses = Map::new();
+        for (code, text) in codes {
+            responses.insert((*code).to_owned(), json!({"description": text, "content": content}));
+        }
+        responses.insert("401".to_owned(), json!({"description": "Unauthorized"}));
+        responses.into()
+    }
+
+    fn response_media(&self, action: Action) -> &'static [&'static str] {
+        match action {
+            _ if self.resource.is_custom() => &["application/json", "application/yaml"],
+            Action::List => &[
+                "application/json",
+                "application/json;stream=watch",
+                "application/vnd.kubernetes.protobuf",
+                "application/vnd.kubernetes.protobuf;stream=watch",
+                "application/yaml",
+            ],
+            _ => &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"],
+        }
+    }
+
+    fn answers_deleted(&self) -> bool {
+        let shape = self.resource.schema.as_ref().and_then(|schema| schema.node().as_struct());
+        !self.resource.is_custom()
+            && shape.is_some_and(|shape| facts().deleted.contains(&*shape.name))
+    }
+}
+
+impl Action {
+    fn method(self) -> &'static str {
+        match self {
+            Self::Get | Self::List => "get",
+            Self::Post => "post",
+            Self::Put => "put",
+            Self::Patch => "patch",
+            Self::Delete | Self::DeleteCollection => "delete",
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::DeleteCollection => "deletecollection",
+            other => other.method(),
+        }
+    }
+}
+
+fn content(schema: &str, media: &[&str]) -> Value {
+    let schema = json!({"schema": {"$ref": name::reference(schema)}});
+    media.iter().map(|media| ((*media).to_owned(), schema.clone())).collect::<Map<_, _>>().into()
+}

@@ -1,0 +1,272 @@
+//! The checks of a container: name, image, ports, environment, mounts, resources.
+
+use std::collections::BTreeSet;
+
+use nearhop_object::{FieldError, FieldErrorKind};
+use serde_json::{Value, json};
+
+use super::probe::{validate_lifecycle, validate_probes};
+use super::qos::milli;
+use super::spec::one_of;
+use super::volume::no_backsteps;
+use crate::json::{Path, at, entries, int, list, text};
+use crate::names;
+
+const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+const PULL: [&str; 3] = ["Always", "IfNotPresent", "Never"];
+const MESSAGES: [&str; 2] = ["File", "FallbackToLogsOnError"];
+const RESTART: [&str; 3] = ["Always", "Never", "OnFailure"];
+const STANDARD_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
+const SOURCES: [&str; 5] =
+    ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
+
+/// Checks the containers of a spec.
+pub(super) fn validate_containers(
+    spec: &Value,
+    volumes: &BTreeSet<&str>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let path = path.child("containers");
+    let containers = list(spec, &["containers"]);
+    if containers.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let grace = int(spec, &["terminationGracePeriodSeconds"]);
+    let mut seen = BTreeSet::new();
+    for (index, container) in containers.iter().enumerate() {
+        let path = path.index(index);
+        validate_common(container, volumes, &path, errors);
+        let name = text(container, &["name"]);
+        if !seen.insert(name) {
+            errors.push(FieldError::duplicate(path.child("name"), &json!(name)));
+        }
+        validate_lifecycle(container, grace, &path, errors);
+        validate_probes(container, grace, &path, errors);
+        validate_restart(container, &path, errors);
+    }
+    unique_host_ports(containers, &path, errors);
+}
+
+/// Checks the init containers of a spec.
+pub(super) fn validate_init_containers(
+    spec: &Value,
+    volumes: &BTreeSet<&str>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let path = path.child("initContainers");
+    let grace = int(spec, &["terminationGracePeriodSeconds"]);
+    let mut seen: BTreeSet<&str> =
+        list(spec, &["containers"]).iter().map(|container| text(container, &["name"])).collect();
+    for (index, container) in list(spec, &["initContainers"]).iter().enumerate() {
+        let path = path.index(index);
+        validate_common(container, volumes, &path, errors);
+        validate_restart(container, &path, errors);
+        let name = text(container, &["name"]);
+        if !seen.insert(name) {
+            errors.push(FieldError::duplicate(path.child("name"), &json!(name)));
+        }
+        if text(container, &["restartPolicy"]) == "Always" {
+            validate_lifecycle(container, grace, &path, errors);
+            validate_probes(container, grace, &path, errors);
+            continue;
+        }
+        for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+            if at(container, &[key]).is_some() {
+                let detail = "may not be set for init containers without restartPolicy=Always";
+                errors.push(FieldError::forbidden(path.child(key), detail));
+            }
+        }
+    }
+}
+
+/// What holds for every kind of container.
+fn validate_common(
+    container: &Value,
+    volumes: &BTreeSet<&str>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let name = text(container, &["name"]);
+    if name.is_empty() {
+        errors.push(FieldError::required(path.child("name"), ""));
+    } else {
+        for text in names::dns1123_label(name) {
+            errors.push(FieldError::invalid(path.child("name"), &json!(name), &text));
+        }
+    }
+    if text(container, &["image"]).is_empty() {
+        errors.push(FieldError::required(path.child("image"), ""));
+    }
+    one_of(container, "terminationMessagePolicy", &MESSAGES, path, errors);
+    validate_ports(container, &path.child("ports"), errors);
+    validate_env(container, &path.child("env"), errors);
+    validate_mounts(container, volumes, &path.child("volumeMounts"), errors);
+    one_of(container, "imagePullPolicy", &PULL, path, errors);
+    validate_resources(container, &path.child("resources"), errors);
+}
+
+fn validate_restart(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if at(container, &["restartPolicy"]).is_some() {
+        one_of(container, "restartPolicy", &RESTART, path, errors);
+    } else if !list(container, &["restartPolicyRules"]).is_empty() {
+        let detail = "must specify restartPolicy when restart rules are used";
+        errors.push(FieldError::required(path.child("restartPolicy"), detail));
+    }
+}
+
+fn validate_ports(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let mut seen = BTreeSet::new();
+    for (index, port) in list(container, &["ports"]).iter().enumerate() {
+        let path = path.index(index);
+        let name = text(port, &["name"]);
+        if !name.is_empty() {
+            let complaints = names::port_name(name);
+            if complaints.is_empty() && !seen.insert(name) {
+                errors.push(FieldError::duplicate(path.child("name"), &json!(name)));
+            }
+            for text in complaints {
+                errors.push(FieldError::invalid(path.child("name"), &json!(name), &text));
+            }
+        }
+        match int(port, &["containerPort"]).unwrap_or_default() {
+            0 => errors.push(FieldError::required(path.child("containerPort"), "")),
+            number => port_number(number, &path.child("containerPort"), errors),
+        }
+        if let Some(number) = int(port, &["hostPort"]).filter(|number| *number != 0) {
+            port_number(number, &path.child("hostPort"), errors);
+        }
+        one_of(port, "protocol", &PROTOCOLS, &path, errors);
+    }
+}
+
+/// A port by number.
+pub(super) fn port_number(number: i64, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    for text in names::port_number(number) {
+        errors.push(FieldError::invalid(path, &json!(number), &text));
+    }
+}
+
+fn unique_host_ports(containers: &[Value], path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let mut seen = BTreeSet::new();
+    for (index, container) in containers.iter().enumerate() {
+        let container_path = path.index(index);
+        let path = container_path.child("ports");
+        for (index, port) in list(container, &["ports"]).iter().enumerate() {
+            let number = int(port, &["hostPort"]).unwrap_or_default();
+            if number == 0 {
+                continue;
+            }
+            let (protocol, ip) = (text(port, &["protocol"]), text(port, &["hostIP"]));
+            if !seen.insert((protocol, ip, number)) {
+                let value = json!(format!("{protocol}/{ip}/{number}"));
+                let port = path.index(index);
+                errors.push(FieldError::duplicate(port.child("hostPort"), &value));
+            }
+        }
+    }
+}
+
+fn validate_env(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    for (index, variable) in list(container, &["env"]).iter().enumerate() {
+        let path = path.index(index);
+        let name = text(variable, &["name"]);
+        if name.is_empty() {
+            errors.push(FieldError::required(path.child("name"), ""));
+        } else if !name.bytes().all(|c| (b' '..=b'~').contains(&c) && c != b'=') {
+            let detail = "a valid environment variable name must consist only of printable ASCII \
+                          characters other than '='";
+            errors.push(FieldError::invalid(path.child("name"), &json!(name), detail));
+        }
+        let Some(from) = at(variable, &["valueFrom"]) else { continue };
+        let sources = SOURCES.iter().filter(|source| at(from, &[source]).is_some()).count();
+        let valued = !text(variable, &["value"]).is_empty();
+        let detail = match sources {
+            0 => {
+                "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, \
+                  `secretKeyRef` or `fileKeyRef`"
+            }
+            _ if valued => "may not be specified when `value` is not empty",
+            1 => continue,
+            _ => "may not have more than one field specified at a time",
+        };
+        errors.push(FieldError::invalid(path.child("valueFrom"), &json!(""), detail));
+    }
+}
+
+fn validate_mounts(
+    container: &Value,
+    volumes: &BTreeSet<&str>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut seen = BTreeSet::new();
+    for (index, mount) in list(container, &["volumeMounts"]).iter().enumerate() {
+        let item = path.index(index);
+        let name = text(mount, &["name"]);
+        if name.is_empty() {
+            errors.push(FieldError::required(item.child("name"), ""));
+        }
+        if !volumes.contains(name) {
+            let message = format!("Not found: {}", json!(name));
+            let field = item.child("name");
+            errors.push(FieldError::new(FieldErrorKind::NotFound, field, message));
+        }
+        let target = text(mount, &["mountPath"]);
+        if target.is_empty() {
+            errors.push(FieldError::required(item.child("mountPath"), ""));
+        }
+        if !seen.insert(target) {
+            let field = item.child("mountPath");
+            errors.push(FieldError::invalid(field, &json!(target), "must be unique"));
+        }
+        let sub = text(mount, &["subPath"]);
+        if sub.starts_with('/') {
+            let detail = "must be a relative path";
+            errors.push(FieldError::invalid(path.child("subPath"), &json!(sub), detail));
+        }
+        no_backsteps(sub, &path.child("subPath"), errors);
+    }
+}
+
+fn validate_resources(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let resources = container.get("resources").unwrap_or(&Value::Null);
+    let requests = path.child("requests");
+    for part in ["limits", "requests"] {
+        let path = path.child(part);
+        for (name, value) in entries(resources, &[part]) {
+            resource_name(name, &path.key(name), errors);
+            if milli(value).is_some_and(|amount| amount < 0) {
+                let detail = "must be greater than or equal to 0";
+                errors.push(FieldError::invalid(path.key(name), value, detail));
+            }
+        }
+    }
+    for (name, request) in entries(resources, &["requests"]) {
+        let Some(limit) = at(resources, &["limits", name]) else { continue };
+        if milli(request) > milli(limit) {
+            let limit = limit.as_str().unwrap_or_default();
+            let detail = format!("must be less than or equal to {name} limit of {limit}");
+            errors.push(FieldError::invalid(requests, request, &detail));
+        }
+    }
+}
+
+fn resource_name(name: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let before = errors.len();
+    for text in names::qualified_name(name) {
+        errors.push(FieldError::invalid(path, &json!(name), &text));
+    }
+    let known = STANDARD_RESOURCES.contains(&name) || name.starts_with("hugepages-");
+    if name.contains('/') || known {
+        return;
+    }
+    if errors.len() == before {
+        let detail = "must be a standard resource type or fully qualified";
+        errors.push(FieldError::invalid(path, &json!(name), detail));
+    }
+    let detail = "must be a standard resource for containers";
+    errors.push(FieldError::invalid(path, &json!(name), detail));
+}

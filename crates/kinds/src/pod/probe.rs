@@ -1,0 +1,150 @@
+//! The checks of probes and lifecycle hooks: one way to ask, with sane numbers.
+
+use nearhop_object::FieldError;
+use serde_json::{Value, json};
+
+use super::container::port_number;
+use super::spec::not_negative;
+use crate::json::{Path, at, int, list, text};
+use crate::names;
+
+const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
+const HANDLERS: [&str; 5] = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"];
+const NUMBERS: [&str; 5] = [
+    "initialDelaySeconds",
+    "timeoutSeconds",
+    "periodSeconds",
+    "successThreshold",
+    "failureThreshold",
+];
+const SCHEMES: [&str; 2] = ["HTTP", "HTTPS"];
+
+/// Checks the probes of a container.
+pub(super) fn validate_probes(
+    container: &Value,
+    grace: Option<i64>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    for name in PROBES {
+        if let Some(probe) = at(container, &[name]) {
+            validate_probe(probe, name, grace, &path.child(name), errors);
+        }
+    }
+}
+
+/// Checks the hooks of a container.
+pub(super) fn validate_lifecycle(
+    container: &Value,
+    grace: Option<i64>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let path = path.child("lifecycle");
+    for hook in ["postStart", "preStop"] {
+        if let Some(handler) = at(container, &["lifecycle", hook]) {
+            validate_handler(handler, grace, &path.child(hook), errors);
+        }
+    }
+}
+
+fn validate_probe(
+    probe: &Value,
+    name: &str,
+    grace: Option<i64>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    const GRACE: &str = "terminationGracePeriodSeconds";
+    validate_handler(probe, grace, path, errors);
+    for key in NUMBERS {
+        not_negative(probe, key, path, errors);
+    }
+    let own = int(probe, &[GRACE]);
+    if let Some(seconds) = own.filter(|seconds| *seconds <= 0) {
+        let detail = "must be greater than 0";
+        errors.push(FieldError::invalid(path.child(GRACE), &json!(seconds), detail));
+    }
+    if name == "readinessProbe" {
+        if let Some(seconds) = own {
+            let detail = "must not be set for readinessProbes";
+            errors.push(FieldError::invalid(path.child(GRACE), &json!(seconds), detail));
+        }
+        return;
+    }
+    let threshold = int(probe, &["successThreshold"]).unwrap_or_default();
+    if threshold != 1 {
+        let field = path.child("successThreshold");
+        errors.push(FieldError::invalid(field, &json!(threshold), "must be 1"));
+    }
+}
+
+fn validate_handler(
+    handler: &Value,
+    grace: Option<i64>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let mut present = HANDLERS.iter().filter_map(|key| Some((*key, at(handler, &[key])?)));
+    let Some((key, action)) = present.next() else {
+        errors.push(FieldError::required(path, "must specify a handler type"));
+        return;
+    };
+    validate_action(key, action, grace, &path.child(key), errors);
+    for (key, _) in present {
+        let detail = "may not specify more than 1 handler type";
+        errors.push(FieldError::forbidden(path.child(key), detail));
+    }
+}
+
+fn validate_action(
+    key: &str,
+    action: &Value,
+    grace: Option<i64>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    match key {
+        "exec" if list(action, &["command"]).is_empty() => {
+            errors.push(FieldError::required(path.child("command"), ""));
+        }
+        "httpGet" => {
+            if text(action, &["path"]).is_empty() {
+                errors.push(FieldError::required(path.child("path"), ""));
+            }
+            validate_port(action, path, errors);
+            let scheme = text(action, &["scheme"]);
+            if !SCHEMES.contains(&scheme) {
+                let field = path.child("scheme");
+                errors.push(FieldError::not_supported(field, &json!(scheme), &SCHEMES));
+            }
+        }
+        "tcpSocket" | "grpc" => validate_port(action, path, errors),
+        "sleep" => {
+            let seconds = int(action, &["seconds"]).unwrap_or_default();
+            if let Some(grace) = grace.filter(|grace| !(0..=*grace).contains(&seconds)) {
+                let detail = format!(
+                    "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+                );
+                errors.push(FieldError::invalid(path, &json!(seconds), &detail));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A port by number or name.
+fn validate_port(action: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let path = path.child("port");
+    match at(action, &["port"]) {
+        Some(Value::String(name)) => {
+            for text in names::port_name(name) {
+                errors.push(FieldError::invalid(path, &json!(name), &text));
+            }
+        }
+        other => {
+            let number = other.and_then(Value::as_i64).unwrap_or_default();
+            port_number(number, &path, errors);
+        }
+    }
+}

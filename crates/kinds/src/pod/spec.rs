@@ -1,0 +1,236 @@
+//! The checks of a pod's spec, in a pod or in a template.
+//!
+//! What only the kubelet cares about (security contexts, affinity, devices, Windows) is taken as it
+//! comes: nothing here acts on it.
+
+use std::collections::BTreeSet;
+
+use nearhop_object::FieldError;
+use serde_json::{Value, json};
+
+use super::{container, volume};
+use crate::json::{Path, at, int, is_true, list, text};
+use crate::metadata::{validate_annotations, validate_labels};
+use crate::names;
+
+const RESTART: [&str; 3] = ["Always", "OnFailure", "Never"];
+const DNS: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+const LABEL_FIELDS: [&str; 2] = ["hostname", "subdomain"];
+const SUBDOMAIN_FIELDS: [&str; 3] = ["serviceAccountName", "nodeName", "priorityClassName"];
+
+/// Whose spec it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A pod's own.
+    Pod,
+    /// A template's.
+    Template,
+}
+
+/// Checks the spec of a pod.
+pub(crate) fn validate_spec(
+    spec: &Value,
+    path: &Path<'_>,
+    owner: Owner,
+    errors: &mut Vec<FieldError>,
+) {
+    if at(spec, &["terminationGracePeriodSeconds"]).is_none() {
+        errors.push(FieldError::required(path.child("terminationGracePeriodSeconds"), ""));
+    }
+    let volumes = volume::validate_volumes(spec, &path.child("volumes"), errors);
+    container::validate_containers(spec, &volumes, path, errors);
+    container::validate_init_containers(spec, &volumes, path, errors);
+    validate_host_ports(spec, path, owner, errors);
+    one_of(spec, "restartPolicy", &RESTART, path, errors);
+    one_of(spec, "dnsPolicy", &DNS, path, errors);
+    validate_labels(spec, &["nodeSelector"], &path.child("nodeSelector"), errors);
+    validate_gates(spec, path, errors);
+    validate_names(spec, path, errors);
+    if let Some(seconds) = int(spec, &["activeDeadlineSeconds"])
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        let detail = "must be between 1 and 2147483647, inclusive";
+        let field = path.child("activeDeadlineSeconds");
+        errors.push(FieldError::invalid(field, &json!(seconds), detail));
+    }
+    validate_tolerations(spec, &path.child("tolerations"), errors);
+    validate_host_aliases(spec, &path.child("hostAliases"), errors);
+    if at(spec, &["preemptionPolicy"]).is_some() {
+        one_of(spec, "preemptionPolicy", &["PreemptLowerPriority", "Never"], path, errors);
+    }
+}
+
+/// Checks a template: its labels, annotations and pod.
+pub(crate) fn validate_template(template: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    validate_labels(template, &["metadata", "labels"], &path.child("labels"), errors);
+    let annotations = path.child("annotations");
+    validate_annotations(template, &["metadata", "annotations"], &annotations, errors);
+    let spec = template.get("spec").unwrap_or(&Value::Null);
+    validate_spec(spec, &path.child("spec"), Owner::Template, errors);
+    if !list(spec, &["ephemeralContainers"]).is_empty() {
+        let spec = path.child("spec");
+        let detail = "ephemeral containers not allowed in pod template";
+        errors.push(FieldError::forbidden(spec.child("ephemeralContainers"), detail));
+    }
+}
+
+/// Checks tolerations, in a pod or in an update of one.
+pub(super) fn validate_tolerations(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    for (index, toleration) in list(spec, &["tolerations"]).iter().enumerate() {
+        validate_toleration(toleration, &path.index(index), errors);
+    }
+}
+
+/// A field whose values are counted out; absent is missing.
+pub(super) fn one_of(
+    holder: &Value,
+    key: &str,
+    supported: &[&str],
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let value = text(holder, &[key]);
+    if value.is_empty() {
+        errors.push(FieldError::required(path.child(key), ""));
+    } else if !supported.contains(&value) {
+        errors.push(FieldError::not_supported(path.child(key), &json!(value), supported));
+    }
+}
+
+/// A number that may not be below zero.
+pub(crate) fn not_negative(
+    holder: &Value,
+    key: &str,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    if let Some(value) = int(holder, &[key]).filter(|value| *value < 0) {
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(path.child(key), &json!(value), detail));
+    }
+}
+
+/// In the node's network a port is the node's: it cannot be another one.
+fn validate_host_ports(spec: &Value, path: &Path<'_>, owner: Owner, errors: &mut Vec<FieldError>) {
+    if !is_true(spec, &["hostNetwork"]) {
+        return;
+    }
+    let containers = path.child("containers");
+    for (index, container) in list(spec, &["containers"]).iter().enumerate() {
+        let container_path = containers.index(index);
+        let ports = container_path.child("ports");
+        for (index, port) in list(container, &["ports"]).iter().enumerate() {
+            let host = int(port, &["hostPort"]).unwrap_or_default();
+            let inner = int(port, &["containerPort"]).unwrap_or_default();
+            if (owner == Owner::Pod || host != 0) && host != inner {
+                let detail = "must match `containerPort` when `hostNetwork` is true";
+                let port = ports.index(index);
+                errors.push(FieldError::invalid(port.child("hostPort"), &json!(host), detail));
+            }
+        }
+    }
+}
+
+fn validate_gates(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let gates = path.child("readinessGates");
+    for (index, gate) in list(spec, &["readinessGates"]).iter().enumerate() {
+        let kind = text(gate, &["conditionType"]);
+        let field = gates.index(index);
+        for text in names::qualified_name(kind) {
+            errors.push(FieldError::invalid(field.child("conditionType"), &json!(kind), &text));
+        }
+    }
+    let gates = path.child("schedulingGates");
+    let mut seen = BTreeSet::new();
+    for (index, gate) in list(spec, &["schedulingGates"]).iter().enumerate() {
+        let name = text(gate, &["name"]);
+        for text in names::qualified_name(name) {
+            errors.push(FieldError::invalid(gates.index(index), &json!(name), &text));
+        }
+        if !seen.insert(name) {
+            errors.push(FieldError::duplicate(gates.index(index), &json!(name)));
+        }
+    }
+}
+
+fn validate_names(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let mut check = |key: &str, complaints: fn(&str) -> Vec<String>| {
+        let name = text(spec, &[key]);
+        if name.is_empty() {
+            return;
+        }
+        for text in complaints(name) {
+            errors.push(FieldError::invalid(path.child(key), &json!(name), &text));
+        }
+    };
+    for key in SUBDOMAIN_FIELDS {
+        check(key, names::dns1123_subdomain);
+    }
+    for key in LABEL_FIELDS {
+        check(key, names::dns1123_label);
+    }
+    check("runtimeClassName", names::dns1123_subdomain);
+}
+
+fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let [key, operator, value, effect] =
+        ["key", "operator", "value", "effect"].map(|field| text(toleration, &[field]));
+    if key.is_empty() {
+        if operator != "Exists" {
+            let detail = "operator must be Exists when `key` is empty, which means \"match all \
+                          values and all keys\"";
+            errors.push(FieldError::invalid(path.child("operator"), &json!(operator), detail));
+        }
+    } else {
+        for text in names::qualified_name(key) {
+            errors.push(FieldError::invalid(path.child("key"), &json!(key), &text));
+        }
+    }
+    if at(toleration, &["tolerationSeconds"]).is_some() && effect != "NoExecute" {
+        let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+        errors.push(FieldError::invalid(path.child("effect"), &json!(effect), detail));
+    }
+    let field = path.child("operator");
+    match operator {
+        "" | "Equal" => {
+            let complaints = names::label_value(value).join(";");
+            if !complaints.is_empty() {
+                errors.push(FieldError::invalid(field, &json!(value), &complaints));
+            }
+        }
+        "Exists" if !value.is_empty() => {
+            let detail = "value must be empty when `operator` is 'Exists'";
+            errors.push(FieldError::invalid(field, &json!(value), detail));
+        }
+        "Exists" => {}
+        "Lt" | "Gt" => {
+            let supported = ["Equal", "Exists", "Lt", "Gt"];
+            errors.push(FieldError::not_supported(field, &json!(operator), &supported));
+        }
+        _ => {
+            let supported = ["Equal", "Exists"];
+            errors.push(FieldError::not_supported(field, &json!(operator), &supported));
+        }
+    }
+    if !effect.is_empty() && !EFFECTS.contains(&effect) {
+        errors.push(FieldError::not_supported(path.child("effect"), &json!(effect), &EFFECTS));
+    }
+}
+
+fn validate_host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    for (index, alias) in list(spec, &["hostAliases"]).iter().enumerate() {
+        let path = path.index(index);
+        let ip = text(alias, &["ip"]);
+        if ip.parse::<std::net::IpAddr>().is_err() {
+            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            errors.push(FieldError::invalid(path.child("ip"), &json!(ip), detail));
+        }
+        let hostnames = path.child("hostnames");
+        for (index, name) in list(alias, &["hostnames"]).iter().enumerate() {
+            for text in names::dns1123_subdomain(name.as_str().unwrap_or_default()) {
+                errors.push(FieldError::invalid(hostnames.index(index), name, &text));
+            }
+        }
+    }
+}

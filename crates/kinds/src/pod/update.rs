@@ -1,0 +1,176 @@
+//! What may change in a pod once it exists: images, a shorter deadline, more tolerations, fewer
+//! scheduling gates. Everything else is refused.
+
+use nearhop_object::FieldError;
+use serde_json::{Value, json};
+
+use super::spec::validate_tolerations;
+use super::validate_pod;
+use crate::json::{Path, int, list, list_mut, text};
+
+const REFUSAL: &str = "pod updates may not change fields other than \
+    `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
+    `spec.tolerations` (only additions to existing tolerations),\
+    `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+/// Checks an update of a pod.
+pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    validate_pod(new, &mut errors);
+    for part in ["containers", "initContainers"] {
+        if list(new, &["spec", part]).len() != list(old, &["spec", part]).len() {
+            let detail = "pod updates may not add or remove containers";
+            errors.push(FieldError::forbidden(format!("spec.{part}"), detail));
+            return errors;
+        }
+        validate_images(new, part, &mut errors);
+    }
+    if !validate_deadline(new, old, &mut errors) {
+        return errors;
+    }
+    validate_more_tolerations(new, old, &mut errors);
+    validate_fewer_gates(new, old, &mut errors);
+    validate_rest(new, old, &mut errors);
+    errors
+}
+
+fn validate_images(new: &Value, part: &str, errors: &mut Vec<FieldError>) {
+    for (index, container) in list(new, &["spec", part]).iter().enumerate() {
+        let image = text(container, &["image"]);
+        let field = || format!("spec.{part}[{index}].image");
+        if image.is_empty() {
+            errors.push(FieldError::required(field(), ""));
+        }
+        if image.trim() != image {
+            let detail = "must not have leading or trailing whitespace";
+            errors.push(FieldError::invalid(field(), &json!(image), detail));
+        }
+    }
+}
+
+/// Whether the rest is worth looking at.
+fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) -> bool {
+    const FIELD: &str = "spec.activeDeadlineSeconds";
+    let before = int(old, &["spec", "activeDeadlineSeconds"]);
+    let Some(now) = int(new, &["spec", "activeDeadlineSeconds"]) else {
+        if before.is_some() {
+            let detail = "must not update from a positive integer to nil value";
+            errors.push(FieldError::invalid(FIELD, &Value::Null, detail));
+        }
+        return true;
+    };
+    if !(0..=i64::from(i32::MAX)).contains(&now) {
+        let detail = "must be between 0 and 2147483647, inclusive";
+        errors.push(FieldError::invalid(FIELD, &json!(now), detail));
+        return false;
+    }
+    if before.is_some_and(|before| before < now) {
+        let detail = "must be less than or equal to previous value";
+        errors.push(FieldError::invalid(FIELD, &json!(now), detail));
+        return false;
+    }
+    true
+}
+
+fn validate_more_tolerations(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let tolerations = list(new, &["spec", "tolerations"]);
+    let same = |one: &Value, other: &Value| {
+        ["key", "operator", "value", "effect"]
+            .iter()
+            .all(|field| text(one, &[field]) == text(other, &[field]))
+    };
+    let kept = |known: &Value| tolerations.iter().any(|toleration| same(toleration, known));
+    if !list(old, &["spec", "tolerations"]).iter().all(kept) {
+        let detail = "existing toleration can not be modified except its tolerationSeconds";
+        errors.push(FieldError::forbidden("spec.tolerations", detail));
+        return;
+    }
+    let spec = new.get("spec").unwrap_or(&Value::Null);
+    let path = Path::root("spec");
+    validate_tolerations(spec, &path.child("tolerations"), errors);
+}
+
+fn validate_fewer_gates(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let known = list(old, &["spec", "schedulingGates"]);
+    for (index, gate) in list(new, &["spec", "schedulingGates"]).iter().enumerate() {
+        let name = text(gate, &["name"]);
+        if !known.iter().any(|gate| text(gate, &["name"]) == name) {
+            let field = format!("spec.schedulingGates[{index}].name");
+            let detail =
+                format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            errors.push(FieldError::forbidden(field, &detail));
+        }
+    }
+}
+
+/// Makes the new spec like the old one where it may differ; then they must be the same.
+fn validate_rest(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let (Some(spec), Some(before)) = (new.get("spec"), old.get("spec")) else { return };
+    if spec == before {
+        return;
+    }
+    let mut spec = spec.clone();
+    for part in ["containers", "initContainers"] {
+        let images = list(before, &[part]).iter().map(|container| container.get("image"));
+        for (container, image) in list_mut(&mut spec, &[part]).iter_mut().zip(images) {
+            if let (Some(now), Some(image)) = (container.get_mut("image"), image) {
+                *now = image.clone();
+            }
+        }
+    }
+    let grace = "terminationGracePeriodSeconds";
+    if int(before, &[grace]).is_some_and(|was| was < 0) && int(&spec, &[grace]) == Some(1) {
+        crate::json::carry(&mut spec, before, &[grace]);
+    }
+    let mut free = vec!["activeDeadlineSeconds", "schedulingGates", "tolerations"];
+    if !list(before, &["schedulingGates"]).is_empty() {
+        // A gated pod is not scheduled yet: where it may run can still be narrowed down.
+        free.extend(["nodeSelector", "affinity"]);
+    }
+    for key in free {
+        crate::json::carry(&mut spec, before, &[key]);
+    }
+    if &spec != before {
+        errors.push(FieldError::forbidden("spec", REFUSAL));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> Value {
+        let mut pod = json!({"metadata": {"name": "p", "namespace": "n"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        super::super::default(&mut pod);
+        pod
+    }
+
+    fn complaints(change: impl FnOnce(&mut Value)) -> Vec<String> {
+        let old = pod();
+        let mut new = old.clone();
+        change(&mut new);
+        validate_update(&new, &old).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn images_and_deadlines_may_change() {
+        assert!(complaints(|pod| pod["spec"]["containers"][0]["image"] = json!("j")).is_empty());
+        assert!(complaints(|pod| pod["spec"]["activeDeadlineSeconds"] = json!(100)).is_empty());
+        let toleration = json!([{"key": "k", "operator": "Exists"}]);
+        assert!(complaints(|pod| pod["spec"]["tolerations"] = toleration).is_empty());
+    }
+
+    #[test]
+    fn the_rest_may_not() {
+        let refusal = format!("spec: Forbidden: {REFUSAL}");
+        assert_eq!(complaints(|pod| pod["spec"]["hostNetwork"] = json!(true)), [refusal]);
+        let more = json!({"name": "d", "image": "i", "imagePullPolicy": "Always",
+            "terminationMessagePolicy": "File"});
+        let two = complaints(|pod| {
+            pod["spec"]["containers"].as_array_mut().expect("a list").push(more);
+        });
+        let text = "spec.containers: Forbidden: pod updates may not add or remove containers";
+        assert_eq!(two, [text]);
+    }
+}

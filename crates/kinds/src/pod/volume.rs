@@ -1,0 +1,140 @@
+//! The checks of volumes: names, one source each, and the fields without which a source means
+//! nothing.
+
+use std::collections::BTreeSet;
+
+use nearhop_object::FieldError;
+use serde_json::{Value, json};
+
+use crate::json::{Path, at, int, list, text};
+use crate::names;
+
+/// In the order in which they are looked at; each with the field it cannot do without.
+const SOURCES: &[(&str, &str)] = &[
+    ("emptyDir", ""),
+    ("hostPath", "path"),
+    ("gitRepo", "repository"),
+    ("gcePersistentDisk", "pdName"),
+    ("awsElasticBlockStore", "volumeID"),
+    ("secret", "secretName"),
+    ("nfs", "server"),
+    ("iscsi", "targetPortal"),
+    ("glusterfs", "endpoints"),
+    ("flocker", ""),
+    ("persistentVolumeClaim", "claimName"),
+    ("rbd", "image"),
+    ("cinder", "volumeID"),
+    ("cephfs", ""),
+    ("quobyte", "volume"),
+    ("downwardAPI", ""),
+    ("fc", ""),
+    ("flexVolume", "driver"),
+    ("configMap", "name"),
+    ("azureFile", "secretName"),
+    ("vsphereVolume", "volumePath"),
+    ("photonPersistentDisk", "pdID"),
+    ("portworxVolume", "volumeID"),
+    ("azureDisk", "diskName"),
+    ("storageos", ""),
+    ("projected", ""),
+    ("scaleIO", "gateway"),
+    ("csi", "driver"),
+    ("ephemeral", ""),
+    ("image", ""),
+];
+const HOST_PATHS: [&str; 8] = [
+    "",
+    "BlockDevice",
+    "CharDevice",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
+];
+
+/// Checks volumes; gives the names that mounts may use.
+pub(super) fn validate_volumes<'a>(
+    spec: &'a Value,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) -> BTreeSet<&'a str> {
+    let mut known = BTreeSet::new();
+    for (index, volume) in list(spec, &["volumes"]).iter().enumerate() {
+        let path = path.index(index);
+        let before = errors.len();
+        validate_source(volume, &path, errors);
+        let name = text(volume, &["name"]);
+        if name.is_empty() {
+            errors.push(FieldError::required(path.child("name"), ""));
+        } else {
+            for text in names::dns1123_label(name) {
+                errors.push(FieldError::invalid(path.child("name"), &json!(name), &text));
+            }
+        }
+        if known.contains(name) {
+            errors.push(FieldError::duplicate(path.child("name"), &json!(name)));
+        }
+        if errors.len() == before {
+            known.insert(name);
+        }
+    }
+    known
+}
+
+/// Complains about a path that climbs.
+pub(super) fn no_backsteps(target: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if target.split('/').any(|part| part == "..") {
+        errors.push(FieldError::invalid(path, &json!(target), "must not contain '..'"));
+    }
+}
+
+fn validate_source(volume: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let mut sources =
+        SOURCES.iter().filter_map(|(key, needed)| Some((*key, *needed, at(volume, &[key])?)));
+    let Some((key, needed, source)) = sources.next() else {
+        errors.push(FieldError::required(path, "must specify a volume type"));
+        return;
+    };
+    validate_fields(key, needed, source, &path.child(key), errors);
+    for (key, _, _) in sources {
+        let detail = "may not specify more than 1 volume type";
+        errors.push(FieldError::forbidden(path.child(key), detail));
+    }
+}
+
+fn validate_fields(
+    key: &str,
+    needed: &str,
+    source: &Value,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    if !needed.is_empty() && text(source, &[needed]).is_empty() {
+        errors.push(FieldError::required(path.child(needed), ""));
+    }
+    if key == "hostPath" {
+        no_backsteps(text(source, &["path"]), &path.child("path"), errors);
+        let kind = text(source, &["type"]);
+        if !HOST_PATHS.contains(&kind) {
+            let field = path.child("type");
+            errors.push(FieldError::not_supported(field, &json!(kind), &HOST_PATHS));
+        }
+    }
+    if let Some(mode) = int(source, &["defaultMode"]).filter(|mode| !(0..=0o777).contains(mode)) {
+        let detail = "must be a number between 0 and 0777 (octal), both inclusive";
+        errors.push(FieldError::invalid(path.child("defaultMode"), &json!(mode), detail));
+    }
+    if matches!(key, "secret" | "configMap") {
+        let items = path.child("items");
+        for (index, item) in list(source, &["items"]).iter().enumerate() {
+            let item_path = items.index(index);
+            for field in ["key", "path"] {
+                if text(item, &[field]).is_empty() {
+                    errors.push(FieldError::required(item_path.child(field), ""));
+                }
+            }
+            no_backsteps(text(item, &["path"]), &item_path.child("path"), errors);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The `autoscaling/v1 Scale` that workloads show at `/scale`, and what writing one changes. Custom
+//! resources, whose definition says where replicas are, are handed on.
+
+use nearhop_object::{FieldError, LabelSelector};
+use serde_json::{Value, json};
+
+use crate::crd;
+use crate::json::{at, int, make, object, text};
+use crate::resource::Resource;
+
+/// The built-in kinds that have one.
+const SCALED: [(&str, &str); 4] = [
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+    ("", "ReplicationController"),
+];
+
+/// The Scale of an object; `None` if its kind has none.
+pub fn scale_of(resource: &Resource, workload: &Value) -> Option<Value> {
+    if resource.is_custom() {
+        return crd::scale_for_update(resource, workload).ok();
+    }
+    if !is_scaled(resource) {
+        return None;
+    }
+    let mut metadata = json!({});
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = at(workload, &["metadata", key]) {
+            object(&mut metadata).insert(key.to_owned(), value.clone());
+        }
+    }
+    let mut spec = json!({});
+    if let Some(replicas) = int(workload, &["spec", "replicas"]).filter(|it| *it != 0) {
+        object(&mut spec).insert("replicas".to_owned(), json!(replicas));
+    }
+    let mut status =
+        json!({"replicas": int(workload, &["status", "replicas"]).unwrap_or_default()});
+    let selector = selector_text(resource, workload);
+    if !selector.is_empty() {
+        object(&mut status).insert("selector".to_owned(), json!(selector));
+    }
+    Some(json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": metadata, "spec": spec, "status": status,
+    }))
+}
+
+/// Writes the replicas of a Scale into the object it scales.
+///
+/// # Errors
+/// A number below zero, or none where there must be one.
+pub fn set_scale(
+    resource: &Resource,
+    workload: &mut Value,
+    scale: &Value,
+) -> Result<(), FieldError> {
+    let replicas = int(scale, &["spec", "replicas"]).unwrap_or_default();
+    if replicas < 0 {
+        let detail = "must be greater than or equal to 0";
+        return Err(FieldError::invalid("spec.replicas", &json!(replicas), detail));
+    }
+    if resource.is_custom() {
+        let set = crd::set_scale(resource, workload, scale);
+        return set.map_err(|error| FieldError::required("spec.replicas", &error.to_string()));
+    }
+    if is_scaled(resource) {
+        *make(workload, &["spec", "replicas"]) = json!(replicas);
+        let version = text(scale, &["metadata", "resourceVersion"]);
+        if !version.is_empty() {
+            *make(workload, &["metadata", "resourceVersion"]) = json!(version);
+        }
+    }
+    Ok(())
+}
+
+fn is_scaled(resource: &Resource) -> bool {
+    SCALED.contains(&(&*resource.group, &*resource.kind))
+}
+
+/// The selector in the form of a query.
+fn selector_text(resource: &Resource, workload: &Value) -> String {
+    let Some(selector) = at(workload, &["spec", "selector"]) else { return String::new() };
+    let read = if &*resource.kind == "ReplicationController" {
+        LabelSelector::from_json(&json!({"matchLabels": selector}))
+    } else {
+        LabelSelector::from_json(selector)
+    };
+    read.map(|selector| selector.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builtin::registry;
+
+    #[test]
+    fn shows_and_sets_replicas() {
+        let registry = registry();
+        let resource = registry.find("apps", "v1", "deployments").expect("it is built in");
+        let mut deployment = json!({
+            "metadata": {"name": "dep", "namespace": "lab", "uid": "u", "resourceVersion": "264",
+                "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a": "b"}},
+            "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "dep"}}}, "status": {}});
+        let expected = json!({
+            "kind": "Scale", "apiVersion": "autoscaling/v1",
+            "metadata": {"name": "dep", "namespace": "lab", "uid": "u", "resourceVersion": "264",
+                "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"replicas": 3}, "status": {"replicas": 0, "selector": "app=dep"}});
+        assert_eq!(scale_of(resource, &deployment), Some(expected));
+        let scale = json!({"metadata": {"resourceVersion": "270"}, "spec": {"replicas": 5}});
+        assert_eq!(set_scale(resource, &mut deployment, &scale), Ok(()));
+        assert_eq!(deployment["spec"]["replicas"], 5);
+        assert_eq!(deployment["metadata"]["resourceVersion"], "270");
+        let error = set_scale(resource, &mut deployment, &json!({"spec": {"replicas": -1}}));
+        let text = "spec.replicas: Invalid value: -1: must be greater than or equal to 0";
+        assert_eq!(error.expect_err("below zero").to_string(), text);
+        let resource = registry.find("", "v1", "pods").expect("it is built in");
+        assert_eq!(scale_of(resource, &deployment), None);
+    }
+}

@@ -1,0 +1,322 @@
+//! What is refused: the rules for a whole Service, in the order in which Kubernetes reports them.
+
+use std::collections::BTreeSet;
+
+use nearhop_object::{FieldError, FieldErrorKind};
+use serde_json::Value;
+
+use super::check_ips::{check_cluster_ips, check_cluster_ips_change, check_families_change};
+use super::policies::{
+    check_affinity, check_class, check_external_policy, check_health_port_change,
+    check_internal_policy,
+};
+use super::view::{View, number, text};
+use super::{extra, view::NONE};
+use crate::config::ClusterConfig;
+use crate::ip::{check_endpoint_ip, check_legacy_cidr, check_legacy_ip, parse_sloppy};
+use crate::names;
+
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
+
+/// Checks a new Service, apart from its metadata.
+pub fn validate_create(service: &Value, config: &ClusterConfig) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    check(&mut errors, View::of(service), None, config);
+    errors
+}
+
+/// Checks a change of a Service, apart from its metadata.
+pub fn validate_update(new: &Value, old: &Value, config: &ClusterConfig) -> Vec<FieldError> {
+    let (new, old) = (View::of(new), View::of(old));
+    let mut errors = Vec::new();
+    check_cluster_ips_change(&mut errors, new, old);
+    check_families_change(&mut errors, new, old);
+    check_class(&mut errors, new, Some(old));
+    check_health_port_change(&mut errors, new, old);
+    check(&mut errors, new, Some(old), config);
+    errors
+}
+
+/// Checks a write to `/status`.
+pub fn validate_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
+    const MODES: [&str; 2] = ["Proxy", "VIP"];
+    let mut errors = Vec::new();
+    let list = ingress(new);
+    if !list.is_empty() && !View::of(new).is_load_balancer() {
+        let detail = "may only be used when `spec.type` is 'LoadBalancer'";
+        return vec![FieldError::forbidden("status.loadBalancer.ingress", detail)];
+    }
+    let was_there: Vec<&str> = ingress(old).iter().map(|one| text(one, "ip")).collect();
+    for (i, one) in list.iter().enumerate() {
+        let at = |name: &str| format!("status.loadBalancer.ingress[{i}].{name}");
+        let (ip, host) = (text(one, "ip"), text(one, "hostname"));
+        if !ip.is_empty() {
+            errors.extend(check_legacy_ip(&at("ip"), ip, &was_there));
+        }
+        match (one.get("ipMode").and_then(Value::as_str), ip.is_empty()) {
+            (None, false) => {
+                errors
+                    .push(FieldError::required(at("ipMode"), "must be specified when `ip` is set"));
+            }
+            (Some(_), true) => {
+                let detail = "may not be specified when `ip` is not set";
+                errors.push(FieldError::forbidden(at("ipMode"), detail));
+            }
+            (Some(mode), false) if !MODES.contains(&mode) => {
+                errors.push(FieldError::not_supported(at("ipMode"), &Value::from(mode), &MODES));
+            }
+            _ => {}
+        }
+        if !host.is_empty() {
+            complain(&mut errors, || at("hostname"), host, names::dns1123_subdomain(host));
+            if parse_sloppy(host).is_some() {
+                let wrong = vec!["must be a DNS name, not an IP address".to_owned()];
+                complain(&mut errors, || at("hostname"), host, wrong);
+            }
+        }
+    }
+    errors
+}
+
+fn ingress(service: &Value) -> &[Value] {
+    let list = service.get("status").and_then(|s| s.get("loadBalancer")?.get("ingress"));
+    list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn check(
+    errors: &mut Vec<FieldError>,
+    view: View<'_>,
+    old: Option<View<'_>>,
+    config: &ClusterConfig,
+) {
+    check_annotations(errors, view);
+    check_type_demands(errors, view);
+    check_ports(errors, view);
+    check_selector(errors, view);
+    check_affinity(errors, view);
+    check_cluster_ips(errors, view, old);
+    check_external_ips(errors, view, old);
+    check_type(errors, view);
+    check_node_ports(errors, view);
+    check_port_pairs(errors, view);
+    check_source_ranges(errors, view, old);
+    check_node_port_switch(errors, view);
+    check_class(errors, view, None);
+    check_external_policy(errors, view);
+    check_internal_policy(errors, view);
+    extra::check_distribution(errors, view, &config.gates);
+    extra::check_extra(errors, view, &config.gates);
+}
+
+fn check_annotations(errors: &mut Vec<FieldError>, view: View<'_>) {
+    let older = "service.kubernetes.io/topology-aware-hints";
+    let newer = "service.kubernetes.io/topology-mode";
+    if let (Some(hints), Some(mode)) = (view.annotation(older), view.annotation(newer))
+        && hints != mode
+    {
+        let field = format!("metadata.annotations[{newer}]");
+        let detail = format!("must match annotations[{older}] when both are specified");
+        errors.push(FieldError::invalid(field, &Value::from(mode), &detail));
+    }
+}
+
+/// What each type needs or cannot have.
+fn check_type_demands(errors: &mut Vec<FieldError>, view: View<'_>) {
+    if view.list("ports").is_empty() && !view.is_headless() && !view.is_external_name() {
+        errors.push(FieldError::required("spec.ports", ""));
+    }
+    if view.has_node_ports() && view.is_headless() {
+        let detail = format!("may not be set to 'None' for {} services", view.kind());
+        errors.push(FieldError::invalid("spec.clusterIPs[0]", &Value::from(NONE), &detail));
+    }
+    if !view.is_external_name() {
+        return;
+    }
+    let mut forbid = |present: bool, field: &str| {
+        if present {
+            errors.push(FieldError::forbidden(field, "may not be set for ExternalName services"));
+        }
+    };
+    forbid(!view.list("clusterIPs").is_empty(), "spec.clusterIPs");
+    forbid(!view.list("ipFamilies").is_empty(), "spec.ipFamilies");
+    forbid(view.get("ipFamilyPolicy").is_some(), "spec.ipFamilyPolicy");
+    let name = view.text("externalName");
+    // A dot at the end marks the name as complete.
+    let name = name.strip_suffix('.').unwrap_or(name);
+    if name.is_empty() {
+        errors.push(FieldError::required("spec.externalName", ""));
+    } else {
+        let wrong = names::dns1123_subdomain(name);
+        complain(errors, || "spec.externalName".to_owned(), name, wrong);
+    }
+}
+
+fn check_ports(errors: &mut Vec<FieldError>, view: View<'_>) {
+    let ports = view.list("ports");
+    let mut seen = BTreeSet::new();
+    for (i, port) in ports.iter().enumerate() {
+        let at = |name: &str| format!("spec.ports[{i}].{name}");
+        let name = text(port, "name");
+        if !name.is_empty() {
+            complain(errors, || at("name"), name, names::dns1123_label(name));
+            if !seen.insert(name) {
+                errors.push(FieldError::duplicate(at("name"), &Value::from(name)));
+            }
+        } else if ports.len() > 1 {
+            errors.push(FieldError::required(at("name"), ""));
+        }
+        check_port_number(errors, || at("port"), number(port, "port"));
+        check_protocol(errors, || at("protocol"), text(port, "protocol"));
+        match port.get("targetPort") {
+            Some(Value::String(name)) => {
+                complain(errors, || at("targetPort"), name, names::port_name(name));
+            }
+            target => {
+                let number = target.and_then(Value::as_i64).unwrap_or_default();
+                check_port_number(errors, || at("targetPort"), number);
+            }
+        }
+        if let Some(name) = port.get("appProtocol").and_then(Value::as_str) {
+            complain(errors, || at("appProtocol"), name, names::qualified_name(name));
+        }
+    }
+}
+
+/// A port's number, with the field only where it is needed.
+pub(super) fn check_port_number(
+    errors: &mut Vec<FieldError>,
+    field: impl Fn() -> String,
+    port: i64,
+) {
+    for detail in names::port_number(port) {
+        errors.push(FieldError::invalid(field(), &Value::from(port), &detail));
+    }
+}
+
+fn check_protocol(errors: &mut Vec<FieldError>, field: impl Fn() -> String, protocol: &str) {
+    if protocol.is_empty() {
+        errors.push(FieldError::required(field(), ""));
+    } else if !PROTOCOLS.contains(&protocol) {
+        errors.push(FieldError::not_supported(field(), &Value::from(protocol), &PROTOCOLS));
+    }
+}
+
+/// Complaints about a text, as errors; the field is spelled only where there are any.
+pub(super) fn complain(
+    errors: &mut Vec<FieldError>,
+    field: impl Fn() -> String,
+    value: &str,
+    details: Vec<String>,
+) {
+    let shown = |detail: String| FieldError::invalid(field(), &Value::from(value), &detail);
+    errors.extend(details.into_iter().map(shown));
+}
+
+fn check_selector(errors: &mut Vec<FieldError>, view: View<'_>) {
+    let field = || "spec.selector".to_owned();
+    let Some(selector) = view.get("selector").and_then(Value::as_object) else { return };
+    for (key, value) in selector {
+        complain(errors, field, key, names::qualified_name(key));
+        let value = value.as_str().unwrap_or_default();
+        complain(errors, field, value, names::label_value(value));
+    }
+}
+
+fn check_external_ips(errors: &mut Vec<FieldError>, view: View<'_>, old: Option<View<'_>>) {
+    let was_there = old.map(|old| old.texts("externalIPs")).unwrap_or_default();
+    for (i, ip) in view.texts("externalIPs").into_iter().enumerate() {
+        let field = format!("spec.externalIPs[{i}]");
+        let wrong = check_legacy_ip(&field, ip, &was_there);
+        if wrong.is_empty() {
+            errors.extend(check_endpoint_ip(&field, ip));
+        } else {
+            errors.extend(wrong);
+        }
+    }
+}
+
+fn check_type(errors: &mut Vec<FieldError>, view: View<'_>) {
+    const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+    let kind = view.kind();
+    if kind.is_empty() {
+        errors.push(FieldError::required("spec.type", ""));
+    } else if !TYPES.contains(&kind) {
+        errors.push(FieldError::not_supported("spec.type", &Value::from(kind), &TYPES));
+    }
+}
+
+fn check_node_ports(errors: &mut Vec<FieldError>, view: View<'_>) {
+    let at = |i: usize| format!("spec.ports[{i}].nodePort");
+    let given = || {
+        let ports = view.list("ports").iter().enumerate();
+        ports.map(|(i, port)| (i, port, number(port, "nodePort"))).filter(|(.., port)| *port != 0)
+    };
+    if view.kind() == "ClusterIP" {
+        for (i, ..) in given() {
+            let detail = "may not be used when `type` is 'ClusterIP'";
+            errors.push(FieldError::forbidden(at(i), detail));
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for (i, port, node_port) in given() {
+        if !seen.insert((text(port, "protocol"), node_port)) {
+            errors.push(FieldError::duplicate(at(i), &Value::from(node_port)));
+        }
+    }
+}
+
+fn check_port_pairs(errors: &mut Vec<FieldError>, view: View<'_>) {
+    let mut seen = BTreeSet::new();
+    for (i, port) in view.list("ports").iter().enumerate() {
+        let (protocol, port) = (text(port, "protocol"), number(port, "port"));
+        if !seen.insert((protocol, port)) {
+            // Clients know the pair as a port with all other fields at zero.
+            let message = format!(
+                "Duplicate value: {{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\
+                 \"Port\":{port},\"TargetPort\":0,\"NodePort\":0}}",
+                Value::from(protocol)
+            );
+            let field = format!("spec.ports[{i}]");
+            errors.push(FieldError::new(FieldErrorKind::Duplicate, field, message));
+        }
+    }
+}
+
+fn check_source_ranges(errors: &mut Vec<FieldError>, view: View<'_>, old: Option<View<'_>>) {
+    let ranges = view.texts("loadBalancerSourceRanges");
+    if !ranges.is_empty() {
+        let field = "spec.LoadBalancerSourceRanges";
+        if !view.is_load_balancer() {
+            errors.push(FieldError::forbidden(field, ONLY_LOAD_BALANCER));
+        }
+        let old = old.map(|old| old.texts("loadBalancerSourceRanges")).unwrap_or_default();
+        let was_there: Vec<&str> = old.into_iter().map(str::trim).collect();
+        for (i, range) in ranges.into_iter().enumerate() {
+            errors.extend(check_legacy_cidr(&format!("{field}[{i}]"), range.trim(), &was_there));
+        }
+    } else if let Some(list) = view.annotation(SOURCE_RANGES) {
+        let field = format!("metadata.annotations[{SOURCE_RANGES}]");
+        if !view.is_load_balancer() {
+            errors.push(FieldError::forbidden(field.as_str(), ONLY_LOAD_BALANCER));
+        }
+        let unchanged = old.and_then(|old| old.annotation(SOURCE_RANGES)) == Some(list);
+        if !unchanged && !list.trim().is_empty() {
+            for range in list.trim().split(',') {
+                errors.extend(check_legacy_cidr(&field, range.trim(), &[]));
+            }
+        }
+    }
+}
+
+fn check_node_port_switch(errors: &mut Vec<FieldError>, view: View<'_>) {
+    match (view.get("allocateLoadBalancerNodePorts"), view.is_load_balancer()) {
+        (Some(_), false) => {
+            let field = "spec.allocateLoadBalancerNodePorts";
+            errors.push(FieldError::forbidden(field, ONLY_LOAD_BALANCER));
+        }
+        (None, true) => errors.push(FieldError::required("allocateLoadBalancerNodePorts", "")),
+        _ => {}
+    }
+}

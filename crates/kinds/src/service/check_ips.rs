@@ -1,0 +1,176 @@
+//! What is refused about cluster IPs and IP families, by themselves and as a change.
+
+use nearhop_core::Family;
+use nearhop_object::FieldError;
+use serde_json::Value;
+
+use super::view::{NONE, View};
+use crate::ip::{check_legacy_ip, family_of_text};
+
+const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
+const POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+const IPS: &str = "spec.clusterIPs";
+
+/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` against each other.
+pub(crate) fn check_cluster_ips(
+    errors: &mut Vec<FieldError>,
+    view: View<'_>,
+    old: Option<View<'_>>,
+) {
+    if view.is_external_name() {
+        return;
+    }
+    let ips = view.texts("clusterIPs");
+    let mut refuse = |detail: &str| {
+        errors.push(FieldError::invalid(IPS, &view.shown("clusterIPs"), detail));
+    };
+    match (view.text("clusterIP"), ips.first()) {
+        ("", None) => {}
+        ("", Some(_)) => refuse("must be empty when `clusterIP` is not specified"),
+        (_, None) => errors.push(FieldError::required(IPS, "")),
+        (one, Some(first)) if one != *first => refuse("first value must match `clusterIP`"),
+        _ => {}
+    }
+    check_families(errors, view);
+    if check_addresses(errors, view, &ips, old) == Spelling::Wrong {
+        return;
+    }
+    if let [first, rest @ ..] = ips.as_slice()
+        && !rest.is_empty()
+    {
+        let other = rest.iter().any(|ip| family_of_text(ip) != family_of_text(first));
+        if !other {
+            let detail = "may specify no more than one IP for each IP family";
+            errors.push(FieldError::invalid(IPS, &view.shown("clusterIPs"), detail));
+        }
+    }
+    if !view.is_headless() {
+        check_pairs(errors, view, &ips);
+    }
+}
+
+fn check_families(errors: &mut Vec<FieldError>, view: View<'_>) {
+    let families = view.texts("ipFamilies");
+    for (i, family) in families.iter().enumerate() {
+        let field = || format!("spec.ipFamilies[{i}]");
+        let shown = Value::from(*family);
+        if !FAMILIES.contains(family) {
+            errors.push(FieldError::not_supported(field(), &shown, &FAMILIES));
+        }
+        if families.iter().take(i).any(|earlier| earlier == family) {
+            errors.push(FieldError::duplicate(field(), &shown));
+        }
+    }
+    if let Some(policy) = view.optional("ipFamilyPolicy").filter(|p| !POLICIES.contains(p)) {
+        let field = "spec.ipFamilyPolicy";
+        errors.push(FieldError::not_supported(field, &Value::from(policy), &POLICIES));
+    }
+}
+
+/// Whether further checks of the addresses make sense.
+#[derive(PartialEq)]
+enum Spelling {
+    Right,
+    Wrong,
+}
+
+fn check_addresses(
+    errors: &mut Vec<FieldError>,
+    view: View<'_>,
+    ips: &[&str],
+    old: Option<View<'_>>,
+) -> Spelling {
+    let before = errors.len();
+    let was_there = old.map(|old| old.texts("clusterIPs")).unwrap_or_default();
+    for (i, ip) in ips.iter().enumerate() {
+        if i > 0 || *ip != NONE {
+            errors.extend(check_legacy_ip(&format!("{IPS}[{i}]"), ip, &was_there));
+        } else if ips.len() > 1 {
+            let detail = "'None' must be the first and only value";
+            errors.push(FieldError::invalid(IPS, &view.shown("clusterIPs"), detail));
+        }
+    }
+    let spelling = if errors.len() == before { Spelling::Right } else { Spelling::Wrong };
+    if ips.len() > 2 {
+        let detail = "may only hold up to 2 values";
+        errors.push(FieldError::invalid(IPS, &view.shown("clusterIPs"), detail));
+    }
+    spelling
+}
+
+fn check_pairs(errors: &mut Vec<FieldError>, view: View<'_>, ips: &[&str]) {
+    for (i, (ip, family)) in ips.iter().zip(view.texts("ipFamilies")).enumerate() {
+        let is = family_of_text(ip).unwrap_or(Family::Ipv4);
+        if Family::parse(family).is_some_and(|wanted| wanted != is) {
+            let detail = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
+            errors.push(FieldError::invalid(format!("{IPS}[{i}]"), &Value::from(*ip), &detail));
+        }
+    }
+}
+
+/// The primary address stays; a secondary one may come, and go if the policy says so.
+pub(super) fn check_cluster_ips_change(errors: &mut Vec<FieldError>, new: View<'_>, old: View<'_>) {
+    if new.is_external_name() || old.is_external_name() || (new.is_headless() && old.is_headless())
+    {
+        return;
+    }
+    let (now, was) = (new.texts("clusterIPs"), old.texts("clusterIPs"));
+    let mut refuse = |i: usize, detail: &str| {
+        let field = format!("{IPS}[{i}]");
+        errors.push(FieldError::invalid(field, &new.shown("clusterIPs"), detail));
+    };
+    if now.len() == was.len() {
+        for (i, _) in was.iter().zip(&now).enumerate().filter(|(_, (was, now))| was != now) {
+            refuse(i, "may not change once set");
+        }
+        return;
+    }
+    if now.is_empty() {
+        refuse(0, "primary clusterIP can not be unset");
+    }
+    if let (Some(now), Some(was)) = (now.first(), was.first())
+        && now != was
+    {
+        refuse(0, "may not change once set");
+    }
+    if was.len() > 1 && now.len() == 1 {
+        require_single_stack(errors, new, "releasing the secondary clusterIP");
+    }
+}
+
+/// The same for families, which headless Services may change as they like.
+pub(super) fn check_families_change(errors: &mut Vec<FieldError>, new: View<'_>, old: View<'_>) {
+    if new.is_external_name() || old.is_external_name() || new.is_headless() || old.is_headless() {
+        return;
+    }
+    let (now, was) = (new.texts("ipFamilies"), old.texts("ipFamilies"));
+    // Where the number changes, clients see the addresses named instead of the families.
+    let mut refuse = |shown: &str, detail: &str| {
+        errors.push(FieldError::invalid("spec.ipFamilies[0]", &new.shown(shown), detail));
+    };
+    if now.len() == was.len() {
+        for _ in was.iter().zip(&now).filter(|(was, now)| was != now) {
+            refuse("ipFamilies", "may not change once set");
+        }
+        return;
+    }
+    if was.len() > now.len() && new.list("clusterIPs").is_empty() {
+        refuse("ipFamilies", "primary ipFamily can not be unset");
+    }
+    if let (Some(now), Some(was)) = (now.first(), was.first())
+        && now != was
+    {
+        refuse("clusterIPs", "may not change once set");
+    }
+    if was.len() > 1 && now.len() == 1 {
+        require_single_stack(errors, new, "releasing the secondary ipFamily");
+    }
+}
+
+fn require_single_stack(errors: &mut Vec<FieldError>, new: View<'_>, when: &str) {
+    if new.text("ipFamilyPolicy") != "SingleStack" {
+        let detail = format!("must be set to 'SingleStack' when {when}");
+        let shown = new.shown("ipFamilyPolicy");
+        errors.push(FieldError::invalid("spec.ipFamilyPolicy", &shown, &detail));
+    }
+}

@@ -1,0 +1,259 @@
+//! Fields and values that Kubernetes itself has no more, or never had: `spec.topologyKeys`
+//! (KEP-536), `spec.trafficPolicy` (KEP-2433), `spec.routingPreference` (KEP-4444's first draft), and
+//! domain-prefixed values of `spec.trafficDistribution` (KEP-4444).
+//!
+//! They are part of the schema whether their gate is on or not, as gated fields are in Kubernetes:
+//! a closed gate drops the field from new objects and leaves it where it was.
+
+use nearhop_core::routing::{ANY, MAX_KEYS};
+use nearhop_core::{Gate, Gates};
+use nearhop_object::{FieldError, FieldErrorKind};
+use serde_json::Value;
+
+use super::view::{View, spec_mut};
+use crate::names;
+
+/// A field of `core.v1.ServiceSpec` that stock Kubernetes does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtraField {
+    /// Its JSON name.
+    pub name: &'static str,
+    /// The gate that lets it in.
+    pub gate: Gate,
+    /// Its line in the text form of types.
+    pub line: &'static str,
+}
+
+/// All of them. The number of `topologyKeys` is the one it had up to Kubernetes 1.21.
+pub const EXTRA_FIELDS: [ExtraField; 3] = [
+    ExtraField {
+        name: "topologyKeys",
+        gate: Gate::ServiceTopology,
+        line: "topologyKeys 16 []string omitempty list=atomic",
+    },
+    ExtraField {
+        name: "trafficPolicy",
+        gate: Gate::TopologyAwareHints,
+        line: "trafficPolicy 0 string omitempty",
+    },
+    ExtraField {
+        name: "routingPreference",
+        gate: Gate::ServiceRoutingPreference,
+        line: "routingPreference 0 string omitempty",
+    },
+];
+
+/// All extra fields in the text form of types, for `Types::with_fields("core.v1.ServiceSpec", …)`.
+pub fn extra_field_lines() -> String {
+    EXTRA_FIELDS.map(|field| field.line).join("\n")
+}
+
+/// Drops fields whose gate is off, unless the stored object has them.
+pub(super) fn drop_disabled(new: &mut Value, old: Option<&Value>, gates: &Gates) {
+    let distribution = ("trafficDistribution", Gate::ServiceTrafficDistribution);
+    let fields = EXTRA_FIELDS.iter().map(|field| (field.name, field.gate)).chain([distribution]);
+    for (name, _) in fields.filter(|(_, gate)| !gates.on(*gate)) {
+        let in_use = old.is_some_and(|old| View::of(old).get(name).is_some());
+        if let (false, Some(spec)) = (in_use, spec_mut(new)) {
+            spec.remove(name);
+        }
+    }
+}
+
+const OLD_MODE: &str = "service.kubernetes.io/topology-aware-hints";
+const MODE: &str = "service.kubernetes.io/topology-mode";
+const KEYS: &str = "nearhop.dev/topology-keys";
+const OWN: [&str; 3] = ["nearhop.dev/Balanced", "nearhop.dev/Nearest", "nearhop.dev/RequireZone"];
+
+/// Checks `spec.trafficDistribution`.
+pub(super) fn check_distribution(errors: &mut Vec<FieldError>, view: View<'_>, gates: &Gates) {
+    let Some(value) = view.optional("trafficDistribution") else { return };
+    let standard: &[&str] = if gates.on(Gate::PreferSameTrafficDistribution) {
+        &["PreferClose", "PreferSameZone", "PreferSameNode"]
+    } else {
+        &["PreferClose"]
+    };
+    check_preference(errors, "spec.trafficDistribution", value, standard);
+}
+
+/// Checks the extra fields, and that nothing is asked for that the documents forbid together.
+pub(super) fn check_extra(errors: &mut Vec<FieldError>, view: View<'_>, gates: &Gates) {
+    check_keys(errors, view);
+    if let Some(value) = view.optional("trafficPolicy") {
+        let known = ["Cluster", "Local", "PreferZone"];
+        if !known.contains(&value) {
+            let value = Value::from(value);
+            errors.push(FieldError::not_supported("spec.trafficPolicy", &value, &known));
+        }
+    }
+    if let Some(value) = view.optional("routingPreference") {
+        check_preference(errors, "spec.routingPreference", value, &["Default", "Spread", "Zone"]);
+    }
+    check_conflicts(errors, view, gates);
+}
+
+/// A standard value, or `<domain>/<heuristic>`: those of other implementations are let through,
+/// nearhop's own must exist.
+fn check_preference(errors: &mut Vec<FieldError>, field: &str, value: &str, standard: &[&str]) {
+    if standard.contains(&value) || OWN.contains(&value) {
+        return;
+    }
+    let shown = Value::from(value);
+    match value.split_once('/') {
+        None => errors.push(FieldError::not_supported(field, &shown, standard)),
+        Some(("nearhop.dev", _)) => {
+            let known: Vec<&str> = standard.iter().chain(&OWN).copied().collect();
+            errors.push(FieldError::not_supported(field, &shown, &known));
+        }
+        Some(_) => {
+            let wrong = names::qualified_name(value);
+            errors.extend(wrong.iter().map(|text| FieldError::invalid(field, &shown, text)));
+        }
+    }
+}
+
+fn check_keys(errors: &mut Vec<FieldError>, view: View<'_>) {
+    let keys = view.texts("topologyKeys");
+    if keys.len() > MAX_KEYS {
+        errors.push(FieldError::too_many("spec.topologyKeys", keys.len(), MAX_KEYS));
+        return;
+    }
+    for (i, key) in keys.iter().enumerate() {
+        let field = || format!("spec.topologyKeys[{i}]");
+        let shown = Value::from(*key);
+        if keys.iter().take(i).any(|earlier| earlier == key) {
+            errors.push(FieldError::duplicate(field(), &shown));
+        }
+        if *key == ANY {
+            if i + 1 != keys.len() {
+                let detail = r#""*" must be the last value specified"#;
+                errors.push(FieldError::invalid(field(), &shown, detail));
+            }
+            continue;
+        }
+        let wrong = names::qualified_name(key);
+        errors.extend(wrong.iter().map(|text| FieldError::invalid(field(), &shown, text)));
+    }
+}
+
+/// KEP-536 ("Intersection with Local External Traffic Policy") and KEP-2433 ("Interoperability").
+fn check_conflicts(errors: &mut Vec<FieldError>, view: View<'_>, gates: &Gates) {
+    let keys = if !view.list("topologyKeys").is_empty() {
+        "spec.topologyKeys"
+    } else if view.annotation(KEYS).is_some_and(|keys| !keys.trim().is_empty()) {
+        "metadata.annotations[nearhop.dev/topology-keys]"
+    } else {
+        return;
+    };
+    if !gates.on(Gate::ServiceTopology) {
+        return;
+    }
+    let mut forbid = |field: &str, detail: &str| {
+        let message = format!("Forbidden: {detail}");
+        errors.push(FieldError::new(FieldErrorKind::Forbidden, field, message));
+    };
+    if view.text("externalTrafficPolicy") == "Local" {
+        forbid(keys, "may not be specified when `externalTrafficPolicy=Local`");
+    }
+    if !gates.on(Gate::TopologyAwareHints) {
+        return;
+    }
+    // Where both are there the older one decides, even when it says nothing.
+    let mode = view.annotation(OLD_MODE).or_else(|| view.annotation(MODE));
+    if matches!(mode, Some("Auto" | "auto")) {
+        forbid(keys, &format!("may not be specified when annotation {MODE} is `Auto`"));
+    }
+    if view.text("trafficPolicy") == "PreferZone" {
+        forbid("spec.trafficPolicy", "may not be `PreferZone` when topology keys are specified");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(service: &Value, gates: &Gates) -> Vec<String> {
+        let mut errors = Vec::new();
+        check_distribution(&mut errors, View::of(service), gates);
+        check_extra(&mut errors, View::of(service), gates);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn topology_keys_follow_kep_536() {
+        let with = |keys: Value| check(&json!({"spec": {"topologyKeys": keys}}), &Gates::default());
+        assert!(
+            with(json!(["kubernetes.io/hostname", "topology.kubernetes.io/zone", "*"])).is_empty()
+        );
+        assert_eq!(
+            with(json!(["*", "a", "a"])),
+            [
+                r#"spec.topologyKeys[0]: Invalid value: "*": "*" must be the last value specified"#,
+                r#"spec.topologyKeys[2]: Duplicate value: "a""#,
+            ]
+        );
+        let many: Vec<String> = (0..17).map(|i| format!("k{i}")).collect();
+        assert_eq!(
+            with(json!(many)),
+            ["spec.topologyKeys: Too many: 17: must have at most 16 items"]
+        );
+        assert_eq!(with(json!(["not a key"])).len(), 1);
+    }
+
+    #[test]
+    fn forbidden_together() {
+        let service = json!({
+            "metadata": {"annotations": {MODE: "Auto"}},
+            "spec": {
+                "topologyKeys": ["*"],
+                "externalTrafficPolicy": "Local",
+                "trafficPolicy": "PreferZone",
+            },
+        });
+        let wrong = check(&service, &Gates::default());
+        assert_eq!(wrong.len(), 3, "{wrong:?}");
+        assert_eq!(
+            wrong[0],
+            "spec.topologyKeys: Forbidden: may not be specified when `externalTrafficPolicy=Local`"
+        );
+        let off = Gates::default().without(Gate::TopologyAwareHints);
+        assert_eq!(check(&service, &off).len(), 1);
+    }
+
+    #[test]
+    fn domain_prefixed_values_are_let_through() {
+        let with = |value: &str| {
+            check(&json!({"spec": {"trafficDistribution": value}}), &Gates::default())
+        };
+        for value in ["PreferClose", "nearhop.dev/Balanced", "example.com/Fastest"] {
+            assert!(with(value).is_empty(), "{value}");
+        }
+        assert_eq!(
+            with("nearhop.dev/balanced"),
+            [concat!(
+                r#"spec.trafficDistribution: Unsupported value: "nearhop.dev/balanced": "#,
+                r#"supported values: "PreferClose", "PreferSameZone", "PreferSameNode", "#,
+                r#""nearhop.dev/Balanced", "nearhop.dev/Nearest", "nearhop.dev/RequireZone""#
+            )]
+        );
+        assert_eq!(with("a b/c").len(), 1);
+        let preference = json!({"spec": {"routingPreference": "Zoned"}});
+        assert_eq!(check(&preference, &Gates::default()).len(), 1);
+    }
+
+    #[test]
+    fn closed_gates_drop_new_fields_and_keep_old_ones() {
+        let service =
+            json!({"spec": {"topologyKeys": ["*"], "trafficDistribution": "PreferClose"}});
+        let gates = Gates::default()
+            .without(Gate::ServiceTopology)
+            .without(Gate::ServiceTrafficDistribution);
+        let mut new = service.clone();
+        drop_disabled(&mut new, None, &gates);
+        assert_eq!(new, json!({"spec": {}}));
+        let mut new = service.clone();
+        drop_disabled(&mut new, Some(&service), &gates);
+        assert_eq!(new, service);
+    }
+}

@@ -1,0 +1,122 @@
+//! What is refused about affinity, traffic policies and the load balancer's class.
+
+use nearhop_object::FieldError;
+use serde_json::Value;
+
+use super::check::{check_port_number, complain};
+use super::view::View;
+use crate::names;
+
+const POLICIES: [&str; 2] = ["Cluster", "Local"];
+const AFFINITIES: [&str; 2] = ["ClientIP", "None"];
+
+/// The longest affinity: a day.
+const MAX_AFFINITY_SECONDS: i64 = 86_400;
+
+pub(super) fn check_affinity(errors: &mut Vec<FieldError>, view: View<'_>) {
+    let field = "spec.sessionAffinityConfig";
+    match view.text("sessionAffinity") {
+        "" => errors.push(FieldError::required("spec.sessionAffinity", "")),
+        "ClientIP" => check_client_ip(errors, view.get("sessionAffinityConfig"), field),
+        "None" => {
+            if view.get("sessionAffinityConfig").is_some() {
+                let detail = "must not be set when session affinity is None";
+                errors.push(FieldError::forbidden(field, detail));
+            }
+        }
+        other => {
+            let field = "spec.sessionAffinity";
+            errors.push(FieldError::not_supported(field, &Value::from(other), &AFFINITIES));
+        }
+    }
+}
+
+fn check_client_ip(errors: &mut Vec<FieldError>, config: Option<&Value>, field: &str) {
+    let there = |value: &&Value| !value.is_null();
+    let client_ip = config.and_then(|config| config.get("clientIP")).filter(there);
+    let timeout = client_ip.and_then(|ip| ip.get("timeoutSeconds")).filter(there);
+    let missing = match (config, client_ip, timeout) {
+        (None, ..) => field.to_owned(),
+        (_, None, _) => format!("{field}.clientIP"),
+        (.., None) => format!("{field}.clientIP.timeoutSeconds"),
+        (.., Some(timeout)) => {
+            let seconds = timeout.as_i64().unwrap_or_default();
+            if !(1..=MAX_AFFINITY_SECONDS).contains(&seconds) {
+                let field = format!("{field}.clientIP.timeoutSeconds");
+                let detail = format!("must be greater than 0 and less than {MAX_AFFINITY_SECONDS}");
+                errors.push(FieldError::invalid(field, timeout, &detail));
+            }
+            return;
+        }
+    };
+    errors.push(FieldError::required(missing, "when session affinity type is ClientIP"));
+}
+
+pub(super) fn check_external_policy(errors: &mut Vec<FieldError>, view: View<'_>) {
+    let field = "spec.externalTrafficPolicy";
+    match (view.text("externalTrafficPolicy"), view.is_externally_accessible()) {
+        ("", true) => errors.push(FieldError::required(field, "")),
+        ("", false) => {}
+        (policy, false) => {
+            let detail = "may only be set for externally-accessible services";
+            errors.push(FieldError::invalid(field, &Value::from(policy), detail));
+        }
+        (policy, true) => {
+            if !POLICIES.contains(&policy) {
+                errors.push(FieldError::not_supported(field, &Value::from(policy), &POLICIES));
+            }
+        }
+    }
+    let field = "spec.healthCheckNodePort";
+    match (view.number("healthCheckNodePort"), view.needs_health_check()) {
+        (0, true) => errors.push(FieldError::required(field, "")),
+        (0, false) => {}
+        (port, true) => check_port_number(errors, || field.to_owned(), port),
+        (port, false) => {
+            let detail = "may only be set when `type` is 'LoadBalancer' and \
+                          `externalTrafficPolicy` is 'Local'";
+            errors.push(FieldError::invalid(field, &Value::from(port), detail));
+        }
+    }
+}
+
+pub(super) fn check_health_port_change(errors: &mut Vec<FieldError>, new: View<'_>, old: View<'_>) {
+    let changed = new.number("healthCheckNodePort") != old.number("healthCheckNodePort");
+    if changed && new.needs_health_check() && old.needs_health_check() {
+        errors.push(FieldError::forbidden("spec.healthCheckNodePort", "field is immutable"));
+    }
+}
+
+/// An internal policy on an ExternalName Service is tolerated: it was, once.
+pub(super) fn check_internal_policy(errors: &mut Vec<FieldError>, view: View<'_>) {
+    let field = "spec.internalTrafficPolicy";
+    match view.optional("internalTrafficPolicy") {
+        None => {
+            if matches!(view.kind(), "ClusterIP" | "NodePort" | "LoadBalancer") {
+                errors.push(FieldError::required(field, ""));
+            }
+        }
+        Some(policy) => {
+            if !POLICIES.contains(&policy) {
+                errors.push(FieldError::not_supported(field, &Value::from(policy), &POLICIES));
+            }
+        }
+    }
+}
+
+pub(super) fn check_class(errors: &mut Vec<FieldError>, new: View<'_>, old: Option<View<'_>>) {
+    let (name, field) = ("loadBalancerClass", "spec.loadBalancerClass");
+    let fixed = old.is_some_and(|old| {
+        old.is_load_balancer() && new.is_load_balancer() && old.get(name) != new.get(name)
+    });
+    if fixed {
+        errors.push(FieldError::invalid(field, &new.shown(name), "may not change once set"));
+    }
+    let Some(class) = new.optional(name) else { return };
+    if new.is_load_balancer() {
+        complain(errors, || field.to_owned(), class, names::qualified_name(class));
+    } else {
+        let detail = "may only be used when `type` is 'LoadBalancer'";
+        errors.push(FieldError::forbidden(field, detail));
+    }
+}

@@ -1,0 +1,124 @@
+//! What is accepted with a word of warning.
+
+use serde_json::Value;
+
+use super::view::{NONE, View, text};
+use crate::ip::{warn_cidr, warn_ip};
+
+/// Warnings about a Service that is written. Kubernetes warns at every write, not only at a change.
+pub fn warnings(service: &Value) -> Vec<String> {
+    let view = View::of(service);
+    let mut all = Vec::new();
+    if view.annotation("service.kubernetes.io/topology-aware-hints").is_some() {
+        all.push(
+            "annotation service.kubernetes.io/topology-aware-hints is deprecated, please use \
+             service.kubernetes.io/topology-mode instead"
+                .to_owned(),
+        );
+    }
+    if !matches!(view.text("clusterIP"), "" | NONE) {
+        warn_list(&mut all, view, "clusterIPs");
+    }
+    warn_headless(&mut all, view);
+    warn_external_ips(&mut all, view);
+    let balancer = view.text("loadBalancerIP");
+    if !balancer.is_empty() {
+        all.extend(warn_ip("spec.loadBalancerIP", balancer));
+    }
+    for (i, cidr) in view.texts("loadBalancerSourceRanges").iter().enumerate() {
+        all.extend(warn_cidr(&format!("spec.loadBalancerSourceRanges[{i}]"), cidr));
+    }
+    warn_ignored(&mut all, view);
+    if view.text("trafficDistribution") == "PreferClose" {
+        let text = r#"spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone""#;
+        all.push(text.to_owned());
+    }
+    all
+}
+
+/// Warnings about a write to `/status`.
+pub fn status_warnings(service: &Value) -> Vec<String> {
+    let ingress = service.get("status").and_then(|s| s.get("loadBalancer")?.get("ingress"));
+    let list = ingress.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let ips = list.iter().enumerate().map(|(i, one)| (i, text(one, "ip")));
+    ips.filter(|(_, ip)| !ip.is_empty())
+        .filter_map(|(i, ip)| warn_ip(&format!("status.loadBalancer.ingress[{i}]"), ip))
+        .collect()
+}
+
+fn warn_list(all: &mut Vec<String>, view: View<'_>, name: &str) {
+    for (i, ip) in view.texts(name).iter().enumerate() {
+        all.extend(warn_ip(&format!("spec.{name}[{i}]"), ip));
+    }
+}
+
+fn is_headless(view: View<'_>) -> bool {
+    view.kind() == "ClusterIP" && view.text("clusterIP") == NONE
+}
+
+fn warn_headless(all: &mut Vec<String>, view: View<'_>) {
+    if !is_headless(view) {
+        return;
+    }
+    if !view.text("loadBalancerIP").is_empty() {
+        all.push("spec.loadBalancerIP is ignored for headless services".to_owned());
+    }
+    if !view.list("externalIPs").is_empty() {
+        all.push("spec.externalIPs is ignored for headless services".to_owned());
+    }
+    if view.text("sessionAffinity") != "None" {
+        all.push("spec.SessionAffinity is ignored for headless services".to_owned());
+    }
+}
+
+fn warn_external_ips(all: &mut Vec<String>, view: View<'_>) {
+    warn_list(all, view, "externalIPs");
+    let used = !view.list("externalIPs").is_empty();
+    if used && !is_headless(view) && !view.is_external_name() {
+        let text =
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
+        all.push(text.to_owned());
+    }
+}
+
+fn warn_ignored(all: &mut Vec<String>, view: View<'_>) {
+    if view.is_external_name() {
+        if !view.list("externalIPs").is_empty() {
+            let text = r#"spec.externalIPs is ignored when spec.type is "ExternalName""#;
+            all.push(text.to_owned());
+        }
+    } else if !view.text("externalName").is_empty() {
+        let text = r#"spec.externalName is ignored when spec.type is not "ExternalName""#;
+        all.push(text.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn warns_in_the_known_order() {
+        let service = json!({
+            "metadata": {"annotations": {"service.kubernetes.io/topology-aware-hints": "auto"}},
+            "spec": {
+                "type": "ClusterIP", "clusterIP": "None", "clusterIPs": ["None"],
+                "sessionAffinity": "ClientIP", "externalIPs": ["FD00::1"], "externalName": "a",
+                "trafficDistribution": "PreferClose",
+            },
+        });
+        let all = warnings(&service);
+        assert_eq!(all.len(), 6, "{all:#?}");
+        assert!(all[0].starts_with("annotation"));
+        assert!(all[3].starts_with("spec.externalIPs[0]: IPv6 address"));
+        assert!(all[5].starts_with("spec.trafficDistribution"));
+    }
+
+    #[test]
+    fn warns_about_addresses_in_the_status() {
+        let service = json!({"status": {"loadBalancer": {"ingress": [{"ip": "010.0.0.1"}]}}});
+        assert_eq!(status_warnings(&service).len(), 1);
+        assert!(status_warnings(&json!({})).is_empty());
+    }
+}

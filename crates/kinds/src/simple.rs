@@ -1,0 +1,259 @@
+//! Kinds with little to them: ConfigMap, Secret, Lease, and the defaults of those that are only
+//! stored.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use nearhop_object::FieldError;
+use serde_json::{Value, json};
+
+use crate::json::{
+    Path, at, at_mut, entries, fill, int, is_true, list, list_mut, make, object, text,
+};
+
+const DATA_MAX: usize = 1024 * 1024;
+const SUBDOMAIN_MAX: usize = 253;
+
+/// Fills in what an object of one of these kinds leaves out.
+pub fn default(group: &str, kind: &str, object: &mut Value) {
+    match (group, kind) {
+        ("", "Secret") => default_secret(object),
+        ("", "PersistentVolume") => {
+            let spec = make(object, &["spec"]);
+            fill(spec, "persistentVolumeReclaimPolicy", "Retain");
+            fill(spec, "volumeMode", "Filesystem");
+        }
+        ("", "PersistentVolumeClaim") => {
+            fill(make(object, &["spec"]), "volumeMode", "Filesystem");
+        }
+        ("networking.k8s.io", "NetworkPolicy") => default_network_policy(object),
+        ("networking.k8s.io", "IngressClass") => {
+            if let Some(parameters) = at_mut(object, &["spec", "parameters"]) {
+                fill(parameters, "scope", "Cluster");
+            }
+        }
+        ("storage.k8s.io", "StorageClass") => {
+            fill(object, "reclaimPolicy", "Delete");
+            fill(object, "volumeBindingMode", "Immediate");
+        }
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            default_binding(object);
+        }
+        ("scheduling.k8s.io", "PriorityClass") => {
+            fill(object, "preemptionPolicy", "PreemptLowerPriority");
+        }
+        ("autoscaling", "HorizontalPodAutoscaler") => {
+            fill(make(object, &["spec"]), "minReplicas", 1);
+        }
+        (
+            "admissionregistration.k8s.io",
+            "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration",
+        ) => default_webhooks(kind, object),
+        _ => {}
+    }
+}
+
+/// `stringData` is only written: it goes into `data`.
+fn default_secret(secret: &mut Value) {
+    fill(secret, "type", "Opaque");
+    let Some(Value::Object(plain)) = object(secret).remove("stringData") else { return };
+    for (key, value) in plain {
+        let bytes = STANDARD.encode(value.as_str().unwrap_or_default());
+        *make(secret, &["data", &key]) = json!(bytes);
+    }
+}
+
+fn default_network_policy(policy: &mut Value) {
+    for direction in ["ingress", "egress"] {
+        for rule in list_mut(policy, &["spec", direction]) {
+            for port in list_mut(rule, &["ports"]) {
+                fill(port, "protocol", "TCP");
+            }
+        }
+    }
+    if list(policy, &["spec", "policyTypes"]).is_empty() {
+        let egress = !list(policy, &["spec", "egress"]).is_empty();
+        let types = if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+        *make(policy, &["spec", "policyTypes"]) = types;
+    }
+}
+
+fn default_binding(binding: &mut Value) {
+    const GROUP: &str = "rbac.authorization.k8s.io";
+    fill(make(binding, &["roleRef"]), "apiGroup", GROUP);
+    for subject in list_mut(binding, &["subjects"]) {
+        if matches!(text(subject, &["kind"]), "User" | "Group") {
+            fill(subject, "apiGroup", GROUP);
+        }
+    }
+}
+
+fn default_webhooks(kind: &str, configuration: &mut Value) {
+    for webhook in list_mut(configuration, &["webhooks"]) {
+        fill(webhook, "failurePolicy", "Fail");
+        fill(webhook, "matchPolicy", "Equivalent");
+        fill(webhook, "namespaceSelector", json!({}));
+        fill(webhook, "objectSelector", json!({}));
+        fill(webhook, "timeoutSeconds", 10);
+        if kind == "MutatingWebhookConfiguration" {
+            fill(webhook, "reinvocationPolicy", "Never");
+        }
+        for rule in list_mut(webhook, &["rules"]) {
+            fill(rule, "scope", "*");
+        }
+        if let Some(service) = at_mut(webhook, &["clientConfig", "service"]) {
+            fill(service, "port", 443);
+        }
+    }
+}
+
+/// Checks a ConfigMap.
+pub fn validate_config_map(map: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut size = 0;
+    let data = Path::root("data");
+    for (key, value) in entries(map, &["data"]) {
+        validate_key(key, &data, &mut errors);
+        if at(map, &["binaryData", key]).is_some() {
+            let detail = "duplicate of key present in binaryData";
+            errors.push(FieldError::invalid(data.key(key), &json!(key), detail));
+        }
+        size += value.as_str().unwrap_or_default().len();
+    }
+    let binary = Path::root("binaryData");
+    for (key, value) in entries(map, &["binaryData"]) {
+        validate_key(key, &binary, &mut errors);
+        size += decoded_len(value);
+    }
+    if size > DATA_MAX {
+        // The empty path is written like this.
+        errors.push(FieldError::too_long("[]", DATA_MAX));
+    }
+    errors
+}
+
+/// Checks an update of a ConfigMap.
+pub fn validate_config_map_update(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = immutable(new, old, &["data", "binaryData"]);
+    errors.extend(validate_config_map(new));
+    errors
+}
+
+/// Checks a Secret.
+pub fn validate_secret(secret: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let data = Path::root("data");
+    let mut size = 0;
+    for (key, value) in entries(secret, &["data"]) {
+        validate_key(key, &data, &mut errors);
+        size += decoded_len(value);
+    }
+    if size > DATA_MAX {
+        errors.push(FieldError::too_long(data, DATA_MAX));
+    }
+    validate_secret_type(secret, &data, &mut errors);
+    errors
+}
+
+/// Checks an update of a Secret.
+pub fn validate_secret_update(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let kind = text(new, &["type"]);
+    if kind != text(old, &["type"]) {
+        errors.push(FieldError::invalid("type", &json!(kind), "field is immutable"));
+    }
+    errors.extend(immutable(new, old, &["data"]));
+    errors.extend(validate_secret(new));
+    errors
+}
+
+/// Checks a Lease.
+pub fn validate_lease(lease: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if let Some(seconds) = int(lease, &["spec", "leaseDurationSeconds"]).filter(|it| *it <= 0) {
+        let field = "spec.leaseDurationSeconds";
+        errors.push(FieldError::invalid(field, &json!(seconds), "must be greater than 0"));
+    }
+    if let Some(count) = int(lease, &["spec", "leaseTransitions"]).filter(|it| *it < 0) {
+        let detail = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid("spec.leaseTransitions", &json!(count), detail));
+    }
+    let preferred = text(lease, &["spec", "preferredHolder"]);
+    if !preferred.is_empty() && text(lease, &["spec", "strategy"]).is_empty() {
+        let detail = "may only be specified if `strategy` is defined";
+        errors.push(FieldError::forbidden("spec.preferredHolder", detail));
+    }
+    errors
+}
+
+/// Which keys a type of Secret cannot do without.
+fn validate_secret_type(secret: &Value, data: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let has = |key: &str| secret.get("data").and_then(|data| data.get(key)).is_some();
+    let needed: &[&str] = match text(secret, &["type"]) {
+        "kubernetes.io/dockercfg" => &[".dockercfg"],
+        "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
+        "kubernetes.io/basic-auth" if has("username") || has("password") => &[],
+        "kubernetes.io/basic-auth" => &["username", "password"],
+        "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
+        "kubernetes.io/tls" => &["tls.crt", "tls.key"],
+        "kubernetes.io/service-account-token" => {
+            const NAME: &str = "kubernetes.io/service-account.name";
+            if text(secret, &["metadata", "annotations", NAME]).is_empty() {
+                let field = format!("metadata.annotations[{NAME}]");
+                errors.push(FieldError::required(field, ""));
+            }
+            &[]
+        }
+        _ => &[],
+    };
+    for key in needed.iter().filter(|key| !has(key)) {
+        errors.push(FieldError::required(data.key(key), ""));
+    }
+}
+
+fn immutable(new: &Value, old: &Value, parts: &[&str]) -> Vec<FieldError> {
+    if !is_true(old, &["immutable"]) {
+        return Vec::new();
+    }
+    let detail = "field is immutable when `immutable` is set";
+    let changed = parts.iter().filter(|part| at(new, &[part]) != at(old, &[part]));
+    let mut fields: Vec<&str> = changed.copied().collect();
+    if !is_true(new, &["immutable"]) {
+        fields.insert(0, "immutable");
+    }
+    fields.into_iter().map(|field| FieldError::forbidden(field, detail)).collect()
+}
+
+fn validate_key(key: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    for text in key_complaints(key) {
+        errors.push(FieldError::invalid(path.key(key), &json!(key), &text));
+    }
+}
+
+fn key_complaints(key: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    if key.len() > SUBDOMAIN_MAX {
+        complaints.push(format!("must be no more than {SUBDOMAIN_MAX} characters"));
+    }
+    let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
+    if key.is_empty() || !key.bytes().all(plain) {
+        complaints.push(
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. \
+             'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is \
+             '[-._a-zA-Z0-9]+')"
+                .to_owned(),
+        );
+    }
+    match key {
+        "." => complaints.push("must not be '.'".to_owned()),
+        ".." => complaints.push("must not be '..'".to_owned()),
+        _ if key.starts_with("..") => complaints.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    complaints
+}
+
+/// How many bytes Base64 text stands for.
+fn decoded_len(value: &Value) -> usize {
+    let text = value.as_str().unwrap_or_default();
+    text.trim_end_matches('=').len() * 3 / 4
+}

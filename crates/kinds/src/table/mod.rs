@@ -1,0 +1,142 @@
+//! Tables: how `kubectl get` shows objects. The columns of each kind are a table of facts
+//! (`columns.txt`); only cells that a path cannot name have code (`rule`).
+//!
+//! Whether a request wants a Table, and in which pieces, is for the server to say.
+
+pub mod age;
+mod column;
+mod custom;
+mod label;
+mod rule;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::resource::{Origin, Resource};
+
+/// What a row carries besides its cells (`includeObject`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeObject {
+    /// Nothing.
+    None,
+    /// The object's metadata.
+    #[default]
+    Metadata,
+    /// The whole object.
+    Object,
+}
+
+/// Whether a table says what its columns are. A watch says it once, in its first frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Definitions {
+    /// It does.
+    Given,
+    /// `null` stands in their place.
+    Left,
+}
+
+impl IncludeObject {
+    /// The value of the query parameter; `None` for a value that does not exist.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "" | "Metadata" => Some(Self::Metadata),
+            "None" => Some(Self::None),
+            "Object" => Some(Self::Object),
+            _ => None,
+        }
+    }
+}
+
+/// The `columnDefinitions` of a resource.
+pub fn columns(resource: &Resource) -> Vec<Value> {
+    match &resource.origin {
+        Origin::BuiltIn => column::of_kind(&resource.qualified_kind())
+            .iter()
+            .map(|column| column.definition())
+            .collect(),
+        Origin::Custom(version) => custom::columns(version),
+    }
+}
+
+/// The cells of an object, one a column.
+pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
+    match &resource.origin {
+        Origin::BuiltIn => column::of_kind(&resource.qualified_kind())
+            .iter()
+            .map(|column| column.cell(object, now))
+            .collect(),
+        Origin::Custom(version) => custom::cells(version, object, now),
+    }
+}
+
+/// A row: the cells, what is known of the whole row, and the object as far as it was asked for.
+pub fn row(resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+    let mut row = Map::new();
+    row.insert("cells".to_owned(), cells(resource, object, now).into());
+    let is_pod = resource.group.is_empty() && &*resource.kind == "Pod";
+    if let Some(conditions) = is_pod.then(|| rule::pod_finished(object)).flatten() {
+        row.insert("conditions".to_owned(), conditions);
+    }
+    row.insert("object".to_owned(), included(resource, object, include));
+    row.into()
+}
+
+/// The table of a list; `list_meta` is the list's `metadata`.
+pub fn table<'a>(
+    resource: &Resource,
+    objects: impl IntoIterator<Item = &'a Value>,
+    list_meta: Value,
+    include: IncludeObject,
+    now: Timestamp,
+) -> Value {
+    let rows = objects.into_iter().map(|object| row(resource, object, include, now)).collect();
+    assemble(list_meta, columns(resource).into(), rows)
+}
+
+/// The table of one object, as a get or a frame of a watch shows it. A bookmark is such an object:
+/// one with nothing but its metadata.
+pub fn table_of_one(
+    resource: &Resource,
+    object: &Value,
+    definitions: Definitions,
+    include: IncludeObject,
+    now: Timestamp,
+) -> Value {
+    let version = &object["metadata"]["resourceVersion"];
+    let columns = match definitions {
+        Definitions::Given => columns(resource).into(),
+        Definitions::Left => Value::Null,
+    };
+    let rows = vec![row(resource, object, include, now)];
+    assemble(json!({"resourceVersion": version}), columns, rows)
+}
+
+fn assemble(metadata: Value, columns: Value, rows: Vec<Value>) -> Value {
+    json!({
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": metadata,
+        "columnDefinitions": columns,
+        "rows": rows,
+    })
+}
+
+fn included(resource: &Resource, object: &Value, include: IncludeObject) -> Value {
+    match include {
+        IncludeObject::None => Value::Null,
+        IncludeObject::Metadata => json!({
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": object.get("metadata"),
+        }),
+        IncludeObject::Object => {
+            let mut object = object.clone();
+            // Items of lists do not say what they are; rows do.
+            if let Some(map) = object.as_object_mut() {
+                map.entry("kind").or_insert_with(|| (*resource.kind).into());
+                map.entry("apiVersion").or_insert_with(|| resource.api_version().into());
+            }
+            object
+        }
+    }
+}

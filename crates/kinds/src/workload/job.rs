@@ -1,0 +1,130 @@
+//! Job and CronJob: the selector a Job gives itself, and the checks of both.
+
+use nearhop_object::FieldError;
+use serde_json::{Value, json};
+
+use crate::json::{Path, at, fill, is_true, make, text};
+use crate::names;
+use crate::pod::{not_negative, validate_template};
+
+const COUNTS: [&str; 7] = [
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+];
+const FIXED: [&str; 6] = [
+    "selector",
+    "completionMode",
+    "podFailurePolicy",
+    "backoffLimitPerIndex",
+    "managedBy",
+    "successPolicy",
+];
+
+/// A Job selects its pods by its own uid, unless it says how. The uid must be set already.
+pub fn prepare_create(job: &mut Value) {
+    if is_true(job, &["spec", "manualSelector"]) {
+        return;
+    }
+    let name = text(job, &["metadata", "name"]).to_owned();
+    let uid = text(job, &["metadata", "uid"]).to_owned();
+    let labels = make(job, &["spec", "template", "metadata", "labels"]);
+    for key in ["job-name", "batch.kubernetes.io/job-name"] {
+        fill(labels, key, name.as_str());
+    }
+    for key in ["controller-uid", "batch.kubernetes.io/controller-uid"] {
+        fill(labels, key, uid.as_str());
+    }
+    let selected = make(job, &["spec", "selector", "matchLabels"]);
+    fill(selected, "batch.kubernetes.io/controller-uid", uid);
+}
+
+/// Checks a Job; `old` on an update.
+pub fn validate_job(job: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let path = Path::root("spec");
+    validate_spec(job.get("spec").unwrap_or(&Value::Null), &path, &mut errors);
+    let Some(old) = old else { return errors };
+    for key in FIXED {
+        let now = at(job, &["spec", key]);
+        if now != at(old, &["spec", key]) {
+            let now = now.unwrap_or(&Value::Null);
+            errors.push(FieldError::invalid(path.child(key), now, "field is immutable"));
+        }
+    }
+    errors
+}
+
+/// Checks a CronJob.
+pub fn validate_cron_job(cron_job: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let path = Path::root("spec");
+    let spec = cron_job.get("spec").unwrap_or(&Value::Null);
+    if text(cron_job, &["metadata", "name"]).len() > 52 {
+        let name = json!(text(cron_job, &["metadata", "name"]));
+        let detail = "must be no more than 52 characters";
+        errors.push(FieldError::invalid("metadata.name", &name, detail));
+    }
+    let schedule = text(spec, &["schedule"]);
+    if schedule.is_empty() {
+        errors.push(FieldError::required(path.child("schedule"), ""));
+    }
+    not_negative(spec, "startingDeadlineSeconds", &path, &mut errors);
+    let policy = text(spec, &["concurrencyPolicy"]);
+    let supported = ["Allow", "Forbid", "Replace"];
+    if !supported.contains(&policy) {
+        let field = path.child("concurrencyPolicy");
+        errors.push(FieldError::not_supported(field, &json!(policy), &supported));
+    }
+    let template = path.child("jobTemplate");
+    let job = at(spec, &["jobTemplate", "spec"]).unwrap_or(&Value::Null);
+    validate_spec(job, &template.child("spec"), &mut errors);
+    for key in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+        not_negative(spec, key, &path, &mut errors);
+    }
+    errors
+}
+
+fn validate_spec(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    for key in COUNTS {
+        not_negative(spec, key, path, errors);
+    }
+    if let Some(manager) = at(spec, &["managedBy"]).and_then(Value::as_str)
+        && names::qualified_name(manager).is_empty()
+        && !manager.contains('/')
+    {
+        let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        errors.push(FieldError::invalid(path.child("managedBy"), &json!(manager), detail));
+    }
+    if let Some(mode) = at(spec, &["completionMode"]).and_then(Value::as_str) {
+        let supported = ["NonIndexed", "Indexed"];
+        if !supported.contains(&mode) {
+            let field = path.child("completionMode");
+            errors.push(FieldError::not_supported(field, &json!(mode), &supported));
+        }
+        if mode == "Indexed" && at(spec, &["completions"]).is_none() {
+            let detail = "when completion mode is Indexed";
+            errors.push(FieldError::required(path.child("completions"), detail));
+        }
+    }
+    let template = path.child("template");
+    let object = at(spec, &["template"]).unwrap_or(&Value::Null);
+    validate_template(object, &template, errors);
+    let pod = template.child("spec");
+    let field = pod.child("restartPolicy");
+    match text(object, &["spec", "restartPolicy"]) {
+        "OnFailure" | "Never" => {}
+        "" | "Always" => {
+            let detail = "valid values: \"OnFailure\", \"Never\"";
+            errors.push(FieldError::required(field, detail));
+        }
+        other => {
+            let supported = ["OnFailure", "Never"];
+            errors.push(FieldError::not_supported(field, &json!(other), &supported));
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The kinds that hold a template of pods: Deployment, ReplicaSet, DaemonSet, StatefulSet, Job,
+//! CronJob, ReplicationController and PodTemplate.
+//!
+//! Deliberately not here: making pods out of templates.
+
+mod defaults;
+mod job;
+mod rollout;
+
+use nearhop_object::{FieldError, FieldErrorKind, LabelSelector};
+use serde_json::{Value, json};
+
+use crate::json::{Path, at, carry, int, list, make, text};
+use crate::metadata::{ordered, validate_labels};
+use crate::names;
+use crate::pod::{not_negative, validate_template};
+
+pub use defaults::default;
+pub use job::{prepare_create as prepare_job, validate_cron_job, validate_job};
+
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// A kind that keeps pods running by a selector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// `apps` Deployment.
+    Deployment,
+    /// `apps` ReplicaSet.
+    ReplicaSet,
+    /// `apps` DaemonSet.
+    DaemonSet,
+    /// `apps` StatefulSet.
+    StatefulSet,
+    /// `v1` ReplicationController.
+    ReplicationController,
+}
+
+impl Workload {
+    fn name(self) -> &'static str {
+        match self {
+            // A Deployment speaks of the ReplicaSet it makes.
+            Self::Deployment | Self::ReplicaSet => "ReplicaSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::StatefulSet => "StatefulSet",
+            Self::ReplicationController => "ReplicationController",
+        }
+    }
+}
+
+/// Gives a new DaemonSet the first generation of its template.
+pub fn prepare_daemon_set(daemon_set: &mut Value) {
+    if template_generation(daemon_set) < 1 {
+        set_template_generation(daemon_set, 1);
+    }
+}
+
+/// Moves the generation of a DaemonSet's template with the template.
+pub fn update_daemon_set(new: &mut Value, old: &Value) {
+    let before = template_generation(old);
+    let changed = at(new, &["spec", "template"]) != at(old, &["spec", "template"]);
+    let now = before.saturating_add(i64::from(changed));
+    if template_generation(new) != now {
+        set_template_generation(new, now);
+    }
+}
+
+fn template_generation(daemon_set: &Value) -> i64 {
+    let text = text(daemon_set, &["metadata", "annotations", TEMPLATE_GENERATION]);
+    text.parse().unwrap_or_default()
+}
+
+fn set_template_generation(daemon_set: &mut Value, generation: i64) {
+    *make(daemon_set, &["metadata", "annotations", TEMPLATE_GENERATION]) =
+        json!(generation.to_string());
+}
+
+/// Checks a workload.
+pub fn validate(object: &Value, workload: Workload) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let spec = object.get("spec").unwrap_or(&Value::Null);
+    let path = Path::root("spec");
+    if workload == Workload::StatefulSet {
+        rollout::validate_stateful_set(spec, &path, &mut errors);
+    }
+    for key in ["replicas", "minReadySeconds"] {
+        not_negative(spec, key, &path, &mut errors);
+    }
+    validate_selector(spec, workload, &path, &mut errors);
+    match workload {
+        Workload::Deployment => rollout::validate_deployment(spec, &path, &mut errors),
+        Workload::DaemonSet => rollout::validate_daemon_set(spec, &path, &mut errors),
+        _ => {}
+    }
+    errors
+}
+
+/// Checks what may change in a workload.
+pub fn validate_update(new: &Value, old: &Value, workload: Workload) -> Vec<FieldError> {
+    let mut errors = validate(new, workload);
+    match workload {
+        Workload::ReplicationController => {}
+        Workload::StatefulSet => validate_stateful_set_update(new, old, &mut errors),
+        _ => immutable_selector(new, old, &mut errors),
+    }
+    errors
+}
+
+/// Checks a status: counts are counts, and no part is larger than the whole.
+pub fn validate_status(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let path = Path::root("status");
+    let status = object.get("status").unwrap_or(&Value::Null);
+    for (key, value) in crate::json::entries(object, &["status"]) {
+        if value.as_i64().is_some_and(|value| value < 0) {
+            not_negative(status, key, &path, &mut errors);
+        }
+    }
+    let Some(replicas) = int(status, &["replicas"]) else { return errors };
+    let parts = [
+        "fullyLabeledReplicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "currentReplicas",
+        "availableReplicas",
+    ];
+    for key in parts {
+        if let Some(value) = int(status, &[key]).filter(|value| *value > replicas) {
+            let detail = "cannot be greater than status.replicas";
+            errors.push(FieldError::invalid(path.child(key), &json!(value), detail));
+        }
+    }
+    let ready = int(status, &["readyReplicas"]).unwrap_or_default();
+    if let Some(value) = int(status, &["availableReplicas"]).filter(|value| *value > ready) {
+        let detail = "cannot be greater than readyReplicas";
+        errors.push(FieldError::invalid(path.child("availableReplicas"), &json!(value), detail));
+    }
+    errors
+}
+
+/// What is worth saying about a new workload.
+pub fn warnings(object: &Value, workload: Workload) -> Vec<String> {
+    if !matches!(workload, Workload::Deployment | Workload::ReplicaSet) {
+        return Vec::new();
+    }
+    let complaints = names::dns1123_label(text(object, &["metadata", "name"]));
+    if complaints.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "metadata.name: this is used in Pod names and hostnames, which can result in surprising \
+         behavior; a DNS label is recommended: [{}]",
+        complaints.join(" ")
+    )]
+}
+
+/// The selector is there, and the template's labels match it.
+fn validate_selector(
+    spec: &Value,
+    workload: Workload,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let field = path.child("selector");
+    let selector = match at(spec, &["selector"]) {
+        None => {
+            if workload != Workload::DaemonSet {
+                errors.push(FieldError::required(field, ""));
+            }
+            LabelSelector::nothing()
+        }
+        Some(selector) if workload == Workload::ReplicationController => {
+            if selector.as_object().is_none_or(serde_json::Map::is_empty) {
+                errors.push(FieldError::required(field, ""));
+            }
+            let wrapped = json!({"matchLabels": selector});
+            LabelSelector::from_json(&wrapped).unwrap_or_else(|_| LabelSelector::nothing())
+        }
+        Some(selector) => {
+            validate_label_selector(selector, &field, errors);
+            if let Some(error) = empty_selector(selector, workload, &field) {
+                errors.push(error);
+            }
+            match LabelSelector::from_json(selector) {
+                Ok(selector) => selector,
+                Err(_) => {
+                    errors.push(invalid_selector(selector, &field, "invalid label selector"));
+                    return;
+                }
+            }
+        }
+    };
+    let template = path.child("template");
+    let Some(object) = at(spec, &["template"]) else {
+        errors.push(FieldError::required(template, ""));
+        return;
+    };
+    // No selector at all is complained about above, and only there.
+    let missing = at(spec, &["selector"]).is_none() && workload != Workload::DaemonSet;
+    if !missing && !selector.matches_object(object) {
+        let labels = at(object, &["metadata", "labels"]).unwrap_or(&Value::Null);
+        let metadata = template.child("metadata");
+        let detail = "`selector` does not match template `labels`";
+        errors.push(FieldError::invalid(metadata.child("labels"), labels, detail));
+    }
+    validate_template(object, &template, errors);
+    validate_running(object, workload, &template, errors);
+}
+
+/// Pods that are kept running are always restarted and have no deadline.
+fn validate_running(
+    template: &Value,
+    workload: Workload,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    let path = path.child("spec");
+    let policy = text(template, &["spec", "restartPolicy"]);
+    if policy != "Always" {
+        let field = path.child("restartPolicy");
+        errors.push(FieldError::not_supported(field, &json!(policy), &["Always"]));
+    }
+    if at(template, &["spec", "activeDeadlineSeconds"]).is_some() {
+        let detail = format!("activeDeadlineSeconds in {} is not Supported", workload.name());
+        errors.push(FieldError::forbidden(path.child("activeDeadlineSeconds"), &detail));
+    }
+}
+
+/// Checks a `metav1.LabelSelector`.
+fn validate_label_selector(selector: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    validate_labels(selector, &["matchLabels"], &path.child("matchLabels"), errors);
+    let expressions = path.child("matchExpressions");
+    for (index, expression) in list(selector, &["matchExpressions"]).iter().enumerate() {
+        let path = expressions.index(index);
+        let values = list(expression, &["values"]);
+        let operator = text(expression, &["operator"]);
+        match operator {
+            "In" | "NotIn" if values.is_empty() => {
+                let detail = "must be specified when `operator` is 'In' or 'NotIn'";
+                errors.push(FieldError::required(path.child("values"), detail));
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.push(FieldError::forbidden(path.child("values"), detail));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => {
+                let detail = "not a valid selector operator";
+                errors.push(FieldError::invalid(path.child("operator"), &json!(operator), detail));
+            }
+        }
+        let key = text(expression, &["key"]);
+        for text in names::qualified_name(key) {
+            errors.push(FieldError::invalid(path.child("key"), &json!(key), &text));
+        }
+        let field = path.child("values");
+        for (index, value) in values.iter().enumerate() {
+            for text in names::label_value(value.as_str().unwrap_or_default()) {
+                errors.push(FieldError::invalid(field.index(index), value, &text));
+            }
+        }
+    }
+}
+
+fn empty_selector(selector: &Value, workload: Workload, path: &Path<'_>) -> Option<FieldError> {
+    let labels = at(selector, &["matchLabels"]).and_then(Value::as_object);
+    let empty = labels.is_none_or(serde_json::Map::is_empty)
+        && list(selector, &["matchExpressions"]).is_empty();
+    // A ReplicaSet says "deployment" too.
+    let kind = match workload {
+        Workload::StatefulSet => "statefulset",
+        Workload::DaemonSet => "daemonset",
+        _ => "deployment",
+    };
+    let detail = format!("empty selector is invalid for {kind}");
+    empty.then(|| invalid_selector(selector, path, &detail))
+}
+
+/// A selector with its keys in the order clients know.
+fn invalid_selector(selector: &Value, path: &Path<'_>, detail: &str) -> FieldError {
+    let shown = ordered(selector, &["matchLabels", "matchExpressions"]);
+    let message = format!("Invalid value: {shown}: {detail}");
+    FieldError::new(FieldErrorKind::Invalid, path, message)
+}
+
+fn immutable_selector(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let now = at(new, &["spec", "selector"]);
+    if now != at(old, &["spec", "selector"]) {
+        let spec = Path::root("spec");
+        let now = now.unwrap_or(&Value::Null);
+        errors.push(invalid_selector(now, &spec.child("selector"), "field is immutable"));
+    }
+}
+
+fn validate_stateful_set_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let (Some(spec), Some(before)) = (new.get("spec"), old.get("spec")) else { return };
+    let mut spec = spec.clone();
+    let free = [
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ];
+    for key in free {
+        carry(&mut spec, before, &[key]);
+    }
+    if &spec != before {
+        let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', \
+                      'template', 'updateStrategy', 'revisionHistoryLimit', \
+                      'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+        errors.push(FieldError::forbidden("spec", detail));
+    }
+}

@@ -1,0 +1,59 @@
+//! Fields that an apply would change and that others own, and how that is said.
+
+use super::element::quoted;
+use super::managed::{Manager, Operation};
+
+/// A field that somebody else owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// Who owns it.
+    pub manager: Manager,
+    /// `.spec.ports[port=80,protocol="TCP"].name`.
+    pub path: String,
+}
+
+impl Conflict {
+    /// The message of the cause (`reason: FieldManagerConflict`, `field`: the path).
+    pub fn cause_message(&self) -> String {
+        format!("conflict with {}", shown(&self.manager))
+    }
+}
+
+/// The message of the answer (409, reason `Conflict`).
+pub fn conflict_message(conflicts: &[Conflict]) -> String {
+    if let [one] = conflicts {
+        return format!("Apply failed with 1 conflict: {}: {}", one.cause_message(), one.path);
+    }
+    let mut lines = Vec::new();
+    let mut last: Option<&Manager> = None;
+    for conflict in conflicts {
+        if last != Some(&conflict.manager) {
+            lines.push(format!("conflicts with {}:", shown(&conflict.manager)));
+            last = Some(&conflict.manager);
+        }
+        lines.push(format!("- {}", conflict.path));
+    }
+    format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
+}
+
+/// Sorts by manager, as the message lists them; the order of one manager's paths stays.
+pub(super) fn sort(conflicts: &mut [Conflict]) {
+    conflicts.sort_by(|a, b| order_key(&a.manager).cmp(&order_key(&b.manager)));
+}
+
+fn order_key(manager: &Manager) -> (&str, Operation, &str, &str) {
+    (&manager.name, manager.operation, &manager.api_version, &manager.subresource)
+}
+
+fn shown(manager: &Manager) -> String {
+    let mut out = quoted(&manager.name);
+    if !manager.subresource.is_empty() {
+        out.push_str(" with subresource ");
+        out.push_str(&quoted(&manager.subresource));
+    }
+    if manager.operation == Operation::Update {
+        out.push_str(" using ");
+        out.push_str(&manager.api_version);
+    }
+    out
+}

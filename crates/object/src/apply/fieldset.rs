@@ -1,0 +1,278 @@
+//! A set of fields of an object, as `metadata.managedFields[].fieldsV1` writes it.
+//!
+//! The set *is* its FieldsV1 document: a tree whose keys are steps (see `element`). A leaf `{}` is
+//! a member; a node with children is a member if it has the key `.`. Reading what was stored and
+//! writing it back therefore costs nothing, which matters because ownership is computed on every
+//! write. Membership of the root means nothing to Kubernetes and does not exist here.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use super::element;
+
+/// The children of a node by step.
+pub(super) type Tree = Map<String, Value>;
+
+/// The key that says that a node with children is a member itself.
+pub(super) const SELF: &str = ".";
+
+/// A set of fields.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FieldSet(Tree);
+
+impl FieldSet {
+    /// Reads a FieldsV1 document that somebody else wrote.
+    ///
+    /// # Errors
+    /// What is wrong with it. Steps of a kind that is not known are left out, as Kubernetes does.
+    pub fn parse(json: Value) -> Result<Self, String> {
+        match json {
+            Value::Null => Ok(Self::default()),
+            Value::Object(tree) => {
+                let mut tree = canonical(tree)?;
+                tree.remove(SELF);
+                Ok(Self(tree))
+            }
+            other => Err(format!("expected an object, got {other}")),
+        }
+    }
+
+    /// Takes a document that [`FieldSet::into_json`] wrote, without looking at it.
+    pub(super) fn from_stored(json: Value) -> Self {
+        match json {
+            Value::Object(tree) => Self(tree),
+            _ => Self::default(),
+        }
+    }
+
+    /// From a tree in canonical form.
+    pub(super) fn from_tree(tree: Tree) -> Self {
+        Self(tree)
+    }
+
+    pub(super) fn tree(&self) -> &Tree {
+        &self.0
+    }
+
+    pub(super) fn tree_mut(&mut self) -> &mut Tree {
+        &mut self.0
+    }
+
+    /// The FieldsV1 document.
+    pub fn into_json(self) -> Value {
+        Value::Object(self.0)
+    }
+
+    /// Whether there is no member.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a field is a member; `path` in the spelling of FieldsV1: `["f:spec", "f:type"]`.
+    pub fn contains(&self, path: &[&str]) -> bool {
+        let mut at = &self.0;
+        for (i, step) in path.iter().enumerate() {
+            match at.get(*step).map(Value::as_object) {
+                Some(Some(tree)) => at = tree,
+                Some(None) => return i + 1 == path.len(),
+                None => return false,
+            }
+        }
+        !path.is_empty() && is_member(at)
+    }
+
+    /// Adds all members of another set.
+    pub fn union(&mut self, other: Self) {
+        for (step, sub) in other.0 {
+            add(&mut self.0, step, sub);
+        }
+    }
+
+    /// Removes all members of another set.
+    pub fn subtract(&mut self, other: &Self) {
+        subtract_children(&mut self.0, &other.0);
+    }
+
+    /// The members of both sets.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self(common_children(&self.0, &other.0))
+    }
+
+    /// Removes a field and everything below it; `path` is made of field names: `metadata.labels`.
+    pub fn exclude(&mut self, path: &str) {
+        let steps: Vec<String> = path.split('.').map(element::of_field).collect();
+        exclude_below(&mut self.0, &steps);
+    }
+
+    /// All members as messages show them (`.spec.ports[port=80,protocol="TCP"].name`), in the order
+    /// in which Kubernetes lists them: on each level first the members, then what is below.
+    pub fn paths(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        list_paths(&self.0, &mut String::new(), &mut out);
+        out
+    }
+}
+
+impl fmt::Display for FieldSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.paths().join("\n"))
+    }
+}
+
+/// Whether a node is a member, seen from its children.
+pub(super) fn is_member(children: &Tree) -> bool {
+    children.is_empty() || children.contains_key(SELF)
+}
+
+/// A leaf, or the value of the key `.`.
+pub(super) fn leaf() -> Value {
+    Value::Object(Tree::new())
+}
+
+/// Makes a node out of its membership and its children; `None` if it is neither.
+pub(super) fn node(member: bool, mut children: Tree) -> Option<Value> {
+    match (member, children.is_empty()) {
+        (false, true) => None,
+        (true, false) => {
+            children.insert(SELF.to_owned(), leaf());
+            Some(Value::Object(children))
+        }
+        _ => Some(Value::Object(children)),
+    }
+}
+
+fn canonical(tree: Tree) -> Result<Tree, String> {
+    let mut out = Tree::new();
+    for (step, sub) in tree {
+        if step == SELF {
+            out.insert(step, leaf());
+            continue;
+        }
+        let Some(step) = element::canonical(step)? else { continue };
+        let sub = match sub {
+            Value::Null => Tree::new(),
+            Value::Object(sub) => canonical(sub)?,
+            other => return Err(format!("expected an object, got {other}")),
+        };
+        // `{".":{}}` says no more than `{}`.
+        let sub = if sub.len() == 1 && sub.contains_key(SELF) { Tree::new() } else { sub };
+        add(&mut out, step, Value::Object(sub));
+    }
+    Ok(out)
+}
+
+/// Adds a node to its siblings.
+pub(super) fn add(siblings: &mut Tree, step: String, sub: Value) {
+    match (siblings.get_mut(&step), sub) {
+        (Some(Value::Object(have)), Value::Object(more)) => unite(have, more),
+        (_, sub) => {
+            siblings.insert(step, sub);
+        }
+    }
+}
+
+fn unite(have: &mut Tree, more: Tree) {
+    if more.is_empty() {
+        if !have.is_empty() {
+            have.insert(SELF.to_owned(), leaf());
+        }
+    } else if have.is_empty() {
+        *have = more;
+        have.insert(SELF.to_owned(), leaf());
+    } else {
+        for (step, sub) in more {
+            add(have, step, sub);
+        }
+    }
+}
+
+fn subtract_children(from: &mut Tree, what: &Tree) {
+    for (step, sub) in what {
+        if step == SELF {
+            continue;
+        }
+        let gone = match (from.get_mut(step), sub) {
+            (None, _) => false,
+            (Some(Value::Object(have)), Value::Object(less)) => !subtract_node(have, less),
+            // Neither can be written by this module; a broken entry loses the field.
+            (Some(_), _) => true,
+        };
+        if gone {
+            from.remove(step);
+        }
+    }
+}
+
+/// Whether something of the node is left.
+fn subtract_node(have: &mut Tree, less: &Tree) -> bool {
+    let member = is_member(have) && !is_member(less);
+    subtract_children(have, less);
+    settle(have, member)
+}
+
+/// Brings a node whose children changed into canonical form; whether anything is left of it.
+fn settle(children: &mut Tree, member: bool) -> bool {
+    children.remove(SELF);
+    if children.is_empty() {
+        return member;
+    }
+    if member {
+        children.insert(SELF.to_owned(), leaf());
+    }
+    true
+}
+
+fn common_children(a: &Tree, b: &Tree) -> Tree {
+    let mut out = Tree::new();
+    for (step, a_sub) in a {
+        if step == SELF {
+            continue;
+        }
+        if let (Value::Object(a_sub), Some(Value::Object(b_sub))) = (a_sub, b.get(step)) {
+            let member = is_member(a_sub) && is_member(b_sub);
+            if let Some(both) = node(member, common_children(a_sub, b_sub)) {
+                out.insert(step.clone(), both);
+            }
+        }
+    }
+    out
+}
+
+fn exclude_below(children: &mut Tree, path: &[String]) {
+    let Some((first, rest)) = path.split_first() else { return };
+    if rest.is_empty() {
+        children.remove(first);
+    } else if let Some(Value::Object(sub)) = children.get_mut(first) {
+        let member = is_member(sub);
+        exclude_below(sub, rest);
+        if !settle(sub, member) {
+            children.remove(first);
+        }
+    }
+}
+
+fn list_paths(children: &Tree, path: &mut String, out: &mut Vec<String>) {
+    let mut steps: Vec<(&String, Option<&Tree>)> = children
+        .iter()
+        .filter(|(step, _)| *step != SELF)
+        .map(|(step, sub)| (step, sub.as_object()))
+        .collect();
+    steps.sort_by(|a, b| element::order(a.0, b.0));
+    let length = path.len();
+    for (step, sub) in &steps {
+        if sub.is_none_or(is_member) {
+            element::push_display(path, step);
+            out.push(path.clone());
+            path.truncate(length);
+        }
+    }
+    for (step, sub) in steps {
+        if let Some(sub) = sub.filter(|sub| !sub.is_empty()) {
+            element::push_display(path, step);
+            list_paths(sub, path, out);
+            path.truncate(length);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! `metadata.managedFields`: who owns which fields of an object.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::compare::Changes;
+use super::fieldset::FieldSet;
+
+/// More entries of updates than this are summed up, the oldest first.
+const MOST_UPDATERS: usize = 10;
+
+/// The manager of entries that were summed up.
+const ANCIENT: &str = "ancient-changes";
+
+/// How a manager came to own its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// By server-side apply.
+    Apply,
+    /// By any other write.
+    Update,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// Who wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manager {
+    /// `kubectl`.
+    pub name: String,
+    /// How it wrote.
+    pub operation: Operation,
+    /// The version of the object that it wrote: `apps/v1`.
+    pub api_version: String,
+    /// The subresource through which it wrote; empty for the object itself.
+    pub subresource: String,
+}
+
+impl Manager {
+    /// Whether two writers share an entry. One that applies keeps its entry when it changes to
+    /// another version.
+    fn is(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+}
+
+/// One entry of `managedFields`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Who owns.
+    pub manager: Manager,
+    /// When it last changed the object; absent after an apply that changed nothing but ownership,
+    /// and after a write through `scale`.
+    pub time: Option<String>,
+    /// What it owns.
+    pub fields: FieldSet,
+}
+
+/// All entries of an object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ManagedFields {
+    entries: Vec<Entry>,
+}
+
+impl ManagedFields {
+    /// Reads a list that a client wrote.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(list: Value) -> Result<Self, String> {
+        Self::read(list, |json, at| match json.get("fieldsType").and_then(Value::as_str) {
+            Some("FieldsV1") => FieldSet::parse(fields_in(json))
+                .map_err(|e| format!("error decoding versioned set: error decoding set: {e}")),
+            None | Some("") => Err(format!("missing fieldsType in managed fields entry {at}")),
+            Some(other) => {
+                Err(format!("invalid fieldsType {other:?} in managed fields entry {at}"))
+            }
+        })
+    }
+
+    /// Takes a list that was stored, without looking into its sets.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn stored(list: Value) -> Result<Self, String> {
+        Self::read(list, |json, _| Ok(FieldSet::from_stored(fields_in(json))))
+    }
+
+    fn read(
+        list: Value,
+        fields: impl Fn(&mut Map<String, Value>, usize) -> Result<FieldSet, String>,
+    ) -> Result<Self, String> {
+        let list = match list {
+            Value::Array(list) => list,
+            Value::Null => Vec::new(),
+            _ => return Err("managedFields must be a list".to_owned()),
+        };
+        let mut managed = Self::default();
+        for (at, mut json) in list.into_iter().enumerate() {
+            let json = json.as_object_mut().ok_or("an entry must be an object")?;
+            let (manager, time) = manager_in(json)?;
+            let entry = Entry { fields: fields(json, at)?, manager, time };
+            // Of several entries for one manager the last one counts.
+            managed.entries.retain(|other| !other.manager.is(&entry.manager));
+            managed.entries.push(entry);
+        }
+        Ok(managed)
+    }
+
+    /// The entries, in the order of the list.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Whether nobody owns anything.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The list in the order of Kubernetes: `Apply` before `Update`, then by time, then by name.
+    pub fn into_json(mut self) -> Value {
+        self.entries.sort_by_cached_key(|e| {
+            let m = &e.manager;
+            let names = (m.name.clone(), m.api_version.clone(), m.subresource.clone());
+            (m.operation, seconds(e.time.as_deref()), names)
+        });
+        self.entries.into_iter().map(entry_json).collect()
+    }
+
+    pub(super) fn of(&self, manager: &Manager) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.manager.is(manager))
+    }
+
+    pub(super) fn others<'a>(&'a self, manager: &'a Manager) -> impl Iterator<Item = &'a Entry> {
+        self.entries.iter().filter(|entry| !entry.manager.is(manager))
+    }
+
+    /// Replaces what a manager owns, and perhaps its version; with nothing, its entry goes.
+    pub(super) fn set(&mut self, manager: Manager, fields: FieldSet, time: Option<String>) {
+        self.entries.retain(|entry| !entry.manager.is(&manager));
+        if !fields.is_empty() {
+            self.entries.push(Entry { manager, time, fields });
+        }
+    }
+
+    /// Takes fields that changed or that are gone away from everybody but `except`.
+    pub(super) fn release(&mut self, changes: &Changes, except: Option<&Manager>) {
+        self.entries.retain_mut(|entry| {
+            if except.is_none_or(|manager| !entry.manager.is(manager)) {
+                entry.fields.subtract(&changes.set);
+                entry.fields.subtract(&changes.removed);
+            }
+            !entry.fields.is_empty()
+        });
+    }
+
+    /// Gives what an update changed to its writer.
+    pub(super) fn update(&mut self, manager: Manager, time: Option<String>, changes: Changes) {
+        self.release(&changes, None);
+        if changes.set.is_empty() {
+            return;
+        }
+        match self.entries.iter_mut().find(|entry| entry.manager.is(&manager)) {
+            Some(entry) => {
+                entry.fields.union(changes.set);
+                entry.time = time;
+            }
+            None => self.entries.push(Entry { manager, time, fields: changes.set }),
+        }
+        self.sum_up_updaters();
+    }
+
+    /// Keeps the number of entries from updates within its limit.
+    fn sum_up_updaters(&mut self) {
+        let is_update = |entry: &Entry| entry.manager.operation == Operation::Update;
+        let mut excess =
+            self.entries.iter().filter(|e| is_update(e)).count().saturating_sub(MOST_UPDATERS);
+        if excess == 0 {
+            return;
+        }
+        let all = std::mem::take(&mut self.entries);
+        let (mut updaters, appliers): (Vec<_>, Vec<_>) = all.into_iter().partition(is_update);
+        self.entries = appliers;
+        updaters.sort_by_cached_key(|e| (seconds(e.time.as_deref()), e.manager.name.clone()));
+        // One bucket for each version, which takes the place of its first entry.
+        let mut kept: Vec<Entry> = Vec::with_capacity(MOST_UPDATERS);
+        for entry in updaters {
+            let version = &entry.manager.api_version;
+            let bucket = kept.iter_mut().find(|other| other.manager.api_version == *version);
+            match bucket {
+                Some(bucket) if excess > 0 => {
+                    bucket.manager.name = ANCIENT.to_owned();
+                    bucket.manager.subresource.clear();
+                    bucket.fields.union(entry.fields);
+                    bucket.time = entry.time;
+                    excess -= 1;
+                }
+                _ => kept.push(entry),
+            }
+        }
+        self.entries.append(&mut kept);
+    }
+}
+
+fn manager_in(json: &mut Map<String, Value>) -> Result<(Manager, Option<String>), String> {
+    let mut text = |key: &str| match json.remove(key) {
+        Some(Value::String(text)) => text,
+        _ => String::new(),
+    };
+    let operation = match text("operation").as_str() {
+        "Apply" => Operation::Apply,
+        "Update" => Operation::Update,
+        _ => return Err("operation must be `Apply` or `Update`".to_owned()),
+    };
+    let manager = Manager {
+        name: text("manager"),
+        operation,
+        api_version: text("apiVersion"),
+        subresource: text("subresource"),
+    };
+    if manager.api_version.is_empty() {
+        return Err("apiVersion must not be empty".to_owned());
+    }
+    let time = Some(text("time")).filter(|time| !time.is_empty());
+    Ok((manager, time))
+}
+
+fn fields_in(json: &mut Map<String, Value>) -> Value {
+    json.remove("fieldsV1").unwrap_or_default()
+}
+
+fn entry_json(entry: Entry) -> Value {
+    let Manager { name, operation, api_version, subresource } = entry.manager;
+    let mut json = Map::new();
+    json.insert("apiVersion".to_owned(), api_version.into());
+    json.insert("fieldsType".to_owned(), "FieldsV1".into());
+    json.insert("fieldsV1".to_owned(), entry.fields.into_json());
+    if !name.is_empty() {
+        json.insert("manager".to_owned(), name.into());
+    }
+    json.insert("operation".to_owned(), operation.name().into());
+    if !subresource.is_empty() {
+        json.insert("subresource".to_owned(), subresource.into());
+    }
+    if let Some(time) = entry.time {
+        json.insert("time".to_owned(), time.into());
+    }
+    json.into()
+}
+
+/// Seconds since 1970; no time is the oldest.
+fn seconds(time: Option<&str>) -> i64 {
+    time.and_then(|time| time.parse::<Timestamp>().ok()).map_or(0, Timestamp::as_second)
+}
+
+/// A time as entries have it: whole seconds.
+pub(super) fn stamp(now: Timestamp) -> String {
+    let whole = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    whole.to_string()
+}
+
+/// Whether a client asks to forget all owners: an empty list, or one with one empty entry.
+pub(super) fn is_reset(list: &Value) -> bool {
+    match list.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([one]) => *one == json!({}),
+        _ => false,
+    }
+}

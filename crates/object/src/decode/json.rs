@@ -1,0 +1,226 @@
+//! JSON text to a value, with the keys that come twice.
+//!
+//! `serde_json` alone forgets duplicates; a second pass to find them would cost as much as the
+//! first. The depth is bounded by `serde_json` (128), on which every later walk relies.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
+use serde_json::{Map, Number, Value};
+
+use super::path::{MOST_NAMED, Path, Step};
+use super::{DecodeError, Parsed, syntax};
+
+/// Reads one JSON value and nothing after it.
+///
+/// # Errors
+/// The text is no JSON; the message is Go's.
+pub fn parse_json(bytes: &[u8]) -> Result<Parsed, DecodeError> {
+    let duplicates = RefCell::new(Vec::new());
+    let mut source = serde_json::Deserializer::from_slice(bytes);
+    let seed = ValueSeed { path: &Path::ROOT, duplicates: &duplicates };
+    let value = seed.deserialize(&mut source).and_then(|value| source.end().map(|()| value));
+    match value {
+        Ok(value) => Ok(Parsed { value, duplicates: duplicates.into_inner() }),
+        // Slow, but only for what is refused anyway.
+        Err(error) => Err(DecodeError::Json(
+            syntax::go_syntax_error(bytes).unwrap_or_else(|| error.to_string()),
+        )),
+    }
+}
+
+/// Reads any value; also used for YAML, whose keys need not be strings.
+#[derive(Clone, Copy)]
+pub(super) struct ValueSeed<'a> {
+    pub(super) path: &'a Path<'a>,
+    pub(super) duplicates: &'a RefCell<Vec<String>>,
+}
+
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ValueSeed<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            let path = self.path.down(Step::Index(list.len()));
+            match items.next_element_seed(ValueSeed { path: &path, duplicates: self.duplicates })? {
+                Some(item) => list.push(item),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key_seed(KeySeed)? {
+            let path = self.path.down(Step::Key(&key));
+            let seed = ValueSeed { path: &path, duplicates: self.duplicates };
+            let value = entries.next_value_seed(seed)?;
+            match map.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                }
+                Entry::Occupied(mut entry) => {
+                    let mut duplicates = self.duplicates.borrow_mut();
+                    if duplicates.len() < MOST_NAMED {
+                        duplicates.push(self.path.with_key(entry.key()));
+                    }
+                    entry.insert(value);
+                }
+            }
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// Reads a key. JSON has strings only; YAML's booleans and numbers become their text.
+struct KeySeed;
+
+impl<'de> DeserializeSeed<'de> for KeySeed {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for KeySeed {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<String, E> {
+        Ok(value.to_owned())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<String, E> {
+        Ok(value)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<String, E> {
+        Ok(value.to_string())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<String, E> {
+        Ok(value.to_string())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<String, E> {
+        Ok(value.to_string())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<String, E> {
+        Ok(value.to_string())
+    }
+
+    fn visit_unit<E>(self) -> Result<String, E> {
+        Ok("null".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn reads_values_and_names_duplicate_keys() {
+        let text = br#"{"a":1,"spec":{"type":"A","ports":[{"port":1},{"port":1,"port":2}],"type":"B"},"big":18446744073709551615,"f":1.5}"#;
+        let parsed = parse_json(text).expect("valid");
+        assert_eq!(parsed.duplicates, ["spec.ports[1].port", "spec.type"]);
+        assert_eq!(
+            parsed.value,
+            json!({"a":1,"spec":{"type":"B","ports":[{"port":1},{"port":2}]},"big":18446744073709551615_u64,"f":1.5})
+        );
+    }
+
+    #[test]
+    fn refuses_with_the_words_of_go() {
+        for (text, message) in [
+            ("{not json", "invalid character 'n' looking for beginning of object key string"),
+            ("", "unexpected end of JSON input"),
+            (r#"{"a":1} x"#, "invalid character 'x' after top-level value"),
+            (r#"{"a" 1}"#, "invalid character '1' after object key"),
+            (r#"{"a":1 "b"}"#, "invalid character '\"' after object key:value pair"),
+            ("[1 2]", "invalid character '2' after array element"),
+            ("[1,]", "invalid character ']' looking for beginning of value"),
+            ("nul", "unexpected end of JSON input"),
+            ("nulL", "invalid character 'L' in literal null (expecting 'l')"),
+            ("01", "invalid character '1' after top-level value"),
+            ("-x", "invalid character 'x' in numeric literal"),
+            ("1.x", "invalid character 'x' after decimal point in numeric literal"),
+            ("1ex", "invalid character 'x' in exponent of numeric literal"),
+            (r#""\x""#, "invalid character 'x' in string escape code"),
+            (r#""\u12g""#, "invalid character 'g' in \\u hexadecimal character escape"),
+            ("\"a\nb\"", "invalid character '\\n' in string literal"),
+        ] {
+            assert_eq!(
+                parse_json(text.as_bytes()),
+                Err(DecodeError::Json(message.into())),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn bounds_what_is_said_about_duplicates() {
+        let text = format!("{{{:?}:{{{}\"a\":1}}}}", "x".repeat(5000), "\"a\":1,".repeat(5000));
+        let parsed = parse_json(text.as_bytes()).expect("valid");
+        assert_eq!(parsed.duplicates.len(), MOST_NAMED);
+        assert!(parsed.duplicates.iter().all(|path| path.len() <= 1000));
+    }
+
+    #[test]
+    fn bounds_the_depth() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(parse_json(deep.as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! A value of the wrong type, in Go's words: clients print them, and tools match on them.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::embedded::embedded_in;
+use super::path::Path;
+use crate::builtin;
+use crate::schema::{Node, Shape};
+
+/// Per struct and field (`core.v1.ServiceSpec.type`), what Go calls its type.
+static GO_TYPES: LazyLock<BTreeMap<&str, &str>> = LazyLock::new(|| {
+    let lines = include_str!("../facts/go_types.txt").lines();
+    lines.filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' ')).collect()
+});
+
+/// A value that does not fit the type of its field. It displays as the whole of what Go says:
+/// `json: cannot unmarshal string into Go struct field ServicePort.spec.ports.port of type int32`,
+/// `parsing time "yesterday" as …`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct TypeMismatch {
+    message: Box<str>,
+}
+
+impl TypeMismatch {
+    /// With Go's words for it.
+    pub(super) fn new(message: String) -> Self {
+        Self { message: message.into() }
+    }
+
+    /// A value of one JSON type where the shape at this place wants another.
+    pub(super) fn wrong_type(node: Node<'_>, value: &Value, path: &Path<'_>) -> Self {
+        let go_type = match node.shape() {
+            // Read as text first, or as a number if it is none.
+            Shape::Time | Shape::MicroTime | Shape::Duration => "string".to_owned(),
+            Shape::IntOrString => "int32".to_owned(),
+            _ => declared_go_type(path).unwrap_or_else(|| derived_go_type(node)),
+        };
+        Self::cannot_unmarshal(node, value, path, &go_type)
+    }
+
+    fn cannot_unmarshal(node: Node<'_>, value: &Value, path: &Path<'_>, go_type: &str) -> Self {
+        let what = match value {
+            Value::Null => "null".to_owned(),
+            Value::Bool(_) => "bool".to_owned(),
+            Value::Number(number) if wants_integer(node.shape()) => format!("number {number}"),
+            Value::Number(_) => "number".to_owned(),
+            Value::String(_) => "string".to_owned(),
+            Value::Array(_) => "array".to_owned(),
+            Value::Object(_) => "object".to_owned(),
+        };
+        let fields = path.fields();
+        let place = match fields.first() {
+            None => "Go value".to_owned(),
+            Some((owner, _)) => {
+                let dotted: Vec<String> =
+                    fields.iter().rev().flat_map(|(owner, name)| go_steps(owner, name)).collect();
+                format!("Go struct field {}.{}", last_label(owner), dotted.join("."))
+            }
+        };
+        Self::new(format!("json: cannot unmarshal {what} into {place} of type {go_type}"))
+    }
+}
+
+fn wants_integer(shape: &Shape) -> bool {
+    matches!(shape, Shape::Int32 | Shape::Int64 | Shape::IntOrString)
+}
+
+/// A field as Go's path has it: with the embedded structs before it.
+fn go_steps(owner: &str, name: &str) -> Vec<String> {
+    let mut steps = Vec::new();
+    let mut at = owner;
+    while let Some((_, inner)) = embedded_in(at) {
+        let Some(schema) = builtin::schema(inner) else { break };
+        if schema.node().child(name).is_none() {
+            break;
+        }
+        steps.push(last_label(inner).to_owned());
+        at = inner;
+    }
+    steps.push(name.to_owned());
+    steps
+}
+
+/// What the table says of the field above this place, without one list or map per step below it.
+fn declared_go_type(path: &Path<'_>) -> Option<String> {
+    let (owner, name, below) = path.nearest_field()?;
+    let mut found = *GO_TYPES.get(format!("{owner}.{name}").as_str())?;
+    for _ in 0..below {
+        found = match found.strip_prefix("[]") {
+            Some(items) => items,
+            None => found.strip_prefix("map[")?.split_once(']')?.1,
+        };
+    }
+    Some(found.to_owned())
+}
+
+fn derived_go_type(node: Node<'_>) -> String {
+    match node.shape() {
+        Shape::String | Shape::Time | Shape::MicroTime | Shape::Duration => "string".to_owned(),
+        Shape::Bool => "bool".to_owned(),
+        Shape::Int32 | Shape::IntOrString => "int32".to_owned(),
+        Shape::Int64 => "int64".to_owned(),
+        Shape::Float => "float64".to_owned(),
+        Shape::Bytes => "[]uint8".to_owned(),
+        Shape::Quantity => "resource.Quantity".to_owned(),
+        Shape::Any => "interface {}".to_owned(),
+        Shape::Struct(_) => node.as_struct().map_or_else(String::new, |found| go_name(&found.name)),
+        Shape::List(_) => format!("[]{}", node.items().map_or_else(String::new, derived_go_type)),
+        Shape::Map(_) => {
+            format!("map[string]{}", node.child("").map_or_else(String::new, derived_go_type))
+        }
+    }
+}
+
+/// `v1.ServicePort` for `core.v1.ServicePort`: Go names the package, which is the version.
+fn go_name(struct_name: &str) -> String {
+    struct_name.split_once('.').map_or(struct_name, |(_, rest)| rest).to_owned()
+}
+
+fn last_label(struct_name: &str) -> &str {
+    struct_name.rsplit('.').next().unwrap_or(struct_name)
+}

@@ -1,0 +1,319 @@
+//! The shape of a kind: which fields it has, of which type, and how lists and maps merge.
+//!
+//! One structure serves built-in kinds (from a table of facts, see `parse`) and custom resources
+//! (from their structural schema). A [`Node`] is a place in it; everything that walks an object
+//! (decoding, patching, server-side apply, pruning) walks a `Node` beside it.
+
+mod parse;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use parse::ParseTypesError;
+
+/// A set of named structs that may refer to each other, also in circles.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Types {
+    structs: Vec<Struct>,
+    by_name: BTreeMap<Box<str>, StructId>,
+}
+
+/// The index of a struct in its [`Types`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StructId(u32);
+
+/// An object with known fields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Struct {
+    /// `core.v1.ServiceSpec`.
+    pub name: Box<str>,
+    /// Sorted by name.
+    pub fields: Vec<Field>,
+    /// Owned and replaced as a whole in server-side apply.
+    pub atomic: bool,
+    /// Unknown fields stay (`x-kubernetes-preserve-unknown-fields`).
+    pub preserve_unknown: bool,
+}
+
+/// A field of a struct.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its JSON name.
+    pub name: Box<str>,
+    /// Its protobuf number; 0 where there is none.
+    pub number: u32,
+    /// Its type.
+    pub shape: Shape,
+    /// When an empty value is written.
+    pub presence: Presence,
+    /// A value that is absent is told apart from one that is zero (`*int32` in Go).
+    pub pointer: bool,
+    /// Strategic merge: `patchStrategy` contains `merge`.
+    pub merge: bool,
+    /// Strategic merge: `patchMergeKey`.
+    pub merge_key: Option<Box<str>>,
+    /// Strategic merge: `patchStrategy` contains `retainKeys`.
+    pub retain_keys: bool,
+    /// The declared default (`+default` in Go, `default` in a structural schema).
+    pub default: Option<Value>,
+    /// `null` is a value of its own (structural schemas).
+    pub nullable: bool,
+}
+
+/// When an empty value is written (Go's struct tags).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// `omitempty`: not if it is the zero value; an inlined struct is written all the same.
+    OmitEmpty,
+    /// `omitzero`: not if it is the zero value, structs included.
+    OmitZero,
+    /// Always, as the zero value or `null`.
+    Always,
+}
+
+/// A type.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shape {
+    /// A string.
+    String,
+    /// `true` or `false`.
+    Bool,
+    /// A 32-bit integer.
+    Int32,
+    /// A 64-bit integer.
+    Int64,
+    /// A floating point number.
+    Float,
+    /// Base64 text.
+    Bytes,
+    /// RFC 3339, whole seconds.
+    Time,
+    /// RFC 3339, microseconds.
+    MicroTime,
+    /// `1h2m3s`.
+    Duration,
+    /// `100m`, `1Gi`.
+    Quantity,
+    /// A number or a string.
+    IntOrString,
+    /// Whatever it is.
+    Any,
+    /// An object with known fields.
+    Struct(StructId),
+    /// A list.
+    List(Box<List>),
+    /// An object with free keys.
+    Map(Box<Map>),
+}
+
+/// A list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct List {
+    /// Its items.
+    pub items: Shape,
+    /// How server-side apply sees it.
+    pub list_type: ListType,
+}
+
+/// `x-kubernetes-list-type`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListType {
+    /// Owned and replaced as a whole.
+    Atomic,
+    /// Of scalars, each of which is owned by itself.
+    Set,
+    /// Of objects, told apart by these keys.
+    Map(Box<[Box<str>]>),
+}
+
+/// An object with free keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Map {
+    /// Its values.
+    pub values: Shape,
+    /// Owned and replaced as a whole in server-side apply.
+    pub atomic: bool,
+}
+
+/// A type with the set that it lives in.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    types: Arc<Types>,
+    root: Shape,
+}
+
+impl Schema {
+    /// The root of a schema within a set of types.
+    pub fn new(types: Arc<Types>, root: Shape) -> Self {
+        Self { types, root }
+    }
+
+    /// The root as a place to walk from.
+    pub fn node(&self) -> Node<'_> {
+        Node { types: &self.types, shape: &self.root, field: None }
+    }
+}
+
+/// A place in a schema. Cheap to copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    types: &'a Types,
+    shape: &'a Shape,
+    field: Option<&'a Field>,
+}
+
+impl<'a> Node<'a> {
+    /// The type at this place.
+    pub fn shape(self) -> &'a Shape {
+        self.shape
+    }
+
+    /// The struct at this place, if it is one.
+    pub fn as_struct(self) -> Option<&'a Struct> {
+        match self.shape {
+            Shape::Struct(id) => Some(self.types.get(*id)),
+            _ => None,
+        }
+    }
+
+    /// The field through which this place was reached from a struct.
+    pub fn declared(self) -> Option<&'a Field> {
+        self.field
+    }
+
+    /// The place below a key: a struct's field, or a map's value.
+    pub fn child(self, key: &str) -> Option<Self> {
+        match self.shape {
+            Shape::Struct(id) => {
+                let field = self.types.get(*id).field(key)?;
+                Some(Self { shape: &field.shape, field: Some(field), ..self })
+            }
+            Shape::Map(map) => Some(Self { shape: &map.values, field: None, ..self }),
+            Shape::Any => Some(Self { field: None, ..self }),
+            _ => None,
+        }
+    }
+
+    /// The place of a list's items.
+    pub fn items(self) -> Option<Self> {
+        match self.shape {
+            Shape::List(list) => Some(Self { shape: &list.items, field: None, ..self }),
+            Shape::Any => Some(Self { field: None, ..self }),
+            _ => None,
+        }
+    }
+
+    /// How server-side apply sees the list at this place.
+    pub fn list_type(self) -> &'a ListType {
+        match self.shape {
+            Shape::List(list) => &list.list_type,
+            _ => &ListType::Atomic,
+        }
+    }
+
+    /// Whether the object at this place is owned as a whole in server-side apply.
+    pub fn is_atomic_map(self) -> bool {
+        match self.shape {
+            Shape::Struct(id) => self.types.get(*id).atomic,
+            Shape::Map(map) => map.atomic,
+            _ => false,
+        }
+    }
+}
+
+impl Struct {
+    /// The field with a JSON name.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok().map(|i| &self.fields[i])
+    }
+}
+
+impl Types {
+    /// Adds a struct. Of two with the same name, the later one is found by it.
+    pub fn add(&mut self, mut one: Struct) -> StructId {
+        one.fields.sort_by(|a, b| a.name.cmp(&b.name));
+        let id = StructId(u32::try_from(self.structs.len()).expect("fewer than 2^32 structs"));
+        self.by_name.insert(one.name.clone(), id);
+        self.structs.push(one);
+        id
+    }
+
+    /// Adds a struct of another set, with all that it refers to; what has been added by its name
+    /// before is taken to be the same.
+    pub fn import(&mut self, from: &Self, id: StructId) -> StructId {
+        let one = from.get(id);
+        if let Some(known) = self.find(&one.name) {
+            return known;
+        }
+        // Added before its fields are, because they may refer back to it.
+        let added = self.add(Struct { fields: Vec::new(), ..one.clone() });
+        let imported = |field: &Field| {
+            let shape = self.import_shape(from, &field.shape);
+            Field { shape, ..field.clone() }
+        };
+        let fields: Vec<Field> = one.fields.iter().map(imported).collect();
+        self.structs[added.0 as usize].fields = fields;
+        added
+    }
+
+    fn import_shape(&mut self, from: &Self, shape: &Shape) -> Shape {
+        match shape {
+            Shape::Struct(id) => Shape::Struct(self.import(from, *id)),
+            Shape::List(list) => {
+                let items = self.import_shape(from, &list.items);
+                Shape::List(Box::new(List { items, list_type: list.list_type.clone() }))
+            }
+            Shape::Map(map) => {
+                let values = self.import_shape(from, &map.values);
+                Shape::Map(Box::new(Map { values, atomic: map.atomic }))
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// The struct with an index.
+    pub fn get(&self, id: StructId) -> &Struct {
+        &self.structs[id.0 as usize]
+    }
+
+    /// The struct with a name.
+    pub fn find(&self, name: &str) -> Option<StructId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The same types with more fields in one struct, one a line as in the text form. A field that
+    /// is there already is replaced.
+    ///
+    /// # Errors
+    /// The first line that cannot be read; line 0 if there is no such struct.
+    pub fn with_fields(&self, struct_name: &str, lines: &str) -> Result<Self, ParseTypesError> {
+        let more = parse::parse_fields(lines, &self.by_name)?;
+        let mut types = self.clone();
+        let found = self.find(struct_name).and_then(|id| types.structs.get_mut(id.0 as usize));
+        let problem = || ParseTypesError { line: 0, problem: format!("no struct {struct_name}") };
+        let fields = &mut found.ok_or_else(problem)?.fields;
+        fields.retain(|old| more.iter().all(|new| new.name != old.name));
+        fields.extend(more);
+        fields.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(types)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_fields_in_one_struct() {
+        let types = Types::parse("struct a.B\n  x 1 string\n  z 2 int32\nstruct a.C\n").unwrap();
+        let more = types.with_fields("a.B", "y 3 []a.C omitempty\n\nx 4 bool\n").unwrap();
+        let fields = &more.get(more.find("a.B").unwrap()).fields;
+        let names: Vec<&str> = fields.iter().map(|field| &*field.name).collect();
+        assert_eq!(names, ["x", "y", "z"]);
+        assert_eq!(fields[0].shape, Shape::Bool);
+        assert_eq!(types.with_fields("a.D", "").unwrap_err().line, 0);
+        assert_eq!(types.with_fields("a.B", "y 3 string\ny").unwrap_err().line, 2);
+    }
+}

@@ -1,0 +1,233 @@
+//! Field selectors: `metadata.name=x,status.phase!=Failed`.
+//!
+//! A field that an object does not have counts as the empty string. Deliberately not here: which
+//! fields there are.
+
+use std::fmt;
+
+use super::SelectorError;
+
+/// A set of terms that all must hold. The default one matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSelector {
+    terms: Vec<FieldTerm>,
+}
+
+/// One term.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldTerm {
+    /// `metadata.name`
+    pub field: Box<str>,
+    /// Equal or not.
+    pub operator: FieldOperator,
+    /// What it is compared with, without escapes. Empty is a value.
+    pub value: Box<str>,
+}
+
+/// How a field is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldOperator {
+    /// `=`, `==`
+    Equals,
+    /// `!=`
+    NotEquals,
+}
+
+impl FieldSelector {
+    /// Reads the query form. Empty text matches everything.
+    ///
+    /// # Errors
+    /// In kube-apiserver's words.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        let mut parts = split_terms(text);
+        parts.sort_unstable();
+        let mut terms = Vec::new();
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            let Some((field, operator, value)) = split_term(part) else {
+                let text = format!("invalid selector: '{text}'; can't understand '{part}'");
+                return Err(SelectorError(text));
+            };
+            let value = unescape(value)?;
+            // `=` alone restricts nothing.
+            if !field.is_empty() || !value.is_empty() {
+                terms.push(FieldTerm { field: field.into(), operator, value });
+            }
+        }
+        Ok(Self { terms })
+    }
+
+    /// In the order of their text.
+    pub fn terms(&self) -> &[FieldTerm] {
+        &self.terms
+    }
+
+    /// The fields that it names, in the order of the terms.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.terms.iter().map(|term| &*term.field)
+    }
+
+    /// Whether it matches whatever the fields are, by having no term.
+    pub fn is_everything(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Whether fields, given by a lookup, satisfy all terms.
+    pub fn matches<'l>(&self, fields: impl Fn(&str) -> Option<&'l str>) -> bool {
+        self.terms.iter().all(|term| {
+            let equal = fields(&term.field).unwrap_or_default() == &*term.value;
+            equal == (term.operator == FieldOperator::Equals)
+        })
+    }
+
+    /// The only name an object may have to match: with it, a list is a get.
+    pub fn exact_name(&self) -> Option<&str> {
+        let exact = |term: &&FieldTerm| {
+            &*term.field == "metadata.name" && term.operator == FieldOperator::Equals
+        };
+        self.terms.iter().find(exact).map(|term| &*term.value)
+    }
+}
+
+/// The parts between commas that are not escaped, escapes kept.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    let at_comma = |c: char| {
+        let splits = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        splits
+    };
+    text.split(at_comma).collect()
+}
+
+/// The first operator splits: a field's name cannot contain one.
+fn split_term(term: &str) -> Option<(&str, FieldOperator, &str)> {
+    let equals = term.find('=')?;
+    let (before, after) = term.split_at_checked(equals)?;
+    if let Some(field) = before.strip_suffix('!') {
+        return Some((field, FieldOperator::NotEquals, after.strip_prefix('=')?));
+    }
+    let value = after.strip_prefix("==").or_else(|| after.strip_prefix('='))?;
+    Some((before, FieldOperator::Equals, value))
+}
+
+fn unescape(value: &str) -> Result<Box<str>, SelectorError> {
+    if !value.contains(['\\', ',', '=']) {
+        return Ok(value.into());
+    }
+    let fail = |text: String| Err(SelectorError(format!("invalid field selector: {text}")));
+    let mut plain = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => plain.push(c),
+                Some(c) => return fail(format!("invalid escape sequence: \\{c}")),
+                None => return fail("invalid escape sequence: \\".into()),
+            },
+            // The server prints the character's number.
+            ',' | '=' => {
+                return fail(format!("unescaped character in value: {}", u32::from(c)));
+            }
+            c => plain.push(c),
+        }
+    }
+    Ok(plain.into())
+}
+
+impl fmt::Display for FieldSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, term) in self.terms.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            let operator = match term.operator {
+                FieldOperator::Equals => "=",
+                FieldOperator::NotEquals => "!=",
+            };
+            write!(f, "{comma}{}{operator}", term.field)?;
+            for c in term.value.chars() {
+                if matches!(c, '\\' | ',' | '=') {
+                    f.write_str("\\")?;
+                }
+                write!(f, "{c}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        let selector = FieldSelector::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!(FieldSelector::parse(&selector.to_string()).unwrap(), selector, "{text}");
+        selector.to_string()
+    }
+
+    #[test]
+    fn what_is_read() {
+        for (text, expected) in [
+            ("", ""),
+            (",", ""),
+            ("a=b", "a=b"),
+            ("a==b", "a=b"),
+            ("a!=b", "a!=b"),
+            ("b=1,a=2", "a=2,b=1"),
+            ("involvedObject.namespace=", "involvedObject.namespace="),
+            ("a=", "a="),
+            ("=", ""),
+            (r"a=b\,c\=d\\", r"a=b\,c\=d\\"),
+            ("a= b", "a= b"),
+        ] {
+            assert_eq!(shown(text), expected, "{text}");
+        }
+        let selector = FieldSelector::parse(r"a=b\,c").unwrap();
+        assert_eq!(&*selector.terms()[0].value, "b,c");
+    }
+
+    #[test]
+    fn what_is_refused_and_how() {
+        for (text, error) in [
+            // Recorded.
+            ("nonsense", "invalid selector: 'nonsense'; can't understand 'nonsense'"),
+            ("a=b,c", "invalid selector: 'a=b,c'; can't understand 'c'"),
+            ("a=b=c", "invalid field selector: unescaped character in value: 61"),
+            (r"a=\x", r"invalid field selector: invalid escape sequence: \x"),
+            (r"a=\", r"invalid field selector: invalid escape sequence: \"),
+        ] {
+            assert_eq!(FieldSelector::parse(text).unwrap_err().to_string(), error, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_matched() {
+        let fields = |name: &str| match name {
+            "metadata.name" => Some("x"),
+            "status.phase" => Some("Running"),
+            _ => None,
+        };
+        for (text, expected) in [
+            ("", true),
+            ("metadata.name=x", true),
+            ("metadata.name=y", false),
+            ("metadata.name!=y,status.phase!=Failed", true),
+            ("metadata.name=x,status.phase!=Running", false),
+            ("spec.nodeName=", true),
+            ("spec.nodeName!=", false),
+        ] {
+            assert_eq!(FieldSelector::parse(text).unwrap().matches(fields), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_and_fields() {
+        let name =
+            |text: &str| FieldSelector::parse(text).unwrap().exact_name().map(ToOwned::to_owned);
+        assert_eq!(name("metadata.name=x").as_deref(), Some("x"));
+        assert_eq!(name("a=b,metadata.name==x").as_deref(), Some("x"));
+        assert_eq!(name("metadata.name!=x"), None);
+        assert_eq!(name(""), None);
+        let selector = FieldSelector::parse("b=1,a!=2").unwrap();
+        assert_eq!(selector.fields().collect::<Vec<_>>(), ["a", "b"]);
+    }
+}

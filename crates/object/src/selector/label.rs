@@ -1,0 +1,384 @@
+//! Label selectors: what they are, what they match, and their `metav1.LabelSelector` form.
+//!
+//! The query text is read in `parse`. `==` and `=` are one condition: nothing tells them apart.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::SelectorError;
+use super::syntax::{label_key_problems, label_value_problems};
+use crate::field_error::FieldError;
+
+/// A set of requirements that all must hold. The default one matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector {
+    requirements: Vec<Requirement>,
+    nothing: bool,
+}
+
+/// One requirement on one label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    key: Box<str>,
+    condition: Condition,
+}
+
+/// What is required of a label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// `a`
+    Exists,
+    /// `!a`
+    DoesNotExist,
+    /// `a=b`, `a==b`
+    Equals(Box<str>),
+    /// `a!=b`; absent is fine.
+    NotEquals(Box<str>),
+    /// `a in (b,c)`; sorted.
+    In(Vec<Box<str>>),
+    /// `a notin (b,c)`; sorted; absent is fine.
+    NotIn(Vec<Box<str>>),
+    /// `a>1`
+    GreaterThan(i64),
+    /// `a<1`
+    LessThan(i64),
+}
+
+impl LabelSelector {
+    /// Reads the query form: `a=b,c in (d,e),!f`. Empty text matches everything.
+    ///
+    /// # Errors
+    /// In kube-apiserver's words.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        let requirements = super::parse::requirements(text).map_err(SelectorError)?;
+        Ok(Self::of(requirements))
+    }
+
+    /// Reads a `metav1.LabelSelector`. `null` matches nothing, `{}` everything.
+    ///
+    /// # Errors
+    /// In kube-apiserver's words, for keys, values and operators that are not allowed.
+    pub fn from_json(value: &Value) -> Result<Self, SelectorError> {
+        if value.is_null() {
+            return Ok(Self::nothing());
+        }
+        let mut requirements = Vec::new();
+        for (key, value) in value["matchLabels"].as_object().into_iter().flatten() {
+            let value = value.as_str().unwrap_or_default();
+            requirements.push(Requirement::new(key, Operator::Equals, vec![value.into()])?);
+        }
+        for expression in value["matchExpressions"].as_array().into_iter().flatten() {
+            requirements.push(from_expression(expression)?);
+        }
+        Ok(Self::of(requirements))
+    }
+
+    /// Matches nothing at all.
+    pub fn nothing() -> Self {
+        Self { requirements: Vec::new(), nothing: true }
+    }
+
+    /// Whether it matches whatever the labels are, by having no requirement.
+    pub fn is_everything(&self) -> bool {
+        self.requirements.is_empty() && !self.nothing
+    }
+
+    /// Sorted by key.
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.requirements
+    }
+
+    /// Whether labels, given by a lookup, satisfy all requirements.
+    pub fn matches<'l>(&self, labels: impl Fn(&str) -> Option<&'l str>) -> bool {
+        !self.nothing && self.requirements.iter().all(|one| one.holds(labels(&one.key)))
+    }
+
+    /// Whether the labels of an object satisfy all requirements.
+    pub fn matches_object(&self, object: &Value) -> bool {
+        if self.is_everything() {
+            return true;
+        }
+        let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
+        self.matches(|key| labels?.get(key)?.as_str())
+    }
+
+    fn of(mut requirements: Vec<Requirement>) -> Self {
+        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+        Self { requirements, nothing: false }
+    }
+}
+
+impl Requirement {
+    /// The label's key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What is required of it.
+    pub fn condition(&self) -> &Condition {
+        &self.condition
+    }
+
+    fn holds(&self, value: Option<&str>) -> bool {
+        let is_one_of = |list: &[Box<str>], value: &str| list.iter().any(|one| **one == *value);
+        let number = || value.and_then(|value| value.parse::<i64>().ok());
+        match &self.condition {
+            Condition::Exists => value.is_some(),
+            Condition::DoesNotExist => value.is_none(),
+            Condition::Equals(wanted) => value == Some(wanted),
+            Condition::NotEquals(unwanted) => value != Some(unwanted),
+            Condition::In(list) => value.is_some_and(|value| is_one_of(list, value)),
+            Condition::NotIn(list) => value.is_none_or(|value| !is_one_of(list, value)),
+            Condition::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
+            Condition::LessThan(bound) => number().is_some_and(|number| number < *bound),
+        }
+    }
+
+    /// Checks key, number of values and values, and reports everything at once.
+    pub(super) fn new(
+        key: &str,
+        operator: Operator,
+        mut values: Vec<Box<str>>,
+    ) -> Result<Self, SelectorError> {
+        let mut problems = Vec::new();
+        let key_problems = label_key_problems(key);
+        if !key_problems.is_empty() {
+            problems.push(FieldError::invalid("key", &key.into(), &key_problems.join("; ")));
+        }
+        problems.extend(operator.misuse(&values));
+        for (at, value) in values.iter().enumerate() {
+            let wrong = label_value_problems(value);
+            if !wrong.is_empty() {
+                let field = format!("values[{at}][{key}]");
+                problems.push(FieldError::invalid(field, &(**value).into(), &wrong.join("; ")));
+            }
+        }
+        if !problems.is_empty() {
+            return Err(SelectorError(joined(&problems)));
+        }
+        values.sort();
+        Ok(Self { key: key.into(), condition: operator.condition(values) })
+    }
+}
+
+/// An operator before it is known whether its values fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    Exists,
+    DoesNotExist,
+    Equals,
+    NotEquals,
+    In,
+    NotIn,
+    GreaterThan,
+    LessThan,
+}
+
+impl Operator {
+    /// What is wrong with the number of values, or with a bound that is no number.
+    fn misuse(self, values: &[Box<str>]) -> Option<FieldError> {
+        let all = || match values {
+            [] => Value::Null,
+            values => values.iter().map(|value| &**value).collect(),
+        };
+        let detail = match self {
+            Self::In | Self::NotIn if values.is_empty() => {
+                "for 'in', 'notin' operators, values set can't be empty"
+            }
+            Self::Equals | Self::NotEquals if values.len() != 1 => {
+                "exact-match compatibility requires one single value"
+            }
+            Self::Exists | Self::DoesNotExist if !values.is_empty() => {
+                "values set must be empty for exists and does not exist"
+            }
+            Self::GreaterThan | Self::LessThan => return bound_misuse(values),
+            _ => return None,
+        };
+        Some(FieldError::invalid("values", &all(), detail))
+    }
+
+    fn condition(self, values: Vec<Box<str>>) -> Condition {
+        let bound = |values: &[Box<str>]| values.first().and_then(|v| v.parse().ok());
+        let first = |values: Vec<Box<str>>| values.into_iter().next().unwrap_or_default();
+        match self {
+            Self::Exists => Condition::Exists,
+            Self::DoesNotExist => Condition::DoesNotExist,
+            Self::Equals => Condition::Equals(first(values)),
+            Self::NotEquals => Condition::NotEquals(first(values)),
+            Self::In => Condition::In(values),
+            Self::NotIn => Condition::NotIn(values),
+            Self::GreaterThan => Condition::GreaterThan(bound(&values).unwrap_or(i64::MAX)),
+            Self::LessThan => Condition::LessThan(bound(&values).unwrap_or(i64::MIN)),
+        }
+    }
+}
+
+fn bound_misuse(values: &[Box<str>]) -> Option<FieldError> {
+    match values {
+        [bound] if bound.parse::<i64>().is_ok() => None,
+        [bound] => {
+            let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
+            Some(FieldError::invalid("values[0]", &(**bound).into(), detail))
+        }
+        values => {
+            let all: Value = values.iter().map(|value| &**value).collect();
+            let detail = "for 'Gt', 'Lt' operators, exactly one value is required";
+            Some(FieldError::invalid("values", &all, detail))
+        }
+    }
+}
+
+fn from_expression(expression: &Value) -> Result<Requirement, SelectorError> {
+    let operator = match expression["operator"].as_str().unwrap_or_default() {
+        "In" => Operator::In,
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        other => {
+            let text = format!("{other:?} is not a valid label selector operator");
+            return Err(SelectorError(text));
+        }
+    };
+    let values = expression["values"].as_array().into_iter().flatten();
+    let values = values.map(|value| value.as_str().unwrap_or_default().into()).collect();
+    Requirement::new(expression["key"].as_str().unwrap_or_default(), operator, values)
+}
+
+/// As Kubernetes shows several errors: one alone, more in brackets.
+fn joined(problems: &[FieldError]) -> String {
+    match problems {
+        [one] => one.to_string(),
+        more => {
+            let texts: Vec<String> = more.iter().map(ToString::to_string).collect();
+            format!("[{}]", texts.join(", "))
+        }
+    }
+}
+
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, requirement) in self.requirements.iter().enumerate() {
+            if at > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{requirement}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        match &self.condition {
+            Condition::Exists => write!(f, "{key}"),
+            Condition::DoesNotExist => write!(f, "!{key}"),
+            Condition::Equals(value) => write!(f, "{key}={value}"),
+            Condition::NotEquals(value) => write!(f, "{key}!={value}"),
+            Condition::In(values) => write!(f, "{key} in ({})", values.join(",")),
+            Condition::NotIn(values) => write!(f, "{key} notin ({})", values.join(",")),
+            Condition::GreaterThan(bound) => write!(f, "{key}>{bound}"),
+            Condition::LessThan(bound) => write!(f, "{key}<{bound}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_each_condition_matches() {
+        let object = json!({"metadata": {"labels": {"a": "b", "n": "5", "empty": ""}}});
+        for (text, expected) in [
+            ("", true),
+            ("a=b", true),
+            ("a==b", true),
+            ("a=c", false),
+            ("x=b", false),
+            ("a!=b", false),
+            ("a!=c", true),
+            ("x!=b", true),
+            ("a in (x,b)", true),
+            ("a in (x)", false),
+            ("x in (x)", false),
+            ("a notin (b)", false),
+            ("a notin (x)", true),
+            ("x notin (x)", true),
+            ("a", true),
+            ("x", false),
+            ("!a", false),
+            ("!x", true),
+            ("n>4", true),
+            ("n>5", false),
+            ("n<6", true),
+            ("n<5", false),
+            ("a>1", false),
+            ("x<1", false),
+            ("empty=", true),
+            ("empty", true),
+            ("x=", false),
+            ("empty!=", false),
+            ("x in ()", false),
+            ("empty in ()", true),
+            ("a=b,n=5", true),
+            ("a=b,n=6", false),
+        ] {
+            let selector = LabelSelector::parse(text).unwrap();
+            assert_eq!(selector.matches_object(&object), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn objects_without_labels() {
+        for object in [json!({}), json!({"metadata": {}}), json!({"metadata": {"labels": null}})] {
+            assert!(LabelSelector::parse("!a,b!=c").unwrap().matches_object(&object));
+            assert!(!LabelSelector::parse("a").unwrap().matches_object(&object));
+        }
+    }
+
+    #[test]
+    fn from_metav1() {
+        let read = |value: Value| LabelSelector::from_json(&value).map(|s| s.to_string());
+        let selector = json!({"matchLabels": {"z": "1", "a": "2"}, "matchExpressions": [
+            {"key": "m", "operator": "In", "values": ["y", "x"]},
+            {"key": "b", "operator": "NotIn", "values": ["x"]},
+            {"key": "c", "operator": "Exists"},
+            {"key": "d", "operator": "DoesNotExist", "values": []},
+        ]});
+        assert_eq!(read(selector).unwrap(), "a=2,b notin (x),c,!d,m in (x,y),z=1");
+        assert!(LabelSelector::from_json(&json!({})).unwrap().is_everything());
+        let nothing = LabelSelector::from_json(&Value::Null).unwrap();
+        assert!(!nothing.is_everything() && !nothing.matches(|_| Some("x")));
+        for (expression, text) in [
+            (
+                json!({"key": "a", "operator": "Gt", "values": ["1"]}),
+                "\"Gt\" is not a valid label selector operator",
+            ),
+            (
+                json!({"key": "a", "operator": "In"}),
+                "values: Invalid value: null: for 'in', 'notin' operators, values set can't be \
+                 empty",
+            ),
+            (
+                json!({"key": "a", "operator": "Exists", "values": ["x"]}),
+                "values: Invalid value: [\"x\"]: values set must be empty for exists and does \
+                 not exist",
+            ),
+        ] {
+            let error = read(json!({"matchExpressions": [expression]})).unwrap_err();
+            assert_eq!(error.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn several_problems_stand_in_brackets() {
+        let selector = json!({"matchLabels": {"-": "-"}});
+        let error = LabelSelector::from_json(&selector).unwrap_err().to_string();
+        assert!(error.starts_with("[key: Invalid value: \"-\": name part must"), "{error}");
+        assert!(error.contains(", values[0][-]: Invalid value: \"-\": a valid label"), "{error}");
+    }
+}

@@ -1,0 +1,101 @@
+//! Lists that are sets or maps (`x-kubernetes-list-type`): nothing may be in them twice.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::MAX_DEPTH;
+use super::keywords::Keywords;
+use crate::FieldError;
+
+/// The duplicates in sets and maps. With the `old` object: none, if it had some already.
+pub fn validate_lists(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = find(schema, value);
+    if !errors.is_empty() && old.is_some_and(|old| !find(schema, old).is_empty()) {
+        errors.clear();
+    }
+    errors
+}
+
+fn find(schema: &Value, value: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    walk(schema, value, &mut String::new(), 0, &mut errors);
+    errors
+}
+
+fn walk(
+    schema: &Value,
+    value: &Value,
+    path: &mut String,
+    depth: usize,
+    errors: &mut Vec<FieldError>,
+) {
+    if depth > MAX_DEPTH || !(value.is_object() || value.is_array()) {
+        return;
+    }
+    let keywords = Keywords::of(schema);
+    let length = path.len();
+    match value {
+        Value::Object(object) => {
+            for (key, value) in object {
+                if let Some(field) = keywords.property(key) {
+                    let dot = if length == 0 { "" } else { "." };
+                    path.push_str(dot);
+                    path.push_str(key);
+                    walk(field, value, path, depth + 1, errors);
+                } else if let Some(values) = keywords.additional_schema() {
+                    path.push_str(&format!("[{key}]"));
+                    walk(values, value, path, depth + 1, errors);
+                }
+                path.truncate(length);
+            }
+        }
+        Value::Array(list) => {
+            match keywords.list_type.filter(|_| list.len() > 1) {
+                Some("set") => duplicates(list.iter().cloned(), path, errors),
+                Some("map") => duplicate_keys(&keywords, list, path, errors),
+                _ => {}
+            }
+            let Some(items) = keywords.items else { return };
+            for (at, item) in list.iter().enumerate() {
+                path.push_str(&format!("[{at}]"));
+                walk(items, item, path, depth + 1, errors);
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn duplicate_keys(
+    keywords: &Keywords<'_>,
+    list: &[Value],
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    let odd = list.iter().position(|item| !item.is_object() && !item.is_null());
+    if let Some((at, item)) = odd.and_then(|at| Some((at, list.get(at)?))) {
+        let text = "must be an object for an array of list-type map";
+        errors.push(FieldError::invalid(format!("{path}[{at}]"), item, text));
+        return;
+    }
+    let names = keywords.map_keys();
+    let key_of = |item: &Value| {
+        let keys =
+            names.clone().filter_map(|name| Some((name.to_owned(), item.get(name)?.clone())));
+        Value::Object(keys.collect::<Map<String, Value>>())
+    };
+    duplicates(list.iter().map(key_of), path, errors);
+}
+
+/// Reports a value where it appears for the second time, but not again for the third.
+fn duplicates(values: impl Iterator<Item = Value>, path: &str, errors: &mut Vec<FieldError>) {
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    for (at, value) in values.enumerate() {
+        let seen = times.entry(value.to_string()).or_default();
+        *seen += 1;
+        if *seen == 2 {
+            errors.push(FieldError::duplicate(format!("{path}[{at}]"), &value));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Numbers as Go sees them: whole ones are `int64`, all others `float64`.
+
+use std::fmt;
+
+use serde_json::{Number, Value};
+
+/// A number of an object.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Num {
+    Int(i64),
+    Float(f64),
+}
+
+impl Num {
+    pub(super) fn of(number: &Number) -> Self {
+        match number.as_i64() {
+            Some(int) => Self::Int(int),
+            None => Self::Float(number.as_f64().unwrap_or_default()),
+        }
+    }
+
+    /// A keyword's number, in the type of the number that it is held against.
+    pub(super) fn like(self, bound: f64) -> Self {
+        match self {
+            // The conversion saturates, as it should: no number is beyond such a bound.
+            Self::Int(_) if bound.fract() == 0.0 => Self::Int(bound as i64),
+            _ => Self::Float(bound),
+        }
+    }
+
+    pub(super) fn as_f64(self) -> f64 {
+        match self {
+            Self::Int(int) => int as f64,
+            Self::Float(float) => float,
+        }
+    }
+
+    pub(super) fn exceeds(self, bound: Self, kind: Bound) -> bool {
+        match (self, bound) {
+            (Self::Int(a), Self::Int(b)) => beyond(&a, &b, kind),
+            (a, b) => beyond(&a.as_f64(), &b.as_f64(), kind),
+        }
+    }
+
+    /// Whether it is a whole multiple of a positive factor.
+    pub(super) fn is_multiple_of(self, factor: Self) -> bool {
+        match (self, factor) {
+            (Self::Int(a), Self::Int(b)) => b > 0 && a % b == 0,
+            (a, b) => is_whole(if b.as_f64() < 1.0 {
+                1.0 / b.as_f64() * a.as_f64()
+            } else {
+                a.as_f64() / b.as_f64()
+            }),
+        }
+    }
+}
+
+/// Which side of a bound is wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bound {
+    Maximum,
+    ExclusiveMaximum,
+    Minimum,
+    ExclusiveMinimum,
+}
+
+fn beyond<T: PartialOrd>(a: &T, b: &T, kind: Bound) -> bool {
+    match kind {
+        Bound::Maximum => a > b,
+        Bound::ExclusiveMaximum => a >= b,
+        Bound::Minimum => a < b,
+        Bound::ExclusiveMinimum => a <= b,
+    }
+}
+
+/// Whether a float counts as an integer: JSON's integers are exact below 2^53.
+pub(super) fn is_whole(float: f64) -> bool {
+    const MOST: f64 = 9_007_199_254_740_991.0;
+    if !float.is_finite() || float.abs() > MOST {
+        return false;
+    }
+    let difference = (float - float.trunc()).abs();
+    // The same tolerance for rounding as Go's library has.
+    difference == 0.0 || difference / float.abs() < 1e-9
+}
+
+impl fmt::Display for Num {
+    /// As Go's `%v`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(int) => write!(f, "{int}"),
+            Self::Float(float) => {
+                let exponent = if *float == 0.0 { 0 } else { float.abs().log10().floor() as i32 };
+                if (-4..21).contains(&exponent) {
+                    return write!(f, "{float}");
+                }
+                // Go writes at least two digits of exponent, with its sign.
+                let text = format!("{float:e}");
+                let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+                let (sign, power) = match power.strip_prefix('-') {
+                    Some(power) => ('-', power),
+                    None => ('+', power),
+                };
+                write!(f, "{digits}e{sign}{power:0>2}")
+            }
+        }
+    }
+}
+
+/// Whether two values are equal, numbers by what they are worth.
+pub(super) fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => {
+            a == b || Num::of(a).as_f64() == Num::of(b).as_f64()
+        }
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_like_go() {
+        for (float, text) in
+            [(1.5, "1.5"), (1e21, "1e+21"), (1e-7, "1e-07"), (100.0, "100"), (0.0001, "0.0001")]
+        {
+            assert_eq!(Num::Float(float).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn knows_multiples() {
+        let multiple = |a, b| Num::Float(a).is_multiple_of(Num::Float(b));
+        assert!(multiple(0.3, 0.1) && multiple(4.5, 1.5) && !multiple(0.35, 0.1));
+        assert!(
+            Num::Int(9).is_multiple_of(Num::Int(3)) && !Num::Int(9).is_multiple_of(Num::Int(2))
+        );
+        assert!(!Num::Int(9).is_multiple_of(Num::Int(0)));
+        assert!(Num::Int(i64::MIN).is_multiple_of(Num::Int(1)));
+    }
+}

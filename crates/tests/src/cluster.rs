@@ -1,0 +1,138 @@
+//! The cluster that a battery runs against, and a namespace of its own for each test.
+//!
+//! Embedded by default, another one where `NEARHOP_TEST_KUBECONFIG` names it: the same tests with the same
+//! expectations. What only the embedded server can do is asked for with [`Cluster::embedded`], which says on stderr that
+//! it is skipped elsewhere.
+
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::http::{Answer, Target};
+use crate::server::{Options, Origin, Server, given, start};
+
+/// A namespace in a running cluster.
+pub struct Cluster {
+    /// The server.
+    pub server: Arc<Server>,
+    /// As the administrator.
+    pub admin: Target,
+    /// The test's own namespace.
+    pub namespace: String,
+}
+
+/// The server that most tests share, and the runtime it lives on: tests have runtimes of their own, which end earlier.
+fn shared() -> Result<Arc<Server>> {
+    static SHARED: OnceLock<Result<(tokio::runtime::Runtime, Arc<Server>), String>> =
+        OnceLock::new();
+    let started = SHARED.get_or_init(|| {
+        let start = || -> Result<_> {
+            if let Some(server) = given()? {
+                return Ok((tokio::runtime::Runtime::new()?, Arc::new(server)));
+            }
+            std::thread::spawn(|| -> Result<_> {
+                let runtime = tokio::runtime::Runtime::new()?;
+                let server = runtime.block_on(start(&Options::default()))?;
+                Ok((runtime, Arc::new(server)))
+            })
+            .join()
+            .unwrap_or_else(|_| anyhow::bail!("starting the server panicked"))
+        };
+        start().map_err(|e| format!("{e:#}"))
+    });
+    match started {
+        Ok((_, server)) => Ok(server.clone()),
+        Err(error) => anyhow::bail!("{error}"),
+    }
+}
+
+impl Cluster {
+    /// A new namespace in the shared cluster.
+    pub async fn shared() -> Result<Self> {
+        Self::on(shared()?).await
+    }
+
+    /// A new namespace in an embedded server of its own, for tests that disturb it; `None`, with a word on stderr, where
+    /// the batteries run against another cluster.
+    pub async fn embedded() -> Result<Option<Self>> {
+        if std::env::var_os(crate::server::GIVEN).is_some() {
+            eprintln!("skipped: needs the embedded server (faults or its controllers)");
+            return Ok(None);
+        }
+        let server = start(&Options::default()).await?;
+        Ok(Some(Self::on(Arc::new(server)).await?))
+    }
+
+    async fn on(server: Arc<Server>) -> Result<Self> {
+        let id = Uuid::new_v4().simple().to_string();
+        let namespace = format!("t-{}", id.get(..12).unwrap_or_default());
+        let admin = server.admin.clone();
+        let body =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        admin.post("/api/v1/namespaces", &body).await?.expect(201)?;
+        Ok(Self { server, admin, namespace })
+    }
+
+    /// Whether it is ours.
+    pub fn is_embedded(&self) -> bool {
+        self.server.origin == Origin::Embedded
+    }
+
+    /// Path of a core collection or object in the test's namespace.
+    pub fn core(&self, rest: &str) -> String {
+        format!("/api/v1/namespaces/{}/{rest}", self.namespace)
+    }
+
+    /// Path of a collection or object of a group in the test's namespace.
+    pub fn group(&self, group: &str, rest: &str) -> String {
+        format!("/apis/{group}/namespaces/{}/{rest}", self.namespace)
+    }
+
+    /// Creates an object in a core collection.
+    pub async fn create(&self, collection: &str, body: &Value) -> Result<Value> {
+        let answer = self.admin.post(&self.core(collection), body).await?;
+        Ok(answer.expect(201).with_context(|| format!("create {collection}"))?.json())
+    }
+
+    /// Creates a ConfigMap with one value.
+    pub async fn config_map(&self, name: &str, value: &str) -> Result<Value> {
+        self.create("configmaps", &json!({"metadata": {"name": name}, "data": {"v": value}})).await
+    }
+
+    /// Reads an object or list of the core group.
+    pub async fn read(&self, rest: &str) -> Result<Answer> {
+        self.admin.get(&self.core(rest)).await
+    }
+
+    /// A client of the kube library.
+    pub async fn client(&self) -> Result<kube::Client> {
+        let kubeconfig = kube::config::Kubeconfig::read_from(&self.server.kubeconfig)?;
+        let options = kube::config::KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// Removes the test's namespace. Tests that fail leave it behind, for whoever looks into it.
+    pub async fn finish(self) -> Result<()> {
+        self.admin.delete(&format!("/api/v1/namespaces/{}", self.namespace)).await?.ok()?;
+        Ok(())
+    }
+}
+
+/// `metadata.resourceVersion` of an object or list.
+pub fn version(object: &Value) -> String {
+    object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
+}
+
+/// `metadata.resourceVersion` as a number.
+pub fn version_number(object: &Value) -> u64 {
+    version(object).parse().unwrap_or_default()
+}
+
+/// Names of the items of a list.
+pub fn names(list: &Value) -> Vec<String> {
+    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    items.iter().filter_map(|i| i["metadata"]["name"].as_str().map(str::to_owned)).collect()
+}

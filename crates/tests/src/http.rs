@@ -1,0 +1,322 @@
+//! A plain HTTP/1.1 client over TLS, for tests that must see exactly what a server answers.
+//!
+//! Client libraries hide what these tests are about (headers, codes, the bytes of a watch), so requests are built by
+//! hand and answers are returned untouched. It deliberately has no connection pool, no retries and no decompression.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Method, Request as HttpRequest};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How long one answer may take; the slowest recorded one waits three seconds on purpose.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// A server to talk to, and as whom.
+#[derive(Clone)]
+pub struct Target {
+    /// `host:port`.
+    pub address: String,
+    /// The authority's name, for SNI and the Host header.
+    pub host: String,
+    tls: Arc<rustls::ClientConfig>,
+    /// Bearer token; none means anonymous.
+    pub token: Option<String>,
+}
+
+/// A client certificate, where a cluster wants one instead of a token.
+pub struct Identity {
+    /// The certificate.
+    pub certificate_pem: Vec<u8>,
+    /// Its key.
+    pub key_pem: Vec<u8>,
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// `GET`, `POST` and so on.
+    pub method: String,
+    /// Path with query, as it goes over the wire.
+    pub path: String,
+    /// Headers besides Host and Authorization.
+    pub headers: Vec<(String, String)>,
+    /// Body, empty for none.
+    pub body: Bytes,
+}
+
+impl Request {
+    /// A request without a body.
+    pub fn new(method: &str, path: &str) -> Self {
+        let accept = ("accept".to_owned(), "application/json".to_owned());
+        Self { method: method.into(), path: path.into(), headers: vec![accept], body: Bytes::new() }
+    }
+
+    /// The same with a JSON body.
+    pub fn json(self, body: &Value) -> Self {
+        self.bytes("application/json", body.to_string())
+    }
+
+    /// The same with a body of the given content type.
+    pub fn bytes(mut self, content_type: &str, body: impl Into<Bytes>) -> Self {
+        self.headers.push(("content-type".into(), content_type.into()));
+        self.body = body.into();
+        self
+    }
+
+    /// The same with one more header.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(n, _)| n != name);
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// A complete answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// HTTP status code.
+    pub status: u16,
+    /// All headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// The body as JSON, `null` where it is something else.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// `reason` of a Status answer.
+    pub fn reason(&self) -> String {
+        self.json()["reason"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Fails with the body unless the status is the expected one.
+    pub fn expect(self, status: u16) -> Result<Self> {
+        if self.status != status {
+            bail!("expected {status}, got {}: {}", self.status, clip(&self.text()));
+        }
+        Ok(self)
+    }
+
+    /// Fails with the body unless the status is a success.
+    pub fn ok(self) -> Result<Self> {
+        if !(200..300).contains(&self.status) {
+            bail!("{}: {}", self.status, clip(&self.text()));
+        }
+        Ok(self)
+    }
+}
+
+/// The start of a text, so that a failure stays readable.
+pub fn clip(text: &str) -> String {
+    text.chars().take(600).collect()
+}
+
+impl Target {
+    /// A server at `https://host:port` that `ca_pem` vouches for.
+    pub fn new(
+        url: &str,
+        ca_pem: &[u8],
+        identity: Option<&Identity>,
+        token: Option<String>,
+    ) -> Result<Self> {
+        let address = url.trim_start_matches("https://").trim_end_matches('/').to_owned();
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(h, _)| h).to_owned();
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(ca_pem) {
+            roots.add(certificate.context("certificate authority")?)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots);
+        let tls = match identity {
+            None => tls.with_no_client_auth(),
+            Some(identity) => {
+                let chain = CertificateDer::pem_slice_iter(&identity.certificate_pem);
+                let key = PrivateKeyDer::from_pem_slice(&identity.key_pem)?;
+                tls.with_client_auth_cert(chain.collect::<Result<_, _>>()?, key)?
+            }
+        };
+        Ok(Self { address, host, tls: Arc::new(tls), token })
+    }
+
+    /// The same server with other credentials.
+    pub fn with_token(&self, token: Option<&str>) -> Self {
+        Self { token: token.map(str::to_owned), ..self.clone() }
+    }
+
+    /// A connection that stays open for several requests.
+    pub async fn connect(&self) -> Result<Connection> {
+        let tcp = TcpStream::connect(&self.address).await.context("connect")?;
+        tcp.set_nodelay(true)?;
+        let name = ServerName::try_from(self.host.trim_matches(['[', ']']).to_owned())?;
+        let tls = TlsConnector::from(self.tls.clone()).connect(name, tcp).await.context("TLS")?;
+        let (sender, connection) = handshake(TokioIo::new(tls)).await?;
+        tokio::spawn(async move {
+            // An error here surfaces at the sender too, which reports it with the request.
+            let _ = connection.await;
+        });
+        Ok(Connection { sender, target: self.clone() })
+    }
+
+    /// Sends one request on a connection of its own and reads the whole answer.
+    pub async fn send(&self, request: Request) -> Result<Answer> {
+        self.connect().await?.send(request).await
+    }
+
+    /// `GET path` as JSON.
+    pub async fn get(&self, path: &str) -> Result<Answer> {
+        self.send(Request::new("GET", path)).await
+    }
+
+    /// `POST path` with a JSON body.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer> {
+        self.send(Request::new("POST", path).json(body)).await
+    }
+
+    /// `PUT path` with a JSON body.
+    pub async fn put(&self, path: &str, body: &Value) -> Result<Answer> {
+        self.send(Request::new("PUT", path).json(body)).await
+    }
+
+    /// `DELETE path` without options.
+    pub async fn delete(&self, path: &str) -> Result<Answer> {
+        self.send(Request::new("DELETE", path)).await
+    }
+
+    /// `PATCH path` as a JSON merge patch.
+    pub async fn merge(&self, path: &str, body: &Value) -> Result<Answer> {
+        self.patch(path, "application/merge-patch+json", body).await
+    }
+
+    /// `PATCH path` of the given type.
+    pub async fn patch(&self, path: &str, content_type: &str, body: &Value) -> Result<Answer> {
+        self.send(Request::new("PATCH", path).bytes(content_type, body.to_string())).await
+    }
+
+    /// Sends a request and leaves the body open, for watches.
+    pub async fn open(&self, request: Request) -> Result<Open> {
+        let mut connection = self.connect().await?;
+        let response = tokio::time::timeout(ANSWER, connection.start(request)).await??;
+        let (parts, body) = response.into_parts();
+        Ok(Open {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body,
+            pending: BytesMut::new(),
+            _connection: connection,
+        })
+    }
+}
+
+/// A connection kept open for several requests, one after the other.
+pub struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    target: Target,
+}
+
+impl Connection {
+    async fn start(&mut self, request: Request) -> Result<http::Response<Incoming>> {
+        let mut builder = HttpRequest::builder()
+            .method(Method::from_bytes(request.method.as_bytes())?)
+            .uri(&request.path)
+            .header("host", &self.target.address);
+        if let Some(token) = &self.target.token {
+            builder = builder.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in &request.headers {
+            builder = builder.header(name, value);
+        }
+        let ready = builder.body(Full::new(request.body)).context("request")?;
+        self.sender.ready().await?;
+        Ok(self.sender.send_request(ready).await?)
+    }
+
+    /// Sends one request and reads the whole answer.
+    pub async fn send(&mut self, request: Request) -> Result<Answer> {
+        let what = format!("{} {}", request.method, request.path);
+        let exchange = async {
+            let (parts, body) = self.start(request).await?.into_parts();
+            let body = body.collect().await?.to_bytes();
+            anyhow::Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+        };
+        let answer = tokio::time::timeout(ANSWER, exchange).await;
+        answer.with_context(|| format!("{what}: no answer in time"))?.context(what)
+    }
+}
+
+/// An answer whose body is still coming: a watch.
+pub struct Open {
+    /// HTTP status code.
+    pub status: u16,
+    /// All headers.
+    pub headers: HeaderMap,
+    body: Incoming,
+    pending: BytesMut,
+    _connection: Connection,
+}
+
+/// What a wait for the next line of a watch came to.
+#[derive(Debug, PartialEq)]
+pub enum Line {
+    /// One whole line.
+    Text(String),
+    /// The server ended the stream.
+    End,
+    /// Nothing came in time.
+    Silence,
+}
+
+impl Open {
+    /// The next line, or what happened instead.
+    pub async fn line(&mut self, patience: Duration) -> Line {
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            if let Some(at) = self.pending.iter().position(|b| *b == b'\n') {
+                let line = self.pending.split_to(at + 1);
+                return Line::Text(String::from_utf8_lossy(line.trim_ascii_end()).into_owned());
+            }
+            match tokio::time::timeout_at(deadline, self.body.frame()).await {
+                Err(_) => return Line::Silence,
+                Ok(None | Some(Err(_))) if self.pending.is_empty() => return Line::End,
+                Ok(None | Some(Err(_))) => {
+                    let rest = self.pending.split();
+                    return Line::Text(String::from_utf8_lossy(&rest).into_owned());
+                }
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.pending.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next line as JSON; `None` when the stream ended or stayed silent.
+    pub async fn event(&mut self, patience: Duration) -> Option<Value> {
+        match self.line(patience).await {
+            Line::Text(text) => Some(serde_json::from_str(&text).unwrap_or(Value::String(text))),
+            Line::End | Line::Silence => None,
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Starting servers for tests: the only file that knows how the server under test is started.
+//!
+//! [`start`] runs it inside the test process, which is fast; [`start_process`] runs the `nearhop apiserver` command, which
+//! is what users run and what a crash test can kill. Where `NEARHOP_TEST_KUBECONFIG` names another cluster, [`given`]
+//! talks to that one instead.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use nearhop_apiserver::{ApiServer, Controllers, Durability, Faults};
+use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::http::{Identity, Target};
+
+/// The variable that names a kubeconfig of another cluster to run the batteries against.
+pub const GIVEN: &str = "NEARHOP_TEST_KUBECONFIG";
+
+/// What a test server is started with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Keep the objects here; without it they live in memory only.
+    pub data_dir: Option<PathBuf>,
+    /// Ranges for Service addresses; without it one IPv4 range.
+    pub service_cidr: Option<String>,
+    /// `host:port` to listen on; without it a free port.
+    pub listen: Option<String>,
+    /// What happens by itself; the command always runs all.
+    pub controllers: Controllers,
+}
+
+/// What may be expected of a server besides the API itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The embedded server: has the fault endpoint and its own controllers.
+    Embedded,
+    /// A cluster given from outside, which may lack controllers and cannot be disturbed.
+    Given,
+}
+
+/// A running server.
+pub struct Server {
+    /// As the administrator.
+    pub admin: Target,
+    /// The token of the user who may only read, where there is one.
+    pub read_only: Option<String>,
+    /// Path of a kubeconfig for stock clients.
+    pub kubeconfig: PathBuf,
+    /// Whether it is ours.
+    pub origin: Origin,
+    running: Running,
+    _scratch: Option<TempDir>,
+}
+
+enum Running {
+    Inside(Option<ApiServer>),
+    Process(Option<Child>),
+    Elsewhere,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Running::Inside(server) = &mut self.running
+            && let (Some(server), Ok(runtime)) =
+                (server.take(), tokio::runtime::Handle::try_current())
+        {
+            runtime.spawn(server.stop());
+        }
+        self.kill();
+    }
+}
+
+impl Server {
+    /// Ends the process the hard way, as `kill -9` does.
+    pub fn kill(&mut self) {
+        if let Running::Process(process) = &mut self.running
+            && let Some(mut process) = process.take()
+        {
+            // It may be gone already; either way it must not be left as a zombie.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    /// The process id, for reading its memory use.
+    pub fn pid(&self) -> Option<u32> {
+        match &self.running {
+            Running::Process(process) => process.as_ref().map(Child::id),
+            Running::Inside(_) | Running::Elsewhere => None,
+        }
+    }
+
+    /// Sends one order to the fault endpoint of the embedded server.
+    pub async fn fault(&self, order: &Value) -> Result<()> {
+        self.admin.post("/nearhop/faults", order).await?.ok().context("fault order")?;
+        Ok(())
+    }
+}
+
+/// Starts an embedded server in this process.
+pub async fn start(options: &Options) -> Result<Server> {
+    let scratch = tempfile::tempdir()?;
+    let usual = nearhop_apiserver::Options::default();
+    let cluster = match &options.service_cidr {
+        Some(text) => ClusterConfig::new(ServiceCidrs::parse(text)?),
+        None => usual.cluster.clone(),
+    };
+    let durability = match &options.data_dir {
+        Some(directory) => Durability::Directory(directory.clone()),
+        None => Durability::Ephemeral,
+    };
+    let server = ApiServer::start(nearhop_apiserver::Options {
+        listen: options.listen.as_deref().map_or(Ok(usual.listen), str::parse)?,
+        durability,
+        cluster,
+        controllers: options.controllers,
+        faults: Faults::OnDemand,
+        ..usual
+    })
+    .await?;
+    let kubeconfig = scratch.path().join("kubeconfig");
+    server.write_kubeconfig(&kubeconfig)?;
+    let (admin, read_only) = read_kubeconfig(&kubeconfig)?;
+    let running = Running::Inside(Some(server));
+    let origin = Origin::Embedded;
+    Ok(Server { admin, read_only, kubeconfig, origin, running, _scratch: Some(scratch) })
+}
+
+/// Starts the `nearhop apiserver` command.
+pub fn start_process(options: &Options) -> Result<Server> {
+    let scratch = tempfile::tempdir()?;
+    let kubeconfig = scratch.path().join("kubeconfig");
+    let mut command = Command::new(binary()?);
+    let listen = options.listen.as_deref().unwrap_or("127.0.0.1:0");
+    command.args(["apiserver", "--enable-faults", "--listen", listen, "--kubeconfig-out"]);
+    command.arg(&kubeconfig);
+    match &options.data_dir {
+        Some(dir) => command.arg("--data-dir").arg(dir),
+        None => command.arg("--ephemeral"),
+    };
+    if let Some(cidr) = &options.service_cidr {
+        command.args(["--service-cidr", cidr]);
+    }
+    command.stdout(Stdio::piped()).stderr(log_file(scratch.path())?);
+    let process = command.spawn().context("start nearhop apiserver")?;
+    // From here on the guard ends the process, whatever fails.
+    let mut guard = Guard(Some(process));
+    wait_until_listening(&mut guard, &kubeconfig, scratch.path())?;
+    let (admin, read_only) = read_kubeconfig(&kubeconfig)?;
+    let running = Running::Process(guard.0.take());
+    let origin = Origin::Embedded;
+    Ok(Server { admin, read_only, kubeconfig, origin, running, _scratch: Some(scratch) })
+}
+
+/// The cluster named by [`GIVEN`], if there is one.
+pub fn given() -> Result<Option<Server>> {
+    let Some(path) = std::env::var_os(GIVEN) else { return Ok(None) };
+    let kubeconfig = PathBuf::from(path);
+    let (admin, _) = read_kubeconfig(&kubeconfig)?;
+    let (origin, running) = (Origin::Given, Running::Elsewhere);
+    Ok(Some(Server { admin, read_only: None, kubeconfig, origin, running, _scratch: None }))
+}
+
+struct Guard(Option<Child>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.0.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+fn log_file(dir: &Path) -> Result<Stdio> {
+    Ok(Stdio::from(fs::File::create(dir.join("stderr"))?))
+}
+
+fn wait_until_listening(guard: &mut Guard, kubeconfig: &Path, scratch: &Path) -> Result<()> {
+    let process = guard.0.as_mut().expect("the guard was just filled");
+    let stdout = process.stdout.take().expect("stdout is piped");
+    let mut lines = BufReader::new(stdout).lines();
+    let first = lines.next().transpose()?.unwrap_or_default();
+    // Keep the pipe drained, so that later output can never block the server.
+    std::thread::spawn(move || lines.for_each(drop));
+    if !first.contains("listening on https://") {
+        let log = fs::read_to_string(scratch.join("stderr")).unwrap_or_default();
+        bail!("nearhop apiserver said {first:?} instead of where it listens; stderr: {log}");
+    }
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !kubeconfig.exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn read_kubeconfig(path: &Path) -> Result<(Target, Option<String>)> {
+    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    let config: Value = serde_saphyr::from_str(&text).context("kubeconfig")?;
+    let current = config["current-context"].as_str().unwrap_or_default();
+    let context = named(&config["contexts"], current)["context"].clone();
+    let cluster = named(&config["clusters"], text_of(&context["cluster"]))["cluster"].clone();
+    let user_of =
+        |context: &Value| named(&config["users"], text_of(&context["user"]))["user"].clone();
+    let token_of = |context: &Value| user_of(context)["token"].as_str().map(str::to_owned);
+    let ca = STANDARD.decode(text_of(&cluster["certificate-authority-data"]))?;
+    let user = user_of(&context);
+    let identity = match (&user["client-certificate-data"], &user["client-key-data"]) {
+        (Value::String(certificate), Value::String(key)) => Some(Identity {
+            certificate_pem: STANDARD.decode(certificate)?,
+            key_pem: STANDARD.decode(key)?,
+        }),
+        _ => None,
+    };
+    let server = text_of(&cluster["server"]);
+    let admin = Target::new(server, &ca, identity.as_ref(), token_of(&context))?;
+    let read_only = token_of(&named(&config["contexts"], "read-only")["context"]);
+    Ok((admin, read_only))
+}
+
+fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
+    let found = list.as_array().and_then(|l| l.iter().find(|e| e["name"] == name));
+    found.unwrap_or(&Value::Null)
+}
+
+fn text_of(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Path of the `nearhop` command of this build; built once where it is missing.
+pub fn binary() -> Result<PathBuf> {
+    static BINARY: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+    let found = BINARY.get_or_init(|| find_or_build().map_err(|e| format!("{e:#}")));
+    found.clone().map_err(anyhow::Error::msg)
+}
+
+fn find_or_build() -> Result<PathBuf> {
+    // Test executables live in target/<profile>/deps, commands one level above.
+    let me = std::env::current_exe()?;
+    let profile = me.parent().and_then(Path::parent).context("where this test was built")?;
+    let path = profile.join("nearhop");
+    // Always asked: cargo knows whether what is there is up to date, and `cargo test` of one crate does not.
+    let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    build.args(["build", "--quiet", "--package", "nearhop"]);
+    build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    if let Some(target) = profile.parent() {
+        build.env("CARGO_TARGET_DIR", target);
+    }
+    if profile.ends_with("release") {
+        build.arg("--release");
+    }
+    let status = build.status().context("run cargo build for the nearhop command")?;
+    if !status.success() || !path.exists() {
+        bail!("{} is missing and cargo build --package nearhop did not make it", path.display());
+    }
+    Ok(path)
+}

@@ -1,0 +1,158 @@
+//! Watches: what events there are, in what order, and from where.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use nearhop_tests::cluster::{Cluster, version, version_number};
+use nearhop_tests::http::{Open, Request};
+use serde_json::{Value, json};
+
+const SOON: Duration = Duration::from_secs(5);
+
+async fn watch(cluster: &Cluster, query: &str) -> Result<Open> {
+    let path = cluster.core(&format!("configmaps?watch=true&{query}"));
+    let open = cluster.admin.open(Request::new("GET", &path)).await?;
+    assert_eq!(open.status, 200);
+    Ok(open)
+}
+
+/// Type and name of the next event.
+async fn next(watch: &mut Open) -> (String, String, Value) {
+    let event = watch.event(SOON).await.unwrap_or_default();
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    (text(&event["type"]), text(&event["object"]["metadata"]["name"]), event["object"].clone())
+}
+
+#[track_caller]
+fn is(event: &(String, String, Value), kind: &str, name: &str) {
+    assert_eq!((event.0.as_str(), event.1.as_str()), (kind, name), "{}", event.2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_after_a_version() -> Result<()> {
+    let cluster = Cluster::shared().await?;
+    let start = version(&cluster.read("configmaps").await?.json());
+    let mut events = watch(&cluster, &format!("resourceVersion={start}")).await?;
+    cluster.config_map("a", "1").await?;
+    let path = cluster.core("configmaps/a");
+    cluster.admin.merge(&path, &json!({"data": {"v": "2"}})).await?.ok()?;
+    cluster.admin.merge(&path, &json!({"data": {"v": "2"}})).await?.ok()?;
+    cluster.admin.delete(&path).await?.ok()?;
+    let (added, changed, deleted) =
+        (next(&mut events).await, next(&mut events).await, next(&mut events).await);
+    is(&added, "ADDED", "a");
+    is(&changed, "MODIFIED", "a");
+    is(&deleted, "DELETED", "a");
+    assert_eq!(added.2["kind"], "ConfigMap", "objects in events say what they are");
+    assert_eq!(deleted.2["data"]["v"], "2", "the last state");
+    assert!(version_number(&added.2) < version_number(&changed.2));
+    assert!(version_number(&changed.2) < version_number(&deleted.2), "the deletion's own version");
+    // The same from the past.
+    let mut again = watch(&cluster, &format!("resourceVersion={}", version(&added.2))).await?;
+    is(&next(&mut again).await, "MODIFIED", "a");
+    is(&next(&mut again).await, "DELETED", "a");
+    cluster.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn current_objects_first() -> Result<()> {
+    let cluster = Cluster::shared().await?;
+    cluster.create("configmaps", &json!({"metadata": {"name": "a", "labels": {"x": "y"}}})).await?;
+    for query in ["labelSelector=x", "labelSelector=x&resourceVersion=0"] {
+        let mut events = watch(&cluster, &format!("{query}&timeoutSeconds=1")).await?;
+        is(&next(&mut events).await, "ADDED", "a");
+        assert_eq!(events.event(SOON).await, None, "{query}: ends in time");
+    }
+    cluster.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streaming_lists_say_when_they_are_complete() -> Result<()> {
+    let cluster = Cluster::shared().await?;
+    let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&labelSelector=x";
+    for name in ["a", "b"] {
+        cluster
+            .create("configmaps", &json!({"metadata": {"name": name, "labels": {"x": "y"}}}))
+            .await?;
+    }
+    let mut events = watch(&cluster, query).await?;
+    is(&next(&mut events).await, "ADDED", "a");
+    is(&next(&mut events).await, "ADDED", "b");
+    let mark = next(&mut events).await;
+    is(&mark, "BOOKMARK", "");
+    assert_eq!(mark.2["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    // The mark's version is one to go on from.
+    cluster.create("configmaps", &json!({"metadata": {"name": "c", "labels": {"x": "y"}}})).await?;
+    is(&next(&mut events).await, "ADDED", "c");
+    let mut resumed =
+        watch(&cluster, &format!("labelSelector=x&resourceVersion={}", version(&mark.2))).await?;
+    is(&next(&mut resumed).await, "ADDED", "c");
+    let refused = cluster.read("configmaps?watch=true&sendInitialEvents=true").await?;
+    assert_eq!(refused.status, 422);
+    cluster.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entering_and_leaving_a_selector() -> Result<()> {
+    let cluster = Cluster::shared().await?;
+    cluster.config_map("a", "1").await?;
+    let start = version(&cluster.read("configmaps").await?.json());
+    let mut events =
+        watch(&cluster, &format!("labelSelector=in%3Dyes&resourceVersion={start}")).await?;
+    let path = cluster.core("configmaps/a");
+    for patch in [
+        json!({"metadata": {"labels": {"in": "yes"}}}),
+        json!({"data": {"v": "2"}}),
+        json!({"metadata": {"labels": {"in": "no"}}}),
+        json!({"data": {"v": "3"}}),
+        json!({"metadata": {"labels": {"in": "yes"}}}),
+    ] {
+        cluster.admin.merge(&path, &patch).await?.ok()?;
+    }
+    is(&next(&mut events).await, "ADDED", "a");
+    is(&next(&mut events).await, "MODIFIED", "a");
+    let left = next(&mut events).await;
+    is(&left, "DELETED", "a");
+    assert_eq!(left.2["metadata"]["labels"]["in"], "yes", "the last state that matched");
+    is(&next(&mut events).await, "ADDED", "a");
+    cluster.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_by_node_as_a_kubelet_watches_them() -> Result<()> {
+    let cluster = Cluster::shared().await?;
+    let node = format!("{}-n", cluster.namespace);
+    cluster.admin.post("/api/v1/nodes", &json!({"metadata": {"name": node}})).await?.expect(201)?;
+    let start = version(&cluster.read("pods").await?.json());
+    let path = cluster.core(&format!(
+        "pods?watch=true&resourceVersion={start}&fieldSelector=spec.nodeName%3D{node}%2Cstatus.phase%21%3DSucceeded"
+    ));
+    let mut events = cluster.admin.open(Request::new("GET", &path)).await?;
+    let pod =
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    cluster.create("pods", &pod).await?;
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": node}});
+    cluster.admin.post(&cluster.core("pods/p/binding"), &binding).await?.expect(201)?;
+    let status = cluster.core("pods/p/status");
+    for phase in ["Running", "Succeeded"] {
+        cluster.admin.merge(&status, &json!({"status": {"phase": phase}})).await?.ok()?;
+    }
+    is(&next(&mut events).await, "ADDED", "p");
+    is(&next(&mut events).await, "MODIFIED", "p");
+    let gone = next(&mut events).await;
+    is(&gone, "DELETED", "p");
+    assert_eq!(gone.2["status"]["phase"], "Running");
+    cluster.admin.delete(&format!("/api/v1/nodes/{node}")).await?.ok()?;
+    cluster.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_that_cannot_be() -> Result<()> {
+    let cluster = Cluster::shared().await?;
+    let answer = cluster.read("configmaps?watch=true&resourceVersion=abc").await?;
+    assert_eq!(answer.status, 500);
+    // One from the future is accepted in silence.
+    let mut events = watch(&cluster, "resourceVersion=99999999999&timeoutSeconds=1").await?;
+    assert_eq!(events.event(SOON).await, None);
+    cluster.finish().await
+}
