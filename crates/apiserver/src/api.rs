@@ -131,10 +131,11 @@ impl Api {
         }
         let name = new["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let mut allocator = self.allocator();
-        let mut random = |below: u64| if below == 0 { 0 } else { rand::rng().random_range(0..below) };
+        let mut random =
+            |below: u64| if below == 0 { 0 } else { rand::rng().random_range(0..below) };
         let refused = |refusal| match refusal {
             Refusal::Invalid(errors) => ApiError::invalid(resource, &name, &errors),
-            Refusal::Internal(message) => ApiError::internal(message),
+            Refusal::Internal(message) => ApiError::bare(message),
         };
         if dry_run {
             return allocator.dry_run(new, old).map(|()| taken(None)).map_err(refused);

@@ -39,15 +39,8 @@ async fn create(
     object["apiVersion"] = resource.api_version().into();
     shape(resource, &mut object)?;
     let (writer, mut warnings) = (Writer::server(), Vec::new());
-    let created = create_object(
-        api,
-        resource,
-        namespace,
-        object,
-        &writer,
-        Ownership::Track,
-        &mut warnings,
-    );
+    let created =
+        create_object(api, resource, namespace, object, &writer, Ownership::Track, &mut warnings);
     match created.await {
         Ok(_) | Err(ApiError { reason: Some("AlreadyExists"), .. }) => Ok(()),
         Err(error) => Err(error.message),

@@ -50,7 +50,8 @@ impl Faults {
     /// Reads and checks what was asked for.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, String> {
         let faults: Self = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-        let shares = [faults.answer.as_ref().map(|a| a.share), faults.timeout.as_ref().map(|t| t.share)];
+        let shares =
+            [faults.answer.as_ref().map(|a| a.share), faults.timeout.as_ref().map(|t| t.share)];
         if shares.into_iter().flatten().any(|share| !(0.0..=1.0).contains(&share)) {
             return Err("share: must be from 0 to 1".to_owned());
         }

@@ -39,7 +39,9 @@ pub enum IdentityError {
         source: io::Error,
     },
     /// A kept file is not what it should be.
-    #[error("{0} is damaged; remove it, and a new one is made (clients then need the new kubeconfig)")]
+    #[error(
+        "{0} is damaged; remove it, and a new one is made (clients then need the new kubeconfig)"
+    )]
     Damaged(String),
 }
 
@@ -178,7 +180,9 @@ fn keep_file(
 ) -> Result<String, IdentityError> {
     let at = |source| IdentityError::File { path: path.display().to_string(), source };
     match fs::read_to_string(path) {
-        Ok(text) if text.trim().is_empty() => Err(IdentityError::Damaged(path.display().to_string())),
+        Ok(text) if text.trim().is_empty() => {
+            Err(IdentityError::Damaged(path.display().to_string()))
+        }
         Ok(text) => Ok(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let text = make()?;

@@ -67,9 +67,7 @@ fn choose_container(pod: &Value, asked: Option<&str>) -> Result<String, ApiError
             if all.iter().any(|name| name == asked) {
                 return Ok(asked.to_owned());
             }
-            Err(ApiError::bad_request(format!(
-                "container {asked} is not valid for pod {pod_name}"
-            )))
+            Err(ApiError::bad_request(format!("container {asked} is not valid for pod {pod_name}")))
         }
         None => match main.as_slice() {
             [only] => Ok(only.clone()),

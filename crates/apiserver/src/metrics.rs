@@ -74,7 +74,8 @@ impl Metrics {
 
     /// An open watch, counted until the guard is dropped.
     pub(crate) fn watching(&self, resource: &str) -> WatchGuard {
-        let gauge = self.watchers.get_or_create_owned(&ResourceLabels { resource: resource.to_owned() });
+        let gauge =
+            self.watchers.get_or_create_owned(&ResourceLabels { resource: resource.to_owned() });
         gauge.inc();
         WatchGuard(gauge)
     }

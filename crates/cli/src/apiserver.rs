@@ -8,9 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
-use nearhop_apiserver::{
-    ApiServer, Controllers, DEFAULT_HISTORY, Durability, Faults, Options,
-};
+use nearhop_apiserver::{ApiServer, Controllers, DEFAULT_HISTORY, Durability, Faults, Options};
 use nearhop_core::Gates;
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs, parse_port_range};
 use tokio::signal::unix::{SignalKind, signal};

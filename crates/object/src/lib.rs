@@ -10,8 +10,8 @@ pub mod decode;
 pub mod field_error;
 pub mod patch;
 pub mod schema;
-pub mod structural;
 pub mod selector;
+pub mod structural;
 
 pub use field_error::{FieldError, FieldErrorKind};
 pub use patch::PatchError;

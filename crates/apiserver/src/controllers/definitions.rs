@@ -39,7 +39,8 @@ pub(super) async fn run(api: Arc<Api>) {
 
 async fn reconcile(api: &Arc<Api>, builtin: &Registry) {
     let registry = api.registry.load_full();
-    let Some(resource) = registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions") else {
+    let Some(resource) = registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    else {
         return;
     };
     for stored in api.store.list(STORAGE, None).objects {
@@ -71,8 +72,10 @@ fn definitions(store: &Store) -> Vec<Value> {
 }
 
 async fn accept(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
-    let others: Vec<Value> =
-        definitions(&api.store).into_iter().filter(|d| d["metadata"]["name"] != *stored.name.name).collect();
+    let others: Vec<Value> = definitions(&api.store)
+        .into_iter()
+        .filter(|d| d["metadata"]["name"] != *stored.name.name)
+        .collect();
     let others: Vec<&Value> = others.iter().collect();
     let now = now_text();
     let write = rewrite(api, resource, stored, |old| {
@@ -134,7 +137,8 @@ async fn remove(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
         return wait_for_objects(api, &storages).await;
     }
     if let Some(current) = api.store.get(STORAGE, &stored.name) {
-        let _ = rewrite(api, resource, &current, |old| Some(without_finalizer(old, CRD_CLEANUP))).await;
+        let _ =
+            rewrite(api, resource, &current, |old| Some(without_finalizer(old, CRD_CLEANUP))).await;
     }
 }
 

@@ -55,7 +55,11 @@ async fn sweep(api: &Arc<Api>) {
 }
 
 /// Works through the changes of a storage; whether an owner has to wait.
-async fn follow(api: &Arc<Api>, storage: &Arc<str>, positions: &mut BTreeMap<Arc<str>, u64>) -> bool {
+async fn follow(
+    api: &Arc<Api>,
+    storage: &Arc<str>,
+    positions: &mut BTreeMap<Arc<str>, u64>,
+) -> bool {
     let mut waiting = false;
     loop {
         let position = positions.entry(Arc::clone(storage)).or_insert(0);
@@ -104,18 +108,24 @@ async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> b
     let Some(resource) = resource_of(api, storage) else { return false };
     let value = object.to_value("");
     let has = |finalizer: &str| {
-        value["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|f| f == finalizer))
+        value["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|f| f == finalizer))
     };
     if has(ORPHAN) {
         orphan_dependents(api, &object.content.uid).await;
-        return rewrite(api, &resource, object, |old| Some(without_finalizer(old, ORPHAN))).await.is_err();
+        return rewrite(api, &resource, object, |old| Some(without_finalizer(old, ORPHAN)))
+            .await
+            .is_err();
     }
     if has(FOREGROUND) {
         let blocking = delete_dependents(api, &object.content.uid).await;
         if blocking {
             return true;
         }
-        return rewrite(api, &resource, object, |old| Some(without_finalizer(old, FOREGROUND))).await.is_err();
+        return rewrite(api, &resource, object, |old| Some(without_finalizer(old, FOREGROUND)))
+            .await
+            .is_err();
     }
     false
 }
@@ -128,7 +138,8 @@ async fn delete_dependents(api: &Arc<Api>, uid: &str) -> bool {
     api.store.dependents(uid).iter().any(|dependent| {
         let Some(object) = api.store.get(&dependent.storage, &dependent.name) else { return false };
         let value = object.to_value("");
-        let references = value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        let references =
+            value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         references.iter().any(|r| r["uid"] == uid && r["blockOwnerDeletion"] == true)
     })
 }
@@ -156,11 +167,8 @@ fn without_owner(object: &Value, uid: &str) -> Value {
 
 async fn delete(api: &Arc<Api>, object: &ObjectRef) {
     let Some(resource) = resource_of(api, &object.storage) else { return };
-    let place = Place {
-        resource: &resource,
-        namespace: &object.name.namespace,
-        name: &object.name.name,
-    };
+    let place =
+        Place { resource: &resource, namespace: &object.name.namespace, name: &object.name.name };
     // Already gone is as good.
     let _ = delete_object(api, &place, &DeleteOptions::default()).await;
 }

@@ -67,7 +67,8 @@ async fn rewrite(
         let Some(new) = change(&old).filter(|new| *new != old) else { return Ok(()) };
         let gone = crate::rest::is_finished(&new);
         let what = if gone { Change::Delete } else { Change::Put(content_of(api, resource, &new)) };
-        let write = write_of(resource, current.name.clone(), Expect::Version(current.version), what);
+        let write =
+            write_of(resource, current.name.clone(), Expect::Version(current.version), what);
         match api.store.write(vec![write]).await {
             Ok(_) if gone => {
                 api.release(resource, &old);

@@ -60,7 +60,8 @@ async fn empty(api: &Arc<Api>, namespace: &Arc<Stored>) -> bool {
         seen.iter().map(|storage| api.store.list(storage, Some(name)).objects.len()).sum();
     let now = now_text();
     let Some(resource) = registry.find("", "v1", "namespaces") else { return true };
-    let told = rewrite(api, resource, namespace, |old| Some(with_conditions(old, left, &now))).await;
+    let told =
+        rewrite(api, resource, namespace, |old| Some(with_conditions(old, left, &now))).await;
     if left > 0 || told.is_err() {
         return false;
     }
@@ -84,15 +85,40 @@ fn with_conditions(namespace: &Value, left: usize, now: &str) -> Value {
     let remaining = left > 0;
     let content = format!("Some resources are remaining: {left} objects");
     let rows = [
-        ("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", "All resources successfully discovered"),
-        ("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", "All legacy kube types successfully parsed"),
-        ("NamespaceDeletionContentFailure", false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
-        ("NamespaceContentRemaining", remaining,
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            false,
+            "ResourcesDiscovered",
+            "All resources successfully discovered",
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            false,
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed",
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            false,
+            "ContentDeleted",
+            "All content successfully deleted, may be waiting on finalization",
+        ),
+        (
+            "NamespaceContentRemaining",
+            remaining,
             if remaining { "SomeResourcesRemain" } else { "ContentRemoved" },
-            if remaining { content.as_str() } else { "All content successfully removed" }),
-        ("NamespaceFinalizersRemaining", remaining,
+            if remaining { content.as_str() } else { "All content successfully removed" },
+        ),
+        (
+            "NamespaceFinalizersRemaining",
+            remaining,
             if remaining { "SomeFinalizersRemain" } else { "ContentHasNoFinalizers" },
-            if remaining { "Some content in the namespace has finalizers remaining" } else { "All content-preserving finalizers finished" }),
+            if remaining {
+                "Some content in the namespace has finalizers remaining"
+            } else {
+                "All content-preserving finalizers finished"
+            },
+        ),
     ];
     let before = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let conditions: Vec<Value> = rows

@@ -76,7 +76,9 @@ impl<'a> Accept<'a> {
             return Ok(Form::Object);
         }
         Err(if known {
-            ApiError::not_acceptable(format!("only the following media types are accepted: {AVAILABLE}"))
+            ApiError::not_acceptable(format!(
+                "only the following media types are accepted: {AVAILABLE}"
+            ))
         } else {
             unavailable(&format!(
                 "{AVAILABLE}, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
@@ -87,7 +89,14 @@ impl<'a> Accept<'a> {
     /// Whether aggregated discovery is wanted (`Ok(true)`), or the legacy documents.
     pub(crate) fn aggregated_discovery(&self) -> Result<bool, ApiError> {
         for entry in &self.0 {
-            if !matches!(entry.media, "application/json" | "application/*" | "*/*" | "application/yaml" | "application/vnd.kubernetes.protobuf") {
+            if !matches!(
+                entry.media,
+                "application/json"
+                    | "application/*"
+                    | "*/*"
+                    | "application/yaml"
+                    | "application/vnd.kubernetes.protobuf"
+            ) {
                 continue;
             }
             match (entry.get("as"), entry.get("g"), entry.get("v")) {
@@ -157,11 +166,17 @@ mod tests {
         assert_eq!(form("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), table);
         assert_eq!(form("application/json;g=meta.k8s.io;as=Table;v=v1"), table);
         assert_eq!(form("application/json;as=Nope;v=v1;g=meta.k8s.io"), None);
-        assert_eq!(form("application/json;as=Nope;v=v1;g=meta.k8s.io,application/json"), Some(Form::Object));
+        assert_eq!(
+            form("application/json;as=Nope;v=v1;g=meta.k8s.io,application/json"),
+            Some(Form::Object)
+        );
     }
 
     #[test]
     fn who_prefers_protobuf_gets_json() {
-        assert_eq!(form("application/vnd.kubernetes.protobuf,application/json"), Some(Form::Object));
+        assert_eq!(
+            form("application/vnd.kubernetes.protobuf,application/json"),
+            Some(Form::Object)
+        );
     }
 }

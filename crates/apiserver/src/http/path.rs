@@ -77,12 +77,8 @@ fn parse_target(group: &str, version: &str, rest: &[&str]) -> Path {
         ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
         _ => (false, rest),
     };
-    let mut target = Target {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        watch,
-        ..Target::default()
-    };
+    let mut target =
+        Target { group: group.to_owned(), version: version.to_owned(), watch, ..Target::default() };
     let rest = match rest {
         // Parts of a Namespace itself; everything else below it is a resource inside.
         ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => rest,
@@ -139,7 +135,10 @@ mod tests {
         assert_eq!((one.plural.as_str(), one.name.as_deref()), ("services", Some("web")));
         assert_eq!(one.subresource.as_deref(), Some("status"));
         let all = target("/apis/apps/v1/deployments");
-        assert_eq!((all.group.as_str(), all.plural.as_str(), all.name), ("apps", "deployments", None));
+        assert_eq!(
+            (all.group.as_str(), all.plural.as_str(), all.name),
+            ("apps", "deployments", None)
+        );
     }
 
     #[test]

@@ -39,9 +39,8 @@ impl Query {
     /// A whole number.
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, ApiError> {
         let Some(text) = self.get(key) else { return Ok(None) };
-        let refused = |why| {
-            ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
-        };
+        let refused =
+            |why| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"));
         match text.parse() {
             Ok(number) => Ok(Some(number)),
             Err(_) if text.trim_start_matches(['-', '+']).bytes().all(|b| b.is_ascii_digit()) => {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use nearhop_kinds::Resource;
 use nearhop_kinds::options::FieldValidation;
+use nearhop_kinds::{Resource, crd};
 use nearhop_object::decode::{self, Parsed};
+use nearhop_object::patch::GoValue;
 use nearhop_object::{FieldError, FieldErrorKind, builtin};
 use serde_json::Value;
 
@@ -19,7 +20,8 @@ const MOST: usize = 3 * 1024 * 1024;
 /// A client that takes longer to send its body is not served.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-const OBJECT_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const OBJECT_TYPES: &str =
+    "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// Reads a body.
 pub(super) async fn read(incoming: Incoming) -> Result<Bytes, ApiError> {
@@ -29,7 +31,9 @@ pub(super) async fn read(incoming: Incoming) -> Result<Bytes, ApiError> {
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             Err(ApiError::too_large(format!("Request entity too large: limit is {MOST}")))
         }
-        Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
+        Ok(Err(error)) => {
+            Err(ApiError::bad_request(format!("the body could not be read: {error}")))
+        }
         Err(_) => Err(ApiError::timeout("Timeout: the body did not arrive in time")),
     }
 }
@@ -41,16 +45,14 @@ pub(super) fn check_duration(text: &str) -> Result<(), ApiError> {
     if fine || text == "0" {
         return Ok(());
     }
-    Err(ApiError::bad_request(format!(
-        "invalid timeout specified in the request URL: {text}"
-    )))
+    Err(ApiError::bad_request(format!("invalid timeout specified in the request URL: {text}")))
 }
 
-/// What a body holds, and what was odd about it.
+/// What a body holds.
 pub(super) struct Decoded {
     pub(super) object: Value,
-    /// `duplicate field "spec.type"`, in the order of the body.
-    pub(super) oddities: Vec<String>,
+    /// Paths of keys that it has twice.
+    duplicates: Vec<String>,
 }
 
 /// Reads a body in any form that Kubernetes takes for an object of a kind.
@@ -64,28 +66,31 @@ pub(super) fn decode(request: &Request, kind: &str) -> Result<Decoded, ApiError>
     };
     match request.content_type().unwrap_or("application/json") {
         "application/json" | "*/*" => {
-            let parsed = decode::parse_json(body).map_err(|e| unrecognized("json", e.to_string()))?;
-            Ok(Decoded::new(parsed))
+            let parsed =
+                decode::parse_json(body).map_err(|e| unrecognized("json", e.to_string()))?;
+            Ok(parsed.into())
         }
         "application/yaml" => {
-            let parsed = decode::parse_yaml(body).map_err(|e| unrecognized("yaml", e.to_string()))?;
-            Ok(Decoded::new(parsed))
+            let parsed =
+                decode::parse_yaml(body).map_err(|e| unrecognized("yaml", e.to_string()))?;
+            Ok(parsed.into())
         }
         "application/vnd.kubernetes.protobuf" => {
-            let (api_version, kind, mut object) = decode::decode_protobuf(body)
-                .map_err(|error| ApiError::bad_request(format!("the protobuf body could not be read: {error}")))?;
+            let (api_version, kind, mut object) =
+                decode::decode_protobuf(body).map_err(|error| {
+                    ApiError::bad_request(format!("the protobuf body could not be read: {error}"))
+                })?;
             object["apiVersion"] = api_version.into();
             object["kind"] = kind.into();
-            Ok(Decoded { object, oddities: Vec::new() })
+            Ok(Decoded { object, duplicates: Vec::new() })
         }
         _ => Err(ApiError::unsupported_media_type(OBJECT_TYPES)),
     }
 }
 
-impl Decoded {
-    fn new(parsed: Parsed) -> Self {
-        let oddities = parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
-        Self { object: parsed.value, oddities }
+impl From<Parsed> for Decoded {
+    fn from(parsed: Parsed) -> Self {
+        Self { object: parsed.value, duplicates: parsed.duplicates }
     }
 }
 
@@ -100,79 +105,79 @@ fn shown_body(body: &[u8]) -> String {
 
 /// Checks that a body is of the resource's kind, shapes it, and complains about what is unknown.
 pub(super) fn to_object(
-    resource: &Resource,
+    request: &Request,
     decoded: Decoded,
     validation: FieldValidation,
     warnings: &mut Vec<String>,
 ) -> Result<Value, ApiError> {
-    let Decoded { mut object, mut oddities } = decoded;
+    let Decoded { mut object, duplicates } = decoded;
+    let resource = &request.resource;
     check_kind(resource, &mut object)?;
     let (kind, version) = (&resource.kind, &resource.version);
     let refuse = |why: String| {
-        ApiError::bad_request(format!(
-            "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
-        ))
+        ApiError::bad_request(if resource.is_custom() {
+            why
+        } else {
+            format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}")
+        })
     };
     let unknown = shape(resource, &mut object).map_err(refuse)?;
-    oddities.splice(0..0, unknown);
-    match validation {
-        FieldValidation::Strict if !oddities.is_empty() => {
-            Err(refuse(format!("strict decoding error: {}", oddities.join(", "))))
-        }
-        FieldValidation::Warn => {
-            warnings.append(&mut oddities);
-            Ok(object)
-        }
-        _ => Ok(object),
-    }
+    let oddities = decode::strict_errors(&request.body, &unknown, &duplicates);
+    heed(oddities, validation, warnings, |all| refuse(format!("strict decoding error: {all}")))?;
+    Ok(object)
 }
 
 /// The same for the result of a patch, where Kubernetes refuses with 422.
 pub(super) fn to_patched(
-    resource: &Resource,
+    request: &Request,
     mut object: Value,
-    oddities: Vec<String>,
+    patch: &Parsed,
     validation: FieldValidation,
     warnings: &mut Vec<String>,
 ) -> Result<Value, ApiError> {
-    let shown = object.clone();
-    let refuse = |why: &str, value: &Value| {
-        let text = Value::from(value.to_string());
-        let error = FieldError::new(FieldErrorKind::Invalid, "patch", format!("Invalid value: {text}: {why}"));
+    let refuse = |shown: String, why: &str| {
+        let message = format!("Invalid value: {}: {why}", Value::from(shown));
+        let error = FieldError::new(FieldErrorKind::Invalid, "patch", message);
         ApiError::invalid_kind("", "", "", &[error])
     };
-    let mut all = oddities;
-    let unknown = shape(resource, &mut object).map_err(|why| refuse(&why, &shown))?;
-    all.splice(0..0, unknown);
+    let patched = object.to_string();
+    let unknown = shape(&request.resource, &mut object).map_err(|why| refuse(patched, &why))?;
+    let oddities = decode::strict_errors(&request.body, &unknown, &patch.duplicates);
+    heed(oddities, validation, warnings, |all| {
+        refuse(GoValue(&patch.value).to_string(), &format!("strict decoding error: {all}"))
+    })?;
+    Ok(object)
+}
+
+/// Refuses, warns about or ignores what is odd.
+fn heed(
+    oddities: Vec<String>,
+    validation: FieldValidation,
+    warnings: &mut Vec<String>,
+    refuse: impl FnOnce(String) -> ApiError,
+) -> Result<(), ApiError> {
     match validation {
-        FieldValidation::Strict if !all.is_empty() => {
-            Err(refuse(&format!("strict decoding error: {}", all.join(", ")), &shown))
-        }
+        FieldValidation::Strict if !oddities.is_empty() => Err(refuse(oddities.join(", "))),
         FieldValidation::Warn => {
-            warnings.append(&mut all);
-            Ok(object)
+            warnings.extend(oddities);
+            Ok(())
         }
-        _ => Ok(object),
+        _ => Ok(()),
     }
 }
 
-/// Brings an object into the shape of its kind: types checked, unknown fields dropped and named.
+/// Brings an object into the shape of its kind: types checked, unknown fields dropped; their paths.
 pub(crate) fn shape(resource: &Resource, object: &mut Value) -> Result<Vec<String>, String> {
-    let unknown_field = |path: String| format!("unknown field {path:?}");
     let mut unknown: Vec<String> = Vec::new();
     if resource.is_custom() {
         let meta = builtin::object_meta();
         if let Some(metadata) = object.get_mut("metadata") {
-            let fields = decode::conform(meta.node(), metadata).map_err(|error| error.to_string())?;
-            unknown.extend(fields.into_iter().map(|path| unknown_field(format!("metadata.{path}"))));
+            let fields = decode::conform(meta.node(), metadata).map_err(|e| e.to_string())?;
+            unknown.extend(fields.into_iter().map(|path| format!("metadata.{path}")));
         }
-        if let Some(schema) = &resource.schema {
-            let fields = nearhop_object::structural::prune(schema.node(), object);
-            unknown.extend(fields.into_iter().map(unknown_field));
-        }
+        unknown.extend(crd::conform(resource, object));
     } else if let Some(schema) = &resource.schema {
-        let fields = decode::conform(schema.node(), object).map_err(|error| error.to_string())?;
-        unknown.extend(fields.into_iter().map(unknown_field));
+        unknown = decode::conform(schema.node(), object).map_err(|e| e.to_string())?;
     }
     if !object["metadata"].is_object() {
         object["metadata"] = Value::Object(serde_json::Map::new());
@@ -186,7 +191,9 @@ fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
     let Some(members) = object.as_object_mut() else {
         let message = format!(
             "{kind} in version \"{}\" cannot be handled as a {kind}: json: cannot unmarshal {} into Go value of type {}.{kind}",
-            resource.version, json_type(object), resource.version
+            resource.version,
+            json_type(object),
+            resource.version
         );
         return Err(ApiError::bad_request(message));
     };
@@ -196,7 +203,9 @@ fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
             if resource.is_custom() {
                 let label = if key == "kind" { "Kind" } else { "apiVersion" };
                 let shown = serde_json::to_string(&members).unwrap_or_default();
-                return Err(ApiError::bad_request(format!("Object '{label}' is missing in '{shown}'")));
+                return Err(ApiError::bad_request(format!(
+                    "Object '{label}' is missing in '{shown}'"
+                )));
             }
             members.insert(key.to_owned(), expected.into());
         }
@@ -205,7 +214,9 @@ fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
     let given_version = members.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     if given_version != expected_version {
         let message = if resource.is_custom() {
-            format!("the API version in the data ({given_version}) does not match the expected API version ({expected_version})")
+            format!(
+                "the API version in the data ({given_version}) does not match the expected API version ({expected_version})"
+            )
         } else {
             format!(
                 "{given_kind} in version \"{}\" cannot be handled as a {kind}: no kind \"{given_kind}\" is registered for version \"{given_version}\"",

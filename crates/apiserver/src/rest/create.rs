@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use nearhop_kinds::Resource;
 use nearhop_kinds::options::WriteVerb;
 use nearhop_kinds::strategy;
-use nearhop_kinds::Resource;
 use nearhop_object::apply;
 use rand::Rng as _;
 use serde_json::Value;
@@ -36,7 +36,7 @@ pub(super) async fn create(
     }
     let options = write_options(request, WriteVerb::Create)?;
     let decoded = body::decode(request, &request.resource.kind)?;
-    let object = body::to_object(&request.resource, decoded, options.field_validation, warnings)?;
+    let object = body::to_object(request, decoded, options.field_validation, warnings)?;
     let writer = Writer::of(request, &options, None);
     let created = create_object(
         api,
@@ -80,7 +80,9 @@ pub(crate) async fn create_object(
         let outcome = finish(api, resource, namespace, attempt, writer, &now, warnings).await;
         let generated = name_of(&object).is_empty();
         match outcome {
-            Err(error) if generated && error.reason == Some("AlreadyExists") && tries < GENERATE_TRIES => {
+            Err(error)
+                if generated && error.reason == Some("AlreadyExists") && tries < GENERATE_TRIES =>
+            {
                 tries += 1;
             }
             other => return other,
@@ -140,7 +142,12 @@ fn exists(resource: &Resource, existing: &Value) -> ApiError {
 }
 
 /// The namespace must be there, and must not be on its way out.
-fn check_namespace(api: &Api, resource: &Resource, namespace: &str, name: &str) -> Result<(), ApiError> {
+fn check_namespace(
+    api: &Api,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<(), ApiError> {
     if !resource.namespaced {
         return Ok(());
     }
@@ -152,7 +159,9 @@ fn check_namespace(api: &Api, resource: &Resource, namespace: &str, name: &str) 
     if found.content.field("status.phase") != Some("Terminating") {
         return Ok(());
     }
-    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let why = format!(
+        "unable to create new content in namespace {namespace} because it is being terminated"
+    );
     let mut error = ApiError::forbidden(resource, name, &why);
     if let Some(details) = &mut error.details {
         details["causes"] = serde_json::json!([{

@@ -29,7 +29,11 @@ const ORPHAN: &str = "orphan";
 pub(crate) const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Deletes one object.
-pub(super) async fn delete(api: &Arc<Api>, request: &Request, name: &str) -> Result<Reply, ApiError> {
+pub(super) async fn delete(
+    api: &Arc<Api>,
+    request: &Request,
+    name: &str,
+) -> Result<Reply, ApiError> {
     let deletion = deletion_of(request)?;
     let place = Place::of(request, name);
     let deleted = delete_object(api, &place, &deletion).await?;
@@ -43,7 +47,10 @@ pub(super) async fn delete(api: &Arc<Api>, request: &Request, name: &str) -> Res
 }
 
 /// Deletes what a selection holds; the objects as they were.
-pub(super) async fn delete_collection(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
+pub(super) async fn delete_collection(
+    api: &Arc<Api>,
+    request: &Request,
+) -> Result<Reply, ApiError> {
     let deletion = deletion_of(request)?;
     let options = ListOptions::parse(&request.query)?;
     let selection = Selection::parse(&request.resource, &request.query, None)?;
@@ -72,7 +79,9 @@ fn deletion_of(request: &Request) -> Result<DeleteOptions, ApiError> {
     let kind = body["kind"].as_str().unwrap_or("DeleteOptions");
     if kind != "DeleteOptions" {
         let version = body["apiVersion"].as_str().unwrap_or_default();
-        return Err(ApiError::bad_request(format!("no kind {kind:?} is registered for version {version:?}")));
+        return Err(ApiError::bad_request(format!(
+            "no kind {kind:?} is registered for version {version:?}"
+        )));
     }
     DeleteOptions::parse(&body, request.query.pairs()).map_err(options_error)
 }
@@ -218,8 +227,8 @@ fn add_finalizers(resource: &Resource, object: &mut Value, propagation: Option<P
         Some(Propagation::Foreground) => finalizers.push(FOREGROUND.into()),
         Some(Propagation::Orphan) => finalizers.push(ORPHAN.into()),
     }
-    let definition = &*resource.kind == "CustomResourceDefinition"
-        && &*resource.group == "apiextensions.k8s.io";
+    let definition =
+        &*resource.kind == "CustomResourceDefinition" && &*resource.group == "apiextensions.k8s.io";
     if definition && !finalizers.iter().any(|name| *name == CRD_CLEANUP) {
         finalizers.push(CRD_CLEANUP.into());
     }

@@ -22,8 +22,7 @@ use crate::status::ApiError;
 
 /// The Kubernetes version whose API this is. Clients choose their behaviour by it.
 const VERSION: &str = "v1.36.2";
-const AGGREGATED: &str =
-    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const SWAGGER_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2";
 
 /// A document with its hash.
@@ -92,7 +91,9 @@ pub(super) fn answer(
         Path::Metrics => Ok(metrics(api)),
         Path::Root => Ok(root(api)),
         Path::Core { version } => core(api, headers, version.as_deref()),
-        Path::Group { group, version } => groups(api, headers, group.as_deref(), version.as_deref()),
+        Path::Group { group, version } => {
+            groups(api, headers, group.as_deref(), version.as_deref())
+        }
         Path::OpenApi(None) => Ok(openapi_index(api)),
         Path::OpenApi(Some(name)) => openapi_document(api, headers, query, name),
         Path::Swagger => swagger(api, headers),
@@ -120,7 +121,8 @@ fn metrics(api: &Api) -> Reply {
 }
 
 fn root(api: &Api) -> Reply {
-    let others = ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+    let others =
+        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
     Reply::json(200, &discovery::paths(&api.registry.load(), &others))
 }
 
@@ -160,7 +162,12 @@ fn groups(
     document.map(|value| Reply::json(200, &value)).ok_or_else(ApiError::no_such_resource)
 }
 
-fn aggregated_reply(api: &Api, headers: &HeaderMap, registry: &Arc<Registry>, which: &str) -> Reply {
+fn aggregated_reply(
+    api: &Api,
+    headers: &HeaderMap,
+    registry: &Arc<Registry>,
+    which: &str,
+) -> Reply {
     let document = api.documents.get(registry, which, |registry| {
         Some(match which {
             "api" => discovery::aggregated_core(registry),

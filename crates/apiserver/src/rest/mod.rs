@@ -82,7 +82,10 @@ fn header(headers: &HeaderMap, name: http::HeaderName) -> Option<&str> {
 }
 
 /// Answers a request.
-pub(crate) async fn handle(api: Arc<Api>, request: http::Request<Incoming>) -> http::Response<Body> {
+pub(crate) async fn handle(
+    api: Arc<Api>,
+    request: http::Request<Incoming>,
+) -> http::Response<Body> {
     let started = Instant::now();
     let path = parse_path(request.uri().path());
     let query = Query::parse(request.uri().query());
@@ -160,13 +163,17 @@ async fn answer_resource(
 ) -> Result<Reply, ApiError> {
     let resource = find_resource(api, &target)?;
     authorize(&resource, &target, role, verb)?;
-    if resource.namespaced && target.namespace.is_none() && (target.name.is_some() || verb == "create") {
+    if resource.namespaced
+        && target.namespace.is_none()
+        && (target.name.is_some() || verb == "create")
+    {
         return Err(ApiError::method_not_allowed());
     }
     if !resource.namespaced && target.namespace.is_some() {
         return Err(ApiError::no_such_resource());
     }
-    let mut warnings: Vec<String> = resource_warning(&resource).map(str::to_owned).into_iter().collect();
+    let mut warnings: Vec<String> =
+        resource_warning(&resource).map(str::to_owned).into_iter().collect();
     if subresource::is_passed_on(&resource, target.subresource.as_deref()) {
         return subresource::pass_on(api, request, &resource, &target).await;
     }
@@ -267,5 +274,8 @@ async fn answer_faults(
     let faults = Faults::parse(&body)
         .map_err(|why| ApiError::bad_request(format!("the faults were not understood: {why}")))?;
     api.inflict(faults);
-    Ok(Reply::json(200, &serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})))
+    Ok(Reply::json(
+        200,
+        &serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}),
+    ))
 }

@@ -32,7 +32,11 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    pub(super) fn parse(resource: &Resource, query: &Query, name: Option<&str>) -> Result<Self, ApiError> {
+    pub(super) fn parse(
+        resource: &Resource,
+        query: &Query,
+        name: Option<&str>,
+    ) -> Result<Self, ApiError> {
         let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())
             .map_err(|error| ApiError::bad_request(error.to_string()))?;
         let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
@@ -139,7 +143,10 @@ impl WatchOptions {
 fn check_watch(query: &Query, initial: Option<bool>, matched: Option<&str>) -> Vec<FieldError> {
     const MATCH: &str = "resourceVersionMatch";
     if query.has("continue") && query.get("continue").is_some() {
-        return vec![forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided")];
+        return vec![forbidden(
+            MATCH,
+            "resourceVersionMatch is forbidden when continue is provided",
+        )];
     }
     match (initial, matched) {
         (Some(_), Some("NotOlderThan")) => Vec::new(),
@@ -158,12 +165,17 @@ fn check_watch(query: &Query, initial: Option<bool>, matched: Option<&str>) -> V
     }
 }
 
-fn check_match(asked: Option<&str>, matched: Option<&str>, resume: Option<&str>) -> Vec<FieldError> {
+fn check_match(
+    asked: Option<&str>,
+    matched: Option<&str>,
+    resume: Option<&str>,
+) -> Vec<FieldError> {
     const FIELD: &str = "resourceVersionMatch";
     let mut errors = Vec::new();
     let Some(matched) = matched else { return errors };
     if resume.is_some() {
-        errors.push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+        errors
+            .push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
     }
     if !matches!(matched, "Exact" | "NotOlderThan") {
         let supported = &["Exact", "NotOlderThan", ""];
@@ -191,9 +203,8 @@ fn refuse(errors: Vec<FieldError>) -> Result<(), ApiError> {
 
 /// A version that a client sent with a get or a list.
 pub(super) fn parse_version(text: &str) -> Result<u64, ApiError> {
-    version_of(text).map_err(|why| {
-        ApiError::bad_request(format!("invalid resource version: {why}"))
-    })
+    version_of(text)
+        .map_err(|why| ApiError::bad_request(format!("invalid resource version: {why}")))
 }
 
 /// A watch refuses the same with a 500, as Kubernetes does.

@@ -45,7 +45,8 @@ impl Token {
         let bytes = URL_SAFE_NO_PAD
             .decode(text.trim_end_matches('='))
             .map_err(|error| refuse(error.to_string()))?;
-        let token: Self = serde_json::from_slice(&bytes).map_err(|error| refuse(error.to_string()))?;
+        let token: Self =
+            serde_json::from_slice(&bytes).map_err(|error| refuse(error.to_string()))?;
         if token.v != FORMAT {
             return Err(refuse("server does not recognize this encoded version".to_owned()));
         }

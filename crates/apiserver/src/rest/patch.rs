@@ -44,8 +44,7 @@ pub(super) async fn patch(
         let accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
         return Err(ApiError::unsupported_media_type(accepted));
     }
-    let verb =
-        if patch_type == PatchType::Apply { WriteVerb::Apply } else { WriteVerb::Patch };
+    let verb = if patch_type == PatchType::Apply { WriteVerb::Apply } else { WriteVerb::Patch };
     let options = write_options(request, verb)?;
     let writer = Writer::of(request, &options, subresource);
     let outcome = match patch_type {
@@ -68,8 +67,6 @@ async fn edit(
 ) -> Result<Outcome, ApiError> {
     let resource = &request.resource;
     let parsed = parse_patch(&request.body)?;
-    let oddities: Vec<String> =
-        parsed.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
     let place = Place::of(request, name);
     update_object(api, &place, writer, Ownership::Track, warnings, |old, warnings| {
         let patched = match patch_type {
@@ -82,7 +79,7 @@ async fn edit(
         };
         let patched = patched.map_err(patch_error)?;
         let validation = options.field_validation;
-        let mut new = body::to_patched(resource, patched, oddities.clone(), validation, warnings)?;
+        let mut new = body::to_patched(request, patched, &parsed, validation, warnings)?;
         check_name(&mut new, name)?;
         settle_namespace(resource, request.namespace(), &mut new)?;
         Ok(new)
@@ -121,7 +118,9 @@ async fn apply_patch(
     let resource = &request.resource;
     let merge = |live: Option<&Value>| {
         let Some(schema) = &resource.schema else {
-            return Err(ApiError::unsupported_media_type("application/json-patch+json, application/merge-patch+json"));
+            return Err(ApiError::unsupported_media_type(
+                "application/json-patch+json, application/merge-patch+json",
+            ));
         };
         writer
             .owning(resource, |owner| apply::apply(schema.node(), live, &applied, owner, force))
@@ -136,7 +135,13 @@ async fn apply_patch(
         shape_applied(request, &mut object)?;
         object["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
         let created = create_object(
-            api, resource, request.namespace(), object, writer, Ownership::Given, warnings,
+            api,
+            resource,
+            request.namespace(),
+            object,
+            writer,
+            Ownership::Given,
+            warnings,
         );
         return created.await?.reply(request, 201);
     }
@@ -153,13 +158,21 @@ fn shape_applied(request: &Request, object: &mut Value) -> Result<(), ApiError> 
     settle_namespace(&request.resource, request.namespace(), object)
 }
 
-fn decode_applied(request: &Request, name: &str, options: &WriteOptions) -> Result<Value, ApiError> {
+fn decode_applied(
+    request: &Request,
+    name: &str,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
     use nearhop_kinds::options::FieldValidation::Strict;
     let parsed = decode::parse_yaml(&request.body)
         .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
     if options.field_validation == Strict && !parsed.duplicates.is_empty() {
-        let all: Vec<String> = parsed.duplicates.iter().map(|key| format!("key {key:?} already set in map")).collect();
-        let message = format!("error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {}", all.join("\n  "));
+        let all: Vec<String> =
+            parsed.duplicates.iter().map(|key| format!("key {key:?} already set in map")).collect();
+        let message = format!(
+            "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {}",
+            all.join("\n  ")
+        );
         return Err(ApiError::bad_request(message));
     }
     let mut applied = parsed.value;

@@ -89,7 +89,8 @@ pub(super) async fn select_page(
         let remaining = objects.len() - limit;
         objects.truncate(limit);
         if let Some(last) = objects.last() {
-            meta["continue"] = Token::new(Some(version), &last.name, api.store.life()).encode().into();
+            meta["continue"] =
+                Token::new(Some(version), &last.name, api.store.life()).encode().into();
         }
         if selection.is_everything() {
             meta["remainingItemCount"] = remaining.into();
@@ -161,7 +162,8 @@ pub(super) fn render(request: &Request, page: Page, form: Form) -> Result<Reply,
             Ok(Reply::json(200, &view::in_version(table, version)))
         }
         Form::Partial(version) | Form::PartialList(version) => {
-            let item = |object: &Arc<Stored>| view::partial(&view::to_value(resource, object), version);
+            let item =
+                |object: &Arc<Stored>| view::partial(&view::to_value(resource, object), version);
             let items: Vec<Value> = page.objects.iter().map(item).collect();
             Ok(Reply::json(
                 200,
@@ -201,8 +203,10 @@ fn stream_list(resource: Arc<Resource>, page: Page) -> Reply {
     }
     let objects = page.objects;
     let pieces = stream::unfold((0, false), move |(at, done)| {
-        let mut text = if at == 0 { std::mem::take(&mut opening) } else { Vec::with_capacity(PIECE) };
-        let next = if done { at } else { write_items(&resource, &head, &objects, at, PIECE, &mut text) };
+        let mut text =
+            if at == 0 { std::mem::take(&mut opening) } else { Vec::with_capacity(PIECE) };
+        let next =
+            if done { at } else { write_items(&resource, &head, &objects, at, PIECE, &mut text) };
         let end = !done && next == objects.len();
         if end {
             text.extend_from_slice(b"]}\n");

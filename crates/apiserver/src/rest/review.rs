@@ -27,7 +27,7 @@ pub(super) fn is_about_self(resource: &Resource) -> bool {
 pub(super) fn answer(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
     let resource = &request.resource;
     let decoded = body::decode(request, &resource.kind)?;
-    let mut review = body::to_object(resource, decoded, FieldValidation::Ignore, &mut Vec::new())?;
+    let mut review = body::to_object(request, decoded, FieldValidation::Ignore, &mut Vec::new())?;
     let status = match &*resource.kind {
         "SelfSubjectReview" => json!({"userInfo": user_info(request.role)}),
         "TokenReview" => token_status(api, &review["spec"]),

@@ -72,7 +72,8 @@ pub(super) async fn answer(
 fn get_scale(api: &Api, request: &Request, name: &str) -> Result<Reply, ApiError> {
     let stored = read::find(api, request, name)?;
     let object = view::to_value(&request.resource, &stored);
-    let scale = scale::scale_of(&request.resource, &object).ok_or_else(ApiError::no_such_resource)?;
+    let scale =
+        scale::scale_of(&request.resource, &object).ok_or_else(ApiError::no_such_resource)?;
     view::reply_value(&request.resource, &scale, 200, request.form()?, &request.query)
 }
 
@@ -84,10 +85,8 @@ async fn set_scale(
     verb: &str,
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
-    let options = write_options(
-        request,
-        if verb == "patch" { WriteVerb::Patch } else { WriteVerb::Update },
-    )?;
+    let options =
+        write_options(request, if verb == "patch" { WriteVerb::Patch } else { WriteVerb::Update })?;
     let writer = Writer::of(request, &options, Some("scale"));
     let resource = &request.resource;
     let given = if verb == "update" { Some(body::decode(request, "Scale")?.object) } else { None };
@@ -99,7 +98,9 @@ async fn set_scale(
             None => patched_scale(request, &scale)?,
         };
         let mut new = old.clone();
-        if let Some(version) = wanted["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty()) {
+        if let Some(version) =
+            wanted["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty())
+        {
             new["metadata"]["resourceVersion"] = version.into();
         }
         scale::set_scale(resource, &mut new, &wanted)
@@ -138,7 +139,8 @@ async fn bind(
 ) -> Result<Reply, ApiError> {
     let options = write_options(request, WriteVerb::Create)?;
     let binding = body::decode(request, "Binding")?.object;
-    let writer = Writer { subresource: Some("binding".to_owned()), ..Writer::of(request, &options, None) };
+    let writer =
+        Writer { subresource: Some("binding".to_owned()), ..Writer::of(request, &options, None) };
     let place = Place::of(request, name);
     let outcome = update_object(api, &place, &writer, Ownership::Given, warnings, |old, _| {
         let mut new = old.clone();
@@ -165,7 +167,7 @@ async fn finalize(
 ) -> Result<Reply, ApiError> {
     let options = write_options(request, WriteVerb::Update)?;
     let decoded = body::decode(request, "Namespace")?;
-    let object = body::to_object(&request.resource, decoded, FieldValidation::Ignore, warnings)?;
+    let object = body::to_object(request, decoded, FieldValidation::Ignore, warnings)?;
     let writer = Writer::of(request, &options, Some("finalize"));
     let place = Place::of(request, name);
     let outcome = update_object(api, &place, &writer, Ownership::Given, warnings, |old, _| {

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::create::create_object;
 use super::write::{
-    Outcome, Ownership, Writer, content_of, name_of, refuse, settle_namespace,
-    write_error, write_of, write_options,
+    Outcome, Ownership, Writer, content_of, name_of, refuse, settle_namespace, write_error,
+    write_of, write_options,
 };
 use super::{Request, body, view};
 use crate::api::{Api, Taken};
@@ -52,7 +52,7 @@ pub(super) async fn put(
     let options = write_options(request, WriteVerb::Update)?;
     let resource = &request.resource;
     let decoded = body::decode(request, &resource.kind)?;
-    let mut object = body::to_object(resource, decoded, options.field_validation, warnings)?;
+    let mut object = body::to_object(request, decoded, options.field_validation, warnings)?;
     check_name(&mut object, name)?;
     settle_namespace(resource, request.namespace(), &mut object)?;
     let writer = Writer::of(request, &options, subresource);
@@ -60,7 +60,13 @@ pub(super) async fn put(
     let absent = api.store.get(&resource.storage, &place.key()).is_none();
     if absent && subresource.is_none() && strategy::rules(resource).create_on_update {
         let created = create_object(
-            api, resource, request.namespace(), object, &writer, Ownership::Track, warnings,
+            api,
+            resource,
+            request.namespace(),
+            object,
+            &writer,
+            Ownership::Track,
+            warnings,
         );
         return created.await?.reply(request, 201);
     }
@@ -194,7 +200,12 @@ pub(crate) fn is_finished(object: &Value) -> bool {
         && (object["kind"] != "Namespace" || list_empty(&object["spec"]["finalizers"]))
 }
 
-fn check_version(resource: &Resource, name: &str, new: &Value, stored: &Stored) -> Result<(), ApiError> {
+fn check_version(
+    resource: &Resource,
+    name: &str,
+    new: &Value,
+    stored: &Stored,
+) -> Result<(), ApiError> {
     match new["metadata"]["resourceVersion"].as_str() {
         None | Some("" | "0") => {
             if strategy::rules(resource).unconditional_update {
@@ -207,7 +218,8 @@ fn check_version(resource: &Resource, name: &str, new: &Value, stored: &Stored) 
         Some(version) if version == stored.version.to_string() => Ok(()),
         Some(version) if version.parse::<u64>().is_err() => {
             let why = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
-            let error = FieldError::invalid("metadata.resourceVersion", &Value::from(version), &why);
+            let error =
+                FieldError::invalid("metadata.resourceVersion", &Value::from(version), &why);
             Err(ApiError::invalid(resource, name, &[error]))
         }
         Some(_) => Err(ApiError::conflict(resource, name)),
@@ -216,12 +228,9 @@ fn check_version(resource: &Resource, name: &str, new: &Value, stored: &Stored) 
 
 /// What no client changes.
 fn carry_over(new: &mut Value, old: &Value) {
-    for field in [
-        "resourceVersion",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-    ] {
+    for field in
+        ["resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
         match old["metadata"].get(field) {
             Some(value) => new["metadata"][field] = value.clone(),
             None => {

@@ -80,7 +80,8 @@ pub(super) fn reply_value(
 ) -> Result<Reply, ApiError> {
     match form {
         Form::Object if query.flag("pretty") => {
-            let mut text = serde_json::to_string_pretty(object).expect("a value is written to memory");
+            let mut text =
+                serde_json::to_string_pretty(object).expect("a value is written to memory");
             text.push('\n');
             Ok(Reply::json_bytes(code, text))
         }
@@ -89,11 +90,18 @@ pub(super) fn reply_value(
         Form::Partial(version) => Ok(Reply::json(code, &partial(object, version))),
         Form::PartialList(_) => Err(ApiError::not_acceptable(format!(
             "you requested PartialObjectMetadataList, but the requested object is not a list (*{}.{})",
-            go_package(resource), resource.kind
+            go_package(resource),
+            resource.kind
         ))),
         Form::Table(version) => {
             let include = include_of(query)?;
-            let table = table::table_of_one(resource, object, Definitions::Given, include, Timestamp::now());
+            let table = table::table_of_one(
+                resource,
+                object,
+                Definitions::Given,
+                include,
+                Timestamp::now(),
+            );
             Ok(Reply::json(code, &in_version(table, version)))
         }
     }

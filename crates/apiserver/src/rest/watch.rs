@@ -81,9 +81,8 @@ struct Watcher {
 impl Watcher {
     /// Ends when the client goes, the time is up, or the log has moved on too far.
     async fn run(mut self, options: WatchOptions) {
-        let seconds = options
-            .timeout_seconds
-            .unwrap_or_else(|| rand::rng().random_range(30 * 60..60 * 60));
+        let seconds =
+            options.timeout_seconds.unwrap_or_else(|| rand::rng().random_range(30 * 60..60 * 60));
         let end = Instant::now() + Duration::from_secs(seconds);
         let _closed = self.follow(&options, end).await;
     }
@@ -190,7 +189,8 @@ impl Watcher {
             (true, true) => Some(self.frame(event, EventKind::Modified, &event.object)),
             (true, false) => {
                 let last = event.previous.as_ref()?;
-                let left = Stored::new(event.version(), last.name.clone(), Arc::clone(&last.content));
+                let left =
+                    Stored::new(event.version(), last.name.clone(), Arc::clone(&last.content));
                 Some(self.frame(event, EventKind::Deleted, &left))
             }
         }
@@ -272,10 +272,11 @@ impl FrameShape {
     }
 
     fn bookmark(&mut self, version: u64, kind: BookmarkKind) -> Bytes {
-        let mut object = self.resource.schema.as_ref().map_or_else(
-            || json!({"metadata": {}}),
-            |schema| zero_object(schema.node()),
-        );
+        let mut object = self
+            .resource
+            .schema
+            .as_ref()
+            .map_or_else(|| json!({"metadata": {}}), |schema| zero_object(schema.node()));
         object["kind"] = (*self.resource.kind).into();
         object["apiVersion"] = self.resource.api_version().into();
         object["metadata"] = json!({"resourceVersion": version.to_string()});
@@ -285,13 +286,16 @@ impl FrameShape {
         if view::is_converted(&self.resource) {
             let only_metadata = ["kind", "apiVersion", "metadata"];
             let members = object.as_object_mut();
-            members.into_iter().for_each(|m| m.retain(|key, _| only_metadata.contains(&key.as_str())));
+            members
+                .into_iter()
+                .for_each(|m| m.retain(|key, _| only_metadata.contains(&key.as_str())));
         }
         self.shaped("BOOKMARK", &object, self.form)
     }
 
     fn expired(&self, asked: u64, newest: u64) -> Bytes {
-        let error = ApiError::expired(format!("too old resource version: {asked} ({newest})"), None);
+        let error =
+            ApiError::expired(format!("too old resource version: {asked} ({newest})"), None);
         line(&json!({"type": "ERROR", "object": error.to_status()}))
     }
 

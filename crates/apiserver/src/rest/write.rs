@@ -138,7 +138,11 @@ pub(crate) fn write_error(resource: &Resource, name: &str, error: WriteError) ->
 }
 
 /// Refuses an object that breaks rules.
-pub(crate) fn refuse(resource: &Resource, name: &str, errors: &[FieldError]) -> Result<(), ApiError> {
+pub(crate) fn refuse(
+    resource: &Resource,
+    name: &str,
+    errors: &[FieldError],
+) -> Result<(), ApiError> {
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(resource, name, errors)) }
 }
 
@@ -148,7 +152,11 @@ pub(crate) fn name_of(object: &Value) -> &str {
 }
 
 /// Checks the namespace of an object against the path, and fills it in.
-pub(crate) fn settle_namespace(resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), ApiError> {
+pub(crate) fn settle_namespace(
+    resource: &Resource,
+    namespace: &str,
+    object: &mut Value,
+) -> Result<(), ApiError> {
     let given = object["metadata"]["namespace"].as_str().unwrap_or_default();
     if !given.is_empty() && given != namespace {
         return Err(ApiError::bad_request(

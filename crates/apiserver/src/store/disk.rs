@@ -7,11 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 
-use super::{FieldsOf, OpenError};
 use super::object::{Content, Name, ObjectRef, Stored};
 use super::state::State;
+use super::{FieldsOf, OpenError};
 
-const OBJECTS: TableDefinition<'_, (&str, &str, &str), (u64, &[u8])> = TableDefinition::new("objects");
+const OBJECTS: TableDefinition<'_, (&str, &str, &str), (u64, &[u8])> =
+    TableDefinition::new("objects");
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 const TEXTS: TableDefinition<'_, &str, &str> = TableDefinition::new("texts");
 const VERSION: &str = "resourceVersion";
@@ -45,13 +46,17 @@ impl Disk {
     /// Reads everything into memory; the name of the store's life.
     pub(super) fn load(&self, state: &mut State, fields_of: FieldsOf) -> Result<String, OpenError> {
         let broken = |reason: String| OpenError::Broken { path: self.path.clone(), reason };
-        self.load_tables(state, fields_of).map_err(|error| broken(error.to_string()))?.ok_or_else(|| {
-            broken("it holds an object that is not JSON".to_owned())
-        })
+        self.load_tables(state, fields_of)
+            .map_err(|error| broken(error.to_string()))?
+            .ok_or_else(|| broken("it holds an object that is not JSON".to_owned()))
     }
 
     /// `None` if an object cannot be read.
-    fn load_tables(&self, state: &mut State, fields_of: FieldsOf) -> Result<Option<String>, redb::Error> {
+    fn load_tables(
+        &self,
+        state: &mut State,
+        fields_of: FieldsOf,
+    ) -> Result<Option<String>, redb::Error> {
         let write = self.database.begin_write()?;
         let life = {
             write.open_table(OBJECTS)?;
@@ -73,7 +78,8 @@ impl Disk {
                 return Ok(None);
             };
             newest = newest.max(version);
-            state.load(storage, Stored::new(version, Name::new(namespace, name), Arc::new(content)));
+            state
+                .load(storage, Stored::new(version, Name::new(namespace, name), Arc::new(content)));
         }
         state.loaded(newest);
         Ok(Some(life))
@@ -85,9 +91,8 @@ impl Disk {
         version: u64,
         writes: impl Iterator<Item = DiskWrite<'a>>,
     ) -> Result<(), String> {
-        self.try_commit(version, writes).map_err(|error| {
-            format!("cannot write {}: {error}", self.path.display())
-        })
+        self.try_commit(version, writes)
+            .map_err(|error| format!("cannot write {}: {error}", self.path.display()))
     }
 
     fn try_commit<'a>(

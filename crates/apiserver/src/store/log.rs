@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use super::object::Stored;
 use super::Compacted;
+use super::object::Stored;
 
 /// One change of one object.
 #[derive(Debug)]
@@ -40,11 +40,7 @@ impl EventKind {
 }
 
 impl Event {
-    pub(crate) fn new(
-        kind: EventKind,
-        object: Arc<Stored>,
-        previous: Option<Arc<Stored>>,
-    ) -> Self {
+    pub(crate) fn new(kind: EventKind, object: Arc<Stored>, previous: Option<Arc<Stored>>) -> Self {
         Self { kind, object, previous, frame: OnceLock::new() }
     }
 

@@ -19,12 +19,12 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use log::{Event, EventKind};
 pub(crate) use object::{Content, Name, ObjectRef, Stored, type_meta};
+use serde_json::Value;
 use state::State;
 pub(crate) use state::{Changes, Snapshot};
-use serde_json::Value;
 use tokio::sync::watch;
-pub(crate) use writer::{Change, Expect, Write, WriteError};
 use writer::Writer;
+pub(crate) use writer::{Change, Expect, Write, WriteError};
 
 /// Where objects live when the process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]

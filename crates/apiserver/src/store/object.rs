@@ -67,7 +67,10 @@ impl Content {
     }
 
     /// An object read back from disk.
-    pub(crate) fn from_tail(tail: Bytes, fields_of: impl Fn(&Value) -> Vec<(&'static str, String)>) -> Option<Self> {
+    pub(crate) fn from_tail(
+        tail: Bytes,
+        fields_of: impl Fn(&Value) -> Vec<(&'static str, String)>,
+    ) -> Option<Self> {
         let object: Value = serde_json::from_slice(&whole(&tail)).ok()?;
         let fields = fields_of(&object);
         Some(Self { tail, ..Self::new(&object, fields) })

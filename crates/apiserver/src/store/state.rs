@@ -84,7 +84,13 @@ impl State {
     }
 
     /// Puts an object at a version. The version must be the next one.
-    pub(super) fn put(&mut self, storage: &str, name: Name, version: u64, content: Arc<Content>) -> Arc<Stored> {
+    pub(super) fn put(
+        &mut self,
+        storage: &str,
+        name: Name,
+        version: u64,
+        content: Arc<Content>,
+    ) -> Arc<Stored> {
         let object = Arc::new(Stored::new(version, name, content));
         let table = self.table_mut(storage);
         let previous = table.objects.insert(object.name.clone(), Arc::clone(&object));
@@ -99,12 +105,21 @@ impl State {
     }
 
     /// Removes an object at a version. The version must be the next one.
-    pub(super) fn remove(&mut self, storage: &str, name: &Name, version: u64) -> Option<Arc<Stored>> {
+    pub(super) fn remove(
+        &mut self,
+        storage: &str,
+        name: &Name,
+        version: u64,
+    ) -> Option<Arc<Stored>> {
         let table = self.table_mut(storage);
         let previous = table.objects.remove(name)?;
         let last = Stored::new(version, previous.name.clone(), Arc::clone(&previous.content));
         let last = Arc::new(last);
-        table.log.push(Event::new(EventKind::Deleted, Arc::clone(&last), Some(Arc::clone(&previous))));
+        table.log.push(Event::new(
+            EventKind::Deleted,
+            Arc::clone(&last),
+            Some(Arc::clone(&previous)),
+        ));
         self.unindex(storage, &previous);
         self.advance(version);
         Some(last)
@@ -131,7 +146,12 @@ impl State {
         Snapshot { version: self.version, objects }
     }
 
-    pub(super) fn list_at(&self, storage: &str, namespace: Option<&str>, version: u64) -> Result<Snapshot, Compacted> {
+    pub(super) fn list_at(
+        &self,
+        storage: &str,
+        namespace: Option<&str>,
+        version: u64,
+    ) -> Result<Snapshot, Compacted> {
         let Some(table) = self.tables.get(storage) else {
             if version < self.loaded {
                 return Err(Compacted { newest: self.version });

@@ -170,7 +170,12 @@ impl Step {
 
 impl Plan {
     fn new(state: &State) -> Self {
-        Self { version: state.version, steps: Vec::new(), ends: Vec::new(), pending: BTreeMap::new() }
+        Self {
+            version: state.version,
+            steps: Vec::new(),
+            ends: Vec::new(),
+            pending: BTreeMap::new(),
+        }
     }
 
     /// Adds all writes of a request, or none.

@@ -5,9 +5,11 @@
 //! They are part of the schema whether their gate is on or not, as gated fields are in Kubernetes:
 //! a closed gate drops the field from new objects and leaves it where it was.
 
+use std::sync::{Arc, LazyLock};
+
 use nearhop_core::routing::{ANY, MAX_KEYS};
 use nearhop_core::{Gate, Gates};
-use nearhop_object::{FieldError, FieldErrorKind};
+use nearhop_object::{FieldError, FieldErrorKind, Schema, Shape, builtin};
 use serde_json::Value;
 
 use super::view::{View, spec_mut};
@@ -46,6 +48,18 @@ pub const EXTRA_FIELDS: [ExtraField; 3] = [
 /// All extra fields in the text form of types, for `Types::with_fields("core.v1.ServiceSpec", …)`.
 pub fn extra_field_lines() -> String {
     EXTRA_FIELDS.map(|field| field.line).join("\n")
+}
+
+static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+    let types = builtin::types().with_fields("core.v1.ServiceSpec", &extra_field_lines());
+    let types = types.expect("the lines are part of the program and their test reads them");
+    let root = types.find("core.v1.Service").expect("the table has Service");
+    Schema::new(Arc::new(types), Shape::Struct(root))
+});
+
+/// The shape of a Service with the extra fields.
+pub fn schema() -> Schema {
+    SCHEMA.clone()
 }
 
 /// Drops fields whose gate is off, unless the stored object has them.
@@ -240,6 +254,16 @@ mod tests {
         assert_eq!(with("a b/c").len(), 1);
         let preference = json!({"spec": {"routingPreference": "Zoned"}});
         assert_eq!(check(&preference, &Gates::default()).len(), 1);
+    }
+
+    #[test]
+    fn the_schema_knows_them() {
+        let schema = schema();
+        for field in EXTRA_FIELDS {
+            let spec = schema.node().child("spec").unwrap();
+            assert!(spec.child(field.name).is_some(), "{}", field.name);
+            assert!(field.line.starts_with(field.name));
+        }
     }
 
     #[test]

@@ -14,8 +14,9 @@ use super::{PatchError, cannot_unmarshal};
 const MOST_OPERATIONS: usize = 10_000;
 /// What all `copy` operations together may add, in bytes of JSON.
 const MOST_COPIED: usize = 3 << 20;
-/// As deep as the parser lets a document be. A patch could build a deeper one step by step.
-const MOST_DEPTH: usize = 128;
+/// As deep as the parser lets a document be. A patch could build a deeper one step by step, which
+/// nobody could read again.
+const MOST_DEPTH: usize = 127;
 /// Bytes touched by moving values and shifting list items: well under a second.
 const MOST_EFFORT: usize = 1 << 30;
 
@@ -431,8 +432,10 @@ mod tests {
             let copy = json!({"op": "copy", "from": "/a", "path": "/a/b"});
             patched(json!({"a": {}}), Value::Array(vec![copy; times]))
         };
-        assert!(deepen(100).is_some());
-        assert!(deepen(200).is_none());
+        // The document, `a` and 125 times `b`.
+        let deepest = deepen(125).unwrap().to_string();
+        assert!(serde_json::from_str::<Value>(&deepest).is_ok());
+        assert!(deepen(126).is_none());
     }
 
     #[test]

@@ -45,7 +45,8 @@ impl Types {
                 structs.push(parse_struct(head));
             } else {
                 let field = parse_field(line, &by_name).map_err(fail)?;
-                let last = structs.last_mut().ok_or_else(|| fail("a field before any struct".into()))?;
+                let last =
+                    structs.last_mut().ok_or_else(|| fail("a field before any struct".into()))?;
                 last.fields.push(field);
             }
         }
