@@ -38,7 +38,7 @@ async fn create(
     object["kind"] = (*resource.kind).into();
     object["apiVersion"] = resource.api_version().into();
     shape(resource, &mut object)?;
-    let (writer, mut warnings) = (Writer::server(), Vec::new());
+    let (writer, mut warnings) = (Writer::server("kube-apiserver", None), Vec::new());
     let created =
         create_object(api, resource, namespace, object, &writer, Ownership::Track, &mut warnings);
     match created.await {

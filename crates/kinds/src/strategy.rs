@@ -161,7 +161,8 @@ pub fn prepare_update(
         Kind::Workload(Workload::DaemonSet) => workload::update_daemon_set(new, old),
         _ => {}
     }
-    if moves_generation(resource, new, old) {
+    // Being bound is not a change of what was asked for.
+    if subresource != Some("binding") && moves_generation(resource, new, old) {
         bump_generation(new);
     }
 }

@@ -118,7 +118,34 @@ fn frames_of_a_watch_define_columns_once() {
 fn finished_pods_say_so_in_their_row() {
     let pods = resource("", "pods");
     let pod = json!({"metadata": {"name": "p"}, "status": {"phase": "Failed"}});
-    let row = table::row(&pods, &pod, IncludeObject::None, now());
+    let table = table::table_of_one(&pods, &pod, Definitions::Left, IncludeObject::None, now());
     let expected = json!([{"type": "Completed", "status": "True", "reason": "Failed", "message": "The pod failed."}]);
-    assert_eq!(row["conditions"], expected);
+    assert_eq!(table["rows"][0]["conditions"], expected);
+}
+
+/// As recorded: a value that is not there is null, dates are ages.
+#[test]
+fn printer_columns_of_a_custom_resource() {
+    let column = |name, kind, path, priority| json!({"name": name, "type": kind, "jsonPath": path, "priority": priority});
+    let columns = json!([
+        column("Size", "string", ".spec.size", 0),
+        column("Replicas", "integer", ".spec.replicas", 0),
+        column("Note", "string", ".spec.note", 1),
+        column("Age", "date", ".metadata.creationTimestamp", 0),
+    ]);
+    let version =
+        json!({"name": "v1", "served": true, "storage": true, "additionalPrinterColumns": columns});
+    let widgets = Resource {
+        origin: Origin::Custom(version.into()),
+        ..(*resource("", "configmaps")).clone()
+    };
+    let metadata = json!({"name": "w1", "creationTimestamp": "2026-11-15T20:29:58Z"});
+    let widget = json!({"metadata": metadata, "spec": {"size": "small", "replicas": 1}});
+    assert_eq!(
+        json!(table::cells(&widgets, &widget, now())),
+        json!(["w1", "small", 1, null, "2s"])
+    );
+    let names: Vec<Value> =
+        table::columns(&widgets).iter().map(|column| column["name"].clone()).collect();
+    assert_eq!(names, ["Name", "Size", "Replicas", "Note", "Age"]);
 }

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use nearhop_kinds::crd::CLEANUP_FINALIZER;
 use nearhop_kinds::options::DeleteOptions;
 use nearhop_kinds::{Registry, Resource, crd};
 use serde_json::Value;
 
 use super::{changed, rewrite};
 use crate::api::Api;
-use crate::rest::{CRD_CLEANUP, Place, delete_object, now_text, without_finalizer};
+use crate::rest::{Place, Writer, delete_object, now_text, without_finalizer};
 use crate::store::{Name, Store, Stored};
 
 const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -78,10 +79,11 @@ async fn accept(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
         .collect();
     let others: Vec<&Value> = others.iter().collect();
     let now = now_text();
-    let write = rewrite(api, resource, stored, |old| {
+    let writer = writer();
+    let write = rewrite(api, resource, stored, &writer, |old| {
         let mut new = old.clone();
         crd::accept_names(&mut new, &others, &now);
-        Some(new)
+        new
     });
     // A disk that fails now fails the next client's write as well, and tells it.
     let _ = write.await;
@@ -101,10 +103,11 @@ async fn establish(api: &Arc<Api>, builtin: &Registry, resource: &Resource, stor
     }
     api.registry.store(Arc::new(with_definitions(builtin, &served)));
     let now = now_text();
-    let write = rewrite(api, resource, stored, |old| {
+    let writer = writer();
+    let write = rewrite(api, resource, stored, &writer, |old| {
         let mut new = old.clone();
         crd::establish(&mut new, &now);
-        Some(new)
+        new
     });
     let _ = write.await;
 }
@@ -117,10 +120,11 @@ async fn remove(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
         return;
     }
     let now = now_text();
-    let marked = rewrite(api, resource, &current, |old| {
+    let writer = writer();
+    let marked = rewrite(api, resource, &current, &writer, |old| {
         let mut new = old.clone();
         crd::terminating(&mut new, &now);
-        Some(new)
+        new
     });
     let _ = marked.await;
     let storages: BTreeSet<Box<str>> =
@@ -137,8 +141,10 @@ async fn remove(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
         return wait_for_objects(api, &storages).await;
     }
     if let Some(current) = api.store.get(STORAGE, &stored.name) {
-        let _ =
-            rewrite(api, resource, &current, |old| Some(without_finalizer(old, CRD_CLEANUP))).await;
+        let _ = rewrite(api, resource, &current, &writer, |old| {
+            without_finalizer(old, CLEANUP_FINALIZER)
+        })
+        .await;
     }
 }
 
@@ -154,6 +160,10 @@ async fn wait_for_objects(api: &Arc<Api>, storages: &BTreeSet<Box<str>>) {
         }
         again.store.touch(STORAGE);
     });
+}
+
+fn writer() -> Writer {
+    Writer::server("kube-apiserver", Some("status"))
 }
 
 fn is_true(definition: &Value, condition: &str) -> bool {

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{changed, rewrite};
 use crate::api::Api;
-use crate::rest::{Place, delete_object, without_finalizer};
+use crate::rest::{Place, Writer, delete_object, without_finalizer};
 use crate::store::{Event, EventKind, ObjectRef, Stored};
 
 const BATCH: usize = 256;
@@ -114,7 +114,7 @@ async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> b
     };
     if has(ORPHAN) {
         orphan_dependents(api, &object.content.uid).await;
-        return rewrite(api, &resource, object, |old| Some(without_finalizer(old, ORPHAN)))
+        return rewrite(api, &resource, object, &writer(), |old| without_finalizer(old, ORPHAN))
             .await
             .is_err();
     }
@@ -123,9 +123,11 @@ async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> b
         if blocking {
             return true;
         }
-        return rewrite(api, &resource, object, |old| Some(without_finalizer(old, FOREGROUND)))
-            .await
-            .is_err();
+        return rewrite(api, &resource, object, &writer(), |old| {
+            without_finalizer(old, FOREGROUND)
+        })
+        .await
+        .is_err();
     }
     false
 }
@@ -149,7 +151,7 @@ async fn orphan_dependents(api: &Arc<Api>, uid: &str) {
         let Some(resource) = resource_of(api, &dependent.storage) else { continue };
         let Some(object) = api.store.get(&dependent.storage, &dependent.name) else { continue };
         // What cannot be written now is found again when the owner is looked at again.
-        let _ = rewrite(api, &resource, &object, |old| Some(without_owner(old, uid))).await;
+        let _ = rewrite(api, &resource, &object, &writer(), |old| without_owner(old, uid)).await;
     }
 }
 
@@ -163,6 +165,10 @@ fn without_owner(object: &Value, uid: &str) -> Value {
         }
     }
     new
+}
+
+fn writer() -> Writer {
+    Writer::server("kube-controller-manager", None)
 }
 
 async fn delete(api: &Arc<Api>, object: &ObjectRef) {

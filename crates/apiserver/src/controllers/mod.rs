@@ -19,7 +19,7 @@ pub(crate) use definitions::load as load_definitions;
 
 use crate::api::Api;
 use crate::http::until;
-use crate::rest::{content_of, write_of};
+use crate::rest::{Writer, content_of, write_of};
 use crate::store::{Change, Expect, Stored, WriteError};
 
 /// Which of them run.
@@ -58,13 +58,18 @@ async fn rewrite(
     api: &Arc<Api>,
     resource: &Resource,
     stored: &Arc<Stored>,
-    change: impl Fn(&Value) -> Option<Value>,
+    writer: &Writer,
+    change: impl Fn(&Value) -> Value,
 ) -> Result<(), WriteError> {
     let head = crate::store::type_meta(&resource.kind, &resource.api_version());
     let mut current = Arc::clone(stored);
     loop {
         let old = current.to_value(&head);
-        let Some(new) = change(&old).filter(|new| *new != old) else { return Ok(()) };
+        let mut new = change(&old);
+        if new == old {
+            return Ok(());
+        }
+        writer.track(resource, Some(&old), &mut new);
         let gone = crate::rest::is_finished(&new);
         let what = if gone { Change::Delete } else { Change::Put(content_of(api, resource, &new)) };
         let write =

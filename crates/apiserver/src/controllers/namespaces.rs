@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{changed, rewrite};
 use crate::api::Api;
-use crate::rest::{Place, delete_object, now_text};
+use crate::rest::{Place, Writer, delete_object, now_text};
 use crate::store::Stored;
 
 /// Content that finalizers or a grace period hold is looked at again after this.
@@ -59,14 +59,15 @@ async fn empty(api: &Arc<Api>, namespace: &Arc<Stored>) -> bool {
     let left: usize =
         seen.iter().map(|storage| api.store.list(storage, Some(name)).objects.len()).sum();
     let now = now_text();
+    let writer = Writer::server("kube-controller-manager", Some("status"));
     let Some(resource) = registry.find("", "v1", "namespaces") else { return true };
     let told =
-        rewrite(api, resource, namespace, |old| Some(with_conditions(old, left, &now))).await;
+        rewrite(api, resource, namespace, &writer, |old| with_conditions(old, left, &now)).await;
     if left > 0 || told.is_err() {
         return false;
     }
     let Some(current) = api.store.get("namespaces", &namespace.name) else { return true };
-    let finalized = rewrite(api, resource, &current, |old| Some(without_finalizer(old))).await;
+    let finalized = rewrite(api, resource, &current, &writer, without_finalizer).await;
     finalized.is_ok() && api.store.get("namespaces", &namespace.name).is_none()
 }
 

@@ -86,6 +86,11 @@ impl<'a> Accept<'a> {
         })
     }
 
+    /// Whether nothing but protobuf is taken.
+    pub(crate) fn is_protobuf_only(&self) -> bool {
+        self.0.iter().all(|entry| entry.media == "application/vnd.kubernetes.protobuf")
+    }
+
     /// Whether aggregated discovery is wanted (`Ok(true)`), or the legacy documents.
     pub(crate) fn aggregated_discovery(&self) -> Result<bool, ApiError> {
         for entry in &self.0 {
@@ -107,8 +112,16 @@ impl<'a> Accept<'a> {
                 _ => {}
             }
         }
-        Err(unavailable(AVAILABLE))
+        Err(if self.0.iter().any(|entry| entry.media.starts_with("application/json")) {
+            unaccepted()
+        } else {
+            unavailable(AVAILABLE)
+        })
     }
+}
+
+fn unaccepted() -> ApiError {
+    ApiError::not_acceptable(format!("only the following media types are accepted: {AVAILABLE}"))
 }
 
 fn unavailable(list: &str) -> ApiError {

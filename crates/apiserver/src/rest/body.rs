@@ -94,13 +94,17 @@ impl From<Parsed> for Decoded {
     }
 }
 
-/// Kubernetes quotes what it could not read, as far as it is short.
+/// Kubernetes quotes how a body that it could not read begins.
 fn shown_body(body: &[u8]) -> String {
+    const MOST: usize = 30;
     if body.is_empty() {
         return "<empty>".to_owned();
     }
     let text = String::from_utf8_lossy(body);
-    if text.chars().count() <= 1024 { text.into_owned() } else { text.chars().take(1024).collect() }
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text.into_owned(),
+    }
 }
 
 /// Checks that a body is of the resource's kind, shapes it, and complains about what is unknown.
@@ -112,14 +116,12 @@ pub(super) fn to_object(
 ) -> Result<Value, ApiError> {
     let Decoded { mut object, duplicates } = decoded;
     let resource = &request.resource;
-    check_kind(resource, &mut object)?;
+    check_kind(request, &mut object)?;
     let (kind, version) = (&resource.kind, &resource.version);
     let refuse = |why: String| {
-        ApiError::bad_request(if resource.is_custom() {
-            why
-        } else {
-            format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}")
-        })
+        ApiError::bad_request(format!(
+            "{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"
+        ))
     };
     let unknown = shape(resource, &mut object).map_err(refuse)?;
     let oddities = decode::strict_errors(&request.body, &unknown, &duplicates);
@@ -186,57 +188,65 @@ pub(crate) fn shape(resource: &Resource, object: &mut Value) -> Result<Vec<Strin
 }
 
 /// A missing kind or version is filled in for built-in kinds; another one is refused.
-fn check_kind(resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
-    let (expected_version, kind) = (resource.api_version(), &*resource.kind);
+fn check_kind(request: &Request, object: &mut Value) -> Result<(), ApiError> {
+    let resource = &request.resource;
+    let (expected_version, kind, version) =
+        (resource.api_version(), &*resource.kind, &resource.version);
+    let found = json_type(object);
     let Some(members) = object.as_object_mut() else {
-        let message = format!(
-            "{kind} in version \"{}\" cannot be handled as a {kind}: json: cannot unmarshal {} into Go value of type {}.{kind}",
-            resource.version,
-            json_type(object),
-            resource.version
-        );
-        return Err(ApiError::bad_request(message));
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version \"{version}\" cannot be handled as a {kind}: json: cannot unmarshal {found} into Go value of type {version}.{kind}"
+        )));
     };
-    for (key, expected) in [("kind", kind), ("apiVersion", expected_version.as_str())] {
-        let given = members.get(key).and_then(Value::as_str).unwrap_or_default();
-        if given.is_empty() {
-            if resource.is_custom() {
-                let label = if key == "kind" { "Kind" } else { "apiVersion" };
-                let shown = serde_json::to_string(&members).unwrap_or_default();
-                return Err(ApiError::bad_request(format!(
-                    "Object '{label}' is missing in '{shown}'"
-                )));
-            }
-            members.insert(key.to_owned(), expected.into());
+    for (key, label, expected) in
+        [("kind", "Kind", kind), ("apiVersion", "apiVersion", expected_version.as_str())]
+    {
+        if members.get(key).and_then(Value::as_str).is_some_and(|given| !given.is_empty()) {
+            continue;
         }
+        if resource.is_custom() {
+            let (body, shown) = (String::from_utf8_lossy(&request.body), shown_body(&request.body));
+            return Err(ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {kind}): Object '{label}' is missing in '{body}' ({shown})"
+            )));
+        }
+        members.insert(key.to_owned(), expected.into());
     }
-    let given_kind = members.get("kind").and_then(Value::as_str).unwrap_or_default();
-    let given_version = members.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    if given_version != expected_version {
-        let message = if resource.is_custom() {
-            format!(
-                "the API version in the data ({given_version}) does not match the expected API version ({expected_version})"
-            )
-        } else {
-            format!(
-                "{given_kind} in version \"{}\" cannot be handled as a {kind}: no kind \"{given_kind}\" is registered for version \"{given_version}\"",
-                given_version.rsplit('/').next().unwrap_or_default()
-            )
-        };
-        return Err(ApiError::bad_request(message));
+    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    let (given_kind, given_version) = (text("kind"), text("apiVersion"));
+    if given_version == expected_version && given_kind == kind {
+        return Ok(());
     }
-    if given_kind != kind {
-        let message = if resource.is_custom() {
-            format!("the kind in the data ({given_kind}) does not match the expected kind ({kind})")
-        } else {
-            format!(
-                "{given_kind} in version \"{}\" cannot be handled as a {kind}: converting (v1.{given_kind}) to (core.{kind}): unknown conversion",
-                resource.version
-            )
-        };
-        return Err(ApiError::bad_request(message));
+    Err(wrong_kind(resource, object, given_kind, given_version))
+}
+
+fn wrong_kind(resource: &Resource, object: &Value, kind: &str, api_version: &str) -> ApiError {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    if resource.is_custom() {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let checks = [
+            ("kind", kind, resource.kind.to_string()),
+            ("apiVersion", api_version, resource.api_version()),
+        ];
+        let errors: Vec<FieldError> = checks
+            .into_iter()
+            .filter(|(_, given, expected)| given != expected)
+            .map(|(field, given, expected)| {
+                FieldError::invalid(field, &Value::from(given), &format!("must be {expected}"))
+            })
+            .collect();
+        return ApiError::invalid_kind(group, kind, name, &errors);
     }
-    Ok(())
+    let why = if api_version == resource.api_version() {
+        let (from, to) = (super::view::go_package(resource), &resource.kind);
+        format!("converting ({version}.{kind}) to ({from}.{to}): unknown conversion")
+    } else {
+        format!("no kind {kind:?} is registered for version {api_version:?}")
+    };
+    ApiError::bad_request(format!(
+        "{kind} in version \"{version}\" cannot be handled as a {}: {why}",
+        resource.kind
+    ))
 }
 
 fn json_type(value: &Value) -> &'static str {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use nearhop_kinds::Resource;
 use nearhop_kinds::options::WriteVerb;
 use nearhop_kinds::strategy;
-use nearhop_object::apply;
 use rand::Rng as _;
 use serde_json::Value;
 
@@ -68,10 +67,8 @@ pub(crate) async fn create_object(
     let now = now_text();
     drop_server_fields(&mut object);
     strategy::default(resource, &mut object);
-    if ownership == Ownership::Track
-        && let Some(schema) = &resource.schema
-    {
-        writer.owning(resource, |owner| apply::update(schema.node(), None, &mut object, owner));
+    if ownership == Ownership::Track {
+        writer.track(resource, None, &mut object);
     }
     let mut tries = 0;
     loop {
@@ -104,9 +101,9 @@ async fn finish(
     object["metadata"]["creationTimestamp"] = now.into();
     let taken = api.allocate(resource, &mut object, None, writer.dry_run)?;
     api.with_context(|context| strategy::prepare_create(resource, &mut object, context));
-    warnings.extend(strategy::warnings(resource, &object, None));
     let errors = api.with_context(|context| strategy::validate_create(resource, &object, context));
     refuse(resource, &name, &errors)?;
+    warnings.extend(strategy::warnings(resource, &object, None));
     let key = Name::new(namespace, &name);
     if writer.dry_run {
         if let Some(existing) = api.store.get(&resource.storage, &key) {

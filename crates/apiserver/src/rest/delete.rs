@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use nearhop_kinds::options::{DeleteOptions, DryRun, Propagation};
 use nearhop_kinds::strategy::{self, DeleteAnswers};
-use nearhop_kinds::{Resource, pod};
+use nearhop_kinds::{Resource, crd, namespace, pod};
 use serde_json::{Value, json};
 
 use super::options::{ListOptions, Selection};
@@ -25,8 +25,6 @@ const TRIES: usize = 64;
 const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
-/// What keeps a CustomResourceDefinition until its objects are gone.
-pub(crate) const CRD_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Deletes one object.
 pub(super) async fn delete(
@@ -128,8 +126,12 @@ async fn try_delete(
     let deleted = |outcome, gone| Deleted { outcome, gone, uid: uid.clone() };
     let plan = plan_deletion(resource, old, deletion);
     if deletion.dry_run == DryRun::All {
-        let gone = !matches!(plan, Plan::Mark(_));
-        return Ok(deleted(Outcome::Shown(old.clone()), gone));
+        return Ok(match plan {
+            Plan::Mark(marked) => deleted(Outcome::Shown(marked), false),
+            Plan::MarkAndRemove(marked) => deleted(Outcome::Shown(marked), true),
+            Plan::Nothing => deleted(Outcome::Shown(old.clone()), false),
+            Plan::Remove => deleted(Outcome::Shown(old.clone()), true),
+        });
     }
     let expect = Expect::Version(stored.version);
     let write = |expect, change| write_of(resource, place.key(), expect, change);
@@ -182,8 +184,10 @@ fn plan_deletion(resource: &Resource, old: &Value, deletion: &DeleteOptions) -> 
         }
         shorten(&mut new, left, asked);
     } else {
-        mark(resource, &mut new, grace);
-        add_finalizers(resource, &mut new, deletion.propagation);
+        if !mark_special(resource, &mut new) {
+            mark(&mut new, grace);
+        }
+        add_finalizers(&mut new, deletion.propagation);
     }
     match (is_finished(&new), graceful) {
         (false, _) => Plan::Mark(new),
@@ -192,17 +196,27 @@ fn plan_deletion(resource: &Resource, old: &Value, deletion: &DeleteOptions) -> 
     }
 }
 
-fn mark(resource: &Resource, object: &mut Value, grace: i64) {
+fn mark(object: &mut Value, grace: i64) {
     let metadata = &mut object["metadata"];
     metadata["deletionTimestamp"] = later(&now_text(), grace).into();
     metadata["deletionGracePeriodSeconds"] = grace.into();
     if let Some(generation) = metadata["generation"].as_i64() {
         metadata["generation"] = (generation + 1).into();
     }
-    if resource.group.is_empty() && &*resource.kind == "Namespace" {
-        metadata.as_object_mut().map(|metadata| metadata.remove("deletionGracePeriodSeconds"));
-        object["status"]["phase"] = "Terminating".into();
+}
+
+/// Namespaces and definitions have a way of their own to say that they are on their way out.
+fn mark_special(resource: &Resource, object: &mut Value) -> bool {
+    let now = now_text();
+    match (&*resource.group, &*resource.kind) {
+        ("", "Namespace") => namespace::terminate(object, &now),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            object["metadata"]["deletionTimestamp"] = now.as_str().into();
+            crd::terminating(object, &now);
+        }
+        _ => return false,
     }
+    true
 }
 
 fn shorten(object: &mut Value, left: i64, asked: i64) {
@@ -218,7 +232,7 @@ fn later(time: &str, seconds: i64) -> String {
     moved.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn add_finalizers(resource: &Resource, object: &mut Value, propagation: Option<Propagation>) {
+fn add_finalizers(object: &mut Value, propagation: Option<Propagation>) {
     let mut finalizers: Vec<Value> =
         object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     finalizers.retain(|name| *name != FOREGROUND && *name != ORPHAN);
@@ -226,11 +240,6 @@ fn add_finalizers(resource: &Resource, object: &mut Value, propagation: Option<P
         None | Some(Propagation::Background) => {}
         Some(Propagation::Foreground) => finalizers.push(FOREGROUND.into()),
         Some(Propagation::Orphan) => finalizers.push(ORPHAN.into()),
-    }
-    let definition =
-        &*resource.kind == "CustomResourceDefinition" && &*resource.group == "apiextensions.k8s.io";
-    if definition && !finalizers.iter().any(|name| *name == CRD_CLEANUP) {
-        finalizers.push(CRD_CLEANUP.into());
     }
     if finalizers.is_empty() {
         object["metadata"].as_object_mut().map(|metadata| metadata.remove("finalizers"));

@@ -108,9 +108,18 @@ fn version() -> Reply {
         "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
         "gitVersion": VERSION,
         "gitCommit": "", "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "", "compiler": "rustc", "platform": format!("linux/{}", std::env::consts::ARCH)
+        "goVersion": "", "compiler": "rustc", "platform": format!("linux/{}", go_arch())
     }));
     Reply::json_bytes(200, text.expect("a value is written to memory"))
+}
+
+/// The processor, as Go spells it.
+fn go_arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
 
 fn metrics(api: &Api) -> Reply {

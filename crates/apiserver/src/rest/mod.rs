@@ -23,12 +23,12 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, Method};
 use hyper::body::Incoming;
-use nearhop_kinds::Resource;
 use nearhop_kinds::strategy::resource_warning;
+use nearhop_kinds::{Registry, Resource};
 
 pub(crate) use body::shape;
 pub(crate) use create::create_object;
-pub(crate) use delete::{CRD_CLEANUP, delete_object, without_finalizer};
+pub(crate) use delete::{delete_object, without_finalizer};
 pub(crate) use documents::Documents;
 pub(crate) use update::{Place, is_finished};
 pub(crate) use write::{Ownership, Writer, content_of, now_text, write_of};
@@ -59,7 +59,13 @@ impl Request {
 
     /// The form of the answer.
     fn form(&self) -> Result<Form, ApiError> {
-        Accept::parse(header(&self.headers, ACCEPT)).form()
+        let accept = Accept::parse(header(&self.headers, ACCEPT));
+        if self.resource.is_custom() && accept.is_protobuf_only() {
+            return Err(ApiError::not_acceptable(
+                "only the following media types are accepted: application/json, application/yaml",
+            ));
+        }
+        accept.form()
     }
 
     fn content_type(&self) -> Option<&str> {
@@ -202,9 +208,13 @@ fn find_resource(api: &Api, target: &Target) -> Result<Arc<Resource>, ApiError> 
     let registry = api.registry.load();
     match registry.find(&target.group, &target.version, &target.plural) {
         Some(resource) => Ok(Arc::clone(resource)),
-        None if registry.has_group(&target.group) => Err(ApiError::no_such_resource()),
+        None if is_built_in(&registry, &target.group) => Err(ApiError::no_such_resource()),
         None => Err(ApiError::no_such_path()),
     }
+}
+
+fn is_built_in(registry: &Registry, group: &str) -> bool {
+    registry.resources().iter().any(|resource| &*resource.group == group && !resource.is_custom())
 }
 
 fn authorize(resource: &Resource, target: &Target, role: Role, verb: &str) -> Result<(), ApiError> {

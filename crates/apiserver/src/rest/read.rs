@@ -79,24 +79,30 @@ pub(super) async fn select_page(
         let last = token.last();
         objects.drain(..objects.partition_point(|object| object.name <= last));
     }
-    if !selection.is_everything() {
-        objects.retain(|object| selection.matches(object));
-    }
+    let (objects, left) = cut(objects, selection, options.limit.unwrap_or(usize::MAX));
     let mut meta = json!({"resourceVersion": version.to_string()});
-    if let Some(limit) = options.limit
-        && objects.len() > limit
+    if left > 0
+        && let Some(last) = objects.last()
     {
-        let remaining = objects.len() - limit;
-        objects.truncate(limit);
-        if let Some(last) = objects.last() {
-            meta["continue"] =
-                Token::new(Some(version), &last.name, api.store.life()).encode().into();
-        }
+        let token = Token::new(Some(version), &last.name, api.store.life());
+        meta["continue"] = token.encode().into();
         if selection.is_everything() {
-            meta["remainingItemCount"] = remaining.into();
+            meta["remainingItemCount"] = left.into();
         }
     }
     Ok(Page { objects, meta })
+}
+
+/// The first objects that match, and how many were not looked at.
+fn cut(
+    objects: Vec<Arc<Stored>>,
+    selection: &Selection,
+    limit: usize,
+) -> (Vec<Arc<Stored>>, usize) {
+    let mut rest = objects.into_iter();
+    let matching = rest.by_ref().filter(|object| selection.matches(object));
+    let page = matching.take(limit).collect();
+    (page, rest.len())
 }
 
 async fn snapshot_for(
@@ -186,7 +192,10 @@ fn whole_list(resource: &Resource, page: &Page) -> Value {
 }
 
 /// Items of built-in kinds carry no kind and version; those of custom resources do.
-fn stream_list(resource: Arc<Resource>, page: Page) -> Reply {
+fn stream_list(resource: Arc<Resource>, mut page: Page) -> Reply {
+    if resource.is_custom() && page.meta.get("continue").is_none() {
+        page.meta["continue"] = "".into();
+    }
     let head = if resource.is_custom() { view::head_of(&resource) } else { String::new() };
     let mut opening = format!(
         "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use nearhop_kinds::metadata::missing_resource_version;
 use nearhop_kinds::options::WriteVerb;
 use nearhop_kinds::{Resource, strategy};
 use nearhop_object::{FieldError, apply};
@@ -150,10 +151,8 @@ async fn try_update(
     check_version(resource, name, &new, stored)?;
     carry_over(&mut new, old);
     strategy::default(resource, &mut new);
-    if ownership == Ownership::Track
-        && let Some(schema) = &resource.schema
-    {
-        writer.owning(resource, |owner| apply::update(schema.node(), Some(old), &mut new, owner));
+    if ownership == Ownership::Track {
+        writer.track(resource, Some(old), &mut new);
     }
     let sub = writer.subresource.as_deref();
     let taken = match sub {
@@ -161,9 +160,12 @@ async fn try_update(
         Some(_) => None,
     };
     api.with_context(|cx| strategy::prepare_update(resource, sub, &mut new, old, cx));
-    warnings.extend(strategy::warnings(resource, &new, Some(old)));
     let errors = api.with_context(|cx| strategy::validate_update(resource, sub, &new, old, cx));
     refuse(resource, name, &errors)?;
+    warnings.extend(match sub {
+        Some("status") => strategy::status_warnings(resource, &new),
+        _ => strategy::warnings(resource, &new, Some(old)),
+    });
     apply::keep_times(old, &mut new);
     if new == *old {
         return Ok(Attempt::Done(Outcome::Stored(Arc::clone(stored))));
@@ -211,9 +213,9 @@ fn check_version(
             if strategy::rules(resource).unconditional_update {
                 return Ok(());
             }
-            let why = "must be specified for an update";
-            let error = FieldError::invalid("metadata.resourceVersion", &Value::from(0), why);
-            Err(ApiError::invalid(resource, name, &[error]))
+            // Kubernetes names the resource here, not the kind.
+            let errors = [missing_resource_version()];
+            Err(ApiError::invalid_kind(&resource.group, &resource.plural, name, &errors))
         }
         Some(version) if version == stored.version.to_string() => Ok(()),
         Some(version) if version.parse::<u64>().is_err() => {

@@ -34,9 +34,17 @@ impl Writer {
         }
     }
 
-    /// The server itself.
-    pub(crate) fn server() -> Self {
-        Self { manager: "nearhop-apiserver".to_owned(), subresource: None, dry_run: false }
+    /// A part of the server, under the name that the same part has in Kubernetes.
+    pub(crate) fn server(manager: &str, subresource: Option<&str>) -> Self {
+        let subresource = subresource.map(str::to_owned);
+        Self { manager: manager.to_owned(), subresource, dry_run: false }
+    }
+
+    /// Makes this writer the owner of what it changed.
+    pub(crate) fn track(&self, resource: &Resource, old: Option<&Value>, new: &mut Value) {
+        if let Some(schema) = &resource.schema {
+            self.owning(resource, |owner| apply::update(schema.node(), old, new, owner));
+        }
     }
 
     /// Runs `work` with this writer as server-side apply knows it.

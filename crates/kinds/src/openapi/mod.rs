@@ -99,15 +99,8 @@ impl Parts {
             }
             _ => custom::add(&mut self.schemas, resource),
         };
-        let list = format!(
-            "{}List",
-            object.strip_suffix(&*resource.kind).map_or(object.clone(), |package| {
-                format!(
-                    "{package}{}",
-                    resource.list_kind.strip_suffix("List").unwrap_or(&resource.kind)
-                )
-            })
-        );
+        let package = object.strip_suffix(&*resource.kind).unwrap_or_default();
+        let list = format!("{package}{}", resource.list_kind);
         if resource.verbs.iter().any(|verb| &**verb == "list") {
             self.schemas.insert(list.clone(), list_schema(resource, &object, &list));
         }

@@ -12,7 +12,8 @@ mod rule;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::resource::{Origin, Resource};
+use crate::crd;
+use crate::resource::Resource;
 
 /// What a row carries besides its cells (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,36 +50,12 @@ impl IncludeObject {
 
 /// The `columnDefinitions` of a resource.
 pub fn columns(resource: &Resource) -> Vec<Value> {
-    match &resource.origin {
-        Origin::BuiltIn => column::of_kind(&resource.qualified_kind())
-            .iter()
-            .map(|column| column.definition())
-            .collect(),
-        Origin::Custom(version) => custom::columns(version),
-    }
+    Plan::of(resource).definitions()
 }
 
 /// The cells of an object, one a column.
 pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
-    match &resource.origin {
-        Origin::BuiltIn => column::of_kind(&resource.qualified_kind())
-            .iter()
-            .map(|column| column.cell(object, now))
-            .collect(),
-        Origin::Custom(version) => custom::cells(version, object, now),
-    }
-}
-
-/// A row: the cells, what is known of the whole row, and the object as far as it was asked for.
-pub fn row(resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
-    let mut row = Map::new();
-    row.insert("cells".to_owned(), cells(resource, object, now).into());
-    let is_pod = resource.group.is_empty() && &*resource.kind == "Pod";
-    if let Some(conditions) = is_pod.then(|| rule::pod_finished(object)).flatten() {
-        row.insert("conditions".to_owned(), conditions);
-    }
-    row.insert("object".to_owned(), included(resource, object, include));
-    row.into()
+    Plan::of(resource).cells(object, now)
 }
 
 /// The table of a list; `list_meta` is the list's `metadata`.
@@ -89,8 +66,9 @@ pub fn table<'a>(
     include: IncludeObject,
     now: Timestamp,
 ) -> Value {
-    let rows = objects.into_iter().map(|object| row(resource, object, include, now)).collect();
-    assemble(list_meta, columns(resource).into(), rows)
+    let plan = Plan::of(resource);
+    let rows = objects.into_iter().map(|object| plan.row(resource, object, include, now)).collect();
+    assemble(list_meta, plan.definitions().into(), rows)
 }
 
 /// The table of one object, as a get or a frame of a watch shows it. A bookmark is such an object:
@@ -102,13 +80,64 @@ pub fn table_of_one(
     include: IncludeObject,
     now: Timestamp,
 ) -> Value {
-    let version = &object["metadata"]["resourceVersion"];
+    let plan = Plan::of(resource);
     let columns = match definitions {
-        Definitions::Given => columns(resource).into(),
+        Definitions::Given => plan.definitions().into(),
         Definitions::Left => Value::Null,
     };
-    let rows = vec![row(resource, object, include, now)];
+    let version = object.get("metadata").and_then(|metadata| metadata.get("resourceVersion"));
+    let rows = vec![plan.row(resource, object, include, now)];
     assemble(json!({"resourceVersion": version}), columns, rows)
+}
+
+/// The columns of a resource, found once a table.
+enum Plan {
+    BuiltIn(&'static [column::Column]),
+    Custom(Vec<crd::Column>),
+}
+
+impl Plan {
+    fn of(resource: &Resource) -> Self {
+        if resource.is_custom() {
+            Self::Custom(crd::columns(resource))
+        } else {
+            Self::BuiltIn(column::of_kind(&resource.qualified_kind()))
+        }
+    }
+
+    fn definitions(&self) -> Vec<Value> {
+        match self {
+            Self::BuiltIn(columns) => columns.iter().map(column::Column::definition).collect(),
+            Self::Custom(columns) => custom::definitions(columns),
+        }
+    }
+
+    fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        match self {
+            Self::BuiltIn(columns) => {
+                columns.iter().map(|column| column.cell(object, now)).collect()
+            }
+            Self::Custom(columns) => custom::cells(columns, object, now),
+        }
+    }
+
+    /// The cells, what is known of the whole row, and the object as far as it was asked for.
+    fn row(
+        &self,
+        resource: &Resource,
+        object: &Value,
+        include: IncludeObject,
+        now: Timestamp,
+    ) -> Value {
+        let mut row = Map::new();
+        row.insert("cells".to_owned(), self.cells(object, now).into());
+        let is_pod = resource.group.is_empty() && &*resource.kind == "Pod";
+        if let Some(conditions) = is_pod.then(|| rule::pod_finished(object)).flatten() {
+            row.insert("conditions".to_owned(), conditions);
+        }
+        row.insert("object".to_owned(), included(resource, object, include));
+        row.into()
+    }
 }
 
 fn assemble(metadata: Value, columns: Value, rows: Vec<Value>) -> Value {
