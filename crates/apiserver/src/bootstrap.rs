@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::rest::{Ownership, Writer, create_object, shape};
-use crate::status::ApiError;
+use crate::rest::{Ownership, Writer, create_object, name_of, shape};
+use crate::store::Name;
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
@@ -35,16 +35,17 @@ async fn create(
 ) -> Result<(), String> {
     let registry = api.registry.load_full();
     let resource = registry.find(group, version, plural).expect("the kind is built in");
+    let name = Name::new(namespace, name_of(&object));
+    if api.store.get(&resource.storage, &name).is_some() {
+        return Ok(());
+    }
     object["kind"] = (*resource.kind).into();
     object["apiVersion"] = resource.api_version().into();
     shape(resource, &mut object)?;
     let (writer, mut warnings) = (Writer::server("kube-apiserver", None), Vec::new());
     let created =
         create_object(api, resource, namespace, object, &writer, Ownership::Track, &mut warnings);
-    match created.await {
-        Ok(_) | Err(ApiError { reason: Some("AlreadyExists"), .. }) => Ok(()),
-        Err(error) => Err(error.message),
-    }
+    created.await.map(|_| ()).map_err(|error| error.message)
 }
 
 fn kubernetes_service(api: &Api, address: SocketAddr) -> Value {

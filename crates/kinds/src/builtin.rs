@@ -4,9 +4,11 @@
 
 use std::sync::{Arc, LazyLock};
 
+use nearhop_object::Schema;
 use nearhop_object::builtin::schema_of;
 
 use crate::resource::{Origin, Registry, Resource, Subresource};
+use crate::service;
 
 static FACTS: &str = include_str!("facts/resources.txt");
 
@@ -65,7 +67,7 @@ fn parse_resource<'a>(
         verbs: split("create,delete,deletecollection,get,list,patch,update,watch"),
         subresources: Vec::new(),
         storage: storage(group, plural),
-        schema: schema_of(group, version, kind),
+        schema: extended_schema(group, version, kind),
         origin: Origin::BuiltIn,
     };
     for word in words {
@@ -78,6 +80,14 @@ fn parse_resource<'a>(
         }
     }
     Some(resource)
+}
+
+/// Kubernetes' schema; a Service also has nearhop's own fields, which gates may drop again.
+fn extended_schema(group: &str, version: &str, kind: &str) -> Option<Schema> {
+    match (group, kind) {
+        ("", "Service") => Some(service::schema()),
+        _ => schema_of(group, version, kind),
+    }
 }
 
 /// `NAME[:[GROUP/VERSION/]KIND][:VERBS]`.

@@ -18,6 +18,8 @@ enum Imports {
 const CORE: &str = "nearhop-core";
 const API: &str = "nearhop-api";
 const CONFORM: &str = "nearhop-conform";
+const OBJECT: &str = "nearhop-object";
+const KINDS: &str = "nearhop-kinds";
 const NETFILTER: &str = "nearhop-netfilter";
 const RUNTIME: &str = "nearhop-runtime";
 const FEED: &str = "nearhop-feed";
@@ -27,16 +29,17 @@ fn imports_of(package: &str) -> Option<Imports> {
     use Imports::{Anything, Only};
     Some(match package {
         // RUNTIME is process plumbing; xtask must run when nothing else compiles.
-        CORE | RUNTIME | "xtask" => Only(&[]),
+        CORE | OBJECT | RUNTIME | "xtask" => Only(&[]),
         API | CONFORM | NETFILTER => Only(&[CORE]),
         FEED => Only(&[API, CORE]),
-        "nearhop-apiserver" => Only(&[API, CORE, RUNTIME]),
+        KINDS => Only(&[OBJECT, CORE]),
+        "nearhop-apiserver" => Only(&[KINDS, OBJECT, RUNTIME]),
         "nearhop-controller" | "nearhop-dns" => Only(&[FEED, API, CORE, RUNTIME]),
         "nearhop-proxy" => Only(&[FEED, NETFILTER, API, CORE, RUNTIME]),
         "nearhop-lab" => Only(&[API, CORE, RUNTIME, FEED, NETFILTER]),
         "nearhop-dashboard" => Only(&[API, CORE]),
-        // The binary wires everything and decides nothing.
-        "nearhop" => Anything,
+        // The binary wires everything and decides nothing; the batteries drive everything.
+        "nearhop" | "nearhop-tests" => Anything,
         _ => return None,
     })
 }

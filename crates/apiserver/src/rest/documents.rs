@@ -24,6 +24,7 @@ use crate::status::ApiError;
 const VERSION: &str = "v1.36.2";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const SWAGGER_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2";
+const SWAGGER_PROTOBUF_ANSWER: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// A document with its hash.
 #[derive(Clone)]
@@ -96,7 +97,7 @@ pub(super) fn answer(
         }
         Path::OpenApi(None) => Ok(openapi_index(api)),
         Path::OpenApi(Some(name)) => openapi_document(api, headers, query, name),
-        Path::Swagger => swagger(api, headers),
+        Path::Swagger => Ok(swagger(api, headers)),
         _ => Err(ApiError::no_such_path()),
     }
 }
@@ -241,15 +242,26 @@ fn openapi_document(
     Ok(cached(reply, &hash, HeaderValue::from_static("public, immutable")))
 }
 
-/// kubectl asks for protobuf only, and does without if there is none.
-fn swagger(api: &Api, headers: &HeaderMap) -> Result<Reply, ApiError> {
+/// kubectl asks for the protobuf form, and only when the v3 documents do not know a kind: to learn
+/// that this one does not know it either. So that form says what it is and lists nothing.
+fn swagger(api: &Api, headers: &HeaderMap) -> Reply {
     let accept = header(headers, ACCEPT).unwrap_or("*/*");
     if accept.split(',').all(|entry| entry.trim().starts_with(SWAGGER_PROTOBUF)) {
-        return Err(ApiError::no_such_path());
+        return Reply::new(200, SWAGGER_PROTOBUF_ANSWER, empty_swagger());
     }
     let registry = api.registry.load_full();
     let document = api.documents.get(&registry, "openapi/v2", |r| Some(openapi::swagger(r)));
-    Ok(Reply::json_bytes(200, document.expect("the document is always there").body))
+    Reply::json_bytes(200, document.expect("the document is always there").body)
+}
+
+/// The message `openapi.v2.Document`: 1 = swagger, 2 = info { 1 = title, 2 = version }, 8 = paths.
+fn empty_swagger() -> Vec<u8> {
+    let field = |number: u8, content: &[u8]| {
+        let length = u8::try_from(content.len()).expect("each part is shorter than 128 bytes");
+        [&[number << 3 | 2, length], content].concat()
+    };
+    let info = [field(1, b"Kubernetes"), field(2, VERSION.as_bytes())].concat();
+    [field(1, b"2.0"), field(2, &info), field(8, b"")].concat()
 }
 
 fn is_current(headers: &HeaderMap, document: &Document) -> bool {

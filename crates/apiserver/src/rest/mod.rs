@@ -31,7 +31,7 @@ pub(crate) use create::create_object;
 pub(crate) use delete::{delete_object, without_finalizer};
 pub(crate) use documents::Documents;
 pub(crate) use update::{Place, is_finished};
-pub(crate) use write::{Ownership, Writer, content_of, now_text, write_of};
+pub(crate) use write::{Ownership, Writer, content_of, name_of, now_text, write_of};
 
 use crate::api::Api;
 use crate::fault::Faults;

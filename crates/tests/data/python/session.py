@@ -1,11 +1,12 @@
 """A session of the Python client: lists, watches, patches, recovers from 410. Exits with 1 and a trace where it fails."""
 import json
+import ssl
 import sys
 import threading
 import time
 import urllib.request
-import ssl
 
+import yaml
 from kubernetes import client, config, watch
 from kubernetes.client.rest import ApiException
 
@@ -17,14 +18,15 @@ namespace = "python"
 
 def fault(order):
     """Asks the embedded server to misbehave."""
+    # Past the client library, which only knows paths of Kubernetes.
     configuration = client.Configuration.get_default_copy()
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    token = configuration.api_key["authorization"]
-    token = token if token.startswith("Bearer ") else "Bearer " + token
+    with open(kubeconfig) as file:
+        token = yaml.safe_load(file)["users"][0]["user"]["token"]
     request = urllib.request.Request(
         configuration.host + "/nearhop/faults",
         data=json.dumps(order).encode(),
-        headers={"Authorization": token, "Content-Type": "application/json"},
+        headers={"Authorization": "Bearer " + token, "Content-Type": "application/json"},
         method="POST",
     )
     urllib.request.urlopen(request, context=context).read()

@@ -4,7 +4,7 @@
 //! strings, because they are numbers with an order: a version that was never seen in an answer is placed between those
 //! that were.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ const LITERAL_FROM: u64 = 1_000_000;
 pub struct Names {
     strings: BTreeMap<String, String>,
     versions: BTreeMap<u64, u64>,
+    /// Recorded versions that objects had, not only lists.
+    of_objects: BTreeSet<u64>,
     /// The newest version seen in this run.
     latest: u64,
     /// The newest version when the replay began.
@@ -45,9 +47,9 @@ impl Names {
         }
     }
 
-    /// Whether a recorded version has been met.
-    pub fn knows_version(&self, recorded: &str) -> bool {
-        recorded.parse().is_ok_and(|v: u64| self.versions.contains_key(&v))
+    /// Whether an object of a recorded version has been met.
+    pub fn knows_object(&self, recorded: &str) -> bool {
+        recorded.parse().is_ok_and(|v: u64| self.of_objects.contains(&v))
     }
 
     fn saw_version(&mut self, actual: u64) {
@@ -121,13 +123,19 @@ impl Names {
     ) {
         match key {
             "resourceVersion" => {
-                let known = from.parse().ok().and_then(|v: u64| self.versions.get(&v)).copied();
-                match known {
-                    Some(known) if of_object && to.parse() != Ok(known) => {
-                        wrong.push(path.to_owned());
+                let number: u64 = from.parse().unwrap_or_default();
+                // What an object has counts for more than what a list has: only the former says what was written.
+                match self.versions.get(&number) {
+                    Some(known) if of_object && self.of_objects.contains(&number) => {
+                        if to.parse() != Ok(*known) {
+                            wrong.push(path.to_owned());
+                        }
                     }
-                    Some(_) => {}
-                    None => self.set_version(from, to),
+                    Some(_) if !of_object => {}
+                    _ => self.set_version(from, to),
+                }
+                if of_object {
+                    self.of_objects.insert(number);
                 }
             }
             "continue" => self.set(from, to),

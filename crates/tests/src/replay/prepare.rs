@@ -31,6 +31,9 @@ pub struct Plan {
     /// Watches whose events come in no fixed order.
     #[serde(default)]
     pub unordered: Vec<u64>,
+    /// Watches whose bookmarks come when they come: how far apart the requests were decides.
+    #[serde(default)]
+    pub bookmarks: Vec<u64>,
     /// What to do before and during exchanges.
     #[serde(default)]
     pub steps: Vec<Step>,
@@ -158,7 +161,7 @@ impl Preparer<'_> {
         let mut recorded = self.library.object(reference)?;
         let version =
             recorded["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-        if step.state.is_none() && step.version.is_none() && names.knows_version(&version) {
+        if step.state.is_none() && step.version.is_none() && names.knows_object(&version) {
             return Ok(());
         }
         for pointer in &step.without {
@@ -335,7 +338,7 @@ fn generations_to_go(wanted: &Value) -> u64 {
 fn bump(object: &mut Value, round: u64) {
     match object["kind"].as_str().unwrap_or_default() {
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
-            object["spec"]["minReadySeconds"] = (900 + round).into();
+            object["spec"]["minReadySeconds"] = (100 + round).into();
         }
         "EndpointSlice" => object["metadata"]["labels"]["bump"] = round.to_string().into(),
         "Pod" => object["spec"]["containers"][0]["image"] = format!("bump:{round}").into(),
