@@ -2,6 +2,7 @@
 //! and how it shows them. Values in, values out; time and chance are arguments.
 
 pub mod allocate;
+pub mod autoscaler;
 pub mod builtin;
 pub mod config;
 pub mod crd;

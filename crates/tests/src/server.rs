@@ -255,7 +255,8 @@ fn find_or_build() -> Result<PathBuf> {
         build.env("CARGO_TARGET_DIR", target);
     }
     if profile.ends_with("release") {
-        build.arg("--release");
+        // What `cargo bench` built the benches with, so that nothing is built twice.
+        build.args(["--profile", "bench"]);
     }
     let status = build.status().context("run cargo build for the nearhop command")?;
     if !status.success() || !path.exists() {

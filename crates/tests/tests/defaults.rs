@@ -3,6 +3,8 @@
 use std::fs;
 
 use anyhow::Result;
+use nearhop_tests::replay::Difference;
+use nearhop_tests::replay::accepted::{Accepted, Recordings};
 use nearhop_tests::replay::compare::compare;
 use nearhop_tests::replay::names::Names;
 use nearhop_tests::replay::transcript::{Library, data};
@@ -62,13 +64,19 @@ async fn answer(server: &Server, case: &Value) -> Result<(u16, Value)> {
     Ok((answer.status, answer.json()))
 }
 
-async fn check(server: &Server, cases: &[Value]) -> Result<()> {
-    let mut failures = Vec::new();
+/// All differences between what the cases say and what the server does.
+async fn differences(server: &Server, cases: &[Value]) -> Result<Vec<Difference>> {
+    let mut differences = Vec::new();
     for case in cases {
+        let name = case["name"].as_str().unwrap_or_default();
+        let mut report = |path: String, text: String| {
+            let (file, request) = (format!("defaults/{name}"), "POST".to_owned());
+            differences.push(Difference { file, seq: 0, request, path, text });
+        };
         let (status, actual) = answer(server, case).await?;
         if case["status"] != status {
-            let (name, expected) = (&case["name"], &case["status"]);
-            failures.push(format!("{name}: expected {expected}, got {status}: {actual}"));
+            let expected = &case["status"];
+            report("status".into(), format!("expected {expected}, got {status}: {actual}"));
             continue;
         }
         let volatile: Vec<String> = case["volatile"]
@@ -81,26 +89,27 @@ async fn check(server: &Server, cases: &[Value]) -> Result<()> {
         names.learn(&case["output"], &actual);
         let expected = names.document(&case["output"]);
         for found in compare("output", &expected, &actual, &volatile) {
-            failures.push(format!("{}: {}: {}", case["name"], found.path, found.text));
+            report(found.path, found.text);
         }
     }
-    assert!(failures.is_empty(), "{} differences:\n  {}", failures.len(), failures.join("\n  "));
-    Ok(())
+    Ok(differences)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn minimal_input_gives_the_recorded_object() -> Result<()> {
     let server = prepared(&Options::default()).await?;
-    let cases: Vec<Value> = cases().into_iter().filter(|c| !is_dual_stack(c)).collect();
-    assert_eq!(cases.len(), 41);
-    check(&server, &cases).await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn minimal_services_on_a_dual_stack_cluster() -> Result<()> {
+    let (dual, single): (Vec<_>, Vec<_>) = cases().into_iter().partition(is_dual_stack);
+    assert_eq!((single.len(), dual.len()), (41, 8));
+    let mut all = differences(&server, &single).await?;
     let options = Options { service_cidr: Some(DUAL_STACK.into()), ..Options::default() };
     let server = prepared(&options).await?;
-    let cases: Vec<Value> = cases().into_iter().filter(is_dual_stack).collect();
-    assert_eq!(cases.len(), 8);
-    check(&server, &cases).await
+    all.extend(differences(&server, &dual).await?);
+
+    let accepted = Accepted::read(Recordings::Defaults)?;
+    let (unlisted, used) = accepted.judge(all);
+    let unlisted: Vec<String> = unlisted.iter().map(ToString::to_string).collect();
+    assert!(unlisted.is_empty(), "{} differences:\n  {}", unlisted.len(), unlisted.join("\n  "));
+    let stale = accepted.stale(&used);
+    assert!(stale.is_empty(), "entries of data/accepted.json that cover nothing: {stale:?}");
+    Ok(())
 }

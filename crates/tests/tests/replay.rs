@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use nearhop_tests::replay::accepted::{Accepted, matches};
+use nearhop_tests::replay::accepted::{Accepted, Recordings, matches};
 use nearhop_tests::replay::engine::replay;
 use nearhop_tests::replay::prepare::{Plan, read_plans};
 use nearhop_tests::replay::transcript::Library;
@@ -32,19 +32,19 @@ struct Outcome {
     used: BTreeSet<usize>,
 }
 
-struct Recordings {
+struct Recorded {
     library: Library,
     plans: std::collections::BTreeMap<String, Plan>,
     accepted: Accepted,
 }
 
-fn recordings() -> Arc<Recordings> {
-    static RECORDINGS: OnceLock<Arc<Recordings>> = OnceLock::new();
+fn recordings() -> Arc<Recorded> {
+    static RECORDINGS: OnceLock<Arc<Recorded>> = OnceLock::new();
     let read = || {
         let library = Library::read().expect("transcripts can be read");
         let plans = read_plans().expect("prepare.json can be read");
-        let accepted = Accepted::read().expect("accepted.json can be read");
-        Arc::new(Recordings { library, plans, accepted })
+        let accepted = Accepted::read(Recordings::Transcripts).expect("accepted.json can be read");
+        Arc::new(Recorded { library, plans, accepted })
     };
     RECORDINGS.get_or_init(read).clone()
 }

@@ -88,10 +88,11 @@ fn parse_target(group: &str, version: &str, rest: &[&str]) -> Path {
         }
         _ => rest,
     };
-    let text = |at: usize| rest.get(at).map(|part| (*part).to_owned());
     if rest.iter().any(|part| part.is_empty()) {
-        return Path::Unknown;
+        // No resource has no name, and the answer is that there is no such resource.
+        return Path::Resource(target);
     }
+    let text = |at: usize| rest.get(at).map(|part| (*part).to_owned());
     target.plural = text(0).unwrap_or_default();
     target.name = text(1);
     target.subresource = text(2);
@@ -154,7 +155,7 @@ mod tests {
     fn a_name_cannot_add_segments() {
         assert_eq!(target("/api/v1/nodes/a%2Fb").name.as_deref(), Some("a/b"));
         assert_eq!(parse_path("/api/v1/nodes/%zz"), Path::Unknown);
-        assert_eq!(parse_path("/api/v1/namespaces//pods"), Path::Unknown);
+        assert_eq!(target("/api/v1/namespaces//pods").plural, "");
     }
 
     #[test]

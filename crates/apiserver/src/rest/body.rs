@@ -41,7 +41,9 @@ pub(super) async fn read(incoming: Incoming) -> Result<Bytes, ApiError> {
 /// `timeout=32s` is accepted and has no meaning here; nonsense is refused.
 pub(super) fn check_duration(text: &str) -> Result<(), ApiError> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == 'µ');
-    let fine = number != text && number.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
+    let fine = number != text
+        && number.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+        && number.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
     if fine || text == "0" {
         return Ok(());
     }
@@ -143,6 +145,12 @@ pub(super) fn to_patched(
         ApiError::invalid_kind("", "", "", &[error])
     };
     let patched = object.to_string();
+    let resource = &request.resource;
+    let text = |key: &str| object[key].as_str().unwrap_or_default();
+    if (text("kind"), text("apiVersion")) != (&*resource.kind, &resource.api_version()) {
+        let why = conversion_problem(resource, text("kind"), text("apiVersion"));
+        return Err(refuse(patched, &why));
+    }
     let unknown = shape(&request.resource, &mut object).map_err(|why| refuse(patched, &why))?;
     let oddities = decode::strict_errors(&request.body, &unknown, &patch.duplicates);
     heed(oddities, validation, warnings, |all| {
@@ -237,16 +245,19 @@ fn wrong_kind(resource: &Resource, object: &Value, kind: &str, api_version: &str
             .collect();
         return ApiError::invalid_kind(group, kind, name, &errors);
     }
-    let why = if api_version == resource.api_version() {
-        let (from, to) = (super::view::go_package(resource), &resource.kind);
-        format!("converting ({version}.{kind}) to ({from}.{to}): unknown conversion")
-    } else {
-        format!("no kind {kind:?} is registered for version {api_version:?}")
-    };
+    let why = conversion_problem(resource, kind, api_version);
     ApiError::bad_request(format!(
         "{kind} in version \"{version}\" cannot be handled as a {}: {why}",
         resource.kind
     ))
+}
+
+fn conversion_problem(resource: &Resource, kind: &str, api_version: &str) -> String {
+    if api_version != resource.api_version() {
+        return format!("no kind {kind:?} is registered for version {api_version:?}");
+    }
+    let (package, version) = (super::view::go_package(resource), &resource.version);
+    format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", resource.kind)
 }
 
 fn json_type(value: &Value) -> &'static str {

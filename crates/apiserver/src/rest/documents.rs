@@ -205,6 +205,10 @@ fn openapi_document(
     query: &Query,
     name: &str,
 ) -> Result<Reply, ApiError> {
+    // Whatever is asked for, it is JSON; who takes none of it is told so.
+    if Accept::parse(header(headers, ACCEPT)).form().is_err() {
+        return Ok(Reply::new(406, "", Bytes::new()));
+    }
     let registry = api.registry.load_full();
     let parts: Vec<&str> = name.split('/').collect();
     let (group, version) = match *parts.as_slice() {
@@ -223,7 +227,7 @@ fn openapi_document(
     {
         let location = format!("/openapi/v3/{name}?hash={hash}");
         let location = HeaderValue::from_str(&location).map_err(|_| ApiError::no_such_path())?;
-        return Ok(Reply::new(301, "", Bytes::new()).with_header(LOCATION, location));
+        return Ok(Reply::json_bytes(301, Bytes::new()).with_header(LOCATION, location));
     }
     let reply = if is_current(headers, &Document { hash: hash.clone(), body: Bytes::new() }) {
         Reply::new(304, "", Bytes::new())

@@ -198,7 +198,12 @@ async fn answer_resource(
         role,
     };
     let result = dispatch(api, &request, verb, &mut warnings).await;
-    let reply = result.unwrap_or_else(|error| Reply::error(&error));
+    let reply = result.unwrap_or_else(|error| {
+        match Accept::parse(header(&request.headers, ACCEPT)).form() {
+            Ok(Form::Yaml) if !error.plain => view::yaml(error.code, &error.to_status()),
+            _ => Reply::error(&error),
+        }
+    });
     Ok(reply.with_warnings(&warnings))
 }
 

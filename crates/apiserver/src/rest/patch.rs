@@ -14,7 +14,7 @@ use super::write::{Outcome, Ownership, Writer, settle_namespace, write_options};
 use super::{Request, body};
 use crate::api::Api;
 use crate::http::Reply;
-use crate::status::ApiError;
+use crate::status::{ApiError, named};
 
 /// Which kind of patch a body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +128,12 @@ async fn apply_patch(
     };
     let absent = api.store.get(&resource.storage, &place.key()).is_none();
     if absent && writer.subresource.is_none() {
-        if applied["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()) {
-            return Err(ApiError::conflict(resource, name));
+        if let Some(uid) = applied["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            let subject = resource.qualified_plural();
+            return Err(ApiError::conflict_because(&subject, named(resource, name), name, &why));
         }
         let mut object = merge(None)?;
         shape_applied(request, &mut object)?;

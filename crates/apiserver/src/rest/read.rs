@@ -171,6 +171,7 @@ pub(super) fn render(request: &Request, page: Page, form: Form) -> Result<Reply,
             let item =
                 |object: &Arc<Stored>| view::partial(&view::to_value(resource, object), version);
             let items: Vec<Value> = page.objects.iter().map(item).collect();
+            let items = if items.is_empty() { Value::Null } else { items.into() };
             Ok(Reply::json(
                 200,
                 &json!({

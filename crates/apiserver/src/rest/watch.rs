@@ -23,7 +23,7 @@ use super::{Api, Request};
 use crate::http::{Form, MetaVersion, Reply, until};
 use crate::metrics::WatchGuard;
 use crate::status::ApiError;
-use crate::store::{Event, EventKind, Stored};
+use crate::store::{Event, EventKind, Snapshot, Stored};
 
 /// A client that takes nothing for so long is dropped.
 const UNREAD: Duration = Duration::from_secs(30);
@@ -41,8 +41,20 @@ pub(super) fn watch(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError
     let selection = Selection::parse(&request.resource, &request.query, name)?;
     let shape = FrameShape::new(request)?;
     let (frames, receiver) = mpsc::channel(AHEAD);
+    let changes = api.store.subscribe(&request.resource.storage);
+    // Taken before the answer begins: who waits for the answer and then writes finds its write
+    // after what was there.
+    let (position, initial) = match options.after {
+        Some(u64::MAX) => (api.store.version(), None),
+        Some(version) => (version, None),
+        None => {
+            let namespace = request.target.namespace.as_deref();
+            let snapshot = api.store.list(&request.resource.storage, namespace);
+            (snapshot.version, Some(snapshot))
+        }
+    };
     let watcher = Watcher {
-        changes: api.store.subscribe(&request.resource.storage),
+        changes,
         drops: api.faults.drops(),
         stop: api.stopping(),
         _counted: api.metrics.watching(&request.resource.qualified_plural()),
@@ -51,9 +63,9 @@ pub(super) fn watch(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError
         selection,
         shape,
         frames,
-        position: 0,
+        position,
     };
-    tokio::spawn(watcher.run(options));
+    tokio::spawn(watcher.run(options, initial));
     let frames = stream::unfold(receiver, |mut receiver| async move {
         let frame = receiver.recv().await?;
         Some((frame, receiver))
@@ -80,15 +92,22 @@ struct Watcher {
 
 impl Watcher {
     /// Ends when the client goes, the time is up, or the log has moved on too far.
-    async fn run(mut self, options: WatchOptions) {
+    async fn run(mut self, options: WatchOptions, initial: Option<Snapshot>) {
         let seconds =
             options.timeout_seconds.unwrap_or_else(|| rand::rng().random_range(30 * 60..60 * 60));
         let end = Instant::now() + Duration::from_secs(seconds);
-        let _closed = self.follow(&options, end).await;
+        let _closed = self.follow(&options, initial, end).await;
     }
 
-    async fn follow(&mut self, options: &WatchOptions, end: Instant) -> Result<(), Closed> {
-        self.begin(options).await?;
+    async fn follow(
+        &mut self,
+        options: &WatchOptions,
+        initial: Option<Snapshot>,
+        end: Instant,
+    ) -> Result<(), Closed> {
+        if let Some(snapshot) = initial {
+            self.send_initial(options, snapshot).await?;
+        }
         let last_bookmark = end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end);
         let mut bookmark = (Instant::now() + BOOKMARK_PERIOD).min(last_bookmark);
         let mut told = self.position;
@@ -112,26 +131,21 @@ impl Watcher {
         }
     }
 
-    /// What is there already, if the client wants it.
-    async fn begin(&mut self, options: &WatchOptions) -> Result<(), Closed> {
-        match options.after {
-            Some(u64::MAX) => self.position = self.api.store.version(),
-            Some(version) => self.position = version,
-            None => {
-                let storage = &self.shape.resource.storage;
-                let snapshot = self.api.store.list(storage, self.namespace.as_deref());
-                self.position = snapshot.version;
-                for object in snapshot.objects {
-                    if self.selection.matches(&object) {
-                        let frame = self.shape.frame(EventKind::Added.as_str(), &object);
-                        self.send(frame).await?;
-                    }
-                }
-                if options.mark_end {
-                    let frame = self.shape.bookmark(self.position, BookmarkKind::InitialEventsEnd);
-                    self.send(frame).await?;
-                }
+    /// What is there already.
+    async fn send_initial(
+        &mut self,
+        options: &WatchOptions,
+        snapshot: Snapshot,
+    ) -> Result<(), Closed> {
+        for object in snapshot.objects {
+            if self.selection.matches(&object) {
+                let frame = self.shape.frame(EventKind::Added.as_str(), &object);
+                self.send(frame).await?;
             }
+        }
+        if options.mark_end {
+            let frame = self.shape.bookmark(self.position, BookmarkKind::InitialEventsEnd);
+            self.send(frame).await?;
         }
         Ok(())
     }
@@ -233,7 +247,8 @@ impl FrameShape {
     fn new(request: &Request) -> Result<Self, ApiError> {
         let form = request.form()?;
         if form == Form::Yaml {
-            let accepted = "application/json, application/vnd.kubernetes.protobuf";
+            let accepted =
+                "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
             let message = format!("only the following media types are accepted: {accepted}");
             return Err(ApiError::not_acceptable(message));
         }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use jiff::{Timestamp, Unit};
+use nearhop_kinds::Resource;
 use nearhop_kinds::options::{DryRun, OptionsError, WriteOptions, WriteVerb, parse_write_options};
 use nearhop_kinds::strategy;
-use nearhop_kinds::{Resource, event};
 use nearhop_object::{FieldError, apply};
 use serde_json::{Value, json};
 
@@ -119,13 +119,8 @@ pub(crate) fn now_text() -> String {
 
 /// An object in the form in which it is stored.
 pub(crate) fn content_of(api: &Api, resource: &Resource, object: &Value) -> Arc<Content> {
-    if view::is_converted(resource) {
-        let stored = event::to_core(object);
-        let fields = match api.registry.load().find("", "v1", "events") {
-            Some(core) => strategy::selectable(core, &stored),
-            None => Vec::new(),
-        };
-        return Arc::new(Content::new(&stored, fields));
+    if let Some((owner, stored)) = view::to_stored(&api.registry.load(), resource, object) {
+        return Arc::new(Content::new(&stored, strategy::selectable(&owner, &stored)));
     }
     Arc::new(Content::new(object, strategy::selectable(resource, object)))
 }

@@ -137,16 +137,29 @@ pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
 
 /// What is worth saying about a new pod.
 pub fn warnings(pod: &Value) -> Vec<String> {
-    let name = text(pod, &["metadata", "name"]);
-    let complaints = names::dns1123_label(name);
-    if complaints.is_empty() {
-        return Vec::new();
+    let mut warnings = spread_warnings(pod);
+    let complaints = names::dns1123_label(text(pod, &["metadata", "name"]));
+    if !complaints.is_empty() {
+        warnings.push(format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising \
+             behavior; a DNS label is recommended: [{}]",
+            complaints.join(" ")
+        ));
     }
-    vec![format!(
-        "metadata.name: this is used in the Pod's hostname, which can result in surprising \
-         behavior; a DNS label is recommended: [{}]",
-        complaints.join(" ")
-    )]
+    warnings
+}
+
+fn spread_warnings(pod: &Value) -> Vec<String> {
+    let constraints = list(pod, &["spec", "topologySpreadConstraints"]).iter().enumerate();
+    constraints
+        .filter(|(_, constraint)| at(constraint, &["labelSelector"]).is_none())
+        .map(|(index, _)| {
+            format!(
+                "spec.topologySpreadConstraints[{index}].labelSelector: \
+                 a null labelSelector results in matching no pod"
+            )
+        })
+        .collect()
 }
 
 /// The metadata's annotations aside, what holds for a pod on create and update.

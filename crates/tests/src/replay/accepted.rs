@@ -28,16 +28,26 @@ pub struct Entry {
     pub reason: String,
 }
 
-/// The whole list.
+/// The collections of recordings, each of which answers for its own entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recordings {
+    /// `data/transcripts`.
+    Transcripts,
+    /// `data/defaults`; their entries' files start with `defaults/`.
+    Defaults,
+}
+
+/// The list for one collection.
 pub struct Accepted {
     entries: Vec<Entry>,
 }
 
 impl Accepted {
-    /// Reads `data/accepted.json`.
-    pub fn read() -> Result<Self> {
+    /// Reads what `data/accepted.json` has for one of the two collections of recordings.
+    pub fn read(of: Recordings) -> Result<Self> {
         let text = fs::read_to_string(data().join("accepted.json"))?;
-        let entries: Vec<Entry> = serde_json::from_str(&text).context("accepted.json")?;
+        let mut entries: Vec<Entry> = serde_json::from_str(&text).context("accepted.json")?;
+        entries.retain(|e| e.file.starts_with("defaults/") == (of == Recordings::Defaults));
         Ok(Self { entries })
     }
 
