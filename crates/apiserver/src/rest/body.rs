@@ -47,7 +47,9 @@ pub(super) fn check_duration(text: &str) -> Result<(), ApiError> {
     if fine || text == "0" {
         return Ok(());
     }
-    Err(ApiError::bad_request(format!("invalid timeout specified in the request URL: {text}")))
+    Err(ApiError::bad_request(format!(
+        "invalid timeout specified in the request URL - time: invalid duration {text:?}"
+    )))
 }
 
 /// What a body holds.

@@ -206,7 +206,9 @@ fn openapi_document(
     name: &str,
 ) -> Result<Reply, ApiError> {
     // Whatever is asked for, it is JSON; who takes none of it is told so.
-    if Accept::parse(header(headers, ACCEPT)).form().is_err() {
+    let accept = header(headers, ACCEPT);
+    let protobuf = accept.is_some_and(|text| text.contains("proto-openapi.spec.v3"));
+    if !protobuf && Accept::parse(accept).form().is_err() {
         return Ok(Reply::new(406, "", Bytes::new()));
     }
     let registry = api.registry.load_full();
