@@ -1,7 +1,7 @@
 //! What the batteries share: starting a server, talking to it, and replaying what a real one was seen to answer.
 //!
 //! The batteries themselves are in `tests/`, one file per subject; the recordings and tables they read are in `data/`.
-//! Nothing here is part of the product, so failures are `anyhow` errors and helpers panic only inside tests.
+//! Nothing here is part of the product, so failures are `anyhow` errors and panics happen only inside tests.
 
 pub mod cluster;
 pub mod http;

@@ -101,8 +101,7 @@ async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> b
     if orphaned {
         delete(api, &reference(storage, object)).await;
     }
-    let text = std::str::from_utf8(object.content.tail()).unwrap_or_default();
-    if !text.contains("deletionTimestamp") {
+    if !object.content.deleting {
         return false;
     }
     let Some(resource) = resource_of(api, storage) else { return false };

@@ -70,16 +70,15 @@ pub(crate) async fn create_object(
     if ownership == Ownership::Track {
         writer.track(resource, None, &mut object);
     }
+    if !name_of(&object).is_empty() {
+        return finish(api, resource, namespace, object, writer, &now, warnings).await;
+    }
     let mut tries = 0;
     loop {
         let mut attempt = object.clone();
         generate_name(&mut attempt);
-        let outcome = finish(api, resource, namespace, attempt, writer, &now, warnings).await;
-        let generated = name_of(&object).is_empty();
-        match outcome {
-            Err(error)
-                if generated && error.reason == Some("AlreadyExists") && tries < GENERATE_TRIES =>
-            {
+        match finish(api, resource, namespace, attempt, writer, &now, warnings).await {
+            Err(error) if error.reason == Some("AlreadyExists") && tries < GENERATE_TRIES => {
                 tries += 1;
             }
             other => return other,

@@ -48,6 +48,8 @@ pub(crate) struct Content {
     /// Values of the field selectors of its kind, besides name and namespace.
     pub(crate) fields: Box<[(&'static str, Box<str>)]>,
     pub(crate) owners: Box<[Box<str>]>,
+    /// Whether it has a deletionTimestamp.
+    pub(crate) deleting: bool,
 }
 
 impl Content {
@@ -63,6 +65,7 @@ impl Content {
             labels: labels.map(|(key, value)| (key.as_str().into(), text(value))).collect(),
             fields: fields.into_iter().map(|(name, value)| (name, value.into())).collect(),
             owners: owners.map(|owner| text(&owner["uid"])).collect(),
+            deleting: metadata.get("deletionTimestamp").is_some(),
         }
     }
 
