@@ -18,6 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// How long one answer may take; the slowest recorded one waits three seconds on purpose.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -165,13 +166,17 @@ impl Target {
         Self { token: token.map(str::to_owned), ..self.clone() }
     }
 
-    /// A connection that stays open for several requests.
-    pub async fn connect(&self) -> Result<Connection> {
+    /// A bare encrypted stream, for what is not a request and its answer.
+    pub async fn stream(&self) -> Result<TlsStream<TcpStream>> {
         let tcp = TcpStream::connect(&self.address).await.context("connect")?;
         tcp.set_nodelay(true)?;
         let name = ServerName::try_from(self.host.trim_matches(['[', ']']).to_owned())?;
-        let tls = TlsConnector::from(self.tls.clone()).connect(name, tcp).await.context("TLS")?;
-        let (sender, connection) = handshake(TokioIo::new(tls)).await?;
+        TlsConnector::from(self.tls.clone()).connect(name, tcp).await.context("TLS")
+    }
+
+    /// A connection that stays open for several requests.
+    pub async fn connect(&self) -> Result<Connection> {
+        let (sender, connection) = handshake(TokioIo::new(self.stream().await?)).await?;
         tokio::spawn(async move {
             // An error here surfaces at the sender too, which reports it with the request.
             let _ = connection.await;

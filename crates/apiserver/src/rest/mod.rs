@@ -168,7 +168,9 @@ async fn answer_resource(
     verb: &'static str,
 ) -> Result<Reply, ApiError> {
     let resource = find_resource(api, &target)?;
-    authorize(&resource, &target, role, verb)?;
+    // A WebSocket begins as a GET; running a command is no reading all the same.
+    let asked = if subresource::runs_something(&resource, &target) { "create" } else { verb };
+    authorize(&resource, &target, role, asked)?;
     if resource.namespaced
         && target.namespace.is_none()
         && (target.name.is_some() || verb == "create")

@@ -26,6 +26,12 @@ pub(super) fn is_passed_on(resource: &Resource, subresource: Option<&str>) -> bo
         && matches!(subresource, Some("log" | "exec" | "attach" | "portforward"))
 }
 
+/// Whether it lets a client do something inside a Pod.
+pub(super) fn runs_something(resource: &Resource, target: &Target) -> bool {
+    let sub = target.subresource.as_deref();
+    is_passed_on(resource, sub) && sub != Some("log")
+}
+
 /// Asks the node.
 pub(super) async fn pass_on(
     api: &Arc<Api>,

@@ -1,0 +1,118 @@
+//! log and exec: passed on to the node that runs a Pod, bytes and all.
+//!
+//! The node here is a socket that records what it is asked and answers as a kubelet does; the lab's
+//! node agent takes its place where Pods really run.
+
+use anyhow::{Context, Result};
+use nearhop_tests::http::Target;
+use nearhop_tests::server::{Options, start};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+const POD: &str = "/api/v1/namespaces/default/pods/p";
+
+/// A node that answers with `answer` and then sends back whatever it is sent.
+async fn node(answer: &'static str) -> Result<(u16, mpsc::UnboundedReceiver<String>)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let port = listener.local_addr()?.port();
+    let (sender, requests) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let Ok(head) = read_head(&mut stream).await else { continue };
+            let _ = sender.send(head);
+            let _ = stream.write_all(answer.as_bytes()).await;
+            let (mut from, mut to) = stream.split();
+            let _ = tokio::io::copy(&mut from, &mut to).await;
+        }
+    });
+    Ok((port, requests))
+}
+
+async fn read_head(stream: &mut (impl AsyncReadExt + Unpin)) -> Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    Ok(String::from_utf8(head)?)
+}
+
+/// A Pod with two containers on a node that is reached at a port.
+async fn pod_on(api: &Target, port: u16) -> Result<()> {
+    let node = json!({"metadata": {"name": "n"}, "status": {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}});
+    api.post("/api/v1/nodes", &node).await?.expect(201)?;
+    let container = |name: &str| json!({"name": name, "image": "i"});
+    let pod = json!({"metadata": {"name": "p"},
+        "spec": {"nodeName": "n", "containers": [container("a"), container("b")]}});
+    api.post("/api/v1/namespaces/default/pods", &pod).await?.expect(201)?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_come_from_the_node() -> Result<()> {
+    let server = start(&Options::default()).await?;
+    let (port, mut asked) =
+        node("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n\r\nhello\n")
+            .await?;
+    pod_on(&server.admin, port).await?;
+    let log = server.admin.get(&format!("{POD}/log?container=b&tailLines=5")).await?.expect(200)?;
+    assert_eq!(log.text(), "hello\n");
+    let head = asked.recv().await.context("the node was asked")?;
+    assert!(head.starts_with("GET /containerLogs/default/p/b?tailLines=5 HTTP/1.1\r\n"), "{head}");
+    assert!(!head.to_lowercase().contains("authorization"), "the token is not the node's: {head}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_passed_on_is_said() -> Result<()> {
+    let server = start(&Options::default()).await?;
+    let api = &server.admin;
+    pod_on(api, 1).await?;
+    let unnamed = api.get(&format!("{POD}/log")).await?;
+    assert_eq!(unnamed.status, 400);
+    assert!(unnamed.text().contains("choose one of: [a b]"), "{}", unnamed.text());
+    let unknown = api.get(&format!("{POD}/log?container=c")).await?;
+    assert_eq!(unknown.status, 400);
+    let unreachable = api.get(&format!("{POD}/log?container=a")).await?;
+    assert_eq!((unreachable.status, unreachable.reason().as_str()), (500, "InternalError"));
+    assert_eq!(api.get("/api/v1/namespaces/default/pods/q/log").await?.status, 404);
+    let read_only = server.read_only.as_deref().context("a second token")?;
+    let reader = api.with_token(Some(read_only));
+    // A WebSocket begins with GET, which must not make it a read.
+    let exec = format!("{POD}/exec?container=a&command=sh");
+    assert_eq!(reader.get(&exec).await?.status, 403);
+    assert_eq!(reader.post(&exec, &json!({})).await?.status, 403);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exec_joins_the_two_connections() -> Result<()> {
+    let server = start(&Options::default()).await?;
+    let (port, mut asked) = node(
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+    )
+    .await?;
+    pod_on(&server.admin, port).await?;
+    let mut stream = server.admin.stream().await?;
+    let token = server.admin.token.as_deref().unwrap_or_default();
+    let request = format!(
+        "GET {POD}/exec?container=a&command=echo&command=a+b&stdout=true HTTP/1.1\r\nHost: x\r\n\
+         Authorization: Bearer {token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let head = read_head(&mut stream).await?;
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    let head = asked.recv().await.context("the node was asked")?;
+    let path = "GET /exec/default/p/a?command=echo&command=a+b&output=true HTTP/1.1\r\n";
+    assert!(head.starts_with(path), "{head}");
+    assert!(head.to_lowercase().contains("sec-websocket-key"), "{head}");
+    stream.write_all(b"ping").await?;
+    let mut back = [0; 4];
+    stream.read_exact(&mut back).await?;
+    assert_eq!(&back, b"ping");
+    Ok(())
+}
