@@ -4,6 +4,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use crate::status::ApiError;
@@ -49,7 +50,10 @@ const LONGEST_DELAY_MS: u64 = 60_000;
 impl Faults {
     /// Reads and checks what was asked for.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, String> {
-        let faults: Self = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        let members: Map<String, Value> =
+            serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        let faults: Self =
+            serde_json::from_value(members.into()).map_err(|error| error.to_string())?;
         let shares =
             [faults.answer.as_ref().map(|a| a.share), faults.timeout.as_ref().map(|t| t.share)];
         if shares.into_iter().flatten().any(|share| !(0.0..=1.0).contains(&share)) {

@@ -5,13 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use nearhop_kinds::Resource;
 use nearhop_kinds::options::DeleteOptions;
 use serde_json::Value;
 
-use super::{changed, rewrite};
+use super::{changed_or_again, rewrite};
 use crate::api::Api;
 use crate::rest::{Place, Writer, delete_object, without_finalizer};
 use crate::store::{Event, EventKind, ObjectRef, Stored};
@@ -19,39 +18,33 @@ use crate::store::{Event, EventKind, ObjectRef, Stored};
 const BATCH: usize = 256;
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
-/// Owners that wait for dependents are looked at again after this.
-const AGAIN: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(api: Arc<Api>) {
     let (mut changes, mut stop) = (api.store.subscribe_all(), api.stopping());
     let mut positions: BTreeMap<Arc<str>, u64> = BTreeMap::new();
-    sweep(&api).await;
+    let mut waiting = sweep(&api).await;
     loop {
-        let mut waiting = false;
         for (storage, _) in api.store.counts() {
             waiting |= follow(&api, &storage, &mut positions).await;
         }
-        let more = if waiting {
-            tokio::time::timeout(AGAIN, changed(&mut changes, &mut stop)).await.unwrap_or(true)
-        } else {
-            changed(&mut changes, &mut stop).await
-        };
-        if !more {
+        if !changed_or_again(&mut changes, &mut stop, waiting).await {
             return;
         }
-        if waiting {
-            sweep(&api).await;
-        }
+        // An owner waits for others, whose changes do not name it.
+        waiting = waiting && sweep(&api).await;
     }
 }
 
 /// Looks at every object once: after a start, and when the log was too short.
-async fn sweep(api: &Arc<Api>) {
+/// Whether an owner has to wait.
+async fn sweep(api: &Arc<Api>) -> bool {
+    let mut waiting = false;
     for (storage, _) in api.store.counts() {
         for object in api.store.list(&storage, None).objects {
-            consider(api, &storage, &object).await;
+            waiting |= consider(api, &storage, &object).await;
         }
     }
+    waiting
 }
 
 /// Works through the changes of a storage; whether an owner has to wait.
@@ -67,7 +60,7 @@ async fn follow(
             Ok(changes) => changes,
             Err(compacted) => {
                 *position = compacted.newest;
-                sweep(api).await;
+                waiting |= sweep(api).await;
                 continue;
             }
         };

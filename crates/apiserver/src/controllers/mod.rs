@@ -9,6 +9,7 @@ mod garbage;
 mod namespaces;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use nearhop_kinds::Resource;
 use serde_json::Value;
@@ -21,6 +22,9 @@ use crate::api::Api;
 use crate::http::until;
 use crate::rest::{Writer, content_of, write_of};
 use crate::store::{Change, Expect, Stored, WriteError};
+
+/// What finalizers or a grace period hold up is looked at again after this.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Which of them run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +54,20 @@ async fn changed(changes: &mut watch::Receiver<u64>, stop: &mut watch::Receiver<
         changed = changes.changed() => changed.is_ok(),
         () = until(stop) => false,
     }
+}
+
+/// Waits for a change, or, if something is unfinished, for the time to look again; `false` when the
+/// server stops.
+async fn changed_or_again(
+    changes: &mut watch::Receiver<u64>,
+    stop: &mut watch::Receiver<bool>,
+    unfinished: bool,
+) -> bool {
+    let change = changed(changes, stop);
+    if !unfinished {
+        return change.await;
+    }
+    tokio::time::timeout(AGAIN, change).await.unwrap_or(true)
 }
 
 /// Replaces an object by what `change` makes of it, past the rules for clients: the server writes

@@ -2,29 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use nearhop_kinds::options::DeleteOptions;
 use serde_json::{Value, json};
 
-use super::{changed, rewrite};
+use super::{changed_or_again, rewrite};
 use crate::api::Api;
 use crate::rest::{Place, Writer, delete_object, now_text};
 use crate::store::Stored;
-
-/// Content that finalizers or a grace period hold is looked at again after this.
-const AGAIN: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(api: Arc<Api>) {
     let (mut changes, mut stop) = (api.store.subscribe("namespaces"), api.stopping());
     loop {
         let waiting = empty_all(&api).await;
-        let more = if waiting {
-            tokio::time::timeout(AGAIN, changed(&mut changes, &mut stop)).await.unwrap_or(true)
-        } else {
-            changed(&mut changes, &mut stop).await
-        };
-        if !more {
+        if !changed_or_again(&mut changes, &mut stop, waiting).await {
             return;
         }
     }

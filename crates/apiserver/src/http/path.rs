@@ -79,6 +79,10 @@ fn parse_target(group: &str, version: &str, rest: &[&str]) -> Path {
     };
     let mut target =
         Target { group: group.to_owned(), version: version.to_owned(), watch, ..Target::default() };
+    if rest.iter().any(|part| part.is_empty()) {
+        // No resource has no name, and the answer is that there is no such resource.
+        return Path::Resource(target);
+    }
     let rest = match rest {
         // Parts of a Namespace itself; everything else below it is a resource inside.
         ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => rest,
@@ -88,10 +92,6 @@ fn parse_target(group: &str, version: &str, rest: &[&str]) -> Path {
         }
         _ => rest,
     };
-    if rest.iter().any(|part| part.is_empty()) {
-        // No resource has no name, and the answer is that there is no such resource.
-        return Path::Resource(target);
-    }
     let text = |at: usize| rest.get(at).map(|part| (*part).to_owned());
     target.plural = text(0).unwrap_or_default();
     target.name = text(1);

@@ -119,6 +119,27 @@ async fn dependents_follow_their_owner() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_owner_waits_for_a_dependent_that_is_held() -> Result<()> {
+    let Some(cluster) = Cluster::embedded().await? else { return Ok(()) };
+    let owner = cluster.config_map("owner", "1").await?;
+    let reference = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
+        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true}]);
+    let metadata = json!({"name": "held", "ownerReferences": reference,
+        "finalizers": ["example.com/hold"]});
+    cluster.create("configmaps", &json!({"metadata": metadata})).await?;
+    let foreground = json!({"propagationPolicy": "Foreground"});
+    delete(&cluster, "configmaps/owner", &foreground).await?.expect(200)?;
+    // Longer than the collector takes to look twice.
+    tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+    cluster.read("configmaps/owner").await?.expect(200)?;
+    let free = json!({"metadata": {"finalizers": null}});
+    cluster.admin.merge(&cluster.core("configmaps/held"), &free).await?.expect(200)?;
+    gone(&cluster, &cluster.core("configmaps/held")).await?;
+    gone(&cluster, &cluster.core("configmaps/owner")).await?;
+    cluster.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_takes_its_contents_along() -> Result<()> {
     let Some(cluster) = Cluster::embedded().await? else { return Ok(()) };
     cluster.config_map("inside", "1").await?;
