@@ -183,7 +183,7 @@ proptest! {
         let patch = Value::Array(patch);
         let mut by_the_rfc = doc.clone();
         let operations: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
-        if json_patch::patch(&mut by_the_rfc, &operations).is_ok() && is_plain(&patch) {
+        if json_patch::patch_unsafe(&mut by_the_rfc, &operations).is_ok() && is_plain(&patch) {
             prop_assert_eq!(json_patch(&doc, &patch).unwrap(), by_the_rfc);
         }
     }

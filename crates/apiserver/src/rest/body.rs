@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use nearhop_kinds::options::FieldValidation;
 use nearhop_kinds::{Resource, crd};
@@ -17,6 +17,8 @@ use crate::status::ApiError;
 
 /// Kubernetes' limit for a request body.
 const MOST: usize = 3 * 1024 * 1024;
+/// How much of a longer one is read before the connection is given up.
+const MOST_THROWN_AWAY: usize = 64 * 1024 * 1024;
 /// A client that takes longer to send its body is not served.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -25,17 +27,32 @@ const OBJECT_TYPES: &str =
 
 /// Reads a body.
 pub(super) async fn read(incoming: Incoming) -> Result<Bytes, ApiError> {
-    let collected = tokio::time::timeout(PATIENCE, Limited::new(incoming, MOST).collect()).await;
-    match collected {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(ApiError::too_large(format!("Request entity too large: limit is {MOST}")))
-        }
-        Ok(Err(error)) => {
-            Err(ApiError::bad_request(format!("the body could not be read: {error}")))
-        }
+    match tokio::time::timeout(PATIENCE, collect(incoming)).await {
+        Ok(body) => body,
         Err(_) => Err(ApiError::timeout("Timeout: the body did not arrive in time")),
     }
+}
+
+/// A body that is too long is read on for a while and thrown away: a client that is still sending
+/// would otherwise see a broken connection instead of the reason.
+async fn collect(mut incoming: Incoming) -> Result<Bytes, ApiError> {
+    let (mut body, mut length) = (BytesMut::new(), 0);
+    while let Some(frame) = incoming.frame().await {
+        let frame = frame.map_err(|error| {
+            ApiError::bad_request(format!("the body could not be read: {error}"))
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        length += data.len();
+        if length <= MOST {
+            body.extend_from_slice(&data);
+        } else if length > MOST_THROWN_AWAY {
+            break;
+        }
+    }
+    if length > MOST {
+        return Err(ApiError::too_large(format!("Request entity too large: limit is {MOST}")));
+    }
+    Ok(body.freeze())
 }
 
 /// `timeout=32s` is accepted and has no meaning here; nonsense is refused.

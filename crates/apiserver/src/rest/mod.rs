@@ -96,8 +96,9 @@ pub(crate) async fn handle(
     let path = parse_path(request.uri().path());
     let query = Query::parse(request.uri().query());
     let verb = verb_of(request.method(), &path, &query);
+    // Only names that exist: anybody can ask for any path, and each label costs memory.
     let resource = match &path {
-        Path::Resource(target) => target.plural.clone(),
+        Path::Resource(target) if find_resource(&api, target).is_ok() => target.plural.clone(),
         _ => String::new(),
     };
     let reply = match answer(&api, request, &path, query, verb).await {
