@@ -31,12 +31,12 @@ pub enum IdentityError {
     #[error("cannot use the certificate: {0}")]
     Tls(#[from] rustls::Error),
     /// A kept file cannot be read or written.
-    #[error("{path}: {source}")]
+    #[error("{path}: {why}")]
     File {
         /// Which.
         path: String,
         /// Why.
-        source: io::Error,
+        why: io::Error,
     },
     /// A kept file is not what it should be.
     #[error(
@@ -178,7 +178,7 @@ fn keep_file(
     path: &Path,
     make: &dyn Fn() -> Result<String, IdentityError>,
 ) -> Result<String, IdentityError> {
-    let at = |source| IdentityError::File { path: path.display().to_string(), source };
+    let at = |why| IdentityError::File { path: path.display().to_string(), why };
     match fs::read_to_string(path) {
         Ok(text) if text.trim().is_empty() => {
             Err(IdentityError::Damaged(path.display().to_string()))

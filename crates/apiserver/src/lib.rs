@@ -103,12 +103,12 @@ pub enum StartError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The socket.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {why}")]
     Listen {
         /// Where.
         address: SocketAddr,
         /// Why.
-        source: io::Error,
+        why: io::Error,
     },
     /// The objects that every cluster has.
     #[error("cannot make the objects that every cluster has: {0}")]
@@ -128,7 +128,7 @@ impl ApiServer {
     /// # Errors
     /// The store, the certificates or the socket cannot be had.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        let listen = |source| StartError::Listen { address: options.listen, source };
+        let listen = |why| StartError::Listen { address: options.listen, why };
         let listener = Listener::bind(options.listen).await.map_err(listen)?;
         let address = listener.address;
         let builtin = nearhop_kinds::builtin::registry();

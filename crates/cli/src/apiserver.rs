@@ -49,7 +49,7 @@ pub(crate) struct Args {
     feature_gates: Gates,
 
     /// How many changes of each resource are remembered for watchers.
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_HISTORY)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_HISTORY, value_parser = parse_history)]
     watch_history: usize,
 
     /// Run no controllers for namespaces, owners and events, as a bare kube-apiserver.
@@ -63,6 +63,7 @@ pub(crate) struct Args {
 
 /// Runs until it is told to stop.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(serve(args))
 }
@@ -101,6 +102,11 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     }
     server.stop().await;
     Ok(ExitCode::SUCCESS)
+}
+
+fn parse_history(text: &str) -> Result<usize, String> {
+    let expected = || "expected a whole number from 1".to_owned();
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(expected)
 }
 
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {

@@ -28,6 +28,7 @@ pub(super) async fn run(api: Arc<Api>) {
                     name: event.name.clone(),
                     expect: Expect::Version(event.version),
                     change: Change::Delete,
+                    within: None,
                 };
                 // If it changed meanwhile it was seen again, and stays.
                 let _ = api.store.write(vec![write]).await;

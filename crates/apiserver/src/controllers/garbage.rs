@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{changed_or_again, rewrite};
 use crate::api::Api;
 use crate::rest::{Place, Writer, delete_object, without_finalizer};
-use crate::store::{Event, EventKind, ObjectRef, Stored};
+use crate::store::{Event, EventKind, Stored};
 
 const BATCH: usize = 256;
 const FOREGROUND: &str = "foregroundDeletion";
@@ -83,7 +83,11 @@ async fn react(api: &Arc<Api>, storage: &Arc<str>, event: &Event) -> bool {
         }
         return false;
     }
-    consider(api, storage, &event.object).await
+    // The log tells what was; what is to be done depends on what is.
+    match api.store.get(storage, &event.object.name) {
+        Some(current) => consider(api, storage, &current).await,
+        None => false,
+    }
 }
 
 /// Deletes an object whose owners are all gone, and moves an owner on that waits for dependents;
@@ -92,7 +96,7 @@ async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> b
     let owners = &object.content.owners;
     let orphaned = !owners.is_empty() && owners.iter().all(|uid| !api.store.uid_exists(uid));
     if orphaned {
-        delete(api, &reference(storage, object)).await;
+        delete(api, storage, object).await;
     }
     if !object.content.deleting {
         return false;
@@ -127,7 +131,9 @@ async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> b
 /// Deletes all dependents of an owner; whether one that blocks the owner is still there.
 async fn delete_dependents(api: &Arc<Api>, uid: &str) -> bool {
     for dependent in api.store.dependents(uid) {
-        delete(api, &dependent).await;
+        if let Some(object) = api.store.get(&dependent.storage, &dependent.name) {
+            delete(api, &dependent.storage, &object).await;
+        }
     }
     api.store.dependents(uid).iter().any(|dependent| {
         let Some(object) = api.store.get(&dependent.storage, &dependent.name) else { return false };
@@ -163,19 +169,21 @@ fn writer() -> Writer {
     Writer::server("kube-controller-manager", None)
 }
 
-async fn delete(api: &Arc<Api>, object: &ObjectRef) {
-    let Some(resource) = resource_of(api, &object.storage) else { return };
+/// Deletes an object as it was looked at: if it changed since, that change is looked at as well.
+async fn delete(api: &Arc<Api>, storage: &str, object: &Stored) {
+    let Some(resource) = resource_of(api, storage) else { return };
     let place =
         Place { resource: &resource, namespace: &object.name.namespace, name: &object.name.name };
+    let only_this = DeleteOptions {
+        uid: Some(object.content.uid.to_string()),
+        resource_version: Some(object.version.to_string()),
+        ..DeleteOptions::default()
+    };
     // Already gone is as good.
-    let _ = delete_object(api, &place, &DeleteOptions::default()).await;
+    let _ = delete_object(api, &place, &only_this).await;
 }
 
 fn resource_of(api: &Api, storage: &str) -> Option<Arc<Resource>> {
     let registry = api.registry.load();
     registry.resources().iter().find(|resource| &*resource.storage == storage).cloned()
-}
-
-fn reference(storage: &Arc<str>, object: &Stored) -> ObjectRef {
-    ObjectRef { storage: Arc::clone(storage), name: object.name.clone() }
 }

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::Body;
+use super::patient::Patient;
 
 /// A client that takes longer for its handshake or its headers is not served.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -102,7 +103,8 @@ async fn connection<H, F>(
         let answer = handler(request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let served =
+        builder.serve_connection_with_upgrades(TokioIo::new(Patient::new(stream)), service);
     tokio::pin!(served);
     tokio::select! {
         _ = served.as_mut() => {}

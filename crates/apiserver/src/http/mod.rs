@@ -4,6 +4,7 @@
 mod accept;
 mod listener;
 mod path;
+mod patient;
 mod query;
 mod reply;
 

@@ -23,6 +23,8 @@ use crate::store::{Change, Expect, Name, WriteError};
 
 /// A generated name that is taken is tried again this often.
 const GENERATE_TRIES: usize = 8;
+/// A Namespace that changes while something is created in it is looked at this often.
+const NAMESPACE_TRIES: usize = 64;
 
 /// Creates what a request carries.
 pub(super) async fn create(
@@ -111,22 +113,28 @@ async fn finish(
         return Ok(Outcome::Shown(object));
     }
     let content = content_of(api, resource, &object);
-    let write = write_of(resource, key.clone(), Expect::Absent, Change::Put(content));
-    match api.store.write(vec![write]).await {
-        Ok(stored) => {
-            taken.settle();
-            let object = stored.into_iter().next().expect("one write gives one object");
-            Ok(Outcome::Stored(object))
-        }
-        Err(error) => {
-            if error == WriteError::Exists
-                && let Some(existing) = api.store.get(&resource.storage, &key)
-            {
-                return Err(exists(resource, &existing.to_value("")));
+    for _ in 0..NAMESPACE_TRIES {
+        let change = Change::Put(Arc::clone(&content));
+        let write = write_of(resource, key.clone(), Expect::Absent, change);
+        match api.store.write(vec![write]).await {
+            Ok(stored) => {
+                taken.settle();
+                let object = stored.into_iter().next().expect("one write gives one object");
+                return Ok(Outcome::Stored(object));
             }
-            Err(write_error(resource, &name, error))
+            // It changed since it was looked at: refused if it is on its way out now.
+            Err(WriteError::Namespace) => check_namespace(api, resource, namespace, &name)?,
+            Err(WriteError::Exists) => {
+                let existing = api.store.get(&resource.storage, &key);
+                return Err(match existing {
+                    Some(existing) => exists(resource, &existing.to_value("")),
+                    None => ApiError::already_exists(resource, &name),
+                });
+            }
+            Err(error) => return Err(write_error(resource, &name, error)),
         }
     }
+    Err(ApiError::conflict(resource, &name))
 }
 
 fn exists(resource: &Resource, existing: &Value) -> ApiError {

@@ -25,12 +25,35 @@ pub(super) async fn evict(
     name: &str,
 ) -> Result<Reply, ApiError> {
     let eviction = body::decode(request, "Eviction")?.object;
+    check_eviction(&eviction, name)?;
     let pod = read::find(api, request, name)?;
-    check_budgets(api, request, &pod.content)?;
+    if is_running(&pod.content) {
+        check_budgets(api, request, &pod.content)?;
+    }
     let deletion = DeleteOptions::parse(&eviction["deleteOptions"], request.query.pairs())
         .map_err(options_error)?;
     delete_object(api, &Place::of(request, name), &deletion).await?;
     Ok(Reply::json(201, &plain_success()))
+}
+
+fn check_eviction(eviction: &Value, name: &str) -> Result<(), ApiError> {
+    let kind = eviction["kind"].as_str().unwrap_or("Eviction");
+    let named = eviction["metadata"]["name"].as_str().unwrap_or(name);
+    if kind != "Eviction" {
+        return Err(ApiError::bad_request(format!("an Eviction was expected, not a {kind}")));
+    }
+    if named != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({named}) does not match the name on the URL ({name})"
+        )));
+    }
+    Ok(())
+}
+
+/// Budgets protect Pods that do something.
+fn is_running(pod: &Content) -> bool {
+    let phase = pod.field("status.phase").unwrap_or_default();
+    !pod.deleting && !matches!(phase, "Pending" | "Succeeded" | "Failed")
 }
 
 fn check_budgets(api: &Api, request: &Request, pod: &Content) -> Result<(), ApiError> {

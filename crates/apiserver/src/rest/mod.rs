@@ -87,11 +87,20 @@ fn header(headers: &HeaderMap, name: http::HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Answers a request.
+/// Answers a request. It is worked on to its end even if the client goes away: half of a write
+/// (addresses that were taken, a commit that nobody waits for) must not be left behind.
 pub(crate) async fn handle(
     api: Arc<Api>,
     request: http::Request<Incoming>,
 ) -> http::Response<Body> {
+    let work = tokio::spawn(answer_counted(api, request));
+    work.await.unwrap_or_else(|error| {
+        let message = format!("the request could not be worked on: {error}");
+        Reply::error(&ApiError::internal(message)).into_response()
+    })
+}
+
+async fn answer_counted(api: Arc<Api>, request: http::Request<Incoming>) -> http::Response<Body> {
     let started = Instant::now();
     let path = parse_path(request.uri().path());
     let query = Query::parse(request.uri().query());
@@ -188,9 +197,10 @@ async fn answer_resource(
     }
     let (parts, incoming) = request.into_parts();
     let writes = !matches!(parts.method, Method::GET | Method::HEAD);
-    // Writers wait here for each other, so that a flood of them leaves room for reads.
-    let _turn = if writes { Some(api.write_turn().await?) } else { None };
     let body = if writes { body::read(incoming).await? } else { Bytes::new() };
+    // Writers wait here for each other, so that a flood of them leaves room for reads; with their
+    // bodies at hand, so that one who sends slowly holds nobody up.
+    let _turn = if writes { Some(api.write_turn().await?) } else { None };
     let request = Request {
         method: parts.method,
         target,

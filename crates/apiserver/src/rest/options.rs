@@ -1,7 +1,10 @@
 //! The parameters of a list and of a watch, checked as Kubernetes checks them.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use nearhop_kinds::Resource;
-use nearhop_kinds::strategy::supports_field;
+use nearhop_kinds::strategy::{field_value, supports_field};
 use nearhop_object::selector::{FieldSelector, LabelSelector};
 use nearhop_object::{FieldError, FieldErrorKind};
 use serde_json::Value;
@@ -29,11 +32,14 @@ pub(super) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
     name: Option<String>,
+    /// Set if a field is asked for that only the definition of a custom resource knows; then
+    /// objects have to be read.
+    declared: Option<Arc<Resource>>,
 }
 
 impl Selection {
     pub(super) fn parse(
-        resource: &Resource,
+        resource: &Arc<Resource>,
         query: &Query,
         name: Option<&str>,
     ) -> Result<Self, ApiError> {
@@ -46,7 +52,10 @@ impl Selection {
                 return Err(ApiError::bad_request(format!("field label not supported: {field}")));
             }
         }
-        Ok(Self { labels, fields, name: name.map(str::to_owned) })
+        let own = |field: &str| !matches!(field, "metadata.name" | "metadata.namespace");
+        let declared =
+            (resource.is_custom() && fields.fields().any(own)).then(|| Arc::clone(resource));
+        Ok(Self { labels, fields, name: name.map(str::to_owned), declared })
     }
 
     pub(super) fn is_everything(&self) -> bool {
@@ -55,8 +64,18 @@ impl Selection {
 
     pub(super) fn matches(&self, object: &Stored) -> bool {
         self.name.as_deref().is_none_or(|name| *object.name.name == *name)
-            && (self.fields.is_everything() || self.fields.matches(|field| field_of(object, field)))
+            && (self.fields.is_everything() || self.matches_fields(object))
             && (self.labels.is_everything() || self.labels.matches(|key| object.content.label(key)))
+    }
+
+    fn matches_fields(&self, object: &Stored) -> bool {
+        let Some(resource) = &self.declared else {
+            return self.fields.matches(|field| field_of(object, field));
+        };
+        let value = object.to_value("");
+        let read = |field: &str| (field.to_owned(), field_value(resource, &value, field));
+        let found: BTreeMap<String, Option<String>> = self.fields.fields().map(read).collect();
+        self.fields.matches(|field| found.get(field)?.as_deref())
     }
 }
 

@@ -147,7 +147,11 @@ async fn apply_patch(
             Ownership::Given,
             warnings,
         );
-        return created.await?.reply(request, 201);
+        match created.await {
+            // Somebody else was faster: what is there now is changed instead.
+            Err(error) if error.reason == Some("AlreadyExists") => {}
+            created => return created?.reply(request, 201),
+        }
     }
     let outcome = update_object(api, &place, writer, Ownership::Given, warnings, |old, _| {
         let mut new = merge(Some(old))?;

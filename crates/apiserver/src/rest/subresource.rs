@@ -68,9 +68,12 @@ pub(super) async fn answer(
         ("binding", "create") => bind(api, request, name, warnings).await,
         ("eviction", "create") => evict::evict(api, request, name).await,
         ("finalize", "update") => finalize(api, request, name, warnings).await,
-        (_, "get") => read::get(api, request, name).await,
-        (_, "update") => put(api, request, name, Some(sub), warnings).await,
-        (_, "patch") => patch(api, request, name, Some(sub), warnings).await,
+        ("status" | "approval" | "resize" | "ephemeralcontainers", "get") => {
+            read::get(api, request, name).await
+        }
+        ("status" | "approval", "update") => put(api, request, name, Some(sub), warnings).await,
+        ("status" | "approval", "patch") => patch(api, request, name, Some(sub), warnings).await,
+        // Nobody here proxies, resizes or gives out tokens.
         _ => Err(ApiError::method_not_allowed()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 use nearhop_kinds::Resource;
 use nearhop_kinds::options::{DryRun, OptionsError, WriteOptions, WriteVerb, parse_write_options};
 use nearhop_kinds::strategy;
@@ -113,8 +113,8 @@ impl Outcome {
 
 /// The time as metadata has it.
 pub(crate) fn now_text() -> String {
-    let now = Timestamp::now();
-    now.round(Unit::Second).unwrap_or(now).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    // Cut, not rounded: nothing is made in the future.
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// An object in the form in which it is stored.
@@ -127,7 +127,10 @@ pub(crate) fn content_of(api: &Api, resource: &Resource, object: &Value) -> Arc<
 
 /// A write of one object.
 pub(crate) fn write_of(resource: &Resource, name: Name, expect: Expect, change: Change) -> Write {
-    Write { storage: Arc::from(&*resource.storage), name, expect, change }
+    // Only what is new needs its Namespace; what is there may be changed until it is deleted.
+    let new = resource.namespaced && expect == Expect::Absent;
+    let within = new.then(|| name.namespace.clone());
+    Write { storage: Arc::from(&*resource.storage), name, expect, change, within }
 }
 
 /// What a failed write means to a client. A lost race is for the caller to run again.
@@ -135,7 +138,7 @@ pub(crate) fn write_error(resource: &Resource, name: &str, error: WriteError) ->
     match error {
         WriteError::Exists => ApiError::already_exists(resource, name),
         WriteError::Gone => ApiError::not_found(resource, name),
-        WriteError::Conflict => ApiError::conflict(resource, name),
+        WriteError::Conflict | WriteError::Namespace => ApiError::conflict(resource, name),
         WriteError::Disk(reason) => ApiError::internal(reason),
     }
 }

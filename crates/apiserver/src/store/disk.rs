@@ -1,6 +1,8 @@
 //! The copy on disk: one redb file. A commit returns when the file system has it.
 
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,9 +35,13 @@ pub(super) struct DiskWrite<'a> {
 
 impl Disk {
     pub(super) fn open(directory: &Path) -> Result<Self, OpenError> {
-        let at = |source: io::Error| OpenError::Directory { path: directory.to_owned(), source };
-        std::fs::create_dir_all(directory).map_err(at)?;
+        let at = |why: io::Error| OpenError::Directory { path: directory.to_owned(), why };
+        // Secrets are in there: nobody else may look.
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at)?;
         let path = directory.join("objects.redb");
+        let mut private = OpenOptions::new();
+        private.create(true).append(true).mode(0o600).open(&path).map_err(at)?;
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(at)?;
         match Database::create(&path) {
             Ok(database) => Ok(Self { database, path }),
             Err(DatabaseError::DatabaseAlreadyOpen) => Err(OpenError::InUse(directory.to_owned())),

@@ -62,24 +62,30 @@ pub(super) struct Log {
     /// Changes up to this version are gone.
     compacted: u64,
     most: usize,
+    bytes: usize,
 }
+
+/// The log of one storage keeps at most this much text alive, however few changes that are.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 impl Log {
     pub(super) fn new(compacted: u64, most: usize) -> Self {
-        Self { events: VecDeque::new(), compacted, most }
+        Self { events: VecDeque::new(), compacted, most, bytes: 0 }
     }
 
     pub(super) fn push(&mut self, event: Event) {
-        while self.events.len() >= self.most.max(1) {
-            if let Some(gone) = self.events.pop_front() {
-                self.compacted = gone.version();
-            }
+        self.bytes += event.object.len();
+        while self.events.len() >= self.most.max(1) || self.bytes > MOST_BYTES {
+            let Some(gone) = self.events.pop_front() else { break };
+            self.bytes -= gone.object.len();
+            self.compacted = gone.version();
         }
         self.events.push_back(Arc::new(event));
     }
 
     pub(super) fn compact(&mut self, version: u64) {
         self.events.clear();
+        self.bytes = 0;
         self.compacted = version;
     }
 

@@ -39,12 +39,12 @@ pub enum Durability {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The directory cannot be used.
-    #[error("data directory {path}: {source}")]
+    #[error("data directory {path}: {why}")]
     Directory {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// Somebody else has it.
     #[error("{0} is in use by another nearhop apiserver; stop it, or choose another --data-dir")]

@@ -21,6 +21,8 @@ pub(crate) struct Write {
     pub(crate) name: Name,
     pub(crate) expect: Expect,
     pub(crate) change: Change,
+    /// A Namespace that must be there and must not be on its way out.
+    pub(crate) within: Option<Box<str>>,
 }
 
 /// What a write expects to find.
@@ -50,6 +52,8 @@ pub(crate) enum WriteError {
     Gone,
     /// It is there at another version.
     Conflict,
+    /// The Namespace is not there, is on its way out, or changes in the same commit.
+    Namespace,
     /// The disk refused.
     Disk(String),
 }
@@ -64,6 +68,10 @@ pub(super) enum Writer {
     Memory(Arc<RwLock<State>>),
     Thread(mpsc::Sender<Request>),
 }
+
+/// Where Namespaces are stored: the one storage that this one knows by name, since what is inside
+/// a Namespace must not outlive it.
+const NAMESPACES: &str = "namespaces";
 
 /// A batch does not grow beyond this many requests, so that nobody waits for a huge commit.
 const MOST_PER_COMMIT: usize = 512;
@@ -184,7 +192,11 @@ impl Plan {
         let mut undo: Vec<(ObjectRef, Option<Option<u64>>)> = Vec::new();
         for write in writes {
             let key = ObjectRef { storage: write.storage, name: write.name };
-            if let Err(error) = self.check(state, &key, write.expect) {
+            let namespace = write.within.as_deref();
+            let checked = self
+                .check_namespace(state, namespace)
+                .and_then(|()| self.check(state, &key, write.expect));
+            if let Err(error) = checked {
                 self.version = version;
                 self.steps.truncate(steps);
                 for (key, before) in undo.into_iter().rev() {
@@ -202,6 +214,16 @@ impl Plan {
         }
         self.ends.push(self.steps.len());
         Ok(())
+    }
+
+    fn check_namespace(&self, state: &State, namespace: Option<&str>) -> Result<(), WriteError> {
+        let Some(namespace) = namespace else { return Ok(()) };
+        let key = ObjectRef { storage: NAMESPACES.into(), name: Name::new("", namespace) };
+        let found = state.table(NAMESPACES).and_then(|table| table.objects.get(&key.name));
+        match found {
+            Some(found) if !found.content.deleting && !self.pending.contains_key(&key) => Ok(()),
+            _ => Err(WriteError::Namespace),
+        }
     }
 
     fn check(&self, state: &State, key: &ObjectRef, expect: Expect) -> Result<(), WriteError> {
