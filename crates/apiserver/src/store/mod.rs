@@ -12,6 +12,8 @@ mod disk;
 mod log;
 mod object;
 mod state;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::path::PathBuf;

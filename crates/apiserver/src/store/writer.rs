@@ -60,8 +60,11 @@ pub(crate) enum WriteError {
 
 pub(super) struct Request {
     writes: Vec<Write>,
-    reply: oneshot::Sender<Result<Vec<Arc<Stored>>, WriteError>>,
+    reply: Reply,
 }
+
+type Answer = Result<Vec<Arc<Stored>>, WriteError>;
+type Reply = oneshot::Sender<Answer>;
 
 /// The one that writes.
 pub(super) enum Writer {
@@ -115,39 +118,49 @@ fn run(state: &RwLock<State>, disk: &Disk, requests: &mpsc::Receiver<Request>) {
     }
 }
 
-/// One group commit.
+/// One group commit. Refusals are told when all is done: they may rest on a write of the same
+/// batch, and whoever looks why must find it.
 fn commit(state: &RwLock<State>, disk: &Disk, requests: Vec<Request>) {
-    let (plan, replies) = {
+    let (mut accepted, mut refused) = (Vec::with_capacity(requests.len()), Vec::new());
+    let plan = {
         let state = state.read().expect("no writer panics while it holds the state");
         let mut plan = Plan::new(&state);
-        let mut replies = Vec::with_capacity(requests.len());
         for Request { writes, reply } in requests {
             match plan.add(&state, writes) {
-                Ok(()) => replies.push(reply),
-                // Who gave up waiting does not need the answer.
-                Err(error) => drop(reply.send(Err(error))),
+                Ok(()) => accepted.push(reply),
+                Err(error) => refused.push((reply, error)),
             }
         }
-        (plan, replies)
+        plan
     };
-    if replies.is_empty() {
-        return;
-    }
-    // This thread is the only one that writes, so what was checked still holds.
-    let committed = disk.commit(plan.version, plan.steps.iter().map(Step::to_disk));
-    if let Err(reason) = committed {
-        for reply in replies {
-            drop(reply.send(Err(WriteError::Disk(reason.clone()))));
+    if !accepted.is_empty() {
+        // This thread is the only one that writes, so what was checked still holds.
+        match disk.commit(plan.version, plan.steps.iter().map(Step::to_disk)) {
+            Ok(()) => {
+                let done = {
+                    let mut state =
+                        state.write().expect("no writer panics while it holds the state");
+                    plan.apply(&mut state)
+                };
+                for (reply, objects) in accepted.into_iter().zip(done) {
+                    tell(reply, Ok(objects));
+                }
+            }
+            Err(reason) => {
+                for reply in accepted {
+                    tell(reply, Err(WriteError::Disk(reason.clone())));
+                }
+            }
         }
-        return;
     }
-    let done = {
-        let mut state = state.write().expect("no writer panics while it holds the state");
-        plan.apply(&mut state)
-    };
-    for (reply, objects) in replies.into_iter().zip(done) {
-        drop(reply.send(Ok(objects)));
+    for (reply, error) in refused {
+        tell(reply, Err(error));
     }
+}
+
+/// Who gave up waiting does not need the answer.
+fn tell(reply: Reply, answer: Answer) {
+    let _ = reply.send(answer);
 }
 
 /// Changes that were checked and have their versions, but did not happen yet.

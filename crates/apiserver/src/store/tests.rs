@@ -1,0 +1,133 @@
+//! What the store promises, with and without a disk.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Change, Content, Durability, Expect, Name, Store, Write, WriteError};
+
+fn no_fields(_: &str, _: &Value) -> Vec<(&'static str, String)> {
+    Vec::new()
+}
+
+fn store(directory: Option<&std::path::Path>) -> Store {
+    let durability = directory.map_or(Durability::Ephemeral, |d| Durability::Directory(d.into()));
+    Store::open(&durability, 100, no_fields).unwrap()
+}
+
+fn put(name: &str, text: &str, expect: Expect) -> Write {
+    let object = json!({"metadata": {"name": name, "uid": name}, "data": text});
+    let content = Arc::new(Content::new(&object, Vec::new()));
+    Write {
+        storage: "things".into(),
+        name: Name::new("", name),
+        expect,
+        change: Change::Put(content),
+        within: None,
+    }
+}
+
+fn delete(name: &str, expect: Expect) -> Write {
+    Write { change: Change::Delete, ..put(name, "", expect) }
+}
+
+fn texts(snapshot: &super::Snapshot) -> Vec<Value> {
+    snapshot.objects.iter().map(|object| object.to_value("")["data"].clone()).collect()
+}
+
+#[tokio::test]
+async fn a_write_that_expects_something_else_changes_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    for store in [store(None), store(Some(scratch.path()))] {
+        let first = store.write(vec![put("a", "1", Expect::Absent)]).await.unwrap();
+        let again = store.write(vec![put("a", "2", Expect::Absent)]).await;
+        assert_eq!(again.unwrap_err(), WriteError::Exists);
+        let stale = store.write(vec![put("a", "2", Expect::Version(99))]).await;
+        assert_eq!(stale.unwrap_err(), WriteError::Conflict);
+        let gone = store.write(vec![delete("b", Expect::Version(1))]).await;
+        assert_eq!(gone.unwrap_err(), WriteError::Gone);
+        // All of a batch, or nothing.
+        let half = vec![put("b", "1", Expect::Absent), put("a", "2", Expect::Absent)];
+        assert_eq!(store.write(half).await.unwrap_err(), WriteError::Exists);
+        assert_eq!(store.version(), first[0].version);
+        assert_eq!(texts(&store.list("things", None)), ["1"]);
+    }
+}
+
+#[tokio::test]
+async fn an_older_state_is_the_newest_with_the_log_undone() {
+    let store = store(None);
+    store.write(vec![put("a", "1", Expect::Absent), put("b", "1", Expect::Absent)]).await.unwrap();
+    let then = store.version();
+    let a = store.get("things", &Name::new("", "a")).unwrap();
+    store.write(vec![put("a", "2", Expect::Version(a.version))]).await.unwrap();
+    let b = store.get("things", &Name::new("", "b")).unwrap();
+    store.write(vec![delete("b", Expect::Version(b.version))]).await.unwrap();
+    store.write(vec![put("c", "1", Expect::Absent)]).await.unwrap();
+    assert_eq!(texts(&store.list("things", None)), ["2", "1"]);
+    assert_eq!(texts(&store.list_at("things", None, then).unwrap()), ["1", "1"]);
+    store.compact();
+    assert!(store.list_at("things", None, then).is_err());
+    assert!(store.events_after("things", then, 10).is_err());
+    assert!(store.events_after("things", store.version(), 10).unwrap().events.is_empty());
+}
+
+#[tokio::test]
+async fn a_disk_brings_back_what_was_there_and_versions_go_on() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (version, life) = {
+        let store = store(Some(scratch.path()));
+        store.write(vec![put("a", "1", Expect::Absent)]).await.unwrap();
+        store.write(vec![put("b", "1", Expect::Absent)]).await.unwrap();
+        let b = store.get("things", &Name::new("", "b")).unwrap();
+        store.write(vec![delete("b", Expect::Version(b.version))]).await.unwrap();
+        (store.version(), store.life().to_owned())
+    };
+    // The writer's thread lets the file go when the store is dropped; it may take a moment.
+    let durability = Durability::Directory(scratch.path().into());
+    let reopened = loop {
+        match Store::open(&durability, 100, no_fields) {
+            Err(super::OpenError::InUse(_)) => tokio::task::yield_now().await,
+            other => break other.unwrap(),
+        }
+    };
+    assert_eq!(reopened.version(), version, "a deletion counts as well");
+    assert_eq!(reopened.life(), life);
+    assert_eq!(texts(&reopened.list("things", None)), ["1"]);
+    let next = reopened.write(vec![put("c", "1", Expect::Absent)]).await.unwrap();
+    assert!(next[0].version > version);
+}
+
+#[tokio::test]
+async fn nothing_new_in_a_namespace_that_is_not_there_or_goes() {
+    let store = store(None);
+    let inside = || Write { within: Some("n".into()), ..put("a", "1", Expect::Absent) };
+    assert_eq!(store.write(vec![inside()]).await.unwrap_err(), WriteError::Namespace);
+    let namespace = |deleting: bool, expect| {
+        let mut object = json!({"metadata": {"name": "n", "uid": "n"}});
+        if deleting {
+            object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        }
+        let content = Arc::new(Content::new(&object, Vec::new()));
+        Write { storage: "namespaces".into(), change: Change::Put(content), ..put("n", "", expect) }
+    };
+    let made = store.write(vec![namespace(false, Expect::Absent)]).await.unwrap();
+    store.write(vec![inside()]).await.unwrap();
+    store.write(vec![namespace(true, Expect::Version(made[0].version))]).await.unwrap();
+    let late = Write { within: Some("n".into()), ..put("b", "1", Expect::Absent) };
+    assert_eq!(store.write(vec![late]).await.unwrap_err(), WriteError::Namespace);
+}
+
+#[tokio::test]
+async fn the_log_is_bounded_by_what_it_holds() {
+    let store = Store::open(&Durability::Ephemeral, 1_000_000, no_fields).unwrap();
+    let big = "x".repeat(1 << 20);
+    let mut version = store.write(vec![put("a", &big, Expect::Absent)]).await.unwrap()[0].version;
+    let first = version;
+    for _ in 0..80 {
+        let written = store.write(vec![put("a", &big, Expect::Version(version))]).await.unwrap();
+        version = written[0].version;
+    }
+    assert!(store.events_after("things", first, 1000).is_err(), "80 MiB are not kept");
+    assert!(store.events_after("things", version - 10, 1000).is_ok());
+}
