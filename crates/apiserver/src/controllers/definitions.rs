@@ -14,7 +14,8 @@ use crate::api::Api;
 use crate::rest::{Place, Writer, delete_object, now_text, without_finalizer};
 use crate::store::{Name, Store, Stored};
 
-const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+/// Where definitions are stored.
+pub(crate) const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// The registry with the resources of all definitions that are stored.
 pub(crate) fn load(builtin: &Registry, store: &Store) -> Registry {

@@ -17,6 +17,7 @@ use super::write::{
 };
 use super::{Request, body, review};
 use crate::api::Api;
+use crate::controllers::DEFINITIONS;
 use crate::http::Reply;
 use crate::status::ApiError;
 use crate::store::{Change, Expect, Name, WriteError};
@@ -66,6 +67,7 @@ pub(crate) async fn create_object(
         return Err(ApiError::bare("resourceVersion should not be set on objects to be created"));
     }
     check_namespace(api, resource, namespace, name_of(&object))?;
+    check_definition(api, resource)?;
     let now = now_text();
     drop_server_fields(&mut object);
     strategy::default(resource, &mut object);
@@ -175,6 +177,16 @@ fn check_namespace(
         }]);
     }
     Err(error)
+}
+
+/// A definition that is on its way out takes its objects along, and no new ones.
+fn check_definition(api: &Api, resource: &Resource) -> Result<(), ApiError> {
+    let name = Name::new("", &resource.qualified_plural());
+    let definition = api.store.get(DEFINITIONS, &name).filter(|_| resource.is_custom());
+    if definition.is_some_and(|definition| definition.content.deleting) {
+        return Err(ApiError::method_not_allowed());
+    }
+    Ok(())
 }
 
 /// What only the server says.
