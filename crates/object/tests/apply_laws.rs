@@ -212,6 +212,9 @@ proptest! {
         let schema = schema();
         let once = apply(schema.node(), live.as_ref(), &config, &writer("one"), Force::Yes);
         let once = once.expect("it fits");
+        // Who applies nothing but empty lists owns nothing; an object without any owner is taken
+        // for one from before the first apply.
+        prop_assume!(!once["metadata"]["managedFields"].is_null());
         let twice = apply(schema.node(), Some(&once), &config, &writer("one"), Force::No);
         prop_assert_eq!(twice, Ok(once));
     }
