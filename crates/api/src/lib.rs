@@ -8,6 +8,9 @@
 
 pub mod convert;
 pub mod field;
+pub mod meta;
 pub mod wire;
+pub mod write;
 
 pub use convert::{Converted, convert_json};
+pub use meta::{Meta, Version};

@@ -49,6 +49,10 @@ objects! {
         name: Name,
         /// UID.
         uid: Name,
+        /// Version of the object as the server counts them.
+        resource_version: Name,
+        /// How often what the user asks for has changed.
+        generation: i64,
         /// Labels.
         labels: Strings,
         /// Annotations.
@@ -164,6 +168,24 @@ objects! {
     ServiceStatus {
         /// What the load balancer reports.
         load_balancer: LoadBalancerStatus,
+        /// What controllers say about it.
+        conditions: List<ServiceCondition>,
+    }
+
+    /// An entry of a Service's `status.conditions`.
+    ServiceCondition {
+        /// Type.
+        r#type: Name,
+        /// `True`, `False` or `Unknown`.
+        status: Name,
+        /// Reason.
+        reason: Name,
+        /// Message.
+        message: Name,
+        /// The generation it was judged by.
+        observed_generation: i64,
+        /// When the status changed.
+        last_transition_time: Name,
     }
 
     /// `status.loadBalancer` of a Service.

@@ -72,6 +72,10 @@ pub mod well_known {
     pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
     /// Present, with an empty value, on slices of headless Services.
     pub const HEADLESS: &str = "service.kubernetes.io/headless";
+    /// Annotation of a slice: when the change happened that it shows.
+    pub const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+    /// Names the Service proxy that a Service wants instead of the cluster's own.
+    pub const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
     /// The in-tree controller's value of [`MANAGED_BY`].
     pub const IN_TREE_CONTROLLER: &str = "endpointslice-controller.k8s.io";
     /// nearhop's value of [`MANAGED_BY`] where it works beside the in-tree controller.

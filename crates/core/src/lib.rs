@@ -8,6 +8,7 @@
 //! whose order depends on a seed. Time and place are arguments; conversion from the wire is
 //! `nearhop-api`'s job.
 
+pub mod condition;
 pub mod gate;
 pub mod hint;
 pub mod intent;
@@ -25,6 +26,7 @@ pub mod world;
 #[cfg(feature = "fixture")]
 pub mod fixture;
 
+pub use condition::{Condition, ConditionStatus};
 pub use gate::{Gate, Gates};
 pub use intent::{Intent, IntentDecision};
 pub use key::{EndpointKey, Family, Name, PodKey, Protocol, ServiceKey, ServicePortKey};
@@ -32,4 +34,4 @@ pub use labels::Labels;
 pub use problem::{ObjectRef, Problem};
 pub use route::{RouteDecision, choose_route};
 pub use slice::{SlicePlan, plan_slices};
-pub use world::{Change, Touched, World};
+pub use world::{Change, Roll, Touched, World};

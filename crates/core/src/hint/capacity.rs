@@ -96,6 +96,14 @@ pub enum NoShares {
 }
 
 impl NoShares {
+    /// The nodes to blame.
+    pub fn nodes(&self) -> &[Name] {
+        match self {
+            Self::TooLittleKnown { without_zone, .. } => without_zone,
+            Self::OneZone => &[],
+        }
+    }
+
     /// Whether two are the same but for the numbers.
     pub fn same_reason(&self, other: &Self) -> bool {
         match (self, other) {

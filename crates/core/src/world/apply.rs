@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::by_name::{ByName, insert_sorted, remove_sorted};
-use super::{Change, NodeEntry, PodEntry, ServiceEntry, Touched, World};
+use super::{Change, NodeEntry, PodEntry, Roll, ServiceEntry, Touched, World};
 use crate::hint::HintState;
 use crate::hint::auto::crosses_threshold;
 use crate::hint::capacity::measure_capacity;
@@ -46,7 +46,41 @@ impl World {
             Change::Slice(slice) => self.put_slice(*slice),
             Change::SliceGone(namespace, name) => self.remove_slice(&namespace, &name),
             Change::Planned(key, state) => self.keep_state(&key, state),
+            Change::Only(roll) => self.keep_only(&roll),
         }
+    }
+
+    /// Removes what a list no longer names.
+    fn keep_only(&mut self, roll: &Roll) -> Touched {
+        let gone: Vec<Change> = match roll {
+            Roll::Services(kept) => {
+                let gone = self.services.keys().filter(|key| !kept.contains(key));
+                gone.cloned().map(Change::ServiceGone).collect()
+            }
+            Roll::Pods(kept) => {
+                let all = self.pods.values().flat_map(ByName::iter).map(|entry| &entry.pod.key);
+                all.filter(|key| !kept.contains(key)).cloned().map(Change::PodGone).collect()
+            }
+            Roll::Nodes(kept) => {
+                let gone = self.nodes().map(|node| &node.name).filter(|name| !kept.contains(*name));
+                gone.cloned().map(Change::NodeGone).collect()
+            }
+            Roll::Namespaces(kept) => {
+                let gone = self.namespaces.keys().filter(|name| !kept.contains(*name));
+                gone.cloned().map(Change::NamespaceGone).collect()
+            }
+            Roll::Slices(kept) => {
+                let all = self.slices.values().flat_map(ByName::iter);
+                let names = all.map(|slice| (slice.namespace.clone(), slice.name.clone()));
+                let gone = names.filter(|name| !kept.contains(name));
+                gone.map(|(namespace, name)| Change::SliceGone(namespace, name)).collect()
+            }
+        };
+        let mut touched = Touched::default();
+        for change in gone {
+            touched.merge(self.take_in(change));
+        }
+        touched
     }
 
     fn note(&mut self, object: ObjectRef, problems: Vec<Problem>) {

@@ -96,6 +96,23 @@ pub enum Change {
     SliceGone(Name, Name),
     /// A plan was written, and left this state for the next.
     Planned(ServiceKey, HintState),
+    /// Of this kind these exist and no others: what went unseen is gone too.
+    Only(Box<Roll>),
+}
+
+/// The names of all objects of one kind, as a list gave them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Roll {
+    /// Services.
+    Services(BTreeSet<ServiceKey>),
+    /// Pods.
+    Pods(BTreeSet<PodKey>),
+    /// Nodes.
+    Nodes(BTreeSet<Name>),
+    /// Namespaces.
+    Namespaces(BTreeSet<Name>),
+    /// Slices, by namespace and name.
+    Slices(BTreeSet<(Name, Name)>),
 }
 
 /// What a change touches.

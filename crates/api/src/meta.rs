@@ -1,0 +1,151 @@
+//! What the server says about an object besides its content: which life of it this is, and which
+//! version. The core decides without it; writers need it, so as not to overwrite what they have
+//! not seen.
+
+use std::cmp::Ordering;
+
+use jiff::Timestamp;
+use nearhop_core::{Condition, ConditionStatus, Name};
+
+use crate::field::{Field, List};
+use crate::wire;
+
+/// `metadata.resourceVersion`.
+///
+/// A decimal number that grows with every write of its kind: guaranteed since Kubernetes 1.35
+/// (KEP-5504), and so in all servers that store in etcd before. Others cannot be ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version(Name);
+
+impl Version {
+    /// As the server wrote it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is this one or a later one. What cannot be ordered is late only if equal.
+    pub fn is_at_least(&self, other: &Self) -> bool {
+        self.0 == other.0 || self.partial_cmp(other) == Some(Ordering::Greater)
+    }
+}
+
+impl From<&str> for Version {
+    fn from(text: &str) -> Self {
+        Self(Name::from(text))
+    }
+}
+
+impl PartialOrd for Version {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        let decimal = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+        let (a, b) = (self.0.trim_start_matches('0'), other.0.trim_start_matches('0'));
+        let ordered = decimal(&self.0) && decimal(&other.0);
+        ordered.then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
+    }
+}
+
+/// What the server says about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// `metadata.uid`: this life of the object.
+    pub uid: Name,
+    /// `metadata.resourceVersion`.
+    pub version: Version,
+    /// `metadata.generation`, 0 where the kind has none.
+    pub generation: i64,
+    /// `status.conditions` of a Service; empty for other kinds.
+    pub conditions: Vec<Condition>,
+}
+
+impl Meta {
+    /// Reads the metadata of an object of any kind.
+    pub fn of(metadata: &Field<wire::Metadata>) -> Self {
+        let read = |metadata: &wire::Metadata| Self {
+            uid: text(&metadata.uid),
+            version: Version(text(&metadata.resource_version)),
+            generation: number(&metadata.generation),
+            conditions: Vec::new(),
+        };
+        match metadata {
+            Field::Read(metadata) => read(metadata),
+            _ => read(&wire::Metadata::default()),
+        }
+    }
+
+    /// Reads the metadata and conditions of a Service.
+    pub fn of_service(service: &wire::Service) -> Self {
+        let mut meta = Self::of(&service.metadata);
+        if let Field::Read(status) = &service.status {
+            meta.conditions = conditions(&status.conditions);
+        }
+        meta
+    }
+}
+
+/// Conditions that cannot be read are not ours, and of no interest.
+fn conditions(list: &Field<List<wire::ServiceCondition>>) -> Vec<Condition> {
+    let Field::Read(list) = list else { return Vec::new() };
+    let sound = list.iter().filter_map(|condition| match condition {
+        Field::Read(condition) => Some(condition),
+        _ => None,
+    });
+    sound
+        .filter_map(|wire| {
+            Some(Condition {
+                kind: text(&wire.r#type),
+                status: ConditionStatus::parse(&text(&wire.status))?,
+                reason: text(&wire.reason),
+                message: text(&wire.message),
+                observed_generation: number(&wire.observed_generation),
+                since: text(&wire.last_transition_time).parse::<Timestamp>().ok(),
+            })
+        })
+        .collect()
+}
+
+fn text(field: &Field<Name>) -> Name {
+    match field {
+        Field::Read(text) => text.clone(),
+        _ => Name::from(""),
+    }
+}
+
+fn number(field: &Field<i64>) -> i64 {
+    match field {
+        Field::Read(number) => *number,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_ordered_as_numbers() {
+        let at_least = |a: &str, b: &str| Version::from(a).is_at_least(&Version::from(b));
+        assert!(at_least("10", "9"));
+        assert!(!at_least("9", "10"));
+        assert!(at_least("10", "10"));
+        assert!(at_least("18446744073709551617", "18446744073709551616"));
+        assert!(at_least("abc", "abc"));
+        assert!(!at_least("abd", "abc"), "what is no number cannot be later");
+        assert!(!at_least("", "1"));
+    }
+
+    #[test]
+    fn conditions_of_a_service_are_read() {
+        let service: wire::Service = serde_json::from_str(
+            r#"{"metadata":{"name":"a","namespace":"b","uid":"u","resourceVersion":"7","generation":3},
+                "status":{"conditions":[
+                  {"type":"A","status":"True","reason":"R","message":"m","observedGeneration":2,
+                   "lastTransitionTime":"2026-01-01T00:00:00Z"},
+                  {"type":"B","status":"Perhaps"}, 7]}}"#,
+        )
+        .unwrap();
+        let meta = Meta::of_service(&service);
+        assert_eq!((&*meta.uid, meta.version.as_str(), meta.generation), ("u", "7", 3));
+        assert_eq!(meta.conditions.len(), 1);
+        assert_eq!(meta.conditions[0].since, "2026-01-01T00:00:00Z".parse().ok());
+    }
+}

@@ -1,0 +1,247 @@
+//! From the core's values to the bodies of writes. Pure: who sends them is not known here.
+//!
+//! Only fields that nearhop owns are in them. An update is a merge patch, so that annotations,
+//! finalizers and whatever else others keep on a slice stay as they are.
+
+use nearhop_core::labels::well_known;
+use nearhop_core::model::{Endpoint, Hints, Slice, SlicePort};
+use nearhop_core::routing::SliceRouting;
+use nearhop_core::{Condition, Labels, Name, ServiceKey, routing};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use crate::meta::Version;
+
+/// The body that creates a slice. The server finishes its name.
+pub fn slice_to_create(slice: &Slice, service: &ServiceKey) -> Vec<u8> {
+    let owners: Vec<Value> = (slice.owners.iter())
+        .map(|uid| {
+            json!({
+                "apiVersion": "v1", "kind": "Service", "name": service.name.as_str(),
+                "uid": uid.as_str(), "controller": true, "blockOwnerDeletion": true,
+            })
+        })
+        .collect();
+    let mut metadata = json!({
+        "generateName": generate_name(&service.name),
+        "namespace": slice.namespace.as_str(),
+        "labels": pairs(&slice.labels),
+        "ownerReferences": owners,
+    });
+    let annotations: Map<String, Value> =
+        annotations(slice).into_iter().filter(|(_, value)| !value.is_null()).collect();
+    if !annotations.is_empty() {
+        metadata["annotations"] = annotations.into();
+    }
+    let body = Create {
+        api_version: "discovery.k8s.io/v1",
+        kind: "EndpointSlice",
+        metadata,
+        address_type: slice.address_type.as_str(),
+        endpoints: Endpoints(&slice.endpoints),
+        ports: Ports(&slice.ports),
+    };
+    serde_json::to_vec(&body).expect("values of our own making have a JSON form")
+}
+
+/// The merge patch that turns a slice that is there into the one that is wanted, unless somebody
+/// has written it since that version.
+pub fn slice_to_patch(before: &Slice, after: &Slice, version: &Version) -> Vec<u8> {
+    let mut labels: Map<String, Value> =
+        before.labels.iter().map(|(key, _)| (key.to_string(), Value::Null)).collect();
+    labels.extend(pairs(&after.labels));
+    let mut metadata = json!({"resourceVersion": version.as_str()});
+    if before.labels != after.labels {
+        metadata["labels"] = labels.into();
+    }
+    let (old, new) = (annotations(before), annotations(after));
+    if old != new {
+        metadata["annotations"] = new.into();
+    }
+    let body = Patch {
+        metadata,
+        endpoints: (before.endpoints != after.endpoints).then_some(Endpoints(&after.endpoints)),
+        ports: (before.ports != after.ports).then_some(Ports(&after.ports)),
+    };
+    serde_json::to_vec(&body).expect("values of our own making have a JSON form")
+}
+
+/// `generateName` as upstream makes it; the server cuts what is too long.
+fn generate_name(service: &str) -> String {
+    format!("{service}-")
+}
+
+fn pairs(labels: &Labels) -> Map<String, Value> {
+    labels.iter().map(|(key, value)| (key.to_string(), value.as_str().into())).collect()
+}
+
+/// The two annotations that are ours; null where there is none.
+fn annotations(slice: &Slice) -> Map<String, Value> {
+    let routing = match &slice.routing {
+        SliceRouting::Valid(routing) => Value::from(routing.to_string()),
+        SliceRouting::Absent => Value::Null,
+        // Differs from whatever is wanted, so that it is replaced.
+        SliceRouting::Broken(cause) => Value::from(cause.to_string()),
+    };
+    let trigger_time = slice.trigger_time.as_ref().map(|time| Value::from(time.as_str()));
+    Map::from_iter([
+        (well_known::TRIGGER_TIME.to_owned(), trigger_time.unwrap_or_default()),
+        (routing::ANNOTATION.to_owned(), routing),
+    ])
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Create<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Value,
+    address_type: &'a str,
+    endpoints: Endpoints<'a>,
+    ports: Ports<'a>,
+}
+
+#[derive(Serialize)]
+struct Patch<'a> {
+    metadata: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoints: Option<Endpoints<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ports: Option<Ports<'a>>,
+}
+
+/// Endpoints as the API spells them, without a copy of each.
+struct Endpoints<'a>(&'a [Endpoint]);
+
+impl Serialize for Endpoints<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(WireEndpoint::new))
+    }
+}
+
+/// Ports as the API spells them.
+struct Ports<'a>(&'a [SlicePort]);
+
+impl Serialize for Ports<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|port| WirePort {
+            name: &port.name,
+            protocol: port.protocol.as_str(),
+            port: port.port,
+            app_protocol: port.app_protocol.as_deref(),
+        }))
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WirePort<'a> {
+    name: &'a str,
+    protocol: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    app_protocol: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WireEndpoint<'a> {
+    addresses: &'a [std::net::IpAddr],
+    conditions: WireConditions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hostname: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zone: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_ref: Option<WirePodRef<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hints: Option<WireHints<'a>>,
+}
+
+#[derive(Serialize)]
+struct WireConditions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serving: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    terminating: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct WirePodRef<'a> {
+    kind: &'static str,
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WireHints<'a> {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    for_zones: Vec<WireHint<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    for_nodes: Vec<WireHint<'a>>,
+}
+
+#[derive(Serialize)]
+struct WireHint<'a> {
+    name: &'a str,
+}
+
+impl<'a> WireEndpoint<'a> {
+    fn new(endpoint: &'a Endpoint) -> Self {
+        Self {
+            addresses: endpoint.addresses.as_slice(),
+            conditions: WireConditions {
+                ready: endpoint.conditions.ready,
+                serving: endpoint.conditions.serving,
+                terminating: endpoint.conditions.terminating,
+            },
+            hostname: endpoint.hostname.as_deref(),
+            node_name: endpoint.node.as_deref(),
+            zone: endpoint.zone.as_deref(),
+            target_ref: endpoint.target.as_ref().map(|pod| WirePodRef {
+                kind: "Pod",
+                namespace: &pod.namespace,
+                name: &pod.name,
+                uid: &pod.uid,
+            }),
+            hints: endpoint.hints.as_deref().map(WireHints::new),
+        }
+    }
+}
+
+impl<'a> WireHints<'a> {
+    fn new(hints: &'a Hints) -> Self {
+        let named = |names: &'a [Name]| names.iter().map(|name| WireHint { name }).collect();
+        Self { for_zones: named(&hints.zones), for_nodes: named(&hints.nodes) }
+    }
+}
+
+/// The server-side apply of a Service's conditions; an empty list takes ours away.
+pub fn conditions_to_apply(service: &ServiceKey, conditions: &[Condition]) -> Vec<u8> {
+    let conditions: Vec<Value> = (conditions.iter())
+        .map(|condition| {
+            json!({
+                "type": condition.kind.as_str(),
+                "status": condition.status.as_str(),
+                "reason": condition.reason.as_str(),
+                "message": condition.message.as_str(),
+                "observedGeneration": condition.observed_generation,
+                "lastTransitionTime": condition.since.map(|time| time.to_string()),
+            })
+        })
+        .collect();
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": service.name.as_str(), "namespace": service.namespace.as_str()},
+        "status": {"conditions": conditions},
+    });
+    body.to_string().into_bytes()
+}

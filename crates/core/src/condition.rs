@@ -1,0 +1,305 @@
+//! What a Service's status says about its wish: understood (Accepted), and turned into hints
+//! (Programmed). KEP-4444 "Status Reporting"; the data plane's own answer (Honored) is another's.
+//!
+//! A judgement is made afresh by every plan. What it says about numbers may change all the time;
+//! only a change of status, reason or culprit is a transition, and worth an event.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::gate::Gate;
+use crate::hint::auto::AutoRefusal;
+use crate::hint::capacity::some_of;
+use crate::hint::{EventKind, HintOutcome, HintRefusal};
+use crate::intent::{Accepted, Intent, IntentDecision, PassedOver, Spelling};
+use crate::key::Name;
+use crate::model::{Service, ServiceType};
+use crate::problem::Problem;
+use crate::slice::SlicePlan;
+
+/// `status` of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    /// As asked.
+    True,
+    /// Not as asked.
+    False,
+    /// Nobody knows. nearhop never says so, but others may.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The API's spelling.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    /// Reads the API's spelling.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::True, Self::False, Self::Unknown].into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+/// A condition as it stands in a Service's status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// `type`.
+    pub kind: Name,
+    /// `status`.
+    pub status: ConditionStatus,
+    /// `reason`.
+    pub reason: Name,
+    /// `message`.
+    pub message: Name,
+    /// `observedGeneration`.
+    pub observed_generation: i64,
+    /// `lastTransitionTime`.
+    pub since: Option<Timestamp>,
+}
+
+/// Which of the two questions a judgement answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Question {
+    /// Was the wish understood?
+    Accepted,
+    /// Do the slices say it?
+    Programmed,
+}
+
+/// What is to be said about one question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// The question.
+    pub question: Question,
+    /// `type` of the condition.
+    pub kind: Name,
+    /// Whether it is as asked.
+    pub status: ConditionStatus,
+    /// `reason`.
+    pub reason: &'static str,
+    /// `message`; names the culprit.
+    pub message: String,
+    /// Who is to blame, as it appears in the message; empty when all is well.
+    pub culprit: String,
+}
+
+impl Judgement {
+    /// Whether a condition that stands in a status says the same; numbers may differ.
+    pub fn agrees_with(&self, condition: &Condition) -> bool {
+        condition.kind == self.kind
+            && condition.status == self.status
+            && condition.reason == self.reason
+            && condition.message.contains(&self.culprit)
+    }
+
+    /// Whether two judgements say the same; numbers may differ.
+    pub fn same_as(&self, other: &Self) -> bool {
+        (&self.kind, self.status, self.reason, &self.culprit)
+            == (&other.kind, other.status, other.reason, &other.culprit)
+    }
+
+    /// `type` of the event that tells of it.
+    pub fn event_kind(&self) -> EventKind {
+        match self.status {
+            ConditionStatus::True => EventKind::Normal,
+            _ => EventKind::Warning,
+        }
+    }
+
+    /// The condition to write: the time of the last change is kept where the status stays.
+    pub fn condition(
+        &self,
+        seen: Option<&Condition>,
+        generation: i64,
+        now: Timestamp,
+    ) -> Condition {
+        let same = seen.filter(|seen| seen.status == self.status);
+        Condition {
+            kind: self.kind.clone(),
+            status: self.status,
+            reason: Name::from(self.reason),
+            message: Name::from(self.message.as_str()),
+            observed_generation: generation,
+            since: same.and_then(|seen| seen.since).or(Some(now)),
+        }
+    }
+}
+
+/// How writing a plan ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Writing {
+    /// The slices are as planned.
+    Done,
+    /// They are not.
+    Failed {
+        /// What stands in the way, without numbers or times that change.
+        culprit: String,
+        /// The whole story.
+        message: String,
+    },
+}
+
+/// Judges a Service that asks for something. One that asks for nothing has no conditions.
+pub fn judge(
+    domain: &str,
+    service: &Service,
+    decision: &IntentDecision,
+    plan: &SlicePlan,
+    writing: &Writing,
+) -> Vec<Judgement> {
+    let Some(spelling) = asked_by(decision) else { return Vec::new() };
+    let field = match spelling {
+        Spelling::RoutingPreferenceField | Spelling::RoutingPreferenceAnnotation => {
+            "RoutingPreference"
+        }
+        _ => "TrafficDistribution",
+    };
+    let slash = if domain.is_empty() { "" } else { "/" };
+    let make = |question: Question, verdict: Verdict| Judgement {
+        question,
+        kind: Name::from(format!("{domain}{slash}{field}{question:?}")),
+        status: verdict.status,
+        reason: verdict.reason,
+        message: verdict.message,
+        culprit: verdict.culprit,
+    };
+    vec![
+        make(Question::Accepted, judge_accepted(decision)),
+        make(Question::Programmed, judge_programmed(service, decision, plan, writing)),
+    ]
+}
+
+/// The spelling that the conditions speak of: the one that decides, else one that does not count.
+fn asked_by(decision: &IntentDecision) -> Option<Spelling> {
+    if decision.spelling != Spelling::Nowhere {
+        return Some(decision.spelling);
+    }
+    decision.passed_over.first().map(|(spelling, _)| *spelling)
+}
+
+struct Verdict {
+    status: ConditionStatus,
+    reason: &'static str,
+    message: String,
+    culprit: String,
+}
+
+impl Verdict {
+    fn yes(reason: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { status: ConditionStatus::True, reason, message, culprit: String::new() }
+    }
+
+    /// The culprit leads the message, so that the message names it.
+    fn no(reason: &'static str, culprit: impl fmt::Display, message: impl fmt::Display) -> Self {
+        let culprit = culprit.to_string();
+        let message = format!("{culprit}: {message}");
+        Self { status: ConditionStatus::False, reason, message, culprit }
+    }
+}
+
+fn judge_accepted(decision: &IntentDecision) -> Verdict {
+    let story = |spelling: Spelling| {
+        let about = |problem: &&Problem| *problem.field == *spelling.field();
+        let problem = decision.problems.iter().find(about);
+        problem.map_or_else(String::new, |problem| format!("{}; {}", problem.cause, problem.cure))
+    };
+    match &decision.accepted {
+        Accepted::UnknownValue(spelling) => {
+            return Verdict::no("UnsupportedValue", spelling.field(), story(*spelling));
+        }
+        Accepted::Conflict(spelling, _) => {
+            return Verdict::no("Conflict", spelling.field(), story(*spelling));
+        }
+        Accepted::Yes => {}
+    }
+    if decision.spelling == Spelling::Nowhere
+        && let Some((spelling, gate)) = gate_off(decision)
+    {
+        let message = format!("the feature gate {gate} is off; the value is ignored");
+        return Verdict::no("FeatureGateDisabled", spelling.field(), message);
+    }
+    Verdict::yes("Accepted", format!("{} is {}", decision.spelling.field(), decision.value))
+}
+
+fn gate_off(decision: &IntentDecision) -> Option<(Spelling, Gate)> {
+    decision.passed_over.iter().find_map(|(spelling, why)| match why {
+        PassedOver::GateOff(gate) => Some((*spelling, *gate)),
+        _ => None,
+    })
+}
+
+fn judge_programmed(
+    service: &Service,
+    decision: &IntentDecision,
+    plan: &SlicePlan,
+    writing: &Writing,
+) -> Verdict {
+    if service.service_type == ServiceType::ExternalName {
+        let message = "a Service of type ExternalName has no endpoints to choose from";
+        return Verdict::no("NotRouted", "spec.type", message);
+    }
+    if service.selector.is_none() {
+        let message = "absent, so nearhop writes no EndpointSlices; hints are up to whoever does";
+        return Verdict::no("NoSelector", "spec.selector", message);
+    }
+    if let Writing::Failed { culprit, message } = writing {
+        return Verdict::no("WriteFailed", culprit, message);
+    }
+    if decision.intent == Intent::Default {
+        let message = "nothing that counts was asked for; all endpoints are used alike";
+        return Verdict::no("NotAccepted", "Accepted is False", message);
+    }
+    if let Some(verdict) = plan.outcome.values().find_map(judge_outcome) {
+        return verdict;
+    }
+    if let Some(missing) = plan.missing_nodes.first() {
+        let left_out = format!("{} of its Pods left out: {missing}", plan.missing_nodes.len());
+        return Verdict::no("NodeUnknown", &missing.object, left_out);
+    }
+    match &decision.intent {
+        Intent::Spread => Verdict::yes("NoHintsNeeded", "all endpoints are used alike, as asked"),
+        intent => Verdict::yes("HintsWritten", format!("the EndpointSlices say {intent}")),
+    }
+}
+
+/// What stands between a family's hints and the wish.
+fn judge_outcome(outcome: &HintOutcome) -> Option<Verdict> {
+    let refusal = match outcome {
+        HintOutcome::NotAsked | HintOutcome::Written => return None,
+        HintOutcome::Partial { without, nodes } => {
+            let message = format!(
+                "no place to hint at for {without} ready endpoints, so none of the hints are used; \
+                 label the nodes with topology.kubernetes.io/zone"
+            );
+            return Some(Verdict::no("EndpointsWithoutZone", nodes_culprit(nodes), message));
+        }
+        HintOutcome::Refused(refusal) => refusal,
+    };
+    Some(match refusal {
+        HintRefusal::Auto(AutoRefusal::NoShares(why)) => {
+            Verdict::no("InsufficientNodeInformation", nodes_culprit(why.nodes()), why)
+        }
+        HintRefusal::Auto(why @ AutoRefusal::TooFewEndpoints { .. }) => {
+            Verdict::no("TooFewEndpoints", "endpoints", why)
+        }
+        HintRefusal::Auto(why @ AutoRefusal::Overload { .. }) => {
+            Verdict::no("OverloadThreshold", "endpoints", why)
+        }
+        HintRefusal::EndpointsWithoutZone(nodes) => {
+            Verdict::no("EndpointsWithoutZone", nodes_culprit(nodes), refusal)
+        }
+        HintRefusal::NoCapacity => {
+            Verdict::no("InsufficientNodeInformation", nodes_culprit(&[]), refusal)
+        }
+    })
+}
+
+fn nodes_culprit(nodes: &[Name]) -> String {
+    if nodes.is_empty() { "nodes".to_owned() } else { format!("nodes {}", some_of(nodes)) }
+}
