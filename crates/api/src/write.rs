@@ -223,8 +223,13 @@ impl<'a> WireHints<'a> {
     }
 }
 
-/// The server-side apply of a Service's conditions; an empty list takes ours away.
-pub fn conditions_to_apply(service: &ServiceKey, conditions: &[Condition]) -> Vec<u8> {
+/// The server-side apply of a Service's conditions; an empty list takes ours away. The UID makes
+/// sure that it is still the same Service.
+pub fn conditions_to_apply(
+    service: &ServiceKey,
+    uid: &str,
+    conditions: &[Condition],
+) -> Vec<u8> {
     let conditions: Vec<Value> = (conditions.iter())
         .map(|condition| {
             json!({
@@ -240,7 +245,9 @@ pub fn conditions_to_apply(service: &ServiceKey, conditions: &[Condition]) -> Ve
     let body = json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": service.name.as_str(), "namespace": service.namespace.as_str()},
+        "metadata": {
+            "name": service.name.as_str(), "namespace": service.namespace.as_str(), "uid": uid,
+        },
         "status": {"conditions": conditions},
     });
     body.to_string().into_bytes()

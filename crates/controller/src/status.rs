@@ -1,0 +1,237 @@
+//! What is to be said about each Service, and what has been said already. Pure.
+//!
+//! Judgements come with every plan; they are told a moment later, so that what flaps in between is
+//! told once. Conditions are compared with those that stand in the Service's status, which
+//! outlives this process: a restart repeats nothing.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use nearhop_api::Meta;
+use nearhop_core::condition::{Judgement, Question};
+use nearhop_core::hint::{EventKind, HintEvent};
+use nearhop_core::{Condition, ConditionStatus, Intent, Name, ServiceKey};
+
+/// More events than this wait for no Service.
+const MOST_NOTES: usize = 16;
+
+/// An event to be raised on a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) kind: EventKind,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// What stands in the way of writing, or of publishing all Pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    /// Who is to blame.
+    pub(crate) culprit: String,
+    /// The whole story.
+    pub(crate) message: String,
+}
+
+/// Everything a plan and its writing gave to say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Verdict {
+    pub(crate) judgements: Vec<Judgement>,
+    pub(crate) trouble: Option<Trouble>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    uid: Option<Name>,
+    generation: i64,
+    /// Our conditions as they stand in the status.
+    seen: Vec<Condition>,
+    /// What is to be said now; none before the first plan.
+    verdict: Option<Verdict>,
+    /// What was said last by this process.
+    told: Option<Verdict>,
+    notes: Vec<Note>,
+}
+
+/// What is to be written about one Service.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Tell {
+    pub(crate) service: ServiceKey,
+    pub(crate) uid: Name,
+    /// All our conditions, if they are to be written.
+    pub(crate) conditions: Option<Vec<Condition>>,
+    pub(crate) notes: Vec<Note>,
+}
+
+/// What is to be said about all Services.
+#[derive(Debug)]
+pub(crate) struct Statuses {
+    domain: String,
+    entries: BTreeMap<ServiceKey, Entry>,
+}
+
+impl Statuses {
+    pub(crate) fn new(domain: &str) -> Self {
+        Self { domain: domain.to_owned(), entries: BTreeMap::new() }
+    }
+
+    /// Takes in what the server says. Says whether it is not what should be there.
+    pub(crate) fn see(&mut self, key: &ServiceKey, meta: &Meta) -> bool {
+        let ours: Vec<Condition> =
+            meta.conditions.iter().filter(|c| self.is_ours(&c.kind)).cloned().collect();
+        let entry = self.entries.entry(key.clone()).or_default();
+        if entry.uid.as_ref() != Some(&meta.uid) {
+            *entry = Entry { uid: Some(meta.uid.clone()), ..Entry::default() };
+        }
+        entry.generation = meta.generation;
+        entry.seen = ours;
+        entry.verdict.as_ref().is_some_and(|verdict| !entry.shows(&verdict.judgements))
+    }
+
+    fn is_ours(&self, kind: &str) -> bool {
+        let rest = if self.domain.is_empty() {
+            Some(kind)
+        } else {
+            kind.strip_prefix(&*self.domain).and_then(|rest| rest.strip_prefix('/'))
+        };
+        let field = rest.and_then(|rest| {
+            rest.strip_suffix("Accepted").or_else(|| rest.strip_suffix("Programmed"))
+        });
+        matches!(field, Some("TrafficDistribution" | "RoutingPreference"))
+    }
+
+    /// Takes in what a plan gave. Says whether there is something to tell.
+    pub(crate) fn judge(
+        &mut self,
+        key: &ServiceKey,
+        verdict: Verdict,
+        intent: &Intent,
+        hint_events: Vec<HintEvent>,
+    ) -> bool {
+        let entry = self.entries.entry(key.clone()).or_default();
+        let repeated = |event: &HintEvent| {
+            entry.verdict.is_none()
+                && event.kind == EventKind::Warning
+                && verdict.judgements.iter().any(|judgement| {
+                    judgement.question == Question::Programmed
+                        && entry.seen.iter().any(|seen| judgement.agrees_with(seen))
+                })
+        };
+        let new = hint_events.into_iter().filter(|event| !repeated(event));
+        let notes: Vec<Note> = new.map(Note::from).collect();
+        entry.notes.extend(notes);
+        entry.notes.truncate(MOST_NOTES);
+        // Events of Auto have upstream's own names, and are among the plan's.
+        let auto = *intent == Intent::Auto;
+        let silent = |judgement: &Judgement| auto && judgement.question == Question::Programmed;
+        let something = !entry.notes.is_empty()
+            || !entry.shows(&verdict.judgements)
+            || !entry.transitions(&verdict, silent).is_empty();
+        entry.verdict = Some(verdict);
+        something
+    }
+
+    /// Takes out what is to be told about a Service now.
+    pub(crate) fn tell(
+        &mut self,
+        key: &ServiceKey,
+        intent: Option<&Intent>,
+        now: Timestamp,
+    ) -> Option<Tell> {
+        let entry = self.entries.get_mut(key)?;
+        let verdict = entry.verdict.clone()?;
+        let uid = entry.uid.clone()?;
+        let auto = intent == Some(&Intent::Auto);
+        let silent = |judgement: &Judgement| auto && judgement.question == Question::Programmed;
+        let mut notes = std::mem::take(&mut entry.notes);
+        notes.extend(entry.transitions(&verdict, silent));
+        let conditions = (!entry.shows(&verdict.judgements)).then(|| {
+            let write = |judgement: &Judgement| {
+                let seen = entry.seen.iter().find(|seen| seen.kind == judgement.kind);
+                judgement.condition(seen, entry.generation, now)
+            };
+            verdict.judgements.iter().map(write).collect()
+        });
+        entry.told = Some(verdict);
+        if conditions.is_none() && notes.is_empty() {
+            return None;
+        }
+        Some(Tell { service: key.clone(), uid, conditions, notes })
+    }
+
+    /// Puts back events that could not be raised.
+    pub(crate) fn put_back(&mut self, key: &ServiceKey, notes: Vec<Note>) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.notes.splice(0..0, notes);
+            entry.notes.truncate(MOST_NOTES);
+        }
+    }
+
+    /// Forgets a Service that is gone.
+    pub(crate) fn forget(&mut self, key: &ServiceKey) {
+        self.entries.remove(key);
+    }
+}
+
+impl Entry {
+    /// Whether the status says what is to be said.
+    fn shows(&self, judgements: &[Judgement]) -> bool {
+        let shown = |judgement: &Judgement| {
+            self.seen.iter().any(|seen| {
+                judgement.condition(Some(seen), self.generation, Timestamp::UNIX_EPOCH)
+                    == Condition { since: seen.since.or(Some(Timestamp::UNIX_EPOCH)), ..seen.clone() }
+            })
+        };
+        self.seen.len() == judgements.len() && judgements.iter().all(shown)
+    }
+
+    /// The events that tell of what changed since it was last told.
+    fn transitions(&self, verdict: &Verdict, silent: impl Fn(&Judgement) -> bool) -> Vec<Note> {
+        let told = verdict.judgements.iter().filter(|judgement| !silent(judgement));
+        let mut notes: Vec<Note> = told.filter_map(|judgement| self.transition(judgement)).collect();
+        let before = self.told.as_ref().and_then(|told| told.trouble.as_ref());
+        if let Some(trouble) = &verdict.trouble
+            && before.is_none_or(|before| before.culprit != trouble.culprit)
+        {
+            notes.push(Note {
+                kind: EventKind::Warning,
+                reason: "FailedToUpdateEndpointSlices",
+                message: trouble.message.clone(),
+            });
+        }
+        notes
+    }
+
+    fn transition(&self, judgement: &Judgement) -> Option<Note> {
+        let was_false = match &self.told {
+            Some(told) => {
+                let before = told.judgements.iter().find(|told| told.kind == judgement.kind);
+                if before.is_some_and(|before| before.same_as(judgement)) {
+                    return None;
+                }
+                before.map(|before| before.status)
+            }
+            None => {
+                let seen = self.seen.iter().find(|seen| seen.kind == judgement.kind);
+                if seen.is_some_and(|seen| judgement.agrees_with(seen)) {
+                    return None;
+                }
+                seen.map(|seen| seen.status)
+            }
+        };
+        // That all is well from the start, or for another reason, is no news.
+        let news = judgement.status == ConditionStatus::False
+            || was_false == Some(ConditionStatus::False);
+        // A failed write is told as upstream tells it.
+        (news && judgement.reason != "WriteFailed").then(|| Note {
+            kind: judgement.event_kind(),
+            reason: judgement.reason,
+            message: judgement.message.clone(),
+        })
+    }
+}
+
+impl From<HintEvent> for Note {
+    fn from(event: HintEvent) -> Self {
+        Self { kind: event.kind, reason: event.reason, message: event.message }
+    }
+}

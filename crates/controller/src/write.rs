@@ -1,0 +1,227 @@
+//! Writes one plan: creates, then updates, then deletes, so that an endpoint that moves between
+//! slices is there twice for a moment and never missing.
+//!
+//! Every write is answered with what the server now has, and that goes back into the world. The
+//! first failure ends the plan; the next one is made from what is then known.
+
+use std::sync::Arc;
+
+use http::Method;
+use nearhop_api::write::{slice_to_create, slice_to_patch};
+use nearhop_api::{Meta, Version};
+use nearhop_core::model::Slice;
+use nearhop_core::{Name, ServiceKey};
+use nearhop_feed::{Changed, Kind, change_of};
+use serde_json::{Value, json};
+
+use crate::call::{Call, Caller, FIELD_MANAGER, Failure};
+use crate::sight::SliceName;
+
+/// A slice as it is, and what to base a write on.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) slice: Arc<Slice>,
+    pub(crate) uid: Name,
+    pub(crate) version: Version,
+}
+
+/// What is to be written for one Service.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) service: ServiceKey,
+    pub(crate) create: Vec<Slice>,
+    pub(crate) update: Vec<(Known, Slice)>,
+    pub(crate) delete: Vec<Known>,
+    pub(crate) why: Why,
+}
+
+/// On whose behalf slices are written.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Because of a plan.
+    Planned,
+    /// Because their Service is not (or no longer) ours. The feed of Services may be late, so the
+    /// server is asked first.
+    Orphaned,
+}
+
+/// What became of one slice.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Created(Box<Changed>),
+    Updated(Box<Changed>),
+    /// We deleted it.
+    Deleted(SliceName, Name),
+    /// It was found to be like this, after a conflict.
+    Found(Box<Changed>),
+    /// It was found to be gone.
+    Vanished(SliceName, Name),
+}
+
+/// How a job ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) service: ServiceKey,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) result: Result<(), Failure>,
+}
+
+/// Does a job.
+pub(crate) async fn write(caller: &Caller, job: Job) -> Outcome {
+    let service = job.service.clone();
+    let mut steps = Vec::new();
+    let result = match write_all(caller, job, &mut steps).await {
+        // What is in a namespace that goes will go by itself.
+        Err(Failure::NamespaceTerminating { .. }) => Ok(()),
+        result => result,
+    };
+    Outcome { service, steps, result }
+}
+
+async fn write_all(caller: &Caller, job: Job, steps: &mut Vec<Step>) -> Result<(), Failure> {
+    if job.why == Why::Orphaned && !is_orphaned(caller, &job).await? {
+        return Ok(());
+    }
+    for slice in &job.create {
+        steps.push(create(caller, slice, &job.service).await?);
+    }
+    for (known, slice) in &job.update {
+        match update(caller, known, slice).await {
+            Ok(step) => steps.push(step),
+            Err(failure) => return Err(look_again(caller, known, failure, steps).await),
+        }
+    }
+    for known in &job.delete {
+        match delete(caller, known).await {
+            Ok(step) => steps.push(step),
+            Err(Failure::NotFound { .. }) => steps.push(vanished(known)),
+            Err(failure) => return Err(look_again(caller, known, failure, steps).await),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the Service of these slices is really not ours: gone, another life, or without the
+/// label it was chosen by.
+async fn is_orphaned(caller: &Caller, job: &Job) -> Result<bool, Failure> {
+    let ServiceKey { namespace, name } = &job.service;
+    let call = Call {
+        method: Method::GET,
+        path: format!("/api/v1/namespaces/{namespace}/services/{name}"),
+        content_type: "",
+        body: Vec::new(),
+        what: format!("Service {}", job.service),
+    };
+    let body = match caller.send(call).await {
+        Err(Failure::NotFound { .. }) => return Ok(true),
+        answer => answer?,
+    };
+    let service: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let uid = service["metadata"]["uid"].as_str().unwrap_or_default();
+    let owned = |known: &Known| known.slice.owners.iter().any(|owner| *owner == *uid);
+    let proxy = &service["metadata"]["labels"][nearhop_core::labels::well_known::SERVICE_PROXY_NAME];
+    let labelled = proxy == crate::mode::SERVICE_PROXY;
+    let ours = job.delete.iter().any(|known| {
+        let per_service = known.slice.managed_by().is_some_and(|by| {
+            *by == *nearhop_core::labels::well_known::NEARHOP_CONTROLLER
+        });
+        owned(known) && (labelled || !per_service)
+    });
+    Ok(!ours)
+}
+
+fn collection(namespace: &Name) -> String {
+    format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
+}
+
+fn object(slice: &Slice) -> String {
+    format!("{}/{}", collection(&slice.namespace), slice.name)
+}
+
+fn name_of(slice: &Slice) -> SliceName {
+    (slice.namespace.clone(), slice.name.clone())
+}
+
+fn what(slice: &Slice) -> String {
+    format!("EndpointSlice {}/{}", slice.namespace, slice.name)
+}
+
+fn vanished(known: &Known) -> Step {
+    Step::Vanished(name_of(&known.slice), known.uid.clone())
+}
+
+async fn create(caller: &Caller, slice: &Slice, service: &ServiceKey) -> Result<Step, Failure> {
+    let path = collection(&slice.namespace);
+    let call = Call {
+        method: Method::POST,
+        path: format!("{path}?fieldManager={FIELD_MANAGER}"),
+        content_type: "application/json",
+        body: slice_to_create(slice, service),
+        what: format!("a new EndpointSlice of Service {service}"),
+    };
+    let body = caller.send(call).await?;
+    Ok(Step::Created(Box::new(change_of(Kind::EndpointSlices, &body))))
+}
+
+async fn update(caller: &Caller, known: &Known, slice: &Slice) -> Result<Step, Failure> {
+    let call = Call {
+        method: Method::PATCH,
+        path: format!("{}?fieldManager={FIELD_MANAGER}", object(&known.slice)),
+        content_type: "application/merge-patch+json",
+        body: slice_to_patch(&known.slice, slice, &known.version),
+        what: what(&known.slice),
+    };
+    let body = caller.send(call).await?;
+    Ok(Step::Updated(Box::new(change_of(Kind::EndpointSlices, &body))))
+}
+
+async fn delete(caller: &Caller, known: &Known) -> Result<Step, Failure> {
+    let preconditions =
+        json!({"uid": known.uid.as_str(), "resourceVersion": known.version.as_str()});
+    let call = Call {
+        method: Method::DELETE,
+        path: object(&known.slice),
+        content_type: "application/json",
+        body: json!({"preconditions": preconditions}).to_string().into_bytes(),
+        what: what(&known.slice),
+    };
+    caller.send(call).await?;
+    Ok(Step::Deleted(name_of(&known.slice), known.uid.clone()))
+}
+
+/// After a conflict, reads what the slice is now: the next plan must not wait for the feed.
+async fn look_again(
+    caller: &Caller,
+    known: &Known,
+    failure: Failure,
+    steps: &mut Vec<Step>,
+) -> Failure {
+    let call = match failure {
+        Failure::NotFound { .. } => {
+            steps.push(vanished(known));
+            return failure;
+        }
+        Failure::Conflict { .. } => Call {
+            method: Method::GET,
+            path: object(&known.slice),
+            content_type: "",
+            body: Vec::new(),
+            what: what(&known.slice),
+        },
+        failure => return failure,
+    };
+    match caller.send(call).await {
+        Ok(body) => steps.push(Step::Found(Box::new(change_of(Kind::EndpointSlices, &body)))),
+        Err(Failure::NotFound { .. }) => steps.push(vanished(known)),
+        Err(later) => return later,
+    }
+    failure
+}
+
+/// Namespace, name and metadata of a slice that the server answered with.
+pub(crate) fn answered(changed: &Changed) -> Option<(SliceName, &Meta)> {
+    match changed.change.as_ref()? {
+        nearhop_core::Change::Slice(slice) => Some((name_of(slice), &changed.meta)),
+        _ => None,
+    }
+}
