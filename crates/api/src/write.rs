@@ -225,11 +225,7 @@ impl<'a> WireHints<'a> {
 
 /// The server-side apply of a Service's conditions; an empty list takes ours away. The UID makes
 /// sure that it is still the same Service.
-pub fn conditions_to_apply(
-    service: &ServiceKey,
-    uid: &str,
-    conditions: &[Condition],
-) -> Vec<u8> {
+pub fn conditions_to_apply(service: &ServiceKey, uid: &str, conditions: &[Condition]) -> Vec<u8> {
     let conditions: Vec<Value> = (conditions.iter())
         .map(|condition| {
             json!({

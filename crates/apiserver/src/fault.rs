@@ -22,6 +22,13 @@ pub(crate) struct Faults {
     pub(crate) restart: bool,
     #[serde(default)]
     answer: Option<AnswerFault>,
+    /// Several at once; shares add up.
+    #[serde(default)]
+    answers: Vec<AnswerFault>,
+    /// Only clients whose User-Agent begins so are struck by `answer`, `answers`, `timeout` and
+    /// `delayMs`: whoever runs the test is not.
+    #[serde(default)]
+    user_agent: String,
     #[serde(default)]
     timeout: Option<ShareFault>,
     #[serde(default)]
@@ -54,20 +61,24 @@ impl Faults {
             serde_json::from_slice(body).map_err(|error| error.to_string())?;
         let faults: Self =
             serde_json::from_value(members.into()).map_err(|error| error.to_string())?;
-        let shares =
-            [faults.answer.as_ref().map(|a| a.share), faults.timeout.as_ref().map(|t| t.share)];
-        if shares.into_iter().flatten().any(|share| !(0.0..=1.0).contains(&share)) {
-            return Err("share: must be from 0 to 1".to_owned());
+        let timeout = faults.timeout.as_ref().map(|timeout| timeout.share);
+        let shares: Vec<f64> = faults.answers().map(|answer| answer.share).chain(timeout).collect();
+        let sum: f64 = faults.answers().map(|answer| answer.share).sum();
+        if sum > 1.0 || shares.iter().any(|share| !(0.0..=1.0).contains(share)) {
+            return Err("share: must be from 0 to 1, also all together".to_owned());
         }
-        if let Some(AnswerFault { code, .. }) = faults.answer
-            && !matches!(code, 409 | 429 | 500)
-        {
+        let wrong = |code: &u16| !matches!(code, 409 | 429 | 500);
+        if let Some(code) = faults.answers().map(|answer| answer.code).find(wrong) {
             return Err(format!("answer.code: {code}: must be 409, 429 or 500"));
         }
         if faults.delay_ms > LONGEST_DELAY_MS {
             return Err(format!("delayMs: must be at most {LONGEST_DELAY_MS}"));
         }
         Ok(faults)
+    }
+
+    fn answers(&self) -> impl Iterator<Item = &AnswerFault> {
+        self.answer.iter().chain(&self.answers)
     }
 }
 
@@ -101,23 +112,27 @@ impl FaultBox {
     }
 
     /// Delays, holds or refuses a request.
-    pub(crate) async fn inflict(&self) -> Result<(), ApiError> {
+    pub(crate) async fn inflict(&self, user_agent: &str) -> Result<(), ApiError> {
         let faults = self.faults.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if faults == Faults::default() {
+        if faults == Faults::default() || !user_agent.starts_with(&faults.user_agent) {
             return Ok(());
         }
         if faults.delay_ms > 0 {
             tokio::time::sleep(Duration::from_millis(faults.delay_ms)).await;
         }
         let struck = |share: f64| rand::random::<f64>() < share;
-        if faults.timeout.is_some_and(|fault| struck(fault.share)) {
+        if faults.timeout.as_ref().is_some_and(|fault| struck(fault.share)) {
             tokio::time::sleep(HOLD).await;
             return Err(ApiError::timeout("a fault was asked for: timeout"));
         }
-        match faults.answer {
-            Some(fault) if struck(fault.share) => Err(ApiError::injected(fault.code)),
-            _ => Ok(()),
+        let mut chance = rand::random::<f64>();
+        for fault in faults.answers() {
+            if chance < fault.share {
+                return Err(ApiError::injected(fault.code));
+            }
+            chance -= fault.share;
         }
+        Ok(())
     }
 }
 
@@ -129,10 +144,14 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         assert!(Faults::parse(br#"{"answer":{"code":409,"share":0.5}}"#).is_ok());
         assert!(Faults::parse(b"{}").is_ok());
+        let two =
+            r#"{"answers":[{"code":409,"share":0.05},{"code":500,"share":0.05}],"userAgent":"a"}"#;
+        assert!(Faults::parse(two.as_bytes()).is_ok());
         for bad in [
             r#"{"answer":{"code":200,"share":0.5}}"#,
             r#"{"answer":{"code":409,"share":1.5}}"#,
             r#"{"delayMs":99999999}"#,
+            r#"{"answers":[{"code":409,"share":0.6},{"code":500,"share":0.6}]}"#,
             r#"{"nonsense":1}"#,
             "[]",
         ] {

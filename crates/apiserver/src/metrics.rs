@@ -2,80 +2,70 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use nearhop_runtime::metrics::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Metrics as Registry};
+
+const BUCKETS: [f64; 11] = [0.000_1, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
 
 /// A finished request.
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestLabels {
     pub(crate) verb: &'static str,
     pub(crate) resource: String,
     pub(crate) code: u16,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct VerbLabels {
-    verb: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ResourceLabels {
-    resource: String,
-}
-
 /// The server's metrics.
 pub(crate) struct Metrics {
     registry: Registry,
-    requests: Family<RequestLabels, Counter>,
-    durations: Family<VerbLabels, Histogram>,
-    objects: Family<ResourceLabels, Gauge>,
-    watchers: Family<ResourceLabels, Gauge>,
+    requests: IntCounterVec,
+    durations: HistogramVec,
+    objects: GaugeVec,
+    watchers: GaugeVec,
     version: Gauge,
 }
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let mut registry = Registry::default();
-        let requests = Family::default();
-        registry.register("apiserver_request", "Requests that were answered", requests.clone());
-        let durations: Family<VerbLabels, Histogram> = Family::new_with_constructor(|| {
-            Histogram::new([0.000_1, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0])
-        });
-        registry.register(
-            "apiserver_request_duration_seconds",
-            "Time to answer a request, watches left out",
-            durations.clone(),
-        );
-        let objects = Family::default();
-        registry.register("apiserver_storage_objects", "Stored objects", objects.clone());
-        let watchers = Family::default();
-        registry.register("apiserver_longrunning_requests", "Open watches", watchers.clone());
-        let version = Gauge::default();
-        registry.register(
-            "nearhop_apiserver_resource_version",
-            "The newest resourceVersion",
-            version.clone(),
-        );
-        Self { registry, requests, durations, objects, watchers, version }
+        let registry = Registry::new();
+        Self {
+            requests: registry.counter_vec(
+                "apiserver_request_total",
+                "Requests that were answered",
+                &["verb", "resource", "code"],
+            ),
+            durations: registry.histogram_vec(
+                "apiserver_request_duration_seconds",
+                "Time to answer a request, watches left out",
+                &BUCKETS,
+                &["verb"],
+            ),
+            objects: registry.gauge_vec(
+                "apiserver_storage_objects",
+                "Stored objects",
+                &["resource"],
+            ),
+            watchers: registry.gauge_vec(
+                "apiserver_longrunning_requests",
+                "Open watches",
+                &["resource"],
+            ),
+            version: registry
+                .gauge("nearhop_apiserver_resource_version", "The newest resourceVersion"),
+            registry,
+        }
     }
 
     pub(crate) fn finished(&self, labels: RequestLabels, took: Duration) {
-        if labels.verb != "watch" {
-            let verb = VerbLabels { verb: labels.verb };
-            self.durations.get_or_create(&verb).observe(took.as_secs_f64());
+        let RequestLabels { verb, resource, code } = labels;
+        if verb != "watch" {
+            self.durations.with_label_values(&[verb]).observe(took.as_secs_f64());
         }
-        self.requests.get_or_create(&labels).inc();
+        self.requests.with_label_values(&[verb, &resource, &code.to_string()]).inc();
     }
 
     /// An open watch, counted until the guard is dropped.
     pub(crate) fn watching(&self, resource: &str) -> WatchGuard {
-        let gauge =
-            self.watchers.get_or_create_owned(&ResourceLabels { resource: resource.to_owned() });
+        let gauge = self.watchers.with_label_values(&[resource]);
         gauge.inc();
         WatchGuard(gauge)
     }
@@ -85,14 +75,12 @@ impl Metrics {
         version: u64,
         counts: impl Iterator<Item = (&'a str, usize)>,
     ) -> String {
+        // Prometheus' numbers are floats; beyond 2^53 they are near enough.
         for (storage, count) in counts {
-            let labels = ResourceLabels { resource: storage.to_owned() };
-            self.objects.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.objects.with_label_values(&[storage]).set(count as f64);
         }
-        self.version.set(i64::try_from(version).unwrap_or(i64::MAX));
-        let mut text = String::new();
-        encode(&mut text, &self.registry).expect("metrics are written to memory");
-        text
+        self.version.set(version as f64);
+        self.registry.encode()
     }
 }
 
@@ -102,5 +90,31 @@ pub(crate) struct WatchGuard(Gauge);
 impl Drop for WatchGuard {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_kubernetes() {
+        let metrics = Metrics::new();
+        let labels = RequestLabels { verb: "get", resource: "pods".to_owned(), code: 200 };
+        metrics.finished(labels, Duration::from_millis(3));
+        let open = metrics.watching("nodes");
+        let text = metrics.render(42, [("pods", 7)].into_iter());
+        for line in [
+            "apiserver_request_total{code=\"200\",resource=\"pods\",verb=\"get\"} 1",
+            "apiserver_request_duration_seconds_count{verb=\"get\"} 1",
+            "apiserver_storage_objects{resource=\"pods\"} 7",
+            "apiserver_longrunning_requests{resource=\"nodes\"} 1",
+            "nearhop_apiserver_resource_version 42",
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{line} in:\n{text}");
+        }
+        drop(open);
+        let text = metrics.render(42, std::iter::empty());
+        assert!(text.contains("apiserver_longrunning_requests{resource=\"nodes\"} 0\n"), "{text}");
     }
 }

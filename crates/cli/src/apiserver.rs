@@ -11,9 +11,11 @@ use clap::Args as ClapArgs;
 use nearhop_apiserver::{ApiServer, Controllers, DEFAULT_HISTORY, Durability, Faults, Options};
 use nearhop_core::Gates;
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs, parse_port_range};
+use nearhop_runtime::log;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::complain;
+use crate::parse::LogArgs;
 
 /// Serves a Kubernetes API that stock kubectl and client libraries work against.
 #[derive(Debug, ClapArgs)]
@@ -59,11 +61,14 @@ pub(crate) struct Args {
     /// Let the admin token ask for faults at /nearhop/faults.
     #[arg(long)]
     enable_faults: bool,
+
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 /// Runs until it is told to stop.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    log::init(args.log.verbosity, args.log.log_format);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(serve(args))
 }

@@ -3,11 +3,14 @@
 
 mod apiserver;
 mod conform;
+mod controller;
+mod manifests;
+mod parse;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Sends every connection to a Kubernetes Service to the nearest endpoint that can take it, and
 /// proves that it did.
@@ -22,15 +25,21 @@ struct Cli {
 enum Command {
     Apiserver(apiserver::Args),
     Conform(conform::Args),
+    Controller(Box<controller::Args>),
+    Manifests(manifests::Args),
 }
 
 /// Exit code of a command that could not do what it was asked.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let matches = with_environment(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let result = match cli.command {
         Command::Apiserver(args) => apiserver::run(args),
         Command::Conform(args) => conform::run(&args),
+        Command::Controller(args) => controller::run(*args),
+        Command::Manifests(args) => manifests::run(&args),
     };
     result.unwrap_or_else(|error| {
         complain(&format!("error: {error:#}"));
@@ -38,7 +47,34 @@ fn main() -> ExitCode {
     })
 }
 
+/// Gives every flag its twin in the environment: `--data-dir` is also `NEARHOP_DATA_DIR`.
+fn with_environment(command: clap::Command) -> clap::Command {
+    let twin = |arg: clap::Arg| {
+        let Some(long) = arg.get_long() else { return arg };
+        let name = format!("NEARHOP_{}", long.replace('-', "_").to_uppercase());
+        arg.env(name)
+    };
+    command.mut_subcommands(|command| command.mut_args(twin))
+}
+
 /// Writes a line to standard error. If nobody can read it, the exit code still tells.
 pub(crate) fn complain(line: &str) {
     let _unread = writeln!(std::io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_has_a_twin_in_the_environment() {
+        let command = with_environment(Cli::command());
+        command.clone().debug_assert();
+        for subcommand in command.get_subcommands() {
+            for arg in subcommand.get_arguments().filter(|arg| arg.get_long().is_some()) {
+                let env = arg.get_env().and_then(|env| env.to_str()).unwrap_or_default();
+                assert!(env.starts_with("NEARHOP_"), "{} {arg}", subcommand.get_name());
+            }
+        }
+    }
 }

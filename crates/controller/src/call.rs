@@ -25,10 +25,7 @@ pub(crate) enum Fence {
     Open,
     /// As long as the lease is held; and how long after losing it a request may still be under
     /// way, because nobody else can have taken it yet.
-    Lease {
-        leadership: watch::Receiver<Leadership>,
-        grace: Duration,
-    },
+    Lease { leadership: watch::Receiver<Leadership>, grace: Duration },
 }
 
 impl Fence {
@@ -71,6 +68,9 @@ pub(crate) enum Failure {
     /// No answer.
     #[error("{what}: no answer: {message}; it is tried again")]
     Unreachable { what: String, message: String },
+    /// nearhop is wrong.
+    #[error("{what}: a defect of nearhop: it panicked; please report it with the log")]
+    Defect { what: String },
 }
 
 impl Failure {
@@ -83,6 +83,7 @@ impl Failure {
             Self::Forbidden { .. } => "RBAC".to_owned(),
             Self::Refused { code, .. } => format!("the API server (HTTP {code})"),
             Self::Trouble { .. } | Self::Unreachable { .. } => "the API server".to_owned(),
+            Self::Defect { .. } => "nearhop".to_owned(),
         }
     }
 
@@ -104,6 +105,13 @@ pub(crate) struct Call {
     pub(crate) body: Vec<u8>,
     /// The object, for messages.
     pub(crate) what: String,
+}
+
+impl Call {
+    /// A read of one object.
+    pub(crate) fn get(path: String, what: String) -> Self {
+        Self { method: Method::GET, path, content_type: "", body: Vec::new(), what }
+    }
 }
 
 /// Sends requests as long as the fence allows it.

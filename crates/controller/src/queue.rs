@@ -121,7 +121,8 @@ impl Queue {
         item.running = Some(now);
         self.running += 1;
         self.running_failed += usize::from(item.failures > 0);
-        let waited = item.added.take().map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        let waited =
+            item.added.take().map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         Some(Taken { key, waited })
     }
 
@@ -206,11 +207,8 @@ impl Queue {
             return None;
         }
         let first = |lane: &BTreeSet<(Instant, u64, ServiceKey)>| lane.first().map(|(at, ..)| *at);
-        let failed = if self.running_failed < self.workers.div_ceil(2) {
-            first(&self.failed)
-        } else {
-            None
-        };
+        let failed =
+            if self.running_failed < self.workers.div_ceil(2) { first(&self.failed) } else { None };
         [first(&self.fresh), failed].into_iter().flatten().min()
     }
 
@@ -224,9 +222,9 @@ impl Queue {
         self.running
     }
 
-    /// Since when each Service that is worked on has been.
-    pub(crate) fn running_since(&self) -> impl Iterator<Item = Instant> {
-        self.items.values().filter_map(|item| item.running)
+    /// Whether something is due by then that did not fail before.
+    pub(crate) fn has_fresh(&self, by: Instant) -> bool {
+        self.fresh.first().is_some_and(|(at, ..)| *at <= by)
     }
 
     /// Services that failed last time, and how often in a row.

@@ -62,7 +62,8 @@ impl Sights {
         let news = match self.0.get(name) {
             None | Some(Sight::Deleted { .. }) => true,
             Some(Sight::Fed { uid, version } | Sight::Written { uid, version }) => {
-                *uid != meta.uid || (meta.version != *version && !version.is_at_least(&meta.version))
+                *uid != meta.uid
+                    || (meta.version != *version && !version.is_at_least(&meta.version))
             }
         };
         if news {

@@ -178,7 +178,10 @@ impl Entry {
         let shown = |judgement: &Judgement| {
             self.seen.iter().any(|seen| {
                 judgement.condition(Some(seen), self.generation, Timestamp::UNIX_EPOCH)
-                    == Condition { since: seen.since.or(Some(Timestamp::UNIX_EPOCH)), ..seen.clone() }
+                    == Condition {
+                        since: seen.since.or(Some(Timestamp::UNIX_EPOCH)),
+                        ..seen.clone()
+                    }
             })
         };
         self.seen.len() == judgements.len() && judgements.iter().all(shown)
@@ -187,7 +190,8 @@ impl Entry {
     /// The events that tell of what changed since it was last told.
     fn transitions(&self, verdict: &Verdict, silent: impl Fn(&Judgement) -> bool) -> Vec<Note> {
         let told = verdict.judgements.iter().filter(|judgement| !silent(judgement));
-        let mut notes: Vec<Note> = told.filter_map(|judgement| self.transition(judgement)).collect();
+        let mut notes: Vec<Note> =
+            told.filter_map(|judgement| self.transition(judgement)).collect();
         let before = self.told.as_ref().and_then(|told| told.trouble.as_ref());
         if let Some(trouble) = &verdict.trouble
             && before.is_none_or(|before| before.culprit != trouble.culprit)
@@ -219,8 +223,8 @@ impl Entry {
             }
         };
         // That all is well from the start, or for another reason, is no news.
-        let news = judgement.status == ConditionStatus::False
-            || was_false == Some(ConditionStatus::False);
+        let news =
+            judgement.status == ConditionStatus::False || was_false == Some(ConditionStatus::False);
         // A failed write is told as upstream tells it.
         (news && judgement.reason != "WriteFailed").then(|| Note {
             kind: judgement.event_kind(),

@@ -28,6 +28,14 @@ pub(crate) struct Told {
     pub(crate) events: Result<(), Failure>,
 }
 
+impl Told {
+    /// Nothing was told.
+    pub(crate) fn failed(service: ServiceKey, failure: Failure) -> Self {
+        let (conditions, events) = (Err(failure), Ok(()));
+        Self { service, meta: None, left: Vec::new(), conditions, events }
+    }
+}
+
 /// Tells one Service's story. Events are raised even where conditions are refused.
 pub(crate) async fn tell(caller: &Caller, instance: &str, tell: Tell) -> Told {
     let Tell { service, uid, conditions, notes } = tell;

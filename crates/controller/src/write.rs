@@ -9,12 +9,15 @@ use std::sync::Arc;
 use http::Method;
 use nearhop_api::write::{slice_to_create, slice_to_patch};
 use nearhop_api::{Meta, Version};
+use nearhop_core::labels::well_known;
 use nearhop_core::model::Slice;
-use nearhop_core::{Name, ServiceKey};
+use nearhop_core::{Change, Name, ServiceKey};
 use nearhop_feed::{Changed, Kind, change_of};
 use serde_json::{Value, json};
 
 use crate::call::{Call, Caller, FIELD_MANAGER, Failure};
+use crate::metrics::Operation;
+use crate::mode::{Mode, SERVICE_PROXY};
 use crate::sight::SliceName;
 
 /// A slice as it is, and what to base a write on.
@@ -42,14 +45,14 @@ pub(crate) enum Why {
     Planned,
     /// Because their Service is not (or no longer) ours. The feed of Services may be late, so the
     /// server is asked first.
-    Orphaned,
+    Orphaned(Mode),
 }
 
 /// What became of one slice.
 #[derive(Debug)]
 pub(crate) enum Step {
-    Created(Box<Changed>),
-    Updated(Box<Changed>),
+    /// We wrote it, and now it is like this.
+    Wrote(Operation, Box<Changed>),
     /// We deleted it.
     Deleted(SliceName, Name),
     /// It was found to be like this, after a conflict.
@@ -79,7 +82,9 @@ pub(crate) async fn write(caller: &Caller, job: Job) -> Outcome {
 }
 
 async fn write_all(caller: &Caller, job: Job, steps: &mut Vec<Step>) -> Result<(), Failure> {
-    if job.why == Why::Orphaned && !is_orphaned(caller, &job).await? {
+    if let Why::Orphaned(mode) = job.why
+        && !is_orphaned(caller, &job, mode).await?
+    {
         return Ok(());
     }
     for slice in &job.create {
@@ -103,31 +108,22 @@ async fn write_all(caller: &Caller, job: Job, steps: &mut Vec<Step>) -> Result<(
 
 /// Whether the Service of these slices is really not ours: gone, another life, or without the
 /// label it was chosen by.
-async fn is_orphaned(caller: &Caller, job: &Job) -> Result<bool, Failure> {
+async fn is_orphaned(caller: &Caller, job: &Job, mode: Mode) -> Result<bool, Failure> {
     let ServiceKey { namespace, name } = &job.service;
-    let call = Call {
-        method: Method::GET,
-        path: format!("/api/v1/namespaces/{namespace}/services/{name}"),
-        content_type: "",
-        body: Vec::new(),
-        what: format!("Service {}", job.service),
-    };
-    let body = match caller.send(call).await {
+    let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
+    let body = match caller.send(Call::get(path, format!("Service {}", job.service))).await {
         Err(Failure::NotFound { .. }) => return Ok(true),
         answer => answer?,
     };
     let service: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let uid = service["metadata"]["uid"].as_str().unwrap_or_default();
+    let metadata = &service["metadata"];
+    let kept = match mode {
+        Mode::Labelled => metadata["labels"][well_known::SERVICE_PROXY_NAME] == SERVICE_PROXY,
+        Mode::Replace => true,
+    };
+    let uid = metadata["uid"].as_str().unwrap_or_default();
     let owned = |known: &Known| known.slice.owners.iter().any(|owner| *owner == *uid);
-    let proxy = &service["metadata"]["labels"][nearhop_core::labels::well_known::SERVICE_PROXY_NAME];
-    let labelled = proxy == crate::mode::SERVICE_PROXY;
-    let ours = job.delete.iter().any(|known| {
-        let per_service = known.slice.managed_by().is_some_and(|by| {
-            *by == *nearhop_core::labels::well_known::NEARHOP_CONTROLLER
-        });
-        owned(known) && (labelled || !per_service)
-    });
-    Ok(!ours)
+    Ok(!(kept && job.delete.iter().any(owned)))
 }
 
 fn collection(namespace: &Name) -> String {
@@ -160,7 +156,7 @@ async fn create(caller: &Caller, slice: &Slice, service: &ServiceKey) -> Result<
         what: format!("a new EndpointSlice of Service {service}"),
     };
     let body = caller.send(call).await?;
-    Ok(Step::Created(Box::new(change_of(Kind::EndpointSlices, &body))))
+    Ok(Step::Wrote(Operation::Create, Box::new(change_of(Kind::EndpointSlices, &body))))
 }
 
 async fn update(caller: &Caller, known: &Known, slice: &Slice) -> Result<Step, Failure> {
@@ -172,7 +168,7 @@ async fn update(caller: &Caller, known: &Known, slice: &Slice) -> Result<Step, F
         what: what(&known.slice),
     };
     let body = caller.send(call).await?;
-    Ok(Step::Updated(Box::new(change_of(Kind::EndpointSlices, &body))))
+    Ok(Step::Wrote(Operation::Update, Box::new(change_of(Kind::EndpointSlices, &body))))
 }
 
 async fn delete(caller: &Caller, known: &Known) -> Result<Step, Failure> {
@@ -201,13 +197,7 @@ async fn look_again(
             steps.push(vanished(known));
             return failure;
         }
-        Failure::Conflict { .. } => Call {
-            method: Method::GET,
-            path: object(&known.slice),
-            content_type: "",
-            body: Vec::new(),
-            what: what(&known.slice),
-        },
+        Failure::Conflict { .. } => Call::get(object(&known.slice), what(&known.slice)),
         failure => return failure,
     };
     match caller.send(call).await {
@@ -221,7 +211,7 @@ async fn look_again(
 /// Namespace, name and metadata of a slice that the server answered with.
 pub(crate) fn answered(changed: &Changed) -> Option<(SliceName, &Meta)> {
     match changed.change.as_ref()? {
-        nearhop_core::Change::Slice(slice) => Some((name_of(slice), &changed.meta)),
+        Change::Slice(slice) => Some((name_of(slice), &changed.meta)),
         _ => None,
     }
 }

@@ -154,7 +154,9 @@ async fn answer(
     match path {
         Path::Resource(target) => {
             if !matches!(verb, "watch") {
-                api.faults.inflict().await?;
+                api.faults
+                    .inflict(header(request.headers(), USER_AGENT).unwrap_or_default())
+                    .await?;
             }
             answer_resource(api, request, target.clone(), query, role, verb).await
         }

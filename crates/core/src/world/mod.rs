@@ -286,6 +286,16 @@ impl World {
         problems
     }
 
+    /// What is wrong with one object by itself.
+    pub fn problems_of(&self, object: &ObjectRef) -> &[Problem] {
+        self.problems.get(object).map_or(&[], Vec::as_slice)
+    }
+
+    /// Services that have slices and are not there (any more).
+    pub fn orphans(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.service_slices.keys().filter(|key| !self.services.contains_key(key))
+    }
+
     /// Plans the slices of one Service.
     pub fn plan(&self, key: &ServiceKey, now: PlanTime<'_>) -> Option<SlicePlan> {
         let entry = self.services.get(key)?;

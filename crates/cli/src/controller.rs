@@ -1,0 +1,224 @@
+//! `nearhop controller`: EndpointSlices, hints, conditions and events, on any Kubernetes API.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{ArgAction, Args as ClapArgs};
+use nearhop_controller::{DryRun, Mode, Options, Surroundings, Until, dry_run, run as control};
+use nearhop_core::Gates;
+use nearhop_core::hint::capacity::MaxUnzonedShare;
+use nearhop_runtime::admin::{self, Admin};
+use nearhop_runtime::client::{Client, ClientOptions, connect};
+use nearhop_runtime::health::Health;
+use nearhop_runtime::lease::LeaseOptions;
+use nearhop_runtime::log;
+use nearhop_runtime::metrics::Metrics;
+use nearhop_runtime::shutdown::Shutdown;
+
+use crate::complain;
+use crate::parse::{LogArgs, parse_duration, parse_share};
+
+/// Exit code of `--dry-run` where something would be written, as of `kubectl diff`.
+const DIFFERENT: u8 = 1;
+/// Exit code of `--once` where something could not be written.
+const FAILED: u8 = 1;
+
+/// Keeps EndpointSlices with hints, conditions and events for Services.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// Kubeconfig of the cluster; without it $KUBECONFIG, the cluster it runs in, ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Context in the kubeconfig; without it the current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// labelled: Services labelled service.kubernetes.io/service-proxy-name: nearhop, beside the
+    /// cluster's own controller. replace: all Services with a selector, instead of it. Default:
+    /// replace on the embedded API, labelled elsewhere.
+    #[arg(long, value_name = "labelled|replace")]
+    mode: Option<Mode>,
+
+    /// Feature gates: `ServiceTopology=false,ServiceRoutingPreference=true`.
+    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "")]
+    feature_gates: Gates,
+
+    /// trafficDistribution of Services that ask for nothing.
+    #[arg(long, value_name = "VALUE")]
+    default_traffic_distribution: Option<String>,
+
+    /// Share of the CPU that may stand on nodes without a zone before Auto gives up.
+    #[arg(long, value_name = "PERCENT", value_parser = parse_share, default_value = "10%")]
+    max_unzoned_share: MaxUnzonedShare,
+
+    /// Endpoints in one EndpointSlice.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    max_endpoints_per_slice: u16,
+
+    /// Services whose slices are written at the same time.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=128))]
+    concurrent_service_endpoint_syncs: u8,
+
+    /// How long changes of Pods are gathered before they are written.
+    #[arg(long, alias = "endpointslice-updates-batch-period", value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
+    endpoint_updates_batch_period: Duration,
+
+    /// Domain of the conditions on Services; empty where nearhop is the cluster's own controller.
+    #[arg(long, value_name = "DOMAIN", default_value = "nearhop.dev")]
+    condition_domain: String,
+
+    /// Act only while holding a Lease, so that several can run.
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true, num_args = 0..=1, default_missing_value = "true")]
+    leader_elect: bool,
+
+    /// How long others wait before they take over the Lease.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "15s")]
+    leader_elect_lease_duration: Duration,
+
+    /// How long it goes on acting when the Lease cannot be renewed.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10s")]
+    leader_elect_renew_deadline: Duration,
+
+    /// How often the Lease is renewed or asked for.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "2s")]
+    leader_elect_retry_period: Duration,
+
+    /// Namespace of the Lease.
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
+    leader_elect_resource_namespace: String,
+
+    /// Name of the Lease.
+    #[arg(long, value_name = "NAME", default_value = "nearhop-controller")]
+    leader_elect_resource_name: String,
+
+    /// Where /healthz, /readyz and /metrics are served; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10271")]
+    bind_address: SocketAddr,
+
+    /// Bring everything in order once, and end: 0 if all of it is, 1 if not.
+    #[arg(long)]
+    once: bool,
+
+    /// Print what would be written as a diff, write nothing, and end: 0 if nothing, 1 if something.
+    #[arg(long, conflicts_with = "once")]
+    dry_run: bool,
+
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Runs until it is told to stop, or until it is done.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    log::init(args.log.verbosity, args.log.log_format);
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    runtime.block_on(control_cluster(args))
+}
+
+async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
+    let shutdown = Shutdown::on_signals()?;
+    let metrics = Metrics::of_process();
+    let client = connect(
+        &ClientOptions {
+            kubeconfig: args.kubeconfig.clone(),
+            context: args.context.clone(),
+            user_agent: concat!("nearhop-controller/", env!("CARGO_PKG_VERSION")).to_owned(),
+        },
+        Some(&metrics),
+    )
+    .await?;
+    let mode = match args.mode {
+        Some(mode) => mode,
+        None => usual_mode(&client).await?,
+    };
+    let options = args.options(mode)?;
+    let health = Health::new();
+    let surroundings =
+        Surroundings { client, metrics: metrics.clone(), health: health.clone(), shutdown };
+    if args.dry_run {
+        return print_dry_run(dry_run(options, surroundings).await);
+    }
+    let _admin = serve_admin(&args, metrics, health).await?;
+    tracing::info!(%mode, "controller starts");
+    let ended = control(options, surroundings).await?;
+    if args.once && !ended.failed.is_empty() {
+        for service in &ended.failed {
+            complain(&format!(
+                "error: Service {service}: its EndpointSlices are not in order; the log says why"
+            ));
+        }
+        return Ok(ExitCode::from(FAILED));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// With `--once` nobody asks, and another controller may have the port.
+async fn serve_admin(
+    args: &Args,
+    metrics: Metrics,
+    health: Health,
+) -> anyhow::Result<Option<Admin>> {
+    if args.once {
+        return Ok(None);
+    }
+    let admin = admin::serve(args.bind_address, metrics, health).await?;
+    // Whoever started it on a free port reads it here.
+    let _unread = writeln!(std::io::stdout(), "serving on http://{}", admin.address());
+    Ok(Some(admin))
+}
+
+/// The embedded API has no controller of its own; a real cluster has one.
+async fn usual_mode(client: &Client) -> anyhow::Result<Mode> {
+    let version =
+        client.apiserver_version().await.context("cannot ask the API server for its version")?;
+    Ok(if version.compiler == "rustc" { Mode::Replace } else { Mode::Labelled })
+}
+
+fn print_dry_run(result: DryRun) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    let text = result.diffs.concat();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = printed
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        return Err(error.into());
+    }
+    complain(&format!("{} of {} Services would change", result.diffs.len(), result.services));
+    Ok(ExitCode::from(if result.diffs.is_empty() { 0 } else { DIFFERENT }))
+}
+
+impl Args {
+    fn options(&self, mode: Mode) -> anyhow::Result<Options> {
+        Ok(Options {
+            gates: self.feature_gates.clone(),
+            default_traffic_distribution: self.default_traffic_distribution.clone(),
+            max_unzoned: self.max_unzoned_share,
+            max_endpoints_per_slice: usize::from(self.max_endpoints_per_slice),
+            workers: usize::from(self.concurrent_service_endpoint_syncs),
+            batch_period: self.endpoint_updates_batch_period,
+            condition_domain: self.condition_domain.clone(),
+            lease: self.leader_elect.then(|| self.lease()).transpose()?,
+            until: if self.once { Until::Settled } else { Until::Stopped },
+            ..Options::new(mode)
+        })
+    }
+
+    fn lease(&self) -> anyhow::Result<LeaseOptions> {
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let (namespace, name) =
+            (&self.leader_elect_resource_namespace, &self.leader_elect_resource_name);
+        let lease = LeaseOptions {
+            lease_duration: self.leader_elect_lease_duration,
+            renew_deadline: self.leader_elect_renew_deadline,
+            retry_period: self.leader_elect_retry_period,
+            ..LeaseOptions::new(namespace, name, host.trim())
+        };
+        lease.validate()?;
+        Ok(lease)
+    }
+}

@@ -1,0 +1,310 @@
+//! The loop: one closed set of events, one match. Waiting and sending happen here; what to do is
+//! `control`'s to say.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use jiff::Timestamp;
+use nearhop_core::ServiceKey;
+use nearhop_core::world::PlanTime;
+use nearhop_feed::{Event as FeedEvent, Feed, Kind, Selectors};
+use nearhop_runtime::RuntimeError;
+use nearhop_runtime::backoff::Backoff;
+use nearhop_runtime::health::{Check, Purpose};
+use nearhop_runtime::lease::{Elector, Leadership};
+use nearhop_runtime::shutdown::{Shutdown, Trigger};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::info;
+
+use crate::call::{Caller, Failure, Fence};
+use crate::control::{Acting, Choices, Control, KINDS, Now};
+use crate::diff::diff;
+use crate::mode::Mode;
+use crate::status::Tell;
+use crate::tell::{Told, tell};
+use crate::write::{Job, Outcome, write};
+use crate::{Options, Surroundings, Until};
+
+/// Events of the feed that are taken in at once.
+const BATCH: usize = 1024;
+/// Pauses after failures, per Service.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(300));
+/// With [`Until::Settled`], a Service that failed so often in a row has failed.
+const ENOUGH_FAILURES: u32 = 5;
+/// Work that is under way when the process is to stop may take so long.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// How the controller ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Services whose slices could not be brought in order.
+    pub failed: Vec<ServiceKey>,
+}
+
+/// Something happened.
+enum Event {
+    Fed(Vec<FeedEvent>),
+    Wrote(Outcome),
+    Told(Told),
+    Lead(Acting),
+    Due,
+    Stop,
+}
+
+/// Runs until told to stop, or until everything is written.
+pub async fn run(options: Options, surroundings: Surroundings) -> Result<Ended, RuntimeError> {
+    let Surroundings { client, metrics, health, shutdown } = surroundings;
+    let candidacy = Candidacy::start(&options, &client, &metrics)?;
+    let (feed, mut events) = start_feed(&client, options.mode);
+    let mut work = Loop {
+        control: Control::new(choices(&options), &metrics),
+        caller: Caller { client, fence: candidacy.fence(&options) },
+        instance: options.lease.as_ref().map_or_else(String::new, |lease| lease.identity.clone()),
+        tasks: JoinSet::new(),
+        synced: health.check("informer-sync", Purpose::Ready),
+        until: options.until,
+    };
+    work.run(&mut events, candidacy.leadership.clone(), &shutdown).await;
+    work.drain().await;
+    drop(feed);
+    candidacy.end().await;
+    Ok(Ended { failed: work.control.failing().map(|(key, _)| key.clone()).collect() })
+}
+
+/// Taking part in the election, or leading unopposed.
+struct Candidacy {
+    leadership: Option<watch::Receiver<Leadership>>,
+    task: Option<(JoinHandle<()>, Trigger)>,
+}
+
+impl Candidacy {
+    fn start(
+        options: &Options,
+        client: &kube::Client,
+        metrics: &nearhop_runtime::metrics::Metrics,
+    ) -> Result<Self, RuntimeError> {
+        let Some(lease) = options.lease.clone() else {
+            return Ok(Self { leadership: None, task: None });
+        };
+        let elector = Elector::new(client.clone(), lease, Some(metrics))?;
+        let leadership = Some(elector.leadership());
+        let (trigger, over) = Shutdown::manual();
+        let task = tokio::spawn(elector.run(over));
+        Ok(Self { leadership, task: Some((task, trigger)) })
+    }
+
+    fn fence(&self, options: &Options) -> Fence {
+        match (&self.leadership, &options.lease) {
+            (Some(leadership), Some(lease)) => Fence::Lease {
+                leadership: leadership.clone(),
+                grace: lease.lease_duration.saturating_sub(lease.renew_deadline),
+            },
+            _ => Fence::Open,
+        }
+    }
+
+    /// Gives the lease back, now that nothing is written any more.
+    async fn end(self) {
+        if let Some((task, trigger)) = self.task {
+            trigger.request();
+            // Whoever waits for it waits longer then; nothing else depends on it.
+            let _ = tokio::time::timeout(DRAIN, task).await;
+        }
+    }
+}
+
+struct Loop {
+    control: Control,
+    caller: Caller,
+    instance: String,
+    tasks: JoinSet<Event>,
+    synced: Check,
+    until: Until,
+}
+
+impl Loop {
+    async fn run(
+        &mut self,
+        events: &mut mpsc::Receiver<FeedEvent>,
+        leadership: Option<watch::Receiver<Leadership>>,
+        shutdown: &Shutdown,
+    ) {
+        let mut leadership = leadership;
+        if leadership.is_none() {
+            self.control.lead(Acting::Yes, now());
+        }
+        loop {
+            match self.next(events, &mut leadership, shutdown).await {
+                Event::Fed(batch) => self.control.fed(batch, now()),
+                Event::Wrote(outcome) => self.control.wrote(outcome, now()),
+                Event::Told(told) => self.control.told(told, now()),
+                Event::Lead(acting) => self.control.lead(acting, now()),
+                Event::Due => {}
+                Event::Stop => return,
+            }
+            if self.control.is_synced() {
+                self.synced.set(Ok(()));
+            }
+            self.start_work();
+            if self.until == Until::Settled && self.is_settled() {
+                return;
+            }
+        }
+    }
+
+    async fn next(
+        &mut self,
+        events: &mut mpsc::Receiver<FeedEvent>,
+        leadership: &mut Option<watch::Receiver<Leadership>>,
+        shutdown: &Shutdown,
+    ) -> Event {
+        let mut batch = Vec::new();
+        let due = self.control.next_due();
+        tokio::select! {
+            () = shutdown.wait() => Event::Stop,
+            Some(acting) = change(leadership) => Event::Lead(acting),
+            Some(done) = self.tasks.join_next() => {
+                done.expect("tasks catch their panics and are not aborted")
+            }
+            taken = events.recv_many(&mut batch, BATCH) => {
+                if taken == 0 { Event::Stop } else { Event::Fed(batch) }
+            }
+            () = sleep_until(due) => Event::Due,
+        }
+    }
+
+    fn start_work(&mut self) {
+        let now = now();
+        while let Some(job) = self.control.next_job(now) {
+            let caller = self.caller.clone();
+            self.tasks.spawn(async move { Event::Wrote(guarded_write(&caller, job).await) });
+        }
+        while let Some(what) = self.control.next_tell(now) {
+            let (caller, instance) = (self.caller.clone(), self.instance.clone());
+            self.tasks
+                .spawn(async move { Event::Told(guarded_tell(&caller, &instance, what).await) });
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.control.is_idle(now())
+            && self.control.failing().all(|(_, failures)| failures >= ENOUGH_FAILURES)
+    }
+
+    /// Lets what is being written come to its end.
+    async fn drain(&mut self) {
+        let rest = async {
+            while let Some(done) = self.tasks.join_next().await {
+                if let Ok(Event::Wrote(outcome)) = done {
+                    self.control.wrote(outcome, now());
+                }
+            }
+        };
+        if tokio::time::timeout(DRAIN, rest).await.is_err() {
+            info!("some writes did not end in time; the next start finds out what became of them");
+        }
+    }
+}
+
+fn now() -> Now {
+    Now { instant: Instant::now(), time: Timestamp::now() }
+}
+
+/// A panic costs its Service an attempt, and nobody else anything.
+async fn guarded_write(caller: &Caller, job: Job) -> Outcome {
+    let service = job.service.clone();
+    let written = AssertUnwindSafe(write(caller, job)).catch_unwind().await;
+    written.unwrap_or_else(|_| {
+        let what = format!("Service {service}");
+        Outcome { service, steps: Vec::new(), result: Err(Failure::Defect { what }) }
+    })
+}
+
+async fn guarded_tell(caller: &Caller, instance: &str, what: Tell) -> Told {
+    let service = what.service.clone();
+    let told = AssertUnwindSafe(tell(caller, instance, what)).catch_unwind().await;
+    told.unwrap_or_else(|_| {
+        let what = format!("status of Service {service}");
+        Told::failed(service, Failure::Defect { what })
+    })
+}
+
+/// Waits until it changes whether this process may act; forever where nobody else could.
+async fn change(leadership: &mut Option<watch::Receiver<Leadership>>) -> Option<Acting> {
+    let Some(receiver) = leadership else { return std::future::pending().await };
+    receiver.changed().await.ok()?;
+    let leading = receiver.borrow_and_update().is_valid(Instant::now());
+    Some(if leading { Acting::Yes } else { Acting::No })
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn start_feed(client: &kube::Client, mode: Mode) -> (Feed, mpsc::Receiver<FeedEvent>) {
+    let watches: BTreeMap<Kind, Selectors> = (KINDS.into_iter())
+        .map(|kind| {
+            let labels = match kind {
+                Kind::Services => mode.service_selector(),
+                Kind::EndpointSlices => Some(mode.slice_selector()),
+                Kind::Pods | Kind::Nodes | Kind::Namespaces => None,
+            };
+            (kind, Selectors { labels, fields: None })
+        })
+        .collect();
+    Feed::start(client.clone(), nearhop_feed::Options { watches, ..Default::default() })
+}
+
+fn choices(options: &Options) -> Choices {
+    Choices {
+        mode: options.mode,
+        settings: options.settings(),
+        workers: options.workers,
+        batch_period: options.batch_period,
+        condition_domain: options.condition_domain.clone(),
+        backoff: BACKOFF,
+    }
+}
+
+/// What would be written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DryRun {
+    /// The plan of each Service with something to write, as text, sorted by Service.
+    pub diffs: Vec<String>,
+    /// Services that were planned.
+    pub services: usize,
+}
+
+/// Plans every Service once and writes nothing.
+pub async fn dry_run(options: Options, surroundings: Surroundings) -> DryRun {
+    let Surroundings { client, metrics, shutdown, .. } = surroundings;
+    let (_feed, mut events) = start_feed(&client, options.mode);
+    let mut control = Control::new(choices(&options), &metrics);
+    let mut batch = Vec::new();
+    while !control.is_synced() {
+        tokio::select! {
+            () = shutdown.wait() => return DryRun::default(),
+            _ = events.recv_many(&mut batch, BATCH) => {
+                control.fed(std::mem::take(&mut batch), now());
+            }
+        }
+    }
+    let world = control.world();
+    let mut result = DryRun::default();
+    for service in world.services() {
+        let plan = world.plan(&service.key, PlanTime::at(Timestamp::now()));
+        let plan = plan.expect("the Service is there");
+        result.services += 1;
+        let intent = world.intent(&service.key).expect("the Service is there");
+        if !plan.is_noop() {
+            result.diffs.push(diff(world, &service.key, intent, &plan));
+        }
+    }
+    result
+}

@@ -1,0 +1,287 @@
+//! One line of a watch: `{"type":"ADDED","object":{…}}`.
+
+use std::fmt;
+
+use nearhop_api::Version;
+use nearhop_api::field::{Field, Shape};
+use nearhop_core::problem::quote;
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+
+use super::salvage::Salvaged;
+use super::{Happened, gone, read_leniently, unreadable};
+use crate::error::Refusal;
+use crate::event::Changed;
+use crate::kind::Kind;
+
+/// What a line says.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Line {
+    /// Something about an object.
+    Changed(Changed),
+    /// Everything up to here has been sent.
+    Bookmark(Bookmark, Version),
+    /// The watch is over.
+    Error(Refusal),
+}
+
+/// Why a bookmark was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bookmark {
+    /// So that the watch can be resumed from a newer version.
+    Progress,
+    /// The objects that were there at the beginning have all been sent.
+    InitialEventsEnd,
+}
+
+/// Reads a line.
+pub(crate) fn read_line(kind: Kind, line: &[u8]) -> Line {
+    read_leniently(line, LineOf(kind)).unwrap_or_else(|error| {
+        let found = Salvaged::from_line(line);
+        let deleted = found.event == "DELETED";
+        let happened = if deleted { Happened::Gone } else { Happened::Now };
+        Line::Changed(unreadable(kind, happened, &found, &error))
+    })
+}
+
+/// The type of an event.
+#[derive(Clone, Debug)]
+enum EventType {
+    Happened(Happened),
+    Bookmark,
+    Error,
+    Unknown(String),
+}
+
+impl Shape<'_> for EventType {
+    const WANTED: &'static str = "the type of an event";
+
+    fn from_text(text: &str) -> Option<Self> {
+        Some(match text {
+            "ADDED" | "MODIFIED" => Self::Happened(Happened::Now),
+            "DELETED" => Self::Happened(Happened::Gone),
+            "BOOKMARK" => Self::Bookmark,
+            "ERROR" => Self::Error,
+            other => Self::Unknown(quote(other)),
+        })
+    }
+}
+
+/// Reads a line about objects of a kind.
+#[derive(Clone, Copy)]
+struct LineOf(Kind);
+
+impl<'de> DeserializeSeed<'de> for LineOf {
+    type Value = Line;
+
+    fn deserialize<D: Deserializer<'de>>(self, text: D) -> Result<Line, D::Error> {
+        text.deserialize_map(self)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Key {
+    Type,
+    Object,
+    #[serde(other)]
+    Other,
+}
+
+impl<'de> Visitor<'de> for LineOf {
+    type Value = Line;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event of a watch")
+    }
+
+    /// The type says how to read the object. Where it comes after it, the object has to wait.
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Line, A::Error> {
+        let mut event = None;
+        let mut line = None;
+        let mut early = Value::Null;
+        while let Some(key) = map.next_key()? {
+            match (key, &event) {
+                (Key::Type, _) => event = Some(event_type(map.next_value()?)),
+                (Key::Object, Some(event)) => {
+                    line = Some(map.next_value_seed(ObjectOf(self.0, event))?);
+                }
+                (Key::Object, None) => early = map.next_value()?,
+                (Key::Other, _) => _ = map.next_value::<IgnoredAny>()?,
+            }
+        }
+        match line {
+            Some(line) => Ok(line),
+            None => {
+                let event = event.unwrap_or_else(|| event_type(Field::Absent));
+                ObjectOf(self.0, &event).deserialize(early).map_err(serde::de::Error::custom)
+            }
+        }
+    }
+}
+
+fn event_type(field: Field<EventType>) -> EventType {
+    match field {
+        Field::Read(event) => event,
+        Field::Wrong(found) => EventType::Unknown(found.to_owned()),
+        Field::Absent => EventType::Unknown("missing".to_owned()),
+    }
+}
+
+/// Reads the object of an event.
+struct ObjectOf<'a>(Kind, &'a EventType);
+
+impl<'de> DeserializeSeed<'de> for ObjectOf<'_> {
+    type Value = Line;
+
+    fn deserialize<D: Deserializer<'de>>(self, text: D) -> Result<Line, D::Error> {
+        Ok(match self.1 {
+            EventType::Happened(Happened::Now) => Line::Changed(self.0.deserialize(text)?),
+            EventType::Happened(Happened::Gone) => Line::Changed(gone(self.0.deserialize(text)?)),
+            EventType::Bookmark => read_bookmark(Marked::deserialize(text)?),
+            EventType::Error => Line::Error(Refusal::deserialize(text)?),
+            // The object's name and version are salvaged: nobody knows what became of it.
+            EventType::Unknown(name) => {
+                let cause = format_args!("{name} is not a known type of event");
+                return Err(serde::de::Error::custom(cause));
+            }
+        })
+    }
+}
+
+/// A bookmark's object: of its kind, but empty except for this.
+#[derive(Deserialize)]
+struct Marked {
+    metadata: MarkedMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MarkedMetadata {
+    resource_version: String,
+    #[serde(default)]
+    annotations: MarkedAnnotations,
+}
+
+#[derive(Default, Deserialize)]
+struct MarkedAnnotations {
+    #[serde(rename = "k8s.io/initial-events-end", default)]
+    initial_events_end: Option<String>,
+}
+
+fn read_bookmark(marked: Marked) -> Line {
+    let end = marked.metadata.annotations.initial_events_end.is_some_and(|end| end == "true");
+    let why = if end { Bookmark::InitialEventsEnd } else { Bookmark::Progress };
+    Line::Bookmark(why, Version::from(marked.metadata.resource_version.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use nearhop_core::Change;
+
+    use super::*;
+
+    fn read(line: &str) -> Line {
+        read_line(Kind::Pods, line.as_bytes())
+    }
+
+    /// Change, version and problems as text.
+    #[track_caller]
+    fn check(line: &str, wanted: &str) {
+        let Line::Changed(changed) = read(line) else { panic!("{:?}", read(line)) };
+        let change = match &changed.change {
+            Some(Change::Pod(pod)) => format!("{} on {:?}", pod.key, pod.node.as_deref()),
+            Some(Change::PodGone(key)) => format!("{key} gone"),
+            other => format!("{other:?}"),
+        };
+        let mut text = format!("{change} at {}", changed.meta.version.as_str());
+        for problem in &changed.problems {
+            text += &format!(" | {}: {}: {}", problem.object, problem.field, problem.cause);
+        }
+        assert_eq!(text, wanted, "{line}");
+    }
+
+    const POD: &str = r#"{"metadata":{"namespace":"n","name":"p","uid":"u","resourceVersion":"7","managedFields":[{}]},"spec":{"nodeName":"x"}}"#;
+
+    #[test]
+    fn the_usual_line_is_read() {
+        check(&format!(r#"{{"type":"ADDED","object":{POD}}}"#), r#"n/p on Some("x") at 7"#);
+        check(&format!(r#"{{"type":"MODIFIED","object":{POD}}}"#), r#"n/p on Some("x") at 7"#);
+        check(&format!(r#"{{"type":"DELETED","object":{POD}}}"#), "n/p gone at 7");
+    }
+
+    #[test]
+    fn an_unusual_order_and_fields_there_twice_are_read() {
+        check(&format!(r#"{{"object":{POD},"type":"ADDED"}}"#), r#"n/p on Some("x") at 7"#);
+        check(&format!(r#"{{"x":[1],"object":{POD},"type":"DELETED"}}"#), "n/p gone at 7");
+        let twice = POD.replace(r#""nodeName":"x""#, r#""nodeName":"x","nodeName":"y""#);
+        check(&format!(r#"{{"type":"ADDED","object":{twice}}}"#), r#"n/p on Some("y") at 7"#);
+        check(&format!(r#"{{"type":"DELETED","object":{twice}}}"#), "n/p gone at 7");
+    }
+
+    #[test]
+    fn wrong_types_cost_only_themselves() {
+        let wrong = POD.replace(r#""x""#, "5");
+        check(
+            &format!(r#"{{"type":"ADDED","object":{wrong}}}"#),
+            "n/p on None at 7 | Pod n/p: spec.nodeName: is a number, not a string",
+        );
+        let nobody = POD.replace(r#""name":"p","#, "");
+        let missing = "None at 7 | object of kind Pod: metadata.name: missing";
+        check(&format!(r#"{{"type":"ADDED","object":{nobody}}}"#), missing);
+        check(&format!(r#"{{"type":"DELETED","object":{nobody}}}"#), missing);
+        for object in ["null", "5", "\"x\"", "[1]"] {
+            let Line::Changed(changed) = read(&format!(r#"{{"type":"ADDED","object":{object}}}"#))
+            else {
+                panic!("{object}")
+            };
+            assert!(changed.change.is_none() && !changed.problems.is_empty(), "{object}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_type_is_a_problem_of_its_object() {
+        let cause = "(whole object): not readable:";
+        for (given, said) in [("\"FOO\"", "\"FOO\""), ("5", "a number"), ("null", "missing")] {
+            check(
+                &format!(r#"{{"type":{given},"object":{POD}}}"#),
+                &format!("None at 7 | Pod n/p: {cause} {said} is not a known type of event"),
+            );
+        }
+        let Line::Changed(nothing) = read("{}") else { panic!() };
+        assert_eq!(nothing.problems.len(), 1);
+    }
+
+    #[test]
+    fn of_a_broken_text_the_name_remains() {
+        let broken = POD.replace(r#""spec":{"#, r#""spec":{{"#);
+        let Line::Changed(added) = read(&format!(r#"{{"type":"ADDED","object":{broken}}}"#)) else {
+            panic!()
+        };
+        assert_eq!(added.change, None);
+        assert_eq!(added.meta.version.as_str(), "7");
+        assert_eq!(added.problems[0].object.to_string(), "Pod n/p");
+        check(&format!(r#"{{"type":"DELETED","object":{broken}}}"#), "n/p gone at 7");
+        let Line::Changed(noise) = read("<html>") else { panic!() };
+        assert_eq!(noise.problems[0].object.to_string(), "object among pods");
+        assert_eq!(noise.meta.version.as_str(), "");
+    }
+
+    #[test]
+    fn bookmarks_say_why() {
+        let mark = r#"{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"9"},"spec":{}}}"#;
+        assert_eq!(read(mark), Line::Bookmark(Bookmark::Progress, Version::from("9")));
+        let end = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
+        assert_eq!(read(end), Line::Bookmark(Bookmark::InitialEventsEnd, Version::from("9")));
+    }
+
+    #[test]
+    fn errors_end_the_watch() {
+        let error = r#"{"type":"ERROR","object":{"kind":"Status","status":"Failure","message":"too old resource version: 1 (9)","reason":"Expired","code":410}}"#;
+        let Line::Error(refusal) = read(error) else { panic!() };
+        assert!(refusal.is_expired());
+        assert_eq!(refusal.to_string(), "410 Expired: too old resource version: 1 (9)");
+        assert!(matches!(read(r#"{"type":"ERROR","object":{}}"#), Line::Error(_)));
+    }
+}

@@ -1,0 +1,160 @@
+//! Why a list or a watch came to nothing, and what that asks for: patience, a new list, another
+//! kind of list. None of it leaves the crate but as text in a log and a status.
+
+use std::fmt;
+use std::time::Duration;
+
+use nearhop_api::Version;
+use serde::Deserialize;
+
+use crate::kind::Kind;
+
+/// Why a list or a watch came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// No answer could be had.
+    #[error("the API server cannot be reached: {}", chain(.0))]
+    Unreachable(#[source] kube::Error),
+    /// The answer broke off.
+    #[error("the answer broke off: {}", chain(.0))]
+    Broken(#[source] kube::Error),
+    /// The server said no.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The server said nothing.
+    #[error("no answer for {0:?}")]
+    Silent(Duration),
+    /// A list is no JSON.
+    #[error("the list cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    /// A list without a version cannot be followed by a watch.
+    #[error("the list has no resourceVersion")]
+    Versionless,
+    /// A streaming list ended, or went quiet, without saying that it was complete.
+    #[error("the streaming list was left incomplete; lists are paged from now on")]
+    Incomplete,
+    /// The server has forgotten what it has already sent: its store was put back.
+    #[error("the server went back from version {} to {}; listing again", .from.as_str(), .to.as_str())]
+    WentBack {
+        /// What was seen.
+        from: Version,
+        /// What it says is newest.
+        to: Version,
+    },
+    /// Nobody receives events any more.
+    #[error("nobody receives events any more")]
+    Unwanted,
+}
+
+impl Error {
+    /// With what to do about it, where somebody can do something.
+    pub(crate) fn describe(&self, kind: Kind) -> String {
+        match self {
+            Self::Refused(refusal) if refusal.code == 401 => {
+                format!("{self}; give credentials that the API server accepts")
+            }
+            Self::Refused(refusal) if refusal.code == 403 => {
+                format!("{self}; grant list and watch on {kind}")
+            }
+            _ => self.to_string(),
+        }
+    }
+
+    /// How long the server wants to be left alone.
+    pub(crate) fn retry_after(&self) -> Duration {
+        match self {
+            Self::Refused(refusal) => Duration::from_secs(refusal.details.retry_after_seconds),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// An error with its causes: kube's say only in which layer it happened.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // Some repeat their cause in their own text.
+        if !text.contains(&more) {
+            text += ": ";
+            text += &more;
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// A `Status` that says no.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Refusal {
+    pub(crate) code: u16,
+    reason: String,
+    message: String,
+    details: Details,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Details {
+    retry_after_seconds: u64,
+}
+
+impl Refusal {
+    /// From an answer: the code and `Retry-After` of its head, and a body that need not be a
+    /// `Status` (a server that is too busy sends plain text).
+    pub(crate) fn read(code: u16, retry_after: Option<u64>, body: &[u8]) -> Self {
+        let text = || Self {
+            message: String::from_utf8_lossy(body).trim().chars().take(200).collect(),
+            ..Self::default()
+        };
+        let mut refusal = serde_json::from_slice(body).unwrap_or_else(|_| text());
+        refusal.code = code;
+        let details = &mut refusal.details;
+        details.retry_after_seconds = details.retry_after_seconds.max(retry_after.unwrap_or(0));
+        refusal
+    }
+
+    /// Whether the version asked for is too old for the server.
+    pub(crate) fn is_expired(&self) -> bool {
+        self.code == 410 || self.reason == "Expired" || self.reason == "Gone"
+    }
+
+    /// Whether the request is at fault rather than who sends it, or when.
+    pub(crate) fn is_about_the_request(&self) -> bool {
+        (400..500).contains(&self.code) && !matches!(self.code, 401 | 403 | 404 | 408 | 410 | 429)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.code)?;
+        if !self.reason.is_empty() {
+            write!(f, " {}", self.reason)?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_read_from_a_status_or_from_text() {
+        let body = br#"{"kind":"Status","message":"m","reason":"TooManyRequests","details":{"retryAfterSeconds":3},"code":429}"#;
+        let refusal = Refusal::read(429, Some(1), body);
+        assert_eq!(refusal.to_string(), "429 TooManyRequests: m");
+        assert_eq!(Error::Refused(refusal).retry_after(), Duration::from_secs(3));
+        let busy = Refusal::read(429, Some(1), b"Too many requests\n");
+        assert_eq!(busy.to_string(), "429: Too many requests");
+        assert_eq!(Error::Refused(busy).retry_after(), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn the_cure_is_told() {
+        let error = Error::Refused(Refusal::read(403, None, b"no"));
+        assert_eq!(error.describe(Kind::Pods), "403: no; grant list and watch on pods");
+    }
+}

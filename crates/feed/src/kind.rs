@@ -1,0 +1,66 @@
+//! The kinds that nearhop watches: their names and paths.
+
+use std::fmt;
+
+use nearhop_core::{Name, ObjectRef, PodKey, ServiceKey};
+
+/// A kind of object that can be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Services.
+    Services,
+    /// Pods.
+    Pods,
+    /// Nodes.
+    Nodes,
+    /// Namespaces.
+    Namespaces,
+    /// EndpointSlices.
+    EndpointSlices,
+}
+
+impl Kind {
+    /// The resource, as in paths and RBAC rules.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::Services => "services",
+            Self::Pods => "pods",
+            Self::Nodes => "nodes",
+            Self::Namespaces => "namespaces",
+            Self::EndpointSlices => "endpointslices",
+        }
+    }
+
+    /// The path of all objects of this kind, in all namespaces.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Services => "/api/v1/services",
+            Self::Pods => "/api/v1/pods",
+            Self::Nodes => "/api/v1/nodes",
+            Self::Namespaces => "/api/v1/namespaces",
+            Self::EndpointSlices => "/apis/discovery.k8s.io/v1/endpointslices",
+        }
+    }
+
+    /// The object of this kind with this name, for problems. Without a name it is an unknown one.
+    pub(crate) fn object(self, namespace: &str, name: &str) -> ObjectRef {
+        let namespaced = !matches!(self, Self::Nodes | Self::Namespaces);
+        if name.is_empty() || (namespaced && namespace.is_empty()) {
+            return ObjectRef::Unknown(Name::from(format!("among {self}")));
+        }
+        let (namespace, name) = (Name::from(namespace), Name::from(name));
+        match self {
+            Self::Services => ObjectRef::Service(ServiceKey { namespace, name }),
+            Self::Pods => ObjectRef::Pod(PodKey { namespace, name }),
+            Self::Nodes => ObjectRef::Node(name),
+            Self::Namespaces => ObjectRef::Namespace(name),
+            Self::EndpointSlices => ObjectRef::Slice(namespace, name),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.resource())
+    }
+}

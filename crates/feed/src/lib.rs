@@ -1,0 +1,82 @@
+//! The one place that watches. Each kind is listed, watched, listed again where the server has
+//! forgotten too much, converted, and handed on as one stream of [`Event`]s.
+//!
+//! ```text
+//!   query       what is asked for            (paths and parameters)
+//!   connection  bytes, with patience         (requests, timeouts, refusals)
+//!   lines,      where one event or item      (bytes to texts)
+//!   items       ends and the next begins
+//!   decode/     what they say                (texts to Changed)
+//!   task        list, watch, resume          (one per kind)
+//! ```
+//!
+//! Not kube-runtime's watcher: that one builds every object's whole metadata, managedFields and
+//! all. Here an object is read into `nearhop-api`'s slim shapes and everything else is skipped,
+//! so that a Pod of 10 kB costs some hundred bytes.
+//!
+//! Deliberately absent: writes, decisions, a store. Who listens keeps what it needs.
+
+mod backoff;
+mod connection;
+mod decode;
+mod error;
+mod event;
+mod items;
+mod kind;
+mod lines;
+mod list;
+mod options;
+mod query;
+mod roll;
+mod status;
+mod task;
+
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+pub use decode::change_of;
+pub use event::{Changed, Event};
+pub use kind::Kind;
+pub use options::{Lists, Options, Selectors};
+pub use status::Status;
+
+use status::Board;
+use task::Task;
+
+/// Events that may wait for their reader; then the server has to wait.
+const WAITING: usize = 1024;
+
+/// The tasks that watch. They end when it is dropped, or when nobody receives any more.
+#[derive(Debug)]
+pub struct Feed {
+    boards: Vec<Board>,
+    _tasks: JoinSet<()>,
+}
+
+impl Feed {
+    /// Starts to watch; must be called within a tokio runtime.
+    pub fn start(client: Client, options: Options) -> (Self, mpsc::Receiver<Event>) {
+        let (events, receiver) = mpsc::channel(WAITING);
+        let mut boards = Vec::new();
+        let mut tasks = JoinSet::new();
+        for kind in options.watches.keys().copied() {
+            let board = Board::new(kind);
+            let task = Task::new(client.clone(), kind, &options, board.clone(), events.clone());
+            let events = events.clone();
+            tasks.spawn(async move {
+                tokio::select! {
+                    () = task.run() => {}
+                    () = events.closed() => {}
+                }
+            });
+            boards.push(board);
+        }
+        (Self { boards, _tasks: tasks }, receiver)
+    }
+
+    /// How each kind is doing, in the order of [`Kind`]. Cheap enough for every scrape.
+    pub fn status(&self) -> Vec<Status> {
+        self.boards.iter().map(Board::read).collect()
+    }
+}

@@ -1,0 +1,191 @@
+//! One kind's task: list, watch, resume where the watch ended, list again where that is no longer
+//! possible, and so on for as long as somebody receives.
+
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use nearhop_api::Version;
+use tokio::sync::mpsc::Sender;
+
+use crate::backoff::{Backoff, jittered};
+use crate::connection::{Connection, Stream};
+use crate::decode::{Line, read_line};
+use crate::error::Error;
+use crate::event::Event;
+use crate::kind::Kind;
+use crate::options::{Lists, Options};
+use crate::query::Query;
+use crate::status::Board;
+
+/// A watch that ends sooner is followed by a pause, however it ended.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// A watch that lasts longer shows that all is well, even where nothing happened.
+const STEADY: Duration = Duration::from_secs(10);
+
+/// How a step ended that went well.
+pub(crate) enum Done {
+    /// The next one can follow.
+    GoOn,
+    /// A watch ended, or fell silent, after so long.
+    Ended(Duration),
+}
+
+/// One kind's task.
+pub(crate) struct Task {
+    pub(crate) kind: Kind,
+    pub(crate) options: Options,
+    pub(crate) connection: Connection,
+    pub(crate) board: Board,
+    /// How to list from now on.
+    pub(crate) lists: Lists,
+    /// Where to resume the watch; without it, everything has to be listed.
+    pub(crate) version: Option<Version>,
+    /// Whether anybody has been told of any object.
+    pub(crate) delivered: bool,
+    events: Sender<Event>,
+    backoff: Backoff,
+    /// What was last complained about, so that it is not said again and again.
+    complaint: Option<String>,
+}
+
+impl Task {
+    pub(crate) fn new(
+        client: Client,
+        kind: Kind,
+        options: &Options,
+        board: Board,
+        events: Sender<Event>,
+    ) -> Self {
+        let selectors = options.watches.get(&kind).cloned().unwrap_or_default();
+        Self {
+            kind,
+            connection: Connection { client, kind, selectors, board: board.clone() },
+            board,
+            lists: options.lists,
+            version: None,
+            delivered: false,
+            events,
+            backoff: Backoff::new(options.backoff, options.backoff_cap),
+            complaint: None,
+            options: options.clone(),
+        }
+    }
+
+    /// Runs until nobody receives.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let pause = match self.step().await {
+                Ok(Done::Ended(lived)) if lived < SHORT => self.backoff.pause(),
+                Ok(_) => continue,
+                Err(Error::Unwanted) => return,
+                Err(error) => self.take_badly(&error),
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn step(&mut self) -> Result<Done, Error> {
+        match (self.version.clone(), self.lists) {
+            (Some(version), _) => self.watch(&version).await,
+            (None, Lists::Streaming) => self.list_streaming().await,
+            (None, Lists::Paged) => self.list_paged().await,
+        }
+    }
+
+    async fn watch(&mut self, after: &Version) -> Result<Done, Error> {
+        let query = Query::Watch { after, timeout: jittered(self.options.watch_timeout) };
+        // Some proxies hold back even the head of the answer until something happens.
+        let answer = self.connection.open(query, self.options.stall).await?;
+        self.board.watching();
+        self.follow(Stream::new(answer)).await
+    }
+
+    /// Follows a watch to its end.
+    pub(crate) async fn follow(&mut self, stream: Stream) -> Result<Done, Error> {
+        let began = Instant::now();
+        let ended = self.follow_lines(stream).await;
+        let lived = began.elapsed();
+        if lived >= STEADY {
+            self.all_is_well();
+        }
+        ended.map(|()| Done::Ended(lived))
+    }
+
+    async fn follow_lines(&mut self, mut stream: Stream) -> Result<(), Error> {
+        loop {
+            let line = match stream.line(self.options.stall).await {
+                Ok(Some(line)) => line,
+                Ok(None) => return Ok(()),
+                Err(Error::Silent(_)) => {
+                    self.board.stalled();
+                    tracing::debug!(kind = %self.kind, "the watch fell silent; resuming it anew");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
+            match read_line(self.kind, &line) {
+                Line::Changed(changed) => {
+                    let version = changed.meta.version.clone();
+                    self.send(Event::Changed(changed)).await?;
+                    // Only now: what was not handed on must come again.
+                    self.version =
+                        Some(version).filter(|v| !v.as_str().is_empty()).or(self.version.take());
+                }
+                Line::Bookmark(_, version) => self.mark(version)?,
+                Line::Error(refusal) => return Err(Error::Refused(refusal)),
+            }
+            self.all_is_well();
+        }
+    }
+
+    /// Everything up to this version has been seen.
+    fn mark(&mut self, to: Version) -> Result<(), Error> {
+        match self.version.replace(to.clone()) {
+            Some(from) if to < from => Err(Error::WentBack { from, to }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) async fn send(&mut self, event: Event) -> Result<(), Error> {
+        self.delivered |= matches!(event, Event::Changed(_));
+        self.events.send(event).await.map_err(|_| Error::Unwanted)
+    }
+
+    fn all_is_well(&mut self) {
+        self.backoff.reset();
+        if self.complaint.take().is_some() {
+            tracing::info!(kind = %self.kind, "watching again");
+        }
+    }
+
+    /// Draws the consequences of an error, and says how long to pause.
+    fn take_badly(&mut self, error: &Error) -> Duration {
+        if self.has_lost_its_place(error) {
+            self.version = None;
+        }
+        let text = error.describe(self.kind);
+        self.board.failed(&text);
+        if self.complaint.as_ref() == Some(&text) {
+            tracing::debug!(kind = %self.kind, "{text}");
+        } else {
+            tracing::warn!(kind = %self.kind, "{text}");
+            self.complaint = Some(text);
+        }
+        self.backoff.pause().max(error.retry_after())
+    }
+
+    /// Whether the watch cannot be resumed. A server that fails again and again may fail because
+    /// of the version that it is asked for.
+    fn has_lost_its_place(&self, error: &Error) -> bool {
+        match error {
+            Error::WentBack { .. } => true,
+            Error::Refused(refusal) => {
+                refusal.is_expired()
+                    || refusal.is_about_the_request()
+                    || (refusal.code >= 500 && self.backoff.is_exhausted())
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Against the embedded API: lists of both sorts, resuming, relisting, and a server that fails.
+
+mod support;
+
+use std::time::Duration;
+
+use nearhop_feed::{Kind, Lists, Options};
+use serde_json::json;
+use support::{Cluster, Listener, names, pods};
+
+#[tokio::test]
+async fn both_sorts_of_list_give_the_same() {
+    let cluster = Cluster::start().await;
+    let wanted = names("pod", 10);
+    cluster.create_pods(wanted.clone()).await;
+    for lists in [Lists::Streaming, Lists::Paged] {
+        let mut seen = Listener::start(&cluster.client, Options { page_size: 3, ..pods(lists) });
+        seen.until_pods(&wanted).await;
+        assert_eq!(seen.rolls, [None], "{lists:?}: nothing can have been missed");
+        assert_eq!(seen.problems, [""; 0]);
+        seen.until_status(|status| status.watches == 1).await;
+        assert_eq!(seen.feed.status()[0].lists, 1);
+        assert!(seen.feed.status()[0].last_contact.is_some());
+    }
+}
+
+#[tokio::test]
+async fn an_empty_list_is_a_list() {
+    let cluster = Cluster::start().await;
+    for lists in [Lists::Streaming, Lists::Paged] {
+        let mut seen = Listener::start(&cluster.client, pods(lists));
+        seen.until("a list", |seen| seen.rolls == [None]).await;
+        assert!(seen.pods.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn all_kinds_are_watched_at_once() {
+    let cluster = Cluster::start().await;
+    let kinds = [Kind::Services, Kind::Pods, Kind::Nodes, Kind::Namespaces, Kind::EndpointSlices];
+    let watches = kinds.into_iter().map(|kind| (kind, Default::default())).collect();
+    let (feed, mut events) = nearhop_feed::Feed::start(
+        cluster.client.clone(),
+        Options { watches, ..Options::default() },
+    );
+    let mut listed = Vec::new();
+    let mut changed = 0;
+    while listed.len() < kinds.len() {
+        match events.recv().await.unwrap() {
+            nearhop_feed::Event::Listed { kind, .. } => listed.push(kind),
+            nearhop_feed::Event::Changed(object) => {
+                assert_eq!(object.problems, []);
+                assert!(object.change.is_some() && !object.meta.uid.is_empty());
+                changed += 1;
+            }
+        }
+    }
+    listed.sort();
+    assert_eq!(listed, kinds);
+    assert!(changed > 3, "namespaces and a Service are there from the beginning: {changed}");
+    assert_eq!(feed.status().len(), 5);
+    drop(feed);
+    while events.recv().await.is_some() {}
+}
+
+#[tokio::test]
+async fn changes_follow_the_list() {
+    let cluster = Cluster::start().await;
+    cluster.create_pod("pod-0").await;
+    for lists in [Lists::Streaming, Lists::Paged] {
+        let mut seen = Listener::start(&cluster.client, pods(lists));
+        seen.until_pods(&names("pod", 1)).await;
+        cluster.create_pod("pod-1").await;
+        seen.until_pods(&names("pod", 2)).await;
+        cluster.delete_pod("pod-1").await;
+        seen.until_pods(&names("pod", 1)).await;
+        assert_eq!(seen.gone, ["pod-1"]);
+        assert_eq!(seen.rolls, [None]);
+    }
+}
+
+#[tokio::test]
+async fn dropped_watches_are_resumed_without_a_list_and_without_loss() {
+    let cluster = Cluster::start().await;
+    for lists in [Lists::Streaming, Lists::Paged] {
+        let mut seen = Listener::start(&cluster.client, pods(lists));
+        seen.until("a list", |seen| seen.rolls.len() == 1).await;
+        let prefix = format!("{lists:?}").to_lowercase();
+        let before = seen.pods.clone();
+        for name in names(&prefix, 12) {
+            cluster.fault(json!({"dropWatches": true})).await;
+            cluster.create_pod(&name).await;
+        }
+        seen.until_pods(&before.into_iter().chain(names(&prefix, 12)).collect()).await;
+        let status = &seen.feed.status()[0];
+        assert_eq!((status.lists, seen.rolls.len()), (1, 1));
+        assert!(status.watches > 1);
+    }
+}
+
+/// A deletion that nobody was told of shows on the roll of the next list.
+#[tokio::test]
+async fn what_the_server_forgot_is_listed_again() {
+    for lists in [Lists::Streaming, Lists::Paged] {
+        let cluster = Cluster::start().await;
+        cluster.create_pods(names("pod", 5)).await;
+        let slow = Duration::from_secs(2);
+        let options = Options { backoff: slow, backoff_cap: slow * 4, page_size: 2, ..pods(lists) };
+        let mut seen = Listener::start(&cluster.client, options);
+        seen.until_pods(&names("pod", 5)).await;
+        // The watch is lost and its successor refused, so that the feed pauses for a second.
+        cluster.fault(json!({"dropWatches": true, "answer": {"code": 500, "share": 1.0}})).await;
+        seen.until_status(|status| status.error.is_some()).await;
+        cluster.fault(json!({})).await;
+        cluster.delete_pod("pod-4").await;
+        cluster.fault(json!({"compact": true})).await;
+        seen.until("a second list", |seen| seen.rolls.len() == 2).await;
+        assert_eq!(seen.rolls[1], Some(names("pod", 4)), "{lists:?}");
+        assert_eq!(seen.pods, names("pod", 4));
+        assert_eq!(seen.gone, [""; 0], "{lists:?}: only the roll knows");
+        cluster.create_pod("pod-4").await;
+        seen.until_pods(&names("pod", 5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_restarted_server_is_found_again() {
+    let cluster = Cluster::start().await;
+    cluster.create_pod("pod-0").await;
+    let mut seen = Listener::start(&cluster.client, pods(Lists::Streaming));
+    seen.until_pods(&names("pod", 1)).await;
+    cluster.fault(json!({"restart": true})).await;
+    while cluster.client.apiserver_version().await.is_err() {}
+    cluster.create_pod("pod-1").await;
+    seen.until_pods(&names("pod", 2)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_often_fails_is_followed_all_the_same() {
+    for lists in [Lists::Streaming, Lists::Paged] {
+        let cluster = Cluster::start().await;
+        cluster.create_pods(names("pod", 10)).await;
+        let failing = json!({"answer": {"code": 500, "share": 0.3}});
+        cluster.fault(failing.clone()).await;
+        let mut seen = Listener::start(&cluster.client, Options { page_size: 3, ..pods(lists) });
+        seen.until_pods(&names("pod", 10)).await;
+        for i in 0..6 {
+            cluster.fault(json!({"dropWatches": true})).await;
+            cluster.delete_pod(&format!("pod-{}", 9 - i)).await;
+            cluster.fault(failing.clone()).await;
+        }
+        seen.until_pods(&names("pod", 4)).await;
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_watch_is_told_what_to_grant() {
+    let cluster = Cluster::start().await;
+    let mut config = kube::Config::new(cluster.server.url().parse().unwrap());
+    config.accept_invalid_certs = true;
+    config.auth_info.token = Some("nobody's".to_owned().into());
+    let client = kube::Client::try_from(config).unwrap();
+    let seen = Listener::start(&client, pods(Lists::Streaming));
+    seen.until_status(|status| status.error.is_some()).await;
+    let error = seen.feed.status()[0].error.clone().unwrap();
+    assert!(error.starts_with("401") && error.contains("credentials"), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_to_a_write_reads_like_an_event() {
+    let cluster = Cluster::start().await;
+    cluster.create_pod("pod-0").await;
+    let path = "/api/v1/namespaces/default/pods/pod-0";
+    let answer = cluster.ask(http::Request::get(path), &json!({})).await.unwrap();
+    let written = nearhop_feed::change_of(Kind::Pods, answer.as_bytes());
+    let options = pods(Lists::Streaming);
+    let (_feed, mut events) = nearhop_feed::Feed::start(cluster.client.clone(), options);
+    assert_eq!(events.recv().await, Some(nearhop_feed::Event::Changed(written)));
+}

@@ -1,0 +1,164 @@
+//! A cluster to watch, and somebody who keeps what a feed says. Not every test uses all of it.
+#![allow(dead_code)]
+#![allow(unreachable_pub)]
+
+pub mod scripted;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use nearhop_apiserver::{ApiServer, Faults};
+use nearhop_core::{Change, Roll};
+use nearhop_feed::{Event, Feed, Kind, Lists, Options, Selectors};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::Receiver;
+use tokio::time::timeout;
+
+/// Longer than anything here takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Options that watch Pods of the namespace `default`, and do not wait long.
+pub fn pods(lists: Lists) -> Options {
+    let fields = Some("metadata.namespace=default".to_owned());
+    let selectors = Selectors { labels: None, fields };
+    Options {
+        watches: BTreeMap::from([(Kind::Pods, selectors)]),
+        lists,
+        backoff: Duration::from_millis(20),
+        backoff_cap: Duration::from_millis(200),
+        ..Options::default()
+    }
+}
+
+/// An embedded API server.
+pub struct Cluster {
+    pub server: ApiServer,
+    pub client: Client,
+}
+
+impl Cluster {
+    pub async fn start() -> Self {
+        let options = nearhop_apiserver::Options { faults: Faults::OnDemand, ..Default::default() };
+        let server = ApiServer::start(options).await.unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
+        let usual = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &usual).await.unwrap();
+        let client = Client::try_from(config).unwrap();
+        Self { server, client }
+    }
+
+    pub async fn create_pod(&self, name: &str) {
+        let pod = json!({
+            "metadata": {"name": name},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+        });
+        let request = http::Request::post("/api/v1/namespaces/default/pods");
+        self.ask(request, &pod).await.unwrap();
+    }
+
+    pub async fn create_pods(&self, names: impl IntoIterator<Item = String>) {
+        for name in names {
+            self.create_pod(&name).await;
+        }
+    }
+
+    pub async fn delete_pod(&self, name: &str) {
+        let request = http::Request::delete(format!("/api/v1/namespaces/default/pods/{name}"));
+        self.ask(request, &json!({"gracePeriodSeconds": 0})).await.unwrap();
+    }
+
+    pub async fn fault(&self, order: Value) {
+        self.ask(http::Request::post("/nearhop/faults"), &order).await.unwrap();
+    }
+
+    pub async fn ask(&self, request: http::request::Builder, body: &Value) -> kube::Result<String> {
+        let body = serde_json::to_vec(body).unwrap();
+        let request = request.header("Content-Type", "application/json").body(body).unwrap();
+        self.client.request_text(request).await
+    }
+}
+
+/// A feed of Pods, and what it has said so far.
+pub struct Listener {
+    pub feed: Feed,
+    events: Receiver<Event>,
+    /// Names of the Pods that are there.
+    pub pods: BTreeSet<String>,
+    /// The rolls of all lists.
+    pub rolls: Vec<Option<BTreeSet<String>>>,
+    /// Names that were told to be gone.
+    pub gone: Vec<String>,
+    pub problems: Vec<String>,
+}
+
+impl Listener {
+    pub fn start(client: &Client, options: Options) -> Self {
+        let (feed, events) = Feed::start(client.clone(), options);
+        let (rolls, gone, problems) = (Vec::new(), Vec::new(), Vec::new());
+        Self { feed, events, pods: BTreeSet::new(), rolls, gone, problems }
+    }
+
+    /// Takes events until there is nothing more to wait for.
+    pub async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        while !done(self) {
+            let event = timeout(PATIENCE, self.events.recv()).await;
+            let event = event.unwrap_or_else(|_| panic!("{what}: {:?}", self.summary()));
+            self.take(event.expect("the feed goes on"));
+        }
+    }
+
+    pub async fn until_pods(&mut self, names: &BTreeSet<String>) {
+        let what = format!("waiting for {names:?}");
+        self.until(&what, |seen| seen.pods == *names && !seen.rolls.is_empty()).await;
+    }
+
+    /// Waits for what happens without an event.
+    pub async fn until_status(&self, done: impl Fn(&nearhop_feed::Status) -> bool) {
+        let reached = async {
+            while !done(&self.feed.status()[0]) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let reached = timeout(PATIENCE, reached).await;
+        assert!(reached.is_ok(), "{:?}", self.feed.status());
+    }
+
+    fn summary(&self) -> impl std::fmt::Debug + '_ {
+        (&self.pods, &self.rolls, &self.problems, self.feed.status())
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Changed(changed) => {
+                self.problems.extend(changed.problems.iter().map(ToString::to_string));
+                match changed.change {
+                    Some(Change::Pod(pod)) => _ = self.pods.insert(pod.key.name.to_string()),
+                    Some(Change::PodGone(key)) => {
+                        self.pods.remove(key.name.as_str());
+                        self.gone.push(key.name.to_string());
+                    }
+                    Some(other) => panic!("{other:?}"),
+                    None => {}
+                }
+            }
+            Event::Listed { roll, .. } => {
+                let names = roll.map(|roll| match *roll {
+                    Roll::Pods(keys) => keys.iter().map(|key| key.name.to_string()).collect(),
+                    other => panic!("{other:?}"),
+                });
+                if let Some(names) = &names {
+                    let names: &BTreeSet<String> = names;
+                    self.pods.retain(|pod| names.contains(pod));
+                }
+                self.rolls.push(names);
+            }
+        }
+    }
+}
+
+/// `prefix-0`, `prefix-1`, …
+pub fn names(prefix: &str, count: usize) -> BTreeSet<String> {
+    (0..count).map(|i| format!("{prefix}-{i}")).collect()
+}

@@ -1,0 +1,130 @@
+//! A server of a few lines that answers by a script, for what a sound server does not do.
+
+use std::sync::{Arc, Mutex};
+
+use kube::Client;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What to answer.
+pub enum Answer {
+    /// A code, headers and a whole body.
+    Whole(u16, &'static str, String),
+    /// The beginning of a stream, and then nothing more, for ever.
+    Quiet(String),
+    /// A stream that ends in order.
+    Ended(String),
+    /// A stream that breaks off.
+    Broken(String),
+    /// Nothing at all, for ever.
+    Nothing,
+}
+
+/// A running script.
+pub struct Scripted {
+    pub client: Client,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl Scripted {
+    /// The script gets the request's number and its path with query.
+    pub async fn start(script: impl Fn(usize, &str) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (script, seen) = (Arc::new(script), requests.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, script.clone(), seen.clone()));
+            }
+        });
+        Self { client, requests }
+    }
+
+    /// Paths with query of all requests so far.
+    pub fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    script: Arc<impl Fn(usize, &str) -> Answer>,
+    requests: Arc<Mutex<Vec<String>>>,
+) {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => text.push(byte),
+            Err(_) => return,
+        }
+    }
+    let text = String::from_utf8(text).unwrap();
+    let path = text.split(' ').nth(1).unwrap().to_owned();
+    let number = {
+        let mut requests = requests.lock().unwrap();
+        requests.push(path.clone());
+        requests.len() - 1
+    };
+    let answer = script(number, &path);
+    write_answer(&mut stream, answer).await;
+}
+
+async fn write_answer(stream: &mut TcpStream, answer: Answer) {
+    let chunked = |text: &str| {
+        let chunk =
+            if text.is_empty() { String::new() } else { format!("{:x}\r\n{text}\r\n", text.len()) };
+        format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}")
+    };
+    let text = match &answer {
+        Answer::Whole(code, headers, body) => format!(
+            "HTTP/1.1 {code} X\r\n{headers}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ),
+        Answer::Quiet(text) | Answer::Broken(text) => chunked(text),
+        Answer::Ended(text) => chunked(text) + "0\r\n\r\n",
+        Answer::Nothing => String::new(),
+    };
+    let _ = stream.write_all(text.as_bytes()).await;
+    if matches!(answer, Answer::Quiet(_) | Answer::Nothing) {
+        // Until the client goes.
+        let _ = stream.read_u8().await;
+    }
+}
+
+/// A Pod.
+pub fn pod(name: &str, version: u32) -> String {
+    format!(
+        r#"{{"metadata":{{"namespace":"default","name":"{name}","uid":"u","resourceVersion":"{version}"}}}}"#
+    )
+}
+
+/// A line of a watch.
+pub fn line(event: &str, object: &str) -> String {
+    format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
+}
+
+/// The bookmark that ends a streaming list.
+pub fn end(version: u32) -> String {
+    let mark = r#""annotations":{"k8s.io/initial-events-end":"true"}"#;
+    line("BOOKMARK", &format!(r#"{{"metadata":{{"resourceVersion":"{version}",{mark}}}}}"#))
+}
+
+/// A page of a list.
+pub fn page(version: u32, next: &str, items: &[String]) -> Answer {
+    let metadata = format!(r#"{{"resourceVersion":"{version}","continue":"{next}"}}"#);
+    let body =
+        format!(r#"{{"kind":"PodList","metadata":{metadata},"items":[{}]}}"#, items.join(","));
+    Answer::Whole(200, "", body)
+}
+
+/// A refusal.
+pub fn refusal(code: u16, reason: &str) -> Answer {
+    Answer::Whole(code, "", status(code, reason))
+}
+
+/// A Status.
+pub fn status(code: u16, reason: &str) -> String {
+    format!(r#"{{"kind":"Status","message":"by script","reason":"{reason}","code":{code}}}"#)
+}

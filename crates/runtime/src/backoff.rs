@@ -1,0 +1,71 @@
+//! How long to wait before the next attempt. Pure: chance is an argument, and nobody sleeps here.
+
+use std::time::Duration;
+
+/// Waits that grow from `base` by `factor` to `cap`, each shortened by chance so that those who
+/// failed together do not come back together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backoff {
+    /// The first wait.
+    pub base: Duration,
+    /// What each wait is longer than the one before.
+    pub factor: f64,
+    /// No wait is longer.
+    pub cap: Duration,
+    /// The share of a wait that chance may take away, from 0 to 1.
+    pub jitter: f64,
+}
+
+impl Backoff {
+    /// Doubles from `base` to `cap`, with a quarter of each wait left to chance.
+    #[must_use]
+    pub const fn new(base: Duration, cap: Duration) -> Self {
+        Self { base, factor: 2.0, cap, jitter: 0.25 }
+    }
+
+    /// The wait after `attempt` failures before this one (0 for the first); `random` is from 0 to 1.
+    ///
+    /// Chance shortens and never lengthens: `cap` stays true, and waits at the cap still differ.
+    #[must_use]
+    pub fn delay(&self, attempt: u32, random: f64) -> Duration {
+        let exponent = i32::try_from(attempt).unwrap_or(i32::MAX);
+        let grown = self.base.as_secs_f64() * self.factor.powi(exponent);
+        // `min` also gets rid of infinity, and of NaN, which is 0 * infinity here.
+        let capped = grown.min(self.cap.as_secs_f64());
+        let kept = 1.0 - self.jitter.clamp(0.0, 1.0) * random.clamp(0.0, 1.0);
+        let wait = if self.base.is_zero() { 0.0 } else { capped * kept };
+        // Only a cap near the end of Duration's range does not come back from a float.
+        Duration::try_from_secs_f64(wait).unwrap_or(self.cap).min(self.cap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn waits_double_up_to_the_cap() {
+        let backoff = Backoff::new(SECOND, 30 * SECOND);
+        let waits: Vec<u64> = (0..7).map(|n| backoff.delay(n, 0.0).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+    }
+
+    #[test]
+    fn chance_takes_away_a_quarter_at_most() {
+        let backoff = Backoff::new(SECOND, 8 * SECOND);
+        assert_eq!(backoff.delay(2, 1.0), 3 * SECOND);
+        assert_eq!(backoff.delay(9, 1.0), 6 * SECOND);
+        assert_eq!(backoff.delay(2, 0.5), Duration::from_millis(3500));
+        assert_eq!(backoff.delay(0, 7.0), Duration::from_millis(750), "chance is clamped");
+    }
+
+    #[test]
+    fn nothing_overflows() {
+        let backoff = Backoff::new(SECOND, Duration::MAX);
+        assert!(backoff.delay(u32::MAX, 0.0) > Duration::from_secs(u64::MAX / 2));
+        assert_eq!(Backoff::new(Duration::ZERO, SECOND).delay(u32::MAX, 0.3), Duration::ZERO);
+        assert_eq!(Backoff::new(2 * SECOND, SECOND).delay(0, 0.0), SECOND);
+    }
+}

@@ -1,0 +1,187 @@
+//! A kube client, set up for daemons: found as kubectl would find it, named, counted, and without
+//! kube's own retries.
+//!
+//! Not here: timeouts of requests. A watch may be silent for long and a write may not, and only
+//! the caller knows which is which: wrap requests in `tokio::time::timeout`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::header::{HeaderValue, USER_AGENT};
+use http::request::{Parts, Request};
+use kube::client::{Body, ClientBuilder};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+use tower::util::{MapRequestLayer, option_layer};
+
+use crate::RuntimeError;
+use crate::metrics::Metrics;
+
+/// A server that is there takes a connection well within this.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Which cluster, and how to introduce oneself.
+#[derive(Clone, Debug, Default)]
+pub struct ClientOptions {
+    /// `--kubeconfig`; without it `KUBECONFIG`, the Pod's service account and `~/.kube/config`
+    /// are tried, in this order.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--context`; without it the kubeconfig's current one.
+    pub context: Option<String>,
+    /// What the server's audit log and its metrics call us.
+    pub user_agent: String,
+}
+
+/// Makes a client. This does not talk to the server yet.
+///
+/// # Errors
+/// There is no configuration, or it cannot be used.
+pub async fn connect(
+    options: &ClientOptions,
+    metrics: Option<&Metrics>,
+) -> Result<Client, RuntimeError> {
+    connect_recorded(options, metrics, |_| {}).await
+}
+
+/// As [`connect`], and `record` sees each request before it is sent.
+///
+/// # Errors
+/// There is no configuration, or it cannot be used.
+pub async fn connect_recorded(
+    options: &ClientOptions,
+    metrics: Option<&Metrics>,
+    record: impl Fn(&Parts) + Clone + Send + Sync + 'static,
+) -> Result<Client, RuntimeError> {
+    let config = configure(options).await?;
+    let url = config.cluster_url.to_string();
+    let host = config.cluster_url.authority().map_or_else(|| url.clone(), ToString::to_string);
+    let refused = |why| RuntimeError::Client { url, why: Box::new(why) };
+    let counting = option_layer(metrics.map(|metrics| metrics.rest_client(&host)));
+    let recording = MapRequestLayer::new(move |request: Request<Body>| {
+        let (parts, body) = request.into_parts();
+        record(&parts);
+        Request::from_parts(parts, body)
+    });
+    let builder = ClientBuilder::try_from(config).map_err(refused)?;
+    Ok(builder.with_layer(&counting).with_layer(&recording).build())
+}
+
+async fn configure(options: &ClientOptions) -> Result<Config, RuntimeError> {
+    let agent = HeaderValue::from_str(&options.user_agent)
+        .map_err(|_| RuntimeError::UserAgent(options.user_agent.clone()))?;
+    let mut config = match choose_source(options, |name| std::env::var_os(name))? {
+        Source::InCluster => Config::incluster().map_err(RuntimeError::InCluster)?,
+        Source::Files(files) => read_files(files, options.context.clone()).await?,
+    };
+    config.headers.push((USER_AGENT, agent));
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // On a connection, not on a request: it would cut idle watches.
+    config.read_timeout = None;
+    // Callers back off for each object by itself; a retry below them would only hide the load.
+    config.default_retry = false;
+    Ok(config)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Source {
+    /// Merged, the first to say something wins.
+    Files(Vec<PathBuf>),
+    InCluster,
+}
+
+/// kube would take `~/.kube/config` before the service account. In a Pod that finds a stray file of
+/// the image's, so this keeps client-go's order. A context is a kubeconfig's, so naming one rules the
+/// service account out.
+fn choose_source(
+    options: &ClientOptions,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Source, RuntimeError> {
+    if let Some(file) = &options.kubeconfig {
+        return Ok(Source::Files(vec![file.clone()]));
+    }
+    let listed = variable("KUBECONFIG").unwrap_or_default();
+    let files: Vec<PathBuf> =
+        std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty()).collect();
+    if !files.is_empty() {
+        return Ok(Source::Files(files));
+    }
+    if options.context.is_none() && variable("KUBERNETES_SERVICE_HOST").is_some() {
+        return Ok(Source::InCluster);
+    }
+    let home = variable("HOME").filter(|home| !home.is_empty()).ok_or(RuntimeError::NoCluster)?;
+    Ok(Source::Files(vec![PathBuf::from(home).join(".kube/config")]))
+}
+
+async fn read_files(files: Vec<PathBuf>, context: Option<String>) -> Result<Config, RuntimeError> {
+    let merged = match merge(&files) {
+        Ok(Some(merged)) => merged,
+        Ok(None) => return Err(RuntimeError::NoSuchKubeconfig { files }),
+        Err(why) => return Err(RuntimeError::Kubeconfig { files, why }),
+    };
+    let choice = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    let config = Config::from_custom_kubeconfig(merged, &choice).await;
+    config.map_err(|why| RuntimeError::Kubeconfig { files, why })
+}
+
+/// Of several files those that are missing are passed over, as kubectl does; None if all are.
+fn merge(files: &[PathBuf]) -> Result<Option<Kubeconfig>, KubeconfigError> {
+    if let [file] = files {
+        return Kubeconfig::read_from(file).map(Some);
+    }
+    let mut merged: Option<Kubeconfig> = None;
+    for file in files.iter().filter(|file| file.exists()) {
+        let next = Kubeconfig::read_from(file)?;
+        merged = Some(match merged {
+            None => next,
+            Some(earlier) => earlier.merge(next)?,
+        });
+    }
+    Ok(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IN_POD: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
+    const HOME: (&str, &str) = ("HOME", "/root");
+
+    fn chosen(options: &ClientOptions, variables: &[(&str, &str)]) -> String {
+        let variable = |name: &str| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+        };
+        match choose_source(options, variable) {
+            Ok(Source::InCluster) => "in-cluster".to_owned(),
+            Ok(Source::Files(files)) => {
+                files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(" ")
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn sources_are_tried_in_kubectls_order() {
+        let none = ClientOptions::default();
+        let flag = ClientOptions { kubeconfig: Some("/flag".into()), ..none.clone() };
+        let context = ClientOptions { context: Some("lab".into()), ..none.clone() };
+        let listed = ("KUBECONFIG", ":/a:/b");
+        assert_eq!(chosen(&flag, &[listed, IN_POD, HOME]), "/flag");
+        assert_eq!(chosen(&none, &[listed, IN_POD, HOME]), "/a /b");
+        assert_eq!(chosen(&none, &[("KUBECONFIG", ""), IN_POD, HOME]), "in-cluster");
+        assert_eq!(chosen(&context, &[IN_POD, HOME]), "/root/.kube/config");
+        assert_eq!(chosen(&none, &[HOME]), "/root/.kube/config");
+        assert!(chosen(&none, &[]).contains("--kubeconfig"));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_used_is_named() {
+        let options =
+            ClientOptions { kubeconfig: Some("/no/such/file".into()), ..Default::default() };
+        let error = connect(&options, None).await.err().expect("it is missing").to_string();
+        assert!(error.contains("/no/such/file") && error.contains("--kubeconfig"), "{error}");
+        let files = vec![PathBuf::from("/no/a"), PathBuf::from("/no/b")];
+        let error = read_files(files, None).await.expect_err("both are missing").to_string();
+        assert!(error.contains("/no/a, /no/b"), "{error}");
+    }
+}

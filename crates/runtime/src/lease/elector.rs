@@ -1,0 +1,276 @@
+//! The election itself: requests, timers, and telling who leads.
+//!
+//! It needs `get`, `create` and `update` on Leases and nothing else: no watch, since candidates
+//! must look regularly anyway.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::{sleep_until, timeout, timeout_at};
+
+use super::explain::explain;
+use super::record::{Observed, Standing, first};
+use super::{JITTER, Leadership, LeaseOptions};
+use crate::RuntimeError;
+use crate::metrics::{Gauge, Metrics};
+use crate::shutdown::Shutdown;
+
+/// A candidate.
+pub struct Elector {
+    leases: Api<Lease>,
+    options: LeaseOptions,
+    status: Status,
+    observed: Option<Observed>,
+    /// The failure that was logged last.
+    reported: Option<String>,
+}
+
+/// What came of looking at the Lease once.
+enum Attempt {
+    /// Ours, by a write that began then.
+    Leads { since: Instant },
+    /// Another's.
+    Follows,
+    /// Somebody wrote in between: who leads, the next look will say.
+    Outrun,
+}
+
+impl Elector {
+    /// A candidate that does nothing until it runs.
+    ///
+    /// # Errors
+    /// The options contradict each other.
+    pub fn new(
+        client: Client,
+        options: LeaseOptions,
+        metrics: Option<&Metrics>,
+    ) -> Result<Self, RuntimeError> {
+        options.validate()?;
+        let gauge = metrics.map(|metrics| metrics.leader_election_master_status(&options.name));
+        Ok(Self {
+            leases: Api::namespaced(client, &options.namespace),
+            status: Status::new(gauge, &options),
+            options,
+            observed: None,
+            reported: None,
+        })
+    }
+
+    /// Who leads, from now on. It changes with every renewal, too.
+    #[must_use]
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.status.sender.subscribe()
+    }
+
+    /// Takes part until `shutdown`, then gives the Lease back, so that another can lead at once.
+    ///
+    /// Give it a [`Shutdown`] that is requested when the work under the lease has *ended*, and not
+    /// the process's own: the next holder does not wait for ours. Where the task is aborted, nothing
+    /// is given back and others wait until the Lease expires.
+    pub async fn run(mut self, shutdown: Shutdown) {
+        tokio::select! {
+            biased;
+            () = shutdown.wait() => {}
+            () = self.campaign() => {}
+        }
+        self.status.set(Leadership::Standby);
+        let released = timeout(self.options.request_timeout(), self.release()).await;
+        match released {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.report(explain(&error, &self.options)),
+            Err(_) => self.report("it could not be given back in time".to_owned()),
+        }
+    }
+
+    /// Never returns.
+    async fn campaign(&mut self) {
+        loop {
+            self.stand_down_if_over();
+            let limit = self.status.no_later(Instant::now() + self.options.request_timeout());
+            match timeout_at(limit.into(), self.attempt()).await {
+                Ok(Ok(attempt)) => self.conclude(&attempt),
+                Ok(Err(error)) => self.report(explain(&error, &self.options)),
+                Err(_) => self.report("the API server does not answer in time".to_owned()),
+            }
+            self.stand_down_if_over();
+            let chance = 1.0 + JITTER * rand::random::<f64>();
+            let pause = self.options.retry_period.mul_f64(chance);
+            sleep_until(self.status.no_later(Instant::now() + pause).into()).await;
+        }
+    }
+
+    /// Looks at the Lease and takes it if it may be taken.
+    async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
+        // The holder knows what it wrote and saves itself the look.
+        if self.status.is_leading()
+            && let Some(observed) = self.observed.clone()
+            && let attempt @ Attempt::Leads { .. } = self.take(&observed).await?
+        {
+            return Ok(attempt);
+        }
+        let Some(found) = self.leases.get_opt(&self.options.name).await? else {
+            return self.create().await;
+        };
+        let now = Instant::now();
+        let observed = self.observe(found, now);
+        match observed.standing(&self.options, now) {
+            Standing::Held => Ok(Attempt::Follows),
+            Standing::Own | Standing::Free => self.take(&observed).await,
+        }
+    }
+
+    async fn take(&mut self, observed: &Observed) -> Result<Attempt, kube::Error> {
+        let since = Instant::now();
+        let lease = observed.taken(&self.options, Timestamp::now());
+        let written = self.leases.replace(&self.options.name, &PostParams::default(), &lease).await;
+        self.written(written, since)
+    }
+
+    async fn create(&mut self) -> Result<Attempt, kube::Error> {
+        let since = Instant::now();
+        let lease = first(&self.options, Timestamp::now());
+        match self.leases.create(&PostParams::default(), &lease).await {
+            // Where to create it is missing, and not, as for `take`, the Lease.
+            Err(error) if code(&error) == Some(404) => Err(error),
+            created => self.written(created, since),
+        }
+    }
+
+    fn written(
+        &mut self,
+        written: Result<Lease, kube::Error>,
+        since: Instant,
+    ) -> Result<Attempt, kube::Error> {
+        match written {
+            Ok(lease) => {
+                self.observe(lease, Instant::now());
+                Ok(Attempt::Leads { since })
+            }
+            // Another version, or deleted, or created meanwhile.
+            Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(Attempt::Outrun),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn observe(&mut self, lease: Lease, now: Instant) -> Observed {
+        let next = Observed::next(self.observed.as_ref(), lease, now);
+        let before = self.observed.as_ref().map(Observed::holder);
+        if before != Some(next.holder()) {
+            tracing::info!(lease = %self.options.name, holder = next.holder(), "the holder is now");
+        }
+        self.observed = Some(next.clone());
+        next
+    }
+
+    fn conclude(&mut self, attempt: &Attempt) {
+        if self.reported.take().is_some() {
+            tracing::info!(lease = %self.options.name, "the election goes on");
+        }
+        match *attempt {
+            Attempt::Leads { since } => {
+                let until = since + self.options.renew_deadline;
+                // It may be over already, if the process was stopped meanwhile.
+                if Instant::now() < until {
+                    self.status.set(Leadership::Leading { until });
+                }
+            }
+            Attempt::Follows => self.status.set(Leadership::Standby),
+            Attempt::Outrun => {}
+        }
+    }
+
+    fn stand_down_if_over(&mut self) {
+        if self.status.is_leading() && !self.status.current().is_valid(Instant::now()) {
+            tracing::warn!(lease = %self.options.name, "could not renew in time");
+            self.status.set(Leadership::Standby);
+        }
+    }
+
+    /// Looks first: a write whose answer was lost may have made it ours.
+    async fn release(&mut self) -> Result<(), kube::Error> {
+        let Some(found) = self.leases.get_opt(&self.options.name).await? else { return Ok(()) };
+        let observed = self.observe(found, Instant::now());
+        if observed.holder() != self.options.identity {
+            return Ok(());
+        }
+        let lease = observed.released(Timestamp::now());
+        self.leases.replace(&self.options.name, &PostParams::default(), &lease).await?;
+        tracing::info!(lease = %self.options.name, "given back");
+        Ok(())
+    }
+
+    /// Logs a failure, once for as long as it stays the same.
+    fn report(&mut self, text: String) {
+        if self.reported.as_ref() != Some(&text) {
+            let LeaseOptions { namespace, name, .. } = &self.options;
+            tracing::warn!(%namespace, lease = %name, "cannot get or keep the lease: {text}");
+            self.reported = Some(text);
+        }
+    }
+}
+
+fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// What others are told. It says Standby when it goes away, so that nobody believes a task that
+/// was aborted.
+struct Status {
+    sender: watch::Sender<Leadership>,
+    gauge: Option<Gauge>,
+    lease: String,
+}
+
+impl Status {
+    fn new(gauge: Option<Gauge>, options: &LeaseOptions) -> Self {
+        if let Some(gauge) = &gauge {
+            gauge.set(0.0);
+        }
+        Self { sender: watch::Sender::new(Leadership::Standby), gauge, lease: options.name.clone() }
+    }
+
+    fn current(&self) -> Leadership {
+        *self.sender.borrow()
+    }
+
+    fn is_leading(&self) -> bool {
+        matches!(self.current(), Leadership::Leading { .. })
+    }
+
+    /// `when`, or the end of our time if that is earlier.
+    fn no_later(&self, when: Instant) -> Instant {
+        match self.current() {
+            Leadership::Leading { until } => when.min(until),
+            Leadership::Standby => when,
+        }
+    }
+
+    /// The metric first: whoever is told finds it right.
+    fn set(&self, next: Leadership) {
+        let led = self.is_leading();
+        let leads = matches!(next, Leadership::Leading { .. });
+        if led != leads {
+            let word = if leads { "leading" } else { "standing by" };
+            tracing::info!(lease = %self.lease, "{word}");
+            if let Some(gauge) = &self.gauge {
+                gauge.set(f64::from(u8::from(leads)));
+            }
+        }
+        if leads || led {
+            self.sender.send_replace(next);
+        }
+    }
+}
+
+impl Drop for Status {
+    fn drop(&mut self) {
+        self.set(Leadership::Standby);
+    }
+}

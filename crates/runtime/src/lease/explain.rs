@@ -1,0 +1,73 @@
+//! What a failed request for the Lease means, in words that name the cure. Pure.
+
+use std::error::Error;
+
+use super::LeaseOptions;
+
+/// The failure as text that stays the same as long as the failure does.
+pub(super) fn explain(error: &kube::Error, options: &LeaseOptions) -> String {
+    let LeaseOptions { namespace, name, .. } = options;
+    let kube::Error::Api(status) = error else {
+        return format!("the API server cannot be asked for it: {}", chain(error));
+    };
+    let message = &status.message;
+    match status.code {
+        401 => format!("the API server does not know us ({message}); renew the credentials"),
+        403 => format!(
+            "we are not allowed to ({message}); grant get, create and update on \
+             leases.coordination.k8s.io in namespace {namespace:?}, for instance by a Role with a \
+             RoleBinding"
+        ),
+        // A Lease that is missing is created: what is missing here is where to.
+        404 => format!(
+            "namespace {namespace:?} does not exist, or the API server has no Leases ({message}); \
+             create the namespace or choose another for Lease {name:?}"
+        ),
+        422 => format!("the API server finds it invalid ({message}); correct the Lease's name"),
+        code => format!("the API server answered {code}: {message}"),
+    }
+}
+
+/// The error with its causes: kube's outermost text alone says little.
+fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let part = error.to_string();
+        // Many errors repeat their cause in their own text.
+        if !text.contains(&part) {
+            text += &format!(": {part}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn explained(code: u16) -> String {
+        let status = Status { code, message: "why".to_owned(), ..Status::default() };
+        let options = LeaseOptions::new("east", "nearhop", "host");
+        explain(&kube::Error::Api(Box::new(status)), &options)
+    }
+
+    #[test]
+    fn the_cure_is_named() {
+        assert!(explained(403).contains("grant get, create and update"));
+        assert!(explained(403).contains("\"east\""));
+        assert!(explained(404).contains("create the namespace"));
+        assert!(explained(401).contains("credentials"));
+        assert_eq!(explained(500), "the API server answered 500: why");
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        let cause = std::io::Error::other("connection refused");
+        let error = kube::Error::Service(Box::new(cause));
+        assert_eq!(chain(&error), "ServiceError: connection refused");
+    }
+}

@@ -1,0 +1,25 @@
+//! Process plumbing that every daemon needs and none should write twice.
+//!
+//! ```text
+//!   log       where lines go, how many of them
+//!   metrics   one registry, the series that Kubernetes' dashboards look for
+//!   health    named checks          admin   /healthz /livez /readyz /metrics
+//!   client    a kube client that is set up for daemons
+//!   lease     who of several may act
+//!   shutdown  signals               backoff how long to wait before the next attempt
+//! ```
+//!
+//! Deliberately not here: anything about Services or slices, watching, and retrying for a caller,
+//! who alone knows what is still worth doing.
+
+pub mod admin;
+pub mod backoff;
+pub mod client;
+mod error;
+pub mod health;
+pub mod lease;
+pub mod log;
+pub mod metrics;
+pub mod shutdown;
+
+pub use crate::error::RuntimeError;

@@ -1,0 +1,186 @@
+//! Logs: lines on stderr, as many as `-v` asks for, in one of two forms.
+//!
+//! Not here: files and rotation. What runs the process keeps what it writes.
+
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::str::FromStr;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::RuntimeError;
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for collectors.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = RuntimeError;
+
+    fn from_str(text: &str) -> Result<Self, RuntimeError> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            other => Err(RuntimeError::LogFormat(other.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "text",
+            Self::Json => "json",
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Colours {
+    Plain,
+    Ansi,
+}
+
+/// Sends logs to stderr from here on. `verbosity` is klog's `-v`; `RUST_LOG`, when set, wins.
+///
+/// A second call changes nothing: the first one has the process's logs.
+pub fn init(verbosity: u8, format: LogFormat) {
+    let colours = if io::stderr().is_terminal() { Colours::Ansi } else { Colours::Plain };
+    let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
+    let (filter, refused) = filter(verbosity, asked.as_deref());
+    if subscribe(filter, format, colours, io::stderr).try_init().is_ok()
+        && let Some(why) = refused
+    {
+        tracing::warn!("RUST_LOG is not understood and -v counts instead: {why}");
+    }
+}
+
+/// The filter in force, and why `RUST_LOG` is not it.
+fn filter(verbosity: u8, asked: Option<&str>) -> (EnvFilter, Option<String>) {
+    let own = || EnvFilter::new(directives(verbosity));
+    match asked.map(EnvFilter::try_new) {
+        None => (own(), None),
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(why)) => (own(), Some(why.to_string())),
+    }
+}
+
+/// What `-v` means, as a filter's directives. Ours are the crates whose names begin with nearhop.
+fn directives(verbosity: u8) -> String {
+    let ours = match verbosity {
+        0..=2 => "info",
+        3..=4 => "debug",
+        5.. => "trace",
+    };
+    let others = match verbosity {
+        0..=5 => "warn",
+        6..=7 => "info",
+        8.. => "debug",
+    };
+    // kube reports every failed request as an error by itself. Whoever made the request reports it
+    // with what it was for, and not each time anew.
+    let kube = if verbosity < 6 { ",kube_client::client::builder=off" } else { "" };
+    format!("{others},nearhop={ours}{kube}")
+}
+
+fn subscribe<W>(
+    filter: EnvFilter,
+    format: LogFormat,
+    colours: Colours,
+    writer: W,
+) -> Box<dyn tracing::Subscriber + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let ansi = matches!(colours, Colours::Ansi);
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(ansi);
+    match format {
+        LogFormat::Text => Box::new(lines.finish()),
+        LogFormat::Json => Box::new(lines.json().flatten_event(true).finish()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(verbosity: u8, asked: Option<&str>, format: LogFormat) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let (filter, _) = filter(verbosity, asked);
+        let subscriber = subscribe(filter, format, Colours::Plain, move || writer.clone());
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info!(target: "nearhop_core::route", "ours-info");
+            tracing::debug!(target: "nearhop_core::route", "ours-debug");
+            tracing::trace!(target: "nearhop", "ours-trace");
+            tracing::warn!(target: "hyper", "theirs-warn");
+            tracing::info!(target: "hyper", "theirs-info");
+            tracing::debug!(target: "hyper", "theirs-debug");
+            tracing::error!(target: "kube_client::client::builder", "kube-error");
+        });
+        let bytes = lines.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn words(text: &str) -> Vec<&str> {
+        text.split_whitespace().filter(|word| word.contains('-') && !word.contains(':')).collect()
+    }
+
+    #[test]
+    fn verbosity_means_what_it_means_to_klog() {
+        let text = |v| logged(v, None, LogFormat::Text);
+        assert_eq!(words(&text(0)), ["ours-info", "theirs-warn"]);
+        assert_eq!(words(&text(2)), words(&text(0)));
+        assert_eq!(words(&text(4)), ["ours-info", "ours-debug", "theirs-warn"]);
+        assert_eq!(words(&text(5)), ["ours-info", "ours-debug", "ours-trace", "theirs-warn"]);
+        assert_eq!(words(&text(6)).len(), 6);
+        assert_eq!(words(&text(u8::MAX)).len(), 7);
+    }
+
+    #[test]
+    fn rust_log_wins_unless_it_makes_no_sense() {
+        assert_eq!(words(&logged(9, Some("hyper=info"), LogFormat::Text)).len(), 2);
+        let (_, refused) = filter(0, Some("nearhop=loud"));
+        assert!(refused.is_some());
+    }
+
+    #[test]
+    fn json_is_an_object_a_line() {
+        let text = logged(0, None, LogFormat::Json);
+        let line = text.lines().next().unwrap();
+        assert!(line.starts_with('{') && line.contains("\"message\":\"ours-info\""), "{line}");
+    }
+
+    #[test]
+    fn formats_are_read_as_they_are_shown() {
+        for format in [LogFormat::Text, LogFormat::Json] {
+            assert_eq!(format.to_string().parse::<LogFormat>().unwrap(), format);
+        }
+        assert!("xml".parse::<LogFormat>().is_err());
+    }
+}

@@ -1,0 +1,188 @@
+//! One registry, with metrics under exactly the names they are given, in Prometheus' text format.
+//!
+//! The series that every Kubernetes component has are here; what a daemon counts of its own work,
+//! it registers itself. Metrics are values that their owners write: nothing here is read back.
+
+mod process;
+mod rest;
+mod workqueue;
+
+use std::sync::{Arc, OnceLock};
+
+use prometheus::core::Collector;
+pub use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, exponential_buckets,
+};
+use prometheus::{HistogramOpts, Opts, Registry, TextEncoder};
+
+use crate::metrics::rest::RestSeries;
+pub use crate::metrics::rest::{RestMetricsLayer, RestMetricsService};
+use crate::metrics::workqueue::WorkqueueSeries;
+pub use crate::metrics::workqueue::{Work, WorkqueueMetrics};
+
+/// The content type of [`Metrics::encode`].
+pub const CONTENT_TYPE_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A registry. Clones are cheap and share it.
+#[derive(Clone, Default)]
+pub struct Metrics(Arc<Inner>);
+
+/// Series that several owners share are registered by the first of them.
+#[derive(Default)]
+struct Inner {
+    registry: Registry,
+    workqueue: OnceLock<WorkqueueSeries>,
+    rest: OnceLock<RestSeries>,
+    leader: OnceLock<GaugeVec>,
+}
+
+/// A wrong registration does not depend on input: it is found by the first run of the first test.
+const REGISTERED: &str = "a metric has a valid name and is registered once";
+
+impl Metrics {
+    /// Empty: for a part of a process.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With what there is to say about the process: its CPU time, memory, start, open files.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let metrics = Self::new();
+        metrics.0.registry.register(Box::new(process::ProcessCollector::new())).expect(REGISTERED);
+        metrics
+    }
+
+    /// All metrics as text, ordered by name.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        if let Some(series) = self.0.workqueue.get() {
+            series.refresh();
+        }
+        let families = self.0.registry.gather();
+        TextEncoder::new().encode_to_string(&families).expect("gathered metrics can be written")
+    }
+
+    /// A counter.
+    ///
+    /// # Panics
+    /// As all registrations: the name is not valid, or taken.
+    #[must_use]
+    pub fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.register(IntCounter::new(name, help))
+    }
+
+    /// Counters, one for each combination of labels.
+    #[must_use]
+    pub fn counter_vec(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.register(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    /// A value that goes up and down.
+    #[must_use]
+    pub fn gauge(&self, name: &str, help: &str) -> Gauge {
+        self.register(Gauge::new(name, help))
+    }
+
+    /// Values that go up and down, one for each combination of labels.
+    #[must_use]
+    pub fn gauge_vec(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
+        self.register(GaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    /// A distribution.
+    #[must_use]
+    pub fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+        let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.register(Histogram::with_opts(options))
+    }
+
+    /// Distributions, one for each combination of labels.
+    #[must_use]
+    pub fn histogram_vec(
+        &self,
+        name: &str,
+        help: &str,
+        buckets: &[f64],
+        labels: &[&str],
+    ) -> HistogramVec {
+        let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        self.register(HistogramVec::new(options, labels))
+    }
+
+    /// Whether this process leads the election of that name: 1 or 0.
+    #[must_use]
+    pub fn leader_election_master_status(&self, name: &str) -> Gauge {
+        let series = self.0.leader.get_or_init(|| {
+            let help = "Gauge of if the reporting system is master of the relevant lease, \
+                        0 indicates backup, 1 indicates master.";
+            self.gauge_vec("leader_election_master_status", help, &["name"])
+        });
+        series.with_label_values(&[name])
+    }
+
+    /// Counts a client's requests to the API server at `host`.
+    #[must_use]
+    pub fn rest_client(&self, host: &str) -> RestMetricsLayer {
+        let series = self.0.rest.get_or_init(|| RestSeries::register(self));
+        RestMetricsLayer::new(series.clone(), host)
+    }
+
+    fn register<C: Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {
+        let collector = made.expect(REGISTERED);
+        self.0.registry.register(Box::new(collector.clone())).expect(REGISTERED);
+        collector
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_as_they_were_given() {
+        let metrics = Metrics::new();
+        let changes = "endpoint_slice_controller_changes";
+        metrics
+            .counter_vec(changes, "Changes", &["operation"])
+            .with_label_values(&["create"])
+            .inc();
+        metrics.gauge("b", "B").set(1.5);
+        metrics.histogram("a_seconds", "A", &[0.5, 1.0]).observe(0.7);
+        let text = metrics.encode();
+        assert!(
+            text.contains("endpoint_slice_controller_changes{operation=\"create\"} 1\n"),
+            "{text}"
+        );
+        assert!(text.contains("# TYPE endpoint_slice_controller_changes counter\n"), "{text}");
+        assert!(text.contains("\nb 1.5\n"), "{text}");
+        assert!(text.contains("a_seconds_bucket{le=\"1\"} 1\n"), "{text}");
+    }
+
+    #[test]
+    fn nothing_and_series_without_members_can_be_encoded() {
+        let metrics = Metrics::new();
+        assert_eq!(metrics.encode(), "");
+        let _unused = metrics.counter_vec("c", "C", &["label"]);
+        assert_eq!(metrics.encode(), "");
+    }
+
+    #[test]
+    #[should_panic(expected = "registered once")]
+    fn a_name_is_taken_once() {
+        let metrics = Metrics::new();
+        let _first = metrics.counter("c", "C");
+        let _second = metrics.counter("c", "C");
+    }
+
+    #[test]
+    fn elections_share_their_series() {
+        let metrics = Metrics::new();
+        metrics.leader_election_master_status("a").set(1.0);
+        metrics.leader_election_master_status("b").set(0.0);
+        let text = metrics.encode();
+        assert!(text.contains("leader_election_master_status{name=\"a\"} 1\n"), "{text}");
+        assert!(text.contains("leader_election_master_status{name=\"b\"} 0\n"), "{text}");
+    }
+}

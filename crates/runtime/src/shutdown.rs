@@ -1,0 +1,102 @@
+//! The wish that the process end: from a signal, or from a test.
+//!
+//! It only tells. What to drain, in which order and for how long, the daemon knows.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::RuntimeError;
+
+/// What a shell reports of a process that an interrupt ended: 128 and the signal's number.
+const INTERRUPTED: i32 = 130;
+
+/// Learns that the process is to end. Clones are cheap and learn the same.
+#[derive(Clone, Debug)]
+pub struct Shutdown(watch::Receiver<bool>);
+
+/// Asks for the end. Dropping it asks as well: nobody else could any more, and a task that waits
+/// for ever is worse than one that ends.
+#[derive(Debug)]
+pub struct Trigger(watch::Sender<bool>);
+
+impl Shutdown {
+    /// Requested by SIGTERM or SIGINT. A second signal ends the process at once, with code 130.
+    ///
+    /// # Errors
+    /// The signals cannot be received.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn on_signals() -> Result<Self, RuntimeError> {
+        let mut terminate = signal(SignalKind::terminate()).map_err(RuntimeError::Signals)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(RuntimeError::Signals)?;
+        let (trigger, shutdown) = Self::manual();
+        tokio::spawn(async move {
+            let first = either(&mut terminate, &mut interrupt).await;
+            tracing::info!(signal = first, "stopping; a second signal stops at once");
+            trigger.request();
+            let second = either(&mut terminate, &mut interrupt).await;
+            tracing::warn!(signal = second, "stopping at once");
+            std::process::exit(INTERRUPTED);
+        });
+        Ok(shutdown)
+    }
+
+    /// Requested by hand.
+    #[must_use]
+    pub fn manual() -> (Trigger, Self) {
+        let (sender, receiver) = watch::channel(false);
+        (Trigger(sender), Self(receiver))
+    }
+
+    /// Returns when the end has been requested.
+    pub async fn wait(&self) {
+        // An error means that the trigger is gone, which is a request.
+        let _ = self.0.clone().wait_for(|requested| *requested).await;
+    }
+
+    /// Whether the end has been requested.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        *self.0.borrow() || self.0.has_changed().is_err()
+    }
+}
+
+impl Trigger {
+    /// Asks for the end.
+    pub fn request(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+async fn either(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
+    tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn every_clone_learns_of_a_request() {
+        let (trigger, shutdown) = Shutdown::manual();
+        let other = shutdown.clone();
+        assert!(!shutdown.is_requested());
+        let waiting = tokio::spawn(async move { other.wait().await });
+        trigger.request();
+        waiting.await.unwrap();
+        shutdown.wait().await;
+        assert!(shutdown.is_requested());
+    }
+
+    #[tokio::test]
+    async fn a_lost_trigger_is_a_request() {
+        let (trigger, shutdown) = Shutdown::manual();
+        drop(trigger);
+        shutdown.wait().await;
+        assert!(shutdown.is_requested());
+    }
+}

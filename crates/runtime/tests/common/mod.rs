@@ -1,0 +1,43 @@
+//! An embedded API and clients for it.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+pub(crate) mod proxy;
+
+use std::net::SocketAddr;
+
+use nearhop_apiserver::{ApiServer, Faults, Options};
+use nearhop_runtime::client::ClientOptions;
+use tempfile::TempDir;
+
+pub(crate) struct Cluster {
+    pub(crate) server: ApiServer,
+    directory: TempDir,
+}
+
+impl Cluster {
+    pub(crate) async fn start() -> Self {
+        let options = Options { faults: Faults::OnDemand, ..Options::default() };
+        let server = ApiServer::start(options).await.expect("the API starts");
+        let directory = tempfile::tempdir().expect("there is room for a file");
+        server.write_kubeconfig(&directory.path().join("kubeconfig")).expect("it can be written");
+        Self { server, directory }
+    }
+
+    pub(crate) fn options(&self) -> ClientOptions {
+        ClientOptions {
+            kubeconfig: Some(self.directory.path().join("kubeconfig")),
+            context: None,
+            user_agent: "nearhop-test/1".to_owned(),
+        }
+    }
+
+    /// For a client that reaches the server by way of another address.
+    pub(crate) fn options_by_way_of(&self, address: SocketAddr) -> ClientOptions {
+        let file = self.directory.path().join(format!("kubeconfig-{}", address.port()));
+        let text = self.server.kubeconfig();
+        let text = text.replace(&self.server.url(), &format!("https://{address}"));
+        std::fs::write(&file, text).expect("it can be written");
+        ClientOptions { kubeconfig: Some(file), ..self.options() }
+    }
+}
