@@ -7,6 +7,7 @@ use http::header::RETRY_AFTER;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
 use crate::error::{Error, Refusal};
@@ -99,9 +100,13 @@ impl Stream {
             }
             match self.answer.chunk(patience).await? {
                 Some(chunk) => self.lines.push(&chunk),
-                // A server that ends in order has sent its last line, with or without its end.
-                None => return Ok(self.lines.rest()),
+                // What has no end of line counts if it is whole; what was cut off comes again.
+                None => return Ok(self.lines.rest().filter(|rest| is_whole(rest))),
             }
         }
     }
+}
+
+fn is_whole(json: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(json).is_ok()
 }

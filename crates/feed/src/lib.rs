@@ -56,6 +56,9 @@ pub struct Feed {
 
 impl Feed {
     /// Starts to watch; must be called within a tokio runtime.
+    ///
+    /// The client should be made with `default_retry` off: otherwise kube repeats refused
+    /// requests by itself for a while, and neither a status nor a log says so.
     pub fn start(client: Client, options: Options) -> (Self, mpsc::Receiver<Event>) {
         let (events, receiver) = mpsc::channel(WAITING);
         let mut boards = Vec::new();

@@ -132,9 +132,8 @@ struct Envelope {
     metadata: ListMeta,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-#[derive(Default)]
 struct ListMeta {
     resource_version: String,
     r#continue: String,

@@ -128,9 +128,10 @@ impl Task {
                 Line::Changed(changed) => {
                     let version = changed.meta.version.clone();
                     self.send(Event::Changed(changed)).await?;
-                    // Only now: what was not handed on must come again.
-                    self.version =
-                        Some(version).filter(|v| !v.as_str().is_empty()).or(self.version.take());
+                    // One that could not be read is passed by as soon as a later one can.
+                    if !version.as_str().is_empty() {
+                        self.version = Some(version);
+                    }
                 }
                 Line::Bookmark(_, version) => self.mark(version)?,
                 Line::Error(refusal) => return Err(Error::Refused(refusal)),
@@ -166,13 +167,17 @@ impl Task {
         }
         let text = error.describe(self.kind);
         self.board.failed(&text);
+        self.complain(text);
+        self.backoff.pause().max(error.retry_after())
+    }
+
+    fn complain(&mut self, text: String) {
         if self.complaint.as_ref() == Some(&text) {
             tracing::debug!(kind = %self.kind, "{text}");
         } else {
             tracing::warn!(kind = %self.kind, "{text}");
             self.complaint = Some(text);
         }
-        self.backoff.pause().max(error.retry_after())
     }
 
     /// Whether the watch cannot be resumed. A server that fails again and again may fail because

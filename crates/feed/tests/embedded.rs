@@ -2,11 +2,10 @@
 
 mod support;
 
-use std::time::Duration;
-
 use nearhop_feed::{Kind, Lists, Options};
 use serde_json::json;
-use support::{Cluster, Listener, names, pods};
+use support::gate::Gate;
+use support::{Cluster, Listener, client, names, pods};
 
 #[tokio::test]
 async fn both_sorts_of_list_give_the_same() {
@@ -104,16 +103,15 @@ async fn what_the_server_forgot_is_listed_again() {
     for lists in [Lists::Streaming, Lists::Paged] {
         let cluster = Cluster::start().await;
         cluster.create_pods(names("pod", 5)).await;
-        let slow = Duration::from_secs(2);
-        let options = Options { backoff: slow, backoff_cap: slow * 4, page_size: 2, ..pods(lists) };
-        let mut seen = Listener::start(&cluster.client, options);
+        let gate = Gate::start(cluster.server.address()).await;
+        let client = client(&cluster.server, &gate.url).await;
+        let mut seen = Listener::start(&client, Options { page_size: 2, ..pods(lists) });
         seen.until_pods(&names("pod", 5)).await;
-        // The watch is lost and its successor refused, so that the feed pauses for a second.
-        cluster.fault(json!({"dropWatches": true, "answer": {"code": 500, "share": 1.0}})).await;
+        gate.close();
         seen.until_status(|status| status.error.is_some()).await;
-        cluster.fault(json!({})).await;
         cluster.delete_pod("pod-4").await;
         cluster.fault(json!({"compact": true})).await;
+        gate.open();
         seen.until("a second list", |seen| seen.rolls.len() == 2).await;
         assert_eq!(seen.rolls[1], Some(names("pod", 4)), "{lists:?}");
         assert_eq!(seen.pods, names("pod", 4));

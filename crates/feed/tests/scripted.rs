@@ -198,3 +198,36 @@ async fn who_does_not_receive_holds_the_server_back() {
     seen.until_pods(&names("pod", 5000)).await;
     assert_eq!(seen.rolls, [None], "waiting is not failing");
 }
+
+#[tokio::test]
+async fn watches_that_are_often_refused_are_resumed() {
+    let server = Scripted::start(|number, path| match path {
+        _ if number % 2 == 0 => refusal(500, "InternalError"),
+        path if path.contains("sendInitialEvents") => Answer::Ended(added(&["pod-0"]) + &end(1)),
+        path if path.ends_with("resourceVersion=1") => Answer::Broken(added(&["", "pod-1"])),
+        path if path.ends_with("resourceVersion=2") => {
+            Answer::Ended(added(&["", "", "pod-2"]) + &line("ERROR", &status(500, "")))
+        }
+        path if path.ends_with("resourceVersion=3") => Answer::Ended(added(&["", "", "", "pod-3"])),
+        _ => Answer::Quiet(String::new()),
+    })
+    .await;
+    let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
+    seen.until_pods(&names("pod", 4)).await;
+    assert_eq!(seen.rolls, [None], "no list but the first");
+}
+
+#[tokio::test]
+async fn a_line_that_was_cut_off_comes_again() {
+    let whole = line("ADDED", &pod("pod-1", 6));
+    let server = Scripted::start(move |number, path| match number {
+        0 => Answer::Ended(added(&["pod-0"]) + &end(5)),
+        1 => Answer::Ended(whole[..whole.len() - 3].to_owned()),
+        _ if path.ends_with("resourceVersion=5") => Answer::Ended(whole.trim_end().to_owned()),
+        _ => Answer::Quiet(String::new()),
+    })
+    .await;
+    let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
+    seen.until_pods(&names("pod", 2)).await;
+    assert_eq!(seen.problems, [""; 0]);
+}

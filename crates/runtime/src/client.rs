@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
 use http::request::{Parts, Request};
+pub use kube::Client;
+use kube::Config;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Client, Config};
 use tower::util::{MapRequestLayer, option_layer};
 
 use crate::RuntimeError;

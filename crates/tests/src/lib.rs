@@ -8,4 +8,5 @@ pub mod http;
 pub mod kubectl;
 pub mod replay;
 pub mod rest;
+pub mod scene;
 pub mod server;

@@ -1,7 +1,7 @@
 //! A cluster to watch, and somebody who keeps what a feed says. Not every test uses all of it.
-#![allow(dead_code)]
-#![allow(unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod gate;
 pub mod scripted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,10 +42,7 @@ impl Cluster {
     pub async fn start() -> Self {
         let options = nearhop_apiserver::Options { faults: Faults::OnDemand, ..Default::default() };
         let server = ApiServer::start(options).await.unwrap();
-        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
-        let usual = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &usual).await.unwrap();
-        let client = Client::try_from(config).unwrap();
+        let client = client(&server, &server.url()).await;
         Self { server, client }
     }
 
@@ -78,6 +75,16 @@ impl Cluster {
         let request = request.header("Content-Type", "application/json").body(body).unwrap();
         self.client.request_text(request).await
     }
+}
+
+/// A client that reaches the server by this way.
+pub async fn client(server: &ApiServer, url: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
+    let usual = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &usual).await.unwrap();
+    config.cluster_url = url.parse().unwrap();
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
 }
 
 /// A feed of Pods, and what it has said so far.

@@ -31,7 +31,9 @@ impl Scripted {
     pub async fn start(script: impl Fn(usize, &str) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+        let mut config = kube::Config::new(url.parse().unwrap());
+        config.default_retry = false;
+        let client = Client::try_from(config).unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let (script, seen) = (Arc::new(script), requests.clone());
         tokio::spawn(async move {

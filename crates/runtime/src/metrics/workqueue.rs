@@ -139,13 +139,16 @@ impl WorkqueueMetrics {
     /// An item was added, and was not waiting already.
     pub fn add(&self) {
         self.0.adds.inc();
-        self.0.depth.inc();
+    }
+
+    /// So many items wait.
+    pub fn depth(&self, items: usize) {
+        self.0.depth.set(items as f64);
     }
 
     /// An item was taken that had waited so long. Its work lasts until the value is dropped.
     #[must_use = "the work lasts until this is dropped"]
     pub fn get(&self, waited: Duration) -> Work {
-        self.0.depth.dec();
         self.0.queue_duration.observe(waited.as_secs_f64());
         let started = Instant::now();
         let number = lock(&self.0.running).begin(started);
@@ -189,6 +192,7 @@ mod tests {
         slices.add();
         slices.add();
         locators.add();
+        slices.depth(1);
         let work = slices.get(Duration::from_millis(20));
         slices.retry();
         let text = metrics.encode();

@@ -1,0 +1,45 @@
+//! A way to a server that can be closed: whoever is on it is cut off.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// A way to a server.
+pub struct Gate {
+    /// Where to connect to instead.
+    pub url: String,
+    open: Arc<watch::Sender<bool>>,
+}
+
+impl Gate {
+    pub async fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let open = Arc::new(watch::Sender::new(true));
+        let state = open.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(carry(client, server, state.subscribe()));
+            }
+        });
+        Self { url, open }
+    }
+
+    pub fn close(&self) {
+        self.open.send_replace(false);
+    }
+
+    pub fn open(&self) {
+        self.open.send_replace(true);
+    }
+}
+
+async fn carry(mut client: TcpStream, server: SocketAddr, mut open: watch::Receiver<bool>) {
+    let mut server = TcpStream::connect(server).await.unwrap();
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+        _ = open.wait_for(|open| !open) => {}
+    }
+}

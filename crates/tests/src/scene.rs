@@ -1,0 +1,411 @@
+//! A cluster for the controller's tests: an embedded API, nodes and pods that a test moves about
+//! as a scheduler and kubelets would, and the controller under test.
+//!
+//! What the controller published is judged by the core itself: the objects are read back from the
+//! API, converted, and planned from scratch. Where nothing is left to write, the slices are right.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use nearhop_api::convert_json;
+use nearhop_controller::{Ended, Mode, Options, Surroundings};
+use nearhop_core::model::Slice;
+use nearhop_core::route::{Place, RouteTable, Verdict};
+use nearhop_core::world::{PlanTime, Settings};
+use nearhop_core::{Name, ServiceKey, World};
+use nearhop_runtime::client::{ClientOptions, connect_recorded};
+use nearhop_runtime::health::Health;
+use nearhop_runtime::metrics::Metrics;
+use nearhop_runtime::shutdown::{Shutdown, Trigger};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::cluster::{Cluster, version};
+use crate::http::{Open, Request};
+use crate::server::{Server, binary};
+
+/// How long a test waits for what should take milliseconds.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Paths of everything the controller reads.
+const READ: [&str; 5] = [
+    "/api/v1/nodes",
+    "/api/v1/namespaces",
+    "/api/v1/services",
+    "/api/v1/pods",
+    "/apis/discovery.k8s.io/v1/endpointslices",
+];
+
+/// A cluster and what a test does to it.
+pub struct Scene {
+    /// The cluster; its namespace is where pods and Services go.
+    pub cluster: Cluster,
+    /// Whose slices are judged.
+    pub settings: Settings,
+}
+
+impl Scene {
+    /// A new embedded cluster without nodes. None where the batteries run against another one.
+    pub async fn new() -> Result<Option<Self>> {
+        let cluster = Cluster::embedded().await?;
+        Ok(cluster.map(|cluster| Self { cluster, settings: Settings::default() }))
+    }
+
+    /// Creates a ready Node with 4 cores.
+    pub async fn node(&self, name: &str, zone: Option<&str>) -> Result<()> {
+        let mut labels = json!({"kubernetes.io/hostname": name});
+        if let Some(zone) = zone {
+            labels["topology.kubernetes.io/zone"] = zone.into();
+        }
+        let node = json!({
+            "metadata": {"name": name, "labels": labels},
+            "status": {
+                "allocatable": {"cpu": "4"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        });
+        self.cluster.admin.post("/api/v1/nodes", &node).await?.expect(201)?;
+        Ok(())
+    }
+
+    /// Creates a Pod as the scheduler leaves it: bound to a node, without an address.
+    pub async fn pending_pod(&self, name: &str, node: &str, labels: &Value) -> Result<()> {
+        let pod = json!({
+            "metadata": {"name": name, "labels": labels},
+            "spec": {
+                "nodeName": node, "terminationGracePeriodSeconds": 30,
+                "containers": [{"name": "main", "image": "nearhop/echo", "ports": [{"name": "http", "containerPort": 8080}]}],
+            },
+        });
+        self.cluster.create("pods", &pod).await?;
+        Ok(())
+    }
+
+    /// Writes a Pod's status as its kubelet does.
+    pub async fn report_pod(&self, name: &str, ip: &str, ready: bool) -> Result<()> {
+        let status = json!({"status": {
+            "phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+            "conditions": [{
+                "type": "Ready", "status": if ready { "True" } else { "False" },
+                "lastTransitionTime": Timestamp::from_second(Timestamp::now().as_second())?.to_string(),
+            }],
+        }});
+        let path = self.cluster.core(&format!("pods/{name}/status"));
+        self.cluster.admin.merge(&path, &status).await?.ok()?;
+        Ok(())
+    }
+
+    /// Creates a ready Pod labelled `app: APP`.
+    pub async fn pod(&self, name: &str, node: &str, ip: &str, app: &str) -> Result<()> {
+        self.pending_pod(name, node, &json!({"app": app})).await?;
+        self.report_pod(name, ip, true).await
+    }
+
+    /// Asks for a Pod's end: it gets a deletionTimestamp and its grace period.
+    pub async fn terminate_pod(&self, name: &str) -> Result<()> {
+        self.cluster.admin.delete(&self.cluster.core(&format!("pods/{name}"))).await?.ok()?;
+        Ok(())
+    }
+
+    /// Removes a Pod, as its kubelet does when it has ended.
+    pub async fn remove_pod(&self, name: &str) -> Result<()> {
+        let path = self.cluster.core(&format!("pods/{name}?gracePeriodSeconds=0"));
+        self.cluster.admin.delete(&path).await?.ok()?;
+        Ok(())
+    }
+
+    /// Creates a Service with port 80 to 8080 that selects `app: NAME`; `spec` is merged in.
+    pub async fn service(&self, name: &str, spec: Value) -> Result<()> {
+        let mut full = json!({
+            "selector": {"app": name},
+            "ports": [{"name": "http", "port": 80, "targetPort": 8080}],
+        });
+        merge(&mut full, spec);
+        let service = json!({"metadata": {"name": name}, "spec": full});
+        self.cluster.create("services", &service).await?;
+        Ok(())
+    }
+
+    /// Merges a patch into a Service.
+    pub async fn patch_service(&self, name: &str, patch: &Value) -> Result<()> {
+        let path = self.cluster.core(&format!("services/{name}"));
+        self.cluster.admin.merge(&path, patch).await?.ok()?;
+        Ok(())
+    }
+
+    /// Key of a Service of this test.
+    pub fn key(&self, service: &str) -> ServiceKey {
+        ServiceKey::new(&*self.cluster.namespace, service)
+    }
+
+    /// Everything as it stands in the API, in a new world.
+    pub async fn world(&self) -> Result<World> {
+        let mut changes = Vec::new();
+        for path in READ {
+            let list = self.cluster.admin.get(path).await?.ok()?.json();
+            let version = if path.starts_with("/apis/") { "discovery.k8s.io/v1" } else { "v1" };
+            let kind =
+                list["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
+            for item in list["items"].as_array().into_iter().flatten() {
+                let mut item = item.clone();
+                item["apiVersion"] = version.into();
+                item["kind"] = kind.clone().into();
+                changes.extend(convert_json(item.to_string().as_bytes()).0);
+            }
+        }
+        let mut world = World::new(self.settings.clone());
+        world.apply_all(changes);
+        Ok(world)
+    }
+
+    /// The slices of a Service, as they stand in the API.
+    pub async fn slices(&self, service: &str) -> Result<Vec<Slice>> {
+        let world = self.world().await?;
+        Ok(world.slices(&self.key(service)).map(|slice| Slice::clone(slice)).collect())
+    }
+
+    /// What is not as a plan from scratch would have it; empty when all slices are right.
+    pub async fn differences(&self) -> Result<Vec<String>> {
+        let world = self.world().await?;
+        let now = PlanTime::at(Timestamp::now());
+        let mut wrong: Vec<String> =
+            world.orphans().map(|key| format!("{key}: slices without a Service")).collect();
+        for service in world.services() {
+            let plan = world.plan(&service.key, now).context("a Service without a plan")?;
+            if !plan.is_noop() {
+                let counts = (plan.create.len(), plan.update.len(), plan.delete.len());
+                wrong.push(format!("{}: create, update, delete: {counts:?}", service.key));
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// Waits until every slice is as a plan from scratch would have it.
+    pub async fn settled(&self) -> Result<()> {
+        self.until("slices equal a plan from scratch", PATIENCE, || async {
+            let wrong = self.differences().await?;
+            Ok(if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) })
+        })
+        .await
+    }
+
+    /// Waits for something; the error of the last look is told when patience ends.
+    pub async fn until<F>(&self, what: &str, patience: Duration, look: impl Fn() -> F) -> Result<()>
+    where
+        F: Future<Output = Result<Result<(), String>>>,
+    {
+        let deadline = Instant::now() + patience;
+        loop {
+            match look().await? {
+                Ok(()) => return Ok(()),
+                Err(why) if Instant::now() > deadline => bail!("waited for: {what}; but {why}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    /// The addresses that a client on a node reaches, sorted: what that node's proxy would choose.
+    pub async fn reached_from(&self, service: &str, node: &str) -> Result<Vec<String>> {
+        let world = self.world().await?;
+        let key = self.key(service);
+        let node = world.node(node).with_context(|| format!("no node {node}"))?;
+        let table = RouteTable::build(&world, Place::of(node));
+        let mut reached = Vec::new();
+        for (port, route) in table.iter().filter(|(port, _)| port.port.service == key) {
+            let decision = &route.decision;
+            anyhow::ensure!(decision.internal == Verdict::Cluster, "{port:?}: {decision:?}");
+            let backends = decision.cluster.iter().flat_map(|set| &set.backends);
+            reached.extend(backends.map(|backend| backend.key.ip.to_string()));
+        }
+        reached.sort();
+        Ok(reached)
+    }
+
+    /// Counts writes of slices from now on.
+    pub async fn count_writes(&self) -> Result<SliceWrites> {
+        let list = self.cluster.admin.get(READ[4]).await?.ok()?.json();
+        let path = format!("{}?watch=1&resourceVersion={}", READ[4], version(&list));
+        let watch = self.cluster.admin.open(Request::new("GET", &path)).await?;
+        Ok(SliceWrites { watch, events: Vec::new() })
+    }
+
+    /// Starts the controller in this process.
+    pub async fn start(&self, options: Options) -> Result<Controlled> {
+        start(&self.cluster.server, options).await
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+/// Writes of slices, as a watch shows them.
+pub struct SliceWrites {
+    watch: Open,
+    /// Events so far: type and slice.
+    pub events: Vec<(String, Value)>,
+}
+
+impl SliceWrites {
+    /// Takes in what has come, until nothing comes for a while.
+    pub async fn catch_up(&mut self) -> usize {
+        while let Some(event) = self.watch.event(Duration::from_millis(500)).await {
+            if event["type"] != "BOOKMARK" {
+                let kind = event["type"].as_str().unwrap_or_default().to_owned();
+                self.events.push((kind, event["object"].clone()));
+            }
+        }
+        self.events.len()
+    }
+
+    /// The slices of a Service in each state that was published.
+    pub fn states(&self) -> Vec<Slice> {
+        let converted =
+            self.events.iter().filter(|(kind, _)| kind != "DELETED").map(|(_, object)| {
+                match convert_json(object.to_string().as_bytes()).0 {
+                    Some(nearhop_core::Change::Slice(slice)) => *slice,
+                    other => panic!("a watch of slices shows {other:?}"),
+                }
+            });
+        converted.collect()
+    }
+}
+
+/// A controller that runs in this process.
+pub struct Controlled {
+    /// What it counts.
+    pub metrics: Metrics,
+    trigger: Trigger,
+    task: JoinHandle<Result<Ended, nearhop_runtime::RuntimeError>>,
+}
+
+/// Usual options in replace mode, without leader election.
+pub fn replace() -> Options {
+    Options::new(Mode::Replace)
+}
+
+/// Starts a controller in this process.
+pub async fn start(server: &Server, options: Options) -> Result<Controlled> {
+    start_recorded(server, options, |_| {}).await
+}
+
+/// Starts a controller in this process, whose requests are shown to `record`.
+pub async fn start_recorded(
+    server: &Server,
+    options: Options,
+    record: impl Fn(&http::request::Parts) + Clone + Send + Sync + 'static,
+) -> Result<Controlled> {
+    let metrics = Metrics::new();
+    let client = ClientOptions {
+        kubeconfig: Some(server.kubeconfig.clone()),
+        context: None,
+        user_agent: "nearhop-controller/test".to_owned(),
+    };
+    let client = connect_recorded(&client, Some(&metrics), record).await?;
+    let (trigger, shutdown) = Shutdown::manual();
+    let (health, counted) = (Health::new(), metrics.clone());
+    let surroundings = Surroundings { client, metrics: counted, health, shutdown };
+    let task = tokio::spawn(nearhop_controller::run(options, surroundings));
+    Ok(Controlled { metrics, trigger, task })
+}
+
+impl Controlled {
+    /// Ends it gracefully.
+    pub async fn stop(self) -> Result<Ended> {
+        self.trigger.request();
+        Ok(self.task.await??)
+    }
+
+    /// Waits for it to end by itself.
+    pub async fn ended(self) -> Result<Ended> {
+        Ok(self.task.await??)
+    }
+
+    /// Ends it where it stands, as a crash would.
+    pub fn crash(self) {
+        self.task.abort();
+    }
+
+    /// The value of a metric, given its name and labels as in the text format; 0 if it is not
+    /// there.
+    pub fn metric(&self, series: &str) -> f64 {
+        read_metric(&self.metrics.encode(), series)
+    }
+
+    /// Writes of slices so far.
+    pub fn writes(&self) -> f64 {
+        let operations = ["create", "update", "delete"].into_iter();
+        let series =
+            operations.map(|op| format!("endpoint_slice_controller_changes{{operation=\"{op}\"}}"));
+        series.map(|series| self.metric(&series)).sum()
+    }
+}
+
+/// The value of a series in Prometheus' text format; 0 if it is not there.
+pub fn read_metric(text: &str, series: &str) -> f64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or_default()
+}
+
+/// A `nearhop controller` process.
+pub struct ControllerProcess {
+    /// The process; killed when dropped.
+    pub process: Child,
+    /// Where it serves health and metrics.
+    pub admin: SocketAddr,
+}
+
+impl ControllerProcess {
+    /// Starts the command with further arguments; its log goes to this process's.
+    pub fn start(server: &Server, arguments: &[&str]) -> Result<Self> {
+        let mut command = Command::new(binary()?);
+        command.args(["controller", "--bind-address", "127.0.0.1:0", "--kubeconfig"]);
+        command.arg(&server.kubeconfig).args(arguments);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;
+        let stdout = process.stdout.take().context("stdout is piped")?;
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stdout));
+        let first = lines.next().transpose()?.unwrap_or_default();
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = first.strip_prefix("serving on http://").map(str::parse);
+        let Some(Ok(admin)) = address else {
+            let _ = process.kill();
+            let _ = process.wait();
+            bail!("nearhop controller said {first:?} instead of where it serves");
+        };
+        Ok(Self { process, admin })
+    }
+
+    /// Asks its admin server; the body of the answer.
+    pub async fn get(&self, path: &str) -> Result<String> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(self.admin).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+    }
+}
+
+impl Drop for ControllerProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Names as text, for comparing.
+pub fn texts(names: &[Name]) -> Vec<String> {
+    names.iter().map(|name| name.to_string()).collect()
+}
