@@ -19,7 +19,7 @@ use nearhop_core::route::{
 use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{
-    Change, Family, Labels, Name, PodKey, Protocol, ServiceKey, Touched, World, choose_route,
+    Change, Family, Labels, Name, PodKey, Protocol, Roll, ServiceKey, Touched, World, choose_route,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -243,8 +243,27 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Change::NamespaceGone(Name::from("default"))),
         2 => foreign_slice().prop_map(|slice| Change::Slice(Box::new(slice))),
         1 => (0..3_usize).prop_map(move |i| Change::SliceGone("default".into(), name(format!("f{i}")))),
+        1 => roll().prop_map(|roll| Change::Only(Box::new(roll))),
     ];
     prop_oneof![5 => change.prop_map(Step::Change), 2 => Just(Step::Converge)]
+}
+
+/// A list from which some objects are missing. Slices of ours are never lost in these stories.
+fn roll() -> impl Strategy<Value = Roll> {
+    let some = |most: usize| prop::collection::btree_set(0..most, 0..=most);
+    let names = |numbers: BTreeSet<usize>, letter: &str| {
+        numbers.into_iter().map(|i| Name::from(format!("{letter}{i}"))).collect()
+    };
+    prop_oneof![
+        some(2).prop_map(|some| Roll::Services(some.into_iter().map(service_key).collect())),
+        some(6).prop_map(|some| {
+            Roll::Pods(some.iter().map(|i| PodKey::new("default", format!("p{i}"))).collect())
+        }),
+        some(4).prop_map(move |some| Roll::Nodes(names(some, "n"))),
+        prop::bool::ANY.prop_map(|there| {
+            Roll::Namespaces(there.then(|| Name::from("default")).into_iter().collect())
+        }),
+    ]
 }
 
 fn story() -> impl Strategy<Value = Vec<Step>> {
@@ -316,10 +335,24 @@ impl Cluster {
             Change::Slice(s) => drop(self.foreign.insert(s.name.clone(), (**s).clone())),
             Change::SliceGone(_, name) => drop(self.foreign.remove(name)),
             Change::Planned(..) => {}
+            Change::Only(roll) => self.keep_only(roll),
         }
         let touched = self.world.apply(change);
         self.place = place_of(&self.world, self.place.clone());
         self.take_note(touched);
+    }
+
+    fn keep_only(&mut self, roll: &Roll) {
+        match roll {
+            Roll::Services(kept) => {
+                self.services.retain(|key, _| kept.contains(key));
+                self.states.retain(|key, _| kept.contains(key));
+            }
+            Roll::Pods(kept) => self.pods.retain(|key, _| kept.contains(key)),
+            Roll::Nodes(kept) => self.nodes.retain(|name, _| kept.contains(name)),
+            Roll::Namespaces(kept) => self.namespaces.retain(|name, _| kept.contains(name)),
+            Roll::Slices(_) => unreachable!("not in these stories"),
+        }
     }
 
     fn take_note(&mut self, touched: Touched) {

@@ -127,7 +127,7 @@ fn metrics(api: &Api) -> Reply {
     let counts = api.store.counts();
     let pairs = counts.iter().map(|(storage, count)| (&**storage, *count));
     let text = api.metrics.render(api.store.version(), pairs);
-    Reply::new(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
+    Reply::new(200, nearhop_runtime::metrics::CONTENT_TYPE_TEXT, text)
 }
 
 fn root(api: &Api) -> Reply {
