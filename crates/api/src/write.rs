@@ -248,3 +248,67 @@ pub fn conditions_to_apply(service: &ServiceKey, uid: &str, conditions: &[Condit
     });
     body.to_string().into_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use nearhop_core::Change;
+
+    use super::*;
+    use crate::convert_json;
+
+    const SLICE: &str = r#"{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice",
+        "metadata":{"namespace":"shop","name":"cart-x","labels":{"kubernetes.io/service-name":"cart","team":"a"},
+          "annotations":{"endpoints.kubernetes.io/last-change-trigger-time":"2026-03-01T09:15:02Z",
+            "nearhop.dev/routing":"{\"version\":\"broken\"}"},
+          "ownerReferences":[{"apiVersion":"v1","kind":"Service","name":"cart","uid":"1111"}]},
+        "addressType":"IPv4","ports":[{"name":"http","protocol":"TCP","port":8080,"appProtocol":"h2c"}],
+        "endpoints":[{"addresses":["10.4.0.17"],"conditions":{"ready":true,"serving":true,"terminating":false},
+          "nodeName":"worker-3","zone":"eu-1b","hostname":"cart-0",
+          "targetRef":{"kind":"Pod","namespace":"shop","name":"cart-0","uid":"2222"},
+          "hints":{"forZones":[{"name":"eu-1b"}],"forNodes":[{"name":"worker-3"}]}},
+         {"addresses":["10.4.1.9"],"conditions":{"ready":false}}]}"#;
+
+    fn slice(text: &str) -> Slice {
+        match convert_json(text.as_bytes()).0 {
+            Some(Change::Slice(slice)) => *slice,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_created_is_read_back_as_it_was() {
+        let mut slice = slice(SLICE);
+        slice.routing = SliceRouting::Absent;
+        let body = slice_to_create(&slice, &ServiceKey::new("shop", "cart"));
+        let mut created: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(created["metadata"]["generateName"], "cart-");
+        created["metadata"]["name"] = "cart-x".into();
+        assert_eq!(super::tests::slice(&created.to_string()), slice);
+    }
+
+    #[test]
+    fn a_patch_holds_what_differs_and_is_bound_to_a_version() {
+        let before = slice(SLICE);
+        let patch = |after: &Slice| -> Value {
+            serde_json::from_slice(&slice_to_patch(&before, after, &Version::from("7"))).unwrap()
+        };
+        let same = json!({"metadata": {"resourceVersion": "7"}});
+        assert_eq!(patch(&before), same);
+
+        let mut after = before.clone();
+        after.endpoints.pop();
+        assert!(patch(&after)["endpoints"].as_array().unwrap().len() == 1);
+        assert_eq!(patch(&after).get("ports"), None);
+
+        let mut after = before.clone();
+        after.labels = [("kubernetes.io/service-name", "cart")].into_iter().collect();
+        let labels = &patch(&after)["metadata"]["labels"];
+        assert_eq!(*labels, json!({"kubernetes.io/service-name": "cart", "team": null}));
+
+        let mut after = before.clone();
+        (after.trigger_time, after.routing) = (None, SliceRouting::Absent);
+        let annotations = &patch(&after)["metadata"]["annotations"];
+        let gone = json!({"endpoints.kubernetes.io/last-change-trigger-time": null, "nearhop.dev/routing": null});
+        assert_eq!(*annotations, gone, "what others keep there stays");
+    }
+}

@@ -239,3 +239,133 @@ impl From<HintEvent> for Note {
         Self { kind: event.kind, reason: event.reason, message: event.message }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAMMED: &str = "nearhop.dev/TrafficDistributionProgrammed";
+
+    fn key() -> ServiceKey {
+        ServiceKey::new("ns", "web")
+    }
+
+    fn judgement(status: ConditionStatus, reason: &'static str, culprit: &str) -> Judgement {
+        Judgement {
+            question: Question::Programmed,
+            kind: Name::from(PROGRAMMED),
+            status,
+            reason,
+            message: format!("{culprit}: 3 of them"),
+            culprit: culprit.to_owned(),
+        }
+    }
+
+    fn verdict(judgement: Judgement) -> Verdict {
+        Verdict { judgements: vec![judgement], trouble: None }
+    }
+
+    fn meta(conditions: Vec<Condition>) -> Meta {
+        let (uid, version) = (Name::from("u"), nearhop_api::Version::from("1"));
+        Meta { uid, version, generation: 0, conditions }
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_800_000_000).unwrap()
+    }
+
+    /// Statuses that have seen the Service with these conditions.
+    fn seen(conditions: Vec<Condition>) -> Statuses {
+        let mut statuses = Statuses::new("nearhop.dev");
+        statuses.see(&key(), &meta(conditions));
+        statuses
+    }
+
+    fn tell(statuses: &mut Statuses, verdict: Verdict) -> Option<Tell> {
+        let intent = Intent::SameZone;
+        let something = statuses.judge(&key(), verdict, &intent, Vec::new());
+        let tell = statuses.tell(&key(), Some(&intent), now());
+        assert_eq!(something, tell.is_some());
+        // What was written comes back.
+        if let Some(Tell { conditions: Some(conditions), .. }) = &tell {
+            assert!(!statuses.see(&key(), &meta(conditions.clone())));
+        }
+        tell
+    }
+
+    #[test]
+    fn a_wish_fulfilled_from_the_start_is_a_condition_and_no_event() {
+        let mut statuses = seen(Vec::new());
+        let fine = judgement(ConditionStatus::True, "HintsWritten", "");
+        let told = tell(&mut statuses, verdict(fine.clone())).unwrap();
+        assert_eq!(told.conditions.unwrap().len(), 1);
+        assert_eq!(told.notes, []);
+        assert_eq!(tell(&mut statuses, verdict(fine)), None);
+    }
+
+    #[test]
+    fn events_tell_of_transitions_only() {
+        let mut statuses = seen(Vec::new());
+        let bad =
+            |culprit: &str| judgement(ConditionStatus::False, "EndpointsWithoutZone", culprit);
+        assert_eq!(tell(&mut statuses, verdict(bad("nodes a"))).unwrap().notes.len(), 1);
+        let mut numbers = bad("nodes a");
+        numbers.message = "nodes a: 4 of them".to_owned();
+        let told = tell(&mut statuses, verdict(numbers)).unwrap();
+        assert!(told.conditions.is_some(), "the message is kept up to date");
+        assert_eq!(told.notes, [], "but numbers are no news");
+        assert_eq!(tell(&mut statuses, verdict(bad("nodes b"))).unwrap().notes.len(), 1);
+        let fine = judgement(ConditionStatus::True, "HintsWritten", "");
+        let told = tell(&mut statuses, verdict(fine)).unwrap();
+        assert_eq!(told.notes[0].kind, EventKind::Normal);
+    }
+
+    #[test]
+    fn a_restart_repeats_nothing() {
+        let bad = judgement(ConditionStatus::False, "TooFewEndpoints", "endpoints");
+        let mut first = seen(Vec::new());
+        let conditions = tell(&mut first, verdict(bad.clone())).unwrap().conditions.unwrap();
+        let mut second = seen(conditions);
+        let event = HintEvent {
+            kind: EventKind::Warning,
+            reason: "TopologyAwareHintsDisabled",
+            message: "Insufficient number of endpoints".to_owned(),
+        };
+        assert!(!second.judge(&key(), verdict(bad), &Intent::Auto, vec![event]));
+        assert_eq!(second.tell(&key(), Some(&Intent::Auto), now()), None);
+    }
+
+    #[test]
+    fn conditions_go_with_the_wish_and_those_of_others_stay() {
+        let mut statuses = seen(Vec::new());
+        let fine = judgement(ConditionStatus::True, "HintsWritten", "");
+        let mut conditions = tell(&mut statuses, verdict(fine)).unwrap().conditions.unwrap();
+        conditions.push(Condition { kind: Name::from("other.io/Ready"), ..conditions[0].clone() });
+        let mut statuses = seen(conditions);
+        let told = tell(&mut statuses, Verdict::default()).unwrap();
+        assert_eq!(told.conditions, Some(Vec::new()), "an apply of none of ours");
+    }
+
+    #[test]
+    fn the_time_of_the_last_change_is_kept() {
+        let fine = judgement(ConditionStatus::True, "HintsWritten", "");
+        let long_ago = Timestamp::from_second(1_700_000_000).unwrap();
+        let mut old = fine.condition(None, 0, long_ago);
+        old.reason = Name::from("Older");
+        let mut statuses = seen(vec![old]);
+        let told = tell(&mut statuses, verdict(fine)).unwrap();
+        assert_eq!(told.conditions.unwrap()[0].since, Some(long_ago));
+    }
+
+    #[test]
+    fn trouble_is_told_once_per_culprit() {
+        let mut statuses = seen(Vec::new());
+        let trouble = |culprit: &str| Verdict {
+            judgements: Vec::new(),
+            trouble: Some(Trouble { culprit: culprit.to_owned(), message: "m".to_owned() }),
+        };
+        assert_eq!(tell(&mut statuses, trouble("RBAC")).unwrap().notes.len(), 1);
+        assert_eq!(tell(&mut statuses, trouble("RBAC")), None);
+        assert_eq!(tell(&mut statuses, trouble("the API server")).unwrap().notes.len(), 1);
+    }
+}
