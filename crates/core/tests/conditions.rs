@@ -15,7 +15,8 @@ fn said(settings: Settings, text: &str, writing: &Writing) -> Vec<String> {
     world.apply_all(fixture.changes());
     let key = ServiceKey::new("default", "web");
     let plan = world.plan(&key, PlanTime::at(Timestamp::UNIX_EPOCH)).expect("a Service");
-    let (service, intent) = (world.service(&key).unwrap(), world.intent(&key).unwrap());
+    let service = world.service(&key).expect("a Service");
+    let intent = world.intent(&key).expect("a Service has an intent");
     let judgements = judge("nearhop.dev", service, intent, &plan, writing);
     for judgement in &judgements {
         assert!(judgement.message.contains(&judgement.culprit), "the message names the culprit");
