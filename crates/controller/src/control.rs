@@ -216,23 +216,20 @@ impl Control {
         let Some(change) = change else {
             return problems.first().map(|problem| problem.object.clone()).zip(Some(problems));
         };
-        let mut origin = Origin::of(&change);
         let news = match &change {
             Change::Slice(slice) => {
                 let name = (slice.namespace.clone(), slice.name.clone());
-                let echo = Echo::Seen(meta.version.clone());
                 let news = self.sights.feed(&name, &meta);
-                if news && self.is_echo(slice.service(), name, echo) {
-                    origin = Origin::Echo;
+                if news {
+                    self.note_echo(slice.service(), name, || Echo::Seen(meta.version.clone()));
                 }
                 news
             }
             Change::SliceGone(namespace, name) => {
                 let name = (namespace.clone(), name.clone());
-                let service = self.world.slice(&name.0, &name.1).and_then(|slice| slice.service());
                 let news = self.sights.feed_gone(&name, &meta);
-                if news && self.is_echo(service, name, Echo::Gone) {
-                    origin = Origin::Echo;
+                if news {
+                    self.note_echo(None, name, || Echo::Gone);
                 }
                 news
             }
@@ -246,7 +243,7 @@ impl Control {
         };
         let object = object_of(&change);
         if news {
-            by_kind.entry(origin).or_default().push(change);
+            by_kind.entry(Origin::of(&change)).or_default().push(change);
         }
         // Pods are many, and the core finds nothing wrong with them.
         let silent = |object: &ObjectRef| {
@@ -258,14 +255,18 @@ impl Control {
         Some((object, problems))
     }
 
-    /// Whether a slice is being written by ourselves; what is seen of it is then compared with
-    /// what the writing says.
-    fn is_echo(&mut self, service: Option<ServiceKey>, name: SliceName, echo: Echo) -> bool {
-        let pending = service.and_then(|key| self.pending.get_mut(&key));
-        pending.is_some_and(|pending| {
-            pending.echoes.insert(name, echo);
-            true
-        })
+    /// Notes what is seen of slices whose Service is being written, to be compared with what the
+    /// writing says: of the Service it belongs to now, and of the one it belonged to.
+    fn note_echo(&mut self, service: Option<ServiceKey>, name: SliceName, echo: impl Fn() -> Echo) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let before = self.world.slice(&name.0, &name.1).and_then(|slice| slice.service());
+        for key in [service, before].into_iter().flatten() {
+            if let Some(pending) = self.pending.get_mut(&key) {
+                pending.echoes.insert(name.clone(), echo());
+            }
+        }
     }
 
     /// Logs problems when they are new; every update of an object repeats them.
@@ -316,7 +317,6 @@ impl Control {
         }
         match result {
             Ok(()) => self.finish(&key, pending, now),
-            Err(Failure::Fenced) => self.queue.abandon(&key, now.instant),
             Err(failure) => self.fail(&key, pending, failure, now),
         }
     }
@@ -379,9 +379,6 @@ impl Control {
                 self.tellings.succeed(&key, now.instant);
                 return;
             }
-            (_, Err(Failure::Fenced)) | (Err(Failure::Fenced), _) => {
-                return self.tellings.abandon(&key, now.instant);
-            }
             (Err(failure), _) | (_, Err(failure)) => failure,
         };
         let refused = matches!(failure, Failure::Forbidden { .. });
@@ -415,21 +412,23 @@ impl Control {
     }
 
     fn enqueue(&mut self, touched: Touched, origin: Origin, now: Now) {
-        if self.acting == Acting::No || !self.is_synced() || origin == Origin::Echo {
-            return;
-        }
         for key in touched.plan {
             let gone = self.world.service(&key).is_none();
+            if gone {
+                self.forget(&key);
+            }
+            if self.acting == Acting::No || !self.is_synced() {
+                continue;
+            }
             let (at, urgency) = match origin {
                 _ if gone => (now.instant + ORPHAN_DELAY, Urgency::Usual),
                 Origin::Service => (now.instant, Urgency::Fresh),
                 Origin::Pod => (now.instant + self.choices.batch_period, Urgency::Usual),
-                Origin::Place | Origin::Echo => (now.instant, Urgency::Usual),
+                Origin::Place => (now.instant, Urgency::Usual),
+                // Our own write, perhaps: its answer will tell.
+                Origin::Slice if self.pending.contains_key(&key) => continue,
                 Origin::Slice => (self.repair_time(&key, now), Urgency::Usual),
             };
-            if gone {
-                self.forget(&key);
-            }
             self.add(&key, at, urgency);
         }
     }
@@ -575,9 +574,13 @@ impl Control {
             failures = before;
             backoff.delay(before, rand::random()).max(failure.retry_after())
         });
+        // A lease that was late is renewed, or somebody else leads and nothing waits here.
         let passing = matches!(
             failure,
-            Failure::Conflict { .. } | Failure::NotFound { .. } | Failure::Trouble { .. }
+            Failure::Fenced
+                | Failure::Conflict { .. }
+                | Failure::NotFound { .. }
+                | Failure::Trouble { .. }
         );
         let stale = matches!(failure, Failure::Conflict { .. } | Failure::NotFound { .. });
         self.metrics.synced(if stale { SyncResult::Stale } else { SyncResult::Error });
@@ -649,8 +652,6 @@ enum Origin {
     Place,
     Service,
     Pod,
-    /// A slice that we are writing.
-    Echo,
     Slice,
 }
 

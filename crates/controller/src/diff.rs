@@ -25,15 +25,24 @@ pub(crate) fn diff(
             diff_slice(&mut text, before, slice);
         }
     }
-    for slice in &plan.delete {
-        let count = slice.endpoints.len();
-        let what = format!("EndpointSlice {} {} ({count} endpoints)", slice.name, about(slice));
-        line(&mut text, '-', 2, &what);
-    }
+    plan.delete.iter().for_each(|slice| deleted(&mut text, slice));
     for problem in plan.problems.iter().chain(&plan.missing_nodes) {
         line(&mut text, '!', 2, &problem.to_string());
     }
     text
+}
+
+/// Slices that would go because their Service is gone, or not ours any more.
+pub(crate) fn diff_orphans(world: &World, key: &ServiceKey) -> String {
+    let mut text = format!("Service {key} (not there)\n");
+    world.slices(key).for_each(|slice| deleted(&mut text, slice));
+    text
+}
+
+fn deleted(text: &mut String, slice: &Slice) {
+    let count = slice.endpoints.len();
+    let what = format!("EndpointSlice {} {} ({count} endpoints)", slice.name, about(slice));
+    line(text, '-', 2, &what);
 }
 
 fn line(text: &mut String, sign: char, indent: usize, what: &str) {

@@ -162,12 +162,6 @@ impl Queue {
         took
     }
 
-    /// Gives up the work on a Service without a verdict.
-    pub(crate) fn abandon(&mut self, key: &ServiceKey, now: Instant) {
-        self.stop(key, now);
-        self.settle(key);
-    }
-
     fn stop(&mut self, key: &ServiceKey, now: Instant) -> Duration {
         let Some(item) = self.items.get_mut(key) else { return Duration::ZERO };
         let Some(since) = item.running.take() else { return Duration::ZERO };

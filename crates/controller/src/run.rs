@@ -21,7 +21,7 @@ use tracing::info;
 
 use crate::call::{Caller, Failure, Fence};
 use crate::control::{Acting, Choices, Control, KINDS, Now};
-use crate::diff::diff;
+use crate::diff::{diff, diff_orphans};
 use crate::mode::Mode;
 use crate::status::Tell;
 use crate::tell::{Told, tell};
@@ -306,5 +306,6 @@ pub async fn dry_run(options: Options, surroundings: Surroundings) -> DryRun {
             result.diffs.push(diff(world, &service.key, intent, &plan));
         }
     }
+    result.diffs.extend(world.orphans().map(|key| diff_orphans(world, key)));
     result
 }

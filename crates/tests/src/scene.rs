@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use nearhop_api::convert_json;
-use nearhop_controller::{Ended, Mode, Options, Surroundings};
-use nearhop_core::model::Slice;
+use nearhop_controller::{DryRun, Ended, Mode, Options, SERVICE_PROXY, Surroundings};
+use nearhop_core::labels::well_known;
+use nearhop_core::model::{Endpoint, Slice};
 use nearhop_core::route::{Place, RouteTable, Verdict};
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{Name, ServiceKey, World};
@@ -46,13 +47,24 @@ pub struct Scene {
     pub cluster: Cluster,
     /// Whose slices are judged.
     pub settings: Settings,
+    /// Which Services are judged.
+    pub mode: Mode,
 }
 
 impl Scene {
     /// A new embedded cluster without nodes. None where the batteries run against another one.
     pub async fn new() -> Result<Option<Self>> {
         let cluster = Cluster::embedded().await?;
-        Ok(cluster.map(|cluster| Self { cluster, settings: Settings::default() }))
+        let (settings, mode) = (Settings::default(), Mode::Replace);
+        Ok(cluster.map(|cluster| Self { cluster, settings, mode }))
+    }
+
+    /// The same, judged as a controller in this mode sees it.
+    #[must_use]
+    pub fn judged_in(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self.settings.controller = Name::from(mode.managed_by());
+        self
     }
 
     /// Creates a ready Node with 4 cores.
@@ -137,6 +149,25 @@ impl Scene {
         Ok(())
     }
 
+    /// Merges a patch into a Node.
+    pub async fn patch_node(&self, name: &str, patch: &Value) -> Result<()> {
+        self.cluster.admin.merge(&format!("/api/v1/nodes/{name}"), patch).await?.ok()?;
+        Ok(())
+    }
+
+    /// Gives a Node a zone, another one, or none.
+    pub async fn move_node(&self, name: &str, zone: Option<&str>) -> Result<()> {
+        let labels = json!({"topology.kubernetes.io/zone": zone});
+        self.patch_node(name, &json!({"metadata": {"labels": labels}})).await
+    }
+
+    /// Merges a patch into a Node's status, as its kubelet does.
+    pub async fn report_node(&self, name: &str, status: &Value) -> Result<()> {
+        let path = format!("/api/v1/nodes/{name}/status");
+        self.cluster.admin.merge(&path, &json!({"status": status})).await?.ok()?;
+        Ok(())
+    }
+
     /// Key of a Service of this test.
     pub fn key(&self, service: &str) -> ServiceKey {
         ServiceKey::new(&*self.cluster.namespace, service)
@@ -146,7 +177,7 @@ impl Scene {
     pub async fn world(&self) -> Result<World> {
         let mut changes = Vec::new();
         for path in READ {
-            let list = self.cluster.admin.get(path).await?.ok()?.json();
+            let list = self.cluster.admin.get(&self.selecting(path)).await?.ok()?.json();
             let version = if path.starts_with("/apis/") { "discovery.k8s.io/v1" } else { "v1" };
             let kind =
                 list["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_owned();
@@ -162,10 +193,55 @@ impl Scene {
         Ok(world)
     }
 
+    /// A collection, and of it what a controller in this mode reads.
+    fn selecting(&self, path: &str) -> String {
+        let selector = match (self.mode, path) {
+            (Mode::Replace, _) => return path.to_owned(),
+            (Mode::Labelled, "/api/v1/services") => {
+                format!("{}={SERVICE_PROXY}", well_known::SERVICE_PROXY_NAME)
+            }
+            (Mode::Labelled, path) if path == READ[4] => {
+                format!("{}={}", well_known::MANAGED_BY, self.mode.managed_by())
+            }
+            (Mode::Labelled, _) => return path.to_owned(),
+        };
+        format!("{path}?labelSelector={selector}")
+    }
+
     /// The slices of a Service, as they stand in the API.
     pub async fn slices(&self, service: &str) -> Result<Vec<Slice>> {
         let world = self.world().await?;
         Ok(world.slices(&self.key(service)).map(|slice| Slice::clone(slice)).collect())
+    }
+
+    /// The hints of a Service's endpoints, sorted by address: `10.0.0.1 zone node/name`, or
+    /// `10.0.0.1 -` where there are none.
+    pub async fn hints(&self, service: &str) -> Result<Vec<String>> {
+        let slices = self.slices(service).await?;
+        let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+        let mut hints: Vec<String> = endpoints.map(describe_hints).collect();
+        hints.sort();
+        Ok(hints)
+    }
+
+    /// Waits until the hints of a Service's endpoints are these.
+    pub async fn until_hints(&self, service: &str, wanted: &[&str]) -> Result<()> {
+        let what = format!("hints {wanted:?} of {service}");
+        self.until(&what, PATIENCE, || async {
+            let found = self.hints(service).await?;
+            Ok(if found == wanted { Ok(()) } else { Err(format!("they are {found:?}")) })
+        })
+        .await
+    }
+
+    /// The slices of a Service as the API shows them, whoever wrote them; sorted by name.
+    pub async fn slice_objects(&self, service: &str) -> Result<Vec<Value>> {
+        let selector = format!("?labelSelector={}={service}", well_known::SERVICE_NAME);
+        let path = self.cluster.group("discovery.k8s.io/v1", &format!("endpointslices{selector}"));
+        let list = self.cluster.admin.get(&path).await?.ok()?.json();
+        let mut slices = list["items"].as_array().cloned().unwrap_or_default();
+        slices.sort_by_key(|slice| slice["metadata"]["name"].as_str().map(str::to_owned));
+        Ok(slices)
     }
 
     /// What is not as a plan from scratch would have it; empty when all slices are right.
@@ -231,6 +307,17 @@ impl Scene {
         let path = format!("{}?watch=1&resourceVersion={}", READ[4], version(&list));
         let watch = self.cluster.admin.open(Request::new("GET", &path)).await?;
         Ok(SliceWrites { watch, events: Vec::new() })
+    }
+
+    /// What the controller would do, without doing it.
+    pub async fn dry_run(&self, options: Options) -> Result<DryRun> {
+        let (trigger, shutdown) = Shutdown::manual();
+        let (metrics, health) = (Metrics::new(), Health::new());
+        let client = self.cluster.client().await?;
+        let surroundings = Surroundings { client, metrics, health, shutdown };
+        let result = nearhop_controller::dry_run(options, surroundings).await;
+        drop(trigger);
+        Ok(result)
     }
 
     /// Starts the controller in this process.
@@ -403,6 +490,17 @@ impl Drop for ControllerProcess {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+fn describe_hints(endpoint: &Endpoint) -> String {
+    let zones = endpoint.hint_zones().iter().map(Name::to_string);
+    let nodes = endpoint.hint_nodes().iter().map(|node| format!("node/{node}"));
+    let mut words: Vec<String> = zones.chain(nodes).collect();
+    if words.is_empty() {
+        words.push("-".to_owned());
+    }
+    let address = endpoint.addresses.first().map(|ip| ip.to_string()).unwrap_or_default();
+    format!("{address} {}", words.join(" "))
 }
 
 /// Names as text, for comparing.

@@ -1,0 +1,149 @@
+//! Slices that were there before: those of another version of the same controller are taken over
+//! as they are, those of other managers are nobody's business.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use futures_util::future::try_join_all;
+use nearhop_core::labels::well_known::IN_TREE_CONTROLLER;
+use nearhop_tests::scene::{Scene, replace};
+use serde_json::{Value, json};
+
+use super::common::{
+    by_service, count_endpoints, create_slice, distribute, foreign_slice, pods_in, three_zones,
+    until_all_synced, versions,
+};
+
+/// A Service with two ports and 100 Pods over three zones, published by another controller as ten
+/// slices of ten, with ports in another order and an annotation of its own. The placement is
+/// round robin, so every slice has endpoints of every zone.
+async fn ten_slices_of_ten() -> Result<Option<Scene>> {
+    let Some(scene) = Scene::new().await? else { return Ok(None) };
+    three_zones(&scene).await?;
+    let ports = json!([
+        {"name": "http", "port": 80, "targetPort": 8080},
+        {"name": "metrics", "port": 81, "targetPort": 8081},
+    ]);
+    scene.service("web", json!({"ports": ports})).await?;
+    for tens in 0..10 {
+        try_join_all((0..10).map(|ones| web_pod(&scene, tens * 10 + ones))).await?;
+    }
+    for tens in 0..10 {
+        // Far from how nearhop would pack: every tenth Pod.
+        let pods: Vec<String> = (0..10).map(|ones| pod_name(ones * 10 + tens)).collect();
+        let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
+        let name = format!("web-old-{tens}");
+        let manager = Some(IN_TREE_CONTROLLER);
+        create_slice(&scene, &foreign_slice(&scene, "web", &name, manager, &pods).await?).await?;
+    }
+    Ok(Some(scene))
+}
+
+fn pod_name(number: usize) -> String {
+    format!("web-{number:02}")
+}
+
+async fn web_pod(scene: &Scene, number: usize) -> Result<()> {
+    let node = ["n-a", "n-b", "n-c"][number % 3];
+    scene.pod(&pod_name(number), node, &format!("10.0.0.{}", number + 1), "web").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_endpoints_in_another_packing_are_not_written() -> Result<()> {
+    let Some(scene) = ten_slices_of_ten().await? else { return Ok(()) };
+    let before = versions(&scene, "web").await?;
+    assert_eq!(before.len(), 10);
+    let controller = scene.start(replace()).await?;
+    until_all_synced(&scene, &controller).await?;
+    scene.settled().await?;
+    assert_eq!(controller.writes(), 0.0);
+    controller.stop().await?;
+    assert_eq!(versions(&scene, "web").await?, before);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adopted_slices_get_hints_with_one_write_each() -> Result<()> {
+    let Some(scene) = ten_slices_of_ten().await? else { return Ok(()) };
+    let controller = scene.start(replace()).await?;
+    until_all_synced(&scene, &controller).await?;
+    let before = versions(&scene, "web").await?;
+    let mut writes = scene.count_writes().await?;
+    distribute(&scene, "web", Some("PreferSameZone")).await?;
+    scene.settled().await?;
+    writes.catch_up().await;
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    for (kind, slice) in &writes.events {
+        assert_eq!(kind, "MODIFIED");
+        assert_eq!(slice["metadata"]["annotations"]["example.com/by"], "somebody");
+        *times.entry(slice["metadata"]["name"].as_str().unwrap_or_default().into()).or_default() +=
+            1;
+    }
+    assert_eq!(times, before.into_keys().map(|name| (name, 1)).collect());
+    let hints = scene.hints("web").await?;
+    assert_eq!(hints.len(), 100);
+    assert!(hints.iter().all(|hint| !hint.ends_with('-')), "{hints:?}");
+    controller.stop().await?;
+    Ok(())
+}
+
+/// Where endpoints do not agree, only the slices that hold them are written.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_wrong_endpoint_costs_one_write() -> Result<()> {
+    let Some(scene) = ten_slices_of_ten().await? else { return Ok(()) };
+    scene.report_pod("web-42", "10.0.0.43", false).await?;
+    let mut writes = scene.count_writes().await?;
+    let controller = scene.start(replace()).await?;
+    scene.settled().await?;
+    writes.catch_up().await;
+    let names: Vec<&Value> =
+        writes.events.iter().map(|(_, slice)| &slice["metadata"]["name"]).collect();
+    assert_eq!(names, ["web-old-2"]);
+    assert_eq!(count_endpoints(&scene.slices("web").await?), 100);
+    controller.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slices_of_other_managers_are_never_touched() -> Result<()> {
+    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    three_zones(&scene).await?;
+    scene.service("web", json!({})).await?;
+    pods_in(&scene, "web", "10.0.0", "abc").await?;
+    for (name, manager) in [("elsewhere", Some("someone.else")), ("nobody", None)] {
+        create_slice(&scene, &foreign_slice(&scene, "web", name, manager, &["web-1"]).await?)
+            .await?;
+    }
+    let before = versions(&scene, "web").await?;
+    let controller = scene.start(replace()).await?;
+    scene.settled().await?;
+    distribute(&scene, "web", Some("PreferSameNode")).await?;
+    scene.remove_pod("web-1").await?;
+    scene.settled().await?;
+    controller.stop().await?;
+    let mut after = versions(&scene, "web").await?;
+    assert_eq!(after.len(), 3, "its own slice came beside the others: {after:?}");
+    after.retain(|name, _| before.contains_key(name));
+    assert_eq!(after, before);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wish_of_one_service_changes_only_its_slices() -> Result<()> {
+    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    three_zones(&scene).await?;
+    for number in 1..=5 {
+        let (app, network) = (format!("web{number}"), format!("10.0.{number}"));
+        scene.service(&app, json!({})).await?;
+        pods_in(&scene, &app, &network, "abc").await?;
+    }
+    let controller = scene.start(replace()).await?;
+    scene.settled().await?;
+    let mut writes = scene.count_writes().await?;
+    distribute(&scene, "web3", Some("PreferSameZone")).await?;
+    scene.until_hints("web3", &["10.0.3.1 a", "10.0.3.2 b", "10.0.3.3 c"]).await?;
+    writes.catch_up().await;
+    assert_eq!(by_service(&writes), [("web3".to_owned(), 1)].into());
+    controller.stop().await?;
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! `--mode=labelled`: beside the cluster's own controller, for Services that ask for it.
+
+use anyhow::Result;
+use nearhop_controller::{Mode, Options, SERVICE_PROXY};
+use nearhop_core::labels::well_known::{
+    IN_TREE_CONTROLLER, MANAGED_BY, NEARHOP_CONTROLLER, SERVICE_PROXY_NAME,
+};
+use nearhop_tests::scene::{PATIENCE, Scene};
+use serde_json::{Value, json};
+
+use super::common::{create_slice, foreign_slice, pods_in, three_zones, versions};
+
+/// Two Services with a slice of the cluster's own controller each; `ours` has the label.
+async fn beside_another() -> Result<Option<Scene>> {
+    let Some(scene) = Scene::new().await? else { return Ok(None) };
+    let scene = scene.judged_in(Mode::Labelled);
+    three_zones(&scene).await?;
+    for (app, network) in [("ours", "10.0.0"), ("theirs", "10.0.1")] {
+        scene.service(app, json!({"trafficDistribution": "PreferSameZone"})).await?;
+        pods_in(&scene, app, network, "abc").await?;
+        let (name, pods) = (format!("{app}-tree"), [1, 2, 3].map(|i| format!("{app}-{i}")));
+        let pods = pods.each_ref().map(String::as_str);
+        let slice = foreign_slice(&scene, app, &name, Some(IN_TREE_CONTROLLER), &pods).await?;
+        create_slice(&scene, &slice).await?;
+    }
+    label(&scene, Some(SERVICE_PROXY)).await?;
+    Ok(Some(scene))
+}
+
+async fn label(scene: &Scene, value: Option<&str>) -> Result<()> {
+    let labels = json!({SERVICE_PROXY_NAME: value});
+    scene.patch_service("ours", &json!({"metadata": {"labels": labels}})).await
+}
+
+/// nearhop's slices of a Service, as objects.
+async fn nearhops(scene: &Scene, service: &str) -> Result<Vec<Value>> {
+    let mut slices = scene.slice_objects(service).await?;
+    slices.retain(|slice| slice["metadata"]["labels"][MANAGED_BY] == NEARHOP_CONTROLLER);
+    Ok(slices)
+}
+
+/// Waits until `ours` has so many slices of nearhop's.
+async fn until_nearhops(scene: &Scene, wanted: usize) -> Result<()> {
+    let what = format!("{wanted} slices of nearhop's");
+    scene
+        .until(&what, PATIENCE, || async {
+            let found = nearhops(scene, "ours").await?.len();
+            Ok(if found == wanted { Ok(()) } else { Err(format!("there are {found}")) })
+        })
+        .await
+}
+
+/// Asserts that the slices of the cluster's own controller are as they were.
+async fn assert_tree_untouched(scene: &Scene, before: &[(&str, String)]) -> Result<()> {
+    for (service, version) in before {
+        let now = versions(scene, service).await?;
+        assert_eq!(now.get(&format!("{service}-tree")), Some(version), "{service}");
+    }
+    Ok(())
+}
+
+async fn tree_versions(scene: &Scene) -> Result<Vec<(&'static str, String)>> {
+    let mut found = Vec::new();
+    for service in ["ours", "theirs"] {
+        let versions = versions(scene, service).await?;
+        found.push((service, versions[&format!("{service}-tree")].clone()));
+    }
+    Ok(found)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_labelled_service_gets_slices_and_under_its_own_name() -> Result<()> {
+    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let tree = tree_versions(&scene).await?;
+    let controller = scene.start(Options::new(Mode::Labelled)).await?;
+    scene.settled().await?;
+    let slices = nearhops(&scene, "ours").await?;
+    assert_eq!(slices.len(), 1);
+    assert_eq!(slices[0]["metadata"]["labels"][SERVICE_PROXY_NAME], SERVICE_PROXY);
+    assert_eq!(scene.hints("ours").await?, ["10.0.0.1 a", "10.0.0.2 b", "10.0.0.3 c"]);
+    assert_eq!(scene.reached_from("ours", "n-b").await?, ["10.0.0.2"]);
+    // Life goes on, for both Services.
+    scene.remove_pod("ours-3").await?;
+    scene.remove_pod("theirs-3").await?;
+    scene.until_hints("ours", &["10.0.0.1 a", "10.0.0.2 b"]).await?;
+    scene.settled().await?;
+    controller.stop().await?;
+    assert_eq!(nearhops(&scene, "theirs").await?.len(), 0);
+    assert_tree_untouched(&scene, &tree).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slices_go_and_come_with_the_label() -> Result<()> {
+    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let tree = tree_versions(&scene).await?;
+    let controller = scene.start(Options::new(Mode::Labelled)).await?;
+    until_nearhops(&scene, 1).await?;
+    label(&scene, None).await?;
+    until_nearhops(&scene, 0).await?;
+    assert_tree_untouched(&scene, &tree).await?;
+    label(&scene, Some(SERVICE_PROXY)).await?;
+    until_nearhops(&scene, 1).await?;
+    scene.settled().await?;
+    assert_eq!(scene.hints("ours").await?, ["10.0.0.1 a", "10.0.0.2 b", "10.0.0.3 c"]);
+    // Another proxy's name is as good as none.
+    label(&scene, Some("another")).await?;
+    until_nearhops(&scene, 0).await?;
+    controller.stop().await?;
+    assert_tree_untouched(&scene, &tree).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_that_went_while_nobody_looked_takes_the_slices_along() -> Result<()> {
+    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let tree = tree_versions(&scene).await?;
+    let controller = scene.start(Options::new(Mode::Labelled)).await?;
+    until_nearhops(&scene, 1).await?;
+    controller.stop().await?;
+    label(&scene, None).await?;
+    let controller = scene.start(Options::new(Mode::Labelled)).await?;
+    until_nearhops(&scene, 0).await?;
+    controller.stop().await?;
+    assert_tree_untouched(&scene, &tree).await
+}

@@ -1,0 +1,13 @@
+//! `nearhop controller` at work: nodes, pods and Services are moved about in an embedded API, and
+//! what the controller publishes is judged by what it must mean.
+
+mod adoption;
+mod common;
+mod gates;
+mod labelled;
+mod modes;
+mod nodes;
+mod once;
+mod rollout;
+mod scenarios;
+mod status;
