@@ -1,31 +1,31 @@
 //! The controller's state and what it makes of each event. No task, no clock, no socket: events
 //! and the time go in, jobs come out.
 
+mod origin;
+mod work;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nearhop_api::Version;
-use nearhop_core::condition::{Writing, judge};
 use nearhop_core::slice::TriggerTimes;
-use nearhop_core::world::{PlanTime, Settings};
-use nearhop_core::{
-    Change, Intent, Name, ObjectRef, Problem, Roll, ServiceKey, SlicePlan, Touched, World,
-};
+use nearhop_core::world::Settings;
+use nearhop_core::{Change, Name, ObjectRef, Problem, Roll, ServiceKey, SlicePlan, Touched, World};
 use nearhop_feed::{Changed, Event as FeedEvent, Kind};
 use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::metrics::{Metrics, Work, WorkqueueMetrics};
 use tracing::{debug, info, warn};
 
 use crate::call::Failure;
-use crate::metrics::{ControllerMetrics, Operation, SyncResult};
+use crate::metrics::{ControllerMetrics, Operation};
 use crate::mode::Mode;
 use crate::queue::{Queue, Urgency};
 use crate::sight::{Sights, SliceName};
-use crate::status::{Statuses, Tell, Trouble, Verdict};
+use crate::status::Statuses;
 use crate::tell::Told;
-use crate::write::{Job, Known, Outcome, Step, Why, answered};
+use crate::write::{Outcome, Step, answered};
+use origin::{Origin, is_listed, object_of};
 
 /// The slices of a Service that went are left to the garbage collector for this long.
 const ORPHAN_DELAY: Duration = Duration::from_secs(2);
@@ -36,8 +36,6 @@ const REPAIR_PERIOD: Duration = Duration::from_secs(1);
 const TELL_DELAY: Duration = Duration::from_millis(250);
 /// After being refused, conditions wait this long: nobody grants rights by the second.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
-/// Failures in a row that are no news: a conflict or an overloaded server mends itself.
-const QUIET_FAILURES: u32 = 2;
 
 /// Now, by both clocks: one for waiting, one for stamping.
 #[derive(Clone, Copy, Debug)]
@@ -465,247 +463,4 @@ impl Control {
         self.metrics.forget(key);
         self.statuses.forget(key);
     }
-
-    // Work.
-
-    /// Takes the next job, planning as many Services as it takes to find one.
-    pub(crate) fn next_job(&mut self, now: Now) -> Option<Job> {
-        if self.acting == Acting::No || !self.is_synced() {
-            return None;
-        }
-        while let Some(taken) = self.queue.take(now.instant) {
-            let work = self.work_metrics.get(taken.waited);
-            if let Some(job) = self.sync(&taken.key, work, now) {
-                return Some(job);
-            }
-        }
-        self.work_metrics.depth(self.queue.depth());
-        None
-    }
-
-    fn sync(&mut self, key: &ServiceKey, work: Work, now: Now) -> Option<Job> {
-        let Some(service) = self.world.service(key).cloned() else {
-            return self.sync_orphans(key, work, now);
-        };
-        let pods = self.world.pods(key).map(|(pod, _)| pod);
-        let observed = self.triggers.observe(&service, pods);
-        let trigger_time = [observed, self.unwritten.remove(key)].into_iter().flatten().min();
-        let at = PlanTime { now: now.time, trigger_time, demand: None };
-        // A Service that nearhop cannot plan must not take the others with it.
-        let planned = catch_unwind(AssertUnwindSafe(|| self.world.plan(key, at)));
-        let Ok(planned) = planned else {
-            self.fail(key, None, Failure::Defect { what: format!("Service {key}") }, now);
-            return None;
-        };
-        let mut plan = planned.expect("the Service is there");
-        let intent = self.world.intent(key).expect("the Service is there");
-        self.metrics.planned(key, &plan, intent);
-        if plan.is_noop() {
-            self.finish(key, Some(Pending::new(plan, 0, work)), now);
-            return None;
-        }
-        debug!(
-            service = %key, create = plan.create.len(), update = plan.update.len(),
-            delete = plan.delete.len(), intent = %intent.intent, "writing"
-        );
-        self.unwritten.extend(trigger_time.map(|time| (key.clone(), time)));
-        let job = self.job(key, &mut plan);
-        let changed = job.create.len() + job.update.len() + job.delete.len();
-        self.pending.insert(key.clone(), Pending::new(plan, changed, work));
-        Some(job)
-    }
-
-    fn job(&self, key: &ServiceKey, plan: &mut SlicePlan) -> Job {
-        let update = std::mem::take(&mut plan.update);
-        let update = update.into_iter().filter_map(|slice| {
-            let before = self.world.slice(&slice.namespace, &slice.name)?;
-            Some((self.known(before)?, slice))
-        });
-        let update = update.collect();
-        let delete = std::mem::take(&mut plan.delete);
-        let delete = delete.iter().filter_map(|slice| self.known(slice)).collect();
-        let create = std::mem::take(&mut plan.create);
-        Job { service: key.clone(), create, update, delete, why: Why::Planned }
-    }
-
-    fn known(&self, slice: &std::sync::Arc<nearhop_core::model::Slice>) -> Option<Known> {
-        let (uid, version) = self.sights.get(&(slice.namespace.clone(), slice.name.clone()))?;
-        Some(Known { slice: slice.clone(), uid: uid.clone(), version: version.clone() })
-    }
-
-    /// Slices of ours whose Service is not there, or not ours any more.
-    fn sync_orphans(&mut self, key: &ServiceKey, work: Work, now: Now) -> Option<Job> {
-        let delete: Vec<Known> = self.world.slices(key).filter_map(|s| self.known(s)).collect();
-        if delete.is_empty() {
-            self.queue.succeed(key, now.instant);
-            self.metrics.synced(SyncResult::Success);
-            return None;
-        }
-        let (create, update) = (Vec::new(), Vec::new());
-        let changed = delete.len();
-        let plan = SlicePlan::default();
-        self.pending.insert(key.clone(), Pending::new(plan, changed, work));
-        let why = Why::Orphaned(self.choices.mode);
-        Some(Job { service: key.clone(), create, update, delete, why })
-    }
-
-    /// A plan is written, or there was nothing to write.
-    fn finish(&mut self, key: &ServiceKey, pending: Option<Pending>, now: Now) {
-        self.queue.succeed(key, now.instant);
-        self.metrics.synced(SyncResult::Success);
-        self.unwritten.remove(key);
-        let Some(Pending { mut plan, changed, .. }) = pending else { return };
-        let Some(intent) = self.world.intent(key) else { return };
-        self.metrics.wrote(changed, intent);
-        self.say(key, &mut plan, &Writing::Done, now);
-        if let Some(again) = plan.again_at {
-            let wait = Duration::try_from(again.duration_since(now.time)).unwrap_or_default();
-            self.add(key, now.instant + wait, Urgency::Usual);
-        }
-        let touched = self.world.apply(Change::Planned(key.clone(), plan.state));
-        self.enqueue(touched, Origin::Place, now);
-    }
-
-    fn fail(&mut self, key: &ServiceKey, pending: Option<Pending>, failure: Failure, now: Now) {
-        self.work_metrics.retry();
-        let mut failures = 0;
-        let backoff = self.choices.backoff;
-        self.queue.fail(key, now.instant, |before| {
-            failures = before;
-            backoff.delay(before, rand::random()).max(failure.retry_after())
-        });
-        // A lease that was late is renewed, or somebody else leads and nothing waits here.
-        let passing = matches!(
-            failure,
-            Failure::Fenced
-                | Failure::Conflict { .. }
-                | Failure::NotFound { .. }
-                | Failure::Trouble { .. }
-        );
-        let stale = matches!(failure, Failure::Conflict { .. } | Failure::NotFound { .. });
-        self.metrics.synced(if stale { SyncResult::Stale } else { SyncResult::Error });
-        if passing && failures < QUIET_FAILURES {
-            debug!(service = %key, "{failure}");
-            return;
-        }
-        warn!(service = %key, failures = failures + 1, "{failure}");
-        let Some(Pending { mut plan, .. }) = pending else { return };
-        let (culprit, message) = (failure.culprit(), failure.to_string());
-        self.say(key, &mut plan, &Writing::Failed { culprit, message }, now);
-    }
-
-    /// Judges a plan, and sees to it that it is told.
-    fn say(&mut self, key: &ServiceKey, plan: &mut SlicePlan, writing: &Writing, now: Now) {
-        let (Some(service), Some(intent)) = (self.world.service(key), self.world.intent(key))
-        else {
-            return;
-        };
-        let domain = &self.choices.condition_domain;
-        let judgements = judge(domain, service, intent, plan, writing);
-        let verdict = Verdict { judgements, trouble: trouble(key, plan, writing) };
-        let hint_events = match writing {
-            Writing::Done => std::mem::take(&mut plan.events),
-            Writing::Failed { .. } => Vec::new(),
-        };
-        if self.statuses.judge(key, verdict, &intent.intent, hint_events) {
-            self.tellings.add(key, now.instant + TELL_DELAY, Urgency::Usual);
-        }
-    }
-
-    /// Takes the next thing to tell.
-    pub(crate) fn next_tell(&mut self, now: Now) -> Option<Tell> {
-        if self.acting == Acting::No || !self.is_synced() {
-            return None;
-        }
-        loop {
-            let taken = self.tellings.take(now.instant)?;
-            let intent: Option<&Intent> =
-                self.world.intent(&taken.key).map(|decision| &decision.intent);
-            match self.statuses.tell(&taken.key, intent, now.time) {
-                Some(tell) => return Some(tell),
-                None => {
-                    self.tellings.succeed(&taken.key, now.instant);
-                }
-            }
-        }
-    }
-}
-
-/// What stands in the way of a Service's slices, asked for topology or not.
-fn trouble(key: &ServiceKey, plan: &SlicePlan, writing: &Writing) -> Option<Trouble> {
-    let error = |culprit: &str, cause: &str| Trouble {
-        culprit: culprit.to_owned(),
-        message: format!("Error updating Endpoint Slices for Service {key}: {cause}"),
-    };
-    if let Writing::Failed { culprit, message } = writing {
-        return Some(error(culprit, message));
-    }
-    let missing = plan.missing_nodes.first()?;
-    Some(error(&missing.object.to_string(), &missing.to_string()))
-}
-
-/// Where a change came from; it decides how soon it is worked on. The order is that in which a
-/// batch is taken in: what endpoints depend on before the endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Origin {
-    /// Nodes and Namespaces.
-    Place,
-    Service,
-    Pod,
-    Slice,
-}
-
-impl Origin {
-    fn of(change: &Change) -> Self {
-        match change {
-            Change::Service(_) | Change::ServiceGone(_) => Self::Service,
-            Change::Pod(_) | Change::PodGone(_) => Self::Pod,
-            Change::Slice(_) | Change::SliceGone(..) => Self::Slice,
-            Change::Only(roll) => Self::of_roll(roll),
-            Change::Node(_)
-            | Change::NodeGone(_)
-            | Change::Namespace(_)
-            | Change::NamespaceGone(_)
-            | Change::Planned(..) => Self::Place,
-        }
-    }
-
-    fn of_roll(roll: &Roll) -> Self {
-        match roll {
-            Roll::Services(_) => Self::Service,
-            Roll::Pods(_) => Self::Pod,
-            Roll::Slices(_) => Self::Slice,
-            Roll::Nodes(_) | Roll::Namespaces(_) => Self::Place,
-        }
-    }
-}
-
-/// Whether a list names an object, or is not about its kind.
-fn is_listed(roll: &Roll, object: &ObjectRef) -> bool {
-    match (roll, object) {
-        (Roll::Services(names), ObjectRef::Service(key)) => names.contains(key),
-        (Roll::Pods(names), ObjectRef::Pod(key)) => names.contains(key),
-        (Roll::Nodes(names), ObjectRef::Node(name))
-        | (Roll::Namespaces(names), ObjectRef::Namespace(name)) => names.contains(name),
-        (Roll::Slices(names), ObjectRef::Slice(namespace, name)) => {
-            names.contains(&(namespace.clone(), name.clone()))
-        }
-        _ => true,
-    }
-}
-
-fn object_of(change: &Change) -> Option<ObjectRef> {
-    Some(match change {
-        Change::Service(service) => ObjectRef::Service(service.key.clone()),
-        Change::ServiceGone(key) => ObjectRef::Service(key.clone()),
-        Change::Pod(pod) => ObjectRef::Pod(pod.key.clone()),
-        Change::PodGone(key) => ObjectRef::Pod(key.clone()),
-        Change::Node(node) => ObjectRef::Node(node.name.clone()),
-        Change::NodeGone(name) => ObjectRef::Node(name.clone()),
-        Change::Namespace(namespace) => ObjectRef::Namespace(namespace.name.clone()),
-        Change::NamespaceGone(name) => ObjectRef::Namespace(name.clone()),
-        Change::Slice(slice) => ObjectRef::Slice(slice.namespace.clone(), slice.name.clone()),
-        Change::SliceGone(namespace, name) => ObjectRef::Slice(namespace.clone(), name.clone()),
-        Change::Planned(..) | Change::Only(_) => return None,
-    })
 }

@@ -1,0 +1,205 @@
+//! What is done for one Service: plan it, hand the plan out as a job, and take in how it ended.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearhop_core::condition::{Writing, judge};
+use nearhop_core::model::Slice;
+use nearhop_core::world::PlanTime;
+use nearhop_core::{Change, Intent, ServiceKey, SlicePlan};
+use nearhop_runtime::metrics::Work;
+use tracing::{debug, warn};
+
+use super::{Acting, Control, Now, Origin, Pending, TELL_DELAY};
+use crate::call::Failure;
+use crate::metrics::SyncResult;
+use crate::queue::Urgency;
+use crate::status::{Tell, Trouble, Verdict};
+use crate::write::{Job, Known, Why};
+
+/// Failures in a row that are no news: a conflict or an overloaded server mends itself.
+const QUIET_FAILURES: u32 = 2;
+
+impl Control {
+    /// Takes the next job, planning as many Services as it takes to find one.
+    pub(crate) fn next_job(&mut self, now: Now) -> Option<Job> {
+        if self.acting == Acting::No || !self.is_synced() {
+            return None;
+        }
+        while let Some(taken) = self.queue.take(now.instant) {
+            let work = self.work_metrics.get(taken.waited);
+            if let Some(job) = self.sync(&taken.key, work, now) {
+                return Some(job);
+            }
+        }
+        self.work_metrics.depth(self.queue.depth());
+        None
+    }
+
+    fn sync(&mut self, key: &ServiceKey, work: Work, now: Now) -> Option<Job> {
+        let Some(service) = self.world.service(key).cloned() else {
+            return self.sync_orphans(key, work, now);
+        };
+        let pods = self.world.pods(key).map(|(pod, _)| pod);
+        let observed = self.triggers.observe(&service, pods);
+        let trigger_time = [observed, self.unwritten.remove(key)].into_iter().flatten().min();
+        let at = PlanTime { now: now.time, trigger_time, demand: None };
+        // A Service that nearhop cannot plan must not take the others with it.
+        let planned = catch_unwind(AssertUnwindSafe(|| self.world.plan(key, at)));
+        let Ok(planned) = planned else {
+            self.fail(key, None, Failure::Defect { what: format!("Service {key}") }, now);
+            return None;
+        };
+        let mut plan = planned.expect("the Service is there");
+        let intent = self.world.intent(key).expect("the Service is there");
+        self.metrics.planned(key, &plan, intent);
+        if plan.is_noop() {
+            self.finish(key, Some(Pending::new(plan, 0, work)), now);
+            return None;
+        }
+        debug!(
+            service = %key, create = plan.create.len(), update = plan.update.len(),
+            delete = plan.delete.len(), intent = %intent.intent, "writing"
+        );
+        self.unwritten.extend(trigger_time.map(|time| (key.clone(), time)));
+        let job = self.job(key, &mut plan);
+        let changed = job.create.len() + job.update.len() + job.delete.len();
+        self.pending.insert(key.clone(), Pending::new(plan, changed, work));
+        Some(job)
+    }
+
+    fn job(&self, key: &ServiceKey, plan: &mut SlicePlan) -> Job {
+        let update = std::mem::take(&mut plan.update);
+        let update = update.into_iter().filter_map(|slice| {
+            let before = self.world.slice(&slice.namespace, &slice.name)?;
+            Some((self.known(before)?, slice))
+        });
+        let update = update.collect();
+        let delete = std::mem::take(&mut plan.delete);
+        let delete = delete.iter().filter_map(|slice| self.known(slice)).collect();
+        let create = std::mem::take(&mut plan.create);
+        Job { service: key.clone(), create, update, delete, why: Why::Planned }
+    }
+
+    fn known(&self, slice: &Arc<Slice>) -> Option<Known> {
+        let (uid, version) = self.sights.get(&(slice.namespace.clone(), slice.name.clone()))?;
+        Some(Known { slice: slice.clone(), uid: uid.clone(), version: version.clone() })
+    }
+
+    /// Slices of ours whose Service is not there, or not ours any more.
+    fn sync_orphans(&mut self, key: &ServiceKey, work: Work, now: Now) -> Option<Job> {
+        let delete: Vec<Known> = self.world.slices(key).filter_map(|s| self.known(s)).collect();
+        if delete.is_empty() {
+            self.queue.succeed(key, now.instant);
+            self.metrics.synced(SyncResult::Success);
+            return None;
+        }
+        let (create, update) = (Vec::new(), Vec::new());
+        let changed = delete.len();
+        let plan = SlicePlan::default();
+        self.pending.insert(key.clone(), Pending::new(plan, changed, work));
+        let why = Why::Orphaned(self.choices.mode);
+        Some(Job { service: key.clone(), create, update, delete, why })
+    }
+
+    /// A plan is written, or there was nothing to write.
+    pub(super) fn finish(&mut self, key: &ServiceKey, pending: Option<Pending>, now: Now) {
+        self.queue.succeed(key, now.instant);
+        self.metrics.synced(SyncResult::Success);
+        self.unwritten.remove(key);
+        let Some(Pending { mut plan, changed, .. }) = pending else { return };
+        let Some(intent) = self.world.intent(key) else { return };
+        self.metrics.wrote(changed, intent);
+        self.say(key, &mut plan, &Writing::Done, now);
+        if let Some(again) = plan.again_at {
+            let wait = Duration::try_from(again.duration_since(now.time)).unwrap_or_default();
+            self.add(key, now.instant + wait, Urgency::Usual);
+        }
+        let touched = self.world.apply(Change::Planned(key.clone(), plan.state));
+        self.enqueue(touched, Origin::Place, now);
+    }
+
+    pub(super) fn fail(
+        &mut self,
+        key: &ServiceKey,
+        pending: Option<Pending>,
+        failure: Failure,
+        now: Now,
+    ) {
+        self.work_metrics.retry();
+        let mut failures = 0;
+        let backoff = self.choices.backoff;
+        self.queue.fail(key, now.instant, |before| {
+            failures = before;
+            backoff.delay(before, rand::random()).max(failure.retry_after())
+        });
+        // A lease that was late is renewed, or somebody else leads and nothing waits here.
+        let passing = matches!(
+            failure,
+            Failure::Fenced
+                | Failure::Conflict { .. }
+                | Failure::NotFound { .. }
+                | Failure::Trouble { .. }
+        );
+        let stale = matches!(failure, Failure::Conflict { .. } | Failure::NotFound { .. });
+        self.metrics.synced(if stale { SyncResult::Stale } else { SyncResult::Error });
+        if passing && failures < QUIET_FAILURES {
+            debug!(service = %key, "{failure}");
+            return;
+        }
+        warn!(service = %key, failures = failures + 1, "{failure}");
+        let Some(Pending { mut plan, .. }) = pending else { return };
+        let (culprit, message) = (failure.culprit(), failure.to_string());
+        self.say(key, &mut plan, &Writing::Failed { culprit, message }, now);
+    }
+
+    /// Judges a plan, and sees to it that it is told.
+    fn say(&mut self, key: &ServiceKey, plan: &mut SlicePlan, writing: &Writing, now: Now) {
+        let (Some(service), Some(intent)) = (self.world.service(key), self.world.intent(key))
+        else {
+            return;
+        };
+        let domain = &self.choices.condition_domain;
+        let judgements = judge(domain, service, intent, plan, writing);
+        let verdict = Verdict { judgements, trouble: trouble(key, plan, writing) };
+        let hint_events = match writing {
+            Writing::Done => std::mem::take(&mut plan.events),
+            Writing::Failed { .. } => Vec::new(),
+        };
+        if self.statuses.judge(key, verdict, &intent.intent, hint_events) {
+            self.tellings.add(key, now.instant + TELL_DELAY, Urgency::Usual);
+        }
+    }
+
+    /// Takes the next thing to tell.
+    pub(crate) fn next_tell(&mut self, now: Now) -> Option<Tell> {
+        if self.acting == Acting::No || !self.is_synced() {
+            return None;
+        }
+        loop {
+            let taken = self.tellings.take(now.instant)?;
+            let intent: Option<&Intent> =
+                self.world.intent(&taken.key).map(|decision| &decision.intent);
+            match self.statuses.tell(&taken.key, intent, now.time) {
+                Some(tell) => return Some(tell),
+                None => {
+                    self.tellings.succeed(&taken.key, now.instant);
+                }
+            }
+        }
+    }
+}
+
+/// What stands in the way of a Service's slices, asked for topology or not.
+fn trouble(key: &ServiceKey, plan: &SlicePlan, writing: &Writing) -> Option<Trouble> {
+    let error = |culprit: &str, cause: &str| Trouble {
+        culprit: culprit.to_owned(),
+        message: format!("Error updating Endpoint Slices for Service {key}: {cause}"),
+    };
+    if let Writing::Failed { culprit, message } = writing {
+        return Some(error(culprit, message));
+    }
+    let missing = plan.missing_nodes.first()?;
+    Some(error(&missing.object.to_string(), &missing.to_string()))
+}
