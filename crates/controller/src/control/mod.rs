@@ -5,13 +5,17 @@ mod origin;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nearhop_api::Version;
+use nearhop_core::model::Service;
 use nearhop_core::slice::TriggerTimes;
 use nearhop_core::world::Settings;
-use nearhop_core::{Change, Name, ObjectRef, Problem, Roll, ServiceKey, SlicePlan, Touched, World};
+use nearhop_core::{
+    Change, IntentDecision, Name, ObjectRef, Problem, Roll, ServiceKey, SlicePlan, Touched, World,
+};
 use nearhop_feed::{Changed, Event as FeedEvent, Kind};
 use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::metrics::{Metrics, Work, WorkqueueMetrics};
@@ -65,6 +69,8 @@ pub(crate) enum Acting {
 /// A plan whose writing is under way, without what is being written.
 struct Pending {
     plan: SlicePlan,
+    /// What was planned for; the Service may have changed since. None for orphans.
+    asked: Option<(Arc<Service>, IntentDecision)>,
     changed: usize,
     /// What the feed showed of its slices meanwhile: our own writes, or somebody else's.
     echoes: BTreeMap<SliceName, Echo>,
@@ -72,8 +78,13 @@ struct Pending {
 }
 
 impl Pending {
-    fn new(plan: SlicePlan, changed: usize, work: Work) -> Self {
-        Self { plan, changed, echoes: BTreeMap::new(), _work: work }
+    fn new(
+        plan: SlicePlan,
+        asked: Option<(Arc<Service>, IntentDecision)>,
+        changed: usize,
+        work: Work,
+    ) -> Self {
+        Self { plan, asked, changed, echoes: BTreeMap::new(), _work: work }
     }
 }
 

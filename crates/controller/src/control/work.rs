@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearhop_core::condition::{Writing, judge};
-use nearhop_core::model::Slice;
+use nearhop_core::model::{Service, Slice};
 use nearhop_core::world::PlanTime;
-use nearhop_core::{Change, Intent, ServiceKey, SlicePlan};
+use nearhop_core::{Change, Intent, IntentDecision, ServiceKey, SlicePlan};
 use nearhop_runtime::metrics::Work;
 use tracing::{debug, warn};
 
@@ -52,10 +52,10 @@ impl Control {
             return None;
         };
         let mut plan = planned.expect("the Service is there");
-        let intent = self.world.intent(key).expect("the Service is there");
-        self.metrics.planned(key, &plan, intent);
+        let intent = self.world.intent(key).expect("the Service is there").clone();
+        self.metrics.planned(key, &plan, &intent);
         if plan.is_noop() {
-            self.finish(key, Some(Pending::new(plan, 0, work)), now);
+            self.finish(key, Some(Pending::new(plan, Some((service, intent)), 0, work)), now);
             return None;
         }
         debug!(
@@ -65,7 +65,8 @@ impl Control {
         self.unwritten.extend(trigger_time.map(|time| (key.clone(), time)));
         let job = self.job(key, &mut plan);
         let changed = job.create.len() + job.update.len() + job.delete.len();
-        self.pending.insert(key.clone(), Pending::new(plan, changed, work));
+        let asked = Some((service, intent));
+        self.pending.insert(key.clone(), Pending::new(plan, asked, changed, work));
         Some(job)
     }
 
@@ -98,7 +99,7 @@ impl Control {
         let (create, update) = (Vec::new(), Vec::new());
         let changed = delete.len();
         let plan = SlicePlan::default();
-        self.pending.insert(key.clone(), Pending::new(plan, changed, work));
+        self.pending.insert(key.clone(), Pending::new(plan, None, changed, work));
         let why = Why::Orphaned(self.choices.mode);
         Some(Job { service: key.clone(), create, update, delete, why })
     }
@@ -108,10 +109,12 @@ impl Control {
         self.queue.succeed(key, now.instant);
         self.metrics.synced(SyncResult::Success);
         self.unwritten.remove(key);
-        let Some(Pending { mut plan, changed, .. }) = pending else { return };
-        let Some(intent) = self.world.intent(key) else { return };
-        self.metrics.wrote(changed, intent);
-        self.say(key, &mut plan, &Writing::Done, now);
+        let Some(Pending { mut plan, asked: Some(asked), changed, .. }) = pending else { return };
+        if self.world.service(key).is_none() {
+            return;
+        }
+        self.metrics.wrote(changed, &asked.1);
+        self.say(&asked, &mut plan, &Writing::Done, now);
         if let Some(again) = plan.again_at {
             let wait = Duration::try_from(again.duration_since(now.time)).unwrap_or_default();
             self.add(key, now.instant + wait, Urgency::Usual);
@@ -149,17 +152,20 @@ impl Control {
             return;
         }
         warn!(service = %key, failures = failures + 1, "{failure}");
-        let Some(Pending { mut plan, .. }) = pending else { return };
+        let Some(Pending { mut plan, asked: Some(asked), .. }) = pending else { return };
         let (culprit, message) = (failure.culprit(), failure.to_string());
-        self.say(key, &mut plan, &Writing::Failed { culprit, message }, now);
+        self.say(&asked, &mut plan, &Writing::Failed { culprit, message }, now);
     }
 
     /// Judges a plan, and sees to it that it is told.
-    fn say(&mut self, key: &ServiceKey, plan: &mut SlicePlan, writing: &Writing, now: Now) {
-        let (Some(service), Some(intent)) = (self.world.service(key), self.world.intent(key))
-        else {
-            return;
-        };
+    fn say(
+        &mut self,
+        (service, intent): &(Arc<Service>, IntentDecision),
+        plan: &mut SlicePlan,
+        writing: &Writing,
+        now: Now,
+    ) {
+        let key = &service.key;
         let domain = &self.choices.condition_domain;
         let judgements = judge(domain, service, intent, plan, writing);
         let verdict = Verdict { judgements, trouble: trouble(key, plan, writing) };
