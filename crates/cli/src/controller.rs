@@ -14,7 +14,7 @@ use nearhop_core::Gates;
 use nearhop_core::hint::capacity::MaxUnzonedShare;
 use nearhop_runtime::admin::{self, Admin};
 use nearhop_runtime::client::{Client, ClientOptions, connect};
-use nearhop_runtime::health::Health;
+use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_runtime::log;
 use nearhop_runtime::metrics::Metrics;
@@ -138,8 +138,8 @@ async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
     };
     let options = args.options(mode)?;
     let health = Health::new();
-    let surroundings =
-        Surroundings { client, metrics: metrics.clone(), health: health.clone(), shutdown };
+    let synced = health.check("informer-sync", Purpose::Ready);
+    let surroundings = Surroundings { client, metrics: metrics.clone(), synced, shutdown };
     if args.dry_run {
         return print_dry_run(dry_run(options, surroundings).await);
     }

@@ -31,7 +31,7 @@ use std::time::Duration;
 use nearhop_core::hint::capacity::MaxUnzonedShare;
 use nearhop_core::world::{KnownNodes, Settings};
 use nearhop_core::{Gates, Name};
-use nearhop_runtime::health::Health;
+use nearhop_runtime::health::Check;
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
@@ -112,8 +112,8 @@ pub struct Surroundings {
     pub client: kube::Client,
     /// Where it counts.
     pub metrics: Metrics,
-    /// Where it says how it is.
-    pub health: Health,
+    /// Where it says that every list has arrived. Made before anybody can ask.
+    pub synced: Check,
     /// When to stop.
     pub shutdown: Shutdown,
 }

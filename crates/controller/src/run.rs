@@ -12,7 +12,7 @@ use nearhop_core::world::PlanTime;
 use nearhop_feed::{Event as FeedEvent, Feed, Kind, Selectors};
 use nearhop_runtime::RuntimeError;
 use nearhop_runtime::backoff::Backoff;
-use nearhop_runtime::health::{Check, Purpose};
+use nearhop_runtime::health::Check;
 use nearhop_runtime::lease::{Elector, Leadership};
 use nearhop_runtime::shutdown::{Shutdown, Trigger};
 use tokio::sync::{mpsc, watch};
@@ -56,7 +56,7 @@ enum Event {
 
 /// Runs until told to stop, or until everything is written.
 pub async fn run(options: Options, surroundings: Surroundings) -> Result<Ended, RuntimeError> {
-    let Surroundings { client, metrics, health, shutdown } = surroundings;
+    let Surroundings { client, metrics, synced, shutdown } = surroundings;
     let candidacy = Candidacy::start(&options, &client, &metrics)?;
     let (feed, mut events) = start_feed(&client, options.mode);
     let mut work = Loop {
@@ -64,7 +64,7 @@ pub async fn run(options: Options, surroundings: Surroundings) -> Result<Ended, 
         caller: Caller { client, fence: candidacy.fence(&options) },
         instance: options.lease.as_ref().map_or_else(String::new, |lease| lease.identity.clone()),
         tasks: JoinSet::new(),
-        synced: health.check("informer-sync", Purpose::Ready),
+        synced,
         until: options.until,
     };
     work.run(&mut events, candidacy.leadership.clone(), &shutdown).await;

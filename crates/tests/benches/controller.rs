@@ -300,14 +300,14 @@ async fn ways(
         let service = i * 7 % (size.services / 10).max(1);
         let name = format!("s{service}");
         let before = board.get(&name).0;
-        let (at_request, at_answer) = flip(&mut connection, service, i % 2 == 1).await?;
+        let (at_request, at_answer) = flip(&mut connection, service, false).await?;
         while board.get(&name).0 == before {
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
         let seen = board.get(&name).1;
         answered.push(seen.saturating_duration_since(at_answer));
         sent.push(seen.saturating_duration_since(at_request));
-        flip(&mut connection, service, i % 2 == 0).await?;
+        flip(&mut connection, service, true).await?;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     if let Some(load) = load {

@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -19,7 +20,7 @@ use nearhop_core::route::{Place, RouteTable, Verdict};
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{Name, ServiceKey, World};
 use nearhop_runtime::client::{ClientOptions, connect_recorded};
-use nearhop_runtime::health::Health;
+use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::{Shutdown, Trigger};
 use serde_json::{Value, json};
@@ -65,6 +66,20 @@ impl Scene {
         self.mode = mode;
         self.settings.controller = Name::from(mode.managed_by());
         self
+    }
+
+    /// As [`Scene::new`], with a server of another sort.
+    pub async fn with(options: &crate::server::Options) -> Result<Option<Self>> {
+        if std::env::var_os(crate::server::GIVEN).is_some() {
+            eprintln!("skipped: needs the embedded server");
+            return Ok(None);
+        }
+        let server = Arc::new(crate::server::start(options).await?);
+        let (admin, namespace) = (server.admin.clone(), "scene".to_owned());
+        let body = json!({"metadata": {"name": namespace}});
+        admin.post("/api/v1/namespaces", &body).await?.expect(201)?;
+        let cluster = Cluster { server, admin, namespace };
+        Ok(Some(Self { cluster, settings: Settings::default(), mode: Mode::Replace }))
     }
 
     /// Creates a ready Node with 4 cores.
@@ -168,6 +183,23 @@ impl Scene {
         Ok(())
     }
 
+    /// The conditions in a Service's status.
+    pub async fn conditions(&self, service: &str) -> Result<Vec<Value>> {
+        let found = self.cluster.read(&format!("services/{service}")).await?.ok()?.json();
+        Ok(found["status"]["conditions"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// The events about a Service, oldest first.
+    pub async fn events(&self, service: &str) -> Result<Vec<Value>> {
+        let list = self.cluster.read("events").await?.ok()?.json();
+        let all = list["items"].as_array().cloned().unwrap_or_default();
+        let about = |event: &Value| event["involvedObject"]["name"] == service;
+        let mut events: Vec<Value> = all.into_iter().filter(about).collect();
+        // Events are named by the moment.
+        events.sort_by_key(|event| event["metadata"]["name"].to_string());
+        Ok(events)
+    }
+
     /// Key of a Service of this test.
     pub fn key(&self, service: &str) -> ServiceKey {
         ServiceKey::new(&*self.cluster.namespace, service)
@@ -248,8 +280,11 @@ impl Scene {
     pub async fn differences(&self) -> Result<Vec<String>> {
         let world = self.world().await?;
         let now = PlanTime::at(Timestamp::now());
+        // Slices of others are none of our business.
+        let ours = |slice: &Arc<Slice>| slice.managed_by() == Some(&self.settings.controller);
+        let orphans = world.orphans().filter(|key| world.slices(key).any(ours));
         let mut wrong: Vec<String> =
-            world.orphans().map(|key| format!("{key}: slices without a Service")).collect();
+            orphans.map(|key| format!("{key}: slices without a Service")).collect();
         for service in world.services() {
             let plan = world.plan(&service.key, now).context("a Service without a plan")?;
             if !plan.is_noop() {
@@ -312,9 +347,10 @@ impl Scene {
     /// What the controller would do, without doing it.
     pub async fn dry_run(&self, options: Options) -> Result<DryRun> {
         let (trigger, shutdown) = Shutdown::manual();
-        let (metrics, health) = (Metrics::new(), Health::new());
+        let metrics = Metrics::new();
+        let synced = Health::new().check("informer-sync", Purpose::Ready);
         let client = self.cluster.client().await?;
-        let surroundings = Surroundings { client, metrics, health, shutdown };
+        let surroundings = Surroundings { client, metrics, synced, shutdown };
         let result = nearhop_controller::dry_run(options, surroundings).await;
         drop(trigger);
         Ok(result)
@@ -401,8 +437,8 @@ pub async fn start_recorded(
     };
     let client = connect_recorded(&client, Some(&metrics), record).await?;
     let (trigger, shutdown) = Shutdown::manual();
-    let (health, counted) = (Health::new(), metrics.clone());
-    let surroundings = Surroundings { client, metrics: counted, health, shutdown };
+    let synced = Health::new().check("informer-sync", Purpose::Ready);
+    let surroundings = Surroundings { client, metrics: metrics.clone(), synced, shutdown };
     let task = tokio::spawn(nearhop_controller::run(options, surroundings));
     Ok(Controlled { metrics, trigger, task })
 }
@@ -419,6 +455,11 @@ impl Controlled {
         Ok(self.task.await??)
     }
 
+    /// Whether it has not ended by itself.
+    pub fn is_running(&self) -> bool {
+        !self.task.is_finished()
+    }
+
     /// Ends it where it stands, as a crash would.
     pub fn crash(self) {
         self.task.abort();
@@ -432,11 +473,16 @@ impl Controlled {
 
     /// Writes of slices so far.
     pub fn writes(&self) -> f64 {
-        let operations = ["create", "update", "delete"].into_iter();
-        let series =
-            operations.map(|op| format!("endpoint_slice_controller_changes{{operation=\"{op}\"}}"));
-        series.map(|series| self.metric(&series)).sum()
+        read_writes(&self.metrics.encode())
     }
+}
+
+/// Writes of slices, in Prometheus' text format.
+pub fn read_writes(text: &str) -> f64 {
+    let operations = ["create", "update", "delete"].into_iter();
+    let series =
+        operations.map(|op| format!("endpoint_slice_controller_changes{{operation=\"{op}\"}}"));
+    series.map(|series| read_metric(text, &series)).sum()
 }
 
 /// The value of a series in Prometheus' text format; 0 if it is not there.
@@ -456,10 +502,15 @@ pub struct ControllerProcess {
 impl ControllerProcess {
     /// Starts the command with further arguments; its log goes to this process's.
     pub fn start(server: &Server, arguments: &[&str]) -> Result<Self> {
+        Self::start_logged(server, arguments, Stdio::inherit())
+    }
+
+    /// Starts the command with further arguments and a place for its log.
+    pub fn start_logged(server: &Server, arguments: &[&str], log: Stdio) -> Result<Self> {
         let mut command = Command::new(binary()?);
         command.args(["controller", "--bind-address", "127.0.0.1:0", "--kubeconfig"]);
         command.arg(&server.kubeconfig).args(arguments);
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;
+        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn()?;
         let stdout = process.stdout.take().context("stdout is piped")?;
         let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stdout));
         let first = lines.next().transpose()?.unwrap_or_default();
@@ -471,6 +522,19 @@ impl ControllerProcess {
             bail!("nearhop controller said {first:?} instead of where it serves");
         };
         Ok(Self { process, admin })
+    }
+
+    /// Sends it a signal by name: `STOP`, `CONT`, `TERM`.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        let mut kill = Command::new("kill");
+        kill.arg(format!("-{name}")).arg(self.process.id().to_string());
+        anyhow::ensure!(kill.status()?.success(), "kill -{name} failed");
+        Ok(())
+    }
+
+    /// Writes of slices so far.
+    pub async fn writes(&self) -> Result<f64> {
+        Ok(read_writes(&self.get("/metrics").await?))
     }
 
     /// Asks its admin server; the body of the answer.

@@ -1,0 +1,100 @@
+//! Nodes and zones: none, unlabelled, only one, unknown.
+
+use anyhow::Result;
+use nearhop_core::Family;
+use serde_json::json;
+
+use crate::Bad;
+
+const AUTO: &str = "service.kubernetes.io/topology-mode";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_any_node_pods_are_left_out_and_the_service_is_told() -> Result<()> {
+    let Some(bad) = Bad::new().await? else { return Ok(()) };
+    bad.scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
+    bad.scene.pod("p", "nowhere", "10.1.0.1", "web").await?;
+    let message = bad.condition("web", "Programmed", "False", "NodeUnknown").await?;
+    assert!(message.contains("nowhere"), "{message}");
+    bad.settled().await?;
+    assert!(bad.addresses("web", Family::Ipv4).await?.is_empty());
+    assert_eq!(bad.scene.slices("web").await?.len(), 1, "a placeholder says that nobody is there");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_on_an_unknown_node_is_told_once_and_arrives_with_its_node() -> Result<()> {
+    let Some(bad) = Bad::new().await? else { return Ok(()) };
+    bad.scene.node("n1", Some("a")).await?;
+    bad.scene.service("web", json!({})).await?;
+    bad.scene.pod("here", "n1", "10.1.0.1", "web").await?;
+    bad.scene.pod("there", "n2", "10.1.0.2", "web").await?;
+    let message = bad.event("web", "FailedToUpdateEndpointSlices").await?;
+    assert!(message.contains("n2"), "{message}");
+    bad.settled().await?;
+    assert_eq!(bad.addresses("web", Family::Ipv4).await?, ["10.1.0.1"]);
+    // The same again is no news.
+    for ready in [false, true, false, true] {
+        bad.scene.report_pod("here", "10.1.0.1", ready).await?;
+        bad.settled().await?;
+    }
+    let told = bad.scene.events("web").await?.len();
+    assert_eq!(told, 1, "{:?}", bad.scene.events("web").await?);
+    bad.scene.node("n2", Some("b")).await?;
+    bad.settled().await?;
+    assert_eq!(bad.addresses("web", Family::Ipv4).await?, ["10.1.0.1", "10.1.0.2"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_without_zones_are_named_to_who_asks_for_zones() -> Result<()> {
+    let Some(bad) = Bad::new().await? else { return Ok(()) };
+    for node in ["n1", "n2"] {
+        bad.scene.node(node, None).await?;
+    }
+    bad.scene.service("close", json!({"trafficDistribution": "PreferSameZone"})).await?;
+    bad.scene.service("auto", json!({})).await?;
+    let auto = json!({"metadata": {"annotations": {AUTO: "Auto"}}});
+    bad.scene.patch_service("auto", &auto).await?;
+    for (i, app) in ["close", "close", "auto", "auto"].into_iter().enumerate() {
+        let node = format!("n{}", i % 2 + 1);
+        bad.scene.pod(&format!("p{i}"), &node, &format!("10.1.0.{i}"), app).await?;
+    }
+    let message = bad.condition("close", "Programmed", "False", "EndpointsWithoutZone").await?;
+    assert!(message.contains("n1") && message.contains("topology.kubernetes.io/zone"), "{message}");
+    let message =
+        bad.condition("auto", "Programmed", "False", "InsufficientNodeInformation").await?;
+    assert!(message.contains("n1"), "{message}");
+    bad.settled().await?;
+    for service in ["close", "auto"] {
+        let found = bad.addresses(service, Family::Ipv4).await?;
+        assert_eq!(found.len(), 2, "{service}: {found:?}");
+        let reached = bad.scene.reached_from(service, "n1").await?;
+        assert_eq!(reached, found, "{service}: everybody reaches everybody");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_single_zone_everybody_is_reached_and_auto_says_why_it_does_nothing() -> Result<()> {
+    let Some(bad) = Bad::new().await? else { return Ok(()) };
+    for node in ["n1", "n2"] {
+        bad.scene.node(node, Some("only")).await?;
+    }
+    bad.scene.service("close", json!({"trafficDistribution": "PreferSameZone"})).await?;
+    bad.scene.service("auto", json!({})).await?;
+    let auto = json!({"metadata": {"annotations": {AUTO: "Auto"}}});
+    bad.scene.patch_service("auto", &auto).await?;
+    for (i, app) in ["close", "close", "auto", "auto"].into_iter().enumerate() {
+        let node = format!("n{}", i % 2 + 1);
+        bad.scene.pod(&format!("p{i}"), &node, &format!("10.1.0.{i}"), app).await?;
+    }
+    bad.condition("close", "Programmed", "True", "HintsWritten").await?;
+    let message =
+        bad.condition("auto", "Programmed", "False", "InsufficientNodeInformation").await?;
+    assert!(message.contains("zone"), "{message}");
+    bad.settled().await?;
+    for service in ["close", "auto"] {
+        assert_eq!(bad.scene.reached_from(service, "n1").await?.len(), 2, "{service}");
+    }
+    Ok(())
+}
