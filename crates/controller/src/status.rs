@@ -225,8 +225,10 @@ impl Entry {
         // That all is well from the start, or for another reason, is no news.
         let news =
             judgement.status == ConditionStatus::False || was_false == Some(ConditionStatus::False);
-        // A failed write is told as upstream tells it.
-        (news && judgement.reason != "WriteFailed").then(|| Note {
+        // A failed write is told as upstream tells it, and that what is not accepted is not
+        // programmed either goes without saying.
+        let told_otherwise = matches!(judgement.reason, "WriteFailed" | "NotAccepted");
+        (news && !told_otherwise).then(|| Note {
             kind: judgement.event_kind(),
             reason: judgement.reason,
             message: judgement.message.clone(),

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use nearhop_api::Meta;
 use nearhop_api::wire;
 use nearhop_api::write::conditions_to_apply;
-use nearhop_core::ServiceKey;
+use nearhop_core::{Condition, ServiceKey};
 use serde_json::json;
 
 use crate::call::{Call, Caller, FIELD_MANAGER, Failure};
@@ -47,18 +47,7 @@ pub(crate) async fn tell(caller: &Caller, instance: &str, tell: Tell) -> Told {
         events: Ok(()),
     };
     if let Some(conditions) = conditions {
-        let ServiceKey { namespace, name } = &service;
-        let call = Call {
-            method: Method::PATCH,
-            path: format!(
-                "/api/v1/namespaces/{namespace}/services/{name}/status\
-                 ?fieldManager={FIELD_MANAGER}&force=true"
-            ),
-            content_type: APPLY,
-            body: conditions_to_apply(&service, &uid, &conditions),
-            what: format!("status of Service {service}"),
-        };
-        match caller.send(call).await {
+        match caller.send(apply_conditions(&service, &uid, &conditions)).await {
             Ok(body) => {
                 let answer: Result<wire::Service, _> = serde_json::from_slice(&body);
                 told.meta = answer.ok().map(|service| Meta::of_service(&service));
@@ -80,6 +69,21 @@ pub(crate) async fn tell(caller: &Caller, instance: &str, tell: Tell) -> Told {
         }
     }
     told
+}
+
+/// The apply after which a Service has these conditions of ours, and no others of ours.
+pub(crate) fn apply_conditions(service: &ServiceKey, uid: &str, conditions: &[Condition]) -> Call {
+    let ServiceKey { namespace, name } = service;
+    Call {
+        method: Method::PATCH,
+        path: format!(
+            "/api/v1/namespaces/{namespace}/services/{name}/status\
+             ?fieldManager={FIELD_MANAGER}&force=true"
+        ),
+        content_type: APPLY,
+        body: conditions_to_apply(service, uid, conditions),
+        what: format!("status of Service {service}"),
+    }
 }
 
 /// The apply that makes an event. Its name is the moment, as client libraries name events.

@@ -19,6 +19,7 @@ use crate::call::{Call, Caller, FIELD_MANAGER, Failure};
 use crate::metrics::Operation;
 use crate::mode::{Mode, SERVICE_PROXY};
 use crate::sight::SliceName;
+use crate::tell::apply_conditions;
 
 /// A slice as it is, and what to base a write on.
 #[derive(Debug)]
@@ -82,10 +83,12 @@ pub(crate) async fn write(caller: &Caller, job: Job) -> Outcome {
 }
 
 async fn write_all(caller: &Caller, job: Job, steps: &mut Vec<Step>) -> Result<(), Failure> {
-    if let Why::Orphaned(mode) = job.why
-        && !is_orphaned(caller, &job, mode).await?
-    {
-        return Ok(());
+    if let Why::Orphaned(mode) = job.why {
+        match ask_for_claim(caller, &job, mode).await? {
+            Claim::Ours => return Ok(()),
+            Claim::Nobodys => {}
+            Claim::Released(uid) => take_back_conditions(caller, &job.service, &uid).await?,
+        }
     }
     for slice in &job.create {
         steps.push(create(caller, slice, &job.service).await?);
@@ -106,13 +109,21 @@ async fn write_all(caller: &Caller, job: Job, steps: &mut Vec<Step>) -> Result<(
     Ok(())
 }
 
-/// Whether the Service of these slices is really not ours: gone, another life, or without the
-/// label it was chosen by.
-async fn is_orphaned(caller: &Caller, job: &Job, mode: Mode) -> Result<bool, Failure> {
+/// Whose the slices of a job are, as the server says.
+enum Claim {
+    /// Their Service is there and ours.
+    Ours,
+    /// Their Service is gone, or has another life.
+    Nobodys,
+    /// Their Service (of this uid) has conditions, and not the label it was chosen by.
+    Released(String),
+}
+
+async fn ask_for_claim(caller: &Caller, job: &Job, mode: Mode) -> Result<Claim, Failure> {
     let ServiceKey { namespace, name } = &job.service;
     let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
     let body = match caller.send(Call::get(path, format!("Service {}", job.service))).await {
-        Err(Failure::NotFound { .. }) => return Ok(true),
+        Err(Failure::NotFound { .. }) => return Ok(Claim::Nobodys),
         answer => answer?,
     };
     let service: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -123,7 +134,24 @@ async fn is_orphaned(caller: &Caller, job: &Job, mode: Mode) -> Result<bool, Fai
     };
     let uid = metadata["uid"].as_str().unwrap_or_default();
     let owned = |known: &Known| known.slice.owners.iter().any(|owner| *owner == *uid);
-    Ok(!(kept && job.delete.iter().any(owned)))
+    Ok(match kept {
+        true if job.delete.iter().any(owned) => Claim::Ours,
+        false if service["status"]["conditions"].is_array() => Claim::Released(uid.to_owned()),
+        _ => Claim::Nobodys,
+    })
+}
+
+/// Nobody keeps up what we said of a Service that is not ours any more. Where that is refused it
+/// stays, and the slices go nevertheless.
+async fn take_back_conditions(
+    caller: &Caller,
+    service: &ServiceKey,
+    uid: &str,
+) -> Result<(), Failure> {
+    match caller.send(apply_conditions(service, uid, &[])).await {
+        Ok(_) | Err(Failure::Forbidden { .. } | Failure::NotFound { .. }) => Ok(()),
+        Err(failure) => Err(failure),
+    }
 }
 
 fn collection(namespace: &Name) -> String {

@@ -32,16 +32,25 @@ pub(super) fn hint_auto(
     Hinted::new(outcome)
 }
 
-/// Where nothing is remembered (after a restart), hints found on every ready endpoint count as
-/// set: they are kept as long as any others, and no event tells of them again.
+/// Where nothing is remembered (after a restart), hints found on the ready endpoints count as set:
+/// they are kept as long as any others, and no event tells of them again. Endpoints that came or
+/// changed meanwhile have none yet, and stand in slices that are written anyway.
 pub(super) fn adopt(lists: &SliceLists, before: AutoState) -> AutoState {
     if before != AutoState::Unknown {
         return before;
     }
+    let written = lists.create.len() + lists.update.len();
+    let slices = lists.create.iter().chain(&lists.update);
+    let slices = slices.chain(lists.unchanged.iter().map(Arc::as_ref));
     let mut zones = BTreeMap::new();
-    for endpoint in ready_endpoints(lists) {
-        let [zone] = endpoint.hint_zones() else { return before };
-        *zones.entry(zone.clone()).or_default() += 1;
+    for (i, slice) in slices.enumerate() {
+        for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.is_ready()) {
+            match endpoint.hint_zones() {
+                [zone] => *zones.entry(zone.clone()).or_default() += 1,
+                [] if i < written => {}
+                _ => return before,
+            }
+        }
     }
     if zones.is_empty() { before } else { AutoState::On(zones) }
 }

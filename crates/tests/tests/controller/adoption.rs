@@ -147,3 +147,23 @@ async fn a_wish_of_one_service_changes_only_its_slices() -> Result<()> {
     controller.stop().await?;
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_returns_under_its_name_gets_slices_of_its_own() -> Result<()> {
+    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    three_zones(&scene).await?;
+    pods_in(&scene, "web", "10.0.0", "abc").await?;
+    let controller = scene.start(replace()).await?;
+    for wish in ["PreferSameZone", "PreferSameNode", "PreferClose"] {
+        scene.service("web", json!({"trafficDistribution": wish})).await?;
+        scene.settled().await?;
+        let service = scene.cluster.read("services/web").await?.ok()?.json();
+        let slices = scene.slice_objects("web").await?;
+        assert_eq!(slices.len(), 1, "{wish}");
+        let owner = &slices[0]["metadata"]["ownerReferences"][0]["uid"];
+        assert_eq!(*owner, service["metadata"]["uid"], "{wish}");
+        scene.cluster.admin.delete(&scene.cluster.core("services/web")).await?.ok()?;
+    }
+    controller.stop().await?;
+    Ok(())
+}

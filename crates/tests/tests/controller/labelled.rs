@@ -109,6 +109,31 @@ async fn slices_go_and_come_with_the_label() -> Result<()> {
     assert_tree_untouched(&scene, &tree).await
 }
 
+/// Waits until the status of `ours` has so many conditions.
+async fn until_conditions(scene: &Scene, wanted: usize) -> Result<()> {
+    scene
+        .until(&format!("{wanted} conditions"), PATIENCE, || async {
+            let ours = scene.cluster.read("services/ours").await?.ok()?.json();
+            let found = ours["status"]["conditions"].as_array().map_or(0, Vec::len);
+            Ok(if found == wanted { Ok(()) } else { Err(format!("there are {found}")) })
+        })
+        .await
+}
+
+/// A condition that nobody keeps up would go on saying that hints are written.
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_go_and_come_with_the_label() -> Result<()> {
+    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let controller = scene.start(Options::new(Mode::Labelled)).await?;
+    until_conditions(&scene, 2).await?;
+    label(&scene, None).await?;
+    until_conditions(&scene, 0).await?;
+    label(&scene, Some(SERVICE_PROXY)).await?;
+    until_conditions(&scene, 2).await?;
+    controller.stop().await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_that_went_while_nobody_looked_takes_the_slices_along() -> Result<()> {
     let Some(scene) = beside_another().await? else { return Ok(()) };

@@ -8,6 +8,7 @@ mod labelled;
 mod modes;
 mod nodes;
 mod once;
+mod restart;
 mod rollout;
 mod scenarios;
 mod status;

@@ -128,6 +128,48 @@ async fn a_batch_period_saves_most_writes_of_a_rollout() -> Result<()> {
     Ok(())
 }
 
+/// Rolls six Pods, waiting after every single step until it is published.
+async fn roll_step_by_step(scene: &Scene) -> Result<()> {
+    for number in 0..6 {
+        let (new, old) =
+            (Replica::new(2, number, &THREE_NODES), Replica::new(1, number, &THREE_NODES));
+        scene.pending_pod(&new.name, &new.node, &json!({"app": "web"})).await?;
+        scene.settled().await?;
+        for ready in [false, true] {
+            scene.report_pod(&new.name, &new.ip, ready).await?;
+            scene.settled().await?;
+        }
+        scene.terminate_pod(&old.name).await?;
+        scene.settled().await?;
+        scene.report_pod(&old.name, &old.ip, false).await?;
+        scene.settled().await?;
+        scene.remove_pod(&old.name).await?;
+        scene.settled().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_haste_exactly_the_planned_writes_are_done() -> Result<()> {
+    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    three_zones(&scene).await?;
+    scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
+    for number in 0..6 {
+        Replica::new(1, number, &THREE_NODES).start(&scene).await?;
+    }
+    let controller = scene.start(replace()).await?;
+    scene.settled().await?;
+    let (before, pods) = (scene.world().await?, PodWatch::open(&scene).await?);
+    let mut writes = scene.count_writes().await?;
+    roll_step_by_step(&scene).await?;
+    let written = writes.catch_up().await;
+    controller.stop().await?;
+    let simulated = count_writes_one_by_one(before, &scene.key("web"), pods.changes().await?);
+    // A Pod is published when it has an address, and then each of its five steps is a write.
+    assert_eq!((written, simulated), (30, 30));
+    Ok(())
+}
+
 const THREE_NODES: [&str; 3] = ["n-a", "n-b", "n-c"];
 
 /// Rolls nine Pods over three zones one after the other, in slices of four, and gives what was

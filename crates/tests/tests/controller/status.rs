@@ -2,6 +2,8 @@
 //! conditions with a reason and a culprit, and an event for each transition and no more.
 
 use anyhow::Result;
+use nearhop_controller::Options;
+use nearhop_core::Gates;
 use nearhop_tests::scene::{PATIENCE, Scene, replace};
 use serde_json::{Value, json};
 
@@ -101,8 +103,30 @@ async fn an_unknown_value_is_refused_by_the_name_of_its_field() -> Result<()> {
     let why = message(&scene, "web", "TrafficDistributionAccepted").await?;
     assert!(why.contains("metadata.annotations[nearhop.dev/traffic-distribution]"), "{why}");
     assert!(why.contains("\"Nonsense\""), "{why}");
-    until_events(&scene, "web", &["Warning UnsupportedValue", "Warning NotAccepted"]).await?;
+    until_events(&scene, "web", &["Warning UnsupportedValue"]).await?;
     scene.until_hints("web", &["10.0.0.1 -", "10.0.0.2 -", "10.0.0.3 -"]).await?;
+    controller.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wish_behind_a_gate_that_is_off_is_said_to_be() -> Result<()> {
+    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    three_zones(&scene).await?;
+    scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
+    pods_in(&scene, "web", "10.0.0", "abc").await?;
+    let gates = Gates::parse("ServiceTrafficDistribution=false")?;
+    let controller = scene.start(Options { gates, ..replace() }).await?;
+    let ignored = [
+        "TrafficDistributionAccepted False FeatureGateDisabled",
+        "TrafficDistributionProgrammed False NotAccepted",
+    ];
+    until_conditions(&scene, "web", &ignored).await?;
+    let why = message(&scene, "web", "TrafficDistributionAccepted").await?;
+    assert!(why.contains("spec.trafficDistribution: the feature gate"), "{why}");
+    controller.stop().await?;
+    let controller = scene.start(replace()).await?;
+    until_conditions(&scene, "web", &FINE).await?;
     controller.stop().await?;
     Ok(())
 }
