@@ -243,19 +243,25 @@ pub fn binary() -> Result<PathBuf> {
 }
 
 fn find_or_build() -> Result<PathBuf> {
+    // Whoever runs all tests has built it with them.
+    if let Some(path) = std::env::var_os("NEARHOP_BINARY").map(PathBuf::from) {
+        anyhow::ensure!(path.exists(), "NEARHOP_BINARY: {} is not there", path.display());
+        return Ok(path);
+    }
     // Test executables live in target/<profile>/deps, commands one level above.
     let me = std::env::current_exe()?;
     let profile = me.parent().and_then(Path::parent).context("where this test was built")?;
     let path = profile.join("nearhop");
     // Always asked: cargo knows whether what is there is up to date, and `cargo test` of one crate does not.
     let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    build.args(["build", "--quiet", "--package", "nearhop"]);
+    // With the features that this crate chooses, so that nothing is built twice.
+    build.args(["build", "--quiet", "--package", "nearhop", "--package", "nearhop-tests"]);
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
     if let Some(target) = profile.parent() {
         build.env("CARGO_TARGET_DIR", target);
     }
     if profile.ends_with("release") {
-        // What `cargo bench` built the benches with, so that nothing is built twice.
+        // What `cargo bench` built the benches with.
         build.args(["--profile", "bench"]);
     }
     let status = build.status().context("run cargo build for the nearhop command")?;
