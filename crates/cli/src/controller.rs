@@ -117,7 +117,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     log::init(args.log.verbosity, args.log.log_format);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    runtime.block_on(control_cluster(args))
+    // Not on this thread: it is not one of the runtime's, and waking it costs more.
+    runtime.block_on(async { tokio::spawn(control_cluster(args)).await })?
 }
 
 async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {

@@ -28,8 +28,8 @@ use crate::tell::{Told, tell};
 use crate::write::{Job, Outcome, write};
 use crate::{Options, Surroundings, Until};
 
-/// Events of the feed that are taken in at once.
-const BATCH: usize = 1024;
+/// Batches of the feed that are taken in at once.
+const BATCHES: usize = 8;
 /// Pauses after failures, per Service.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(300));
 /// With [`Until::Settled`], a Service that failed so often in a row has failed.
@@ -128,7 +128,7 @@ struct Loop {
 impl Loop {
     async fn run(
         &mut self,
-        events: &mut mpsc::Receiver<FeedEvent>,
+        events: &mut mpsc::Receiver<Vec<FeedEvent>>,
         leadership: Option<watch::Receiver<Leadership>>,
         shutdown: &Shutdown,
     ) {
@@ -157,11 +157,11 @@ impl Loop {
 
     async fn next(
         &mut self,
-        events: &mut mpsc::Receiver<FeedEvent>,
+        events: &mut mpsc::Receiver<Vec<FeedEvent>>,
         leadership: &mut Option<watch::Receiver<Leadership>>,
         shutdown: &Shutdown,
     ) -> Event {
-        let mut batch = Vec::new();
+        let mut batches = Vec::new();
         let due = self.control.next_due();
         tokio::select! {
             () = shutdown.wait() => Event::Stop,
@@ -169,8 +169,8 @@ impl Loop {
             Some(done) = self.tasks.join_next() => {
                 done.expect("tasks catch their panics and are not aborted")
             }
-            taken = events.recv_many(&mut batch, BATCH) => {
-                if taken == 0 { Event::Stop } else { Event::Fed(batch) }
+            taken = events.recv_many(&mut batches, BATCHES) => {
+                if taken == 0 { Event::Stop } else { Event::Fed(batches.into_iter().flatten().collect()) }
             }
             () = sleep_until(due) => Event::Due,
         }
@@ -247,7 +247,7 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-fn start_feed(client: &kube::Client, mode: Mode) -> (Feed, mpsc::Receiver<FeedEvent>) {
+fn start_feed(client: &kube::Client, mode: Mode) -> (Feed, mpsc::Receiver<Vec<FeedEvent>>) {
     let watches: BTreeMap<Kind, Selectors> = (KINDS.into_iter())
         .map(|kind| {
             let labels = match kind {
@@ -286,13 +286,10 @@ pub async fn dry_run(options: Options, surroundings: Surroundings) -> DryRun {
     let Surroundings { client, metrics, shutdown, .. } = surroundings;
     let (_feed, mut events) = start_feed(&client, options.mode);
     let mut control = Control::new(choices(&options), &metrics);
-    let mut batch = Vec::new();
     while !control.is_synced() {
         tokio::select! {
             () = shutdown.wait() => return DryRun::default(),
-            _ = events.recv_many(&mut batch, BATCH) => {
-                control.fed(std::mem::take(&mut batch), now());
-            }
+            batch = events.recv() => control.fed(batch.unwrap_or_default(), now()),
         }
     }
     let world = control.world();

@@ -92,6 +92,11 @@ impl Stream {
         Self { answer, lines: Lines::default() }
     }
 
+    /// The next line that has arrived already.
+    pub(crate) fn buffered(&mut self) -> Option<BytesMut> {
+        self.lines.next()
+    }
+
     /// The next line; nothing at the end.
     pub(crate) async fn line(&mut self, patience: Duration) -> Result<Option<BytesMut>, Error> {
         loop {

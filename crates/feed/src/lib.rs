@@ -44,8 +44,8 @@ pub use status::Status;
 use status::Board;
 use task::Task;
 
-/// Events that may wait for their reader; then the server has to wait.
-const WAITING: usize = 1024;
+/// Batches that may wait for their reader; then the server has to wait.
+const WAITING: usize = 16;
 
 /// The tasks that watch. They end when it is dropped, or when nobody receives any more.
 #[derive(Debug)]
@@ -55,11 +55,12 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Starts to watch; must be called within a tokio runtime.
+    /// Starts to watch; must be called within a tokio runtime. Events come in batches: what has
+    /// arrived by itself is handed on at once, what has arrived together together.
     ///
     /// The client should be made with `default_retry` off: otherwise kube repeats refused
     /// requests by itself for a while, and neither a status nor a log says so.
-    pub fn start(client: Client, options: Options) -> (Self, mpsc::Receiver<Event>) {
+    pub fn start(client: Client, options: Options) -> (Self, mpsc::Receiver<Vec<Event>>) {
         let (events, receiver) = mpsc::channel(WAITING);
         let mut boards = Vec::new();
         let mut tasks = JoinSet::new();

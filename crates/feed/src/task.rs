@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use kube::Client;
 use nearhop_api::Version;
 use tokio::sync::mpsc::Sender;
@@ -22,6 +23,9 @@ const SHORT: Duration = Duration::from_secs(1);
 
 /// A watch that lasts longer shows that all is well, even where nothing happened.
 const STEADY: Duration = Duration::from_secs(10);
+
+/// Events that are handed on at once; fewer where no more have arrived.
+const BATCH: usize = 256;
 
 /// How a step ended that went well.
 pub(crate) enum Done {
@@ -43,7 +47,9 @@ pub(crate) struct Task {
     pub(crate) version: Option<Version>,
     /// Whether anybody has been told of any object.
     pub(crate) delivered: bool,
-    events: Sender<Event>,
+    events: Sender<Vec<Event>>,
+    /// What is to be handed on with the next batch.
+    outbox: Vec<Event>,
     backoff: Backoff,
     /// What was last complained about, so that it is not said again and again.
     complaint: Option<String>,
@@ -55,7 +61,7 @@ impl Task {
         kind: Kind,
         options: &Options,
         board: Board,
-        events: Sender<Event>,
+        events: Sender<Vec<Event>>,
     ) -> Self {
         let selectors = options.watches.get(&kind).cloned().unwrap_or_default();
         Self {
@@ -66,6 +72,7 @@ impl Task {
             version: None,
             delivered: false,
             events,
+            outbox: Vec::new(),
             backoff: Backoff::new(options.backoff, options.backoff_cap),
             complaint: None,
             options: options.clone(),
@@ -75,7 +82,11 @@ impl Task {
     /// Runs until nobody receives.
     pub(crate) async fn run(mut self) {
         loop {
-            let pause = match self.step().await {
+            let done = self.step().await;
+            if self.flush().await.is_err() {
+                return;
+            }
+            let pause = match done {
                 Ok(Done::Ended(lived)) if lived < SHORT => self.backoff.pause(),
                 Ok(_) => continue,
                 Err(Error::Unwanted) => return,
@@ -114,15 +125,12 @@ impl Task {
 
     async fn follow_lines(&mut self, mut stream: Stream) -> Result<(), Error> {
         loop {
-            let line = match stream.line(self.options.stall).await {
-                Ok(Some(line)) => line,
-                Ok(None) => return Ok(()),
-                Err(Error::Silent(_)) => {
-                    self.board.stalled();
-                    tracing::debug!(kind = %self.kind, "the watch fell silent; resuming it anew");
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
+            let line = match stream.buffered() {
+                Some(line) => line,
+                None => match self.next_line(&mut stream).await? {
+                    Some(line) => line,
+                    None => return Ok(()),
+                },
             };
             match read_line(self.kind, &line) {
                 Line::Changed(changed) => {
@@ -140,6 +148,20 @@ impl Task {
         }
     }
 
+    /// Waits for a line, with everything handed on before; nothing when the watch is over, or fell
+    /// silent.
+    async fn next_line(&mut self, stream: &mut Stream) -> Result<Option<BytesMut>, Error> {
+        self.flush().await?;
+        match stream.line(self.options.stall).await {
+            Err(Error::Silent(_)) => {
+                self.board.stalled();
+                tracing::debug!(kind = %self.kind, "the watch fell silent; resuming it anew");
+                Ok(None)
+            }
+            line => line,
+        }
+    }
+
     /// Everything up to this version has been seen.
     fn mark(&mut self, to: Version) -> Result<(), Error> {
         match self.version.replace(to.clone()) {
@@ -148,9 +170,20 @@ impl Task {
         }
     }
 
+    /// Hands an event on with the next batch: waking the receiver costs more than reading a Pod.
     pub(crate) async fn send(&mut self, event: Event) -> Result<(), Error> {
         self.delivered |= matches!(event, Event::Changed(_));
-        self.events.send(event).await.map_err(|_| Error::Unwanted)
+        self.outbox.push(event);
+        if self.outbox.len() < BATCH { Ok(()) } else { self.flush().await }
+    }
+
+    /// Hands on what is in the outbox.
+    async fn flush(&mut self) -> Result<(), Error> {
+        if self.outbox.is_empty() {
+            return Ok(());
+        }
+        let batch = std::mem::take(&mut self.outbox);
+        self.events.send(batch).await.map_err(|_| Error::Unwanted)
     }
 
     fn all_is_well(&mut self) {

@@ -4,7 +4,7 @@
 pub mod gate;
 pub mod scripted;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use kube::Client;
@@ -90,7 +90,9 @@ pub async fn client(server: &ApiServer, url: &str) -> Client {
 /// A feed of Pods, and what it has said so far.
 pub struct Listener {
     pub feed: Feed,
-    events: Receiver<Event>,
+    events: Receiver<Vec<Event>>,
+    /// Events that arrived together with others and were not looked at yet.
+    waiting: VecDeque<Event>,
     /// Names of the Pods that are there.
     pub pods: BTreeSet<String>,
     /// The rolls of all lists.
@@ -104,15 +106,20 @@ impl Listener {
     pub fn start(client: &Client, options: Options) -> Self {
         let (feed, events) = Feed::start(client.clone(), options);
         let (rolls, gone, problems) = (Vec::new(), Vec::new(), Vec::new());
-        Self { feed, events, pods: BTreeSet::new(), rolls, gone, problems }
+        let (waiting, pods) = (VecDeque::new(), BTreeSet::new());
+        Self { feed, events, waiting, pods, rolls, gone, problems }
     }
 
     /// Takes events until there is nothing more to wait for.
     pub async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         while !done(self) {
-            let event = timeout(PATIENCE, self.events.recv()).await;
-            let event = event.unwrap_or_else(|_| panic!("{what}: {:?}", self.summary()));
-            self.take(event.expect("the feed goes on"));
+            if let Some(event) = self.waiting.pop_front() {
+                self.take(event);
+                continue;
+            }
+            let batch = timeout(PATIENCE, self.events.recv()).await;
+            let batch = batch.unwrap_or_else(|_| panic!("{what}: {:?}", self.summary()));
+            self.waiting.extend(batch.expect("the feed goes on"));
         }
     }
 

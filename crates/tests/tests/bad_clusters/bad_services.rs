@@ -24,6 +24,8 @@ async fn a_service_without_a_selector_gets_no_slices_and_is_told_so() -> Result<
 #[tokio::test(flavor = "multi_thread")]
 async fn an_external_name_gets_no_slices_and_is_told_so() -> Result<()> {
     let Some(bad) = Bad::new().await? else { return Ok(()) };
+    let external = json!({"type": "ExternalName", "externalName": "example.com"});
+    bad.scene.service("always", external).await?;
     bad.scene.service("elsewhere", json!({})).await?;
     bad.settled().await?;
     assert_eq!(bad.scene.slices("elsewhere").await?.len(), 1);
@@ -35,6 +37,9 @@ async fn an_external_name_gets_no_slices_and_is_told_so() -> Result<()> {
     let message = bad.condition("elsewhere", "Programmed", "False", "NotRouted").await?;
     assert!(message.contains("ExternalName"), "{message}");
     bad.settled().await?;
+    assert!(bad.scene.slices("always").await?.is_empty());
+    let left = bad.scene.slices("elsewhere").await?.len();
+    assert_eq!(left, 1, "as upstream, which leaves alone what was written before (issue 105986)");
     Ok(())
 }
 
