@@ -29,6 +29,12 @@ pub(crate) struct Faults {
     /// `delayMs`: whoever runs the test is not.
     #[serde(default)]
     user_agent: String,
+    /// Only requests are struck whose path with query contains this.
+    #[serde(default)]
+    path: String,
+    /// Watches are struck as well, when they begin.
+    #[serde(default)]
+    watches: bool,
     #[serde(default)]
     timeout: Option<ShareFault>,
     #[serde(default)]
@@ -67,9 +73,9 @@ impl Faults {
         if sum > 1.0 || shares.iter().any(|share| !(0.0..=1.0).contains(share)) {
             return Err("share: must be from 0 to 1, also all together".to_owned());
         }
-        let wrong = |code: &u16| !matches!(code, 409 | 429 | 500);
+        let wrong = |code: &u16| !matches!(code, 403 | 409 | 422 | 429 | 500);
         if let Some(code) = faults.answers().map(|answer| answer.code).find(wrong) {
-            return Err(format!("answer.code: {code}: must be 409, 429 or 500"));
+            return Err(format!("answer.code: {code}: must be 403, 409, 422, 429 or 500"));
         }
         if faults.delay_ms > LONGEST_DELAY_MS {
             return Err(format!("delayMs: must be at most {LONGEST_DELAY_MS}"));
@@ -80,6 +86,20 @@ impl Faults {
     fn answers(&self) -> impl Iterator<Item = &AnswerFault> {
         self.answer.iter().chain(&self.answers)
     }
+
+    fn strikes(&self, asked: &Asked<'_>) -> bool {
+        *self != Self::default()
+            && asked.user_agent.starts_with(&self.user_agent)
+            && asked.path_and_query.contains(&self.path)
+            && (self.watches || asked.verb != "watch")
+    }
+}
+
+/// What faults are chosen by.
+pub(crate) struct Asked<'a> {
+    pub(crate) user_agent: &'a str,
+    pub(crate) path_and_query: &'a str,
+    pub(crate) verb: &'a str,
 }
 
 /// The faults in force.
@@ -112,9 +132,9 @@ impl FaultBox {
     }
 
     /// Delays, holds or refuses a request.
-    pub(crate) async fn inflict(&self, user_agent: &str) -> Result<(), ApiError> {
+    pub(crate) async fn inflict(&self, asked: Asked<'_>) -> Result<(), ApiError> {
         let faults = self.faults.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if faults == Faults::default() || !user_agent.starts_with(&faults.user_agent) {
+        if !faults.strikes(&asked) {
             return Ok(());
         }
         if faults.delay_ms > 0 {
@@ -139,6 +159,21 @@ impl FaultBox {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_strike_whom_they_are_meant_for() {
+        let asked = |user_agent, path_and_query, verb| Asked { user_agent, path_and_query, verb };
+        let order = r#"{"answers":[{"code":403,"share":1.0}],"userAgent":"a","path":"/status"}"#;
+        let faults = Faults::parse(order.as_bytes()).unwrap();
+        assert!(faults.strikes(&asked("a/1", "/api/v1/services/x/status?force=true", "patch")));
+        assert!(!faults.strikes(&asked("b/1", "/api/v1/services/x/status", "patch")));
+        assert!(!faults.strikes(&asked("a/1", "/api/v1/services/x", "patch")));
+        assert!(!faults.strikes(&asked("a/1", "/api/v1/services/x/status", "watch")));
+        let order = r#"{"answer":{"code":422,"share":1.0},"watches":true}"#;
+        let faults = Faults::parse(order.as_bytes()).unwrap();
+        assert!(faults.strikes(&asked("", "/api/v1/services?watch=1", "watch")));
+        assert!(!Faults::default().strikes(&asked("", "/", "get")));
+    }
 
     #[test]
     fn what_makes_no_sense_is_refused() {

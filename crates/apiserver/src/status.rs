@@ -195,7 +195,9 @@ impl ApiError {
     /// The code, if told to fail on purpose.
     pub(crate) fn injected(code: u16) -> Self {
         let reason = match code {
+            403 => "Forbidden",
             409 => "Conflict",
+            422 => "Invalid",
             429 => return Self::too_many_requests(),
             _ => "InternalError",
         };

@@ -206,9 +206,21 @@ impl Queue {
         [first(&self.fresh), failed].into_iter().flatten().min()
     }
 
-    /// How many wait.
-    pub(crate) fn depth(&self) -> usize {
-        self.fresh.len() + self.failed.len()
+    /// Whether anything is due and waits for a worker.
+    pub(crate) fn has_due(&self, now: Instant) -> bool {
+        let due = |lane: &BTreeSet<(Instant, u64, ServiceKey)>| {
+            lane.first().is_some_and(|(at, ..)| *at <= now)
+        };
+        due(&self.fresh) || due(&self.failed)
+    }
+
+    /// How many are due and wait for a worker. Those that are to wait do not count, as with
+    /// client-go: a queue is deep when its workers do not keep up.
+    pub(crate) fn depth(&self, now: Instant) -> usize {
+        let due = |lane: &BTreeSet<(Instant, u64, ServiceKey)>| {
+            lane.iter().take_while(|(at, ..)| *at <= now).count()
+        };
+        due(&self.fresh) + due(&self.failed)
     }
 
     /// How many are worked on.
@@ -309,7 +321,8 @@ mod tests {
         queue.add(&key("e"), later, Urgency::Usual);
         assert_eq!(queue.take(later).unwrap().key, key("e"));
         assert_eq!(queue.running(), 3);
-        assert_eq!(queue.depth(), 2);
+        assert_eq!(queue.depth(later), 2);
+        assert_eq!(queue.depth(start), 0, "they are not due yet");
     }
 
     #[test]

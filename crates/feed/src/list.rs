@@ -117,6 +117,7 @@ impl Task {
     async fn finish_list(&mut self, names: Names, version: Version) -> Result<(), Error> {
         self.version = Some(version.clone());
         self.board.listed();
+        self.all_is_well();
         self.send(Event::Listed { kind: self.kind, version, roll: names.0 }).await
     }
 }

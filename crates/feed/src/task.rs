@@ -186,7 +186,7 @@ impl Task {
         self.events.send(batch).await.map_err(|_| Error::Unwanted)
     }
 
-    fn all_is_well(&mut self) {
+    pub(crate) fn all_is_well(&mut self) {
         self.backoff.reset();
         if self.complaint.take().is_some() {
             tracing::info!(kind = %self.kind, "watching again");

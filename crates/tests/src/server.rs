@@ -257,6 +257,14 @@ fn find_or_build() -> Result<PathBuf> {
     // With the features that this crate chooses, so that nothing is built twice.
     build.args(["build", "--quiet", "--package", "nearhop", "--package", "nearhop-tests"]);
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    // What `cargo test` tells this process about itself: build scripts that look at it (ring's) would take it for a
+    // change, and build everything above them again, here and the next time from outside.
+    for (variable, _) in std::env::vars_os() {
+        let name = variable.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            build.env_remove(&variable);
+        }
+    }
     if let Some(target) = profile.parent() {
         build.env("CARGO_TARGET_DIR", target);
     }

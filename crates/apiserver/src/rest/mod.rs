@@ -34,7 +34,7 @@ pub(crate) use update::{Place, is_finished};
 pub(crate) use write::{Ownership, Writer, content_of, name_of, now_text, write_of};
 
 use crate::api::Api;
-use crate::fault::Faults;
+use crate::fault::{Asked, Faults};
 use crate::http::{Accept, Body, Form, Path, Query, Reply, Target, parse_path};
 use crate::identity::Role;
 use crate::metrics::RequestLabels;
@@ -153,11 +153,12 @@ async fn answer(
     }
     match path {
         Path::Resource(target) => {
-            if !matches!(verb, "watch") {
-                api.faults
-                    .inflict(header(request.headers(), USER_AGENT).unwrap_or_default())
-                    .await?;
-            }
+            let asked = Asked {
+                user_agent: header(request.headers(), USER_AGENT).unwrap_or_default(),
+                path_and_query: request.uri().path_and_query().map_or("", |whole| whole.as_str()),
+                verb,
+            };
+            api.faults.inflict(asked).await?;
             answer_resource(api, request, target.clone(), query, role, verb).await
         }
         Path::Faults => answer_faults(api, request, role).await,

@@ -112,6 +112,7 @@ pub(crate) struct Control {
     acting: Acting,
     metrics: ControllerMetrics,
     work_metrics: WorkqueueMetrics,
+    depth_measured: Option<Instant>,
     /// Conditions are refused until then.
     refused_until: Option<Instant>,
     foreign_warned: Option<Instant>,
@@ -138,6 +139,7 @@ impl Control {
             acting: Acting::No,
             metrics: ControllerMetrics::new(metrics),
             work_metrics: WorkqueueMetrics::new(metrics, "endpoint_slice"),
+            depth_measured: None,
             refused_until: None,
             foreign_warned: None,
             choices,

@@ -20,6 +20,8 @@ use crate::write::{Job, Known, Why};
 
 /// Failures in a row that are no news: a conflict or an overloaded server mends itself.
 const QUIET_FAILURES: u32 = 2;
+/// How often the depth of a queue that is not empty is measured.
+const DEPTH_PERIOD: Duration = Duration::from_millis(200);
 
 impl Control {
     /// Takes the next job, planning as many Services as it takes to find one.
@@ -33,8 +35,17 @@ impl Control {
                 return Some(job);
             }
         }
-        self.work_metrics.depth(self.queue.depth());
+        self.measure_depth(now);
         None
+    }
+
+    /// Counting what is due takes as long as the queue is deep, and so is not done at every event.
+    fn measure_depth(&mut self, now: Now) {
+        let fresh = self.depth_measured.is_some_and(|at| now.instant < at + DEPTH_PERIOD);
+        if !fresh || !self.queue.has_due(now.instant) {
+            self.depth_measured = Some(now.instant);
+            self.work_metrics.depth(self.queue.depth(now.instant));
+        }
     }
 
     fn sync(&mut self, key: &ServiceKey, work: Work, now: Now) -> Option<Job> {
