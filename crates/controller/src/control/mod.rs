@@ -161,7 +161,9 @@ impl Control {
         if self.acting == Acting::No || !self.is_synced() {
             return None;
         }
-        [self.queue.next_due(), self.tellings.next_due()].into_iter().flatten().min()
+        let slices = self.queue.next_due();
+        let tellings = self.tellings.next_due().filter(|due| !self.queue.has_fresh(*due));
+        [slices, tellings].into_iter().flatten().min()
     }
 
     /// Whether everything was written and said, as far as it can be: what fails is listed.

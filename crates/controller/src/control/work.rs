@@ -189,9 +189,10 @@ impl Control {
         }
     }
 
-    /// Takes the next thing to tell.
+    /// Takes the next thing to tell, when no slices wait for a worker: they come first.
     pub(crate) fn next_tell(&mut self, now: Now) -> Option<Tell> {
-        if self.acting == Acting::No || !self.is_synced() {
+        let slices_wait = self.queue.has_fresh(now.instant);
+        if self.acting == Acting::No || !self.is_synced() || slices_wait {
             return None;
         }
         loop {
