@@ -1,11 +1,12 @@
-//! Any bytes are converted to a change or to problems, and applying, planning and routing it never
-//! panics.
+//! Any bytes are converted to a change or to problems, and applying, planning, routing and writing
+//! it never panics.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use nearhop_api::convert_json;
 use jiff::Timestamp;
-use nearhop_core::World;
+use nearhop_api::write::{slice_to_create, slice_to_patch};
+use nearhop_api::{Version, convert_json};
+use nearhop_core::{Change, ServiceKey, World};
 use nearhop_core::fixture::apply_plan;
 use nearhop_core::route::{Place, RouteTable};
 use nearhop_core::world::PlanTime;
@@ -14,6 +15,11 @@ fuzz_target!(|bytes: &[u8]| {
     let (change, _problems) = convert_json(bytes);
     let mut world = World::default();
     if let Some(change) = change {
+        if let Change::Slice(slice) = &change {
+            let service = slice.service().unwrap_or_else(|| ServiceKey::new("ns", "s"));
+            let _body = slice_to_create(slice, &service);
+            let _patch = slice_to_patch(slice, slice, &Version::from("1"));
+        }
         for key in world.apply(change).plan {
             let now = PlanTime::at(Timestamp::UNIX_EPOCH);
             if let Some(plan) = world.plan(&key, now) {
