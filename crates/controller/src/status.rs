@@ -166,9 +166,9 @@ impl Statuses {
         }
     }
 
-    /// Forgets a Service that is gone.
-    pub(crate) fn forget(&mut self, key: &ServiceKey) {
-        self.entries.remove(key);
+    /// Forgets a Service that is gone. Says whether conditions of ours stood in its status.
+    pub(crate) fn forget(&mut self, key: &ServiceKey) -> bool {
+        self.entries.remove(key).is_some_and(|entry| !entry.seen.is_empty())
     }
 }
 

@@ -107,6 +107,8 @@ pub(crate) struct Control {
     statuses: Statuses,
     pending: BTreeMap<ServiceKey, Pending>,
     repaired: BTreeMap<ServiceKey, Instant>,
+    /// Services that are gone or have lost their label, with conditions of ours.
+    released: BTreeSet<ServiceKey>,
     problems: BTreeMap<ObjectRef, Vec<Problem>>,
     unlisted: BTreeSet<Kind>,
     acting: Acting,
@@ -134,6 +136,7 @@ impl Control {
             statuses: Statuses::new(&choices.condition_domain),
             pending: BTreeMap::new(),
             repaired: BTreeMap::new(),
+            released: BTreeSet::new(),
             problems: BTreeMap::new(),
             unlisted: BTreeSet::from(KINDS),
             acting: Acting::No,
@@ -476,6 +479,8 @@ impl Control {
         self.unwritten.remove(key);
         self.repaired.remove(key);
         self.metrics.forget(key);
-        self.statuses.forget(key);
+        if self.statuses.forget(key) && self.choices.mode == Mode::Labelled {
+            self.released.insert(key.clone());
+        }
     }
 }

@@ -99,10 +99,10 @@ impl Control {
         Some(Known { slice: slice.clone(), uid: uid.clone(), version: version.clone() })
     }
 
-    /// Slices of ours whose Service is not there, or not ours any more.
+    /// Slices and conditions of ours whose Service is not there, or not ours any more.
     fn sync_orphans(&mut self, key: &ServiceKey, work: Work, now: Now) -> Option<Job> {
         let delete: Vec<Known> = self.world.slices(key).filter_map(|s| self.known(s)).collect();
-        if delete.is_empty() {
+        if delete.is_empty() && !self.released.contains(key) {
             self.queue.succeed(key, now.instant);
             self.metrics.synced(SyncResult::Success);
             return None;
@@ -120,6 +120,7 @@ impl Control {
         self.queue.succeed(key, now.instant);
         self.metrics.synced(SyncResult::Success);
         self.unwritten.remove(key);
+        self.released.remove(key);
         let Some(Pending { mut plan, asked: Some(asked), changed, .. }) = pending else { return };
         if self.world.service(key).is_none() {
             return;

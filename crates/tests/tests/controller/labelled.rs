@@ -135,6 +135,18 @@ async fn conditions_go_and_come_with_the_label() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn conditions_of_a_service_without_slices_go_with_the_label_too() -> Result<()> {
+    let Some(scene) = beside_another().await? else { return Ok(()) };
+    scene.patch_service("ours", &json!({"spec": {"selector": null}})).await?;
+    let controller = scene.start(Options::new(Mode::Labelled)).await?;
+    until_conditions(&scene, 2).await?;
+    label(&scene, None).await?;
+    until_conditions(&scene, 0).await?;
+    controller.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_label_that_went_while_nobody_looked_takes_the_slices_along() -> Result<()> {
     let Some(scene) = beside_another().await? else { return Ok(()) };
     let tree = tree_versions(&scene).await?;
