@@ -384,10 +384,9 @@ impl Control {
     /// Takes in how telling ended.
     pub(crate) fn told(&mut self, told: Told, now: Now) {
         let Told { service: key, meta, left, conditions, events } = told;
-        if let Some(meta) = meta
-            && self.statuses.see(&key, &meta)
-        {
-            self.tellings.add(&key, now.instant + TELL_DELAY, Urgency::Usual);
+        if let Some(meta) = meta {
+            // Where the server keeps something else than it was given, saying it again is no use.
+            let _as_told = self.statuses.see(&key, &meta);
         }
         self.statuses.put_back(&key, left);
         let failure = match (conditions, events) {
