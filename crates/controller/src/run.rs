@@ -268,6 +268,7 @@ fn choices(options: &Options) -> Choices {
         workers: options.workers,
         batch_period: options.batch_period,
         condition_domain: options.condition_domain.clone(),
+        started: Timestamp::now(),
         backoff: BACKOFF,
     }
 }

@@ -29,14 +29,19 @@ pub(crate) struct Sights(BTreeMap<SliceName, Sight>);
 impl Sights {
     /// Whether what the feed shows is news; remembers it if so.
     pub(crate) fn feed(&mut self, name: &SliceName, meta: &Meta) -> bool {
-        let news = match self.0.get(name) {
+        let now = Sight::Fed { uid: meta.uid.clone(), version: meta.version.clone() };
+        let news = match self.0.get_mut(name) {
             None | Some(Sight::Fed { .. }) => true,
+            // Our own write comes by: the feed has caught up with it, and that is all.
+            Some(sight @ Sight::Written { .. }) if sight.version() == Some(&meta.version) => {
+                *sight = now;
+                return false;
+            }
             Some(Sight::Written { version, .. }) => meta.version.is_at_least(version),
             Some(Sight::Deleted { uid }) => *uid != meta.uid,
         };
         if news {
-            let (uid, version) = (meta.uid.clone(), meta.version.clone());
-            self.0.insert(name.clone(), Sight::Fed { uid, version });
+            self.0.insert(name.clone(), now);
         }
         news
     }
@@ -113,6 +118,13 @@ impl Sight {
             Self::Fed { uid, .. } | Self::Written { uid, .. } | Self::Deleted { uid } => uid,
         }
     }
+
+    fn version(&self) -> Option<&Version> {
+        match self {
+            Self::Fed { version, .. } | Self::Written { version, .. } => Some(version),
+            Self::Deleted { .. } => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +150,7 @@ mod tests {
         assert!(sights.feed(&name(), &meta("u", "5")));
         assert!(sights.written(&name(), &meta("u", "8")));
         assert!(!sights.feed(&name(), &meta("u", "6")), "the state before our write");
-        assert!(sights.feed(&name(), &meta("u", "8")), "our own write comes by");
+        assert!(!sights.feed(&name(), &meta("u", "8")), "our own write comes by");
         assert!(sights.feed(&name(), &meta("u", "9")), "somebody wrote after us");
     }
 
@@ -171,7 +183,8 @@ mod tests {
         assert!(sights.feed(&name(), &meta("u", "aaa")), "the feed is always in order");
         assert!(sights.written(&name(), &meta("u", "xyz")));
         assert!(!sights.feed(&name(), &meta("u", "bbb")));
-        assert!(sights.feed(&name(), &meta("u", "xyz")));
+        assert!(!sights.feed(&name(), &meta("u", "xyz")), "the echo itself is no news");
+        assert!(sights.feed(&name(), &meta("u", "bbb")), "but what comes after it is");
     }
 
     #[test]

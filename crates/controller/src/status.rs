@@ -6,14 +6,17 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nearhop_api::Meta;
-use nearhop_core::condition::{Judgement, Question};
-use nearhop_core::hint::{EventKind, HintEvent};
-use nearhop_core::{Condition, ConditionStatus, Intent, Name, ServiceKey};
+use nearhop_core::condition::{AUTO_DISABLED, AUTO_ENABLED, Judgement};
+use nearhop_core::hint::EventKind;
+use nearhop_core::model::Service;
+use nearhop_core::{Condition, ConditionStatus, Name, ServiceKey};
 
-/// More events than this wait for no Service.
-const MOST_NOTES: usize = 16;
+/// A Service gets so many events at once, and then one per [`ANOTHER`]: what flaps must not fill
+/// the cluster's store.
+const BURST: u32 = 10;
+const ANOTHER: SignedDuration = SignedDuration::from_secs(60);
 
 /// An event to be raised on a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +52,13 @@ struct Entry {
     verdict: Option<Verdict>,
     /// What was said last by this process.
     told: Option<Verdict>,
-    notes: Vec<Note>,
+    /// What stood in its way when this process began.
+    trouble_before: Option<Trouble>,
+    /// Events that could not be raised.
+    left: Vec<Note>,
+    /// How many events were raised more than one per [`ANOTHER`] since then.
+    ahead: u32,
+    counted: Option<Timestamp>,
 }
 
 /// What is to be written about one Service.
@@ -66,12 +75,14 @@ pub(crate) struct Tell {
 #[derive(Debug)]
 pub(crate) struct Statuses {
     domain: String,
+    /// What stood in the way of older Services at the start was told before it.
+    started: Timestamp,
     entries: BTreeMap<ServiceKey, Entry>,
 }
 
 impl Statuses {
-    pub(crate) fn new(domain: &str) -> Self {
-        Self { domain: domain.to_owned(), entries: BTreeMap::new() }
+    pub(crate) fn new(domain: &str, started: Timestamp) -> Self {
+        Self { domain: domain.to_owned(), started, entries: BTreeMap::new() }
     }
 
     /// Takes in what the server says. Says whether it is not what should be there.
@@ -100,50 +111,26 @@ impl Statuses {
     }
 
     /// Takes in what a plan gave. Says whether there is something to tell.
-    pub(crate) fn judge(
-        &mut self,
-        key: &ServiceKey,
-        verdict: Verdict,
-        intent: &Intent,
-        hint_events: Vec<HintEvent>,
-    ) -> bool {
-        let entry = self.entries.entry(key.clone()).or_default();
-        let repeated = |event: &HintEvent| {
-            entry.verdict.is_none()
-                && event.kind == EventKind::Warning
-                && verdict.judgements.iter().any(|judgement| {
-                    judgement.question == Question::Programmed
-                        && entry.seen.iter().any(|seen| judgement.agrees_with(seen))
-                })
-        };
-        let new = hint_events.into_iter().filter(|event| !repeated(event));
-        let notes: Vec<Note> = new.map(Note::from).collect();
-        entry.notes.extend(notes);
-        entry.notes.truncate(MOST_NOTES);
-        // Events of Auto have upstream's own names, and are among the plan's.
-        let auto = *intent == Intent::Auto;
-        let silent = |judgement: &Judgement| auto && judgement.question == Question::Programmed;
-        let something = !entry.notes.is_empty()
-            || !entry.shows(&verdict.judgements)
-            || !entry.transitions(&verdict, silent).is_empty();
+    pub(crate) fn judge(&mut self, service: &Service, verdict: Verdict) -> bool {
+        let entry = self.entries.entry(service.key.clone()).or_default();
+        let old = service.created.is_some_and(|created| created < self.started);
+        if entry.verdict.is_none() && old {
+            entry.trouble_before = verdict.trouble.clone();
+        }
+        let something =
+            !entry.shows(&verdict.judgements) || !entry.transitions(&verdict).is_empty();
         entry.verdict = Some(verdict);
         something
     }
 
     /// Takes out what is to be told about a Service now.
-    pub(crate) fn tell(
-        &mut self,
-        key: &ServiceKey,
-        intent: Option<&Intent>,
-        now: Timestamp,
-    ) -> Option<Tell> {
+    pub(crate) fn tell(&mut self, key: &ServiceKey, now: Timestamp) -> Option<Tell> {
         let entry = self.entries.get_mut(key)?;
         let verdict = entry.verdict.clone()?;
         let uid = entry.uid.clone()?;
-        let auto = intent == Some(&Intent::Auto);
-        let silent = |judgement: &Judgement| auto && judgement.question == Question::Programmed;
-        let mut notes = std::mem::take(&mut entry.notes);
-        notes.extend(entry.transitions(&verdict, silent));
+        let mut notes = std::mem::take(&mut entry.left);
+        notes.extend(entry.transitions(&verdict));
+        notes.truncate(entry.allowance(now, notes.len()));
         let conditions = (!entry.shows(&verdict.judgements)).then(|| {
             let write = |judgement: &Judgement| {
                 let seen = entry.seen.iter().find(|seen| seen.kind == judgement.kind);
@@ -161,8 +148,7 @@ impl Statuses {
     /// Puts back events that could not be raised.
     pub(crate) fn put_back(&mut self, key: &ServiceKey, notes: Vec<Note>) {
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.notes.splice(0..0, notes);
-            entry.notes.truncate(MOST_NOTES);
+            entry.left = notes;
         }
     }
 
@@ -187,12 +173,26 @@ impl Entry {
         self.seen.len() == judgements.len() && judgements.iter().all(shown)
     }
 
+    /// How many of so many events may be raised now.
+    fn allowance(&mut self, now: Timestamp, wanted: usize) -> usize {
+        let since = self.counted.map_or(0, |at| now.duration_since(at).as_secs());
+        let regained = u32::try_from(since / ANOTHER.as_secs()).unwrap_or(0);
+        if regained > 0 || self.counted.is_none() {
+            self.ahead = self.ahead.saturating_sub(regained);
+            self.counted = Some(now);
+        }
+        let allowed = wanted.min((BURST - self.ahead.min(BURST)) as usize);
+        self.ahead += allowed as u32;
+        allowed
+    }
+
     /// The events that tell of what changed since it was last told.
-    fn transitions(&self, verdict: &Verdict, silent: impl Fn(&Judgement) -> bool) -> Vec<Note> {
-        let told = verdict.judgements.iter().filter(|judgement| !silent(judgement));
+    fn transitions(&self, verdict: &Verdict) -> Vec<Note> {
         let mut notes: Vec<Note> =
-            told.filter_map(|judgement| self.transition(judgement)).collect();
-        let before = self.told.as_ref().and_then(|told| told.trouble.as_ref());
+            verdict.judgements.iter().filter_map(|judgement| self.transition(judgement)).collect();
+        notes.extend(self.auto_gone(verdict));
+        let told = self.told.as_ref();
+        let before = told.map_or(self.trouble_before.as_ref(), |told| told.trouble.as_ref());
         if let Some(trouble) = &verdict.trouble
             && before.is_none_or(|before| before.culprit != trouble.culprit)
         {
@@ -203,6 +203,22 @@ impl Entry {
             });
         }
         notes
+    }
+
+    /// Auto's hints were there and are no longer asked for.
+    fn auto_gone(&self, verdict: &Verdict) -> Option<Note> {
+        let auto = |judgement: &&Judgement, reasons: &[&str]| {
+            judgement.event.as_ref().is_some_and(|(reason, _)| reasons.contains(reason))
+        };
+        let told = self.told.iter().flat_map(|told| &told.judgements);
+        told.into_iter().find(|judgement| auto(judgement, &[AUTO_ENABLED]))?;
+        let mut now = verdict.judgements.iter();
+        let gone = !now.any(|judgement| auto(&judgement, &[AUTO_ENABLED, AUTO_DISABLED]));
+        gone.then(|| Note {
+            kind: EventKind::Warning,
+            reason: AUTO_DISABLED,
+            message: "Topology Aware Hints has been disabled".to_owned(),
+        })
     }
 
     fn transition(&self, judgement: &Judgement) -> Option<Note> {
@@ -222,28 +238,25 @@ impl Entry {
                 seen.map(|seen| seen.status)
             }
         };
-        // That all is well from the start, or for another reason, is no news.
-        let news =
-            judgement.status == ConditionStatus::False || was_false == Some(ConditionStatus::False);
-        // A failed write is told as upstream tells it, and that what is not accepted is not
-        // programmed either goes without saying.
-        let told_otherwise = matches!(judgement.reason, "WriteFailed" | "NotAccepted");
-        (news && !told_otherwise).then(|| Note {
-            kind: judgement.event_kind(),
-            reason: judgement.reason,
-            message: judgement.message.clone(),
-        })
-    }
-}
-
-impl From<HintEvent> for Note {
-    fn from(event: HintEvent) -> Self {
-        Self { kind: event.kind, reason: event.reason, message: event.message }
+        // That all is well from the start, or for another reason, is no news; but upstream tells
+        // of Auto's first hints too.
+        let news = judgement.status == ConditionStatus::False
+            || was_false == Some(ConditionStatus::False)
+            || judgement.event.is_some();
+        // What fails is told as upstream tells it (see `trouble`), and that what is not accepted
+        // is not programmed either goes without saying.
+        let told_otherwise =
+            matches!(judgement.reason, "WriteFailed" | "NodeUnknown" | "NotAccepted");
+        let own = || (judgement.reason, judgement.message.clone());
+        let (reason, message) = judgement.event.clone().unwrap_or_else(own);
+        (news && !told_otherwise).then(|| Note { kind: judgement.event_kind(), reason, message })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use nearhop_core::condition::Question;
+
     use super::*;
 
     const PROGRAMMED: &str = "nearhop.dev/TrafficDistributionProgrammed";
@@ -260,7 +273,12 @@ mod tests {
             reason,
             message: format!("{culprit}: 3 of them"),
             culprit: culprit.to_owned(),
+            event: None,
         }
+    }
+
+    fn service() -> Service {
+        Service { created: Some(now()), ..Service::new(key()) }
     }
 
     fn verdict(judgement: Judgement) -> Verdict {
@@ -278,15 +296,14 @@ mod tests {
 
     /// Statuses that have seen the Service with these conditions.
     fn seen(conditions: Vec<Condition>) -> Statuses {
-        let mut statuses = Statuses::new("nearhop.dev");
+        let mut statuses = Statuses::new("nearhop.dev", now());
         statuses.see(&key(), &meta(conditions));
         statuses
     }
 
     fn tell(statuses: &mut Statuses, verdict: Verdict) -> Option<Tell> {
-        let intent = Intent::SameZone;
-        let something = statuses.judge(&key(), verdict, &intent, Vec::new());
-        let tell = statuses.tell(&key(), Some(&intent), now());
+        let something = statuses.judge(&service(), verdict);
+        let tell = statuses.tell(&key(), now());
         assert_eq!(something, tell.is_some());
         // What was written comes back.
         if let Some(Tell { conditions: Some(conditions), .. }) = &tell {
@@ -328,13 +345,44 @@ mod tests {
         let mut first = seen(Vec::new());
         let conditions = tell(&mut first, verdict(bad.clone())).unwrap().conditions.unwrap();
         let mut second = seen(conditions);
-        let event = HintEvent {
-            kind: EventKind::Warning,
-            reason: "TopologyAwareHintsDisabled",
-            message: "Insufficient number of endpoints".to_owned(),
-        };
-        assert!(!second.judge(&key(), verdict(bad), &Intent::Auto, vec![event]));
-        assert_eq!(second.tell(&key(), Some(&Intent::Auto), now()), None);
+        assert_eq!(tell(&mut second, verdict(bad)), None);
+    }
+
+    #[test]
+    fn trouble_that_was_there_at_the_start_is_not_told_again() {
+        let trouble = Trouble { culprit: "Pod a".to_owned(), message: "m".to_owned() };
+        let verdict = || Verdict { judgements: Vec::new(), trouble: Some(trouble.clone()) };
+        let mut statuses = seen(Vec::new());
+        let old = Service { created: Some(Timestamp::UNIX_EPOCH), ..service() };
+        assert!(!statuses.judge(&old, verdict()));
+        let mut statuses = seen(Vec::new());
+        assert!(statuses.judge(&service(), verdict()), "a new Service's is news");
+    }
+
+    #[test]
+    fn autos_events_have_upstreams_names() {
+        let mut statuses = seen(Vec::new());
+        let mut on = judgement(ConditionStatus::True, "HintsWritten", "");
+        on.event = Some((AUTO_ENABLED, "enabled, addressType: IPv4".to_owned()));
+        let told = tell(&mut statuses, verdict(on)).unwrap();
+        assert_eq!((told.notes[0].kind, told.notes[0].reason), (EventKind::Normal, AUTO_ENABLED));
+        let told = tell(&mut statuses, Verdict::default()).unwrap();
+        assert_eq!((told.notes[0].kind, told.notes[0].reason), (EventKind::Warning, AUTO_DISABLED));
+    }
+
+    #[test]
+    fn what_flaps_does_not_fill_the_store() {
+        let mut statuses = seen(Vec::new());
+        let mut raised = 0;
+        for i in 0..100 {
+            let bad = judgement(ConditionStatus::False, "TooFewEndpoints", &format!("culprit {i}"));
+            raised += tell(&mut statuses, verdict(bad)).map_or(0, |told| told.notes.len());
+        }
+        assert_eq!(raised, 10);
+        let later = now() + SignedDuration::from_secs(125);
+        let bad = judgement(ConditionStatus::False, "TooFewEndpoints", "another");
+        statuses.judge(&service(), verdict(bad));
+        assert_eq!(statuses.tell(&key(), later).unwrap().notes.len(), 1);
     }
 
     #[test]

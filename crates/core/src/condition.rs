@@ -4,6 +4,7 @@
 //! A judgement is made afresh by every plan. What it says about numbers may change all the time;
 //! only a change of status, reason or culprit is a transition, and worth an event.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -13,7 +14,7 @@ use crate::hint::auto::AutoRefusal;
 use crate::hint::capacity::some_of;
 use crate::hint::{EventKind, HintOutcome, HintRefusal};
 use crate::intent::{Accepted, Intent, IntentDecision, PassedOver, Spelling};
-use crate::key::Name;
+use crate::key::{Family, Name};
 use crate::model::{Service, ServiceType};
 use crate::problem::Problem;
 use crate::slice::SlicePlan;
@@ -86,7 +87,15 @@ pub struct Judgement {
     pub message: String,
     /// Who is to blame, as it appears in the message; empty when all is well.
     pub culprit: String,
+    /// Reason and message of the event that tells of it, where they are not the condition's own:
+    /// Auto's are known under the names that upstream gave them.
+    pub event: Option<(&'static str, String)>,
 }
+
+/// Reason of the event that tells of Auto's hints being set.
+pub const AUTO_ENABLED: &str = "TopologyAwareHintsEnabled";
+/// Reason of the event that tells of Auto's hints being gone or impossible.
+pub const AUTO_DISABLED: &str = "TopologyAwareHintsDisabled";
 
 impl Judgement {
     /// Whether a condition that stands in a status says the same; numbers may differ.
@@ -153,6 +162,10 @@ pub fn judge(
     writing: &Writing,
 ) -> Vec<Judgement> {
     let Some(spelling) = asked_by(decision) else { return Vec::new() };
+    // A default is nobody's wish for a Service that cannot follow it.
+    if spelling >= Spelling::NamespaceDefault && !service.wants_slices() {
+        return Vec::new();
+    }
     let field = match spelling {
         Spelling::RoutingPreferenceField | Spelling::RoutingPreferenceAnnotation => {
             "RoutingPreference"
@@ -167,6 +180,7 @@ pub fn judge(
         reason: verdict.reason,
         message: verdict.message,
         culprit: verdict.culprit,
+        event: verdict.event,
     };
     vec![
         make(Question::Accepted, judge_accepted(decision)),
@@ -179,7 +193,8 @@ fn asked_by(decision: &IntentDecision) -> Option<Spelling> {
     if decision.spelling != Spelling::Nowhere {
         return Some(decision.spelling);
     }
-    decision.passed_over.first().map(|(spelling, _)| *spelling)
+    let own = decision.passed_over.iter().map(|(spelling, _)| *spelling);
+    own.into_iter().find(|spelling| *spelling < Spelling::NamespaceDefault)
 }
 
 struct Verdict {
@@ -187,19 +202,25 @@ struct Verdict {
     reason: &'static str,
     message: String,
     culprit: String,
+    event: Option<(&'static str, String)>,
 }
 
 impl Verdict {
     fn yes(reason: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { status: ConditionStatus::True, reason, message, culprit: String::new() }
+        Self { status: ConditionStatus::True, reason, message, culprit: String::new(), event: None }
     }
 
     /// The culprit leads the message, so that the message names it.
     fn no(reason: &'static str, culprit: impl fmt::Display, message: impl fmt::Display) -> Self {
         let culprit = culprit.to_string();
         let message = format!("{culprit}: {message}");
-        Self { status: ConditionStatus::False, reason, message, culprit }
+        Self { status: ConditionStatus::False, reason, message, culprit, event: None }
+    }
+
+    /// Told as upstream tells it.
+    fn told_as(self, reason: &'static str, text: impl fmt::Display, families: &str) -> Self {
+        Self { event: Some((reason, format!("{text}, addressType: {families}"))), ..self }
     }
 }
 
@@ -255,7 +276,8 @@ fn judge_programmed(
         let message = "nothing that counts was asked for; all endpoints are used alike";
         return Verdict::no("NotAccepted", "Accepted is False", message);
     }
-    if let Some(verdict) = plan.outcome.values().find_map(judge_outcome) {
+    let refused = plan.outcome.iter().find_map(|(family, outcome)| judge_outcome(*family, outcome));
+    if let Some(verdict) = refused {
         return verdict;
     }
     if let Some(missing) = plan.missing_nodes.first() {
@@ -263,25 +285,35 @@ fn judge_programmed(
         return Verdict::no("NodeUnknown", &missing.object, left_out);
     }
     match &decision.intent {
+        Intent::Auto => {
+            let families: Vec<&str> = plan.outcome.keys().map(|family| family.as_str()).collect();
+            let enabled = "Topology Aware Hints has been enabled";
+            Verdict::yes("HintsWritten", "the EndpointSlices say Auto").told_as(
+                AUTO_ENABLED,
+                enabled,
+                &families.join(", "),
+            )
+        }
         Intent::Spread => Verdict::yes("NoHintsNeeded", "all endpoints are used alike, as asked"),
         intent => Verdict::yes("HintsWritten", format!("the EndpointSlices say {intent}")),
     }
 }
 
 /// What stands between a family's hints and the wish.
-fn judge_outcome(outcome: &HintOutcome) -> Option<Verdict> {
+fn judge_outcome(family: Family, outcome: &HintOutcome) -> Option<Verdict> {
     let refusal = match outcome {
         HintOutcome::NotAsked | HintOutcome::Written => return None,
         HintOutcome::Partial { without, nodes } => {
             let message = format!(
                 "no place to hint at for {without} ready endpoints, so none of the hints are used; \
-                 label the nodes with topology.kubernetes.io/zone"
+                 label {} with topology.kubernetes.io/zone",
+                some_of(nodes)
             );
             return Some(Verdict::no("EndpointsWithoutZone", nodes_culprit(nodes), message));
         }
         HintOutcome::Refused(refusal) => refusal,
     };
-    Some(match refusal {
+    let verdict = match refusal {
         HintRefusal::Auto(AutoRefusal::NoShares(why)) => {
             Verdict::no("InsufficientNodeInformation", nodes_culprit(why.nodes()), why)
         }
@@ -297,9 +329,21 @@ fn judge_outcome(outcome: &HintOutcome) -> Option<Verdict> {
         HintRefusal::NoCapacity => {
             Verdict::no("InsufficientNodeInformation", nodes_culprit(&[]), refusal)
         }
+    };
+    Some(match refusal {
+        HintRefusal::Auto(why) => verdict.told_as(AUTO_DISABLED, why, family.as_str()),
+        _ => verdict,
     })
 }
 
+/// Nodes by name where they are few. Where many have no zone, it is no news which of them a
+/// Service's Pods stand on today.
 fn nodes_culprit(nodes: &[Name]) -> String {
-    if nodes.is_empty() { "nodes".to_owned() } else { format!("nodes {}", some_of(nodes)) }
+    const FEW: usize = 3;
+    let names: BTreeSet<&Name> = nodes.iter().collect();
+    if names.is_empty() || names.len() > FEW {
+        return "nodes".to_owned();
+    }
+    let names: Vec<&str> = names.into_iter().map(Name::as_str).collect();
+    format!("nodes {}", names.join(", "))
 }

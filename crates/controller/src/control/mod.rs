@@ -37,7 +37,7 @@ const ORPHAN_DELAY: Duration = Duration::from_secs(2);
 /// disagree must not write as fast as they can.
 const REPAIR_PERIOD: Duration = Duration::from_secs(1);
 /// What is to be said waits this long, so that what flaps is said once.
-const TELL_DELAY: Duration = Duration::from_millis(250);
+const TELL_DELAY: Duration = Duration::from_secs(1);
 /// After being refused, conditions wait this long: nobody grants rights by the second.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
@@ -56,6 +56,8 @@ pub(crate) struct Choices {
     pub(crate) workers: usize,
     pub(crate) batch_period: Duration,
     pub(crate) condition_domain: String,
+    /// When this process began.
+    pub(crate) started: Timestamp,
     pub(crate) backoff: Backoff,
 }
 
@@ -133,7 +135,7 @@ impl Control {
             unwritten: BTreeMap::new(),
             queue: Queue::new(choices.workers),
             tellings: Queue::new(choices.workers.div_ceil(4)),
-            statuses: Statuses::new(&choices.condition_domain),
+            statuses: Statuses::new(&choices.condition_domain, choices.started),
             pending: BTreeMap::new(),
             repaired: BTreeMap::new(),
             released: BTreeSet::new(),

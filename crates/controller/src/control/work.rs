@@ -7,7 +7,7 @@ use std::time::Duration;
 use nearhop_core::condition::{Writing, judge};
 use nearhop_core::model::{Service, Slice};
 use nearhop_core::world::PlanTime;
-use nearhop_core::{Change, Intent, IntentDecision, ServiceKey, SlicePlan};
+use nearhop_core::{Change, IntentDecision, ServiceKey, SlicePlan};
 use nearhop_runtime::metrics::Work;
 use tracing::{debug, warn};
 
@@ -121,12 +121,12 @@ impl Control {
         self.metrics.synced(SyncResult::Success);
         self.unwritten.remove(key);
         self.released.remove(key);
-        let Some(Pending { mut plan, asked: Some(asked), changed, .. }) = pending else { return };
+        let Some(Pending { plan, asked: Some(asked), changed, .. }) = pending else { return };
         if self.world.service(key).is_none() {
             return;
         }
         self.metrics.wrote(changed, &asked.1);
-        self.say(&asked, &mut plan, &Writing::Done, now);
+        self.say(&asked, &plan, &Writing::Done, now);
         if let Some(again) = plan.again_at {
             let wait = Duration::try_from(again.duration_since(now.time)).unwrap_or_default();
             self.add(key, now.instant + wait, Urgency::Usual);
@@ -164,16 +164,16 @@ impl Control {
             return;
         }
         warn!(service = %key, failures = failures + 1, "{failure}");
-        let Some(Pending { mut plan, asked: Some(asked), .. }) = pending else { return };
+        let Some(Pending { plan, asked: Some(asked), .. }) = pending else { return };
         let (culprit, message) = (failure.culprit(), failure.to_string());
-        self.say(&asked, &mut plan, &Writing::Failed { culprit, message }, now);
+        self.say(&asked, &plan, &Writing::Failed { culprit, message }, now);
     }
 
     /// Judges a plan, and sees to it that it is told.
     fn say(
         &mut self,
         (service, intent): &(Arc<Service>, IntentDecision),
-        plan: &mut SlicePlan,
+        plan: &SlicePlan,
         writing: &Writing,
         now: Now,
     ) {
@@ -181,11 +181,7 @@ impl Control {
         let domain = &self.choices.condition_domain;
         let judgements = judge(domain, service, intent, plan, writing);
         let verdict = Verdict { judgements, trouble: trouble(key, plan, writing) };
-        let hint_events = match writing {
-            Writing::Done => std::mem::take(&mut plan.events),
-            Writing::Failed { .. } => Vec::new(),
-        };
-        if self.statuses.judge(key, verdict, &intent.intent, hint_events) {
+        if self.statuses.judge(service, verdict) {
             self.tellings.add(key, now.instant + TELL_DELAY, Urgency::Usual);
         }
     }
@@ -198,9 +194,7 @@ impl Control {
         }
         loop {
             let taken = self.tellings.take(now.instant)?;
-            let intent: Option<&Intent> =
-                self.world.intent(&taken.key).map(|decision| &decision.intent);
-            match self.statuses.tell(&taken.key, intent, now.time) {
+            match self.statuses.tell(&taken.key, now.time) {
                 Some(tell) => return Some(tell),
                 None => {
                     self.tellings.succeed(&taken.key, now.instant);
