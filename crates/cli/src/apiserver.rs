@@ -1,7 +1,7 @@
 //! `nearhop apiserver`: an embedded Kubernetes API for a laptop, the lab and tests.
 
 use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use nearhop_runtime::log;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::complain;
-use crate::parse::LogArgs;
+use crate::parse::{LogArgs, parse_listen};
 
 /// Serves a Kubernetes API that stock kubectl and client libraries work against.
 #[derive(Debug, ClapArgs)]
@@ -112,14 +112,4 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
 fn parse_history(text: &str) -> Result<usize, String> {
     let expected = || "expected a whole number from 1".to_owned();
     text.parse().ok().filter(|number| *number > 0).ok_or_else(expected)
-}
-
-fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    let port = |text: &str| text.parse::<u16>().ok();
-    if let Some(port) = text.strip_prefix(':').and_then(port) {
-        return Ok(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), port));
-    }
-    text.parse().map_err(|_| {
-        "expected ADDRESS:PORT such as 127.0.0.1:6443, or :PORT on loopback".to_owned()
-    })
 }

@@ -7,12 +7,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgAction, Args as ClapArgs};
-use nearhop_controller::{DryRun, Mode, Options, Surroundings, Until, dry_run, run as control};
+use nearhop_controller::{
+    DryRun, Ended, Ending, Mode, Options, Surroundings, Until, dry_run, run as control,
+};
 use nearhop_core::Gates;
 use nearhop_core::hint::capacity::MaxUnzonedShare;
+use nearhop_core::intent::check_distribution;
 use nearhop_runtime::admin::{self, Admin};
+use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::client::{Client, ClientOptions, connect};
 use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::lease::LeaseOptions;
@@ -21,7 +25,7 @@ use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
 
 use crate::complain;
-use crate::parse::{LogArgs, parse_duration, parse_share};
+use crate::parse::{LogArgs, parse_domain, parse_duration, parse_listen, parse_share};
 
 /// Exit code of `--dry-run` where something would be written, as of `kubectl diff`.
 const DIFFERENT: u8 = 1;
@@ -70,7 +74,7 @@ pub(crate) struct Args {
     endpoint_updates_batch_period: Duration,
 
     /// Domain of the conditions on Services; empty where nearhop is the cluster's own controller.
-    #[arg(long, value_name = "DOMAIN", default_value = "nearhop.dev")]
+    #[arg(long, value_name = "DOMAIN", value_parser = parse_domain, default_value = "nearhop.dev")]
     condition_domain: String,
 
     /// Act only while holding a Lease, so that several can run.
@@ -98,7 +102,7 @@ pub(crate) struct Args {
     leader_elect_resource_name: String,
 
     /// Where /healthz, /readyz and /metrics are served; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10271")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10271")]
     bind_address: SocketAddr,
 
     /// Bring everything in order once, and end: 0 if all of it is, 1 if not.
@@ -106,7 +110,7 @@ pub(crate) struct Args {
     once: bool,
 
     /// Print what would be written as a diff, write nothing, and end: 0 if nothing, 1 if something.
-    #[arg(long, conflicts_with = "once")]
+    #[arg(long)]
     dry_run: bool,
 
     #[command(flatten)]
@@ -124,6 +128,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
+    if args.once && args.dry_run {
+        bail!("--once and --dry-run exclude each other: one writes, the other does not");
+    }
+    if let Some(value) = &args.default_traffic_distribution {
+        check_distribution(value, &args.feature_gates)
+            .map_err(|why| anyhow!("--default-traffic-distribution: {why}"))?;
+    }
     let shutdown = Shutdown::on_signals()?;
     let metrics = Metrics::of_process();
     let client = connect(
@@ -137,27 +148,42 @@ async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
     .await?;
     let mode = match args.mode {
         Some(mode) => mode,
-        None => usual_mode(&client).await?,
+        None => usual_mode(&client, &args, &shutdown).await?,
     };
     let options = args.options(mode)?;
     let health = Health::new();
     let synced = health.check("informer-sync", Purpose::Ready);
     let surroundings = Surroundings { client, metrics: metrics.clone(), synced, shutdown };
     if args.dry_run {
-        return print_dry_run(dry_run(options, surroundings).await);
+        let result = dry_run(options, surroundings).await;
+        return print_dry_run(result.context("stopped before everything was read")?);
     }
     let _admin = serve_admin(&args, metrics, health).await?;
     tracing::info!(%mode, "controller starts");
     let ended = control(options, surroundings).await?;
-    if args.once && !ended.failed.is_empty() {
-        for service in &ended.failed {
-            complain(&format!(
-                "error: Service {service}: its EndpointSlices are not in order; the log says why"
-            ));
-        }
-        return Ok(ExitCode::from(FAILED));
+    Ok(if args.once { judge_once(&ended) } else { ExitCode::SUCCESS })
+}
+
+/// Whether everything is in order now.
+fn judge_once(ended: &Ended) -> ExitCode {
+    match ended.why {
+        Ending::Settled => {}
+        Ending::Stopped => complain("error: stopped before everything was in order"),
+        Ending::NoLease => complain(
+            "error: the lease is not to be had, so nothing was written: another controller holds it \
+             and keeps the slices, or the log says why; --leader-elect=false goes without",
+        ),
     }
-    Ok(ExitCode::SUCCESS)
+    for service in &ended.failed {
+        complain(&format!("error: Service {service}: its slices are not in order; see the log"));
+    }
+    for service in &ended.untold {
+        complain(&format!(
+            "error: Service {service}: its status could not be written; see the log"
+        ));
+    }
+    let done = ended.why == Ending::Settled && ended.failed.is_empty() && ended.untold.is_empty();
+    ExitCode::from(if done { 0 } else { FAILED })
 }
 
 /// With `--once` nobody asks, and another controller may have the port.
@@ -175,11 +201,27 @@ async fn serve_admin(
     Ok(Some(admin))
 }
 
-/// The embedded API has no controller of its own; a real cluster has one.
-async fn usual_mode(client: &Client) -> anyhow::Result<Mode> {
-    let version =
-        client.apiserver_version().await.context("cannot ask the API server for its version")?;
-    Ok(if version.compiler == "rustc" { Mode::Replace } else { Mode::Labelled })
+/// The embedded API has no controller of its own; a real cluster has one. A daemon waits for an API
+/// server that is not there yet.
+async fn usual_mode(client: &Client, args: &Args, shutdown: &Shutdown) -> anyhow::Result<Mode> {
+    let backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
+    for attempt in 0.. {
+        let failed = match client.apiserver_version().await {
+            Ok(version) if version.compiler == "rustc" => return Ok(Mode::Replace),
+            Ok(_) => return Ok(Mode::Labelled),
+            Err(error) => anyhow::Error::from(error),
+        };
+        let failed = failed.context("cannot ask the API server for its version");
+        if args.once || args.dry_run || shutdown.is_requested() {
+            return Err(failed);
+        }
+        tracing::warn!("{failed:#}; trying again");
+        tokio::select! {
+            () = shutdown.wait() => {}
+            () = tokio::time::sleep(backoff.delay(attempt, 0.0)) => {}
+        }
+    }
+    unreachable!("attempts do not run out")
 }
 
 fn print_dry_run(result: DryRun) -> anyhow::Result<ExitCode> {

@@ -10,7 +10,8 @@ mod parse;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Sends every connection to a Kubernetes Service to the nearest endpoint that can take it, and
 /// proves that it did.
@@ -52,7 +53,12 @@ fn with_environment(command: clap::Command) -> clap::Command {
     let twin = |arg: clap::Arg| {
         let Some(long) = arg.get_long() else { return arg };
         let name = format!("NEARHOP_{}", long.replace('-', "_").to_uppercase());
-        arg.env(name)
+        let arg = arg.env(name);
+        // A switch in the environment is as often `1` as `true`.
+        match arg.get_action() {
+            ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
+            _ => arg,
+        }
     };
     command.mut_subcommands(|command| command.mut_args(twin))
 }

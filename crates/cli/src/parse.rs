@@ -1,5 +1,6 @@
 //! Values of flags that more than one command takes.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -11,12 +12,38 @@ use nearhop_runtime::log::LogFormat;
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LogArgs {
     /// How much is logged: 0 to 2 usual, 3 and 4 every write, 5 and more everything.
-    #[arg(short = 'v', value_name = "LEVEL", default_value_t = 2)]
+    #[arg(short = 'v', long, value_name = "LEVEL", default_value_t = 2)]
     pub(crate) verbosity: u8,
 
     /// Form of the log.
     #[arg(long, value_name = "text|json", default_value = "text")]
     pub(crate) log_format: LogFormat,
+}
+
+/// Reads `ADDRESS:PORT`, or `:PORT` on loopback.
+pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let port = |text: &str| text.parse::<u16>().ok();
+    if let Some(port) = text.strip_prefix(':').and_then(port) {
+        return Ok(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), port));
+    }
+    text.parse().map_err(|_| {
+        "expected ADDRESS:PORT such as 127.0.0.1:6443, or :PORT on loopback".to_owned()
+    })
+}
+
+/// Reads the domain of a condition: empty, or such as `example.com`.
+pub(crate) fn parse_domain(text: &str) -> Result<String, String> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let sound = |part: &str| {
+        !part.is_empty()
+            && part.chars().all(inner)
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    if text.is_empty() || (text.len() <= 253 && text.split('.').all(sound)) {
+        return Ok(text.to_owned());
+    }
+    Err("expected a domain such as example.com, or nothing".to_owned())
 }
 
 /// Reads `500ms`, `2s`, `1m30s` or `0`.
@@ -51,6 +78,16 @@ mod tests {
         }
         for bad in ["", "5", "-1s", "fast"] {
             assert!(parse_duration(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn domains_are_checked() {
+        for good in ["", "nearhop.dev", "a-b.c1"] {
+            assert_eq!(parse_domain(good).as_deref(), Ok(good));
+        }
+        for bad in ["a b", "a..b", "-a", "A.b", "a/"] {
+            assert!(parse_domain(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -37,7 +37,7 @@ use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
 
 pub use mode::{Mode, NotAMode, SERVICE_PROXY};
-pub use run::{DryRun, Ended, dry_run, run};
+pub use run::{DryRun, Ended, Ending, dry_run, run};
 
 /// What the operator chose.
 #[derive(Clone, Debug)]

@@ -19,6 +19,15 @@ pub(crate) enum Urgency {
     Usual,
 }
 
+/// Why work failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Something about the Service: only its own next attempt can tell whether it is mended.
+    Own,
+    /// The server: another Service's success tells.
+    Server,
+}
+
 #[derive(Debug, Default)]
 struct Item {
     /// When it is due, and a number that keeps equal times in order.
@@ -31,6 +40,8 @@ struct Item {
     failures: u32,
     /// Not before this time, after a failure.
     pause_until: Option<Instant>,
+    /// Why it failed last.
+    cause: Option<Cause>,
     /// Whether the Service itself changed while it was being worked on.
     changed_meanwhile: bool,
 }
@@ -132,9 +143,24 @@ impl Queue {
         if let Some(item) = self.items.get_mut(key) {
             item.failures = 0;
             item.pause_until = None;
+            item.cause = None;
         }
         self.settle(key);
         took
+    }
+
+    /// The server answers again: who waits because it did not need not wait any longer.
+    pub(crate) fn server_recovered(&mut self, now: Instant) {
+        for (at, order, key) in std::mem::take(&mut self.failed) {
+            let item = self.items.get_mut(&key).expect("what waits is there");
+            let waits = item.cause == Some(Cause::Server) && at > now;
+            let at = if waits { now } else { at };
+            if waits {
+                item.pause_until = None;
+                item.due = Some((at, order));
+            }
+            self.failed.insert((at, order, key));
+        }
     }
 
     /// Ends the work on a Service that failed; it is tried again after a pause. Gives the number
@@ -143,10 +169,12 @@ impl Queue {
         &mut self,
         key: &ServiceKey,
         now: Instant,
+        cause: Cause,
         pause: impl FnOnce(u32) -> Duration,
     ) -> Duration {
         let took = self.stop(key, now);
         if let Some(item) = self.items.get_mut(key) {
+            item.cause = Some(cause);
             if item.changed_meanwhile {
                 item.failures = 0;
             }
@@ -290,7 +318,7 @@ mod tests {
         let mut queue = Queue::new(4);
         queue.add(&key("a"), start, Urgency::Usual);
         queue.take(start).unwrap();
-        queue.fail(&key("a"), start, |failures| {
+        queue.fail(&key("a"), start, Cause::Own, |failures| {
             assert_eq!(failures, 0);
             Duration::from_millis(500)
         });
@@ -298,7 +326,7 @@ mod tests {
         assert_eq!(queue.take(after(start, 400)), None);
         queue.add(&key("a"), after(start, 400), Urgency::Fresh);
         assert_eq!(queue.take(after(start, 400)).unwrap().key, key("a"));
-        queue.fail(&key("a"), after(start, 400), |failures| {
+        queue.fail(&key("a"), after(start, 400), Cause::Own, |failures| {
             assert_eq!(failures, 0, "the Service changed, so counting began anew");
             Duration::from_millis(500)
         });
@@ -312,7 +340,7 @@ mod tests {
         for name in ["a", "b", "c", "d"] {
             queue.add(&key(name), start, Urgency::Usual);
             queue.take(start).unwrap();
-            queue.fail(&key(name), start, |_| Duration::from_millis(1));
+            queue.fail(&key(name), start, Cause::Own, |_| Duration::from_millis(1));
         }
         let later = after(start, 10);
         assert!(queue.take(later).is_some());
@@ -323,6 +351,21 @@ mod tests {
         assert_eq!(queue.running(), 3);
         assert_eq!(queue.depth(later), 2);
         assert_eq!(queue.depth(start), 0, "they are not due yet");
+    }
+
+    #[test]
+    fn a_server_that_recovers_ends_the_pauses_that_it_caused() {
+        let start = Instant::now();
+        let mut queue = Queue::new(4);
+        for (name, cause) in [("a", Cause::Own), ("b", Cause::Server)] {
+            queue.add(&key(name), start, Urgency::Usual);
+            queue.take(start).unwrap();
+            queue.fail(&key(name), start, cause, |_| Duration::from_secs(60));
+        }
+        assert_eq!(queue.take(after(start, 1000)), None);
+        queue.server_recovered(after(start, 1000));
+        assert_eq!(queue.take(after(start, 1000)).unwrap().key, key("b"));
+        assert_eq!(queue.take(after(start, 1000)), None);
     }
 
     #[test]

@@ -32,16 +32,29 @@ use crate::{Options, Surroundings, Until};
 const BATCHES: usize = 8;
 /// Pauses after failures, per Service.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(300));
-/// With [`Until::Settled`], a Service that failed so often in a row has failed.
-const ENOUGH_FAILURES: u32 = 5;
 /// Work that is under way when the process is to stop may take so long.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// How the controller ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
+    /// Why it ended.
+    pub why: Ending,
     /// Services whose slices could not be brought in order.
     pub failed: Vec<ServiceKey>,
+    /// Services whose conditions or events could not be written.
+    pub untold: Vec<ServiceKey>,
+}
+
+/// Why the controller ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It was told to stop.
+    Stopped,
+    /// Everything was done, as far as possible.
+    Settled,
+    /// It was to do everything once, and did not get the lease in time.
+    NoLease,
 }
 
 /// Something happened.
@@ -66,12 +79,13 @@ pub async fn run(options: Options, surroundings: Surroundings) -> Result<Ended, 
         tasks: JoinSet::new(),
         synced,
         until: options.until,
+        lease_by: options.lease.as_ref().map(|lease| Instant::now() + lease.lease_duration * 2),
     };
-    work.run(&mut events, candidacy.leadership.clone(), &shutdown).await;
+    let why = work.run(&mut events, candidacy.leadership.clone(), &shutdown).await;
     work.drain().await;
     drop(feed);
     candidacy.end().await;
-    Ok(Ended { failed: work.control.failing().map(|(key, _)| key.clone()).collect() })
+    Ok(Ended { why, failed: work.control.failing(), untold: work.control.untold() })
 }
 
 /// Taking part in the election, or leading unopposed.
@@ -123,6 +137,8 @@ struct Loop {
     tasks: JoinSet<Event>,
     synced: Check,
     until: Until,
+    /// Until when it waits for the lease, where it is to do everything once.
+    lease_by: Option<Instant>,
 }
 
 impl Loop {
@@ -131,7 +147,7 @@ impl Loop {
         events: &mut mpsc::Receiver<Vec<FeedEvent>>,
         leadership: Option<watch::Receiver<Leadership>>,
         shutdown: &Shutdown,
-    ) {
+    ) -> Ending {
         let mut leadership = leadership;
         if leadership.is_none() {
             self.control.lead(Acting::Yes, now());
@@ -143,14 +159,20 @@ impl Loop {
                 Event::Told(told) => self.control.told(told, now()),
                 Event::Lead(acting) => self.control.lead(acting, now()),
                 Event::Due => {}
-                Event::Stop => return,
+                Event::Stop => return Ending::Stopped,
             }
             if self.control.is_synced() {
                 self.synced.set(Ok(()));
             }
             self.start_work();
-            if self.until == Until::Settled && self.is_settled() {
-                return;
+            if self.until == Until::Settled {
+                if self.control.is_settled(now()) {
+                    return Ending::Settled;
+                }
+                let late = self.lease_by.is_some_and(|by| by <= Instant::now());
+                if late && !self.control.acts() {
+                    return Ending::NoLease;
+                }
             }
         }
     }
@@ -162,7 +184,9 @@ impl Loop {
         shutdown: &Shutdown,
     ) -> Event {
         let mut batches = Vec::new();
-        let due = self.control.next_due();
+        let waits_for_lease = self.until == Until::Settled && !self.control.acts();
+        let lease_by = self.lease_by.filter(|_| waits_for_lease);
+        let due = [self.control.next_due(), lease_by].into_iter().flatten().min();
         tokio::select! {
             () = shutdown.wait() => Event::Stop,
             Some(acting) = change(leadership) => Event::Lead(acting),
@@ -189,11 +213,6 @@ impl Loop {
         }
     }
 
-    fn is_settled(&self) -> bool {
-        self.control.is_idle(now())
-            && self.control.failing().all(|(_, failures)| failures >= ENOUGH_FAILURES)
-    }
-
     /// Lets what is being written come to its end.
     async fn drain(&mut self) {
         let rest = async {
@@ -205,6 +224,8 @@ impl Loop {
         };
         if tokio::time::timeout(DRAIN, rest).await.is_err() {
             info!("some writes did not end in time; the next start finds out what became of them");
+            // Before the lease is given back.
+            self.tasks.shutdown().await;
         }
     }
 }
@@ -282,14 +303,14 @@ pub struct DryRun {
     pub services: usize,
 }
 
-/// Plans every Service once and writes nothing.
-pub async fn dry_run(options: Options, surroundings: Surroundings) -> DryRun {
+/// Plans every Service once and writes nothing. None if it was stopped before it had read everything.
+pub async fn dry_run(options: Options, surroundings: Surroundings) -> Option<DryRun> {
     let Surroundings { client, metrics, shutdown, .. } = surroundings;
     let (_feed, mut events) = start_feed(&client, options.mode);
     let mut control = Control::new(choices(&options), &metrics);
     while !control.is_synced() {
         tokio::select! {
-            () = shutdown.wait() => return DryRun::default(),
+            () = shutdown.wait() => return None,
             batch = events.recv() => control.fed(batch.unwrap_or_default(), now()),
         }
     }
@@ -305,5 +326,5 @@ pub async fn dry_run(options: Options, surroundings: Surroundings) -> DryRun {
         }
     }
     result.diffs.extend(world.orphans().map(|key| diff_orphans(world, key)));
-    result
+    Some(result)
 }

@@ -409,6 +409,14 @@ fn read_distribution(value: &str, gates: &Gates, max_overload: MaxOverload) -> M
     }
 }
 
+/// Whether a value of `trafficDistribution` means anything, with what is wrong if not.
+pub fn check_distribution(value: &str, gates: &Gates) -> Result<(), String> {
+    match read_distribution(value, gates, MaxOverload::default()) {
+        Meaning::Refused(why) => Err(why),
+        Meaning::Intent(_) | Meaning::Nothing => Ok(()),
+    }
+}
+
 fn read_preference(value: &str, gates: &Gates, max_overload: MaxOverload) -> Meaning {
     match value {
         "Default" | "" => Meaning::Nothing,

@@ -353,7 +353,7 @@ impl Scene {
         let surroundings = Surroundings { client, metrics, synced, shutdown };
         let result = nearhop_controller::dry_run(options, surroundings).await;
         drop(trigger);
-        Ok(result)
+        result.context("the dry run was stopped")
     }
 
     /// Starts the controller in this process.

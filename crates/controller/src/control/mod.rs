@@ -24,7 +24,7 @@ use tracing::{debug, info, warn};
 use crate::call::Failure;
 use crate::metrics::{ControllerMetrics, Operation};
 use crate::mode::Mode;
-use crate::queue::{Queue, Urgency};
+use crate::queue::{Cause, Queue, Urgency};
 use crate::sight::{Sights, SliceName};
 use crate::status::Statuses;
 use crate::tell::Told;
@@ -40,6 +40,9 @@ const REPAIR_PERIOD: Duration = Duration::from_secs(1);
 const TELL_DELAY: Duration = Duration::from_secs(1);
 /// After being refused, conditions wait this long: nobody grants rights by the second.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+
+/// What failed so often in a row has failed, where nobody waits for longer.
+const ENOUGH_FAILURES: u32 = 5;
 
 /// Now, by both clocks: one for waiting, one for stamping.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +120,8 @@ pub(crate) struct Control {
     metrics: ControllerMetrics,
     work_metrics: WorkqueueMetrics,
     depth_measured: Option<Instant>,
+    /// Whether the server failed since the last write that it took.
+    server_in_trouble: bool,
     /// Conditions are refused until then.
     refused_until: Option<Instant>,
     foreign_warned: Option<Instant>,
@@ -145,6 +150,7 @@ impl Control {
             metrics: ControllerMetrics::new(metrics),
             work_metrics: WorkqueueMetrics::new(metrics, "endpoint_slice"),
             depth_measured: None,
+            server_in_trouble: false,
             refused_until: None,
             foreign_warned: None,
             choices,
@@ -171,16 +177,33 @@ impl Control {
         [slices, tellings].into_iter().flatten().min()
     }
 
-    /// Whether everything was written and said, as far as it can be: what fails is listed.
-    pub(crate) fn is_idle(&self, now: Now) -> bool {
+    /// Whether everything was written and said, as far as it can be.
+    pub(crate) fn is_settled(&self, now: Now) -> bool {
         let soon = now.instant + ORPHAN_DELAY;
-        let due = |queue: &Queue| queue.running() > 0 || queue.has_fresh(soon);
-        self.is_synced() && !due(&self.queue) && !due(&self.tellings)
+        let idle = |queue: &Queue| queue.running() == 0 && !queue.has_fresh(soon);
+        let given_up = |queue: &Queue| queue.failing().all(|(_, n)| n >= ENOUGH_FAILURES);
+        let refused = self.refused_until.is_some();
+        self.acting == Acting::Yes
+            && self.is_synced()
+            && idle(&self.queue)
+            && given_up(&self.queue)
+            && idle(&self.tellings)
+            && (refused || given_up(&self.tellings))
     }
 
-    /// Services whose last attempt failed, and how many failed in a row.
-    pub(crate) fn failing(&self) -> impl Iterator<Item = (&ServiceKey, u32)> {
-        self.queue.failing()
+    /// Whether this process may act.
+    pub(crate) fn acts(&self) -> bool {
+        self.acting == Acting::Yes
+    }
+
+    /// Services whose slices could not be written at the last attempt.
+    pub(crate) fn failing(&self) -> Vec<ServiceKey> {
+        self.queue.failing().map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Services whose conditions or events could not be written at the last attempt.
+    pub(crate) fn untold(&self) -> Vec<ServiceKey> {
+        self.tellings.failing().map(|(key, _)| key.clone()).collect()
     }
 
     // Events.
@@ -292,6 +315,14 @@ impl Control {
         for problem in self.world.problems_of(&object) {
             if !problems.contains(problem) {
                 problems.push(problem.clone());
+            }
+        }
+        // A default that makes no sense is a problem of every Service under it, and said once.
+        for other in problems.extract_if(.., |problem| problem.object != object) {
+            let known = self.problems.entry(other.object.clone()).or_default();
+            if !known.contains(&other) {
+                warn!("{other}");
+                known.push(other);
             }
         }
         let known = self.problems.get(&object).map_or(&[][..], Vec::as_slice);
@@ -407,8 +438,9 @@ impl Control {
         }
         let least = if refused { REFUSED_PAUSE } else { failure.retry_after() };
         let backoff = self.choices.backoff;
-        self.tellings
-            .fail(&key, now.instant, |failures| backoff.delay(failures, rand::random()).max(least));
+        self.tellings.fail(&key, now.instant, Cause::Own, |failures| {
+            backoff.delay(failures, rand::random()).max(least)
+        });
     }
 
     // Queueing.

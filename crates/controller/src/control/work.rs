@@ -8,18 +8,21 @@ use nearhop_core::condition::{Writing, judge};
 use nearhop_core::model::{Service, Slice};
 use nearhop_core::world::PlanTime;
 use nearhop_core::{Change, IntentDecision, ServiceKey, SlicePlan};
+use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::metrics::Work;
 use tracing::{debug, warn};
 
 use super::{Acting, Control, Now, Origin, Pending, TELL_DELAY};
 use crate::call::Failure;
 use crate::metrics::SyncResult;
-use crate::queue::Urgency;
+use crate::queue::{Cause, Urgency};
 use crate::status::{Tell, Trouble, Verdict};
 use crate::write::{Job, Known, Why};
 
 /// Failures in a row that are no news: a conflict or an overloaded server mends itself.
 const QUIET_FAILURES: u32 = 2;
+/// Somebody has to try whether the server answers again; who does ends the others' pauses.
+const LONGEST_PAUSE_BY_SERVER: Duration = Duration::from_secs(10);
 /// How often the depth of a queue that is not empty is measured.
 const DEPTH_PERIOD: Duration = Duration::from_millis(200);
 
@@ -118,6 +121,10 @@ impl Control {
     /// A plan is written, or there was nothing to write.
     pub(super) fn finish(&mut self, key: &ServiceKey, pending: Option<Pending>, now: Now) {
         self.queue.succeed(key, now.instant);
+        let wrote = pending.as_ref().is_some_and(|pending| pending.changed > 0);
+        if wrote && std::mem::take(&mut self.server_in_trouble) {
+            self.queue.server_recovered(now.instant);
+        }
         self.metrics.synced(SyncResult::Success);
         self.unwritten.remove(key);
         self.released.remove(key);
@@ -144,8 +151,15 @@ impl Control {
     ) {
         self.work_metrics.retry();
         let mut failures = 0;
-        let backoff = self.choices.backoff;
-        self.queue.fail(key, now.instant, |before| {
+        let (cause, cap) = match failure {
+            Failure::Trouble { .. } | Failure::Unreachable { .. } => {
+                self.server_in_trouble = true;
+                (Cause::Server, LONGEST_PAUSE_BY_SERVER)
+            }
+            _ => (Cause::Own, self.choices.backoff.cap),
+        };
+        let backoff = Backoff { cap, ..self.choices.backoff };
+        self.queue.fail(key, now.instant, cause, |before| {
             failures = before;
             backoff.delay(before, rand::random()).max(failure.retry_after())
         });

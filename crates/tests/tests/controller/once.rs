@@ -1,9 +1,11 @@
 //! `--once` and `--dry-run`: one pass that ends by itself, and one that only says what it would do.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nearhop_controller::{Options, Until};
+use nearhop_controller::{Ending, Options, Until};
+use nearhop_runtime::lease::LeaseOptions;
 use nearhop_tests::cluster::version;
 use nearhop_tests::scene::{PATIENCE, Scene, replace};
 use serde_json::json;
@@ -40,7 +42,38 @@ fn once() -> Options {
 async fn run_once(scene: &Scene) -> Result<()> {
     let ended = scene.start(once()).await?.ended();
     let ended = tokio::time::timeout(PATIENCE, ended).await.context("it did not end")??;
-    assert_eq!(ended.failed, []);
+    assert_eq!((ended.why, ended.failed, ended.untold), (Ending::Settled, vec![], vec![]));
+    Ok(())
+}
+
+fn lease() -> Option<LeaseOptions> {
+    Some(LeaseOptions {
+        lease_duration: Duration::from_millis(1500),
+        renew_deadline: Duration::from_millis(1000),
+        retry_period: Duration::from_millis(200),
+        ..LeaseOptions::new("kube-system", "once", "test")
+    })
+}
+
+/// Before the lease is there nothing waits, and that is not the same as nothing being left to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn once_waits_for_the_lease() -> Result<()> {
+    let Some(scene) = unpublished().await? else { return Ok(()) };
+    let ended = scene.start(Options { lease: lease(), ..once() }).await?.ended().await?;
+    assert_eq!(ended.why, Ending::Settled);
+    assert_eq!(scene.differences().await?, [""; 0]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_says_so_when_somebody_else_has_the_lease() -> Result<()> {
+    let Some(scene) = unpublished().await? else { return Ok(()) };
+    let leader = scene.start(Options { lease: lease(), ..replace() }).await?;
+    scene.settled().await?;
+    let ended = scene.start(Options { lease: lease(), ..once() }).await?.ended();
+    let ended = tokio::time::timeout(PATIENCE, ended).await.context("it did not end")??;
+    assert_eq!(ended.why, Ending::NoLease);
+    leader.stop().await?;
     Ok(())
 }
 
