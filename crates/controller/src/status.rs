@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use nearhop_api::Meta;
-use nearhop_core::condition::{AUTO_DISABLED, AUTO_ENABLED, Judgement};
-use nearhop_core::hint::EventKind;
+use nearhop_core::condition::Judgement;
+use nearhop_core::hint::{AUTO_DISABLED, AUTO_ENABLED, EventKind};
 use nearhop_core::model::Service;
 use nearhop_core::{Condition, ConditionStatus, Name, ServiceKey};
 

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use crate::gate::Gate;
 use crate::hint::auto::AutoRefusal;
 use crate::hint::capacity::some_of;
-use crate::hint::{EventKind, HintOutcome, HintRefusal};
+use crate::hint::{AUTO_DISABLED, AUTO_ENABLED, EventKind, HintOutcome, HintRefusal};
 use crate::intent::{Accepted, Intent, IntentDecision, PassedOver, Spelling};
 use crate::key::{Family, Name};
 use crate::model::{Service, ServiceType};
@@ -91,11 +91,6 @@ pub struct Judgement {
     /// Auto's are known under the names that upstream gave them.
     pub event: Option<(&'static str, String)>,
 }
-
-/// Reason of the event that tells of Auto's hints being set.
-pub const AUTO_ENABLED: &str = "TopologyAwareHintsEnabled";
-/// Reason of the event that tells of Auto's hints being gone or impossible.
-pub const AUTO_DISABLED: &str = "TopologyAwareHintsDisabled";
 
 impl Judgement {
     /// Whether a condition that stands in a status says the same; numbers may differ.

@@ -144,6 +144,11 @@ impl fmt::Display for HintRefusal {
     }
 }
 
+/// Reason of the event that tells of Auto's hints being set, as upstream spells it.
+pub const AUTO_ENABLED: &str = "TopologyAwareHintsEnabled";
+/// Reason of the event that tells of Auto's hints being gone or impossible.
+pub const AUTO_DISABLED: &str = "TopologyAwareHintsDisabled";
+
 /// An event to raise on the Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HintEvent {

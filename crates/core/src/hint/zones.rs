@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::auto::{self, AutoRefusal, AutoState, Candidate, HintsAreSet};
 use super::{
-    EventKind, FamilyState, HintContext, HintEvent, HintOutcome, HintRefusal, Hinted,
-    ready_endpoints, strip_hints, write_hints,
+    AUTO_DISABLED, AUTO_ENABLED, EventKind, FamilyState, HintContext, HintEvent, HintOutcome,
+    HintRefusal, Hinted, ready_endpoints, strip_hints, write_hints,
 };
 use crate::key::{Family, Name};
 use crate::model::{Endpoint, Hints};
@@ -106,19 +106,17 @@ pub(super) fn auto_event(before: &AutoState, now: &AutoState, family: Family) ->
         (AutoState::On(_), AutoState::On(_)) => return None,
         (_, AutoState::On(_)) => {
             let text = "Topology Aware Hints has been enabled".to_owned();
-            (EventKind::Normal, "TopologyAwareHintsEnabled", text)
+            (EventKind::Normal, AUTO_ENABLED, text)
         }
         (AutoState::Refused { why: before, .. }, AutoState::Refused { why, .. })
             if before.same_reason(why) =>
         {
             return None;
         }
-        (_, AutoState::Refused { why, .. }) => {
-            (EventKind::Warning, "TopologyAwareHintsDisabled", why.to_string())
-        }
+        (_, AutoState::Refused { why, .. }) => (EventKind::Warning, AUTO_DISABLED, why.to_string()),
         (AutoState::On(_), _) => {
             let text = "Topology Aware Hints has been disabled".to_owned();
-            (EventKind::Warning, "TopologyAwareHintsDisabled", text)
+            (EventKind::Warning, AUTO_DISABLED, text)
         }
         _ => return None,
     };
