@@ -7,14 +7,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// A way to a server.
-pub struct Gate {
+pub(crate) struct Gate {
     /// Where to connect to instead.
-    pub url: String,
+    pub(crate) url: String,
     open: Arc<watch::Sender<bool>>,
 }
 
 impl Gate {
-    pub async fn start(server: SocketAddr) -> Self {
+    pub(crate) async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let open = Arc::new(watch::Sender::new(true));
@@ -27,11 +27,11 @@ impl Gate {
         Self { url, open }
     }
 
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.open.send_replace(false);
     }
 
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         self.open.send_replace(true);
     }
 }

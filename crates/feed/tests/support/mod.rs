@@ -1,8 +1,12 @@
 //! A cluster to watch, and somebody who keeps what a feed says. Not every test uses all of it.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test binary uses its own part, and a test may panic"
+)]
 
-pub mod gate;
-pub mod scripted;
+pub(crate) mod gate;
+pub(crate) mod scripted;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,7 +24,7 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Options that watch Pods of the namespace `default`, and do not wait long.
-pub fn pods(lists: Lists) -> Options {
+pub(crate) fn pods(lists: Lists) -> Options {
     let fields = Some("metadata.namespace=default".to_owned());
     let selectors = Selectors { labels: None, fields };
     Options {
@@ -33,20 +37,20 @@ pub fn pods(lists: Lists) -> Options {
 }
 
 /// An embedded API server.
-pub struct Cluster {
-    pub server: ApiServer,
-    pub client: Client,
+pub(crate) struct Cluster {
+    pub(crate) server: ApiServer,
+    pub(crate) client: Client,
 }
 
 impl Cluster {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let options = nearhop_apiserver::Options { faults: Faults::OnDemand, ..Default::default() };
         let server = ApiServer::start(options).await.unwrap();
         let client = client(&server, &server.url()).await;
         Self { server, client }
     }
 
-    pub async fn create_pod(&self, name: &str) {
+    pub(crate) async fn create_pod(&self, name: &str) {
         let pod = json!({
             "metadata": {"name": name},
             "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
@@ -55,22 +59,26 @@ impl Cluster {
         self.ask(request, &pod).await.unwrap();
     }
 
-    pub async fn create_pods(&self, names: impl IntoIterator<Item = String>) {
+    pub(crate) async fn create_pods(&self, names: impl IntoIterator<Item = String>) {
         for name in names {
             self.create_pod(&name).await;
         }
     }
 
-    pub async fn delete_pod(&self, name: &str) {
+    pub(crate) async fn delete_pod(&self, name: &str) {
         let request = http::Request::delete(format!("/api/v1/namespaces/default/pods/{name}"));
         self.ask(request, &json!({"gracePeriodSeconds": 0})).await.unwrap();
     }
 
-    pub async fn fault(&self, order: Value) {
+    pub(crate) async fn fault(&self, order: Value) {
         self.ask(http::Request::post("/nearhop/faults"), &order).await.unwrap();
     }
 
-    pub async fn ask(&self, request: http::request::Builder, body: &Value) -> kube::Result<String> {
+    pub(crate) async fn ask(
+        &self,
+        request: http::request::Builder,
+        body: &Value,
+    ) -> kube::Result<String> {
         let body = serde_json::to_vec(body).unwrap();
         let request = request.header("Content-Type", "application/json").body(body).unwrap();
         self.client.request_text(request).await
@@ -78,7 +86,7 @@ impl Cluster {
 }
 
 /// A client that reaches the server by this way.
-pub async fn client(server: &ApiServer, url: &str) -> Client {
+pub(crate) async fn client(server: &ApiServer, url: &str) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
     let usual = KubeConfigOptions::default();
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &usual).await.unwrap();
@@ -88,22 +96,22 @@ pub async fn client(server: &ApiServer, url: &str) -> Client {
 }
 
 /// A feed of Pods, and what it has said so far.
-pub struct Listener {
-    pub feed: Feed,
+pub(crate) struct Listener {
+    pub(crate) feed: Feed,
     events: Receiver<Vec<Event>>,
     /// Events that arrived together with others and were not looked at yet.
     waiting: VecDeque<Event>,
     /// Names of the Pods that are there.
-    pub pods: BTreeSet<String>,
+    pub(crate) pods: BTreeSet<String>,
     /// The rolls of all lists.
-    pub rolls: Vec<Option<BTreeSet<String>>>,
+    pub(crate) rolls: Vec<Option<BTreeSet<String>>>,
     /// Names that were told to be gone.
-    pub gone: Vec<String>,
-    pub problems: Vec<String>,
+    pub(crate) gone: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
 impl Listener {
-    pub fn start(client: &Client, options: Options) -> Self {
+    pub(crate) fn start(client: &Client, options: Options) -> Self {
         let (feed, events) = Feed::start(client.clone(), options);
         let (rolls, gone, problems) = (Vec::new(), Vec::new(), Vec::new());
         let (waiting, pods) = (VecDeque::new(), BTreeSet::new());
@@ -111,7 +119,7 @@ impl Listener {
     }
 
     /// Takes events until there is nothing more to wait for.
-    pub async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+    pub(crate) async fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
         while !done(self) {
             if let Some(event) = self.waiting.pop_front() {
                 self.take(event);
@@ -123,13 +131,13 @@ impl Listener {
         }
     }
 
-    pub async fn until_pods(&mut self, names: &BTreeSet<String>) {
+    pub(crate) async fn until_pods(&mut self, names: &BTreeSet<String>) {
         let what = format!("waiting for {names:?}");
         self.until(&what, |seen| seen.pods == *names && !seen.rolls.is_empty()).await;
     }
 
     /// Waits for what happens without an event.
-    pub async fn until_status(&self, done: impl Fn(&nearhop_feed::Status) -> bool) {
+    pub(crate) async fn until_status(&self, done: impl Fn(&nearhop_feed::Status) -> bool) {
         let reached = async {
             while !done(&self.feed.status()[0]) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -173,6 +181,6 @@ impl Listener {
 }
 
 /// `prefix-0`, `prefix-1`, …
-pub fn names(prefix: &str, count: usize) -> BTreeSet<String> {
+pub(crate) fn names(prefix: &str, count: usize) -> BTreeSet<String> {
     (0..count).map(|i| format!("{prefix}-{i}")).collect()
 }

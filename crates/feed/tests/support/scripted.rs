@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What to answer.
-pub enum Answer {
+pub(crate) enum Answer {
     /// A code, headers and a whole body.
     Whole(u16, &'static str, String),
     /// The beginning of a stream, and then nothing more, for ever.
@@ -21,14 +21,16 @@ pub enum Answer {
 }
 
 /// A running script.
-pub struct Scripted {
-    pub client: Client,
+pub(crate) struct Scripted {
+    pub(crate) client: Client,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Scripted {
     /// The script gets the request's number and its path with query.
-    pub async fn start(script: impl Fn(usize, &str) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        script: impl Fn(usize, &str) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut config = kube::Config::new(url.parse().unwrap());
@@ -45,7 +47,7 @@ impl Scripted {
     }
 
     /// Paths with query of all requests so far.
-    pub fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
 }
@@ -96,25 +98,25 @@ async fn write_answer(stream: &mut TcpStream, answer: Answer) {
 }
 
 /// A Pod.
-pub fn pod(name: &str, version: u32) -> String {
+pub(crate) fn pod(name: &str, version: u32) -> String {
     format!(
         r#"{{"metadata":{{"namespace":"default","name":"{name}","uid":"u","resourceVersion":"{version}"}}}}"#
     )
 }
 
 /// A line of a watch.
-pub fn line(event: &str, object: &str) -> String {
+pub(crate) fn line(event: &str, object: &str) -> String {
     format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
 }
 
 /// The bookmark that ends a streaming list.
-pub fn end(version: u32) -> String {
+pub(crate) fn end(version: u32) -> String {
     let mark = r#""annotations":{"k8s.io/initial-events-end":"true"}"#;
     line("BOOKMARK", &format!(r#"{{"metadata":{{"resourceVersion":"{version}",{mark}}}}}"#))
 }
 
 /// A page of a list.
-pub fn page(version: u32, next: &str, items: &[String]) -> Answer {
+pub(crate) fn page(version: u32, next: &str, items: &[String]) -> Answer {
     let metadata = format!(r#"{{"resourceVersion":"{version}","continue":"{next}"}}"#);
     let body =
         format!(r#"{{"kind":"PodList","metadata":{metadata},"items":[{}]}}"#, items.join(","));
@@ -122,11 +124,11 @@ pub fn page(version: u32, next: &str, items: &[String]) -> Answer {
 }
 
 /// A refusal.
-pub fn refusal(code: u16, reason: &str) -> Answer {
+pub(crate) fn refusal(code: u16, reason: &str) -> Answer {
     Answer::Whole(code, "", status(code, reason))
 }
 
 /// A Status.
-pub fn status(code: u16, reason: &str) -> String {
+pub(crate) fn status(code: u16, reason: &str) -> String {
     format!(r#"{{"kind":"Status","message":"by script","reason":"{reason}","code":{code}}}"#)
 }
