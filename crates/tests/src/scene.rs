@@ -391,18 +391,6 @@ impl SliceWrites {
         }
         self.events.len()
     }
-
-    /// The slices of a Service in each state that was published.
-    pub fn states(&self) -> Vec<Slice> {
-        let converted =
-            self.events.iter().filter(|(kind, _)| kind != "DELETED").map(|(_, object)| {
-                match convert_json(object.to_string().as_bytes()).0 {
-                    Some(nearhop_core::Change::Slice(slice)) => *slice,
-                    other => panic!("a watch of slices shows {other:?}"),
-                }
-            });
-        converted.collect()
-    }
 }
 
 /// A controller that runs in this process.
@@ -458,11 +446,6 @@ impl Controlled {
     /// Whether it has not ended by itself.
     pub fn is_running(&self) -> bool {
         !self.task.is_finished()
-    }
-
-    /// Ends it where it stands, as a crash would.
-    pub fn crash(self) {
-        self.task.abort();
     }
 
     /// The value of a metric, given its name and labels as in the text format; 0 if it is not
