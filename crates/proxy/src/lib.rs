@@ -1,0 +1,1 @@
+//! The service proxy of one node.
