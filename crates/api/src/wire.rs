@@ -132,6 +132,14 @@ objects! {
         /// External addresses.
         #[serde(rename = "externalIPs")]
         external_ips: List<Name>,
+        /// Whether a client stays with its endpoint: `ClientIP` or `None`.
+        session_affinity: Name,
+        /// How it does.
+        session_affinity_config: SessionAffinityConfig,
+        /// Who may use the load balancer's addresses.
+        load_balancer_source_ranges: List<Name>,
+        /// Where the load balancer asks whether a node has endpoints.
+        health_check_node_port: i64,
         /// Policy for traffic from inside.
         internal_traffic_policy: Name,
         /// Policy for traffic from outside.
@@ -146,6 +154,19 @@ objects! {
         routing_preference: Name,
         /// KEP-4444 and KEP-3015.
         traffic_distribution: Name,
+    }
+
+    /// `spec.sessionAffinityConfig` of a Service.
+    SessionAffinityConfig {
+        /// By the client's address.
+        #[serde(rename = "clientIP")]
+        client_ip: ClientIpConfig,
+    }
+
+    /// `spec.sessionAffinityConfig.clientIP` of a Service.
+    ClientIpConfig {
+        /// How long a client stays with its endpoint.
+        timeout_seconds: i64,
     }
 
     /// An entry of a Service's `spec.ports`.
@@ -275,16 +296,46 @@ objects! {
     Node {
         /// Metadata.
         metadata: Metadata,
+        /// Spec.
+        spec: NodeSpec,
         /// Status.
         status: NodeStatus,
     }
 
+    /// `spec` of a Node.
+    NodeSpec {
+        /// The older field, used where `podCIDRs` is empty.
+        #[serde(rename = "podCIDR")]
+        pod_cidr: Name,
+        /// Where its Pods get their addresses from.
+        #[serde(rename = "podCIDRs")]
+        pod_cidrs: List<Name>,
+        /// Taints.
+        taints: List<Taint>,
+    }
+
+    /// An entry of a Node's `spec.taints`; its effect does not matter here.
+    Taint {
+        /// Key.
+        key: Name,
+    }
+
     /// `status` of a Node.
     NodeStatus {
+        /// Addresses and host names.
+        addresses: List<NodeAddress>,
         /// What Pods can use.
         allocatable: Allocatable,
         /// Conditions.
         conditions: List<Condition>,
+    }
+
+    /// An entry of a Node's `status.addresses`.
+    NodeAddress {
+        /// `InternalIP`, `ExternalIP`, or something that is no address.
+        r#type: Name,
+        /// Address.
+        address: Name,
     }
 
     /// `status.allocatable` of a Node.

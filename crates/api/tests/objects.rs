@@ -1,14 +1,17 @@
 //! Whole objects, as `kubectl get -o json` prints them.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
 use nearhop_api::convert_json;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{
     AddressType, Addresses, Asks, ClusterIps, Conditions, ContainerPort, Endpoint, Hints,
     Namespace, Node, Pod, PodDns, PodRef, Service, ServicePort, ServiceType, Slice, SlicePort,
-    TargetPort, TrafficPolicy,
+    SourceRanges, TargetPort, TrafficPolicy,
 };
 use nearhop_core::routing::SliceRouting;
-use nearhop_core::{Change, Family, PodKey, Protocol, ServiceKey};
+use nearhop_core::{Change, Cidr, Family, PodKey, Protocol, ServiceKey};
 
 /// Converts an object that nothing is wrong with.
 fn convert(text: &str) -> Change {
@@ -52,6 +55,7 @@ fn a_service() {
             "internalTrafficPolicy": "Cluster",
             "ipFamilies": ["IPv4", "IPv6"],
             "ipFamilyPolicy": "PreferDualStack",
+            "loadBalancerSourceRanges": ["10.1.2.3/8", " 192.0.2.0/24 "],
             "ports": [
                 {"name": "http", "nodePort": 30080, "port": 80, "protocol": "TCP",
                  "targetPort": "web", "appProtocol": "kubernetes.io/h2c"},
@@ -61,7 +65,8 @@ fn a_service() {
             "publishNotReadyAddresses": true,
             "routingPreference": "Spread",
             "selector": {"app": "web"},
-            "sessionAffinity": "None",
+            "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 7}},
             "topologyKeys": ["kubernetes.io/hostname", "*"],
             "trafficDistribution": "PreferClose",
             "trafficPolicy": "PreferZone",
@@ -104,6 +109,12 @@ fn a_service() {
         ip_families: vec![Family::Ipv4, Family::Ipv6],
         external_ips: vec!["192.0.2.7".parse().unwrap()],
         load_balancer_ips: vec!["198.51.100.3".parse().unwrap(), "198.51.100.5".parse().unwrap()],
+        source_ranges: SourceRanges::Only(vec![
+            Cidr::parse("10.0.0.0/8").unwrap(),
+            Cidr::parse("192.0.2.0/24").unwrap(),
+        ]),
+        session_affinity: Some(Duration::from_secs(7)),
+        health_check_node_port: 31000,
         internal_traffic_policy: TrafficPolicy::Cluster,
         external_traffic_policy: TrafficPolicy::Local,
         publish_not_ready_addresses: true,
@@ -252,7 +263,12 @@ fn a_node() {
         },
         "spec": {"podCIDR": "10.244.1.0/24"},
         "status": {
-            "addresses": [{"address": "192.0.2.1", "type": "InternalIP"}],
+            "addresses": [
+                {"address": "203.0.113.1", "type": "ExternalIP"},
+                {"address": "192.0.2.1", "type": "InternalIP"},
+                {"address": "a1.example.com", "type": "Hostname"},
+                {"address": "fd00::1", "type": "InternalIP"}
+            ],
             "allocatable": {"cpu": "3920m", "memory": "16Gi", "pods": "110"},
             "capacity": {"cpu": "4"},
             "conditions": [
@@ -268,8 +284,82 @@ fn a_node() {
         labels: labels.into_iter().collect(),
         ready: true,
         cpu_milli: Some(3920),
+        addresses: ["192.0.2.1", "fd00::1", "203.0.113.1"]
+            .map(|address| address.parse::<IpAddr>().unwrap())
+            .to_vec(),
+        pod_cidrs: vec![Cidr::parse("10.244.1.0/24").unwrap()],
+        deleting: false,
+        tainted_for_deletion: false,
     };
     assert_eq!(convert(text), Change::Node(expected));
+}
+
+fn node(rest: &str) -> Node {
+    let text = format!(r#"{{"apiVersion": "v1", "kind": "Node", {rest}}}"#);
+    let Change::Node(node) = convert(&text) else { panic!("a Node") };
+    node
+}
+
+#[test]
+fn pod_ranges_in_every_spelling() {
+    for (spec, expected) in [
+        (r#"{}"#, vec![]),
+        (r#"{"podCIDR": "", "podCIDRs": []}"#, vec![]),
+        (r#"{"podCIDR": "10.1.2.3/16"}"#, vec!["10.1.0.0/16"]),
+        (r#"{"podCIDR": "10.1.0.0/16", "podCIDRs": []}"#, vec!["10.1.0.0/16"]),
+        (
+            r#"{"podCIDR": "10.1.0.0/16", "podCIDRs": ["010.1.0.0/16", "fd00::1/64"]}"#,
+            vec!["10.1.0.0/16", "fd00::/64"],
+        ),
+    ] {
+        let node = node(&format!(r#""metadata": {{"name": "n"}}, "spec": {spec}"#));
+        let ranges: Vec<String> = node.pod_cidrs.iter().map(ToString::to_string).collect();
+        assert_eq!(ranges, expected, "{spec}");
+    }
+}
+
+#[test]
+fn a_node_on_its_way_out() {
+    let mark = |key: &str, effect: &str| {
+        let spec = format!(r#"{{"taints": [{{"key": "x"}}, {{"key": "{key}"{effect}}}]}}"#);
+        node(&format!(r#""metadata": {{"name": "n"}}, "spec": {spec}"#)).tainted_for_deletion
+    };
+    assert!(mark("ToBeDeletedByClusterAutoscaler", r#", "effect": "NoSchedule", "value": "1""#));
+    assert!(mark("ToBeDeletedByClusterAutoscaler", r#", "effect": "PreferNoSchedule""#));
+    assert!(mark("ToBeDeletedByClusterAutoscaler", ""));
+    assert!(!mark("DeletionCandidateOfClusterAutoscaler", r#", "effect": "NoSchedule""#));
+    let when = r#""metadata": {"name": "n", "deletionTimestamp": "2025-03-01T08:00:00Z"}"#;
+    assert!(node(when).deleting);
+}
+
+#[test]
+fn affinity_in_every_spelling() {
+    for (spec, expected) in [
+        (r#"{}"#, None),
+        (r#"{"sessionAffinity": ""}"#, None),
+        (r#"{"sessionAffinity": "None"}"#, None),
+        (r#"{"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 7}}}"#, None),
+        (r#"{"sessionAffinity": "ClientIP"}"#, Some(10_800)),
+        (r#"{"sessionAffinity": "ClientIP", "sessionAffinityConfig": {}}"#, Some(10_800)),
+        (
+            r#"{"sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": null}}}"#,
+            Some(10_800),
+        ),
+        (
+            r#"{"sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 86400}}}"#,
+            Some(86_400),
+        ),
+    ] {
+        let text = format!(
+            r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"s","namespace":"n"}},
+                "spec":{spec}}}"#
+        );
+        let Change::Service(service) = convert(&text) else { panic!("a Service") };
+        assert_eq!(service.session_affinity, expected.map(Duration::from_secs), "{spec}");
+        assert_eq!(service.source_ranges, SourceRanges::Anyone);
+    }
 }
 
 #[test]

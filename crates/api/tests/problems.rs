@@ -1,6 +1,7 @@
 //! What conversion says about fields that it cannot read, and that it always comes back.
 
 use nearhop_api::convert_json;
+use nearhop_core::model::{DEFAULT_AFFINITY, Service, SourceRanges};
 use nearhop_core::{Change, Problem};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -112,8 +113,91 @@ fn a_wrong_field_of_a_service_costs_only_itself() {
             "spec.ports[0].nodePort: 65536 is not a port; give a port from 1 to 65535; it counts \
              as not there until then".into(),
         ),
+        (
+            service(json!({}), json!({"healthCheckNodePort": 65536})),
+            "spec.healthCheckNodePort: 65536 is not a port; give a port from 1 to 65535; it counts \
+             as not there until then".into(),
+        ),
+        (
+            service(json!({}), json!({"sessionAffinity": "Cookie"})),
+            "spec.sessionAffinity: \"Cookie\" is not ClientIP or None; give ClientIP or None; it \
+             counts as not there until then".into(),
+        ),
     ] {
         assert_eq!(problems(&object), [format!("Service n/s: {message}")]);
+    }
+}
+
+fn read_service(spec: Value) -> (Service, Vec<String>) {
+    let (change, problems) = convert_json(service(json!({}), spec).to_string().as_bytes());
+    let Some(Change::Service(service)) = change else { panic!("a Service") };
+    (*service, problems.iter().map(Problem::to_string).collect())
+}
+
+#[test]
+fn a_wrong_affinity_timeout_is_the_default() {
+    let at = "Service n/s: spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+    let cure = "give seconds from 1 to 86400; 10800 are used until then";
+    for (seconds, message) in [
+        (json!(0), format!("{at}: 0 is out of range; {cure}")),
+        (json!(-1), format!("{at}: -1 is out of range; {cure}")),
+        (json!(86_401), format!("{at}: 86401 is out of range; {cure}")),
+        (
+            json!("long"),
+            format!(
+                "{at}: is a string, not a whole number; give a whole number; it counts as not \
+                 there until then"
+            ),
+        ),
+    ] {
+        let config = json!({"clientIP": {"timeoutSeconds": seconds}});
+        let spec = json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": config});
+        let (service, problems) = read_service(spec);
+        assert_eq!(service.session_affinity, Some(DEFAULT_AFFINITY));
+        assert_eq!(problems, [message]);
+    }
+}
+
+/// Whoever wrote something there did not mean everybody.
+#[test]
+fn unreadable_source_ranges_never_open_a_service() {
+    let at = "Service n/s: spec.loadBalancerSourceRanges";
+    let cure = "give an address range such as 10.0.0.0/8; it lets nobody in until then";
+    let not = |i: usize, text: &str| {
+        format!("{at}[{i}]: {text:?} is not an address range such as 10.0.0.0/8; {cure}")
+    };
+    for (ranges, expected, messages) in [
+        (json!(null), None, vec![]),
+        (json!([]), None, vec![]),
+        (json!(["10.0.0.0/8"]), Some(vec!["10.0.0.0/8"]), vec![]),
+        (json!([" 10.0.0.0/8\t"]), Some(vec!["10.0.0.0/8"]), vec![]),
+        (json!(["0.0.0.0/0", "::/0"]), Some(vec!["0.0.0.0/0", "::/0"]), vec![]),
+        (json!(["ten/8", "10.0.0.0/8"]), Some(vec!["10.0.0.0/8"]), vec![not(0, "ten/8")]),
+        (json!(["10.0.0.1"]), Some(vec![]), vec![not(0, "10.0.0.1")]),
+        (json!([""]), Some(vec![]), vec![not(0, "")]),
+        (json!([" ", "10.0.0.0/33"]), Some(vec![]), vec![not(0, " "), not(1, "10.0.0.0/33")]),
+        (json!([null]), Some(vec![]), vec![format!("{at}[0]: is null, not a string; {cure}")]),
+        (json!([8]), Some(vec![]), vec![format!("{at}[0]: is a number, not a string; {cure}")]),
+        (
+            json!("10.0.0.0/8"),
+            Some(vec![]),
+            vec![format!(
+                "{at}: is a string, not a list; give a list of address ranges; nobody is let in \
+                 until then"
+            )],
+        ),
+    ] {
+        let (service, problems) = read_service(json!({"loadBalancerSourceRanges": ranges}));
+        let read = match service.source_ranges {
+            SourceRanges::Anyone => None,
+            SourceRanges::Only(ranges) => {
+                Some(ranges.iter().map(ToString::to_string).collect::<Vec<_>>())
+            }
+        };
+        assert_eq!(
+            (read, problems),
+            (expected.map(|all| all.iter().map(ToString::to_string).collect()), messages)
+        );
     }
 }
 
@@ -149,6 +233,31 @@ fn wrong_fields_of_other_kinds() {
         paths(&object("v1", "Node", node)),
         ["Node o status.conditions[0]", "Node o status.allocatable.cpu"]
     );
+    let node = json!({
+        "metadata": {"deletionTimestamp": 1},
+        "spec": {"podCIDRs": ["10.0.0.0", 7, "fd00::/64"], "taints": [{"key": 1}, "x"]},
+        "status": {"addresses": [
+            {"type": "InternalIP", "address": "here"},
+            {"type": 1, "address": "10.0.0.1"},
+            {"type": "Hostname", "address": 1},
+            "10.0.0.1",
+        ]},
+    });
+    assert_eq!(
+        paths(&object("v1", "Node", node)),
+        [
+            "Node o status.addresses[3]",
+            "Node o status.addresses[0].address",
+            "Node o status.addresses[1].type",
+            "Node o spec.podCIDRs[1]",
+            "Node o spec.podCIDRs[0]",
+            "Node o metadata.deletionTimestamp",
+            "Node o spec.taints[1]",
+            "Node o spec.taints[0].key",
+        ]
+    );
+    let node = json!({"spec": {"podCIDR": "10.0.0.0/33"}});
+    assert_eq!(paths(&object("v1", "Node", node)), ["Node o spec.podCIDR"]);
     let slice = json!({
         "metadata": {"ownerReferences": [{"kind": "Service", "apiVersion": "v1", "uid": {}}]},
         "addressType": "IPv4",
@@ -291,7 +400,9 @@ fn samples() -> [Value; 5] {
                 "spec": {
                     "type": "NodePort", "selector": {"a": "b"}, "ports": ports, "clusterIP": "None",
                     "clusterIPs": ["None"], "ipFamilies": ["IPv4"], "externalIPs": ["1.1.1.1"],
-                    "topologyKeys": ["a"],
+                    "topologyKeys": ["a"], "sessionAffinity": "ClientIP",
+                    "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 1}},
+                    "loadBalancerSourceRanges": ["1.1.1.1/8"], "healthCheckNodePort": 4,
                 },
                 "status": {"loadBalancer": {"ingress": [{"ip": "1.1.1.1", "ipMode": "VIP"}]}},
             }),
@@ -310,7 +421,11 @@ fn samples() -> [Value; 5] {
             "Node",
             json!({
                 "metadata": metadata,
-                "status": {"allocatable": {"cpu": "1"}, "conditions": ready},
+                "spec": {"podCIDR": "1.1.1.1/8", "podCIDRs": ["1.1.1.1/8"], "taints": [{"key": "a"}]},
+                "status": {
+                    "allocatable": {"cpu": "1"}, "conditions": ready,
+                    "addresses": [{"type": "InternalIP", "address": "1.1.1.1"}],
+                },
             }),
         ),
         object("v1", "Namespace", json!({"metadata": metadata})),
@@ -328,7 +443,7 @@ proptest! {
     #[test]
     fn it_always_comes_back(
         sample in 0..5usize,
-        changes in proptest::collection::vec((0..60usize, anything()), 1..4),
+        changes in proptest::collection::vec((0..80usize, anything()), 1..4),
     ) {
         let mut object = samples()[sample].clone();
         for (mut at, with) in changes {

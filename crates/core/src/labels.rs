@@ -66,6 +66,8 @@ pub mod well_known {
     pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
     /// The older name of [`CONTROL_PLANE`].
     pub const MASTER: &str = "node-role.kubernetes.io/master";
+    /// Taint of a Node that the cluster autoscaler is about to remove.
+    pub const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
     /// Names a slice's Service.
     pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
     /// Names a slice's writer.

@@ -8,6 +8,7 @@
 //! whose order depends on a seed. Time and place are arguments; conversion from the wire is
 //! `nearhop-api`'s job.
 
+pub mod cidr;
 pub mod condition;
 pub mod gate;
 pub mod hint;
@@ -26,6 +27,7 @@ pub mod world;
 #[cfg(feature = "fixture")]
 pub mod fixture;
 
+pub use cidr::Cidr;
 pub use condition::{Condition, ConditionStatus};
 pub use gate::{Gate, Gates};
 pub use intent::{Intent, IntentDecision};

@@ -1,13 +1,15 @@
 //! The fixture language: what it means, what it refuses, and that it prints back.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
 
 use nearhop_core::fixture::{Fixture, apply_plan};
 use nearhop_core::labels::well_known;
-use nearhop_core::model::{ClusterIps, Service, TargetPort, TrafficPolicy};
+use nearhop_core::model::{ClusterIps, Service, SourceRanges, TargetPort, TrafficPolicy};
 use nearhop_core::slice::SlicePlan;
 use nearhop_core::world::{PlanTime, Settings};
-use nearhop_core::{Change, Family, Protocol, ServiceKey, World};
+use nearhop_core::{Change, Cidr, Family, Protocol, ServiceKey, World};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Fixture {
@@ -41,6 +43,13 @@ fn good_examples() {
             "node n label:kubernetes.io/hostname=other zone=\"\"",
             "node n label:kubernetes.io/hostname=other zone=\"\"\n",
         ),
+        (
+            "node n address=192.168.0.2 pod-cidr=10.1.2.3/16 address=fd00::2 pod-cidr=fd01::/64 \
+             tainted-for-deletion deleting",
+            "node n address=192.168.0.2 address=fd00::2 pod-cidr=10.1.0.0/16 pod-cidr=fd01::/64 \
+             deleting tainted-for-deletion\n",
+        ),
+        ("nodes n x1 deleting tainted-for-deletion", "node n-0 deleting tainted-for-deletion\n"),
         ("nodes n x2 zone=a", "node n-0 zone=a\nnode n-1 zone=a\n"),
         ("service web", "service web port=80->8080 cluster-ip=10.96.0.1\n"),
         (
@@ -69,6 +78,15 @@ fn good_examples() {
              label:a=b select:x=y",
             "service web port=80->8080 cluster-ip=10.96.0.1 external-ip=5.6.7.8 lb-ip=1.2.3.4 \
              itp=Local etp=Local publish-not-ready label:a=b select:x=y\n",
+        ),
+        (
+            "service web health-port=30500 affinity=10s source-ranges=10.1.2.3/8,192.0.2.0/24",
+            "service web port=80->8080 cluster-ip=10.96.0.1 \
+             source-ranges=10.0.0.0/8,192.0.2.0/24 affinity=10s health-port=30500\n",
+        ),
+        (
+            "service web source-ranges=\"\" health-port=0",
+            "service web port=80->8080 cluster-ip=10.96.0.1 source-ranges=\"\"\n",
         ),
         (
             "service web topology-keys=k1,k2,* topology-mode=Auto max-overload=20%",
@@ -105,10 +123,14 @@ fn what_is_not_said_has_a_default() {
     assert_eq!(web.cluster_ips, ClusterIps::Addresses(vec!["10.96.0.1".parse().unwrap()]));
     assert_eq!(web.ip_families, [Family::Ipv4]);
     assert_eq!((web.ports[0].port, &web.ports[0].target), (80, &TargetPort::Number(8080)));
+    assert_eq!(web.source_ranges, SourceRanges::Anyone);
+    assert_eq!((web.session_affinity, web.health_check_node_port), (None, 0));
 
     let fixture = parse("node n\npod shop/p for=web on=gone");
     assert_eq!(fixture.nodes[0].labels.get(well_known::HOSTNAME).unwrap(), "n");
-    assert_eq!(fixture.nodes[0].cpu_milli, None);
+    let [node] = &fixture.nodes[..] else { panic!("one node") };
+    assert_eq!((node.cpu_milli, &node.addresses, &node.pod_cidrs), (None, &vec![], &vec![]));
+    assert!(!node.deleting && !node.tainted_for_deletion);
     assert_eq!(fixture.pods[0].uid, "uid-shop-p");
     assert_eq!(fixture.pods[0].node.as_ref().unwrap(), "gone");
 }
@@ -125,17 +147,38 @@ fn options_reach_the_model() {
 }
 
 #[test]
+fn what_a_proxy_needs_reaches_the_model() {
+    let range = |text: &str| Cidr::parse(text).unwrap();
+    let web = service("service web source-ranges=10.0.0.0/8,fd00::/8 affinity=7s health-port=9");
+    let ranges = SourceRanges::Only(vec![range("10.0.0.0/8"), range("fd00::/8")]);
+    assert_eq!(web.source_ranges, ranges);
+    assert_eq!(web.session_affinity, Some(Duration::from_secs(7)));
+    assert_eq!(web.health_check_node_port, 9);
+    let closed = service("service web source-ranges=\"\"");
+    assert_eq!(closed.source_ranges, SourceRanges::Only(vec![]));
+
+    let text = "node n address=192.168.0.2 address=fd00::2 pod-cidr=10.1.0.0/16 deleting";
+    let node = parse(text).nodes.remove(0);
+    assert_eq!(node.addresses, ["192.168.0.2", "fd00::2"].map(|a| a.parse::<IpAddr>().unwrap()));
+    assert_eq!(node.pod_cidrs, [range("10.1.0.0/16")]);
+    assert!(node.deleting && !node.tainted_for_deletion);
+    assert!(parse("node n tainted-for-deletion").nodes[0].tainted_for_deletion);
+}
+
+#[test]
 fn given_addresses_are_never_given_out_again() {
     let fixture = parse(
         "pods p x3 for=web on=n
          service a
          service b cluster-ip=10.96.0.1
-         pod q for=web on=n ip=10.244.0.2 ip=fd00::1",
+         pod q for=web on=n ip=10.244.0.2 ip=fd00::1
+         node n address=10.244.0.4
+         service c cluster-ip=None external-ip=10.96.0.2 lb-ip=10.96.0.3",
     );
     let ips: Vec<String> =
         fixture.pods.iter().map(|pod| pod.ips.first().unwrap().to_string()).collect();
-    assert_eq!(ips, ["10.244.0.1", "10.244.0.3", "10.244.0.4", "10.244.0.2"]);
-    let a = ClusterIps::Addresses(vec!["10.96.0.2".parse().unwrap()]);
+    assert_eq!(ips, ["10.244.0.1", "10.244.0.3", "10.244.0.5", "10.244.0.2"]);
+    let a = ClusterIps::Addresses(vec!["10.96.0.4".parse().unwrap()]);
     assert_eq!(fixture.services[0].cluster_ips, a);
 }
 
@@ -162,7 +205,8 @@ fn errors_name_line_cause_and_cure() {
         (
             "node n colour=red",
             "line 1: node has no option \"colour\"; known options: zone, region, rack, cpu, \
-             notready, control-plane, label:KEY",
+             notready, control-plane, address, pod-cidr, deleting, tainted-for-deletion, \
+             label:KEY",
         ),
         (
             "namespace n zone=a",
@@ -204,6 +248,35 @@ fn errors_name_line_cause_and_cure() {
         (
             "pods p x2 for=a on=n ip=1.2.3.4",
             "line 1: ip= would be the same for all of them; write single lines instead",
+        ),
+        (
+            "nodes n x2 address=10.0.0.1",
+            "line 1: address= would be the same for all of them; write single lines instead",
+        ),
+        (
+            "nodes n x2 pod-cidr=10.0.0.0/8",
+            "line 1: pod-cidr= would be the same for all of them; write single lines instead",
+        ),
+        ("node n address=here", "line 1: address=\"here\" is not an IP address"),
+        (
+            "node n pod-cidr=10.0.0.0",
+            "line 1: pod-cidr=\"10.0.0.0\" is not an address range such as 10.0.0.0/8",
+        ),
+        (
+            "service s source-ranges=10.0.0.0/8,",
+            "line 1: source-ranges=\"10.0.0.0/8,\" is not a list of address ranges such as \
+             10.0.0.0/8",
+        ),
+        ("service s affinity=10", "line 1: affinity=\"10\" is not a time from 1s to 86400s"),
+        ("service s affinity=0s", "line 1: affinity=\"0s\" is not a time from 1s to 86400s"),
+        ("service s affinity=+1s", "line 1: affinity=\"+1s\" is not a time from 1s to 86400s"),
+        (
+            "service s affinity=86401s",
+            "line 1: affinity=\"86401s\" is not a time from 1s to 86400s",
+        ),
+        (
+            "service s health-port=65536",
+            "line 1: health-port=\"65536\" is not a port from 0 to 65535",
         ),
         ("pod p for=a", "line 1: pod needs on=NODE, or on=\"\" if it is not scheduled"),
         ("pod p on=n", "line 1: pod needs for=SERVICE, or a label:KEY=VALUE"),
@@ -386,6 +459,16 @@ fn options(parts: Vec<BoxedStrategy<String>>) -> BoxedStrategy<String> {
     parts.prop_map(|parts| parts.concat()).boxed()
 }
 
+/// Options that can belong to one node only.
+fn own_node_options() -> BoxedStrategy<String> {
+    options(vec![
+        optional("address", address().boxed()),
+        optional("address", address().boxed()),
+        one_of("pod-cidr", &["10.1.0.0/16", "10.1.2.3/31", "fd01::/64", "::ffff:10.0.0.0/104"]),
+        node_options(),
+    ])
+}
+
 fn node_options() -> BoxedStrategy<String> {
     options(vec![
         free("zone"),
@@ -397,6 +480,8 @@ fn node_options() -> BoxedStrategy<String> {
         one_of("cpu", &["4", "500m", "0.5", "1.25", "0", "1000m"]),
         word("notready"),
         word("control-plane"),
+        word("deleting"),
+        word("tainted-for-deletion"),
     ])
 }
 
@@ -431,6 +516,9 @@ fn service_options() -> BoxedStrategy<String> {
         optional("lb-ip", address().boxed()),
         one_of("itp", &["Local", "Cluster"]),
         one_of("etp", &["Local", "Cluster"]),
+        one_of("source-ranges", &["10.1.2.3/8", "0.0.0.0/0,fd00::/8", "\"\""]),
+        one_of("affinity", &["1s", "10800s", "086400s"]),
+        one_of("health-port", &["0", "30500", "65535"]),
         word("publish-not-ready"),
         word("deleting"),
         free("uid"),
@@ -461,7 +549,7 @@ fn line() -> BoxedStrategy<String> {
     let namespace = prop_oneof![Just(""), Just("default/"), Just("shop/")];
     prop_oneof![
         free("traffic-distribution").prop_map(|o| format!("namespace NAME{o}")),
-        node_options().prop_map(|o| format!("node NAME{o}")),
+        own_node_options().prop_map(|o| format!("node NAME{o}")),
         (1u8..4, node_options()).prop_map(|(n, o)| format!("nodes NAME x{n}{o}")),
         (namespace.clone(), service_options()).prop_map(|(ns, o)| format!("service {ns}NAME{o}")),
         (namespace.clone(), pod_options())

@@ -124,6 +124,8 @@ prop_compose! {
         role in prop::bool::weighted(0.1),
         ready in prop::bool::weighted(0.9),
         cpu in select(vec![None, Some(1000), Some(2000), Some(9000)]),
+        address in select(vec!["192.0.2.1", "192.0.2.2"]),
+        deleting in prop::bool::weighted(0.1),
     ) -> Node {
         let name = format!("n{i}");
         let role = if role { "" } else { "-" };
@@ -131,7 +133,8 @@ prop_compose! {
             (well_known::HOSTNAME, &name), (well_known::ZONE, zone), (well_known::REGION, region),
             ("rack", rack), (well_known::CONTROL_PLANE, role),
         ]);
-        Node { labels, ready, cpu_milli: cpu, ..Node::new(name) }
+        let addresses = vec![address.parse().expect("an address")];
+        Node { labels, ready, cpu_milli: cpu, addresses, deleting, ..Node::new(name) }
     }
 }
 

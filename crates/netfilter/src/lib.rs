@@ -1,3 +1,25 @@
 //! nftables, as far as nearhop needs it, without a socket.
+//!
+//! ```text
+//!   RouteTable -> compile -> Program (frontends of one Service)
+//!                              |  image: all Services of a family, who has which frontend
+//!                              v
+//!                            Changes -> Batch -> wire (bytes) -> the kernel   (elsewhere)
+//!                                         |
+//!                                         +----> fake, walk (tests, explain)
+//!   what the kernel holds -> wire (bytes) -> reconcile(Image, Held) -> Changes
+//! ```
+//!
+//! Deliberately absent: a socket, a clock, and every decision about topology.
 
+pub mod chain;
+pub mod changes;
+pub mod compile;
+pub mod config;
+pub mod element;
+pub mod frontend;
+pub mod image;
+pub mod layout;
 pub mod object;
+pub mod reconcile;
+pub mod slots;

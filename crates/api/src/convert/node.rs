@@ -1,26 +1,35 @@
 //! Nodes and Namespaces.
 
-use nearhop_core::Name;
+use std::net::IpAddr;
+
+use nearhop_core::labels::well_known;
 use nearhop_core::model::{Namespace, Node};
 use nearhop_core::quantity::parse_cpu;
+use nearhop_core::{Cidr, Name};
 
 use super::Converted;
 use super::reader::{Kind, Reader, read_object};
-use super::value::CPU;
+use super::value::{ADDRESS, CIDR, CPU, parse_address, parse_cidr};
 use crate::field::{Field, List, Quantity};
 use crate::wire;
 
 /// Converts a Node. One without a Ready condition is not ready.
 pub fn convert_node(node: wire::Node) -> Converted<Node> {
     read_object(Kind::Node, node.metadata, |reader, identity| {
+        let spec = reader.take(node.spec, format_args!("spec")).unwrap_or_default();
         let status = reader.take(node.status, format_args!("status")).unwrap_or_default();
         let allocatable = reader.take(status.allocatable, format_args!("status.allocatable"));
         let (ready, _) = read_ready(reader, status.conditions);
+        let at = format_args!("metadata.deletionTimestamp");
         Node {
             name: identity.name,
             labels: reader.labels(identity.metadata.labels, format_args!("metadata.labels")),
             ready,
             cpu_milli: allocatable.and_then(|allocatable| read_cpu(reader, allocatable.cpu)),
+            addresses: read_addresses(reader, status.addresses),
+            pod_cidrs: read_pod_cidrs(reader, spec.pod_cidrs, spec.pod_cidr),
+            deleting: reader.take(identity.metadata.deletion_timestamp, at).is_some(),
+            tainted_for_deletion: read_taints(reader, spec.taints),
         }
     })
 }
@@ -29,6 +38,51 @@ fn read_cpu(reader: &mut Reader, field: Field<Quantity>) -> Option<u64> {
     let Quantity(text) = reader.take(field, format_args!("status.allocatable.cpu"))?;
     let at = format_args!("status.allocatable.cpu");
     reader.text(Field::Read(text), at, parse_cpu, CPU)
+}
+
+/// The internal addresses, then the external ones, each in their order. Host names are none.
+fn read_addresses(reader: &mut Reader, field: Field<List<wire::NodeAddress>>) -> Vec<IpAddr> {
+    let (mut internal, mut external) = (Vec::new(), Vec::new());
+    for (i, entry) in reader.list(field, format_args!("status.addresses")) {
+        let at = format_args!("status.addresses[{i}].type");
+        let Some(kind) = reader.take(entry.r#type, at) else { continue };
+        let addresses = match kind.as_str() {
+            "InternalIP" => &mut internal,
+            "ExternalIP" => &mut external,
+            _ => continue,
+        };
+        let at = format_args!("status.addresses[{i}].address");
+        addresses.extend(reader.text(entry.address, at, parse_address, ADDRESS));
+    }
+    internal.append(&mut external);
+    internal
+}
+
+/// `podCIDRs`, or where it is empty the older `podCIDR`.
+fn read_pod_cidrs(
+    reader: &mut Reader,
+    several: Field<List<Name>>,
+    single: Field<Name>,
+) -> Vec<Cidr> {
+    let several = reader.list(several, format_args!("spec.podCIDRs"));
+    if several.is_empty() {
+        let at = format_args!("spec.podCIDR");
+        return reader.text(single, at, parse_cidr, CIDR).into_iter().collect();
+    }
+    let ranges = several.into_iter().filter_map(|(i, text)| {
+        reader.text(Field::Read(text), format_args!("spec.podCIDRs[{i}]"), parse_cidr, CIDR)
+    });
+    ranges.collect()
+}
+
+/// Whether the autoscaler's mark is among the taints, whatever its effect.
+fn read_taints(reader: &mut Reader, field: Field<List<wire::Taint>>) -> bool {
+    let mut marked = false;
+    for (i, taint) in reader.list(field, format_args!("spec.taints")) {
+        let key = reader.take(taint.key, format_args!("spec.taints[{i}].key"));
+        marked |= key.is_some_and(|key| key == well_known::TO_BE_DELETED);
+    }
+    marked
 }
 
 /// Whether the Ready condition is True; and its position and lastTransitionTime, if it is there.

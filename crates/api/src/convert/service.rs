@@ -2,15 +2,18 @@
 
 use std::fmt::Arguments;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use nearhop_core::model::{
-    Asks, ClusterIps, Service, ServicePort, ServiceType, TargetPort, TrafficPolicy,
+    Asks, ClusterIps, DEFAULT_AFFINITY, LONGEST_AFFINITY, Service, ServicePort, ServiceType,
+    SourceRanges, TargetPort, TrafficPolicy,
 };
-use nearhop_core::{Family, Name, ServiceKey};
+use nearhop_core::problem::quote;
+use nearhop_core::{Cidr, Family, Name, ServiceKey};
 
 use super::Converted;
 use super::reader::{Identity, Kind, Reader, read_object};
-use super::value::{ADDRESS, TIME, parse_address, parse_time};
+use super::value::{ADDRESS, CIDR, TIME, parse_address, parse_cidr, parse_time};
 use crate::field::{Field, IntOrString, List};
 use crate::wire;
 
@@ -32,6 +35,7 @@ fn read_service(
     let Identity { namespace, name, metadata } = identity;
     let mut service = Service::new(ServiceKey { namespace, name });
     service.asks = read_asks(reader, metadata.annotations, &mut spec);
+    read_access(reader, &mut spec, &mut service);
     service.uid = reader.take(metadata.uid, format_args!("metadata.uid")).unwrap_or(service.uid);
     service.labels = reader.labels(metadata.labels, format_args!("metadata.labels"));
     let at = format_args!("metadata.creationTimestamp");
@@ -63,6 +67,88 @@ fn read_service(
     service.publish_not_ready_addresses =
         reader.take(spec.publish_not_ready_addresses, at).unwrap_or_default();
     service
+}
+
+/// Who may come in, who stays with whom, and where the load balancer asks.
+fn read_access(reader: &mut Reader, spec: &mut wire::ServiceSpec, service: &mut Service) {
+    service.source_ranges =
+        read_source_ranges(reader, std::mem::take(&mut spec.load_balancer_source_ranges));
+    let affinity = std::mem::take(&mut spec.session_affinity);
+    let config = std::mem::take(&mut spec.session_affinity_config);
+    service.session_affinity = read_affinity(reader, affinity, config);
+    let at = format_args!("spec.healthCheckNodePort");
+    let port = reader.take(std::mem::take(&mut spec.health_check_node_port), at);
+    service.health_check_node_port =
+        port.and_then(|number| reader.port(number, at)).unwrap_or_default();
+}
+
+/// The ranges that can be read. Where ranges were given and none can be read, nobody comes in:
+/// a Service must not become open by a slip of the pen.
+fn read_source_ranges(reader: &mut Reader, field: Field<List<Name>>) -> SourceRanges {
+    let entries = match field {
+        Field::Absent => return SourceRanges::Anyone,
+        Field::Wrong(found) => {
+            let cure = "give a list of address ranges; nobody is let in until then";
+            let cause = format!("is {found}, not a list");
+            reader.problem("spec.loadBalancerSourceRanges", cause, cure);
+            return SourceRanges::Only(Vec::new());
+        }
+        Field::Read(entries) if entries.is_empty() => return SourceRanges::Anyone,
+        Field::Read(entries) => entries,
+    };
+    let ranges = entries.into_iter().enumerate();
+    let ranges = ranges.filter_map(|(i, entry)| read_source_range(reader, entry, i));
+    SourceRanges::Only(ranges.collect())
+}
+
+/// One range; blanks around it are allowed, as in the API.
+fn read_source_range(reader: &mut Reader, entry: Field<Name>, i: usize) -> Option<Cidr> {
+    let cause = match entry {
+        Field::Read(text) => match parse_cidr(text.trim()) {
+            Some(range) => return Some(range),
+            None => format!("{} is not {CIDR}", quote(&text)),
+        },
+        Field::Absent => "is null, not a string".to_owned(),
+        Field::Wrong(found) => format!("is {found}, not a string"),
+    };
+    let cure = format!("give {CIDR}; it lets nobody in until then");
+    reader.problem(format_args!("spec.loadBalancerSourceRanges[{i}]"), cause, cure);
+    None
+}
+
+/// How long a client stays with its endpoint, if it does.
+fn read_affinity(
+    reader: &mut Reader,
+    affinity: Field<Name>,
+    config: Field<wire::SessionAffinityConfig>,
+) -> Option<Duration> {
+    let read = |text: &str| match text {
+        "ClientIP" => Some(true),
+        "None" => Some(false),
+        _ => None,
+    };
+    let at = format_args!("spec.sessionAffinity");
+    if !reader.text(affinity, at, read, "ClientIP or None").unwrap_or_default() {
+        return None;
+    }
+    let at = format_args!("spec.sessionAffinityConfig");
+    let client_ip = reader.take(config, at).unwrap_or_default().client_ip;
+    let at = format_args!("spec.sessionAffinityConfig.clientIP");
+    let seconds = reader.take(client_ip, at).unwrap_or_default().timeout_seconds;
+    let at = format_args!("spec.sessionAffinityConfig.clientIP.timeoutSeconds");
+    let timeout = reader.take(seconds, at).and_then(|seconds| read_timeout(reader, seconds, at));
+    Some(timeout.unwrap_or(DEFAULT_AFFINITY))
+}
+
+fn read_timeout(reader: &mut Reader, seconds: i64, at: Arguments<'_>) -> Option<Duration> {
+    let timeout = u64::try_from(seconds).ok().map(Duration::from_secs);
+    let timeout = timeout.filter(|timeout| !timeout.is_zero() && *timeout <= LONGEST_AFFINITY);
+    if timeout.is_none() {
+        let (most, usual) = (LONGEST_AFFINITY.as_secs(), DEFAULT_AFFINITY.as_secs());
+        let cure = format!("give seconds from 1 to {most}; {usual} are used until then");
+        reader.problem(at, format!("{seconds} is out of range"), cure);
+    }
+    timeout
 }
 
 fn read_policy(reader: &mut Reader, field: Field<Name>, at: Arguments<'_>) -> TrafficPolicy {

@@ -11,7 +11,10 @@ mod slice;
 
 pub use node::{Namespace, Node};
 pub use pod::{Addresses, ContainerPort, Pod, PodDns, Second};
-pub use service::{Asks, ClusterIps, Service, ServicePort, ServiceType, TargetPort, TrafficPolicy};
+pub use service::{
+    Asks, ClusterIps, DEFAULT_AFFINITY, LONGEST_AFFINITY, Service, ServicePort, ServiceType,
+    SourceRanges, TargetPort, TrafficPolicy,
+};
 pub use slice::{AddressType, Conditions, Endpoint, Hints, PodRef, Slice, SlicePort};
 
 use crate::problem::{ObjectRef, Problem, quote};

@@ -1,6 +1,9 @@
 //! Nodes and Namespaces.
 
+use std::net::IpAddr;
+
 use super::{is_zone_name, zone_problem};
+use crate::cidr::Cidr;
 use crate::key::Name;
 use crate::labels::{Labels, well_known};
 use crate::problem::{ObjectRef, Problem};
@@ -16,12 +19,29 @@ pub struct Node {
     pub ready: bool,
     /// Allocatable CPU in thousandths of a core, where the node says it.
     pub cpu_milli: Option<u64>,
+    /// `status.addresses`: the internal ones, then the external ones.
+    pub addresses: Vec<IpAddr>,
+    /// `spec.podCIDRs`: where its Pods get their addresses from.
+    pub pod_cidrs: Vec<Cidr>,
+    /// Whether it has a deletionTimestamp.
+    pub deleting: bool,
+    /// Whether the autoscaler has marked it for removal.
+    pub tainted_for_deletion: bool,
 }
 
 impl Node {
-    /// A ready Node without labels or CPU, to be filled in.
+    /// A ready Node without labels, CPU or addresses, to be filled in.
     pub fn new(name: impl Into<Name>) -> Self {
-        Self { name: name.into(), labels: Labels::default(), ready: true, cpu_milli: None }
+        Self {
+            name: name.into(),
+            labels: Labels::default(),
+            ready: true,
+            cpu_milli: None,
+            addresses: Vec::new(),
+            pod_cidrs: Vec::new(),
+            deleting: false,
+            tainted_for_deletion: false,
+        }
     }
 
     /// Its zone, if the label is there and usable as a hint.

@@ -1,9 +1,11 @@
 //! Services.
 
+use core::time::Duration;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
 
+use crate::cidr::Cidr;
 use crate::key::{Family, Name, Protocol, ServiceKey};
 use crate::labels::Labels;
 use crate::problem::{ObjectRef, Problem, quote};
@@ -57,6 +59,19 @@ pub enum ClusterIps {
     Addresses(Vec<IpAddr>),
 }
 
+/// `spec.loadBalancerSourceRanges`.
+///
+/// "No ranges were given" and "none of those given could be read" are not the same: the first
+/// lets everybody in, the second nobody, so that a slip of the pen does not open a Service.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum SourceRanges {
+    /// No ranges were given.
+    #[default]
+    Anyone,
+    /// Clients with an address in one of these; nobody if there are none.
+    Only(Vec<Cidr>),
+}
+
 /// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
@@ -82,6 +97,12 @@ pub enum TargetPort {
     /// A container port's name.
     Named(Name),
 }
+
+/// How long a client stays with its endpoint where nothing else is said.
+pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
+
+/// The longest that a client may stay with its endpoint; the shortest is one second.
+pub const LONGEST_AFFINITY: Duration = Duration::from_secs(86_400);
 
 /// Everything by which a Service can ask for topology, as written and not yet judged.
 /// Field names follow the spelling; `intent` gives them meaning.
@@ -136,6 +157,13 @@ pub struct Service {
     pub external_ips: Vec<IpAddr>,
     /// `status.loadBalancer.ingress[].ip` that the proxy answers for (ipMode VIP).
     pub load_balancer_ips: Vec<IpAddr>,
+    /// `spec.loadBalancerSourceRanges`: who may use the load balancer's addresses.
+    pub source_ranges: SourceRanges,
+    /// `spec.sessionAffinity: ClientIP`: how long a client stays with its endpoint after it was
+    /// last heard of.
+    pub session_affinity: Option<Duration>,
+    /// `spec.healthCheckNodePort`, 0 when there is none.
+    pub health_check_node_port: u16,
     /// `spec.internalTrafficPolicy`.
     pub internal_traffic_policy: TrafficPolicy,
     /// `spec.externalTrafficPolicy`.
@@ -162,6 +190,9 @@ impl Service {
             ip_families: Vec::new(),
             external_ips: Vec::new(),
             load_balancer_ips: Vec::new(),
+            source_ranges: SourceRanges::default(),
+            session_affinity: None,
+            health_check_node_port: 0,
             internal_traffic_policy: TrafficPolicy::default(),
             external_traffic_policy: TrafficPolicy::default(),
             publish_not_ready_addresses: false,

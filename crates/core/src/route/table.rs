@@ -81,12 +81,17 @@ impl RouteTable {
         self.routes.get(key)
     }
 
+    /// The entries of one Service, sorted by key.
+    pub fn of_service<'a>(
+        &'a self,
+        service: &'a ServiceKey,
+    ) -> impl Iterator<Item = (&'a RouteKey, &'a Route)> {
+        let from = self.routes.range(first_key(service)..);
+        from.take_while(move |(key, _)| key.port.service == *service)
+    }
+
     fn remove(&mut self, service: &ServiceKey) {
-        let of_service = self.routes.range(first_key(service)..);
-        let keys: Vec<RouteKey> = of_service
-            .take_while(|(key, _)| key.port.service == *service)
-            .map(|(key, _)| key.clone())
-            .collect();
+        let keys: Vec<RouteKey> = self.of_service(service).map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.routes.remove(&key);
         }

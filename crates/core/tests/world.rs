@@ -1,0 +1,79 @@
+//! What a change of an object touches, where that is not what one would guess.
+
+mod common;
+
+use common::{key, now, plan, tell, world};
+use nearhop_core::model::Slice;
+use nearhop_core::{Change, Touched};
+
+const CLUSTER: &str = "
+    node a zone=a cpu=4 address=192.168.0.2
+    node b zone=b cpu=4 address=192.168.0.3
+    service near traffic-distribution=PreferSameZone
+    service auto topology-mode=Auto
+    service keys topology-keys=rack,*
+    service balanced traffic-distribution=nearhop.dev/Balanced
+    pods near x3 for=near on=a,b
+    pods auto x6 for=auto on=a,b
+    pods keys x3 for=keys on=a,b
+    pods balanced x3 for=balanced on=a,b
+";
+
+/// What only the proxy on a node asks about it is nobody else's business.
+#[test]
+fn addresses_and_removal_of_a_node_touch_nothing() {
+    for line in [
+        "node a zone=a cpu=4 address=192.168.0.9",
+        "node a zone=a cpu=4 address=192.168.0.2 address=203.0.113.5",
+        "node a zone=a cpu=4",
+        "node a zone=a cpu=4 address=192.168.0.2 pod-cidr=10.1.0.0/16",
+        "node a zone=a cpu=4 address=192.168.0.2 deleting",
+        "node a zone=a cpu=4 address=192.168.0.2 tainted-for-deletion",
+    ] {
+        let mut world = world(CLUSTER);
+        let before = world.nodes().next().expect("there are two").clone();
+        assert_eq!(tell(&mut world, line), Touched::default(), "{line}");
+        let after = world.nodes().next().expect("there are two");
+        assert_ne!(*after, before, "{line}: the world knows all the same");
+        for service in ["near", "auto", "keys", "balanced"] {
+            let plan = plan(&world, service);
+            assert!(plan.is_noop(), "{line}: {service}: {plan:?}");
+        }
+    }
+}
+
+/// The check above can fail: what the plan does look at is touched.
+#[test]
+fn zone_and_cpu_of_a_node_touch() {
+    let mut world = world(CLUSTER);
+    let touched = tell(&mut world, "node a zone=c cpu=4 address=192.168.0.2");
+    assert!(touched.plan.contains(&key("near")), "{touched:?}");
+    let touched = tell(&mut world, "node a zone=c cpu=64 address=192.168.0.2");
+    assert!(touched.plan.contains(&key("balanced")), "{touched:?}");
+}
+
+/// A proxy measures by it how long a change has been on its way.
+#[test]
+fn a_trigger_time_alone_is_a_change_of_a_slice() {
+    let mut world = world(CLUSTER);
+    let slice: Slice = world.slices(&key("near")).next().map(|s| (**s).clone()).expect("a slice");
+    assert_eq!(world.apply(Change::Slice(Box::new(slice.clone()))), Touched::default());
+    let later = Slice { trigger_time: Some("2025-03-01T08:00:07Z".into()), ..slice };
+    let touched = world.apply(Change::Slice(Box::new(later.clone())));
+    assert!(touched.routes.contains(&key("near")), "{touched:?}");
+    let kept = world.slice(&later.namespace, &later.name).expect("it is there");
+    assert_eq!(kept.trigger_time, later.trigger_time);
+    assert!(world.plan(&key("near"), now()).expect("it is there").is_noop());
+}
+
+/// Everything that the proxy reads of a Service makes its routes anew.
+#[test]
+fn what_a_proxy_reads_of_a_service_touches_its_routes() {
+    for option in ["source-ranges=10.0.0.0/8", "source-ranges=\"\"", "affinity=7s", "health-port=9"]
+    {
+        let mut world = world("service web cluster-ip=10.96.0.1");
+        let touched = tell(&mut world, &format!("service web cluster-ip=10.96.0.1 {option}"));
+        assert!(touched.routes.contains(&key("web")), "{option}: {touched:?}");
+        assert!(plan(&world, "web").is_noop(), "{option}");
+    }
+}

@@ -1,0 +1,556 @@
+//! The chains of a table. None belongs to a Service; those that pick exist once for each number of
+//! slots in use.
+
+use std::net::IpAddr;
+
+use nearhop_core::{Cidr, Family, Name, Protocol};
+
+use crate::config::{Config, LocalTraffic, Masquerade, NodePortAddresses};
+use crate::layout::{SetId, protocol_number};
+use crate::object::{
+    Base, CT_STATE_NEW, CT_STATUS_DNAT, Chain, ChainKind, CmpOp, CtKey, Expr, FIB_LOCAL,
+    FibAddress, Hit, Hook, HookPoint, MetaKey, Reg, Rule, Verdict,
+};
+
+/// Kernel names have at most this many bytes with their end (`IFNAMSIZ`).
+const INTERFACE_NAME: usize = 16;
+
+/// Which chain sends a connection on to an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pick {
+    /// Which map has the slots: one of the four maps of endpoints.
+    pub from: SetId,
+    /// How many slots.
+    pub slots: u32,
+    /// Whether a client stays with its endpoint.
+    pub sticky: Sticky,
+    /// Whether the connection is masqueraded.
+    pub mark: Mark,
+}
+
+/// Whether a client stays with its endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sticky {
+    /// No.
+    No,
+    /// Yes: `affinity` is asked first.
+    Yes,
+}
+
+/// Whether a connection is marked for masquerading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    /// No.
+    No,
+    /// Yes.
+    Yes,
+}
+
+/// A chain that is there because an element goes to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OnDemand {
+    /// Sends a connection on to an endpoint.
+    Pick(Pick),
+    /// Records which endpoint a client has now, for so many seconds.
+    Record(Protocol, u32),
+}
+
+impl OnDemand {
+    /// Its name.
+    pub fn name(&self) -> Name {
+        match self {
+            Self::Pick(pick) => pick.name(),
+            Self::Record(protocol, seconds) => {
+                Name::from(format!("record-{}-{seconds}s", word(*protocol)))
+            }
+        }
+    }
+
+    /// Its rules.
+    pub fn chain(&self, config: &Config) -> Chain {
+        match self {
+            Self::Pick(pick) => pick.chain(config),
+            Self::Record(protocol, seconds) => record(config, *protocol, *seconds, self.name()),
+        }
+    }
+
+    /// The chains that its rules go to.
+    pub fn needs(&self) -> Option<Self> {
+        match self {
+            Self::Pick(pick) => pick.rest().map(Self::Pick),
+            Self::Record(..) => None,
+        }
+    }
+}
+
+impl Pick {
+    fn name(&self) -> Name {
+        let kind = match self.from {
+            SetId::NodeportEndpoints => "nodeport",
+            SetId::NodeportEndpointsLocal => "nodeport-local",
+            SetId::EndpointsLocal => "local",
+            _ => "pick",
+        };
+        let sticky = if self.sticky == Sticky::Yes { "-sticky" } else { "" };
+        let mark = if self.mark == Mark::Yes { "-masquerade" } else { "" };
+        Name::from(format!("{kind}-{}{sticky}{mark}", self.slots))
+    }
+
+    /// The chain that goes on where this one has done its part: mark, then affinity, then the dice.
+    fn rest(&self) -> Option<Self> {
+        match (self.mark, self.sticky) {
+            (Mark::Yes, _) => Some(Self { mark: Mark::No, ..*self }),
+            (Mark::No, Sticky::Yes) => Some(Self { sticky: Sticky::No, ..*self }),
+            (Mark::No, Sticky::No) => None,
+        }
+    }
+
+    fn chain(&self, config: &Config) -> Chain {
+        let mut rules = Vec::new();
+        match self.rest() {
+            Some(rest) => {
+                let first = match self.mark {
+                    Mark::Yes => mark_packet(config),
+                    Mark::No => stay(config.family()),
+                };
+                rules.push(plain(first));
+                rules.push(plain(vec![goto(rest.name())]));
+            }
+            None => rules.push(plain(self.throw(config.family()))),
+        }
+        regular(self.name(), rules)
+    }
+
+    /// `dnat to … . numgen random mod N map @endpoints`.
+    fn throw(&self, family: Family) -> Vec<Expr> {
+        let by_node = matches!(self.from, SetId::NodeportEndpoints | SetId::NodeportEndpointsLocal);
+        let mut key =
+            if by_node { Concat::new(family).ports() } else { Concat::new(family).service() };
+        key.exprs.push(Expr::Random { modulus: self.slots, to: Reg(key.next) });
+        key.dnat(self.from)
+    }
+}
+
+/// `dnat to ip saddr . ip daddr . meta l4proto . th dport map @affinity`.
+fn stay(family: Family) -> Vec<Expr> {
+    Concat::new(family).source().service().dnat(SetId::Affinity)
+}
+
+fn record(config: &Config, protocol: Protocol, seconds: u32, name: Name) -> Chain {
+    let mut key = Concat::new(config.family())
+        .ct(CtKey::OriginalSource)
+        .ct(CtKey::OriginalDestination)
+        .protocol()
+        .ct(CtKey::OriginalPort);
+    // Values begin at a 128-bit register, as nft has them.
+    let data = key.next.next_multiple_of(4);
+    key.next = data;
+    let key = key.ct(CtKey::ReplySource).ct(CtKey::ReplyPort);
+    let mut exprs = is_protocol(protocol);
+    exprs.extend(key.exprs);
+    exprs.push(Expr::Update {
+        set: Name::from(SetId::Affinity.name()),
+        key: Reg(0),
+        data: Reg(data),
+        timeout_ms: u64::from(seconds) * 1000,
+    });
+    regular(name, vec![plain(exprs)])
+}
+
+/// The chains that are always there.
+pub fn standing_chains(config: &Config) -> Vec<Chain> {
+    let at = config.priorities;
+    let nat = |point, priority| Hook { kind: ChainKind::Nat, point, priority };
+    let filter = |point, priority| Hook { kind: ChainKind::Filter, point, priority };
+    let new = |chain: &str| when(ct_bit(CtKey::State, CT_STATE_NEW), jump(chain));
+    let translated = || {
+        let mut both = ct_bit(CtKey::State, CT_STATE_NEW);
+        both.extend(ct_bit(CtKey::Status, CT_STATUS_DNAT));
+        when(both, jump("record-affinity"))
+    };
+    let both = || vec![new("refuse-nodeports"), new("refuse-services")];
+    let base = |name: &str, hook: Hook, rules: Vec<Rule>| Chain {
+        name: Name::from(name),
+        hook: Some(hook),
+        rules,
+        comment: None,
+    };
+    let mut chains = vec![
+        services(config),
+        external_local(config, SetId::ServicesNear, SetId::ServicesLocal),
+        external_local(config, SetId::NodeportsNear, SetId::NodeportsLocal),
+        masquerading(config),
+        refuse_services(config),
+        refuse_nodeports(config),
+        regular(Name::from("reject-chain"), vec![plain(vec![Expr::Reject(config.family())])]),
+        check_sources(config),
+        record_affinity(config),
+    ];
+    use HookPoint::{Forward, Input, Output, Postrouting, Prerouting};
+    let before_dnat = at.dstnat - 10;
+    chains.extend([
+        base("filter-prerouting", filter(Prerouting, before_dnat), vec![new("check-sources")]),
+        base("filter-output-pre-dnat", filter(Output, before_dnat), vec![new("check-sources")]),
+        base("nat-prerouting", nat(Prerouting, at.dstnat), vec![plain(vec![jump("services")])]),
+        base("nat-output", nat(Output, at.dstnat), vec![plain(vec![jump("services")])]),
+        base("filter-input", filter(Input, at.filter), both()),
+        base("filter-forward", filter(Forward, at.filter), vec![new("refuse-services")]),
+        base("filter-output", filter(Output, at.filter), vec![new("refuse-services")]),
+        // An endpoint on the node's own network is reached by input, all others by postrouting.
+        base("affinity-input", filter(Input, at.srcnat - 10), vec![translated()]),
+        base("affinity-postrouting", filter(Postrouting, at.srcnat - 10), vec![translated()]),
+        base(
+            "nat-postrouting",
+            nat(Postrouting, at.srcnat),
+            vec![plain(vec![jump("masquerading")])],
+        ),
+    ]);
+    chains
+}
+
+/// The name of the chain for addresses with `externalTrafficPolicy: Local`.
+pub fn external_local_chain(near: SetId) -> &'static str {
+    if near == SetId::NodeportsNear {
+        "nodeports-external-local"
+    } else {
+        "services-external-local"
+    }
+}
+
+fn services(config: &Config) -> Chain {
+    let family = config.family();
+    let mut rules = Vec::new();
+    let outside = match (&config.masquerade, &config.local) {
+        (Masquerade::All, _) => Some((Vec::new(), "masquerade all")),
+        (Masquerade::FromOutside, Some(local)) => {
+            Some((from_local(local, CmpOp::Neq), "masquerade what comes from outside"))
+        }
+        (Masquerade::FromOutside, None) => None,
+    };
+    if let Some((mut exprs, comment)) = outside {
+        exprs.extend(Concat::new(family).destination().found(SetId::ClusterIps, Hit::Match));
+        exprs.extend(mark_packet(config));
+        rules.push(Rule { exprs, comment: Some(Name::from(comment)) });
+    }
+    rules.push(plain(Concat::new(family).service().found(SetId::Services, Hit::Verdict)));
+    for mut exprs in to_nodeport_addresses(config) {
+        exprs.extend(fib_local(FibAddress::Destination));
+        exprs.extend(Concat::new(family).ports().found(SetId::Nodeports, Hit::Verdict));
+        rules.push(plain(exprs));
+    }
+    regular(Name::from("services"), rules)
+}
+
+/// One condition for each range of addresses on which node ports are served. Loopback never is:
+/// its answers would not find their way.
+fn to_nodeport_addresses(config: &Config) -> Vec<Vec<Expr>> {
+    let family = config.family();
+    let loopback = match family {
+        Family::Ipv4 => Cidr::new(IpAddr::from([127, 0, 0, 0]), 8),
+        Family::Ipv6 => Cidr::new(IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), 128),
+    };
+    let not_loopback = || in_cidr(Side::Destination, loopback, CmpOp::Neq);
+    let ranges = match &config.nodeport_addresses {
+        NodePortAddresses::All => return vec![not_loopback()],
+        NodePortAddresses::Within(ranges) => ranges.iter().filter(|range| range.family() == family),
+    };
+    ranges
+        .map(|range| {
+            let mut exprs = in_cidr(Side::Destination, *range, CmpOp::Eq);
+            exprs.extend(not_loopback());
+            exprs
+        })
+        .collect()
+}
+
+/// Clients on this node are sent to any endpoint, others to those on this node. What finds none
+/// here stays as it is and is refused later.
+fn external_local(config: &Config, near: SetId, local: SetId) -> Chain {
+    let family = config.family();
+    let key = || {
+        let key = Concat::new(family);
+        if near == SetId::NodeportsNear { key.ports() } else { key.service() }
+    };
+    let mut rules = Vec::new();
+    if let Some(detector) = &config.local {
+        let mut exprs = from_local(detector, CmpOp::Eq);
+        exprs.extend(key().found(near, Hit::Verdict));
+        rules.push(Rule { exprs, comment: Some(Name::from("pods on this node")) });
+    }
+    let mut mark = fib_local(FibAddress::Source);
+    mark.extend(mark_packet(config));
+    rules.push(Rule { exprs: mark, comment: Some(Name::from("this node itself")) });
+    let mut exprs = fib_local(FibAddress::Source);
+    exprs.extend(key().found(near, Hit::Verdict));
+    rules.push(plain(exprs));
+    rules.push(plain(key().found(local, Hit::Verdict)));
+    regular(Name::from(external_local_chain(near)), rules)
+}
+
+fn masquerading(config: &Config) -> Chain {
+    let mark = config.masquerade_mark;
+    let marked = vec![
+        Expr::Meta { key: MetaKey::Mark, to: Reg(0) },
+        masked(mark, 0),
+        Expr::Cmp { from: Reg(0), op: CmpOp::Neq, with: vec![0; 4] },
+        Expr::Meta { key: MetaKey::Mark, to: Reg(0) },
+        masked(u32::MAX, mark),
+        Expr::SetMark { from: Reg(0) },
+        Expr::Masquerade,
+    ];
+    let mut hairpin = ct_bit(CtKey::Status, CT_STATUS_DNAT);
+    hairpin
+        .extend(Concat::new(config.family()).source().service().found(SetId::Hairpin, Hit::Match));
+    hairpin.push(Expr::Masquerade);
+    regular(Name::from("masquerading"), vec![plain(marked), plain(hairpin)])
+}
+
+fn refuse_services(config: &Config) -> Chain {
+    let family = config.family();
+    let mut invalid = Concat::new(family).destination().found(SetId::ClusterIps, Hit::Match);
+    invalid.push(Expr::Reject(family));
+    let mut rules = vec![
+        plain(Concat::new(family).service().found(SetId::NoEndpoints, Hit::Verdict)),
+        Rule { exprs: invalid, comment: Some(Name::from("a port that the Service has not")) },
+    ];
+    for range in config.service_cidrs.iter().filter(|range| range.family() == family) {
+        let mut exprs = in_cidr(Side::Destination, *range, CmpOp::Eq);
+        exprs.push(Expr::Verdict(Verdict::Drop));
+        rules.push(Rule { exprs, comment: Some(Name::from("an address without a Service")) });
+    }
+    regular(Name::from("refuse-services"), rules)
+}
+
+fn refuse_nodeports(config: &Config) -> Chain {
+    let rules = to_nodeport_addresses(config).into_iter().map(|mut exprs| {
+        let key = Concat::new(config.family()).ports();
+        exprs.extend(key.found(SetId::NoEndpointNodeports, Hit::Verdict));
+        plain(exprs)
+    });
+    regular(Name::from("refuse-nodeports"), rules.collect())
+}
+
+/// `loadBalancerSourceRanges`, before the destination is translated.
+fn check_sources(config: &Config) -> Chain {
+    let family = config.family();
+    let mut exprs = Concat::new(family).service().found(SetId::Firewall, Hit::Match);
+    let allowed = Concat::new(family).service().source();
+    exprs.extend(allowed.found(SetId::FirewallAllowed, Hit::Mismatch));
+    exprs.push(Expr::Verdict(Verdict::Drop));
+    regular(Name::from("check-sources"), vec![plain(exprs)])
+}
+
+/// One pair of rules for each protocol: only with a known protocol can nft read the port of a
+/// conntrack tuple back.
+fn record_affinity(config: &Config) -> Chain {
+    let family = config.family();
+    let mut rules = Vec::new();
+    for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
+        let mut exprs = is_protocol(protocol);
+        let key = Concat::new(family).ct(CtKey::OriginalDestination).protocol();
+        exprs.extend(key.ct(CtKey::OriginalPort).found(SetId::AffinityServices, Hit::Verdict));
+        rules.push(plain(exprs));
+        let mut exprs = is_protocol(protocol);
+        let key = Concat::new(family).protocol().ct(CtKey::OriginalPort);
+        exprs.extend(key.found(SetId::AffinityNodeports, Hit::Verdict));
+        rules.push(plain(exprs));
+    }
+    regular(Name::from("record-affinity"), rules)
+}
+
+/// A key being put together in registers.
+struct Concat {
+    family: Family,
+    exprs: Vec<Expr>,
+    next: u8,
+}
+
+impl Concat {
+    fn new(family: Family) -> Self {
+        Self { family, exprs: Vec::new(), next: 0 }
+    }
+
+    fn address_registers(&self) -> u8 {
+        if self.family == Family::Ipv4 { 1 } else { 4 }
+    }
+
+    fn load(mut self, registers: u8, expr: impl FnOnce(Reg) -> Expr) -> Self {
+        self.exprs.push(expr(Reg(self.next)));
+        self.next += registers;
+        self
+    }
+
+    fn source(self) -> Self {
+        let (family, registers) = (self.family, self.address_registers());
+        self.load(registers, |to| address(family, Side::Source, to))
+    }
+
+    fn destination(self) -> Self {
+        let (family, registers) = (self.family, self.address_registers());
+        self.load(registers, |to| address(family, Side::Destination, to))
+    }
+
+    fn protocol(self) -> Self {
+        self.load(1, |to| Expr::Meta { key: MetaKey::L4Proto, to })
+    }
+
+    fn port(self) -> Self {
+        self.load(1, |to| Expr::Payload { base: Base::Transport, offset: 2, len: 2, to })
+    }
+
+    fn ports(self) -> Self {
+        self.protocol().port()
+    }
+
+    fn service(self) -> Self {
+        self.destination().ports()
+    }
+
+    fn ct(self, key: CtKey) -> Self {
+        let registers = match key {
+            CtKey::OriginalSource | CtKey::OriginalDestination | CtKey::ReplySource => {
+                self.address_registers()
+            }
+            CtKey::State | CtKey::Status | CtKey::OriginalPort | CtKey::ReplyPort => 1,
+        };
+        self.load(registers, |to| Expr::Ct { key, to })
+    }
+
+    fn found(mut self, set: SetId, then: Hit) -> Vec<Expr> {
+        let set = Name::from(set.name());
+        self.exprs.push(Expr::Lookup { set, from: Reg(0), then });
+        self.exprs
+    }
+
+    /// Looks an endpoint up and sends the connection there.
+    fn dnat(self, map: SetId) -> Vec<Expr> {
+        let (family, port) = (self.family, Reg(self.address_registers()));
+        let mut exprs = self.found(map, Hit::Load(Reg(0)));
+        exprs.push(Expr::Dnat { family, address: Reg(0), port });
+        exprs
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Source,
+    Destination,
+}
+
+fn address(family: Family, side: Side, to: Reg) -> Expr {
+    let (offset, len) = match (family, side) {
+        (Family::Ipv4, Side::Source) => (12, 4),
+        (Family::Ipv4, Side::Destination) => (16, 4),
+        (Family::Ipv6, Side::Source) => (8, 16),
+        (Family::Ipv6, Side::Destination) => (24, 16),
+    };
+    Expr::Payload { base: Base::Network, offset, len, to }
+}
+
+fn in_cidr(side: Side, cidr: Cidr, op: CmpOp) -> Vec<Expr> {
+    let octets = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let first = octets(cidr.first());
+    let mut exprs = vec![address(cidr.family(), side, Reg(0))];
+    if usize::from(cidr.prefix()) < first.len() * 8 {
+        let mask = mask(cidr.prefix(), first.len());
+        let xor = vec![0; first.len()];
+        exprs.push(Expr::Bitwise { from: Reg(0), to: Reg(0), mask, xor });
+    }
+    exprs.push(Expr::Cmp { from: Reg(0), op, with: first });
+    exprs
+}
+
+fn mask(prefix: u8, len: usize) -> Vec<u8> {
+    let byte = |at: usize| {
+        let bits = usize::from(prefix).saturating_sub(at * 8).min(8);
+        (0xff00u16 >> bits) as u8
+    };
+    (0..len).map(byte).collect()
+}
+
+fn from_local(local: &LocalTraffic, op: CmpOp) -> Vec<Expr> {
+    let interface = |with: Vec<u8>| {
+        vec![Expr::Meta { key: MetaKey::IifName, to: Reg(0) }, Expr::Cmp { from: Reg(0), op, with }]
+    };
+    match local {
+        LocalTraffic::Source(cidr) => in_cidr(Side::Source, *cidr, op),
+        LocalTraffic::Bridge(name) => {
+            let mut with = name.as_bytes().to_vec();
+            with.resize(INTERFACE_NAME, 0);
+            interface(with)
+        }
+        LocalTraffic::InterfacePrefix(prefix) => interface(prefix.as_bytes().to_vec()),
+    }
+}
+
+fn masked(mask: u32, xor: u32) -> Expr {
+    Expr::Bitwise {
+        from: Reg(0),
+        to: Reg(0),
+        mask: mask.to_ne_bytes().to_vec(),
+        xor: xor.to_ne_bytes().to_vec(),
+    }
+}
+
+/// `meta mark set meta mark | MARK`.
+fn mark_packet(config: &Config) -> Vec<Expr> {
+    let mark = config.masquerade_mark;
+    vec![
+        Expr::Meta { key: MetaKey::Mark, to: Reg(0) },
+        masked(!mark, mark),
+        Expr::SetMark { from: Reg(0) },
+    ]
+}
+
+fn ct_bit(key: CtKey, bit: u32) -> Vec<Expr> {
+    vec![
+        Expr::Ct { key, to: Reg(0) },
+        masked(bit, 0),
+        Expr::Cmp { from: Reg(0), op: CmpOp::Neq, with: vec![0; 4] },
+    ]
+}
+
+fn fib_local(address: FibAddress) -> Vec<Expr> {
+    let with = FIB_LOCAL.to_ne_bytes().to_vec();
+    vec![Expr::FibType { address, to: Reg(0) }, Expr::Cmp { from: Reg(0), op: CmpOp::Eq, with }]
+}
+
+fn is_protocol(protocol: Protocol) -> Vec<Expr> {
+    let with = vec![protocol_number(protocol)];
+    vec![
+        Expr::Meta { key: MetaKey::L4Proto, to: Reg(0) },
+        Expr::Cmp { from: Reg(0), op: CmpOp::Eq, with },
+    ]
+}
+
+fn word(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
+    }
+}
+
+fn jump(chain: &str) -> Expr {
+    Expr::Verdict(Verdict::Jump(Name::from(chain)))
+}
+
+fn goto(chain: Name) -> Expr {
+    Expr::Verdict(Verdict::Goto(chain))
+}
+
+fn when(mut exprs: Vec<Expr>, then: Expr) -> Rule {
+    exprs.push(then);
+    plain(exprs)
+}
+
+fn plain(exprs: Vec<Expr>) -> Rule {
+    Rule { exprs, comment: None }
+}
+
+fn regular(name: Name, rules: Vec<Rule>) -> Chain {
+    Chain { name, hook: None, rules, comment: None }
+}

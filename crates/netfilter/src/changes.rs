@@ -1,0 +1,181 @@
+//! Differences being gathered, and batches made of them.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use nearhop_core::{EndpointKey, Name, Protocol};
+
+use crate::element::Placed;
+use crate::frontend::{Entry as FrontendEntry, Frontend};
+use crate::layout::SetId;
+use crate::object::{Batch, Bytes, Chain, Element, Op, Table};
+
+/// What is to change in a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Sets, chains and rules, in the order in which they must come.
+    before: Vec<Op>,
+    elements: BTreeMap<(SetId, Bytes), Pending>,
+    /// What can only go when no element needs it any more, or come when every element is there.
+    after: Vec<Op>,
+    lost: Vec<Lost>,
+}
+
+/// An element as it was and as it is to be. Several changes of one element in one batch come down
+/// to this.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Pending {
+    was: Option<Element>,
+    now: Option<Element>,
+}
+
+impl Pending {
+    fn changes(&self) -> bool {
+        match (&self.was, &self.now) {
+            (Some(was), Some(now)) => was.end != now.end || was.data != now.data,
+            (None, None) => false,
+            _ => true,
+        }
+    }
+}
+
+/// A frontend that no longer sends connections to some endpoints: clients may still be stuck to
+/// them by affinity or by the kernel's memory of UDP flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The frontend.
+    pub frontend: Frontend,
+    /// Whether it keeps clients with their endpoints, or did.
+    pub sticky: bool,
+    /// Endpoints it no longer uses.
+    pub endpoints: Vec<EndpointKey>,
+    /// Whether it had none before: flows may have been remembered as unserved.
+    pub was_unserved: bool,
+}
+
+impl Changes {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        !self.touches_rules() && !self.elements.values().any(Pending::changes)
+    }
+
+    /// How many elements change.
+    pub fn elements(&self) -> usize {
+        self.elements.values().filter(|pending| pending.changes()).count()
+    }
+
+    /// Whether chains or sets change.
+    pub fn touches_rules(&self) -> bool {
+        !self.before.is_empty() || !self.after.is_empty()
+    }
+
+    /// Frontends that lost endpoints.
+    pub fn lost(&self) -> &[Lost] {
+        &self.lost
+    }
+
+    pub(crate) fn delete(&mut self, (set, element): Placed) {
+        match self.elements.entry((set, element.key)) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Pending { was: Some(element), now: None });
+            }
+            Entry::Occupied(mut pending) => pending.get_mut().now = None,
+        }
+    }
+
+    pub(crate) fn add(&mut self, (set, element): Placed) {
+        let key = (set, element.key);
+        self.elements.entry(key).or_default().now = Some(element);
+    }
+
+    pub(crate) fn first(&mut self, op: Op) {
+        self.before.push(op);
+    }
+
+    pub(crate) fn last(&mut self, op: Op) {
+        self.after.push(op);
+    }
+
+    pub(crate) fn add_chain(&mut self, chain: Chain) {
+        self.before.push(Op::AddChain(chain));
+    }
+
+    /// Replaces elements by others.
+    pub(crate) fn replace(&mut self, old: Vec<Placed>, new: Vec<Placed>) {
+        old.into_iter().for_each(|placed| self.delete(placed));
+        new.into_iter().for_each(|placed| self.add(placed));
+    }
+
+    /// Notes which endpoints a frontend no longer uses.
+    pub(crate) fn touch(
+        &mut self,
+        frontend: &Frontend,
+        before: Option<&FrontendEntry>,
+        after: Option<&FrontendEntry>,
+    ) {
+        let sticky = [before, after].into_iter().flatten().any(|entry| entry.affinity.is_some());
+        if frontend.protocol == Protocol::Tcp && !sticky {
+            return;
+        }
+        let all = |entry: Option<&FrontendEntry>| -> Vec<EndpointKey> {
+            let slots = entry.into_iter().flat_map(FrontendEntry::slots);
+            slots.flat_map(|slots| slots.iter().copied()).collect()
+        };
+        let (had, has) = (all(before), all(after));
+        let was_unserved = had.is_empty();
+        let has: BTreeSet<EndpointKey> = has.into_iter().collect();
+        let mut endpoints = had;
+        endpoints.retain(|endpoint| !has.contains(endpoint));
+        self.lost.push(Lost { frontend: *frontend, sticky, endpoints, was_unserved });
+    }
+
+    /// One batch that does everything at once.
+    pub fn into_batch(self, table: &Table) -> Batch {
+        let Self { before: mut ops, elements, after, .. } = self;
+        let (delete, add) = split(elements);
+        ops.extend(ops_of(delete, |set, elements| Op::DeleteElements { set, elements }));
+        ops.extend(ops_of(add, |set, elements| Op::AddElements { set, elements }));
+        ops.extend(after);
+        Batch { table: table.clone(), ops }
+    }
+
+    /// Batches of at most `size` elements, for a table that no packet passes yet.
+    pub fn into_batches(self, table: &Table, size: usize) -> Vec<Batch> {
+        let Self { before, elements, after, .. } = self;
+        let batch = |ops| Batch { table: table.clone(), ops };
+        let (delete, add) = split(elements);
+        let mut batches = vec![batch(before)];
+        let delete = ops_of(delete, |set, elements| Op::DeleteElements { set, elements });
+        batches.extend(delete.map(|op| batch(vec![op])));
+        for (set, mut elements) in add {
+            while !elements.is_empty() {
+                let rest = elements.split_off(elements.len().min(size));
+                batches
+                    .push(batch(vec![Op::AddElements { set: Name::from(set.name()), elements }]));
+                elements = rest;
+            }
+        }
+        batches.push(batch(after));
+        batches.retain(|batch| !batch.ops.is_empty());
+        batches
+    }
+}
+
+type BySet = BTreeMap<SetId, Vec<Element>>;
+
+/// What is deleted and what is added. An element with other data is both, which within one batch
+/// nobody sees.
+fn split(elements: BTreeMap<(SetId, Bytes), Pending>) -> (BySet, BySet) {
+    let (mut delete, mut add) = (BySet::new(), BySet::new());
+    for ((set, _), pending) in elements.into_iter().filter(|(_, pending)| pending.changes()) {
+        delete.entry(set).or_default().extend(pending.was);
+        add.entry(set).or_default().extend(pending.now);
+    }
+    delete.retain(|_, elements| !elements.is_empty());
+    add.retain(|_, elements| !elements.is_empty());
+    (delete, add)
+}
+
+fn ops_of(by_set: BySet, op: impl Fn(Name, Vec<Element>) -> Op) -> impl Iterator<Item = Op> {
+    by_set.into_iter().map(move |(set, elements)| op(Name::from(set.name()), elements))
+}

@@ -1,0 +1,170 @@
+//! Decisions as frontends: a translation. Nothing about topology is decided here.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use nearhop_core::model::{ClusterIps, Service, SourceRanges, TrafficPolicy};
+use nearhop_core::route::{PortPolicy, Route, RouteKey, RouteSet, Verdict};
+use nearhop_core::{Cidr, EndpointKey, Family, Name};
+
+use crate::config::Config;
+use crate::frontend::{At, Entry, Frontend, Path, Program, Refusal, Slots, merge_ranges};
+use crate::slots::assign_slots;
+
+/// Which endpoints had which slots of a frontend before.
+pub trait Before {
+    /// Slots of its endpoints.
+    fn endpoints(&self, frontend: &Frontend) -> Option<Slots>;
+    /// Slots of its endpoints on this node, where it has them apart.
+    fn local(&self, frontend: &Frontend) -> Option<Slots>;
+}
+
+impl Before for Program {
+    fn endpoints(&self, frontend: &Frontend) -> Option<Slots> {
+        Some(self.frontends.get(frontend)?.endpoints.clone())
+    }
+
+    fn local(&self, frontend: &Frontend) -> Option<Slots> {
+        match &self.frontends.get(frontend)?.path {
+            Path::LocalOnly(slots) => Some(slots.clone()),
+            Path::Direct | Path::Masquerade => None,
+        }
+    }
+}
+
+/// Compiles the routes of one Service in the family of `config`. Nothing, where it has no address
+/// in that family: headless Services and those of the other family are not for the proxy.
+pub fn compile<'a>(
+    routes: impl Iterator<Item = (&'a RouteKey, &'a Route)>,
+    config: &Config,
+    before: &dyn Before,
+) -> Option<Program> {
+    let mut program = Program::default();
+    for (key, route) in routes.filter(|(key, _)| key.family == config.family()) {
+        let cluster_ip = cluster_ip(&route.service, key.family)?;
+        program.cluster_ip = Some(cluster_ip);
+        compile_port(&mut program, key, route, cluster_ip, config, before);
+    }
+    program.cluster_ip.is_some().then_some(program)
+}
+
+/// The Service's cluster IP of a family.
+pub fn cluster_ip(service: &Service, family: Family) -> Option<IpAddr> {
+    let ClusterIps::Addresses(addresses) = &service.cluster_ips else { return None };
+    addresses.iter().copied().find(|address| Family::of(*address) == family)
+}
+
+fn compile_port(
+    program: &mut Program,
+    key: &RouteKey,
+    route: &Route,
+    cluster_ip: IpAddr,
+    config: &Config,
+    before: &dyn Before,
+) {
+    let port = &route.service.ports[route.port];
+    let protocol = port.protocol;
+    let at = |address| Frontend { at: At::Address(address), protocol, port: port.port };
+    let compiler = Compiler { route, before, name: Name::from(display(key)) };
+
+    let frontend = at(cluster_ip);
+    program.frontends.insert(frontend, compiler.internal(&frontend));
+    let of_family = |address: &IpAddr| Family::of(*address) == key.family;
+    let sources = allowed_sources(&route.service, config);
+    for address in route.service.external_ips.iter().copied().filter(of_family) {
+        program.frontends.insert(at(address), compiler.external(&at(address), None));
+    }
+    // After the external IPs: an address that is both is guarded as the load balancer's.
+    for address in route.service.load_balancer_ips.iter().copied().filter(of_family) {
+        let entry = compiler.external(&at(address), sources.clone());
+        program.frontends.insert(at(address), entry);
+    }
+    if port.node_port != 0 {
+        let frontend = Frontend { at: At::Node, protocol, port: port.node_port };
+        program.frontends.insert(frontend, compiler.external(&frontend, None));
+    }
+    let local = route.decision.reachable().into_iter().filter(|backend| backend.local);
+    program.hairpins.extend(local.map(|backend| (backend.key, protocol)));
+}
+
+struct Compiler<'a> {
+    route: &'a Route,
+    before: &'a dyn Before,
+    name: Name,
+}
+
+impl Compiler<'_> {
+    fn entry(&self, path: Path, endpoints: Slots, refusal: Option<Refusal>) -> Entry {
+        let affinity = self.route.service.session_affinity.map(|timeout| timeout.as_secs() as u32);
+        Entry { name: self.name.clone(), path, endpoints, refusal, affinity, sources: None }
+    }
+
+    fn internal(&self, frontend: &Frontend) -> Entry {
+        let decision = &self.route.decision;
+        let (set, refusal) = match decision.internal {
+            Verdict::Cluster => (&decision.cluster, None),
+            Verdict::Local => (&decision.local, None),
+            Verdict::Reject => (&None, Some(Refusal::Reject)),
+            Verdict::Drop => (&None, Some(Refusal::Drop)),
+        };
+        self.entry(Path::Direct, slots(set.as_ref(), self.before.endpoints(frontend)), refusal)
+    }
+
+    fn external(&self, frontend: &Frontend, sources: Option<Arc<[(IpAddr, IpAddr)]>>) -> Entry {
+        let decision = &self.route.decision;
+        let before = self.before.endpoints(frontend);
+        let service = &self.route.service;
+        let policy = PortPolicy::of(service, &service.ports[self.route.port]).external;
+        let refusal = match decision.external {
+            Some(Verdict::Cluster | Verdict::Local) => None,
+            Some(Verdict::Drop) => Some(Refusal::Drop),
+            Some(Verdict::Reject) | None => Some(Refusal::Reject),
+        };
+        let cluster = decision.cluster.as_ref().filter(|_| decision.has_any);
+        let path = match policy {
+            TrafficPolicy::Cluster => Path::Masquerade,
+            TrafficPolicy::Local => {
+                Path::LocalOnly(slots(decision.local.as_ref(), self.before.local(frontend)))
+            }
+        };
+        Entry { sources, ..self.entry(path, slots(cluster, before), refusal) }
+    }
+}
+
+fn slots(set: Option<&RouteSet>, before: Option<Slots>) -> Slots {
+    let backends = set.map_or(&[][..], |set| &set.backends);
+    let before: &[EndpointKey] = before.as_deref().unwrap_or_default();
+    assign_slots(before, backends)
+}
+
+/// Who may reach the load balancer's addresses; everybody if nothing says otherwise.
+///
+/// Where the node itself is allowed, so are the addresses themselves: a connection from the node
+/// to one of them has it as its source too.
+fn allowed_sources(service: &Service, config: &Config) -> Option<Arc<[(IpAddr, IpAddr)]>> {
+    let SourceRanges::Only(ranges) = &service.source_ranges else { return None };
+    let family = config.family();
+    let of_family = |address: &IpAddr| Family::of(*address) == family;
+    let mut own: Vec<Cidr> =
+        ranges.iter().copied().filter(|range| range.family() == family).collect();
+    // Ranges of the other family only, or a range that holds everybody: as kube-proxy, no guard.
+    let everybody = own.iter().any(|range| range.prefix() == 0);
+    if everybody || (own.is_empty() && !ranges.is_empty()) {
+        return None;
+    }
+    if config.node_ip.is_some_and(|node| own.iter().any(|range| range.contains(node))) {
+        let vips = service.load_balancer_ips.iter().copied().filter(of_family);
+        own.extend(vips.map(|vip| Cidr::new(vip, u8::MAX)));
+    }
+    Some(merge_ranges(own).into())
+}
+
+/// `namespace/name:port`, as kube-proxy shows it.
+fn display(key: &RouteKey) -> String {
+    let service = &key.port.service;
+    if key.port.port.is_empty() {
+        service.to_string()
+    } else {
+        format!("{service}:{}", key.port.port)
+    }
+}

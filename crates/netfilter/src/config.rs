@@ -1,0 +1,96 @@
+//! What the operator and the node decide about the rules; everything else follows from decisions.
+
+use std::net::IpAddr;
+
+use nearhop_core::{Cidr, Family, Name};
+
+use crate::object::Table;
+
+/// What the rules of one family depend on beside the Services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The table that is ours, whole.
+    pub table: Table,
+    /// The bit of the packet mark that asks for masquerading.
+    pub masquerade_mark: u32,
+    /// Which traffic to cluster IPs is masqueraded.
+    pub masquerade: Masquerade,
+    /// How a packet of a pod on this node is told; without it none is taken for one.
+    pub local: Option<LocalTraffic>,
+    /// Node addresses on which node ports are served: local ones within these ranges.
+    pub nodeport_addresses: NodePortAddresses,
+    /// Addresses without a Service in these ranges are dropped.
+    pub service_cidrs: Vec<Cidr>,
+    /// The node's own address. A source range that holds it lets load-balancer addresses in too,
+    /// for clients on the node itself.
+    pub node_ip: Option<IpAddr>,
+    /// Where in the order of hooks the base chains hang.
+    pub priorities: Priorities,
+}
+
+impl Config {
+    /// kube-proxy's defaults for a table called `nearhop`.
+    pub fn new(family: Family) -> Self {
+        Self {
+            table: Table { family, name: Name::from("nearhop") },
+            masquerade_mark: 1 << 14,
+            masquerade: Masquerade::FromOutside,
+            local: None,
+            nodeport_addresses: NodePortAddresses::All,
+            service_cidrs: Vec::new(),
+            node_ip: None,
+            priorities: Priorities::default(),
+        }
+    }
+
+    /// The family.
+    pub fn family(&self) -> Family {
+        self.table.family
+    }
+}
+
+/// Which traffic to cluster IPs is masqueraded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Masquerade {
+    /// All (`--masquerade-all`).
+    All,
+    /// What does not come from a pod of this node, where that can be told.
+    FromOutside,
+}
+
+/// How a packet of a pod on this node is told (`--detect-local-mode`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalTraffic {
+    /// By its source address.
+    Source(Cidr),
+    /// By the interface it comes in on.
+    Bridge(Name),
+    /// By the beginning of that interface's name.
+    InterfacePrefix(Name),
+}
+
+/// `--nodeport-addresses`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodePortAddresses {
+    /// All but loopback.
+    All,
+    /// Those in a range.
+    Within(Vec<Cidr>),
+}
+
+/// Priorities of the base chains, in nft's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priorities {
+    /// Destination NAT. Source ranges are checked ten before.
+    pub dstnat: i32,
+    /// Refusals.
+    pub filter: i32,
+    /// Source NAT. Affinity is recorded ten before.
+    pub srcnat: i32,
+}
+
+impl Default for Priorities {
+    fn default() -> Self {
+        Self { dstnat: -100, filter: 0, srcnat: 100 }
+    }
+}

@@ -1,0 +1,106 @@
+//! What clients connect to, and what becomes of a connection: a decision in the words of packets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use nearhop_core::{Cidr, EndpointKey, Name, Protocol};
+
+/// Where clients connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frontend {
+    /// An address, or the node's own addresses.
+    pub at: At,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Port.
+    pub port: u16,
+}
+
+/// The address part of a frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum At {
+    /// A cluster IP, external IP or load balancer's IP.
+    Address(IpAddr),
+    /// Node port: any address of the node that takes them.
+    Node,
+}
+
+/// One endpoint per slot; a connection takes a slot at random. An endpoint of more weight has more
+/// slots. The order is that of the kernel and depends on what was there before.
+pub type Slots = Arc<[EndpointKey]>;
+
+/// What becomes of a connection to a frontend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The Service port, for those who read `nft list`.
+    pub name: Name,
+    /// How connections get to endpoints.
+    pub path: Path,
+    /// The endpoints. Empty: nobody.
+    pub endpoints: Slots,
+    /// What happens to those that find no endpoint.
+    pub refusal: Option<Refusal>,
+    /// How long a client stays with its endpoint, in seconds.
+    pub affinity: Option<u32>,
+    /// Who may connect; everybody without it. Sorted, disjoint ranges of addresses.
+    pub sources: Option<Arc<[(IpAddr, IpAddr)]>>,
+}
+
+/// How connections get to endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// To the endpoints as they come. Cluster IPs: another rule masquerades what is from outside.
+    Direct,
+    /// To the endpoints, masqueraded: the answer must come back through this node.
+    Masquerade,
+    /// `externalTrafficPolicy: Local`. Clients on this node use all endpoints, others these.
+    LocalOnly(Slots),
+}
+
+/// What happens to a connection that nobody takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is told so.
+    Reject,
+    /// It is not: another node may take it.
+    Drop,
+}
+
+impl Entry {
+    /// The endpoints that clients elsewhere reach, and those on this node where they differ.
+    pub fn slots(&self) -> impl Iterator<Item = &Slots> {
+        let local = match &self.path {
+            Path::LocalOnly(slots) => Some(slots),
+            Path::Direct | Path::Masquerade => None,
+        };
+        std::iter::once(&self.endpoints).chain(local)
+    }
+}
+
+/// Everything that one Service puts into the kernel, in one family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// Its frontends.
+    pub frontends: BTreeMap<Frontend, Entry>,
+    /// Its cluster IP: other ports of it are refused.
+    pub cluster_ip: Option<IpAddr>,
+    /// Endpoints on this node: one that reaches itself through the Service must be masqueraded.
+    pub hairpins: BTreeSet<(EndpointKey, Protocol)>,
+}
+
+/// Ranges as disjoint intervals: the kernel refuses intervals that overlap.
+pub fn merge_ranges(cidrs: impl IntoIterator<Item = Cidr>) -> Vec<(IpAddr, IpAddr)> {
+    let mut ranges: Vec<(IpAddr, IpAddr)> =
+        cidrs.into_iter().map(|cidr| (cidr.first(), cidr.last())).collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<(IpAddr, IpAddr)> = Vec::with_capacity(ranges.len());
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            // CIDRs overlap only by one being inside the other.
+            Some((_, end)) if first <= *end => *end = last.max(*end),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
+}

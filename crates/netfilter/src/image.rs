@@ -1,0 +1,272 @@
+//! What the kernel is to hold of one family, kept by Service, and what a change of one Service
+//! changes in it.
+//!
+//! Elements are not kept: they are made anew from a Service's program when it changes. Where two
+//! Services claim one address and port, the first by name has it, whoever came first, so that the
+//! rules do not depend on the past.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use nearhop_core::{EndpointKey, Name, Protocol, ServiceKey};
+
+use crate::chain::{OnDemand, standing_chains};
+use crate::changes::Changes;
+use crate::config::Config;
+use crate::element::{Placed, place, place_cluster_ip, place_hairpin};
+use crate::frontend::{Entry, Frontend, Program};
+use crate::object::Chain;
+
+/// What the kernel is to hold of one family.
+#[derive(Clone, Debug)]
+pub struct Image {
+    config: Arc<Config>,
+    programs: BTreeMap<ServiceKey, Program>,
+    owners: BTreeMap<Frontend, ServiceKey>,
+    /// Only frontends with more than one claim.
+    contested: BTreeMap<Frontend, BTreeSet<ServiceKey>>,
+    cluster_ips: BTreeMap<IpAddr, u32>,
+    hairpins: BTreeMap<(EndpointKey, Protocol), u32>,
+    /// Chains on demand that are there. They stay when nobody needs them any more, until the next
+    /// full pass: kernels before 6.2 give references back late.
+    chains: BTreeSet<OnDemand>,
+}
+
+impl Image {
+    /// No Services.
+    pub fn new(config: Arc<Config>) -> Self {
+        Self {
+            config,
+            programs: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            contested: BTreeMap::new(),
+            cluster_ips: BTreeMap::new(),
+            hairpins: BTreeMap::new(),
+            chains: BTreeSet::new(),
+        }
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// What a Service puts into the kernel.
+    pub fn program(&self, service: &ServiceKey) -> Option<&Program> {
+        self.programs.get(service)
+    }
+
+    /// All Services.
+    pub fn programs(&self) -> impl Iterator<Item = (&ServiceKey, &Program)> {
+        self.programs.iter()
+    }
+
+    /// Who has a frontend, and what becomes of connections to it.
+    pub fn frontend(&self, frontend: &Frontend) -> Option<(&ServiceKey, &Entry)> {
+        let owner = self.owners.get(frontend)?;
+        Some((owner, self.programs.get(owner)?.frontends.get(frontend)?))
+    }
+
+    /// Frontends that several Services claim, with all of them; the first one has it.
+    pub fn contested(&self) -> impl Iterator<Item = (&Frontend, &BTreeSet<ServiceKey>)> {
+        self.contested.iter()
+    }
+
+    /// Changes what a Service puts into the kernel, and adds to `changes` what that takes.
+    pub fn set(&mut self, service: &ServiceKey, next: Option<Program>, changes: &mut Changes) {
+        let before = self.programs.get(service);
+        if before == next.as_ref() {
+            return;
+        }
+        let touched: BTreeSet<Frontend> = [before, next.as_ref()]
+            .into_iter()
+            .flatten()
+            .flat_map(|program| program.frontends.keys().copied())
+            .collect();
+        let entries_before: Vec<Option<Entry>> =
+            touched.iter().map(|frontend| self.entry(frontend).cloned()).collect();
+        let before = self.programs.remove(service);
+        self.count(before.as_ref(), next.as_ref(), changes);
+        for frontend in &touched {
+            let claims = next.as_ref().is_some_and(|next| next.frontends.contains_key(frontend));
+            self.claim(frontend, service, claims);
+        }
+        if let Some(next) = next {
+            self.programs.insert(service.clone(), next);
+        }
+        for (frontend, before) in touched.iter().zip(entries_before) {
+            let after = self.entry(frontend).cloned();
+            self.replace(frontend, before.as_ref(), after.as_ref(), changes);
+        }
+    }
+
+    fn entry(&self, frontend: &Frontend) -> Option<&Entry> {
+        self.frontend(frontend).map(|(_, entry)| entry)
+    }
+
+    /// Adds or removes a Service's claim to a frontend.
+    fn claim(&mut self, frontend: &Frontend, service: &ServiceKey, claims: bool) {
+        let mut all = self.contested.remove(frontend).unwrap_or_else(|| {
+            self.owners.get(frontend).cloned().into_iter().collect::<BTreeSet<_>>()
+        });
+        if claims {
+            all.insert(service.clone());
+        } else {
+            all.remove(service);
+        }
+        match all.first() {
+            Some(owner) => {
+                self.owners.insert(*frontend, owner.clone());
+            }
+            None => {
+                self.owners.remove(frontend);
+            }
+        }
+        if all.len() > 1 {
+            self.contested.insert(*frontend, all);
+        }
+    }
+
+    /// Cluster IPs and endpoints that several Services may share.
+    fn count(&mut self, before: Option<&Program>, next: Option<&Program>, changes: &mut Changes) {
+        let cluster_ip = |program: Option<&Program>| program.and_then(|program| program.cluster_ip);
+        let old = cluster_ip(before).filter(|_| cluster_ip(before) != cluster_ip(next));
+        let new = cluster_ip(next).filter(|_| cluster_ip(before) != cluster_ip(next));
+        for address in old.filter(|address| give_back(&mut self.cluster_ips, address)) {
+            changes.delete(place_cluster_ip(address));
+        }
+        for address in new.filter(|address| take(&mut self.cluster_ips, *address)) {
+            changes.add(place_cluster_ip(address));
+        }
+        let none = BTreeSet::new();
+        let hairpins = |program: Option<&Program>| {
+            program.map_or(none.clone(), |program| program.hairpins.clone())
+        };
+        let (old, new) = (hairpins(before), hairpins(next));
+        for pin in old.difference(&new) {
+            if give_back(&mut self.hairpins, pin) {
+                changes.delete(place_hairpin(pin.0, pin.1));
+            }
+        }
+        for pin in new.difference(&old) {
+            if take(&mut self.hairpins, *pin) {
+                changes.add(place_hairpin(pin.0, pin.1));
+            }
+        }
+    }
+
+    fn replace(
+        &mut self,
+        frontend: &Frontend,
+        before: Option<&Entry>,
+        after: Option<&Entry>,
+        changes: &mut Changes,
+    ) {
+        if before == after {
+            return;
+        }
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        let (mut unneeded, mut needed) = (Vec::new(), Vec::new());
+        if let Some(entry) = before {
+            place(frontend, entry, &mut old, &mut unneeded);
+        }
+        if let Some(entry) = after {
+            place(frontend, entry, &mut new, &mut needed);
+        }
+        self.need(needed, changes);
+        changes.replace(old, new);
+        changes.touch(frontend, before, after);
+    }
+
+    /// Adds the chains that are not there yet, those first that others go to.
+    fn need(&mut self, chains: Vec<OnDemand>, changes: &mut Changes) {
+        for chain in chains {
+            let all: Vec<OnDemand> = std::iter::successors(Some(chain), OnDemand::needs).collect();
+            for chain in all.into_iter().rev() {
+                if self.chains.insert(chain) {
+                    changes.add_chain(signed(chain.chain(&self.config)));
+                }
+            }
+        }
+    }
+
+    /// Every element there is to be.
+    pub fn elements(&self) -> Vec<Placed> {
+        let mut elements = Vec::new();
+        let mut chains = Vec::new();
+        for frontend in self.owners.keys() {
+            if let Some(entry) = self.entry(frontend) {
+                place(frontend, entry, &mut elements, &mut chains);
+            }
+        }
+        elements.extend(self.cluster_ips.keys().map(|address| place_cluster_ip(*address)));
+        elements.extend(
+            self.hairpins.keys().map(|(endpoint, protocol)| place_hairpin(*endpoint, *protocol)),
+        );
+        elements
+    }
+
+    /// Every chain there is to be, those first that others go to; base chains last.
+    pub fn chains(&self) -> Vec<Chain> {
+        let (mut elements, mut needed) = (Vec::new(), BTreeSet::new());
+        for frontend in self.owners.keys() {
+            let mut chains = Vec::new();
+            if let Some(entry) = self.entry(frontend) {
+                elements.clear();
+                place(frontend, entry, &mut elements, &mut chains);
+            }
+            for chain in chains {
+                needed.extend(std::iter::successors(Some(chain), OnDemand::needs));
+            }
+        }
+        let on_demand = needed.iter().map(|chain| chain.chain(&self.config));
+        on_demand.chain(standing_chains(&self.config)).map(signed).collect()
+    }
+
+    /// Forgets the chains that nobody needs, because a full pass deletes them.
+    pub fn forget_unneeded_chains(&mut self) {
+        let names: BTreeSet<Name> = self.chains().into_iter().map(|chain| chain.name).collect();
+        self.chains.retain(|chain| names.contains(&chain.name()));
+    }
+}
+
+/// Signs a chain: the comment of its first rule says which rules there are, so that a later start
+/// sees whether they are still the right ones without reading them. Not the chain's own comment:
+/// that cannot be changed without deleting the chain.
+pub fn signed(mut chain: Chain) -> Chain {
+    // FNV-1a: short, and nobody has a reason to attack it.
+    let digest = format!("{:?}{:?}", chain.hook, chain.rules)
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+    if let Some(rule) = chain.rules.first_mut() {
+        let words = rule.comment.as_ref().map_or(String::new(), |words| format!("{words} "));
+        rule.comment = Some(Name::from(format!("{words}#{:08x}", digest >> 32)));
+    }
+    chain
+}
+
+/// The signature of a chain: the comment of its first rule.
+pub fn signature(chain: &Chain) -> Option<&Name> {
+    chain.rules.first().and_then(|rule| rule.comment.as_ref())
+}
+
+/// Counts one more; whether it is the first.
+fn take<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) -> bool {
+    let count = counts.entry(key).or_default();
+    *count += 1;
+    *count == 1
+}
+
+/// Counts one less; whether it was the last.
+fn give_back<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) -> bool {
+    let Some(count) = counts.get_mut(key) else { return false };
+    *count -= 1;
+    let last = *count == 0;
+    if last {
+        counts.remove(key);
+    }
+    last
+}

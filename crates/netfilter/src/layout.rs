@@ -1,0 +1,197 @@
+//! The sets and maps of a table, and what their keys are made of.
+//!
+//! No chain belongs to a Service. A Service is elements: its addresses go by `services` to a chain
+//! that picks a slot, and `endpoints` says who that slot is. All Services with three slots share
+//! one chain, so that loading, changing and walking cost the same for one Service and for ten
+//! thousand.
+
+use nearhop_core::{Family, Name, Protocol};
+
+use crate::frontend::{At, Frontend};
+use crate::object::{Bytes, Field, Set, SetData, SetKind};
+
+/// The sets and maps of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SetId {
+    /// Service addresses: where a connection goes.
+    Services,
+    /// Addresses with `externalTrafficPolicy: Local`: where clients on this node go.
+    ServicesNear,
+    /// The same addresses: where all others go.
+    ServicesLocal,
+    /// Slots of Service addresses.
+    Endpoints,
+    /// Slots of `ServicesLocal`.
+    EndpointsLocal,
+    /// Node ports: where a connection goes.
+    Nodeports,
+    /// As `ServicesNear`.
+    NodeportsNear,
+    /// As `ServicesLocal`.
+    NodeportsLocal,
+    /// Slots of node ports.
+    NodeportEndpoints,
+    /// Slots of `NodeportsLocal`.
+    NodeportEndpointsLocal,
+    /// Service addresses that nobody serves.
+    NoEndpoints,
+    /// Node ports that nobody serves.
+    NoEndpointNodeports,
+    /// Cluster IPs; other ports of them are refused.
+    ClusterIps,
+    /// Endpoints on this node, by themselves as source and destination.
+    Hairpin,
+    /// Addresses that only some sources may reach.
+    Firewall,
+    /// Those sources.
+    FirewallAllowed,
+    /// Which endpoint a client stays with.
+    Affinity,
+    /// Service addresses whose choices are recorded in `Affinity`.
+    AffinityServices,
+    /// Node ports whose choices are recorded.
+    AffinityNodeports,
+}
+
+impl SetId {
+    /// All of them.
+    pub const ALL: [Self; 19] = [
+        Self::Services,
+        Self::ServicesNear,
+        Self::ServicesLocal,
+        Self::Endpoints,
+        Self::EndpointsLocal,
+        Self::Nodeports,
+        Self::NodeportsNear,
+        Self::NodeportsLocal,
+        Self::NodeportEndpoints,
+        Self::NodeportEndpointsLocal,
+        Self::NoEndpoints,
+        Self::NoEndpointNodeports,
+        Self::ClusterIps,
+        Self::Hairpin,
+        Self::Firewall,
+        Self::FirewallAllowed,
+        Self::Affinity,
+        Self::AffinityServices,
+        Self::AffinityNodeports,
+    ];
+
+    /// Its name in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Services => "services",
+            Self::ServicesNear => "services-near",
+            Self::ServicesLocal => "services-local",
+            Self::Endpoints => "endpoints",
+            Self::EndpointsLocal => "endpoints-local",
+            Self::Nodeports => "nodeports",
+            Self::NodeportsNear => "nodeports-near",
+            Self::NodeportsLocal => "nodeports-local",
+            Self::NodeportEndpoints => "nodeport-endpoints",
+            Self::NodeportEndpointsLocal => "nodeport-endpoints-local",
+            Self::NoEndpoints => "no-endpoints",
+            Self::NoEndpointNodeports => "no-endpoint-nodeports",
+            Self::ClusterIps => "cluster-ips",
+            Self::Hairpin => "hairpin",
+            Self::Firewall => "firewall",
+            Self::FirewallAllowed => "firewall-allowed",
+            Self::Affinity => "affinity",
+            Self::AffinityServices => "affinity-services",
+            Self::AffinityNodeports => "affinity-nodeports",
+        }
+    }
+
+    fn comment(self) -> &'static str {
+        match self {
+            Self::Services => "where a connection to a Service address goes",
+            Self::ServicesNear => "external policy Local: where clients on this node go",
+            Self::ServicesLocal => "external policy Local: where all others go",
+            Self::Endpoints => "the endpoint in each slot",
+            Self::EndpointsLocal => "the endpoint on this node in each slot",
+            Self::Nodeports => "where a connection to a node port goes",
+            Self::NodeportsNear => "external policy Local: where clients on this node go",
+            Self::NodeportsLocal => "external policy Local: where all others go",
+            Self::NodeportEndpoints => "the endpoint in each slot",
+            Self::NodeportEndpointsLocal => "the endpoint on this node in each slot",
+            Self::NoEndpoints => "Service addresses that nobody serves",
+            Self::NoEndpointNodeports => "node ports that nobody serves",
+            Self::ClusterIps => "cluster IPs; ports without a Service are refused",
+            Self::Hairpin => "endpoints that reach themselves through a Service",
+            Self::Firewall => "addresses with loadBalancerSourceRanges",
+            Self::FirewallAllowed => "and who may reach them",
+            Self::Affinity => "the endpoint a client stays with",
+            Self::AffinityServices => "Service addresses with session affinity",
+            Self::AffinityNodeports => "node ports with session affinity",
+        }
+    }
+
+    /// Finds a set by its name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|id| id.name() == name)
+    }
+
+    /// Its definition.
+    pub fn define(self, family: Family) -> Set {
+        let address = Field::Address(family);
+        let service = vec![address, Field::Protocol, Field::Port];
+        let slot = vec![address, Field::Protocol, Field::Port, Field::Slot];
+        let nodeport = vec![Field::Protocol, Field::Port];
+        let nodeport_slot = vec![Field::Protocol, Field::Port, Field::Slot];
+        let pair = vec![address, address, Field::Protocol, Field::Port];
+        let endpoint = SetData::Value(vec![address, Field::Port]);
+        let (key, data) = match self {
+            Self::Services
+            | Self::ServicesNear
+            | Self::ServicesLocal
+            | Self::NoEndpoints
+            | Self::AffinityServices => (service, SetData::Verdict),
+            Self::Nodeports
+            | Self::NodeportsNear
+            | Self::NodeportsLocal
+            | Self::NoEndpointNodeports
+            | Self::AffinityNodeports => (nodeport, SetData::Verdict),
+            Self::Endpoints | Self::EndpointsLocal => (slot, endpoint),
+            Self::NodeportEndpoints | Self::NodeportEndpointsLocal => (nodeport_slot, endpoint),
+            Self::ClusterIps => (vec![address], SetData::None),
+            Self::Hairpin => (pair, SetData::None),
+            Self::Firewall => (service, SetData::None),
+            Self::FirewallAllowed => {
+                (vec![address, Field::Protocol, Field::Port, address], SetData::None)
+            }
+            Self::Affinity => (pair, endpoint),
+        };
+        let kind = match self {
+            Self::FirewallAllowed => SetKind::Interval,
+            Self::Affinity => SetKind::Dynamic,
+            _ => SetKind::Exact,
+        };
+        let comment = Some(Name::from(self.comment()));
+        Set { name: Name::from(self.name()), key, data, kind, comment }
+    }
+}
+
+/// The number of a protocol in IP headers.
+pub fn protocol_number(protocol: Protocol) -> u8 {
+    match protocol {
+        Protocol::Tcp => 6,
+        Protocol::Udp => 17,
+        Protocol::Sctp => 132,
+    }
+}
+
+/// The protocol of a number, if it is one of ours.
+pub fn protocol_of(number: u8) -> Option<Protocol> {
+    [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
+        .into_iter()
+        .find(|protocol| protocol_number(*protocol) == number)
+}
+
+/// The key of a frontend in the maps for its kind.
+pub fn key_of(frontend: &Frontend) -> Bytes {
+    let key = match frontend.at {
+        At::Address(address) => Bytes::EMPTY.address(address),
+        At::Node => Bytes::EMPTY,
+    };
+    key.protocol(protocol_number(frontend.protocol)).port(frontend.port)
+}
