@@ -7,7 +7,7 @@ use nearhop_core::{EndpointKey, Name, Protocol};
 
 use crate::element::Placed;
 use crate::frontend::{Entry as FrontendEntry, Frontend};
-use crate::layout::SetId;
+use crate::layout::{SetId, frontend_of};
 use crate::object::{Batch, Bytes, Chain, Element, Op, Table};
 
 /// What is to change in a table.
@@ -139,6 +139,40 @@ impl Changes {
         Batch { table: table.clone(), ops }
     }
 
+    /// One batch, or where it would have more than `size` elements several: each frontend still
+    /// changes at once.
+    pub fn into_sized(self, table: &Table, size: usize) -> Vec<Batch> {
+        if self.elements() <= size {
+            return vec![self.into_batch(table)];
+        }
+        let Parts { mut common, frontends, finish } = self.split();
+        let mut batches = Vec::new();
+        for changes in frontends.into_values() {
+            common.elements.extend(changes.elements);
+            if common.elements.len() >= size {
+                batches.push(std::mem::take(&mut common).into_batch(table));
+            }
+        }
+        batches.push(common.into_batch(table));
+        batches.push(finish.into_batch(table));
+        batches.retain(|batch| !batch.ops.is_empty());
+        batches
+    }
+
+    /// Takes it apart by frontend.
+    pub fn split(self) -> Parts {
+        let Self { before, elements, after, .. } = self;
+        let mut common = Self { before, ..Self::default() };
+        let finish = Self { after, ..Self::default() };
+        let mut frontends: BTreeMap<Frontend, Self> = BTreeMap::new();
+        for ((set, key), pending) in elements.into_iter().filter(|(_, pending)| pending.changes()) {
+            let of = frontend_of(set, &key)
+                .map_or(&mut common, |frontend| frontends.entry(frontend).or_default());
+            of.elements.insert((set, key), pending);
+        }
+        Parts { common, frontends, finish }
+    }
+
     /// Batches of at most `size` elements, for a table that no packet passes yet.
     pub fn into_batches(self, table: &Table, size: usize) -> Vec<Batch> {
         let Self { before, elements, after, .. } = self;
@@ -159,6 +193,17 @@ impl Changes {
         batches.retain(|batch| !batch.ops.is_empty());
         batches
     }
+}
+
+/// Changes taken apart.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// What belongs to no frontend, or to several; first.
+    pub common: Changes,
+    /// What belongs to one frontend.
+    pub frontends: BTreeMap<Frontend, Changes>,
+    /// What can only come last.
+    pub finish: Changes,
 }
 
 type BySet = BTreeMap<SetId, Vec<Element>>;

@@ -133,10 +133,10 @@ impl Image {
         let cluster_ip = |program: Option<&Program>| program.and_then(|program| program.cluster_ip);
         let old = cluster_ip(before).filter(|_| cluster_ip(before) != cluster_ip(next));
         let new = cluster_ip(next).filter(|_| cluster_ip(before) != cluster_ip(next));
-        for address in old.filter(|address| give_back(&mut self.cluster_ips, address)) {
+        if let Some(address) = old.filter(|address| give_back(&mut self.cluster_ips, address)) {
             changes.delete(place_cluster_ip(address));
         }
-        for address in new.filter(|address| take(&mut self.cluster_ips, *address)) {
+        if let Some(address) = new.filter(|address| take(&mut self.cluster_ips, *address)) {
             changes.add(place_cluster_ip(address));
         }
         let none = BTreeSet::new();

@@ -5,7 +5,9 @@
 //! one chain, so that loading, changing and walking cost the same for one Service and for ten
 //! thousand.
 
-use nearhop_core::{Family, Name, Protocol};
+use std::net::IpAddr;
+
+use nearhop_core::{EndpointKey, Family, Name, Protocol};
 
 use crate::frontend::{At, Frontend};
 use crate::object::{Bytes, Field, Set, SetData, SetKind};
@@ -194,4 +196,59 @@ pub fn key_of(frontend: &Frontend) -> Bytes {
         At::Node => Bytes::EMPTY,
     };
     key.protocol(protocol_number(frontend.protocol)).port(frontend.port)
+}
+
+/// The frontend that an element belongs to, if it belongs to one alone.
+pub fn frontend_of(set: SetId, key: &Bytes) -> Option<Frontend> {
+    match set {
+        SetId::Nodeports
+        | SetId::NodeportsNear
+        | SetId::NodeportsLocal
+        | SetId::NodeportEndpoints
+        | SetId::NodeportEndpointsLocal
+        | SetId::NoEndpointNodeports
+        | SetId::AffinityNodeports => read_frontend(At::Node, key.as_slice()),
+        SetId::ClusterIps | SetId::Hairpin | SetId::Affinity => None,
+        SetId::Services
+        | SetId::ServicesNear
+        | SetId::ServicesLocal
+        | SetId::Endpoints
+        | SetId::EndpointsLocal
+        | SetId::NoEndpoints
+        | SetId::Firewall
+        | SetId::FirewallAllowed
+        | SetId::AffinityServices => {
+            let bytes = key.as_slice();
+            // The family shows in the length: no key of IPv4 is as long as the shortest of IPv6.
+            let family = if bytes.len() <= 16 { Family::Ipv4 } else { Family::Ipv6 };
+            let (address, rest) = read_address(bytes, family)?;
+            read_frontend(At::Address(address), rest)
+        }
+    }
+}
+
+/// A frontend from the protocol and port of a key.
+pub(crate) fn read_frontend(at: At, bytes: &[u8]) -> Option<Frontend> {
+    let ports = bytes.first_chunk::<8>()?;
+    let port = u16::from_be_bytes([ports[4], ports[5]]);
+    Some(Frontend { at, protocol: protocol_of(ports[0])?, port })
+}
+
+pub(crate) fn read_address(bytes: &[u8], family: Family) -> Option<(IpAddr, &[u8])> {
+    Some(match family {
+        Family::Ipv4 => {
+            let (octets, rest) = bytes.split_first_chunk::<4>()?;
+            (IpAddr::from(*octets), rest)
+        }
+        Family::Ipv6 => {
+            let (octets, rest) = bytes.split_first_chunk::<16>()?;
+            (IpAddr::from(*octets), rest)
+        }
+    })
+}
+
+/// The endpoint that a map's value names.
+pub fn read_endpoint(value: &Bytes, family: Family) -> Option<EndpointKey> {
+    let (ip, rest) = read_address(value.as_slice(), family)?;
+    Some(EndpointKey { ip, port: u16::from_be_bytes([*rest.first()?, *rest.get(1)?]) })
 }

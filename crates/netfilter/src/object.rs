@@ -30,6 +30,7 @@ pub enum Field {
     Slot,
 }
 
+#[expect(clippy::len_without_is_empty, reason = "no field is empty")]
 impl Field {
     /// Bytes that carry a value.
     pub fn len(self) -> usize {

@@ -10,7 +10,7 @@ use crate::compile::Before;
 use crate::element::Placed;
 use crate::frontend::{At, Frontend, Slots};
 use crate::image::{Image, signature};
-use crate::layout::{SetId, protocol_of};
+use crate::layout::{SetId, frontend_of, read_address, read_endpoint, read_frontend};
 use crate::object::{Bytes, Chain, Data, Op};
 
 /// What the kernel holds of our table.
@@ -46,12 +46,11 @@ pub fn reconcile(image: &Image, held: Option<&Held>) -> Changes {
     if held.is_none() {
         changes.first(Op::AddTable { comment: Name::from(COMMENT) });
     }
-    let is_new = held.is_none();
     let held = held.unwrap_or(&nothing);
     for id in SetId::ALL.into_iter().filter(|id| !held.sets.contains(id.name())) {
         changes.first(Op::AddSet(id.define(family)));
     }
-    reconcile_chains(image.chains(), held, is_new, &mut changes);
+    reconcile_chains(image.chains(), held, &mut changes);
     changes.replace(held.elements.clone(), image.elements());
     for name in held.sets.iter().filter(|name| SetId::by_name(name).is_none()) {
         changes.last(Op::DeleteSet(name.clone()));
@@ -59,11 +58,12 @@ pub fn reconcile(image: &Image, held: Option<&Held>) -> Changes {
     changes
 }
 
-fn reconcile_chains(wanted: Vec<Chain>, held: &Held, is_new: bool, changes: &mut Changes) {
+fn reconcile_chains(wanted: Vec<Chain>, held: &Held, changes: &mut Changes) {
     let names: BTreeSet<Name> = wanted.iter().map(|chain| chain.name.clone()).collect();
     let mut fill = Vec::new();
     for chain in wanted {
-        match held.chains.get(&chain.name) {
+        let there = held.chains.get(&chain.name);
+        match there {
             Some(there) if is_right(there, &chain) => continue,
             Some(there) => {
                 changes.first(Op::FlushChain(chain.name.clone()));
@@ -74,7 +74,8 @@ fn reconcile_chains(wanted: Vec<Chain>, held: &Held, is_new: bool, changes: &mut
             }
             None => {}
         }
-        if is_new && chain.hook.is_some() {
+        if there.is_none() && chain.hook.is_some() {
+            // Packets pass only when everything is there.
             changes.last(Op::AddChain(chain));
         } else {
             // All chains first, then rules: a rule may go to any of them.
@@ -117,10 +118,9 @@ impl HeldSlots {
                 SetId::EndpointsLocal | SetId::NodeportEndpointsLocal => &mut slots.local,
                 _ => continue,
             };
-            let nodeport = matches!(set, SetId::NodeportEndpoints | SetId::NodeportEndpointsLocal);
             let read = || {
-                let (frontend, rest) = read_frontend(&element.key, nodeport, family)?;
-                let slot = u32::from_ne_bytes(rest.try_into().ok()?);
+                let frontend = frontend_of(*set, &element.key)?;
+                let slot = u32::from_ne_bytes(*element.key.as_slice().last_chunk::<4>()?);
                 let Data::Value(value) = &element.data else { return None };
                 Some((frontend, slot, read_endpoint(value, family)?))
             };
@@ -142,47 +142,12 @@ impl Before for HeldSlots {
     }
 }
 
-/// The frontend at the beginning of a key, and what follows it.
-fn read_frontend(key: &Bytes, nodeport: bool, family: Family) -> Option<(Frontend, &[u8])> {
-    let bytes = key.as_slice();
-    let (at, bytes) = if nodeport {
-        (At::Node, bytes)
-    } else {
-        let (address, bytes) = read_address(bytes, family)?;
-        (At::Address(address), bytes)
-    };
-    let (ports, rest) = bytes.split_at_checked(8)?;
-    let port = u16::from_be_bytes([ports[4], ports[5]]);
-    Some((Frontend { at, protocol: protocol_of(ports[0])?, port }, rest))
-}
-
-fn read_address(bytes: &[u8], family: Family) -> Option<(IpAddr, &[u8])> {
-    Some(match family {
-        Family::Ipv4 => {
-            let (octets, rest) = bytes.split_first_chunk::<4>()?;
-            (IpAddr::from(*octets), rest)
-        }
-        Family::Ipv6 => {
-            let (octets, rest) = bytes.split_first_chunk::<16>()?;
-            (IpAddr::from(*octets), rest)
-        }
-    })
-}
-
-/// The endpoint that a map's value names.
-pub fn read_endpoint(value: &Bytes, family: Family) -> Option<EndpointKey> {
-    let (ip, rest) = read_address(value.as_slice(), family)?;
-    Some(EndpointKey { ip, port: u16::from_be_bytes([*rest.first()?, *rest.get(1)?]) })
-}
-
 /// An element of `affinity`: a client and the endpoint it stays with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stay {
     /// The client.
     pub client: IpAddr,
-    /// The address it connects to.
-    pub address: IpAddr,
-    /// As a frontend by address; a node port's is found by its port.
+    /// What it connects to, by address even where that is a node's.
     pub frontend: Frontend,
     /// The endpoint.
     pub endpoint: EndpointKey,
@@ -191,8 +156,7 @@ pub struct Stay {
 /// Reads an element of `affinity`.
 pub fn read_stay(key: &Bytes, value: &Bytes, family: Family) -> Option<Stay> {
     let (client, rest) = read_address(key.as_slice(), family)?;
-    let rest = Bytes::from_slice(rest)?;
-    let (frontend, _) = read_frontend(&rest, false, family)?;
-    let At::Address(address) = frontend.at else { return None };
-    Some(Stay { client, address, frontend, endpoint: read_endpoint(value, family)? })
+    let (address, rest) = read_address(rest, family)?;
+    let frontend = read_frontend(At::Address(address), rest)?;
+    Some(Stay { client, frontend, endpoint: read_endpoint(value, family)? })
 }

@@ -1,1 +1,3 @@
 //! The service proxy of one node.
+
+pub mod engine;

@@ -1,0 +1,334 @@
+//! Keeps one table in step with decisions: what changed goes in one batch, anything strange makes
+//! the next pass a full one.
+//!
+//! ```text
+//!   sync     what changed -> one batch                       (nothing is read)
+//!   full     read the table -> compare -> what differs       (start, failure, new configuration)
+//!   verify   has anybody else changed it? -> repair, count
+//! ```
+//!
+//! A batch that the kernel refuses is tried again after a full pass, then frontend by frontend:
+//! the Services that are at fault are left out and reported, all others go in.
+
+pub mod affinity;
+mod tables;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use nearhop_core::route::RouteTable;
+use nearhop_core::{Name, ServiceKey};
+use nearhop_netfilter::changes::{Changes, Lost};
+use nearhop_netfilter::compile::{Before, compile};
+use nearhop_netfilter::config::Config;
+use nearhop_netfilter::frontend::Program;
+use nearhop_netfilter::image::Image;
+use nearhop_netfilter::object::{Batch, Op};
+use nearhop_netfilter::reconcile::{Held, HeldSlots, reconcile};
+
+pub use tables::{ApplyError, ReadChain, Tables};
+
+/// Elements in one batch while a table is being filled that no packet passes yet: short enough
+/// not to hold the kernel's lock for long.
+const FILL: usize = 2_000;
+
+/// Which Services a pass is about.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// These.
+    Some(&'a BTreeSet<ServiceKey>),
+    /// All: the node stands elsewhere.
+    All,
+}
+
+/// What a pass was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// Only what changed.
+    Partial,
+    /// Everything, read and compared.
+    Full,
+}
+
+/// What a pass did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Synced {
+    /// What it was.
+    pub pass: Pass,
+    /// Elements that were written or deleted.
+    pub elements: usize,
+    /// Frontends that lost endpoints. After a full pass it is not known which did.
+    pub lost: Vec<Lost>,
+}
+
+/// What was found by looking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verified {
+    /// Nobody has changed anything since.
+    Untouched,
+    /// Somebody changed some table; ours is as it was.
+    Same,
+    /// So many elements and chains were not as they had been written. They are again.
+    Repaired(usize),
+}
+
+/// One table, kept in step.
+#[derive(Debug)]
+pub struct Engine {
+    image: Image,
+    /// Whether the kernel holds the image, as far as is known.
+    trusted: bool,
+    isolated: BTreeMap<ServiceKey, String>,
+    /// What the rules of each chain were when they were written.
+    rules: BTreeMap<Name, u64>,
+    /// The generation that should be, if nobody else changes anything.
+    generation: Option<u32>,
+}
+
+impl Engine {
+    /// Nothing is known yet: the first pass is a full one.
+    pub fn new(config: Config) -> Self {
+        Self {
+            image: Image::new(Arc::new(config)),
+            trusted: false,
+            isolated: BTreeMap::new(),
+            rules: BTreeMap::new(),
+            generation: None,
+        }
+    }
+
+    /// What the kernel holds, as far as is known.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &Config {
+        self.image.config()
+    }
+
+    /// Whether the next pass reads everything.
+    pub fn wants_full(&self) -> bool {
+        !self.trusted
+    }
+
+    /// Makes the next pass a full one.
+    pub fn distrust(&mut self) {
+        self.trusted = false;
+    }
+
+    /// Services whose rules the kernel does not take, with its words.
+    pub fn isolated(&self) -> &BTreeMap<ServiceKey, String> {
+        &self.isolated
+    }
+
+    /// Changes what the rules depend on beside the Services.
+    pub fn configure(&mut self, config: Config) {
+        if config != *self.config() {
+            self.image = Image::new(Arc::new(config));
+            self.trusted = false;
+        }
+    }
+
+    /// Brings the kernel in step with the routes.
+    pub fn sync(
+        &mut self,
+        tables: &mut impl Tables,
+        routes: &RouteTable,
+        scope: Scope<'_>,
+    ) -> Result<Synced, ApplyError> {
+        if !self.trusted {
+            return self.full(tables, routes);
+        }
+        let changes = self.gather(routes, scope);
+        let elements = changes.elements();
+        let lost = changes.lost().to_vec();
+        if let Err(error) = self.apply_sized(tables, changes) {
+            tracing::warn!(family = %self.config().family(), %error, "making a full pass");
+            self.trusted = false;
+            return self.full(tables, routes);
+        }
+        Ok(Synced { pass: Pass::Partial, elements, lost })
+    }
+
+    fn gather(&mut self, routes: &RouteTable, scope: Scope<'_>) -> Changes {
+        let mut changes = Changes::default();
+        let config = self.image.config().clone();
+        let all: BTreeSet<ServiceKey>;
+        let services = match scope {
+            Scope::Some(services) => services,
+            Scope::All => {
+                let routed = routes.iter().map(|(key, _)| &key.port.service);
+                all = routed.chain(self.image.programs().map(|(key, _)| key)).cloned().collect();
+                &all
+            }
+        };
+        let none = Program::default();
+        for service in services.iter().filter(|service| !self.isolated.contains_key(service)) {
+            let before: &dyn Before = self.image.program(service).unwrap_or(&none);
+            let next = compile(routes.of_service(service), &config, before);
+            self.image.set(service, next, &mut changes);
+        }
+        changes
+    }
+
+    /// Reads the table, compares, and writes what differs.
+    pub fn full(
+        &mut self,
+        tables: &mut impl Tables,
+        routes: &RouteTable,
+    ) -> Result<Synced, ApplyError> {
+        self.trusted = false;
+        self.generation = None;
+        self.isolated.clear();
+        let config = self.image.config().clone();
+        let held = tables.read(&config.table)?;
+        let slots = held
+            .as_ref()
+            .map_or_else(HeldSlots::default, |held| HeldSlots::of(held, config.family()));
+        self.image = build(routes, &config, &slots);
+        let changes = reconcile(&self.image, held.as_ref());
+        let elements = changes.elements();
+        if held.is_none() {
+            self.fill(tables, changes)?;
+        } else if let Err(error) = self.apply_sized(tables, changes) {
+            tracing::warn!(family = %config.family(), %error, "writing one frontend after the other");
+            self.one_by_one(tables)?;
+        }
+        self.trusted = true;
+        self.note_rules(tables)?;
+        self.generation = Some(tables.generation()?);
+        Ok(Synced { pass: Pass::Full, elements, lost: Vec::new() })
+    }
+
+    /// Fills a new table: packets pass it only when everything is there.
+    fn fill(&mut self, tables: &mut impl Tables, changes: Changes) -> Result<(), ApplyError> {
+        let table = self.config().table.clone();
+        let size = FILL.min(tables.elements_per_batch());
+        for batch in changes.into_batches(&table, size) {
+            if let Err(error) = tables.apply(&batch) {
+                tracing::warn!(family = %table.family, %error, "writing one frontend after the other");
+                return self.one_by_one(tables);
+            }
+        }
+        Ok(())
+    }
+
+    /// One batch, or where it would not fit one for each few frontends: each of them changes at
+    /// once all the same.
+    fn apply_sized(
+        &mut self,
+        tables: &mut impl Tables,
+        changes: Changes,
+    ) -> Result<(), ApplyError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let table = self.config().table.clone();
+        let touches_rules = changes.touches_rules();
+        for batch in changes.into_sized(&table, tables.elements_per_batch()) {
+            tables.apply(&batch)?;
+            self.generation = self.generation.map(|generation| generation.wrapping_add(1));
+        }
+        if touches_rules && self.trusted {
+            self.note_rules(tables)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is common to all, then one frontend after the other. Whatever the kernel does
+    /// not take is left out.
+    fn one_by_one(&mut self, tables: &mut impl Tables) -> Result<(), ApplyError> {
+        let table = self.config().table.clone();
+        let held = tables.read(&table)?;
+        let parts = reconcile(&self.image, held.as_ref()).split();
+        let apply = |tables: &mut _, changes: Changes| {
+            let batch = changes.into_batch(&table);
+            if batch.ops.is_empty() { Ok(()) } else { Tables::apply(tables, &batch) }
+        };
+        apply(tables, parts.common)?;
+        for (frontend, changes) in parts.frontends {
+            let Err(error) = apply(tables, changes) else { continue };
+            let Some((service, _)) = self.image.frontend(&frontend) else { return Err(error) };
+            tracing::error!(%service, ?frontend, %error, "left out; the others are in");
+            self.isolated.entry(service.clone()).or_insert(error.to_string());
+        }
+        let finish = apply(tables, parts.finish);
+        let mut left_out = Changes::default();
+        for service in self.isolated.keys() {
+            self.image.set(service, None, &mut left_out);
+        }
+        // What is left out may still be held, and then what it goes to cannot be deleted.
+        if self.isolated.is_empty() { finish } else { Ok(()) }
+    }
+
+    fn note_rules(&mut self, tables: &mut impl Tables) -> Result<(), ApplyError> {
+        let chains = tables.read_chains(&self.config().table)?;
+        self.rules = chains.into_iter().map(|(name, chain)| (name, chain.digest)).collect();
+        Ok(())
+    }
+
+    /// Looks whether the kernel still holds what was written, and mends it.
+    pub fn verify(&mut self, tables: &mut impl Tables) -> Result<Verified, ApplyError> {
+        if !self.trusted {
+            return Ok(Verified::Untouched);
+        }
+        let generation = tables.generation()?;
+        if self.generation == Some(generation) {
+            return Ok(Verified::Untouched);
+        }
+        let table = self.config().table.clone();
+        let mut held = tables.read(&table)?;
+        let edited = match &mut held {
+            Some(held) => self.find_edited(tables, held)?,
+            None => 1,
+        };
+        self.image.forget_unneeded_chains();
+        let changes = reconcile(&self.image, held.as_ref());
+        let found = edited + changes.elements();
+        if held.is_none() {
+            self.fill(tables, changes)?;
+        } else {
+            self.apply_sized(tables, changes)?;
+        }
+        self.note_rules(tables)?;
+        self.generation = Some(tables.generation()?);
+        Ok(if found == 0 { Verified::Same } else { Verified::Repaired(found) })
+    }
+
+    /// Chains whose rules are not those that were written. They count as unsigned, and so are
+    /// written anew.
+    fn find_edited(&self, tables: &mut impl Tables, held: &mut Held) -> Result<usize, ApplyError> {
+        let mut edited = 0;
+        let chains = tables.read_chains(&self.config().table)?;
+        for name in self.rules.keys().chain(chains.keys()).collect::<BTreeSet<_>>() {
+            let there = chains.get(name).map(|chain| chain.digest);
+            if there != self.rules.get(name).copied() {
+                edited += 1;
+                held.chains.entry(name.clone()).and_modify(|chain| chain.signature = None);
+            }
+        }
+        Ok(edited)
+    }
+
+    /// Deletes the table.
+    pub fn remove(tables: &mut impl Tables, config: &Config) -> Result<(), ApplyError> {
+        if tables.read(&config.table)?.is_none() {
+            return Ok(());
+        }
+        tables.apply(&Batch { table: config.table.clone(), ops: vec![Op::DeleteTable] })
+    }
+}
+
+/// The image of all routes, with the slots of before.
+fn build(routes: &RouteTable, config: &Arc<Config>, before: &HeldSlots) -> Image {
+    let mut image = Image::new(config.clone());
+    let mut services: Vec<&ServiceKey> = routes.iter().map(|(key, _)| &key.port.service).collect();
+    services.dedup();
+    for service in services {
+        // Reconciling finds out what this takes.
+        let mut unused = Changes::default();
+        image.set(service, compile(routes.of_service(service), config, before), &mut unused);
+    }
+    image
+}

@@ -1,0 +1,51 @@
+//! What the engine needs of nftables: the kernel gives it, and so does the fake, so that the same
+//! tests run on both.
+
+use nearhop_core::Name;
+use nearhop_netfilter::object::{Batch, Element, Table};
+use nearhop_netfilter::reconcile::{Held, HeldChain};
+use std::collections::BTreeMap;
+
+/// nftables, as far as the engine uses it.
+pub trait Tables {
+    /// Does everything in a batch, or nothing.
+    fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError>;
+    /// Reads the table. None if it is not there.
+    fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError>;
+    /// Reads the chains of a table, with what their rules are.
+    fn read_chains(&mut self, table: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError>;
+    /// Reads who stays with whom.
+    fn read_affinity(&mut self, table: &Table) -> Result<Vec<Element>, ApplyError>;
+    /// How often anybody has changed any table.
+    fn generation(&mut self) -> Result<u32, ApplyError>;
+    /// How many elements may go into one batch.
+    fn elements_per_batch(&self) -> usize;
+}
+
+/// A chain as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadChain {
+    /// What a full pass looks at.
+    pub held: HeldChain,
+    /// Differs where a rule differs.
+    pub digest: u64,
+}
+
+/// Why a batch had no effect, or an unknown one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// The kernel refused it.
+    #[error("the kernel refused the rules: {0}")]
+    Refused(String),
+    /// The kernel did not say what became of it, or could not be asked.
+    #[error("{0}")]
+    Failed(String),
+    /// It does not fit.
+    #[error("a batch of {bytes} bytes does not fit into the socket ({limit} bytes)")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// What fits.
+        limit: usize,
+    },
+}
