@@ -45,8 +45,6 @@ impl Pending {
 pub struct Lost {
     /// The frontend.
     pub frontend: Frontend,
-    /// Whether it keeps clients with their endpoints, or did.
-    pub sticky: bool,
     /// Endpoints it no longer uses.
     pub endpoints: Vec<EndpointKey>,
     /// Whether it had none before: flows may have been remembered as unserved.
@@ -113,20 +111,24 @@ impl Changes {
         before: Option<&FrontendEntry>,
         after: Option<&FrontendEntry>,
     ) {
-        let sticky = [before, after].into_iter().flatten().any(|entry| entry.affinity.is_some());
-        if frontend.protocol == Protocol::Tcp && !sticky {
-            return;
+        let sticky = before.is_some_and(|entry| entry.affinity.is_some());
+        if frontend.protocol != Protocol::Tcp || sticky {
+            self.lose(frontend, endpoints_of(before), after);
         }
-        let all = |entry: Option<&FrontendEntry>| -> Vec<EndpointKey> {
-            let slots = entry.into_iter().flat_map(FrontendEntry::slots);
-            slots.flat_map(|slots| slots.iter().copied()).collect()
-        };
-        let (had, has) = (all(before), all(after));
+    }
+
+    /// Notes which of the endpoints that a frontend had are no longer used.
+    pub fn lose(
+        &mut self,
+        frontend: &Frontend,
+        had: Vec<EndpointKey>,
+        after: Option<&FrontendEntry>,
+    ) {
         let was_unserved = had.is_empty();
-        let has: BTreeSet<EndpointKey> = has.into_iter().collect();
+        let has: BTreeSet<EndpointKey> = endpoints_of(after).into_iter().collect();
         let mut endpoints = had;
         endpoints.retain(|endpoint| !has.contains(endpoint));
-        self.lost.push(Lost { frontend: *frontend, sticky, endpoints, was_unserved });
+        self.lost.push(Lost { frontend: *frontend, endpoints, was_unserved });
     }
 
     /// One batch that does everything at once.
@@ -204,6 +206,11 @@ pub struct Parts {
     pub frontends: BTreeMap<Frontend, Changes>,
     /// What can only come last.
     pub finish: Changes,
+}
+
+fn endpoints_of(entry: Option<&FrontendEntry>) -> Vec<EndpointKey> {
+    let slots = entry.into_iter().flat_map(FrontendEntry::slots);
+    slots.flat_map(|slots| slots.iter().copied()).collect()
 }
 
 type BySet = BTreeMap<SetId, Vec<Element>>;

@@ -1,5 +1,6 @@
 //! What the operator and the node decide about the rules; everything else follows from decisions.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use nearhop_core::{Cidr, Family, Name};
@@ -46,6 +47,16 @@ impl Config {
     /// The family.
     pub fn family(&self) -> Family {
         self.table.family
+    }
+
+    /// Whether a client is on this node. By its interface that cannot be told from outside the
+    /// kernel; it is then held to the stricter rule.
+    pub fn is_near(&self, client: IpAddr, node_addresses: &BTreeSet<IpAddr>) -> bool {
+        let pod = match &self.local {
+            Some(LocalTraffic::Source(cidr)) => cidr.contains(client),
+            _ => false,
+        };
+        pod || node_addresses.contains(&client)
     }
 }
 

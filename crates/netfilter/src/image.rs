@@ -68,6 +68,16 @@ impl Image {
         Some((owner, self.programs.get(owner)?.frontends.get(frontend)?))
     }
 
+    /// All frontends, with what becomes of connections to them.
+    pub fn frontends(&self) -> impl Iterator<Item = (&Frontend, &Entry)> {
+        self.owners.keys().filter_map(|frontend| Some((frontend, self.entry(frontend)?)))
+    }
+
+    /// Whether clients stay with endpoints anywhere.
+    pub fn has_affinity(&self) -> bool {
+        self.chains.iter().any(|chain| matches!(chain, OnDemand::Record(..)))
+    }
+
     /// Frontends that several Services claim, with all of them; the first one has it.
     pub fn contested(&self) -> impl Iterator<Item = (&Frontend, &BTreeSet<ServiceKey>)> {
         self.contested.iter()
@@ -195,10 +205,8 @@ impl Image {
     pub fn elements(&self) -> Vec<Placed> {
         let mut elements = Vec::new();
         let mut chains = Vec::new();
-        for frontend in self.owners.keys() {
-            if let Some(entry) = self.entry(frontend) {
-                place(frontend, entry, &mut elements, &mut chains);
-            }
+        for (frontend, entry) in self.frontends() {
+            place(frontend, entry, &mut elements, &mut chains);
         }
         elements.extend(self.cluster_ips.keys().map(|address| place_cluster_ip(*address)));
         elements.extend(
@@ -210,12 +218,10 @@ impl Image {
     /// Every chain there is to be, those first that others go to; base chains last.
     pub fn chains(&self) -> Vec<Chain> {
         let (mut elements, mut needed) = (Vec::new(), BTreeSet::new());
-        for frontend in self.owners.keys() {
+        for (frontend, entry) in self.frontends() {
             let mut chains = Vec::new();
-            if let Some(entry) = self.entry(frontend) {
-                elements.clear();
-                place(frontend, entry, &mut elements, &mut chains);
-            }
+            elements.clear();
+            place(frontend, entry, &mut elements, &mut chains);
             for chain in chains {
                 needed.extend(std::iter::successors(Some(chain), OnDemand::needs));
             }

@@ -17,9 +17,15 @@ pub mod changes;
 pub mod compile;
 pub mod config;
 pub mod element;
+pub mod fake;
 pub mod frontend;
 pub mod image;
 pub mod layout;
 pub mod object;
 pub mod reconcile;
 pub mod slots;
+pub mod walk;
+pub mod wire;
+
+#[cfg(test)]
+mod testing;

@@ -22,6 +22,8 @@ pub struct Held {
     pub chains: BTreeMap<Name, HeldChain>,
     /// The elements of the sets that we write.
     pub elements: Vec<Placed>,
+    /// Whether a set is of another make: another version's table, to be replaced as a whole.
+    pub outdated: bool,
 }
 
 /// A chain that the kernel holds.
@@ -129,6 +131,23 @@ impl HeldSlots {
             }
         }
         slots
+    }
+}
+
+impl HeldSlots {
+    /// Every frontend with its endpoints.
+    pub fn frontends(&self) -> impl Iterator<Item = (&Frontend, Vec<EndpointKey>)> {
+        let all: BTreeSet<&Frontend> = self.endpoints.keys().chain(self.local.keys()).collect();
+        all.into_iter().map(|frontend| {
+            let slots = [self.endpoints.get(frontend), self.local.get(frontend)];
+            let endpoints = slots.into_iter().flatten().flat_map(BTreeMap::values).copied();
+            (frontend, endpoints.collect())
+        })
+    }
+
+    /// Whether a frontend has endpoints.
+    pub fn has(&self, frontend: &Frontend) -> bool {
+        self.endpoints.contains_key(frontend) || self.local.contains_key(frontend)
     }
 }
 

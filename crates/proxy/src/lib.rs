@@ -1,3 +1,4 @@
 //! The service proxy of one node.
 
 pub mod engine;
+pub mod kernel;

@@ -1,10 +1,11 @@
 //! What one node does with the endpoints of a Service, and why.
 //!
 //! The data plane looks only at EndpointSlices and traffic policies (KEP-4444): [`collect`] reads
-//! them, [`choose`] decides, [`reason`] says why, [`table`] keeps all decisions of a node.
+//! them, [`choose`] decides, [`reason`] says why, [`exclude`] why not one endpoint, [`table`] keeps all decisions of a node.
 
 pub mod choose;
 pub mod collect;
+pub mod exclude;
 pub mod reason;
 pub mod table;
 
@@ -13,5 +14,6 @@ pub use choose::{
     choose_route,
 };
 pub use collect::{Agreed, RouteEndpoint, agreed_routing, port_endpoints};
+pub use exclude::{Exclusion, explain_excluded};
 pub use reason::{Candidates, Miss, Reason, Tier, Tried};
 pub use table::{Route, RouteKey, RouteTable};

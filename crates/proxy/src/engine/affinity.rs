@@ -1,9 +1,9 @@
 //! Clients that stay with an endpoint which their frontend no longer uses are let go.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use nearhop_core::Name;
-use nearhop_netfilter::config::{Config, LocalTraffic};
 use nearhop_netfilter::frontend::{At, Frontend, Path};
 use nearhop_netfilter::image::Image;
 use nearhop_netfilter::layout::SetId;
@@ -16,7 +16,7 @@ use super::{ApplyError, Tables};
 pub fn release(
     tables: &mut impl Tables,
     image: &Image,
-    node_addresses: &[IpAddr],
+    node_addresses: &BTreeSet<IpAddr>,
 ) -> Result<usize, ApplyError> {
     let config = image.config();
     let gone: Vec<Element> = tables
@@ -39,13 +39,13 @@ pub fn release(
     Ok(count)
 }
 
-fn may_stay(element: &Element, image: &Image, node_addresses: &[IpAddr]) -> bool {
+fn may_stay(element: &Element, image: &Image, node_addresses: &BTreeSet<IpAddr>) -> bool {
     let Data::Value(value) = &element.data else { return false };
     let stay = read_stay(&element.key, value, image.config().family());
     stay.is_some_and(|stay| is_allowed(&stay, image, node_addresses))
 }
 
-fn is_allowed(stay: &Stay, image: &Image, node_addresses: &[IpAddr]) -> bool {
+fn is_allowed(stay: &Stay, image: &Image, node_addresses: &BTreeSet<IpAddr>) -> bool {
     let by_port = Frontend { at: At::Node, ..stay.frontend };
     let found = image.frontend(&stay.frontend).or_else(|| image.frontend(&by_port));
     let Some((_, entry)) = found.filter(|(_, entry)| entry.affinity.is_some()) else {
@@ -54,16 +54,6 @@ fn is_allowed(stay: &Stay, image: &Image, node_addresses: &[IpAddr]) -> bool {
     let Path::LocalOnly(local) = &entry.path else {
         return entry.endpoints.contains(&stay.endpoint);
     };
-    let near = is_near(stay.client, image.config(), node_addresses);
+    let near = image.config().is_near(stay.client, node_addresses);
     local.contains(&stay.endpoint) || (near && entry.endpoints.contains(&stay.endpoint))
-}
-
-/// Whether a client is on this node. By its interface it cannot be told afterwards; it is then
-/// held to the stricter rule.
-fn is_near(client: IpAddr, config: &Config, node_addresses: &[IpAddr]) -> bool {
-    let pod = match &config.local {
-        Some(LocalTraffic::Source(cidr)) => cidr.contains(client),
-        _ => false,
-    };
-    pod || node_addresses.contains(&client)
 }

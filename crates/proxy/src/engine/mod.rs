@@ -11,6 +11,7 @@
 //! the Services that are at fault are left out and reported, all others go in.
 
 pub mod affinity;
+mod kernel;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,7 +58,7 @@ pub struct Synced {
     pub pass: Pass,
     /// Elements that were written or deleted.
     pub elements: usize,
-    /// Frontends that lost endpoints. After a full pass it is not known which did.
+    /// Frontends that lost endpoints.
     pub lost: Vec<Lost>,
 }
 
@@ -182,7 +183,12 @@ impl Engine {
         self.generation = None;
         self.isolated.clear();
         let config = self.image.config().clone();
-        let held = tables.read(&config.table)?;
+        let mut held = tables.read(&config.table)?;
+        if held.as_ref().is_some_and(|held| held.outdated) {
+            tracing::info!(table = %config.table.name, "replacing another version's table");
+            Self::remove(tables, &config)?;
+            held = None;
+        }
         let slots = held
             .as_ref()
             .map_or_else(HeldSlots::default, |held| HeldSlots::of(held, config.family()));
@@ -198,7 +204,7 @@ impl Engine {
         self.trusted = true;
         self.note_rules(tables)?;
         self.generation = Some(tables.generation()?);
-        Ok(Synced { pass: Pass::Full, elements, lost: Vec::new() })
+        Ok(Synced { pass: Pass::Full, elements, lost: find_lost(&slots, &self.image) })
     }
 
     /// Fills a new table: packets pass it only when everything is there.
@@ -331,4 +337,20 @@ fn build(routes: &RouteTable, config: &Arc<Config>, before: &HeldSlots) -> Image
         image.set(service, compile(routes.of_service(service), config, before), &mut unused);
     }
     image
+}
+
+/// What frontends have lost since the kernel was told what it holds: a Service may have gone while
+/// nobody was looking.
+fn find_lost(held: &HeldSlots, image: &Image) -> Vec<Lost> {
+    let mut lost = Changes::default();
+    for (frontend, endpoints) in held.frontends() {
+        let entry = image.frontend(frontend).map(|(_, entry)| entry);
+        lost.lose(frontend, endpoints, entry);
+    }
+    for (frontend, entry) in image.frontends() {
+        if !held.has(frontend) {
+            lost.lose(frontend, Vec::new(), Some(entry));
+        }
+    }
+    lost.lost().to_vec()
 }

@@ -1,0 +1,122 @@
+//! One network namespace: a file descriptor, and ways to work inside.
+//!
+//! Namespaces belong to threads, so each piece of work gets a thread that enters first and never
+//! comes back out. Sockets stay in the namespace in which they were made: whoever gets one out of
+//! `run` can use it anywhere.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::resume_unwind;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+use super::{NetError, child, netlink, sysctl};
+
+/// A network namespace. Clones are the same one; it ends with the last of them and of its sockets
+/// and processes.
+#[derive(Clone, Debug)]
+pub struct Namespace(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    name: String,
+    fd: OwnedFd,
+}
+
+impl Namespace {
+    /// A new namespace with `lo` up and settings that do not depend on the machine's
+    /// (see [`sysctl`]). The name is for messages and threads only.
+    ///
+    /// # Errors
+    ///
+    /// When the caller may not make one: it needs a [`sandbox`](super::sandbox), or to be root.
+    pub fn new(name: &str) -> Result<Self, NetError> {
+        in_thread(name, || {
+            unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| {
+                NetError::new(name, "create it (only root may, or a sandbox)", errno.into())
+            })?;
+            prepare_current(name)?;
+            Self::open_current(name)
+        })
+    }
+
+    /// The namespace of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// When `/proc` is not mounted.
+    pub fn current() -> Result<Self, NetError> {
+        Self::open_current("current")
+    }
+
+    fn open_current(name: &str) -> Result<Self, NetError> {
+        // Not `/proc/self`: that is the process's first thread, which may be elsewhere.
+        let path = "/proc/thread-self/ns/net";
+        let file =
+            File::open(path).map_err(|cause| NetError::new(name, format!("open {path}"), cause))?;
+        Ok(Self(Arc::new(Inner { name: name.to_owned(), fd: file.into() })))
+    }
+
+    /// The name it was given.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The descriptor that keeps it alive.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
+
+    /// Runs `work` in a thread inside and returns its value. Threads that `work` starts are inside
+    /// too.
+    ///
+    /// # Panics
+    ///
+    /// If `work` does, and if the namespace cannot be entered.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        in_thread(self.name(), || {
+            setns(self.fd(), CloneFlags::CLONE_NEWNET)
+                .unwrap_or_else(|errno| panic!("enter namespace `{}`: {errno}", self.name()));
+            work()
+        })
+    }
+
+    /// Like [`run`](Self::run), for work that may fail: says what and where.
+    pub(super) fn attempt<T: Send>(
+        &self,
+        what: &str,
+        work: impl FnOnce() -> io::Result<T> + Send,
+    ) -> Result<T, NetError> {
+        self.run(work).map_err(|cause| NetError::new(self.name(), what, cause))
+    }
+
+    /// A command whose child will run inside.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        child::in_network(&mut command, self.clone());
+        command
+    }
+}
+
+/// Sets up the network namespace that the calling thread has just made.
+pub(super) fn prepare_current(name: &str) -> Result<(), NetError> {
+    sysctl::write_defaults().map_err(|cause| NetError::new(name, "write settings", cause))?;
+    let up = netlink::here(async |handle| netlink::set_up(&handle, "lo").await);
+    up.map_err(|cause| NetError::new(name, "set lo up", cause))
+}
+
+/// The value of `work`, done in a new thread; its panic goes on in the caller.
+pub(super) fn in_thread<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
+    let done = thread::scope(|scope| {
+        let thread = thread::Builder::new().name(name.to_owned());
+        thread.spawn_scoped(scope, work).expect("a process can start one more thread").join()
+    });
+    done.unwrap_or_else(|panic| resume_unwind(panic))
+}

@@ -1,0 +1,177 @@
+//! A test, or a whole process, in namespaces of its own: what it does to the network and to mounts
+//! nobody else sees.
+//!
+//! Whoever may make namespaces (root) makes them in place. Anybody else needs a user namespace in
+//! which he is root, and a process with several threads cannot enter one: a test runs its own
+//! binary again, for itself alone, and a program enters before it has a second thread. Where
+//! neither is allowed there is an error: a test that cannot run has not passed.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::process::{Command, Output};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use super::child::{self, IdMaps};
+use super::{NetError, namespace};
+
+/// Set for a test binary that was started by [`run`]: the name of the test.
+const INNER: &str = "NEARHOP_SANDBOX_TEST";
+
+/// Why there is no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// Neither as the present user nor in a user namespace.
+    #[error(
+        "this user may not make network namespaces ({direct}), nor user namespaces to make them in \
+         ({nested}). Cure: run it as root, or allow unprivileged user namespaces: sysctl \
+         user.max_user_namespaces above 0, kernel.unprivileged_userns_clone=1 and \
+         kernel.apparmor_restrict_unprivileged_userns=0 where they exist; in a container, a \
+         seccomp profile that lets `unshare` through"
+    )]
+    Forbidden {
+        /// What the kernel said to the present user.
+        direct: io::Error,
+        /// What it said about a user namespace.
+        nested: io::Error,
+    },
+    /// [`enter`] came too late: threads keep the namespaces that they were started in.
+    #[error(
+        "the process has {threads} threads already. Cure: call sandbox::enter first thing in main"
+    )]
+    Threads {
+        /// How many there are.
+        threads: usize,
+    },
+    /// There were namespaces to have, but something about them failed.
+    #[error("set up the sandbox: {what}: {cause}")]
+    Setup {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        #[source]
+        cause: io::Error,
+    },
+    /// The network in it could not be set up.
+    #[error(transparent)]
+    Net(#[from] NetError),
+}
+
+/// Runs the body of a test in a sandbox. `test` is the name that the test harness has for it, with
+/// the path of modules in its binary: `sandbox::run("link::tests::a_cable_has_two_ends", || ...)`.
+///
+/// # Panics
+///
+/// If the body does, if there can be no sandbox, and if the test has another name.
+pub fn run(test: &str, body: impl FnOnce() + Send) {
+    check_name(test);
+    match run_here(test, body) {
+        Ok(()) => {}
+        Err(SandboxError::Forbidden { direct, .. }) if std::env::var_os(INNER).is_none() => {
+            run_again(test, direct);
+        }
+        Err(error) => panic!("test `{test}`: {error}"),
+    }
+}
+
+/// Rust's harness names a test's thread after the test, except when it uses no threads.
+///
+/// With a wrong name the inner run would find no test, and only for those who are not root.
+fn check_name(test: &str) {
+    let thread = thread::current();
+    let harness = thread.name().unwrap_or("main");
+    assert!(
+        harness == "main" || harness == test,
+        "sandbox::run was given the name `{test}`, but the test is `{harness}`: pass that"
+    );
+}
+
+fn run_here(test: &str, body: impl FnOnce() + Send) -> Result<(), SandboxError> {
+    namespace::in_thread(test, || {
+        unshare_here()?;
+        if std::env::var_os(INNER).is_some() {
+            println!("{}", Ran(test));
+        }
+        body();
+        Ok(())
+    })
+}
+
+/// What an inner run prints, so that the outer one knows that the test was found.
+struct Ran<'a>(&'a str);
+
+impl fmt::Display for Ran<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sandbox: `{}` runs in a user namespace", self.0)
+    }
+}
+
+/// Runs this binary again, with this test alone, as root of a user namespace.
+fn run_again(test: &str, direct: io::Error) {
+    let binary = std::env::current_exe().expect("a running test has a binary");
+    let mut command = Command::new(binary);
+    command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(INNER, test);
+    child::in_user_namespace(&mut command, IdMaps::present_user());
+    let output = command.output().unwrap_or_else(|nested| {
+        panic!("test `{test}`: {}", SandboxError::Forbidden { direct, nested })
+    });
+    let Output { status, stdout, stderr } = output;
+    let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    print!("{stdout}");
+    eprint!("{stderr}");
+    assert!(status.success(), "`{test}` failed in its user namespace ({status}); see above");
+    let ran = stdout.contains(&Ran(test).to_string());
+    assert!(ran, "the test binary has no test `{test}`: give sandbox::run its exact name");
+}
+
+/// Moves the whole process into a sandbox. For a `main` of its own, before anything else.
+///
+/// # Errors
+///
+/// When the machine does not allow it, and when there are other threads already.
+pub fn enter() -> Result<(), SandboxError> {
+    let threads = fs::read_dir("/proc/self/task").map_err(setup("count threads"))?.count();
+    if threads > 1 {
+        return Err(SandboxError::Threads { threads });
+    }
+    match unshare_here() {
+        Err(SandboxError::Forbidden { direct, .. }) => {
+            let entered = IdMaps::present_user().unshare();
+            entered.map_err(|nested| SandboxError::Forbidden { direct, nested })?;
+            prepare()
+        }
+        done => done,
+    }
+}
+
+/// Moves the calling thread; what it starts from then on is inside too.
+fn unshare_here() -> Result<(), SandboxError> {
+    match unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS) {
+        Ok(()) => prepare(),
+        Err(Errno::EPERM) => Err(SandboxError::Forbidden {
+            direct: Errno::EPERM.into(),
+            nested: io::Error::other("not tried: this is one already"),
+        }),
+        Err(Errno::ENOSPC) => {
+            let what = "make network and mount namespaces; there are too many: raise the sysctls \
+                        user.max_net_namespaces and user.max_mnt_namespaces";
+            Err(setup(what)(Errno::ENOSPC.into()))
+        }
+        Err(errno) => Err(setup("make network and mount namespaces")(errno.into())),
+    }
+}
+
+fn prepare() -> Result<(), SandboxError> {
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
+        .map_err(|errno| setup("keep mounts private")(errno.into()))?;
+    Ok(namespace::prepare_current("sandbox")?)
+}
+
+fn setup(what: &'static str) -> impl Fn(io::Error) -> SandboxError {
+    move |cause| SandboxError::Setup { what, cause }
+}

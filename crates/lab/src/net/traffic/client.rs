@@ -1,0 +1,214 @@
+//! A client in a namespace: asks, and says what came back.
+//!
+//! Blocking, with a limit of time for each question. It never asks twice for the same answer: what
+//! is lost is lost, and that is an outcome.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::Socket;
+
+use super::sctp::{self, Chunk, Packet};
+use super::{Answer, Outcome, Protocol};
+use crate::net::{Namespace, NetError};
+
+/// One question from a new client: where does `to` lead, and does it answer within `timeout`?
+///
+/// Give TCP three seconds where a refusal by ICMP is expected: when that comes back before `connect`
+/// has let go of the socket, the kernel loses it (with IPv6 nearly always), and only the next SYN, a
+/// second later, brings another one.
+///
+/// # Errors
+///
+/// When `source` is not an address of the namespace, or what answers is none of our servers.
+pub fn connect(
+    namespace: &Namespace,
+    protocol: Protocol,
+    to: SocketAddr,
+    timeout: Duration,
+    source: Option<IpAddr>,
+) -> Result<Outcome, NetError> {
+    Client::new(namespace, protocol, to, timeout, source)?.ask()
+}
+
+/// A client that can ask again: over the same connection, or from the same port.
+#[derive(Debug)]
+pub struct Client {
+    namespace: Namespace,
+    to: SocketAddr,
+    timeout: Duration,
+    flow: Flow,
+}
+
+#[derive(Debug)]
+enum Flow {
+    /// What the server said when the connection was new, once there is one.
+    Stream {
+        socket: Socket,
+        answer: Option<Answer>,
+    },
+    Datagrams(UdpSocket),
+    /// The ports are ours to write.
+    RawSctp {
+        socket: UdpSocket,
+        port: u16,
+    },
+}
+
+impl Client {
+    /// A socket in the namespace, from which nothing has been sent.
+    ///
+    /// # Errors
+    ///
+    /// When `source` is not an address of the namespace.
+    pub fn new(
+        namespace: &Namespace,
+        protocol: Protocol,
+        to: SocketAddr,
+        timeout: Duration,
+        source: Option<IpAddr>,
+    ) -> Result<Self, NetError> {
+        let what = format!("open a socket for {to} ({protocol:?})");
+        let flow = namespace.attempt(&what, || open(protocol, to, source))?;
+        Ok(Self { namespace: namespace.clone(), to, timeout, flow })
+    }
+
+    /// Asks. The first time over TCP this connects, later it wants to see a line come back.
+    ///
+    /// # Errors
+    ///
+    /// When what answers is none of our servers.
+    pub fn ask(&mut self) -> Result<Outcome, NetError> {
+        let deadline = Instant::now() + self.timeout;
+        let asked = match &mut self.flow {
+            Flow::Stream { socket, answer: Some(answer) } => {
+                echo(socket, deadline).map(|()| *answer)
+            }
+            Flow::Stream { socket, answer } => {
+                first_line(socket, self.to, deadline).inspect(|line| *answer = Some(*line))
+            }
+            Flow::Datagrams(socket) => datagram(socket, self.to, deadline),
+            Flow::RawSctp { socket, port } => init(socket, *port, self.to, deadline),
+        };
+        match asked {
+            Ok(answer) => Ok(answer.into()),
+            Err(error) => Outcome::from_error(error).map_err(|cause| {
+                NetError::new(self.namespace.name(), format!("ask {}", self.to), cause)
+            }),
+        }
+    }
+}
+
+fn open(protocol: Protocol, to: SocketAddr, source: Option<IpAddr>) -> io::Result<Flow> {
+    let socket = super::socket(protocol, to)?;
+    if let Some(source) = source {
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
+    let raw = protocol == Protocol::Sctp && !sctp::sctp_available();
+    if raw {
+        report_errors(&socket, to)?;
+        return Ok(Flow::RawSctp { socket: OwnedFd::from(socket).into(), port: next_port() });
+    }
+    Ok(match protocol {
+        Protocol::Tcp | Protocol::Sctp => Flow::Stream { socket, answer: None },
+        Protocol::Udp => {
+            report_errors(&socket, to)?;
+            Flow::Datagrams(socket.into())
+        }
+    })
+}
+
+/// Without this a datagram socket hears of closed ports only, not of other ICMP errors.
+fn report_errors(socket: &Socket, to: SocketAddr) -> io::Result<()> {
+    let set = match to {
+        SocketAddr::V4(_) => setsockopt(socket, sockopt::Ipv4RecvErr, &true),
+        SocketAddr::V6(_) => setsockopt(socket, sockopt::Ipv6RecvErr, &true),
+    };
+    Ok(set?)
+}
+
+/// Raw sockets have no ports that the kernel could give out. Starts anew after 28,000 clients.
+fn next_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    32_768 + NEXT.fetch_add(1, Ordering::Relaxed) % 28_000
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Connects, and reads what the server says of its own accord.
+pub(super) fn first_line(
+    socket: &mut Socket,
+    to: SocketAddr,
+    deadline: Instant,
+) -> io::Result<Answer> {
+    socket.connect_timeout(&to.into(), left(deadline)?)?;
+    Answer::parse(&read_line(socket, deadline)?)
+}
+
+fn echo(socket: &mut Socket, deadline: Instant) -> io::Result<()> {
+    let line = b"still there?\n";
+    socket.set_write_timeout(Some(left(deadline)?))?;
+    socket.write_all(line)?;
+    let back = read_line(socket, deadline)?;
+    let same = back == line;
+    same.then_some(()).ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "not an echo"))
+}
+
+fn read_line(socket: &mut Socket, deadline: Instant) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    let mut buffer = [0; 256];
+    while line.last() != Some(&b'\n') {
+        socket.set_read_timeout(Some(left(deadline)?))?;
+        match socket.read(&mut buffer)? {
+            0 => return Err(Errno::ECONNRESET.into()),
+            length => line.extend(&buffer[..length]),
+        }
+    }
+    Ok(line)
+}
+
+/// What this namespace's own rules stop, the kernel tells at once. A rule that refuses also sends an
+/// ICMP error, and that is the answer to wait for; a rule that drops is silent to everybody else.
+fn send(socket: &UdpSocket, bytes: &[u8]) -> io::Result<()> {
+    match socket.send(bytes) {
+        Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => Ok(()),
+        sent => sent.map(drop),
+    }
+}
+
+fn datagram(socket: &UdpSocket, to: SocketAddr, deadline: Instant) -> io::Result<Answer> {
+    socket.connect(to)?;
+    send(socket, b"who is there?\n")?;
+    let mut buffer = [0; 256];
+    socket.set_read_timeout(Some(left(deadline)?))?;
+    let length = socket.recv(&mut buffer)?;
+    Answer::parse(&buffer[..length])
+}
+
+fn init(socket: &UdpSocket, port: u16, to: SocketAddr, deadline: Instant) -> io::Result<Answer> {
+    socket.connect(sctp::without_port(to))?;
+    let chunk = Chunk::Init { tag: u32::from(port) };
+    send(socket, &Packet { from_port: port, to_port: to.port(), chunk }.encode())?;
+    let mut buffer = [0; 2048];
+    loop {
+        socket.set_read_timeout(Some(left(deadline)?))?;
+        let length = socket.recv(&mut buffer)?;
+        // A raw socket gets what is for others too.
+        match Packet::decode(to.ip(), &buffer[..length]) {
+            Some(Packet { from_port, to_port, chunk: Chunk::InitAck { cookie, .. } })
+                if (from_port, to_port) == (to.port(), port) =>
+            {
+                return Answer::parse(&cookie);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! A program of its own that enters a sandbox, as benches and the lab do.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[cfg(target_os = "linux")]
+fn main() {
+    use nearhop_lab::net::sandbox::SandboxError;
+    use nearhop_lab::net::{Namespace, sandbox};
+
+    let network = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let before = network();
+    sandbox::enter().unwrap_or_else(|error| panic!("{error}"));
+    assert_ne!(network(), before, "a network of its own");
+
+    let elsewhere = std::thread::spawn(network).join().unwrap();
+    assert_eq!(elsewhere, network(), "new threads are inside too");
+    assert_ne!(Namespace::new("next").unwrap().run(network), network());
+
+    let late = std::thread::scope(|scope| scope.spawn(sandbox::enter).join().unwrap());
+    assert!(matches!(late, Err(SandboxError::Threads { threads: 2 })), "{late:?}");
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}

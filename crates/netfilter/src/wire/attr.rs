@@ -1,0 +1,301 @@
+//! Netlink's grammar: messages with a header, and in them attributes with a length and a kind,
+//! which may hold attributes again. Each begins at a multiple of four bytes.
+//!
+//! The writer appends to one buffer and never fails. The reader looks at no byte that is not
+//! there, whatever it is given. What the kinds mean is not known here.
+
+use thiserror::Error;
+
+use super::abi::message;
+
+const HEADER: usize = 4;
+/// The bit of a kind that says that the attribute holds attributes.
+const NESTED: u16 = 0x8000;
+/// The bits of a kind that are the kind.
+const KIND: u16 = 0x3fff;
+
+/// No attribute of ours that holds no attributes is as long. The kernel refuses names of more than
+/// 255 bytes and values of more than 64, so that what is cut off here is always refused there.
+const LONGEST: usize = 512;
+
+/// How a message begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// `nlmsg_type`.
+    pub kind: u16,
+    /// `nlmsg_flags`.
+    pub flags: u16,
+    /// `nlmsg_seq`.
+    pub seq: u32,
+    /// `nfgen_family`.
+    pub family: u8,
+    /// `res_id`.
+    pub resource: u16,
+}
+
+/// Where a message or an attribute began, which ends later.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "what was opened has no length before it is closed"]
+pub struct Open(usize);
+
+/// Writes messages and attributes.
+#[derive(Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    /// With room for so many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes) }
+    }
+
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// What was written.
+    pub fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Begins a message.
+    pub fn open_message(&mut self, head: Head) -> Open {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 4]);
+        self.bytes.extend_from_slice(&head.kind.to_ne_bytes());
+        self.bytes.extend_from_slice(&head.flags.to_ne_bytes());
+        self.bytes.extend_from_slice(&head.seq.to_ne_bytes());
+        // The port of the sender, which the kernel knows.
+        self.bytes.extend_from_slice(&[0; 4]);
+        self.bytes.extend_from_slice(&[head.family, 0]);
+        self.bytes.extend_from_slice(&head.resource.to_be_bytes());
+        Open(at)
+    }
+
+    /// Ends a message.
+    pub fn close_message(&mut self, open: Open) {
+        let len = (self.bytes.len() - open.0) as u32;
+        self.bytes[open.0..open.0 + 4].copy_from_slice(&len.to_ne_bytes());
+    }
+
+    /// Sets more flags of a message that was closed, which began at `at`.
+    pub fn add_flags(&mut self, at: usize, flags: u16) {
+        let place = &mut self.bytes[at + 6..at + 8];
+        let flags = flags | u16::from_ne_bytes([place[0], place[1]]);
+        place.copy_from_slice(&flags.to_ne_bytes());
+    }
+
+    /// Begins an attribute that holds attributes.
+    pub fn open(&mut self, kind: u16) -> Open {
+        let at = self.bytes.len();
+        self.head(0, kind | NESTED);
+        Open(at)
+    }
+
+    /// Ends it. It has fewer than 64 KiB: lists are cut by whoever writes them.
+    pub fn close(&mut self, open: Open) {
+        let len = self.bytes.len() - open.0;
+        debug_assert!(len <= usize::from(u16::MAX), "an attribute of {len} bytes");
+        self.bytes[open.0..open.0 + 2].copy_from_slice(&(len as u16).to_ne_bytes());
+    }
+
+    /// An attribute that holds what `inside` writes.
+    pub fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
+        let open = self.open(kind);
+        inside(self);
+        self.close(open);
+    }
+
+    /// An attribute with these bytes.
+    pub fn put(&mut self, kind: u16, bytes: &[u8]) {
+        let bytes = &bytes[..bytes.len().min(LONGEST)];
+        self.head(bytes.len(), kind);
+        self.bytes.extend_from_slice(bytes);
+        self.pad();
+    }
+
+    /// A number of 8 bits.
+    pub fn byte(&mut self, kind: u16, number: u8) {
+        self.put(kind, &[number]);
+    }
+
+    /// A number of 32 bits, the highest first.
+    pub fn be32(&mut self, kind: u16, number: u32) {
+        self.put(kind, &number.to_be_bytes());
+    }
+
+    /// A number of 64 bits, the highest first.
+    pub fn be64(&mut self, kind: u16, number: u64) {
+        self.put(kind, &number.to_be_bytes());
+    }
+
+    /// A text, with a zero after it.
+    pub fn text(&mut self, kind: u16, text: &str) {
+        let text = &text.as_bytes()[..text.len().min(LONGEST - 1)];
+        self.head(text.len() + 1, kind);
+        self.bytes.extend_from_slice(text);
+        self.bytes.push(0);
+        self.pad();
+    }
+
+    fn head(&mut self, len: usize, kind: u16) {
+        self.bytes.extend_from_slice(&((HEADER + len) as u16).to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+    }
+
+    fn pad(&mut self) {
+        let padding = self.bytes.len().next_multiple_of(4) - self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 3][..padding]);
+    }
+}
+
+/// Why bytes from the kernel cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// The end of a message is missing.
+    #[error("a netlink message says that it has {said} bytes, and {have} are there")]
+    Message {
+        /// Bytes, by its header.
+        said: usize,
+        /// Bytes that are there.
+        have: usize,
+    },
+    /// The end of an attribute is missing.
+    #[error("netlink attribute {kind} says that it has {said} bytes, and {have} are there")]
+    Attribute {
+        /// Its kind.
+        kind: u16,
+        /// Bytes, by its header.
+        said: usize,
+        /// Bytes that are there.
+        have: usize,
+    },
+    /// A number of the wrong size.
+    #[error("netlink attribute {kind} has {have} bytes instead of {want}")]
+    Size {
+        /// Its kind.
+        kind: u16,
+        /// Bytes that are there.
+        have: usize,
+        /// Bytes there should be.
+        want: usize,
+    },
+    /// A text that is none.
+    #[error("netlink attribute {kind} is not UTF-8: {text:?}")]
+    Text {
+        /// Its kind.
+        kind: u16,
+        /// What it says, with marks where it is broken.
+        text: String,
+    },
+    /// Something that must be there is not.
+    #[error("the kernel's {object} has no {part}")]
+    Missing {
+        /// A chain, an element.
+        object: &'static str,
+        /// Its name, its key.
+        part: &'static str,
+    },
+    /// More than nearhop ever writes.
+    #[error(
+        "an element holds {0} bytes where nearhop writes 40 at most: \
+         somebody else changed the table; it must be written anew"
+    )]
+    TooLong(usize),
+    /// A verdict that nearhop never writes.
+    #[error(
+        "an element has verdict {0}, which nearhop never writes: \
+         somebody else changed the table; it must be written anew"
+    )]
+    Verdict(i32),
+}
+
+/// One attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr<'a> {
+    /// What it is.
+    pub kind: u16,
+    /// What it holds.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Attr<'a> {
+    /// The attributes in it.
+    pub fn attrs(self) -> Attrs<'a> {
+        Attrs::new(self.bytes)
+    }
+
+    /// A number of 32 bits, the highest first.
+    pub fn be32(self) -> Result<u32, DecodeError> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// A number of 64 bits, the highest first.
+    pub fn be64(self) -> Result<u64, DecodeError> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    /// A number of 32 bits in the machine's order.
+    pub fn ne32(self) -> Result<u32, DecodeError> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    /// A text, with or without the zero at its end.
+    pub fn text(self) -> Result<&'a str, DecodeError> {
+        let bytes = self.bytes.strip_suffix(&[0]).unwrap_or(self.bytes);
+        std::str::from_utf8(bytes).map_err(|_| DecodeError::Text {
+            kind: self.kind,
+            text: String::from_utf8_lossy(&bytes[..bytes.len().min(64)]).into_owned(),
+        })
+    }
+
+    fn array<const N: usize>(self) -> Result<[u8; N], DecodeError> {
+        let (kind, have) = (self.kind, self.bytes.len());
+        self.bytes.try_into().map_err(|_| DecodeError::Size { kind, have, want: N })
+    }
+}
+
+/// Attributes one after the other. Ends after the first that is broken.
+#[derive(Clone, Debug)]
+pub struct Attrs<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Attrs<'a> {
+    /// Reads these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+}
+
+impl<'a> Iterator for Attrs<'a> {
+    type Item = Result<Attr<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // Fewer bytes than a header has are padding.
+        let (head, _) = self.rest.split_first_chunk::<HEADER>()?;
+        let said = usize::from(u16::from_ne_bytes([head[0], head[1]]));
+        let kind = u16::from_ne_bytes([head[2], head[3]]) & KIND;
+        let rest = std::mem::take(&mut self.rest);
+        let Some(bytes) = rest.get(HEADER..said) else {
+            return Some(Err(DecodeError::Attribute { kind, said, have: rest.len() }));
+        };
+        self.rest = rest.get(said.next_multiple_of(4)..).unwrap_or_default();
+        Some(Ok(Attr { kind, bytes }))
+    }
+}
+
+/// The attributes of a message of netfilter, by what follows `nlmsghdr`, and its family.
+pub(super) fn body(payload: &[u8]) -> Result<(u8, Attrs<'_>), DecodeError> {
+    let (head, attrs) = payload
+        .split_first_chunk::<{ message::FAMILY_HEADER }>()
+        .ok_or(DecodeError::Message { said: message::FAMILY_HEADER, have: payload.len() })?;
+    Ok((head[0], Attrs::new(attrs)))
+}

@@ -1,0 +1,408 @@
+//! A batch as bytes for one `sendmsg`: a beginning, a message or more for each change, an end.
+//!
+//! Every message has its own number, so that an answer tells which change it is about. Whether the
+//! changes make sense is for the kernel to say.
+
+use nearhop_core::Family;
+
+use crate::object::{Batch, Chain, Data, Element, Field, Op, Rule, Set, SetData, SetKind};
+
+use super::abi::{
+    chain, data, element, family_number, generation, list, message, rule, set, table,
+};
+use super::attr::{Attr, Attrs, Head, Open, Writer};
+use super::expr::{write_expr, write_verdict};
+use super::userdata::{set_userdata, write_comment};
+
+/// A list of elements is an attribute, which ends at 64 KiB; an element has a few hundred bytes at
+/// most.
+const FULL: usize = 60 * 1024;
+/// Elements in a message. More would not be faster.
+const MOST_ELEMENTS: usize = 900;
+/// About what an element and a rule need; only a guess at how much memory to take at once.
+const ELEMENT_BYTES: usize = 80;
+const OTHER_BYTES: usize = 1024;
+const BEFORE_ATTRS: usize = message::HEADER + message::FAMILY_HEADER;
+
+/// What becomes of a batch that the kernel finds nothing wrong with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Commit,
+    /// Without an end, the kernel checks everything and undoes it.
+    Undo,
+}
+
+/// A batch as bytes, and what is needed to understand the answers.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// For one `sendmsg`.
+    pub bytes: Vec<u8>,
+    /// The number of the first message. Answers to it are about the batch as a whole.
+    pub first_seq: u32,
+    /// The number of the message that is answered last, refused or not.
+    pub ack_seq: u32,
+    messages: Vec<Place>,
+}
+
+/// Where a message is, and what it is about.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    op: usize,
+    /// Its first byte.
+    at: usize,
+    /// Elements or rules of the same change in messages before.
+    before: usize,
+}
+
+/// Which part of a change the kernel means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Culprit {
+    /// A rule, by its place in the chain.
+    Rule(usize),
+    /// An expression of a rule.
+    Expression {
+        /// The rule, by its place in the chain.
+        rule: usize,
+        /// The expression, by the kernel's name.
+        name: String,
+    },
+    /// An element, by its place in the change.
+    Element(usize),
+}
+
+impl Encoded {
+    /// Whether there is nothing to change. The kernel would not answer.
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// A number that no message of this batch has.
+    pub fn next_seq(&self) -> u32 {
+        // One for the beginning, one for the end.
+        self.first_seq.wrapping_add(self.messages.len() as u32 + 2)
+    }
+
+    /// The change that a message belongs to, by its place in the batch.
+    pub fn op_of(&self, seq: u32) -> Option<usize> {
+        self.place_of(seq).map(|place| place.op)
+    }
+
+    /// What the kernel found fault with, by the offset in the message that it names.
+    pub fn culprit(&self, seq: u32, offset: Option<usize>) -> Option<Culprit> {
+        let place = self.place_of(seq)?;
+        let (kind, attrs) = self.attrs_at(place.at)?;
+        let offset = offset.and_then(|offset| offset.checked_sub(BEFORE_ATTRS));
+        match kind {
+            message::NEW_RULE => {
+                let rule = place.before;
+                let name = offset.and_then(|offset| expression_at(attrs, offset));
+                Some(name.map_or(Culprit::Rule(rule), |name| Culprit::Expression { rule, name }))
+            }
+            message::NEW_ELEMENT | message::DELETE_ELEMENT => {
+                let (_, list, inside) = find(attrs, offset?, element::LIST_ELEMENTS)?;
+                let (index, _, _) = find(list.bytes, inside, list::ITEM)?;
+                Some(Culprit::Element(place.before + index))
+            }
+            _ => None,
+        }
+    }
+
+    /// The kind and the attributes of the message that begins there.
+    fn attrs_at(&self, at: usize) -> Option<(u16, &[u8])> {
+        let rest = self.bytes.get(at..)?;
+        let head = rest.first_chunk::<{ message::HEADER }>()?;
+        let len = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        Some((u16::from_ne_bytes([head[4], head[5]]), rest.get(BEFORE_ATTRS..len)?))
+    }
+
+    fn place_of(&self, seq: u32) -> Option<&Place> {
+        let index = seq.wrapping_sub(self.first_seq).checked_sub(1)?;
+        self.messages.get(index as usize)
+    }
+}
+
+/// The name of the expression at an offset.
+fn expression_at(attrs: &[u8], offset: usize) -> Option<String> {
+    let (_, list, inside) = find(attrs, offset, rule::EXPRESSIONS)?;
+    let (_, expr, _) = find(list.bytes, inside, list::ITEM)?;
+    let name = expr.attrs().flatten().find(|attr| attr.kind == list::EXPR_NAME)?;
+    name.text().ok().map(str::to_owned)
+}
+
+/// The attribute at an offset, if it has that kind: how many are before it, and the offset in it.
+fn find(bytes: &[u8], offset: usize, kind: u16) -> Option<(usize, Attr<'_>, usize)> {
+    let mut end = 0;
+    for (index, attr) in Attrs::new(bytes).enumerate() {
+        let attr = attr.ok()?;
+        let head = end + 4;
+        end = (head + attr.bytes.len()).next_multiple_of(4);
+        if offset < end {
+            return (attr.kind == kind).then(|| (index, attr, offset.saturating_sub(head)));
+        }
+    }
+    None
+}
+
+/// The bytes that make the changes. With `generation`, only if nobody changed anything since.
+pub fn encode_batch(batch: &Batch, first_seq: u32, generation: Option<u32>) -> Encoded {
+    encode(batch, first_seq, generation, Ending::Commit)
+}
+
+/// The bytes that have the kernel check the changes and not make them.
+pub fn encode_check(batch: &Batch, first_seq: u32) -> Encoded {
+    encode(batch, first_seq, None, Ending::Undo)
+}
+
+fn encode(batch: &Batch, first_seq: u32, expected: Option<u32>, ending: Ending) -> Encoded {
+    let mut encoder = Encoder {
+        w: Writer::with_capacity(guess(batch)),
+        batch,
+        seq: first_seq,
+        op: 0,
+        messages: Vec::with_capacity(batch.ops.len()),
+    };
+    let begin = encoder.w.open_message(edge(message::BATCH_BEGIN, first_seq));
+    if let Some(expected) = expected {
+        encoder.w.be32(generation::EXPECTED, expected);
+    }
+    encoder.w.close_message(begin);
+    for (index, op) in batch.ops.iter().enumerate() {
+        encoder.op = index;
+        encoder.op(op);
+    }
+    let ack_seq = encoder.seq;
+    if let Some(last) = encoder.messages.last() {
+        encoder.w.add_flags(last.at, message::ACK);
+    }
+    if ending == Ending::Commit {
+        let end = encoder.w.open_message(edge(message::BATCH_END, ack_seq.wrapping_add(1)));
+        encoder.w.close_message(end);
+    }
+    Encoded { bytes: encoder.w.finish(), first_seq, ack_seq, messages: encoder.messages }
+}
+
+/// The first or the last message of a batch.
+fn edge(kind: u16, seq: u32) -> Head {
+    Head { kind, flags: message::REQUEST, seq, family: 0, resource: message::NFTABLES }
+}
+
+fn guess(batch: &Batch) -> usize {
+    let bytes = |op: &Op| match op {
+        Op::AddElements { elements, .. } | Op::DeleteElements { elements, .. } => {
+            elements.len() * ELEMENT_BYTES
+        }
+        Op::AddChain(chain) => chain.rules.len() * OTHER_BYTES,
+        _ => 0,
+    };
+    batch.ops.iter().map(|op| OTHER_BYTES / 4 + bytes(op)).sum()
+}
+
+/// What of an element is written.
+#[derive(Clone, Copy)]
+enum Part {
+    Key,
+    All,
+}
+
+struct Encoder<'a> {
+    w: Writer,
+    batch: &'a Batch,
+    /// Of the last message.
+    seq: u32,
+    /// The change that is being written.
+    op: usize,
+    messages: Vec<Place>,
+}
+
+impl Encoder<'_> {
+    fn op(&mut self, op: &Op) {
+        match op {
+            Op::AddTable { comment } => self.simple(message::NEW_TABLE, message::CREATE, |w| {
+                w.be32(table::FLAGS, 0);
+                write_comment(w, table::USERDATA, comment);
+            }),
+            Op::DeleteTable => self.simple(message::DELETE_TABLE, 0, |_| {}),
+            Op::AddSet(set) => {
+                // The kernel wants a number that no other set of the batch has.
+                let id = self.op as u32 + 1;
+                self.simple(message::NEW_SET, message::CREATE, |w| write_set(w, id, set));
+            }
+            Op::DeleteSet(name) => {
+                self.simple(message::DELETE_SET, 0, |w| w.text(set::NAME, name));
+            }
+            Op::AddChain(chain) => {
+                self.simple(message::NEW_CHAIN, message::CREATE, |w| write_chain(w, chain));
+                self.rules(chain);
+            }
+            Op::FlushChain(name) => {
+                self.simple(message::DELETE_RULE, 0, |w| w.text(rule::CHAIN, name));
+            }
+            Op::DeleteChain(name) => {
+                self.simple(message::DELETE_CHAIN, 0, |w| w.text(chain::NAME, name));
+            }
+            Op::AddElements { set, elements } => {
+                self.elements((message::NEW_ELEMENT, message::CREATE), set, elements, Part::All);
+            }
+            Op::DeleteElements { set, elements } => {
+                self.elements((message::DELETE_ELEMENT, 0), set, elements, Part::Key);
+            }
+        }
+    }
+
+    /// A message with the table's name, which has the same attribute everywhere, and `inside`.
+    fn simple(&mut self, kind: u16, flags: u16, inside: impl FnOnce(&mut Writer)) {
+        let open = self.open(kind, flags, 0);
+        inside(&mut self.w);
+        self.w.close_message(open);
+    }
+
+    fn rules(&mut self, chain: &Chain) {
+        for (index, rule) in chain.rules.iter().enumerate() {
+            let open = self.open(message::NEW_RULE, message::CREATE | message::APPEND, index);
+            write_rule(&mut self.w, self.batch.table.family, &chain.name, rule);
+            self.w.close_message(open);
+        }
+    }
+
+    fn open(&mut self, kind: u16, flags: u16, before: usize) -> Open {
+        self.seq = self.seq.wrapping_add(1);
+        self.messages.push(Place { op: self.op, at: self.w.len(), before });
+        let family = family_number(self.batch.table.family);
+        let flags = message::REQUEST | flags;
+        let open = self.w.open_message(Head { kind, flags, seq: self.seq, family, resource: 0 });
+        self.w.text(table::NAME, &self.batch.table.name);
+        open
+    }
+
+    fn elements(&mut self, (kind, flags): (u16, u16), set: &str, all: &[Element], part: Part) {
+        let mut written = 0;
+        while written < all.len() {
+            let message = self.open(kind, flags, written);
+            self.w.text(element::LIST_SET, set);
+            let list = self.w.open(element::LIST_ELEMENTS);
+            let full = self.w.len() + FULL;
+            for element in all[written..].iter().take(MOST_ELEMENTS) {
+                if self.w.len() > full {
+                    break;
+                }
+                write_element(&mut self.w, element, part);
+                written += 1;
+            }
+            self.w.close(list);
+            self.w.close_message(message);
+        }
+    }
+}
+
+fn write_element(w: &mut Writer, element: &Element, part: Part) {
+    let item = w.open(list::ITEM);
+    w.nest(element::KEY, |w| w.put(data::VALUE, element.key.as_slice()));
+    if let Some(end) = &element.end {
+        w.nest(element::KEY_END, |w| w.put(data::VALUE, end.as_slice()));
+    }
+    if let Part::All = part {
+        match &element.data {
+            Data::None => {}
+            Data::Value(value) => {
+                w.nest(element::DATA, |w| w.put(data::VALUE, value.as_slice()));
+            }
+            Data::Verdict(verdict) => w.nest(element::DATA, |w| write_verdict(w, verdict)),
+        }
+        if let Some(comment) = &element.comment {
+            write_comment(w, element::USERDATA, comment);
+        }
+    }
+    w.close(item);
+}
+
+fn write_chain(w: &mut Writer, chain: &Chain) {
+    w.text(chain::NAME, &chain.name);
+    if let Some(hook) = chain.hook {
+        w.text(chain::TYPE, hook.kind.as_str());
+        w.be32(chain::POLICY, chain::POLICY_ACCEPT);
+        w.nest(chain::HOOK, |w| {
+            w.be32(chain::HOOK_NUMBER, hook.point as u32);
+            w.put(chain::HOOK_PRIORITY, &hook.priority.to_be_bytes());
+        });
+    }
+    if let Some(comment) = &chain.comment {
+        write_comment(w, chain::USERDATA, comment);
+    }
+}
+
+fn write_rule(w: &mut Writer, family: Family, chain: &str, rule: &Rule) {
+    w.text(rule::CHAIN, chain);
+    w.nest(rule::EXPRESSIONS, |w| {
+        // One more than the kernel takes: enough for it to refuse, and not for 64 KiB.
+        for expr in rule.exprs.iter().take(rule::MOST_EXPRESSIONS + 1) {
+            write_expr(w, family, expr);
+        }
+    });
+    if let Some(comment) = &rule.comment {
+        write_comment(w, rule::USERDATA, comment);
+    }
+}
+
+fn write_set(w: &mut Writer, id: u32, set: &Set) {
+    w.text(set::NAME, &set.name);
+    w.be32(set::FLAGS, set_flags(set));
+    w.be32(set::KEY_TYPE, type_number(&set.key));
+    w.be32(set::KEY_LEN, bytes_of(&set.key));
+    match &set.data {
+        SetData::None => {}
+        SetData::Verdict => {
+            w.be32(set::DATA_TYPE, set::VERDICT);
+            w.be32(set::DATA_LEN, 0);
+        }
+        SetData::Value(fields) => {
+            w.be32(set::DATA_TYPE, type_number(fields));
+            w.be32(set::DATA_LEN, bytes_of(fields));
+        }
+    }
+    w.be32(set::ID, id);
+    if set.kind == SetKind::Interval {
+        w.nest(set::DESC, |w| w.nest(set::DESC_CONCAT, |w| write_lengths(w, &set.key)));
+    }
+    w.put(set::USERDATA, &set_userdata(set));
+}
+
+/// The lengths of the fields, which the kernel needs where a field may be a range.
+fn write_lengths(w: &mut Writer, fields: &[Field]) {
+    for field in fields {
+        w.nest(list::ITEM, |w| w.be32(set::FIELD_LEN, field.len() as u32));
+    }
+}
+
+/// The flags of a set. A concatenation says so only where fields may be ranges, as with nft: the
+/// kernel wants the fields' lengths with it, and needs neither for exact keys.
+pub(super) fn set_flags(set: &Set) -> u32 {
+    let kind = match set.kind {
+        SetKind::Exact => 0,
+        SetKind::Interval => set::INTERVAL | set::CONCAT,
+        SetKind::Dynamic => set::EVAL | set::TIMEOUT,
+    };
+    kind | if set.data == SetData::None { 0 } else { set::MAP }
+}
+
+/// nft's number of a type; a concatenation has six bits for each part.
+pub(super) fn type_number(fields: &[Field]) -> u32 {
+    fields.iter().fold(0, |number, field| number << 6 | field_type(*field))
+}
+
+fn field_type(field: Field) -> u32 {
+    match field {
+        Field::Slot => 4,
+        Field::Address(Family::Ipv4) => 7,
+        Field::Address(Family::Ipv6) => 8,
+        Field::Protocol => 12,
+        Field::Port => 13,
+    }
+}
+
+/// Bytes of a key or value. Only the parts of a concatenation are padded.
+pub(super) fn bytes_of(fields: &[Field]) -> u32 {
+    match fields {
+        [field] => field.len() as u32,
+        _ => fields.iter().map(|field| field.padded_len() as u32).sum(),
+    }
+}

@@ -1,0 +1,22 @@
+//! nftables as the kernel is told it and tells it: netlink messages, bytes in and bytes out.
+//!
+//! `encode` writes a batch, `request` a question; `decode` cuts answers into messages and `dump`
+//! reads the objects in them. No socket: whoever has one sends and receives.
+
+mod abi;
+pub mod attr;
+mod decode;
+mod dump;
+mod encode;
+mod expr;
+mod request;
+mod userdata;
+
+pub use attr::DecodeError;
+pub use decode::{Answer, Message, Messages, Reply, messages};
+pub use dump::{
+    DumpedChain, DumpedElement, DumpedHook, DumpedRule, DumpedSet, DumpedTable, Names,
+    decode_chain, decode_elements, decode_rule, decode_set, decode_table,
+};
+pub use encode::{Culprit, Encoded, encode_batch, encode_check};
+pub use request::{Request, encode_request};

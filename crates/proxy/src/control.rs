@@ -1,0 +1,205 @@
+//! What is known and what is waiting: events in, what to sync out. No kernel, no clock, no socket.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use nearhop_core::model::{Node, Service, ServiceType, Slice};
+use nearhop_core::route::{Place, RouteTable, port_endpoints};
+use nearhop_core::world::{Touched, World};
+use nearhop_core::{Change, Family, ServiceKey};
+use nearhop_feed::{Changed, Event as FeedEvent, Kind};
+
+use crate::metrics::ProxyMetrics;
+use crate::options::Options;
+use crate::trigger::Triggers;
+
+/// The kinds that a proxy watches.
+pub const KINDS: [Kind; 3] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes];
+
+/// What is known and what is waiting.
+pub struct Control {
+    options: Options,
+    world: World,
+    routes: RouteTable,
+    unlisted: BTreeSet<Kind>,
+    waiting: Waiting,
+    triggers: BTreeMap<Family, Triggers>,
+    metrics: ProxyMetrics,
+}
+
+/// What the next sync is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// These Services.
+    pub services: BTreeSet<ServiceKey>,
+    /// All of them: the node stands elsewhere.
+    pub all: bool,
+    /// The Node itself changed: the configuration may have.
+    pub node: bool,
+}
+
+impl Waiting {
+    /// Whether nothing is waiting.
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty() && !self.all && !self.node
+    }
+}
+
+impl Control {
+    /// Nothing is known yet.
+    pub fn new(options: Options, metrics: ProxyMetrics, started: jiff::Timestamp) -> Self {
+        let place = Place { node: Some(options.node.clone()), ..Place::default() };
+        let world = World::new(options.settings());
+        let families = options.families.iter();
+        Self {
+            routes: RouteTable::build(&world, place),
+            triggers: families.map(|family| (*family, Triggers::new(started))).collect(),
+            world,
+            options,
+            unlisted: KINDS.into_iter().collect(),
+            waiting: Waiting::default(),
+            metrics,
+        }
+    }
+
+    /// What the operator chose.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Everything known.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// All decisions.
+    pub fn routes(&self) -> &RouteTable {
+        &self.routes
+    }
+
+    /// The Node that this proxy serves, where the API has it.
+    pub fn node(&self) -> Option<&Arc<Node>> {
+        self.world.node(&self.options.node)
+    }
+
+    /// Whether every list has arrived. Before that nothing is written: a Service without its
+    /// slices would look as if nobody served it.
+    pub fn is_listed(&self) -> bool {
+        self.unlisted.is_empty()
+    }
+
+    /// Whether something is waiting to be synced.
+    pub fn is_waiting(&self) -> bool {
+        self.is_listed() && !self.waiting.is_empty()
+    }
+
+    /// Takes what is waiting.
+    pub fn take_waiting(&mut self) -> Waiting {
+        self.metrics.changes_taken();
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Trigger times of one family.
+    pub fn triggers(&mut self, family: Family) -> Option<&mut Triggers> {
+        self.triggers.get_mut(&family)
+    }
+
+    /// Takes in what the feed says.
+    pub fn fed(&mut self, events: Vec<FeedEvent>) {
+        let mut changes = Vec::new();
+        let node_before = self.node().cloned();
+        for event in events {
+            match event {
+                FeedEvent::Changed(Changed { change, problems, .. }) => {
+                    for problem in problems {
+                        tracing::warn!("{problem}");
+                    }
+                    if let Some(change) = change {
+                        self.note(&change);
+                        changes.push(change);
+                    }
+                }
+                FeedEvent::Listed { kind, roll, .. } => {
+                    changes.extend(roll.map(Change::Only));
+                    if self.unlisted.remove(&kind) && self.unlisted.is_empty() {
+                        tracing::info!("all objects have arrived");
+                        self.waiting.all = true;
+                    }
+                }
+            }
+        }
+        let touched = self.world.apply_all(changes);
+        self.touch(touched);
+        if self.node() != node_before.as_ref() {
+            self.waiting.node = true;
+        }
+    }
+
+    fn touch(&mut self, touched: Touched) {
+        let before = self.routes.place().clone();
+        self.routes.refresh(&self.world, &touched);
+        if *self.routes.place() != before {
+            let place = self.routes.place();
+            let zone = place.zone.as_ref().map_or("none", |zone| zone.as_str());
+            tracing::info!(zone, "this node's place has changed");
+            self.waiting.all = true;
+        }
+        self.waiting.services.extend(touched.routes);
+    }
+
+    /// Counts a change, and notes since when it has been waiting.
+    fn note(&mut self, change: &Change) {
+        match change {
+            Change::Service(_) | Change::ServiceGone(_) => self.metrics.service_changed(),
+            Change::Slice(slice) => {
+                self.metrics.endpoints_changed();
+                self.note_slice(slice);
+            }
+            Change::SliceGone(namespace, name) => {
+                self.metrics.endpoints_changed();
+                let Some(slice) = self.world.slice(namespace, name) else { return };
+                let (family, service) = (slice.address_type.family(), slice.service());
+                if let (Some(family), Some(service)) = (family, service)
+                    && let Some(triggers) = self.triggers.get_mut(&family)
+                {
+                    triggers.gone(&service);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn note_slice(&mut self, slice: &Slice) {
+        let known = self.world.slice(&slice.namespace, &slice.name);
+        let told = known.is_some_and(|known| known.trigger_time == slice.trigger_time);
+        let triggers = slice.address_type.family().and_then(|f| self.triggers.get_mut(&f));
+        if let (Some(triggers), Some(service), false) = (triggers, slice.service(), told) {
+            triggers.changed(service, slice.trigger_time.as_deref());
+        }
+    }
+
+    /// Endpoints on this node that are ready, for a Service whose load balancer asks: distinct
+    /// addresses over all ports. None if nobody is to answer for it.
+    pub fn health_of(&self, key: &ServiceKey) -> Option<(u16, usize)> {
+        let service = self.world.service(key)?;
+        let asked = service.service_type == ServiceType::LoadBalancer
+            && service.external_policy_local()
+            && service.health_check_node_port != 0;
+        asked.then(|| (service.health_check_node_port, self.local_ready(service)))
+    }
+
+    fn local_ready(&self, service: &Service) -> usize {
+        let slices: Vec<&Slice> = self.world.routed_slices(&service.key).collect();
+        let mut addresses = BTreeSet::new();
+        for family in service.families() {
+            for port in &service.ports {
+                let key = (&port.name, port.protocol);
+                let node = Some(&self.options.node);
+                let all = port_endpoints(slices.iter().copied(), family, key, node);
+                let ready = all.iter().filter(|endpoint| endpoint.local && endpoint.ready);
+                addresses.extend(ready.map(|endpoint| endpoint.key.ip));
+            }
+        }
+        addresses.len()
+    }
+}

@@ -1,0 +1,87 @@
+//! The kernel, as the engine sees it.
+
+use std::collections::BTreeMap;
+
+use nearhop_core::Name;
+use nearhop_netfilter::layout::SetId;
+use nearhop_netfilter::object::{Batch, Element, Table};
+use nearhop_netfilter::reconcile::{Held, HeldChain};
+
+use super::tables::{ApplyError, ReadChain, Tables};
+use crate::kernel::{Kernel, KernelError};
+
+/// Bytes of the largest element, deleted and added again, with its headers.
+const ELEMENT: usize = 400;
+/// A batch holds the kernel's lock; this many elements hold it for a fifth of a second.
+const MOST_ELEMENTS: usize = 100_000;
+
+impl From<KernelError> for ApplyError {
+    fn from(error: KernelError) -> Self {
+        match error {
+            KernelError::TooLarge { bytes, limit } => Self::TooLarge { bytes, limit },
+            KernelError::Refused { .. } => Self::Refused(error.to_string()),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl Tables for Kernel {
+    fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
+        Self::apply(self, batch)?;
+        Ok(())
+    }
+
+    fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError> {
+        if !self.tables()?.iter().any(|there| there.table == *table) {
+            return Ok(None);
+        }
+        let mut held = Held::default();
+        for set in self.dump_sets(table)? {
+            if let Some(id) = SetId::by_name(&set.name) {
+                held.outdated |= !set.is_like(&id.define(table.family));
+            }
+            held.sets.insert(set.name);
+        }
+        let written = SetId::ALL.into_iter().filter(|id| *id != SetId::Affinity);
+        for id in written.filter(|id| held.sets.contains(id.name())) {
+            let elements = self.dump_elements(table, id.name())?;
+            held.elements.extend(elements.into_iter().map(|dumped| (id, dumped.element)));
+        }
+        let chains = self.read_chains(table)?;
+        held.chains = chains.into_iter().map(|(name, chain)| (name, chain.held)).collect();
+        Ok(Some(held))
+    }
+
+    fn read_chains(&mut self, table: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError> {
+        let mut chains = BTreeMap::new();
+        for chain in self.dump_chains(table)? {
+            let held = HeldChain { base: chain.hook.is_some(), ..HeldChain::default() };
+            chains.insert(chain.name, ReadChain { held, digest: 0 });
+        }
+        for rule in self.dump_rules(table)? {
+            let Some(chain) = chains.get_mut(&rule.chain) else { continue };
+            if chain.held.rules == 0 {
+                chain.held.signature = rule.comment;
+            }
+            chain.held.rules += 1;
+            // Who deletes a rule and adds the same one again has changed nothing.
+            chain.digest = (rule.expressions.iter()).fold(chain.digest ^ 1, |hash, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+            });
+        }
+        Ok(chains)
+    }
+
+    fn read_affinity(&mut self, table: &Table) -> Result<Vec<Element>, ApplyError> {
+        let elements = self.dump_elements(table, SetId::Affinity.name())?;
+        Ok(elements.into_iter().map(|dumped| dumped.element).collect())
+    }
+
+    fn generation(&mut self) -> Result<u32, ApplyError> {
+        Ok(Self::generation(self)?)
+    }
+
+    fn elements_per_batch(&self) -> usize {
+        (self.send_limit() / ELEMENT).clamp(1, MOST_ELEMENTS)
+    }
+}

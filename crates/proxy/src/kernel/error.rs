@@ -1,0 +1,237 @@
+//! What can go wrong between nearhop and the kernel, whose fault it is, and what helps.
+
+use std::fmt;
+
+use nearhop_netfilter::object::{Op, Table};
+use nearhop_netfilter::wire::{Culprit, DecodeError};
+use nix::errno::Errno;
+use thiserror::Error;
+
+use super::support::Missing;
+
+/// Why the kernel did not do, or not say, what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum KernelError {
+    /// There is no socket.
+    #[error("cannot open a netlink socket to netfilter ({step}): {errno}; {}", open_cure(*errno))]
+    Open {
+        /// Which call failed.
+        step: &'static str,
+        /// Why.
+        errno: Errno,
+    },
+    /// The process may not.
+    #[error(
+        "the kernel does not let this process change nftables (EPERM): it needs CAP_NET_ADMIN in \
+         the user namespace that owns its network namespace; in Kubernetes add NET_ADMIN to the \
+         container's securityContext.capabilities"
+    )]
+    NotAllowed,
+    /// The kernel has no nftables at all.
+    #[error(
+        "the kernel has no nftables: load the module nf_tables, or use a kernel with \
+         CONFIG_NF_TABLES, CONFIG_NF_TABLES_IPV4 and CONFIG_NF_TABLES_IPV6"
+    )]
+    NoNftables,
+    /// A batch does not fit into one message. Nothing was changed.
+    #[error(
+        "a batch of {bytes} bytes is longer than the {limit} that the socket sends at once: split \
+         it, or raise net.core.wmem_max"
+    )]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+        /// The longest.
+        limit: usize,
+    },
+    /// Nobody knows whether the changes were made.
+    #[error(
+        "the kernel's answer to a batch was lost ({errno}): whether it was made is not known, and \
+         everything must be compared anew"
+    )]
+    Unknown {
+        /// How it was lost.
+        errno: Errno,
+    },
+    /// Somebody else changed nftables since. Nothing was changed.
+    #[error(
+        "nftables was changed by somebody else after generation {generation}: look again, then \
+         repeat"
+    )]
+    Stale {
+        /// The expected generation.
+        generation: u32,
+    },
+    /// The kernel could not finish just now. Nothing was changed.
+    #[error("the kernel could not finish the transaction now ({errno}): repeat it")]
+    Busy {
+        /// In the kernel's words.
+        errno: Errno,
+    },
+    /// The kernel lacks something. Nothing was changed.
+    #[error("the kernel cannot run nearhop's rules: {}", Listed(missing))]
+    MissingExpression {
+        /// What, each once.
+        missing: Vec<Missing>,
+    },
+    /// The kernel found fault with changes. None was made.
+    #[error("the kernel refused a batch of {}: {}", TableName(table), Listed(refusals))]
+    Refused {
+        /// The table.
+        table: Table,
+        /// Every fault, in order.
+        refusals: Vec<Refusal>,
+    },
+    /// The kernel refused a batch as a whole. Nothing was changed.
+    #[error("the kernel refused the transaction as a whole: {errno}")]
+    Failed {
+        /// Why.
+        errno: Errno,
+    },
+    /// A question was refused.
+    #[error("the kernel does not list {what}: {errno}; {}", list_cure(*errno))]
+    NotListed {
+        /// What was asked for.
+        what: String,
+        /// Why.
+        errno: Errno,
+    },
+    /// A list changed each time while it was read.
+    #[error(
+        "somebody changes nftables so often that {what} could not be listed in {tries} tries: \
+         find out who (`nft monitor`), or try later"
+    )]
+    Unsteady {
+        /// What was asked for.
+        what: String,
+        /// How often.
+        tries: u32,
+    },
+    /// An answer makes no sense.
+    #[error("the kernel's answer cannot be read: {0}")]
+    Unreadable(#[from] DecodeError),
+}
+
+fn open_cure(errno: Errno) -> &'static str {
+    match errno {
+        Errno::EPROTONOSUPPORT => {
+            "the kernel has no nfnetlink: load the module nfnetlink, or use a kernel with \
+             CONFIG_NETFILTER_NETLINK"
+        }
+        Errno::EMFILE | Errno::ENFILE => "too many files are open: raise the limit (ulimit -n)",
+        Errno::EACCES | Errno::EPERM => {
+            "a security module or seccomp filter forbids AF_NETLINK: allow it for this process"
+        }
+        _ => "look at the kernel's log",
+    }
+}
+
+fn list_cure(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ENOENT => "it is not there",
+        _ => "look at the kernel's log",
+    }
+}
+
+/// One change that the kernel found fault with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its place in the batch.
+    pub op: usize,
+    /// Why.
+    pub errno: Errno,
+    /// The kernel's words, where it has some.
+    pub message: Option<String>,
+    /// Which part of the change, where the kernel says it.
+    pub culprit: Option<Culprit>,
+    /// The change in words.
+    pub what: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "change {} ({}", self.op, self.what)?;
+        match &self.culprit {
+            None => {}
+            Some(Culprit::Rule(rule)) => write!(f, ", rule {rule}")?,
+            Some(Culprit::Expression { rule, name }) => {
+                write!(f, ", rule {rule}, expression {name}")?;
+            }
+            Some(Culprit::Element(index)) => write!(f, ", element {index}")?,
+        }
+        write!(f, "): {}", self.errno)?;
+        match &self.message {
+            Some(message) => write!(f, " ({message})"),
+            None => Ok(()),
+        }?;
+        match hint(self.errno) {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What an error usually means where nftables answers with it.
+fn hint(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::ENOENT => "the table, set, chain or element that it names is not there",
+        Errno::EEXIST => "it is there already, but different: delete it first",
+        Errno::EBUSY => "something still uses it: delete that first",
+        Errno::ENFILE | Errno::ENOSPC => "the set is full",
+        Errno::EOPNOTSUPP => "this kernel cannot do it",
+        Errno::ELOOP => "chains go in a circle, or too deep",
+        Errno::EMLINK => "too many jumps from chain to chain",
+        _ => return None,
+    })
+}
+
+/// A change in words.
+pub(super) fn describe(op: &Op) -> String {
+    match op {
+        Op::AddTable { .. } => "add the table".to_owned(),
+        Op::DeleteTable => "delete the table".to_owned(),
+        Op::AddSet(set) => format!("add set {}", set.name),
+        Op::DeleteSet(name) => format!("delete set {name}"),
+        Op::AddChain(chain) => format!("add chain {}", chain.name),
+        Op::FlushChain(name) => format!("flush chain {name}"),
+        Op::DeleteChain(name) => format!("delete chain {name}"),
+        Op::AddElements { set, elements } => {
+            format!("add {} elements to set {set}", elements.len())
+        }
+        Op::DeleteElements { set, elements } => {
+            format!("delete {} elements from set {set}", elements.len())
+        }
+    }
+}
+
+/// A table as nft writes it.
+pub(super) struct TableName<'a>(pub(super) &'a Table);
+
+impl fmt::Display for TableName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = match self.0.family {
+            nearhop_core::Family::Ipv4 => "ip",
+            nearhop_core::Family::Ipv6 => "ip6",
+        };
+        write!(f, "table {family} {}", self.0.name)
+    }
+}
+
+/// The first few of many, and how many more.
+struct Listed<'a, T>(&'a [T]);
+
+impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        for (index, item) in self.0.iter().take(SHOWN).enumerate() {
+            if index > 0 {
+                f.write_str("; ")?;
+            }
+            write!(f, "{item}")?;
+        }
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}

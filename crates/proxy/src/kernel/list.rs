@@ -1,0 +1,151 @@
+//! What the kernel has: tables, chains, rules, sets, elements. A list that changed while it was
+//! read is read again.
+
+use nearhop_netfilter::object::Table;
+use nearhop_netfilter::wire::{
+    DecodeError, DumpedChain, DumpedElement, DumpedRule, DumpedSet, DumpedTable, Message, Names,
+    Reply, Request, decode_chain, decode_elements, decode_rule, decode_set, decode_table,
+    encode_request, messages,
+};
+use nix::errno::Errno;
+
+use super::error::{KernelError, TableName};
+use super::{Kernel, refused_as_a_whole};
+
+/// How often a list is read before giving up.
+const TRIES: u32 = 10;
+
+/// How a list ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Whole,
+    /// Something changed meanwhile.
+    Interrupted,
+}
+
+impl Kernel {
+    /// The number of the last change of nftables in the network namespace.
+    pub fn generation(&mut self) -> Result<u32, KernelError> {
+        let mut found = None;
+        self.ask(Request::Generation, |message| {
+            found = message.generation()?;
+            Ok(())
+        })?;
+        found.ok_or(DecodeError::Missing { object: "generation", part: "number" }.into())
+    }
+
+    /// The tables of families `ip` and `ip6`.
+    pub fn tables(&mut self) -> Result<Vec<DumpedTable>, KernelError> {
+        self.list(Request::Tables, |message, into| {
+            into.extend(decode_table(message)?);
+            Ok(())
+        })
+    }
+
+    /// The chains of a table. None if the table is not there.
+    pub fn dump_chains(&mut self, table: &Table) -> Result<Vec<DumpedChain>, KernelError> {
+        self.list(Request::Chains(table), |message, into| {
+            into.extend(decode_chain(message, table)?);
+            Ok(())
+        })
+    }
+
+    /// The rules of a table, those of a chain in their order. None if the table is not there.
+    pub fn dump_rules(&mut self, table: &Table) -> Result<Vec<DumpedRule>, KernelError> {
+        self.list(Request::Rules(table), |message, into| {
+            into.extend(decode_rule(message, table)?);
+            Ok(())
+        })
+    }
+
+    /// The sets and maps of a table.
+    pub fn dump_sets(&mut self, table: &Table) -> Result<Vec<DumpedSet>, KernelError> {
+        self.list(Request::Sets(table), |message, into| {
+            into.extend(decode_set(message, table)?);
+            Ok(())
+        })
+    }
+
+    /// The elements of a set, in no order.
+    pub fn dump_elements(
+        &mut self,
+        table: &Table,
+        set: &str,
+    ) -> Result<Vec<DumpedElement>, KernelError> {
+        let mut names = Names::default();
+        self.list(Request::Elements(table, set), |message, into| {
+            decode_elements(message, &mut names, into)
+        })
+    }
+
+    fn list<T>(
+        &mut self,
+        request: Request<'_>,
+        mut each: impl FnMut(&Message<'_>, &mut Vec<T>) -> Result<(), DecodeError>,
+    ) -> Result<Vec<T>, KernelError> {
+        for _ in 0..TRIES {
+            let mut found = Vec::new();
+            if self.ask(request, |message| each(message, &mut found))? == End::Whole {
+                return Ok(found);
+            }
+        }
+        Err(KernelError::Unsteady { what: describe(request), tries: TRIES })
+    }
+
+    /// Sends a question and reads all answers.
+    fn ask(
+        &mut self,
+        request: Request<'_>,
+        mut each: impl FnMut(&Message<'_>) -> Result<(), DecodeError>,
+    ) -> Result<End, KernelError> {
+        let seq = self.seq;
+        self.seq = seq.wrapping_add(1);
+        let lost = |errno| KernelError::NotListed { what: describe(request), errno };
+        self.socket.drain().map_err(lost)?;
+        self.socket.send(&encode_request(request, seq)).map_err(lost)?;
+        let mut end = End::Whole;
+        loop {
+            for message in messages(self.socket.receive().map_err(lost)?) {
+                let message = message?;
+                if message.seq != seq {
+                    continue;
+                }
+                if message.is_interrupted() {
+                    end = End::Interrupted;
+                }
+                match message.reply()? {
+                    Reply::Object => each(&message)?,
+                    Reply::Answer(answer) => {
+                        return Err(refused(request, Errno::from_raw(answer.errno)));
+                    }
+                    Reply::Overrun => return Err(lost(Errno::ENOBUFS)),
+                    Reply::Done => return Ok(end),
+                    Reply::Other => continue,
+                }
+                if matches!(request, Request::Generation) {
+                    return Ok(end);
+                }
+            }
+        }
+    }
+}
+
+fn refused(request: Request<'_>, errno: Errno) -> KernelError {
+    match refused_as_a_whole(errno) {
+        KernelError::Failed { errno } | KernelError::Busy { errno } => {
+            KernelError::NotListed { what: describe(request), errno }
+        }
+        error => error,
+    }
+}
+
+fn describe(request: Request<'_>) -> String {
+    match request {
+        Request::Generation => "the generation".to_owned(),
+        Request::Tables => "the tables".to_owned(),
+        Request::Chains(table) => format!("the chains of {}", TableName(table)),
+        Request::Rules(table) => format!("the rules of {}", TableName(table)),
+        Request::Sets(table) => format!("the sets of {}", TableName(table)),
+        Request::Elements(table, set) => format!("set {set} of {}", TableName(table)),
+    }
+}

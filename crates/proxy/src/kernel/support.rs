@@ -1,0 +1,187 @@
+//! Whether this kernel can run nearhop's rules: all that is missing is named at once, at start,
+//! rather than one by one by batches that fail.
+
+use std::fmt;
+
+use nearhop_core::{Family, Name};
+use nearhop_netfilter::object::{
+    Base, Batch, Chain, ChainKind, CtKey, Expr, FibAddress, Field, Hook, HookPoint, Op, Reg, Rule,
+    Set, SetData, SetKind, Table,
+};
+use nearhop_netfilter::wire::Culprit;
+use nix::errno::Errno;
+
+use super::error::Refusal;
+
+/// Something that the kernel cannot do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The kernel's name of an expression, or what else it is.
+    pub name: String,
+    /// The kernel's build options that bring it.
+    pub option: &'static str,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no {} ({})", self.name, self.option)
+    }
+}
+
+/// What the refusal of a rule says about the kernel. Nothing, if it may as well be the rule's
+/// fault.
+pub(super) fn missing_of(refusal: &Refusal, family: Family) -> Option<Missing> {
+    let Some(Culprit::Expression { name, .. }) = &refusal.culprit else { return None };
+    if !matches!(refusal.errno, Errno::ENOENT | Errno::EOPNOTSUPP) {
+        return None;
+    }
+    // The others are always there, or name something that may not be there.
+    let option = option_of(name, family)?;
+    Some(Missing { name: name.clone(), option })
+}
+
+/// The build option of an expression that nftables can be without.
+fn option_of(expression: &str, family: Family) -> Option<&'static str> {
+    Some(match (expression, family) {
+        ("numgen", _) => "CONFIG_NFT_NUMGEN",
+        ("fib", Family::Ipv4) => "CONFIG_NFT_FIB_IPV4",
+        ("fib", Family::Ipv6) => "CONFIG_NFT_FIB_IPV6",
+        ("masq", _) => "CONFIG_NFT_MASQ",
+        ("nat", _) => "CONFIG_NFT_NAT",
+        ("reject", Family::Ipv4) => "CONFIG_NFT_REJECT and CONFIG_NF_REJECT_IPV4",
+        ("reject", Family::Ipv6) => "CONFIG_NFT_REJECT and CONFIG_NF_REJECT_IPV6",
+        ("ct", _) => "CONFIG_NFT_CT",
+        _ => return None,
+    })
+}
+
+/// One thing to try.
+struct Trial {
+    name: &'static str,
+    option: &'static str,
+    op: Op,
+}
+
+/// Everything that nearhop's rules need, each in a change of its own.
+pub(super) struct Trials {
+    pub(super) batch: Batch,
+    names: Vec<(&'static str, &'static str)>,
+}
+
+impl Trials {
+    /// What to try in tables of a family.
+    pub(super) fn new(family: Family) -> Self {
+        let mut trials = vec![table(family)];
+        trials.extend(sets(family));
+        trials.push(nat_chain());
+        trials.extend(expressions(family));
+        let table = Table { family, name: "nearhop-support".into() };
+        let names = trials.iter().map(|trial| (trial.name, trial.option)).collect();
+        let ops = trials.into_iter().map(|trial| trial.op).collect();
+        Self { batch: Batch { table, ops }, names }
+    }
+
+    /// What the refusals mean.
+    pub(super) fn missing(&self, refusals: &[Refusal]) -> Vec<Missing> {
+        let named = |op: usize| {
+            let (name, option) = self.names[op];
+            Missing { name: name.to_owned(), option }
+        };
+        // Without its table everything else fails, too.
+        if refusals.iter().any(|refusal| refusal.op == 0) {
+            return vec![named(0)];
+        }
+        let mut ops: Vec<usize> = refusals.iter().map(|refusal| refusal.op).collect();
+        ops.dedup();
+        ops.into_iter().map(named).collect()
+    }
+}
+
+fn table(family: Family) -> Trial {
+    let (name, option) = match family {
+        Family::Ipv4 => ("tables of family ip", "CONFIG_NF_TABLES_IPV4"),
+        Family::Ipv6 => ("tables of family ip6", "CONFIG_NF_TABLES_IPV6"),
+    };
+    Trial { name, option, op: Op::AddTable { comment: "never committed".into() } }
+}
+
+fn sets(family: Family) -> [Trial; 2] {
+    let key = vec![Field::Address(family), Field::Port, Field::Address(family)];
+    let set = |name: &str, data, kind| {
+        Op::AddSet(Set { name: name.into(), key: key.clone(), data, kind, comment: None })
+    };
+    let value = SetData::Value(vec![Field::Address(family), Field::Port]);
+    [
+        Trial {
+            name: "concatenated interval sets",
+            option: "Linux 5.6 or later",
+            op: set("interval", SetData::None, SetKind::Interval),
+        },
+        Trial {
+            name: "dynamic maps",
+            option: "CONFIG_NF_TABLES, Linux 4.18 or later",
+            op: set("dynamic", value, SetKind::Dynamic),
+        },
+    ]
+}
+
+fn nat_chain() -> Trial {
+    let hook = Hook { kind: ChainKind::Nat, point: HookPoint::Prerouting, priority: -100 };
+    let chain = Chain { name: "nat".into(), hook: Some(hook), rules: Vec::new(), comment: None };
+    Trial {
+        name: "chains of type nat",
+        option: "CONFIG_NFT_NAT and CONFIG_NF_NAT",
+        op: Op::AddChain(chain),
+    }
+}
+
+fn expressions(family: Family) -> Vec<Trial> {
+    let (to, after) = (Reg(0), Reg(if family == Family::Ipv4 { 1 } else { 4 }));
+    let load = |offset, len, to| Expr::Payload { base: Base::Network, offset, len, to };
+    let address = if family == Family::Ipv4 { load(16, 4, to) } else { load(24, 16, to) };
+    let port = Expr::Payload { base: Base::Transport, offset: 2, len: 2, to: after };
+    let dnat = Expr::Dnat { family, address: to, port: after };
+    let tries = [
+        ("numgen", vec![Expr::Random { modulus: 2, to }]),
+        ("fib", vec![Expr::FibType { address: FibAddress::Destination, to }]),
+        ("masq", vec![Expr::Masquerade]),
+        ("nat", vec![address, port, dnat]),
+        ("reject", vec![Expr::Reject(family)]),
+        ("ct", vec![Expr::Ct { key: CtKey::ReplySource, to }]),
+    ];
+    let mut trials: Vec<Trial> = tries
+        .into_iter()
+        .map(|(name, exprs)| {
+            let option = option_of(name, family).expect("each of these can be missing");
+            Trial { name, option, op: rule(name, exprs) }
+        })
+        .collect();
+    trials.push(Trial {
+        name: "dynset",
+        option: "CONFIG_NF_TABLES, Linux 4.18 or later",
+        op: rule("dynset", record(family)),
+    });
+    trials
+}
+
+/// `update @dynamic`: two addresses and two ports, in the registers' order.
+fn record(family: Family) -> Vec<Expr> {
+    let step = if family == Family::Ipv4 { 1 } else { 4 };
+    let source = |to| Expr::Ct { key: CtKey::OriginalSource, to };
+    let port = |to| Expr::Ct { key: CtKey::OriginalPort, to };
+    let data = Reg(2 * step + 1);
+    let timeout_ms = 10_000;
+    vec![
+        source(Reg(0)),
+        port(Reg(step)),
+        source(Reg(step + 1)),
+        source(data),
+        port(Reg(data.0 + step)),
+        Expr::Update { set: "dynamic".into(), key: Reg(0), data, timeout_ms },
+    ]
+}
+
+fn rule(name: &str, exprs: Vec<Expr>) -> Op {
+    let rules = vec![Rule { exprs, comment: None }];
+    Op::AddChain(Chain { name: Name::from(name), hook: None, rules, comment: None })
+}

@@ -1,0 +1,167 @@
+//! What the operator chose, and what becomes of it on a given Node.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use nearhop_core::labels::well_known;
+use nearhop_core::model::Node;
+use nearhop_core::world::{KnownNodes, Settings};
+use nearhop_core::{Cidr, Family, Gates, Name};
+use nearhop_netfilter::config::{
+    Config, LocalTraffic, Masquerade, NodePortAddresses, Priorities,
+};
+use nearhop_netfilter::conntrack::Rehome;
+use nearhop_netfilter::object::Table;
+
+/// What the operator chose.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The Node that this proxy serves.
+    pub node: Name,
+    /// The families it serves.
+    pub families: Vec<Family>,
+    /// `--service-proxy-name`: with a name, only Services that ask for it by label, and only
+    /// slices that nearhop's controller keeps.
+    pub service_proxy_name: Option<String>,
+    /// `--feature-gates`.
+    pub gates: Gates,
+    /// `--table`.
+    pub table: Name,
+    /// `--masquerade-bit`, as a mask.
+    pub masquerade_mark: u32,
+    /// `--masquerade-all`.
+    pub masquerade: Masquerade,
+    /// `--detect-local-mode`.
+    pub local: DetectLocal,
+    /// `--nodeport-addresses`.
+    pub nodeport_addresses: NodePortChoice,
+    /// `--service-cluster-ip-range`.
+    pub service_cidrs: Vec<Cidr>,
+    /// `--bind-address`: the node's address of its family, whatever the Node says.
+    pub node_ip: Option<IpAddr>,
+    /// `--dstnat-priority` and so on.
+    pub priorities: Priorities,
+    /// `--min-sync-period`; none lets the flood decide.
+    pub min_sync_period: Option<Duration>,
+    /// `--sync-period`: a failed sync is repeated after this at the latest, and a sync that takes
+    /// twice as long makes the proxy unhealthy.
+    pub sync_period: Duration,
+    /// `--verify-period`: how often the kernel is asked whether it still holds what was written.
+    pub verify_period: Duration,
+    /// `--udp-rehome`.
+    pub udp_rehome: Rehome,
+}
+
+/// `--detect-local-mode`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DetectLocal {
+    /// By source address, at most one range for each family.
+    ClusterCidr(Vec<Cidr>),
+    /// By the Node's own pod ranges.
+    NodeCidr,
+    /// By interface.
+    Bridge(Name),
+    /// By the beginning of an interface's name.
+    InterfacePrefix(Name),
+}
+
+/// `--nodeport-addresses`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodePortChoice {
+    /// The Node's first address of each family.
+    Primary,
+    /// Local addresses in these ranges; all, for a family that has none.
+    Within(Vec<Cidr>),
+}
+
+impl Options {
+    /// kube-proxy's defaults for a Node.
+    pub fn new(node: impl Into<Name>) -> Self {
+        Self {
+            node: node.into(),
+            families: vec![Family::Ipv4, Family::Ipv6],
+            service_proxy_name: None,
+            gates: Gates::default(),
+            table: Name::from("nearhop"),
+            masquerade_mark: 1 << 14,
+            masquerade: Masquerade::FromOutside,
+            local: DetectLocal::ClusterCidr(Vec::new()),
+            nodeport_addresses: NodePortChoice::Primary,
+            service_cidrs: Vec::new(),
+            node_ip: None,
+            priorities: Priorities::default(),
+            min_sync_period: None,
+            sync_period: Duration::from_secs(30),
+            verify_period: Duration::from_secs(60),
+            udp_rehome: Rehome::NewOnly,
+        }
+    }
+
+    /// What the world is to know.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            gates: self.gates.clone(),
+            read_slices_of: (self.service_proxy_name.as_ref())
+                .map(|_| Name::from(well_known::NEARHOP_CONTROLLER)),
+            nodes: KnownNodes::Own,
+            ..Settings::default()
+        }
+    }
+
+    /// The Node's address of a family.
+    pub fn node_ip(&self, family: Family, node: Option<&Node>) -> Option<IpAddr> {
+        let of_family = |address: &IpAddr| Family::of(*address) == family;
+        let given = self.node_ip.filter(of_family);
+        let known = node.into_iter().flat_map(|node| node.addresses.iter().copied());
+        given.or_else(|| known.into_iter().find(of_family))
+    }
+
+    /// What the rules of a family depend on.
+    pub fn config(&self, family: Family, node: Option<&Node>) -> Config {
+        let node_ip = self.node_ip(family, node);
+        Config {
+            table: Table { family, name: self.table.clone() },
+            masquerade_mark: self.masquerade_mark,
+            masquerade: self.masquerade,
+            local: self.local_traffic(family, node),
+            nodeport_addresses: self.nodeports(family, node_ip),
+            service_cidrs: of_family(&self.service_cidrs, family).collect(),
+            node_ip,
+            priorities: self.priorities,
+        }
+    }
+
+    fn local_traffic(&self, family: Family, node: Option<&Node>) -> Option<LocalTraffic> {
+        match &self.local {
+            DetectLocal::ClusterCidr(ranges) => {
+                of_family(ranges, family).next().map(LocalTraffic::Source)
+            }
+            DetectLocal::NodeCidr => {
+                of_family(&node?.pod_cidrs, family).next().map(LocalTraffic::Source)
+            }
+            DetectLocal::Bridge(name) => Some(LocalTraffic::Bridge(name.clone())),
+            DetectLocal::InterfacePrefix(name) => {
+                Some(LocalTraffic::InterfacePrefix(name.clone()))
+            }
+        }
+    }
+
+    fn nodeports(&self, family: Family, node_ip: Option<IpAddr>) -> NodePortAddresses {
+        match &self.nodeport_addresses {
+            NodePortChoice::Primary => {
+                let primary = node_ip.filter(|address| !address.is_loopback());
+                let alone = primary.map(|address| Cidr::new(address, u8::MAX));
+                NodePortAddresses::Within(alone.into_iter().collect())
+            }
+            NodePortChoice::Within(ranges) => {
+                let ranges: Vec<Cidr> = of_family(ranges, family).collect();
+                let all = ranges.is_empty() || ranges.iter().any(|range| range.prefix() == 0);
+                if all { NodePortAddresses::All } else { NodePortAddresses::Within(ranges) }
+            }
+        }
+    }
+}
+
+fn of_family(ranges: &[Cidr], family: Family) -> impl Iterator<Item = Cidr> {
+    ranges.iter().copied().filter(move |range| range.family() == family)
+}

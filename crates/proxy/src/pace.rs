@@ -1,0 +1,94 @@
+//! When to sync: a lone change at once, a flood in batches, never later than a fixed moment after
+//! the last sync, whatever else arrives.
+
+use std::time::{Duration, Instant};
+
+/// The longest wait that a flood brings about by itself.
+const LONGEST: Duration = Duration::from_millis(10);
+/// The first wait.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// When to sync.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// `--min-sync-period`; without it the wait follows the flood.
+    fixed: Option<Duration>,
+    wait: Duration,
+    last: Option<Instant>,
+}
+
+impl Pace {
+    /// With the wait between two syncs, or none to let the flood decide.
+    pub fn new(fixed: Option<Duration>) -> Self {
+        Self { fixed, wait: Duration::ZERO, last: None }
+    }
+
+    /// When the sync is due for a change that is known since `now` or before.
+    pub fn due(&self, now: Instant) -> Instant {
+        let earliest = self.last.map(|last| last + self.fixed.unwrap_or(self.wait));
+        earliest.map_or(now, |earliest| earliest.max(now))
+    }
+
+    /// Notes that a sync has ended. The wait doubles while syncs follow each other as closely as
+    /// they may, and is gone after a moment of rest.
+    pub fn synced(&mut self, began: Instant, ended: Instant) {
+        let close = self.last.is_some_and(|last| began < last + self.wait + SHORTEST);
+        self.wait = if close { (self.wait * 2).clamp(SHORTEST, LONGEST) } else { Duration::ZERO };
+        self.last = Some(ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_lone_change_goes_at_once() {
+        let mut pace = Pace::new(None);
+        let start = Instant::now();
+        assert_eq!(pace.due(start), start);
+        pace.synced(start, start + MS);
+        assert_eq!(pace.due(start + 50 * MS), start + 50 * MS);
+    }
+
+    #[test]
+    fn a_flood_is_batched_and_never_starved() {
+        let mut pace = Pace::new(None);
+        let mut now = Instant::now();
+        let mut syncs = 0;
+        let end = now + 1000 * MS;
+        // There is always another change.
+        while now < end {
+            let due = pace.due(now);
+            assert!(due - now <= LONGEST);
+            pace.synced(due, due + MS / 10);
+            now = due + MS / 10;
+            syncs += 1;
+        }
+        assert!((90..130).contains(&syncs), "{syncs} syncs in a second");
+    }
+
+    #[test]
+    fn rest_ends_the_wait() {
+        let mut pace = Pace::new(None);
+        let mut now = Instant::now();
+        for _ in 0..20 {
+            now = pace.due(now);
+            pace.synced(now, now);
+        }
+        assert_eq!(pace.due(now), now + LONGEST);
+        now += 100 * MS;
+        pace.synced(now, now);
+        assert_eq!(pace.due(now + 2 * MS), now + 2 * MS);
+    }
+
+    #[test]
+    fn a_given_period_is_kept() {
+        let mut pace = Pace::new(Some(1000 * MS));
+        let start = Instant::now();
+        pace.synced(start, start);
+        assert_eq!(pace.due(start + MS), start + 1000 * MS);
+    }
+}

@@ -1,0 +1,66 @@
+//! Since when the changes have been waiting that a sync brings to the kernel.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use nearhop_core::ServiceKey;
+
+/// Trigger times of slices that are not in the kernel yet, by Service.
+#[derive(Clone, Debug)]
+pub struct Triggers {
+    /// What happened before this process started says nothing about it.
+    started: Timestamp,
+    waiting: BTreeMap<ServiceKey, Vec<Timestamp>>,
+}
+
+impl Triggers {
+    /// None yet.
+    pub fn new(started: Timestamp) -> Self {
+        Self { started, waiting: BTreeMap::new() }
+    }
+
+    /// A slice has changed, and says since when.
+    pub fn changed(&mut self, service: ServiceKey, trigger_time: Option<&str>) {
+        let time = trigger_time.and_then(|text| text.parse::<Timestamp>().ok());
+        if let Some(time) = time.filter(|time| *time > self.started) {
+            self.waiting.entry(service).or_default().push(time);
+        }
+    }
+
+    /// A slice is gone, and with it whoever would know.
+    pub fn gone(&mut self, service: &ServiceKey) {
+        self.waiting.remove(service);
+    }
+
+    /// Everything is in the kernel: how long it took, in seconds.
+    pub fn take(&mut self, now: Timestamp) -> Vec<f64> {
+        let times = std::mem::take(&mut self.waiting).into_values().flatten();
+        times.map(|time| now.duration_since(time).as_secs_f64().max(0.0)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn only_what_happened_since_the_start_counts() {
+        let mut triggers = Triggers::new(at(100));
+        let service = ServiceKey::new("default", "web");
+        triggers.changed(service.clone(), Some("1970-01-01T00:01:39Z"));
+        triggers.changed(service.clone(), Some("yesterday"));
+        triggers.changed(service.clone(), None);
+        assert!(triggers.take(at(200)).is_empty());
+        triggers.changed(service.clone(), Some("1970-01-01T00:03:20Z"));
+        triggers.changed(service.clone(), Some("1970-01-01T00:03:30Z"));
+        assert_eq!(triggers.take(at(220)), [20.0, 10.0]);
+        assert!(triggers.take(at(230)).is_empty());
+        triggers.changed(service.clone(), Some("1970-01-01T00:05:00Z"));
+        triggers.gone(&service);
+        assert!(triggers.take(at(400)).is_empty());
+    }
+}
