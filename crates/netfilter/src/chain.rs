@@ -137,14 +137,13 @@ fn stay(family: Family) -> Vec<Expr> {
 }
 
 fn record(config: &Config, protocol: Protocol, seconds: u32, name: Name) -> Chain {
-    let mut key = Concat::new(config.family())
+    let key = Concat::new(config.family())
         .ct(CtKey::OriginalSource)
         .ct(CtKey::OriginalDestination)
         .protocol()
         .ct(CtKey::OriginalPort);
-    // Values begin at a 128-bit register, as nft has them.
-    let data = key.next.next_multiple_of(4);
-    key.next = data;
+    // Two IPv6 records fill the registers to the last but one: nothing may lie between them.
+    let data = key.next;
     let key = key.ct(CtKey::ReplySource).ct(CtKey::ReplyPort);
     let mut exprs = is_protocol(protocol);
     exprs.extend(key.exprs);

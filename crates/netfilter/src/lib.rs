@@ -24,6 +24,7 @@ pub mod layout;
 pub mod object;
 pub mod reconcile;
 pub mod slots;
+pub mod text;
 pub mod walk;
 pub mod wire;
 

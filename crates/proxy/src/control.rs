@@ -93,6 +93,11 @@ impl Control {
         self.is_listed() && !self.waiting.is_empty()
     }
 
+    /// Makes the next sync one of all Services.
+    pub fn want_all(&mut self) {
+        self.waiting.all = true;
+    }
+
     /// Takes what is waiting.
     pub fn take_waiting(&mut self) -> Waiting {
         self.metrics.changes_taken();

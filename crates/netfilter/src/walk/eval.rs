@@ -14,6 +14,7 @@ use crate::object::{
     CT_STATE_NEW, CT_STATUS_DNAT, Chain, ChainKind, CmpOp, CtKey, Data, Element, Expr, FibAddress,
     Hit, HookPoint, MetaKey, Reg, Rule, Table, Verdict,
 };
+use crate::text;
 
 /// How deep chains may lead to each other.
 const DEPTH: usize = 16;
@@ -101,27 +102,31 @@ impl<'a> Journey<'a> {
             match next.map_err(|fault| place.fail(fault))? {
                 Next::Go => {}
                 Next::Break => {
-                    let about = format!("no match at expression {index}, {expr:?}");
-                    self.note(place, rule, &about);
+                    self.note(place, rule, index, "no match");
                     return Ok(Next::Break);
                 }
                 Next::Verdict(verdict) => {
-                    self.note(place, rule, &format!("{verdict:?}"));
+                    self.note(place, rule, index, &format!("{verdict:?}"));
                     return Ok(Next::Verdict(verdict));
                 }
                 Next::Flow(flow) => {
-                    self.note(place, rule, &format!("{expr:?}: {flow:?}"));
+                    self.note(place, rule, index, &format!("{flow:?}"));
                     return Ok(Next::Flow(flow));
                 }
             }
         }
-        self.note(place, rule, "passed");
+        self.note(place, rule, rule.exprs.len(), "passed");
         Ok(Next::Go)
     }
 
-    fn note(&mut self, place: Place<'a>, rule: &Rule, about: &str) {
+    /// Notes how far a packet came in a rule: the last condition shown is the one that decided.
+    fn note(&mut self, place: Place<'a>, rule: &Rule, last: usize, about: &str) {
+        let Some(trace) = &mut self.trace else { return };
+        let shown = &rule.exprs[..rule.exprs.len().min(last + 1)];
+        let shown = text::rule(place.table.family, shown);
         let comment = rule.comment.as_ref().map(|text| format!(" ({text})")).unwrap_or_default();
-        self.trace.push(format!("  {} rule {}{comment}: {about}", place.chain.name, place.rule));
+        let name = &place.chain.name;
+        trace.push(format!("  {name} {}{comment}: {shown}: {about}", place.rule));
     }
 
     fn expr(

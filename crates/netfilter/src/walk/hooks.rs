@@ -72,7 +72,8 @@ pub(super) struct Journey<'a> {
     pub(super) kind: ChainKind,
     pub(super) source_nat: Nat,
     pub(super) destination_nat: Nat,
-    pub(super) trace: Vec<String>,
+    /// None: nobody will read it.
+    pub(super) trace: Option<Vec<String>>,
     pub(super) affinity: Vec<Record>,
 }
 
@@ -85,6 +86,7 @@ impl<'a> Journey<'a> {
         packet: &'a Packet,
         surroundings: &'a Surroundings,
         dice: &'a mut dyn FnMut(u32) -> u32,
+        trace: Option<Vec<String>>,
     ) -> Result<Self, WalkError> {
         let (source, destination) = (packet.source, packet.destination);
         if source.is_ipv4() != destination.is_ipv4() {
@@ -105,7 +107,7 @@ impl<'a> Journey<'a> {
             kind: ChainKind::Filter,
             source_nat: Nat::Open,
             destination_nat: Nat::Open,
-            trace: Vec::new(),
+            trace,
             affinity: Vec::new(),
         })
     }
@@ -125,8 +127,9 @@ impl<'a> Journey<'a> {
                 translated: self.destination_nat == Nat::Changed,
             },
         };
-        self.trace.push(format!("{outcome:?}"));
-        Ok(Walk { outcome, mark: self.mark, trace: self.trace, affinity: self.affinity })
+        let mut trace = self.trace.unwrap_or_default();
+        trace.push(format!("{outcome:?}"));
+        Ok(Walk { outcome, mark: self.mark, trace, affinity: self.affinity })
     }
 
     /// A local process sent it. To a local address it leaves and comes in again by `lo`.
@@ -229,10 +232,10 @@ impl<'a> Journey<'a> {
 
     fn base(&mut self, (table, state, chain): &Base<'a>) -> Result<Flow, WalkError> {
         let hook = chain.hook.expect("bases() takes only chains with a hook");
-        let (kind, point) = (hook.kind.as_str(), hook.point);
-        let label = label(table);
-        let priority = hook.priority;
-        self.trace.push(format!("{point:?}: {label} {} ({kind} {priority})", chain.name));
+        if let Some(trace) = &mut self.trace {
+            let (kind, point, priority) = (hook.kind.as_str(), hook.point, hook.priority);
+            trace.push(format!("{point:?}: {} {} ({kind} {priority})", label(table), chain.name));
+        }
         // The policy is accept.
         match self.chain(table, state, chain, 0)? {
             Flow::Return => Ok(Flow::Accept),

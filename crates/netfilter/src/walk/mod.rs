@@ -20,6 +20,8 @@ use thiserror::Error;
 use crate::fake::{Fake, Record};
 use crate::object::{Base, Reg};
 
+use hooks::Journey;
+
 pub use packet::{Packet, Surroundings};
 
 /// How a packet's way ended.
@@ -130,7 +132,7 @@ pub fn walk(
     surroundings: &Surroundings,
     dice: &mut dyn FnMut(u32) -> u32,
 ) -> Result<Walk, WalkError> {
-    hooks::Journey::start(fake, packet, surroundings, dice)?.finish()
+    Journey::start(fake, packet, surroundings, dice, Some(Vec::new()))?.finish()
 }
 
 /// Every outcome that chance can bring, with its probability.
@@ -151,7 +153,8 @@ pub fn every_outcome(
             at += 1;
             script[at - 1].value
         };
-        let outcome = walk(fake, packet, surroundings, &mut dice)?.outcome;
+        let journey = Journey::start(fake, packet, surroundings, &mut dice, None)?;
+        let outcome = journey.finish()?.outcome;
         let denominator = script.iter().map(|throw| u64::from(throw.modulus)).product();
         *counts.entry((outcome, denominator)).or_default() += 1;
         if !next(&mut script) {

@@ -84,6 +84,8 @@ pub struct Engine {
     rules: BTreeMap<Name, u64>,
     /// The generation that should be, if nobody else changes anything.
     generation: Option<u32>,
+    /// Whether clients may stay with endpoints that have gone.
+    releases: bool,
 }
 
 impl Engine {
@@ -95,6 +97,7 @@ impl Engine {
             isolated: BTreeMap::new(),
             rules: BTreeMap::new(),
             generation: None,
+            releases: false,
         }
     }
 
@@ -111,6 +114,11 @@ impl Engine {
     /// Whether the next pass reads everything.
     pub fn wants_full(&self) -> bool {
         !self.trusted
+    }
+
+    /// Whether clients may stay with endpoints that have gone; asked once.
+    pub fn takes_releases(&mut self) -> bool {
+        std::mem::take(&mut self.releases) && self.image.has_affinity()
     }
 
     /// Makes the next pass a full one.
@@ -149,6 +157,7 @@ impl Engine {
             self.trusted = false;
             return self.full(tables, routes);
         }
+        self.releases |= lost.iter().any(|lost| !lost.endpoints.is_empty());
         Ok(Synced { pass: Pass::Partial, elements, lost })
     }
 
@@ -204,6 +213,7 @@ impl Engine {
         self.trusted = true;
         self.note_rules(tables)?;
         self.generation = Some(tables.generation()?);
+        self.releases = true;
         Ok(Synced { pass: Pass::Full, elements, lost: find_lost(&slots, &self.image) })
     }
 

@@ -206,8 +206,23 @@ fn the_trace_tells_the_way() {
     let fake = with(vec![]);
     let walk = go_through(&fake, &packet("10.2.0.9:4000", "10.0.0.1:80")).unwrap();
     let trace = walk.trace.join("\n");
-    let begins = "Prerouting: ip t Prerouting-nat (nat -100)\n  Prerouting-nat rule 0: Goto(\"pick-3\")\n  pick-3 rule 0: Dnat";
-    assert!(trace.starts_with(begins), "{trace}");
+    let begins = [
+        "Prerouting: ip t Prerouting-nat (nat -100)",
+        "  Prerouting-nat 0: ip daddr . meta l4proto . th dport vmap @services: Goto(\"pick-3\")",
+        "  pick-3 0: dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 \
+         map @endpoints: Accept",
+    ];
+    let begins = begins.join("\n");
+    assert!(trace.starts_with(&begins), "{trace}");
     let ends = "Delivered { destination: 10.2.0.1:8080, masqueraded: false, translated: true }";
     assert!(trace.ends_with(ends), "{trace}");
+}
+
+#[test]
+fn the_trace_shows_a_rule_up_to_the_condition_that_failed() {
+    let fake = with(firewall());
+    let walk = go_through(&fake, &packet("10.2.0.9:4000", "10.0.0.2:80")).unwrap();
+    let line =
+        "  Prerouting--110 0: ct state new ip daddr . meta l4proto . th dport @firewall: no match";
+    assert_eq!(walk.trace[1], line);
 }

@@ -3,6 +3,7 @@
 mod exprs;
 mod hooks;
 mod layout;
+mod real;
 
 use nearhop_core::{Family, Protocol};
 

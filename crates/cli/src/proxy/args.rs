@@ -1,0 +1,312 @@
+//! The flags of `nearhop proxy`: kube-proxy's names where it has them.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{ArgAction, Args as ClapArgs, ValueEnum};
+use nearhop_core::{Cidr, Family, Gates, Name};
+use nearhop_netfilter::config::{Masquerade, Priorities};
+use nearhop_netfilter::conntrack::Rehome;
+use nearhop_proxy::options::{DetectLocal, NodePortChoice, Options};
+
+use crate::parse::{LogArgs, parse_duration, parse_listen};
+
+/// Keeps the node's kernel sending each connection to the nearest endpoint: nftables by netlink.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// Kubeconfig of the cluster; without it $KUBECONFIG, the cluster it runs in, ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    pub(super) kubeconfig: Option<PathBuf>,
+
+    /// Context in the kubeconfig; without it the current one.
+    #[arg(long, value_name = "NAME")]
+    pub(super) context: Option<String>,
+
+    /// Name of the Node that this proxy serves; without it the host's name.
+    #[arg(long, value_name = "NODE")]
+    hostname_override: Option<String>,
+
+    /// Serve only Services labelled service.kubernetes.io/service-proxy-name with this name, from
+    /// slices of nearhop's controller, beside another proxy. Empty: all Services without that
+    /// label, as kube-proxy does.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    service_proxy_name: String,
+
+    /// Families to serve; without it both, or IPv4 where the kernel has no IPv6.
+    #[arg(long, value_name = "IPv4,IPv6", value_delimiter = ',', value_parser = parse_family)]
+    ip_families: Vec<Family>,
+
+    /// Feature gates: `PreferSameTrafficDistribution=false`.
+    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "")]
+    feature_gates: Gates,
+
+    /// How a packet of a pod on this node is told.
+    #[arg(long, value_name = "MODE", default_value = "ClusterCIDR")]
+    detect_local_mode: LocalMode,
+
+    /// Addresses of pods, one range for each family (detect-local-mode ClusterCIDR).
+    #[arg(long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_cidr)]
+    cluster_cidr: Vec<Cidr>,
+
+    /// The bridge that pods hang on (detect-local-mode BridgeInterface).
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pod_bridge_interface: String,
+
+    /// How names of pods' interfaces begin (detect-local-mode InterfaceNamePrefix).
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    pod_interface_name_prefix: String,
+
+    /// Where node ports are served: `primary`, or local addresses within ranges.
+    #[arg(long, value_name = "primary|CIDR,…", value_delimiter = ',', default_value = "primary")]
+    nodeport_addresses: Vec<String>,
+
+    /// Ranges of cluster IPs: what is sent to one without a Service is dropped.
+    #[arg(long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_cidr)]
+    service_cluster_ip_range: Vec<Cidr>,
+
+    /// The node's own address, whatever the Node says; 0.0.0.0 and :: mean: as the Node says.
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
+    bind_address: IpAddr,
+
+    /// Masquerade everything that is sent to a cluster IP.
+    #[arg(long)]
+    masquerade_all: bool,
+
+    /// The bit of the packet mark that asks for masquerading.
+    #[arg(long, value_name = "0-31", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
+    masquerade_bit: u8,
+
+    /// Name of the nftables table, in families ip and ip6.
+    #[arg(long, value_name = "NAME", default_value = "nearhop", value_parser = parse_table)]
+    table: String,
+
+    /// Priority of destination NAT; source ranges are checked ten before.
+    #[arg(long, value_name = "N", default_value_t = -100, allow_hyphen_values = true)]
+    dstnat_priority: i32,
+
+    /// Priority of refusals.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    filter_priority: i32,
+
+    /// Priority of source NAT; affinity is recorded ten before.
+    #[arg(long, value_name = "N", default_value_t = 100, allow_hyphen_values = true)]
+    srcnat_priority: i32,
+
+    /// Time between two syncs. 0: none for a lone change, up to 10ms in a flood.
+    #[arg(long, alias = "iptables-min-sync-period", value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
+    min_sync_period: Duration,
+
+    /// A failed sync is repeated after this at the latest; twice as long without success is
+    /// unhealthy.
+    #[arg(long, alias = "iptables-sync-period", value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
+    sync_period: Duration,
+
+    /// How often the kernel is asked whether it still holds what was written.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
+    verify_period: Duration,
+
+    /// UDP flows to an endpoint that is no longer the nearest, but well: keep them, or move them.
+    #[arg(long, value_name = "new-only|immediate", default_value = "new-only")]
+    udp_rehome: UdpRehome,
+
+    /// Where /healthz and /livez are served, for load balancers and the kubelet.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "0.0.0.0:10256")]
+    pub(super) healthz_bind_address: SocketAddr,
+
+    /// Where /metrics, /readyz, /proxyMode, /configz and /debug/services are served.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10249")]
+    pub(super) metrics_bind_address: SocketAddr,
+
+    /// End if an address cannot be listened on, instead of trying again.
+    #[arg(long)]
+    pub(super) bind_address_hard_fail: bool,
+
+    /// File with a token: who sends it may ask for /debug/services from elsewhere than loopback.
+    #[arg(long, value_name = "FILE")]
+    pub(super) admin_token_file: Option<PathBuf>,
+
+    /// Flows that the kernel may track for each core; 0 leaves the kernel's limit.
+    #[arg(long, value_name = "N", default_value_t = 32_768)]
+    pub(super) conntrack_max_per_core: u32,
+
+    /// Flows that the kernel may track at least, whatever the number of cores.
+    #[arg(long, value_name = "N", default_value_t = 131_072)]
+    pub(super) conntrack_min: u32,
+
+    /// Idle time after which an established TCP flow is forgotten; 0 leaves the kernel's.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "24h")]
+    pub(super) conntrack_tcp_timeout_established: Duration,
+
+    /// Idle time of a TCP flow in CLOSE_WAIT; 0 leaves the kernel's.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "1h")]
+    pub(super) conntrack_tcp_timeout_close_wait: Duration,
+
+    /// Let TCP packets pass that are out of window.
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false, num_args = 0..=1, default_missing_value = "true")]
+    pub(super) conntrack_tcp_be_liberal: bool,
+
+    /// Idle time of a UDP flow without an answer; 0 leaves the kernel's.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
+    pub(super) conntrack_udp_timeout: Duration,
+
+    /// Idle time of a UDP flow with answers; 0 leaves the kernel's.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
+    pub(super) conntrack_udp_timeout_stream: Duration,
+
+    /// Delete the rules, and end.
+    #[arg(long)]
+    pub(super) cleanup: bool,
+
+    #[command(flatten)]
+    pub(super) log: LogArgs,
+}
+
+/// `--detect-local-mode`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LocalMode {
+    #[value(name = "ClusterCIDR")]
+    ClusterCidr,
+    #[value(name = "NodeCIDR")]
+    NodeCidr,
+    #[value(name = "BridgeInterface")]
+    BridgeInterface,
+    #[value(name = "InterfaceNamePrefix")]
+    InterfaceNamePrefix,
+}
+
+/// `--udp-rehome`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum UdpRehome {
+    NewOnly,
+    Immediate,
+}
+
+impl Args {
+    /// What the proxy is to do.
+    pub(super) fn options(&self) -> anyhow::Result<Options> {
+        if self.sync_period.is_zero() || self.min_sync_period > self.sync_period {
+            bail!("--sync-period must be positive and not shorter than --min-sync-period");
+        }
+        if self.verify_period.is_zero() {
+            bail!("--verify-period must be positive: what others change would go unseen");
+        }
+        let given = (!self.bind_address.is_unspecified()).then_some(self.bind_address);
+        let name = &self.service_proxy_name;
+        let fixed = (!self.min_sync_period.is_zero()).then_some(self.min_sync_period);
+        Ok(Options {
+            families: self.families()?,
+            service_proxy_name: (!name.is_empty()).then(|| name.clone()),
+            gates: self.feature_gates.clone(),
+            table: Name::from(self.table.as_str()),
+            masquerade_mark: 1 << self.masquerade_bit,
+            masquerade: if self.masquerade_all { Masquerade::All } else { Masquerade::FromOutside },
+            local: self.detect_local()?,
+            nodeport_addresses: self.nodeports()?,
+            service_cidrs: self.service_cluster_ip_range.clone(),
+            node_ip: given,
+            priorities: Priorities {
+                dstnat: self.dstnat_priority,
+                filter: self.filter_priority,
+                srcnat: self.srcnat_priority,
+            },
+            min_sync_period: fixed,
+            sync_period: self.sync_period,
+            verify_period: self.verify_period,
+            udp_rehome: match self.udp_rehome {
+                UdpRehome::NewOnly => Rehome::NewOnly,
+                UdpRehome::Immediate => Rehome::Immediate,
+            },
+            ..Options::new(self.node()?)
+        })
+    }
+
+    /// The Node's name, as kubelets write it.
+    fn node(&self) -> anyhow::Result<String> {
+        let name = match &self.hostname_override {
+            Some(name) => name.clone(),
+            None => fs::read_to_string("/proc/sys/kernel/hostname")
+                .context("cannot read the host's name: give the Node's with --hostname-override")?,
+        };
+        let name = name.trim().to_lowercase();
+        if name.is_empty() {
+            bail!("this host has no name: give the Node's with --hostname-override");
+        }
+        Ok(name)
+    }
+
+    fn families(&self) -> anyhow::Result<Vec<Family>> {
+        if !self.ip_families.is_empty() {
+            let mut families = self.ip_families.clone();
+            families.sort_unstable();
+            families.dedup();
+            return Ok(families);
+        }
+        let off = fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6");
+        let has_ipv6 = fs::exists("/proc/net/if_inet6").unwrap_or(false)
+            && !off.is_ok_and(|value| value.trim() == "1");
+        Ok(if has_ipv6 { vec![Family::Ipv4, Family::Ipv6] } else { vec![Family::Ipv4] })
+    }
+
+    fn detect_local(&self) -> anyhow::Result<DetectLocal> {
+        let interface = |name: &str, flag: &str| -> anyhow::Result<Name> {
+            if name.is_empty() || name.len() > 15 {
+                bail!("{flag} must name an interface with 1 to 15 characters");
+            }
+            Ok(Name::from(name))
+        };
+        Ok(match self.detect_local_mode {
+            LocalMode::ClusterCidr => {
+                for family in [Family::Ipv4, Family::Ipv6] {
+                    let of_family = self.cluster_cidr.iter().filter(|c| c.family() == family);
+                    if of_family.count() > 1 {
+                        bail!("--cluster-cidr has more than one {family} range: give one each");
+                    }
+                }
+                DetectLocal::ClusterCidr(self.cluster_cidr.clone())
+            }
+            LocalMode::NodeCidr => DetectLocal::NodeCidr,
+            LocalMode::BridgeInterface => {
+                let name = &self.pod_bridge_interface;
+                DetectLocal::Bridge(interface(name, "--pod-bridge-interface")?)
+            }
+            LocalMode::InterfaceNamePrefix => {
+                let name = &self.pod_interface_name_prefix;
+                DetectLocal::InterfacePrefix(interface(name, "--pod-interface-name-prefix")?)
+            }
+        })
+    }
+
+    fn nodeports(&self) -> anyhow::Result<NodePortChoice> {
+        if self.nodeport_addresses.iter().any(|text| text == "primary") {
+            if self.nodeport_addresses.len() > 1 {
+                bail!("--nodeport-addresses: primary stands alone, without ranges");
+            }
+            return Ok(NodePortChoice::Primary);
+        }
+        let ranges = self.nodeport_addresses.iter().map(|text| {
+            parse_cidr(text).map_err(|why| anyhow::anyhow!("--nodeport-addresses {text:?}: {why}"))
+        });
+        Ok(NodePortChoice::Within(ranges.collect::<anyhow::Result<_>>()?))
+    }
+}
+
+fn parse_cidr(text: &str) -> Result<Cidr, String> {
+    Cidr::parse(text.trim()).ok_or_else(|| "expected a range such as 10.244.0.0/16".to_owned())
+}
+
+fn parse_family(text: &str) -> Result<Family, String> {
+    Family::parse(text).ok_or_else(|| "expected IPv4 or IPv6".to_owned())
+}
+
+/// nft must be able to read the name back.
+fn parse_table(text: &str) -> Result<String, String> {
+    let inner = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let sound = text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(inner);
+    if sound && text.len() <= 64 {
+        return Ok(text.to_owned());
+    }
+    Err("expected a letter, then up to 63 letters, digits, - and _".to_owned())
+}

@@ -1,0 +1,130 @@
+//! `nearhop proxy`: the node's choice in the kernel.
+
+mod args;
+mod debug;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use http::StatusCode;
+use nearhop_proxy::health::serve::BindFailure;
+use nearhop_proxy::health::{SharedHealth, serve as serve_health};
+use nearhop_proxy::metrics::ProxyMetrics;
+use nearhop_proxy::options::Options;
+use nearhop_proxy::run::{Surroundings, run as proxy};
+use nearhop_proxy::sysctl::{self, ConntrackLimits};
+use nearhop_runtime::admin;
+use nearhop_runtime::client::{ClientOptions, connect};
+use nearhop_runtime::health::{Health, Purpose};
+use nearhop_runtime::log;
+use nearhop_runtime::metrics::Metrics;
+use nearhop_runtime::server::{self, Answer, Route, Server, Setup};
+use nearhop_runtime::shutdown::Shutdown;
+use tokio::sync::mpsc;
+
+pub(crate) use args::Args;
+
+use crate::complain;
+
+/// Questions that may wait for the loop.
+const QUESTIONS: usize = 16;
+
+/// Runs until it is told to stop.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    log::init(args.log.verbosity, args.log.log_format);
+    let options = args.options()?;
+    if args.cleanup {
+        nearhop_proxy::cleanup::cleanup(&options)?;
+        complain(&format!("table {} is gone", options.table));
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Two threads: one may be in the kernel while the other answers probes.
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build().context("cannot start threads")?;
+    runtime.block_on(serve(args, options))
+}
+
+async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
+    let shutdown = Shutdown::on_signals()?;
+    let metrics = Metrics::of_process();
+    let client = connect(
+        &ClientOptions {
+            kubeconfig: args.kubeconfig.clone(),
+            context: args.context.clone(),
+            user_agent: concat!("nearhop-proxy/", env!("CARGO_PKG_VERSION")).to_owned(),
+        },
+        Some(&metrics),
+    )
+    .await?;
+    for refused in sysctl::apply(&limits(&args)) {
+        tracing::warn!("{refused}");
+    }
+    let health = SharedHealth::new(options.sync_period);
+    let proxy_metrics = ProxyMetrics::new(&metrics, &options.families);
+    let on_failure =
+        if args.bind_address_hard_fail { BindFailure::Fatal } else { BindFailure::Retry };
+    let _health_port =
+        serve_health::serve(args.healthz_bind_address, on_failure, &health, &proxy_metrics)?;
+    let checks = Health::new();
+    let synced = checks.check("first-sync", Purpose::Ready);
+    let (ask, questions) = mpsc::channel(QUESTIONS);
+    let _admin = serve_admin(&args, &options, on_failure, metrics, checks, ask)?;
+    tracing::info!(node = %options.node, table = %options.table, "proxy starts");
+    let surroundings = Surroundings {
+        client,
+        metrics: proxy_metrics,
+        health,
+        synced,
+        questions,
+        shutdown,
+    };
+    proxy(options, surroundings).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn limits(args: &Args) -> ConntrackLimits {
+    ConntrackLimits {
+        max_per_core: args.conntrack_max_per_core,
+        min: args.conntrack_min,
+        tcp_established: args.conntrack_tcp_timeout_established,
+        tcp_close_wait: args.conntrack_tcp_timeout_close_wait,
+        tcp_be_liberal: args.conntrack_tcp_be_liberal,
+        udp: args.conntrack_udp_timeout,
+        udp_stream: args.conntrack_udp_timeout_stream,
+    }
+}
+
+fn serve_admin(
+    args: &Args,
+    options: &Options,
+    on_failure: BindFailure,
+    metrics: Metrics,
+    checks: Health,
+    ask: mpsc::Sender<nearhop_proxy::run::Question>,
+) -> anyhow::Result<Server> {
+    let token = match &args.admin_token_file {
+        None => None,
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("--admin-token-file {}", path.display()))?;
+            anyhow::ensure!(!text.trim().is_empty(), "--admin-token-file holds no token");
+            Some(text.trim().to_owned())
+        }
+    };
+    let config: Arc<str> = Arc::from(debug::configz(options).to_string());
+    let mut routes = admin::routes(metrics, checks);
+    routes.push(Route::at("/proxyMode", |_| Answer::text(StatusCode::OK, "nftables")));
+    routes.push(Route::at("/configz", move |_| Answer::json(StatusCode::OK, &*config)));
+    routes.push(debug::route(ask, token));
+    let setup = Setup::new("admin", args.metrics_bind_address);
+    let server = server::serve(Setup { on_failure: on_failure.into(), ..setup }, routes)?;
+    if let Some(address) = server.address() {
+        // Whoever started it on a free port reads it here.
+        let _unread = std::io::Write::write_fmt(
+            &mut std::io::stdout(),
+            format_args!("serving on http://{address}\n"),
+        );
+    }
+    Ok(server)
+}

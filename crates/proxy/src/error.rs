@@ -1,0 +1,28 @@
+//! What keeps the proxy from starting.
+
+use crate::kernel::{KernelError, Missing};
+use crate::lock::LockError;
+
+/// What keeps the proxy from starting.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// Another proxy has the table.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The kernel cannot be talked to.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The kernel cannot do what is needed.
+    #[error("this kernel lacks what the rules need: {}", list(.missing))]
+    Unsupported {
+        /// What it lacks.
+        missing: Vec<Missing>,
+    },
+    /// No thread could be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+fn list(missing: &[Missing]) -> String {
+    missing.iter().map(Missing::to_string).collect::<Vec<_>>().join("; ")
+}

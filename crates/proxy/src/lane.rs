@@ -1,0 +1,194 @@
+//! One family on its way to the kernel: its engine, what failed, what is left to clean up.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nearhop_core::{Family, Protocol};
+use nearhop_netfilter::changes::Lost;
+use nearhop_runtime::backoff::Backoff;
+
+use crate::control::{Control, Waiting};
+use crate::engine::{Engine, Pass, Scope, Synced, Tables, Verified, affinity};
+use crate::metrics::ProxyMetrics;
+use crate::run::node_addresses;
+use crate::standing::LostEndpoints;
+
+/// The first pause after a failure; `--sync-period` is the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The last sync that worked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastSync {
+    /// When it ended.
+    pub at: Timestamp,
+    /// What it was.
+    pub pass: Pass,
+    /// How long it took.
+    pub took: Duration,
+    /// Elements that were written or deleted.
+    pub elements: usize,
+}
+
+/// One family on its way to the kernel.
+#[derive(Debug)]
+pub struct Lane {
+    family: Family,
+    engine: Engine,
+    last: Option<LastSync>,
+    failure: Option<String>,
+    failures: u32,
+    /// When a failed sync is repeated.
+    retry: Option<Instant>,
+    lost: LostEndpoints,
+}
+
+impl Lane {
+    /// Nothing is in the kernel yet, or nobody knows.
+    pub fn new(family: Family, control: &Control) -> Self {
+        let config = control.options().config(family, None);
+        Self {
+            family,
+            engine: Engine::new(config),
+            last: None,
+            failure: None,
+            failures: 0,
+            retry: None,
+            lost: LostEndpoints::new(),
+        }
+    }
+
+    /// Its family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// Its engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The last sync that worked.
+    pub fn last(&self) -> Option<LastSync> {
+        self.last
+    }
+
+    /// Why the last one did not.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// When it must be tried again, whatever happens.
+    pub fn retry(&self) -> Option<Instant> {
+        self.retry
+    }
+
+    /// Brings the kernel in step.
+    pub fn sync(
+        &mut self,
+        tables: &mut impl Tables,
+        control: &mut Control,
+        waiting: &Waiting,
+        metrics: &ProxyMetrics,
+    ) {
+        let began = Instant::now();
+        let config = control.options().config(self.family, control.node().map(|node| &**node));
+        self.engine.configure(config);
+        let scope = if waiting.all { Scope::All } else { Scope::Some(&waiting.services) };
+        let pass = if self.engine.wants_full() { Pass::Full } else { Pass::Partial };
+        match self.engine.sync(tables, control.routes(), scope) {
+            Ok(synced) => {
+                self.failure = None;
+                self.failures = 0;
+                self.retry = None;
+                self.note(synced, began, control, metrics);
+                self.release(tables);
+            }
+            Err(error) => {
+                tracing::error!(family = %self.family, %error, "the rules are not in step");
+                metrics.failed(self.family, pass, began.elapsed());
+                self.failure = Some(error.to_string());
+                let backoff = Backoff::new(FIRST_PAUSE, control.options().sync_period);
+                self.retry = Some(Instant::now() + backoff.delay(self.failures, 0.0));
+                self.failures += 1;
+            }
+        }
+        metrics.isolated_services(self.family, self.engine.isolated().len());
+    }
+
+    fn note(
+        &mut self,
+        synced: Synced,
+        began: Instant,
+        control: &mut Control,
+        metrics: &ProxyMetrics,
+    ) {
+        let (took, at) = (began.elapsed(), Timestamp::now());
+        let Synced { pass, elements, lost } = synced;
+        metrics.synced(self.family, pass, took, at);
+        if let Some(triggers) = control.triggers(self.family) {
+            for latency in triggers.take(at) {
+                metrics.programmed(self.family, Duration::from_secs_f64(latency));
+            }
+        }
+        self.last = Some(LastSync { at, pass, took, elements });
+        tracing::debug!(family = %self.family, ?pass, elements, ?took, "in step");
+        for Lost { frontend, endpoints, was_unserved } in lost {
+            let tracked = frontend.protocol != Protocol::Tcp;
+            if tracked && (was_unserved || !endpoints.is_empty()) {
+                self.lost.entry(frontend).or_default().extend(endpoints);
+            }
+        }
+    }
+
+    /// Lets go of clients that stay with an endpoint which is gone.
+    fn release(&mut self, tables: &mut impl Tables) {
+        if !self.engine.takes_releases() {
+            return;
+        }
+        match affinity::release(tables, self.engine.image(), &node_addresses()) {
+            Ok(0) => {}
+            Ok(clients) => tracing::debug!(family = %self.family, clients, "affinity released"),
+            Err(error) => {
+                tracing::warn!(family = %self.family, %error, "cannot read the affinity");
+                self.engine.distrust();
+            }
+        }
+    }
+
+    /// Looks whether the kernel still holds what was written. Whether a sync is needed.
+    pub fn verify(&mut self, tables: &mut impl Tables, metrics: &ProxyMetrics) -> bool {
+        match self.engine.verify(tables) {
+            Ok(Verified::Untouched | Verified::Same) => {}
+            Ok(Verified::Repaired(differences)) => {
+                tracing::warn!(family = %self.family, differences, "somebody changed our table; it is repaired");
+                metrics.foreign_changes(self.family, differences);
+            }
+            Err(error) => {
+                tracing::warn!(family = %self.family, %error, "cannot verify the rules");
+                self.engine.distrust();
+            }
+        }
+        // What the kernel did not take may be taken now.
+        if !self.engine.isolated().is_empty() {
+            self.engine.distrust();
+        }
+        self.engine.wants_full()
+    }
+
+    /// Takes the endpoints whose flows are to be judged.
+    pub fn take_lost(&mut self) -> LostEndpoints {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Whether there are any.
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Puts some back: they could not be judged.
+    pub fn put_back(&mut self, lost: LostEndpoints) {
+        for (frontend, endpoints) in lost {
+            self.lost.entry(frontend).or_default().extend(endpoints);
+        }
+    }
+}

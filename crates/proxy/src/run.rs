@@ -1,0 +1,439 @@
+//! The loop: one closed set of events, one match. What to do is `control`'s to say, how it gets
+//! into the kernel the lanes'.
+//!
+//! Watch to kernel is one hop: what arrives is taken in and written by the same task, so that a
+//! lone change waits for nobody. A NodeReport will be made where `sync` ends: decisions, what was
+//! applied and what failed are all at hand there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nearhop_core::labels::well_known;
+use nearhop_core::route::count_without_local;
+use nearhop_core::{Family, ServiceKey};
+use nearhop_feed::{Event as FeedEvent, Feed, Kind, Selectors};
+use nearhop_netfilter::config::NodePortAddresses;
+use nearhop_runtime::health::Check;
+use nearhop_runtime::shutdown::Shutdown;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::control::{Control, KINDS, Waiting};
+use crate::error::ProxyError;
+use crate::health::event::{Events, Note};
+use crate::health::services::{ServiceHealth, Wanted};
+use crate::health::{Eligibility, SharedHealth};
+use crate::kernel::Kernel;
+use crate::lane::Lane;
+use crate::lock::Lock;
+use crate::metrics::{ProxyMetrics, Traffic};
+use crate::observe;
+use crate::options::Options;
+use crate::pace::Pace;
+use crate::standing::{LostEndpoints, view_of};
+use crate::sweep::{SweepDone, Sweeper};
+
+/// Batches of the feed that are taken in at once.
+const BATCHES: usize = 16;
+/// How often gauges over all routes are counted, at most.
+const COUNT: Duration = Duration::from_secs(1);
+/// Flows that could not be judged are tried again after this.
+const SWEEP_AGAIN: Duration = Duration::from_millis(500);
+
+/// What the process gives the proxy to work with.
+pub struct Surroundings {
+    /// The API.
+    pub client: kube::Client,
+    /// Where it counts.
+    pub metrics: ProxyMetrics,
+    /// Where it says how it is.
+    pub health: SharedHealth,
+    /// Where it says that the first sync is done. Made before anybody can ask.
+    pub synced: Check,
+    /// What others want to know.
+    pub questions: mpsc::Receiver<Question>,
+    /// When to stop.
+    pub shutdown: Shutdown,
+}
+
+/// Somebody wants to know what is done with a Service, or with all.
+#[derive(Debug)]
+pub struct Question {
+    /// Which; none for all.
+    pub service: Option<ServiceKey>,
+    /// Where the answer goes; nothing if there is no such Service.
+    pub answer: oneshot::Sender<Option<Value>>,
+}
+
+/// Something happened.
+enum Event {
+    Fed(Vec<FeedEvent>),
+    Swept(SweepDone),
+    Asked(Question),
+    Due,
+    Stop,
+}
+
+/// Runs until it is told to stop. The rules stay when it ends.
+///
+/// # Errors
+/// Another proxy runs, or the kernel cannot do what is needed.
+pub async fn run(options: Options, surroundings: Surroundings) -> Result<(), ProxyError> {
+    let _lock = Lock::take(&options.table)?;
+    let kernel = open_kernel(&options)?;
+    let Surroundings { client, metrics, health, synced, questions, shutdown } = surroundings;
+    let events = Events::start(client.clone(), &options.node);
+    events.tell(Note::starting(&options.node));
+    let (_feed, fed) = start_feed(client, &options);
+    let now = Instant::now();
+    let control = Control::new(options.clone(), metrics.clone(), Timestamp::now());
+    let lanes = options.families.iter().map(|family| Lane::new(*family, &control)).collect();
+    let work = Loop {
+        kernel,
+        lanes,
+        pace: Pace::new(options.min_sync_period),
+        sweeper: Sweeper::start().map_err(ProxyError::Thread)?,
+        sweep_from: now,
+        services: ServiceHealth::new(health.clone()),
+        wanted: BTreeMap::new(),
+        verify_due: now + options.verify_period,
+        count_due: None,
+        control,
+        metrics,
+        health,
+        events,
+        synced,
+    };
+    work.run(fed, questions, &shutdown).await;
+    Ok(())
+}
+
+/// Opens the kernel and looks whether it can do what is needed.
+fn open_kernel(options: &Options) -> Result<Kernel, ProxyError> {
+    let mut kernel = Kernel::open()?;
+    let mut missing = Vec::new();
+    for family in &options.families {
+        missing.extend(kernel.check_support(*family)?);
+    }
+    if !missing.is_empty() {
+        return Err(ProxyError::Unsupported { missing });
+    }
+    if options.service_proxy_name.is_none() {
+        let tables = kernel.tables()?;
+        if tables.iter().any(|there| there.table.name == "kube-proxy") {
+            tracing::warn!(
+                "kube-proxy's table is there: its rules may act before ours; end kube-proxy and \
+                 delete its table (nft delete table ip kube-proxy), or give nearhop only labelled \
+                 Services with --service-proxy-name"
+            );
+        }
+    }
+    Ok(kernel)
+}
+
+fn start_feed(client: kube::Client, options: &Options) -> (Feed, mpsc::Receiver<Vec<FeedEvent>>) {
+    let proxy = match &options.service_proxy_name {
+        None => format!("!{}", well_known::SERVICE_PROXY_NAME),
+        Some(name) => format!("{}={name}", well_known::SERVICE_PROXY_NAME),
+    };
+    let slices = match &options.service_proxy_name {
+        None => format!("!{}", well_known::HEADLESS),
+        Some(_) => format!(
+            "!{},{}={}",
+            well_known::HEADLESS,
+            well_known::MANAGED_BY,
+            well_known::NEARHOP_CONTROLLER
+        ),
+    };
+    let selectors = |kind| match kind {
+        Kind::Services => {
+            Selectors { labels: Some(proxy.clone()), fields: Some("spec.clusterIP!=None".into()) }
+        }
+        Kind::EndpointSlices => Selectors { labels: Some(slices.clone()), fields: None },
+        Kind::Nodes => {
+            Selectors { labels: None, fields: Some(format!("metadata.name={}", options.node)) }
+        }
+        Kind::Pods | Kind::Namespaces => Selectors::default(),
+    };
+    let watches = KINDS.into_iter().map(|kind| (kind, selectors(kind))).collect();
+    Feed::start(client, nearhop_feed::Options { watches, ..Default::default() })
+}
+
+struct Loop {
+    control: Control,
+    kernel: Kernel,
+    lanes: Vec<Lane>,
+    pace: Pace,
+    sweeper: Sweeper,
+    /// Not before this are flows judged again.
+    sweep_from: Instant,
+    services: ServiceHealth,
+    wanted: BTreeMap<ServiceKey, Wanted>,
+    verify_due: Instant,
+    /// When gauges over all routes are counted.
+    count_due: Option<Instant>,
+    metrics: ProxyMetrics,
+    health: SharedHealth,
+    events: Events,
+    synced: Check,
+}
+
+impl Loop {
+    async fn run(
+        mut self,
+        mut fed: mpsc::Receiver<Vec<FeedEvent>>,
+        mut questions: mpsc::Receiver<Question>,
+        shutdown: &Shutdown,
+    ) {
+        loop {
+            match self.next(&mut fed, &mut questions, shutdown).await {
+                Event::Fed(events) => self.take_in(events),
+                Event::Swept(done) => self.swept(done),
+                Event::Asked(question) => self.answer(question),
+                Event::Due => {}
+                Event::Stop => break,
+            }
+            let now = Instant::now();
+            if self.verify_due <= now && self.is_synced() {
+                self.verify(now);
+            }
+            if self.sync_due(now).is_some_and(|due| due <= now) {
+                self.sync().await;
+            }
+            self.start_sweep(now);
+            if self.count_due.is_some_and(|due| due <= now) {
+                self.count();
+            }
+        }
+        self.events.finish(Duration::from_secs(1)).await;
+    }
+
+    async fn next(
+        &mut self,
+        fed: &mut mpsc::Receiver<Vec<FeedEvent>>,
+        questions: &mut mpsc::Receiver<Question>,
+        shutdown: &Shutdown,
+    ) -> Event {
+        let mut batches = Vec::new();
+        let due = self.next_due();
+        tokio::select! {
+            biased;
+            () = shutdown.wait() => Event::Stop,
+            () = tokio::time::sleep_until(due.into()) => Event::Due,
+            taken = fed.recv_many(&mut batches, BATCHES) => {
+                if taken == 0 { Event::Stop } else { Event::Fed(batches.into_iter().flatten().collect()) }
+            }
+            done = self.sweeper.wait() => Event::Swept(done),
+            Some(question) = questions.recv() => Event::Asked(question),
+        }
+    }
+
+    /// When something must happen, whatever arrives.
+    fn next_due(&self) -> Instant {
+        let sweep = self.lanes.iter().any(Lane::has_lost) && self.sweeper.is_idle();
+        let sweep = sweep.then_some(self.sweep_from);
+        let others = [self.sync_due(Instant::now()), self.count_due, sweep];
+        others.into_iter().flatten().fold(self.verify_due, Instant::min)
+    }
+
+    /// When the next sync is due, if there is one.
+    fn sync_due(&self, now: Instant) -> Option<Instant> {
+        let waiting = self.control.is_waiting().then(|| self.pace.due(now));
+        let retry = self.lanes.iter().filter_map(Lane::retry).min();
+        [waiting, retry].into_iter().flatten().min()
+    }
+
+    fn is_synced(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.last().is_some())
+    }
+
+    fn take_in(&mut self, events: Vec<FeedEvent>) {
+        self.control.fed(events);
+        if self.control.is_waiting() {
+            let now = Timestamp::now();
+            for lane in &self.lanes {
+                self.metrics.queued(lane.family(), now);
+                self.health.queued(lane.family());
+            }
+        }
+        self.health.node(match self.control.node() {
+            None => Eligibility::Unknown,
+            Some(node) if node.deleting => Eligibility::Deleting,
+            Some(node) if node.tainted_for_deletion => Eligibility::Tainted,
+            Some(_) => Eligibility::Eligible,
+        });
+    }
+
+    async fn sync(&mut self) {
+        let began = Instant::now();
+        let waiting = self.control.take_waiting();
+        // A full pass takes long enough for others to be served meanwhile.
+        tokio::task::block_in_place(|| {
+            for lane in &mut self.lanes {
+                if lane.retry().is_some_and(|retry| retry > began) {
+                    continue;
+                }
+                lane.sync(&mut self.kernel, &mut self.control, &waiting, &self.metrics);
+                if lane.failure().is_none() {
+                    self.health.updated(lane.family());
+                }
+            }
+        });
+        self.pace.synced(began, Instant::now());
+        if self.is_synced() {
+            self.synced.set(Ok(()));
+        }
+        self.refresh_services(&waiting).await;
+        self.count_due.get_or_insert(began + COUNT);
+    }
+
+    /// Opens and closes the ports on which load balancers ask about Services.
+    async fn refresh_services(&mut self, waiting: &Waiting) {
+        let all: BTreeSet<ServiceKey>;
+        let keys = if waiting.all || waiting.node {
+            let known = self.control.world().services().map(|service| &service.key);
+            all = known.chain(self.wanted.keys()).cloned().collect();
+            &all
+        } else {
+            &waiting.services
+        };
+        let mut changed = self.services.failing() > 0;
+        let mut listen = None;
+        for key in keys {
+            let next = self.control.health_of(key).map(|(port, local_endpoints)| {
+                let listen = listen.get_or_insert_with(|| self.health_addresses()).clone();
+                Wanted { port, listen, local_endpoints }
+            });
+            if self.wanted.get(key) != next.as_ref() {
+                changed = true;
+                match next {
+                    Some(next) => self.wanted.insert(key.clone(), next),
+                    None => self.wanted.remove(key),
+                };
+            }
+        }
+        if !changed {
+            return;
+        }
+        for failure in self.services.sync(self.wanted.clone()).await {
+            let uid = self.control.world().service(&failure.service).map(|s| s.uid.clone());
+            self.events.tell(Note::listen_failed(&self.control.options().node, &failure, uid));
+        }
+    }
+
+    /// Where load balancers may ask: where node ports are served.
+    fn health_addresses(&self) -> Vec<IpAddr> {
+        let mut addresses = Vec::new();
+        for lane in &self.lanes {
+            match &lane.engine().config().nodeport_addresses {
+                NodePortAddresses::All => addresses.push(match lane.family() {
+                    Family::Ipv4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+                    Family::Ipv6 => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+                }),
+                NodePortAddresses::Within(ranges) => {
+                    let own = node_addresses().into_iter();
+                    addresses.extend(own.filter(|own| ranges.iter().any(|r| r.contains(*own))));
+                }
+            }
+        }
+        addresses
+    }
+
+    fn verify(&mut self, now: Instant) {
+        self.verify_due = now + self.control.options().verify_period;
+        let mut needs_sync = false;
+        tokio::task::block_in_place(|| {
+            for lane in &mut self.lanes {
+                needs_sync |= lane.verify(&mut self.kernel, &self.metrics);
+            }
+        });
+        if needs_sync {
+            self.control.want_all();
+        }
+    }
+
+    /// Has the flows judged of frontends that lost endpoints, one family at a time.
+    fn start_sweep(&mut self, now: Instant) {
+        if !self.sweeper.is_idle() || now < self.sweep_from {
+            return;
+        }
+        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.has_lost()) else { return };
+        let lost = lane.take_lost();
+        let options = self.control.options();
+        let (world, image) = (self.control.world(), lane.engine().image());
+        let view =
+            view_of(&lost, world, image, &options.node, &node_addresses(), options.udp_rehome);
+        self.sweeper.give(lane.family(), view, lost);
+    }
+
+    fn swept(&mut self, done: SweepDone) {
+        let SweepDone { family, result, took, lost } = done;
+        let again = match result {
+            Ok(swept) => {
+                let deleted: u64 = swept.deleted.values().sum();
+                self.metrics.conntrack_reconciled(
+                    family,
+                    took,
+                    deleted as usize,
+                    swept.kept as usize,
+                );
+                if deleted > 0 {
+                    tracing::info!(%family, deleted, kept = swept.kept, why = ?swept.deleted, "stale flows deleted");
+                }
+                swept.failure.map(|error| error.to_string())
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(error) = again {
+            tracing::warn!(%family, error, "stale flows could not be deleted; trying again");
+            self.metrics.cleanup_failed(family);
+            self.sweep_from = Instant::now() + SWEEP_AGAIN;
+            self.put_back(family, lost);
+        }
+    }
+
+    fn put_back(&mut self, family: Family, lost: LostEndpoints) {
+        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.family() == family) {
+            lane.put_back(lost);
+        }
+    }
+
+    fn answer(&self, question: Question) {
+        let answer = match &question.service {
+            Some(key) => observe::describe(&self.control, &self.lanes, key),
+            None => Some(observe::describe_all(&self.control, &self.lanes)),
+        };
+        // Who asked may have gone.
+        let _gone = question.answer.send(answer);
+    }
+
+    /// Gauges over all routes.
+    fn count(&mut self) {
+        self.count_due = None;
+        for lane in &self.lanes {
+            let family = lane.family();
+            let routes = self.control.routes();
+            let without = count_without_local(routes, family);
+            self.metrics.no_local_endpoints(Traffic::Internal, family, without.internal);
+            self.metrics.no_local_endpoints(Traffic::External, family, without.external);
+            let of_family = routes.iter().filter(|(key, _)| key.family == family);
+            let sets = of_family.filter_map(|(_, route)| {
+                route.decision.cluster.as_ref().or(route.decision.local.as_ref())
+            });
+            self.metrics.routes(family, sets.map(|set| &set.reason.tier));
+        }
+    }
+}
+
+/// The addresses of this machine.
+pub(crate) fn node_addresses() -> BTreeSet<IpAddr> {
+    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else { return BTreeSet::new() };
+    let address = |interface: nix::ifaddrs::InterfaceAddress| {
+        let storage = interface.address?;
+        let v4 = storage.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
+        v4.or_else(|| storage.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
+    };
+    interfaces.filter_map(address).collect()
+}

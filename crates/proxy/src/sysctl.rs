@@ -1,0 +1,100 @@
+//! How many flows the kernel tracks, and for how long: what kube-proxy sets at its start.
+
+use std::fs;
+use std::time::Duration;
+
+/// Where the kernel's settings are.
+const ROOT: &str = "/proc/sys/net/netfilter";
+/// kube-proxy never asks for more by the number of cores.
+const MOST: u64 = 1_048_576;
+
+/// What to set; zero leaves the kernel's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConntrackLimits {
+    /// Flows for each core.
+    pub max_per_core: u32,
+    /// Flows at least.
+    pub min: u32,
+    /// Idle time of established TCP flows.
+    pub tcp_established: Duration,
+    /// Idle time of TCP flows in CLOSE_WAIT.
+    pub tcp_close_wait: Duration,
+    /// Whether TCP packets out of window pass.
+    pub tcp_be_liberal: bool,
+    /// Idle time of UDP flows without an answer.
+    pub udp: Duration,
+    /// Idle time of UDP flows with answers.
+    pub udp_stream: Duration,
+}
+
+/// Sets what differs. Returns what could not be set: in a container or a user namespace that is
+/// usual, and no reason not to serve.
+pub fn apply(limits: &ConntrackLimits) -> Vec<String> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    settings(limits, cores as u64).into_iter().filter_map(|(name, value)| set(name, value)).collect()
+}
+
+fn settings(limits: &ConntrackLimits, cores: u64) -> Vec<(&'static str, u64)> {
+    let mut settings = Vec::new();
+    if limits.max_per_core > 0 {
+        let scaled = u64::from(limits.max_per_core) * cores;
+        let max = if scaled > MOST { MOST } else { scaled.max(u64::from(limits.min)) };
+        settings.push(("nf_conntrack_max", max));
+    }
+    let timeouts = [
+        ("nf_conntrack_tcp_timeout_established", limits.tcp_established),
+        ("nf_conntrack_tcp_timeout_close_wait", limits.tcp_close_wait),
+        ("nf_conntrack_udp_timeout", limits.udp),
+        ("nf_conntrack_udp_timeout_stream", limits.udp_stream),
+    ];
+    settings.extend(timeouts.map(|(name, timeout)| (name, timeout.as_secs())));
+    settings.push(("nf_conntrack_tcp_be_liberal", u64::from(limits.tcp_be_liberal)));
+    settings.retain(|(_, value)| *value > 0);
+    settings
+}
+
+/// Sets one; says what stands against it.
+fn set(name: &str, value: u64) -> Option<String> {
+    let path = format!("{ROOT}/{name}");
+    let now = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    if now == Some(value) {
+        return None;
+    }
+    let error = fs::write(&path, value.to_string()).err()?;
+    Some(format!(
+        "cannot set {name} to {value} (it is {}): {error}; set it on the host, or leave it with 0",
+        now.map_or_else(|| "unknown".to_owned(), |now| now.to_string())
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(max_per_core: u32) -> ConntrackLimits {
+        ConntrackLimits {
+            max_per_core,
+            min: 131_072,
+            tcp_established: Duration::from_secs(86_400),
+            tcp_close_wait: Duration::ZERO,
+            tcp_be_liberal: false,
+            udp: Duration::ZERO,
+            udp_stream: Duration::from_secs(5),
+        }
+    }
+
+    #[test]
+    fn the_limit_follows_the_cores_within_bounds() {
+        let max = |per_core, cores| settings(&limits(per_core), cores)[0];
+        assert_eq!(max(32_768, 2), ("nf_conntrack_max", 131_072));
+        assert_eq!(max(32_768, 8), ("nf_conntrack_max", 262_144));
+        assert_eq!(max(32_768, 64), ("nf_conntrack_max", 1_048_576));
+    }
+
+    #[test]
+    fn zero_leaves_the_kernels_value() {
+        let names: Vec<&str> = settings(&limits(0), 8).into_iter().map(|(name, _)| name).collect();
+        let expected = ["nf_conntrack_tcp_timeout_established", "nf_conntrack_udp_timeout_stream"];
+        assert_eq!(names, expected);
+    }
+}
