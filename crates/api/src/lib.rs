@@ -9,6 +9,7 @@
 pub mod convert;
 pub mod field;
 pub mod meta;
+pub mod rbac;
 pub mod wire;
 pub mod write;
 

@@ -6,6 +6,7 @@ mod conform;
 mod controller;
 mod manifests;
 mod parse;
+mod proxy;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ enum Command {
     Conform(conform::Args),
     Controller(Box<controller::Args>),
     Manifests(manifests::Args),
+    Proxy(Box<proxy::Args>),
 }
 
 /// Exit code of a command that could not do what it was asked.
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Command::Conform(args) => conform::run(&args),
         Command::Controller(args) => controller::run(*args),
         Command::Manifests(args) => manifests::run(&args),
+        Command::Proxy(args) => proxy::run(*args),
     };
     result.unwrap_or_else(|error| {
         complain(&format!("error: {error:#}"));

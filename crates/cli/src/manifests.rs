@@ -4,7 +4,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
-use nearhop_controller::rbac::{CLUSTER_RULES, LEASE_RULES, Rule};
+use nearhop_api::rbac::Rule;
+use nearhop_controller::rbac::{CLUSTER_RULES, LEASE_RULES};
 use serde_json::{Value, json};
 
 /// Prints the manifests that nearhop's rights in a cluster come from, for `kubectl apply -f -`.
@@ -16,6 +17,7 @@ pub(crate) struct Args {
 }
 
 const CONTROLLER: &str = "nearhop-controller";
+const PROXY: &str = "nearhop-proxy";
 
 /// Prints them as one YAML stream.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -29,29 +31,45 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn manifests(namespace: &str) -> Vec<Value> {
-    let rbac = "rbac.authorization.k8s.io/v1";
+    let mut manifests = cluster_rights(CONTROLLER, namespace, CLUSTER_RULES);
     let here = json!({"name": CONTROLLER, "namespace": namespace});
-    let everywhere = json!({"name": CONTROLLER});
-    let subjects = json!([{"kind": "ServiceAccount", "name": CONTROLLER, "namespace": namespace}]);
-    let role = |kind: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": CONTROLLER});
+    manifests.push(json!({
+        "apiVersion": RBAC, "kind": "Role", "metadata": here, "rules": rules(LEASE_RULES),
+    }));
+    manifests.push(json!({
+        "apiVersion": RBAC, "kind": "RoleBinding", "metadata": here,
+        "roleRef": role("Role", CONTROLLER), "subjects": subjects(CONTROLLER, namespace),
+    }));
+    manifests.extend(cluster_rights(PROXY, namespace, nearhop_proxy::rbac::CLUSTER_RULES));
+    manifests
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
+/// An account, and its rights in the whole cluster.
+fn cluster_rights(name: &str, namespace: &str, granted: &[Rule]) -> Vec<Value> {
     vec![
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": here}),
         json!({
-            "apiVersion": rbac, "kind": "ClusterRole", "metadata": everywhere,
-            "rules": rules(CLUSTER_RULES),
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": name, "namespace": namespace},
         }),
         json!({
-            "apiVersion": rbac, "kind": "ClusterRoleBinding", "metadata": everywhere,
-            "roleRef": role("ClusterRole"), "subjects": subjects,
+            "apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": name},
+            "rules": rules(granted),
         }),
         json!({
-            "apiVersion": rbac, "kind": "Role", "metadata": here, "rules": rules(LEASE_RULES),
-        }),
-        json!({
-            "apiVersion": rbac, "kind": "RoleBinding", "metadata": here,
-            "roleRef": role("Role"), "subjects": subjects,
+            "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": role("ClusterRole", name), "subjects": subjects(name, namespace),
         }),
     ]
+}
+
+fn role(kind: &str, name: &str) -> Value {
+    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
+}
+
+fn subjects(name: &str, namespace: &str) -> Value {
+    json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}])
 }
 
 fn rules(rules: &[Rule]) -> Value {

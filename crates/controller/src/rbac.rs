@@ -1,31 +1,16 @@
 //! What the controller must be allowed to do: the one list that manifests are printed from and
 //! that a test compares with what it really does.
 
-/// Rights on one resource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rule {
-    /// API group; empty for the core group.
-    pub group: &'static str,
-    /// Resource, with its subresource.
-    pub resource: &'static str,
-    /// Verbs that requests of the controller have.
-    pub verbs: &'static [&'static str],
-    /// Verbs that no request has, and that the server asks for all the same, with the reason.
-    pub implied: &'static [(&'static str, &'static str)],
-}
-
-const fn rule(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Rule {
-    Rule { group, resource, verbs, implied: &[] }
-}
+use nearhop_api::rbac::Rule;
 
 /// Rights in the whole cluster.
 pub const CLUSTER_RULES: &[Rule] = &[
-    rule("", "namespaces", &["list", "watch"]),
-    rule("", "nodes", &["list", "watch"]),
-    rule("", "pods", &["list", "watch"]),
+    Rule::new("", "namespaces", &["list", "watch"]),
+    Rule::new("", "nodes", &["list", "watch"]),
+    Rule::new("", "pods", &["list", "watch"]),
     // get: before slices without a Service are deleted, the server is asked for the Service.
-    rule("", "services", &["get", "list", "watch"]),
-    rule("", "services/status", &["patch"]),
+    Rule::new("", "services", &["get", "list", "watch"]),
+    Rule::new("", "services/status", &["patch"]),
     Rule {
         group: "",
         resource: "services/finalizers",
@@ -41,7 +26,7 @@ pub const CLUSTER_RULES: &[Rule] = &[
         verbs: &["patch"],
         implied: &[("create", "an apply of what is not there yet creates it")],
     },
-    rule(
+    Rule::new(
         "discovery.k8s.io",
         "endpointslices",
         &["create", "delete", "get", "list", "patch", "watch"],
@@ -50,14 +35,4 @@ pub const CLUSTER_RULES: &[Rule] = &[
 
 /// Rights in the namespace of the lease.
 pub const LEASE_RULES: &[Rule] =
-    &[rule("coordination.k8s.io", "leases", &["create", "get", "update"])];
-
-impl Rule {
-    /// All verbs to grant, sorted.
-    pub fn granted(&self) -> Vec<&'static str> {
-        let mut verbs = self.verbs.to_vec();
-        verbs.extend(self.implied.iter().map(|(verb, _)| *verb));
-        verbs.sort_unstable();
-        verbs
-    }
-}
+    &[Rule::new("coordination.k8s.io", "leases", &["create", "get", "update"])];

@@ -149,8 +149,8 @@ impl Lane {
             Ok(0) => {}
             Ok(clients) => tracing::debug!(family = %self.family, clients, "affinity released"),
             Err(error) => {
-                tracing::warn!(family = %self.family, %error, "cannot read the affinity");
-                self.engine.distrust();
+                tracing::warn!(family = %self.family, %error, "cannot read the affinity; at the next sync");
+                self.engine.release_later();
             }
         }
     }
@@ -164,8 +164,8 @@ impl Lane {
                 metrics.foreign_changes(self.family, differences);
             }
             Err(error) => {
-                tracing::warn!(family = %self.family, %error, "cannot verify the rules");
-                self.engine.distrust();
+                // Somebody else may be changing tables all the time; ours are not wrong for that.
+                tracing::warn!(family = %self.family, %error, "cannot verify the rules; next time");
             }
         }
         // What the kernel did not take may be taken now.

@@ -54,7 +54,16 @@ impl Star {
     ///
     /// When the caller may not make namespaces, or an address is given twice.
     pub fn new(node_addresses: &[IpAddr]) -> Result<Self, NetError> {
-        let node = Namespace::new("node")?;
+        Self::around(Namespace::new("node")?, node_addresses)
+    }
+
+    /// The same around a namespace that is there, such as the sandbox itself: what a test starts
+    /// then runs on the node.
+    ///
+    /// # Errors
+    ///
+    /// See [`Star::new`].
+    pub fn around(node: Namespace, node_addresses: &[IpAddr]) -> Result<Self, NetError> {
         sysctl::forwarding(&node)?;
         // Programs skip `lo` when they look for a node's addresses.
         let world = Namespace::new("world")?;

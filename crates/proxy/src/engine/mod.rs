@@ -121,6 +121,11 @@ impl Engine {
         std::mem::take(&mut self.releases) && self.image.has_affinity()
     }
 
+    /// They could not be let go now.
+    pub fn release_later(&mut self) {
+        self.releases = true;
+    }
+
     /// Makes the next pass a full one.
     pub fn distrust(&mut self) {
         self.trusted = false;
