@@ -16,6 +16,7 @@ pub mod chain;
 pub mod changes;
 pub mod compile;
 pub mod config;
+pub mod conntrack;
 pub mod element;
 pub mod fake;
 pub mod frontend;

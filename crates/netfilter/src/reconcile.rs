@@ -26,6 +26,18 @@ pub struct Held {
     pub outdated: bool,
 }
 
+impl Held {
+    /// Sets that are not ours.
+    pub fn strange_sets(&self) -> impl Iterator<Item = &Name> {
+        self.sets.iter().filter(|name| SetId::by_name(name).is_none())
+    }
+
+    /// Sets of ours that are not there.
+    pub fn missing_sets(&self) -> impl Iterator<Item = SetId> {
+        SetId::ALL.into_iter().filter(|id| !self.sets.contains(id.name()))
+    }
+}
+
 /// A chain that the kernel holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldChain {
@@ -49,19 +61,33 @@ pub fn reconcile(image: &Image, held: Option<&Held>) -> Changes {
         changes.first(Op::AddTable { comment: Name::from(COMMENT) });
     }
     let held = held.unwrap_or(&nothing);
-    for id in SetId::ALL.into_iter().filter(|id| !held.sets.contains(id.name())) {
+    for id in held.missing_sets() {
         changes.first(Op::AddSet(id.define(family)));
     }
-    reconcile_chains(image.chains(), held, &mut changes);
+    let chains = image.chains();
+    let known = chains.iter().map(|chain| chain.name.clone()).collect();
+    reconcile_chains(chains, held, &mut changes);
     changes.replace(held.elements.clone(), image.elements());
-    for name in held.sets.iter().filter(|name| SetId::by_name(name).is_none()) {
-        changes.last(Op::DeleteSet(name.clone()));
-    }
+    remove_unknown(&known, held, &mut changes);
     changes
 }
 
+/// Takes out what is not ours: rules first, then the sets that they used, then the chains that rules
+/// and sets went to.
+fn remove_unknown(known: &BTreeSet<Name>, held: &Held, changes: &mut Changes) {
+    let chains: Vec<&Name> = held.chains.keys().filter(|name| !known.contains(*name)).collect();
+    for name in &chains {
+        changes.last(Op::FlushChain((*name).clone()));
+    }
+    for name in held.strange_sets() {
+        changes.last(Op::DeleteSet(name.clone()));
+    }
+    for name in chains {
+        changes.last(Op::DeleteChain(name.clone()));
+    }
+}
+
 fn reconcile_chains(wanted: Vec<Chain>, held: &Held, changes: &mut Changes) {
-    let names: BTreeSet<Name> = wanted.iter().map(|chain| chain.name.clone()).collect();
     let mut fill = Vec::new();
     for chain in wanted {
         let there = held.chains.get(&chain.name);
@@ -87,13 +113,6 @@ fn reconcile_chains(wanted: Vec<Chain>, held: &Held, changes: &mut Changes) {
     }
     for chain in fill {
         changes.first(Op::AddChain(chain));
-    }
-    let unknown: Vec<&Name> = held.chains.keys().filter(|name| !names.contains(*name)).collect();
-    for name in &unknown {
-        changes.last(Op::FlushChain((*name).clone()));
-    }
-    for name in unknown {
-        changes.last(Op::DeleteChain(name.clone()));
     }
 }
 

@@ -14,10 +14,10 @@ use crate::options::Options;
 use crate::trigger::Triggers;
 
 /// The kinds that a proxy watches.
-pub const KINDS: [Kind; 3] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes];
+pub(crate) const KINDS: [Kind; 3] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes];
 
 /// What is known and what is waiting.
-pub struct Control {
+pub(crate) struct Control {
     options: Options,
     world: World,
     routes: RouteTable,
@@ -29,25 +29,25 @@ pub struct Control {
 
 /// What the next sync is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
+pub(crate) struct Waiting {
     /// These Services.
-    pub services: BTreeSet<ServiceKey>,
+    pub(crate) services: BTreeSet<ServiceKey>,
     /// All of them: the node stands elsewhere.
-    pub all: bool,
+    pub(crate) all: bool,
     /// The Node itself changed: the configuration may have.
-    pub node: bool,
+    pub(crate) node: bool,
 }
 
 impl Waiting {
     /// Whether nothing is waiting.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.services.is_empty() && !self.all && !self.node
     }
 }
 
 impl Control {
     /// Nothing is known yet.
-    pub fn new(options: Options, metrics: ProxyMetrics, started: jiff::Timestamp) -> Self {
+    pub(crate) fn new(options: Options, metrics: ProxyMetrics, started: jiff::Timestamp) -> Self {
         let place = Place { node: Some(options.node.clone()), ..Place::default() };
         let world = World::new(options.settings());
         let families = options.families.iter();
@@ -63,54 +63,54 @@ impl Control {
     }
 
     /// What the operator chose.
-    pub fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &Options {
         &self.options
     }
 
     /// Everything known.
-    pub fn world(&self) -> &World {
+    pub(crate) fn world(&self) -> &World {
         &self.world
     }
 
     /// All decisions.
-    pub fn routes(&self) -> &RouteTable {
+    pub(crate) fn routes(&self) -> &RouteTable {
         &self.routes
     }
 
     /// The Node that this proxy serves, where the API has it.
-    pub fn node(&self) -> Option<&Arc<Node>> {
+    pub(crate) fn node(&self) -> Option<&Arc<Node>> {
         self.world.node(&self.options.node)
     }
 
     /// Whether every list has arrived. Before that nothing is written: a Service without its
     /// slices would look as if nobody served it.
-    pub fn is_listed(&self) -> bool {
+    pub(crate) fn is_listed(&self) -> bool {
         self.unlisted.is_empty()
     }
 
     /// Whether something is waiting to be synced.
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.is_listed() && !self.waiting.is_empty()
     }
 
     /// Makes the next sync one of all Services.
-    pub fn want_all(&mut self) {
+    pub(crate) fn want_all(&mut self) {
         self.waiting.all = true;
     }
 
     /// Takes what is waiting.
-    pub fn take_waiting(&mut self) -> Waiting {
+    pub(crate) fn take_waiting(&mut self) -> Waiting {
         self.metrics.changes_taken();
         std::mem::take(&mut self.waiting)
     }
 
     /// Trigger times of one family.
-    pub fn triggers(&mut self, family: Family) -> Option<&mut Triggers> {
+    pub(crate) fn triggers(&mut self, family: Family) -> Option<&mut Triggers> {
         self.triggers.get_mut(&family)
     }
 
     /// Takes in what the feed says.
-    pub fn fed(&mut self, events: Vec<FeedEvent>) {
+    pub(crate) fn fed(&mut self, events: Vec<FeedEvent>) {
         let mut changes = Vec::new();
         let node_before = self.node().cloned();
         for event in events {
@@ -185,7 +185,7 @@ impl Control {
 
     /// Endpoints on this node that are ready, for a Service whose load balancer asks: distinct
     /// addresses over all ports. None if nobody is to answer for it.
-    pub fn health_of(&self, key: &ServiceKey) -> Option<(u16, usize)> {
+    pub(crate) fn health_of(&self, key: &ServiceKey) -> Option<(u16, usize)> {
         let service = self.world.service(key)?;
         let asked = service.service_type == ServiceType::LoadBalancer
             && service.external_policy_local()

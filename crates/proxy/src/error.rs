@@ -1,5 +1,6 @@
 //! What keeps the proxy from starting.
 
+use crate::engine::ApplyError;
 use crate::kernel::{KernelError, Missing};
 use crate::lock::LockError;
 
@@ -12,6 +13,9 @@ pub enum ProxyError {
     /// The kernel cannot be talked to.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// The rules could not be deleted.
+    #[error("the rules are still there: {0}")]
+    NotDeleted(#[from] ApplyError),
     /// The kernel cannot do what is needed.
     #[error("this kernel lacks what the rules need: {}", list(.missing))]
     Unsupported {

@@ -18,20 +18,20 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The last sync that worked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LastSync {
+pub(crate) struct LastSync {
     /// When it ended.
-    pub at: Timestamp,
+    pub(crate) at: Timestamp,
     /// What it was.
-    pub pass: Pass,
+    pub(crate) pass: Pass,
     /// How long it took.
-    pub took: Duration,
+    pub(crate) took: Duration,
     /// Elements that were written or deleted.
-    pub elements: usize,
+    pub(crate) elements: usize,
 }
 
 /// One family on its way to the kernel.
 #[derive(Debug)]
-pub struct Lane {
+pub(crate) struct Lane {
     family: Family,
     engine: Engine,
     last: Option<LastSync>,
@@ -44,7 +44,7 @@ pub struct Lane {
 
 impl Lane {
     /// Nothing is in the kernel yet, or nobody knows.
-    pub fn new(family: Family, control: &Control) -> Self {
+    pub(crate) fn new(family: Family, control: &Control) -> Self {
         let config = control.options().config(family, None);
         Self {
             family,
@@ -58,32 +58,32 @@ impl Lane {
     }
 
     /// Its family.
-    pub fn family(&self) -> Family {
+    pub(crate) fn family(&self) -> Family {
         self.family
     }
 
     /// Its engine.
-    pub fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
 
     /// The last sync that worked.
-    pub fn last(&self) -> Option<LastSync> {
+    pub(crate) fn last(&self) -> Option<LastSync> {
         self.last
     }
 
     /// Why the last one did not.
-    pub fn failure(&self) -> Option<&str> {
+    pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
     /// When it must be tried again, whatever happens.
-    pub fn retry(&self) -> Option<Instant> {
+    pub(crate) fn retry(&self) -> Option<Instant> {
         self.retry
     }
 
     /// Brings the kernel in step.
-    pub fn sync(
+    pub(crate) fn sync(
         &mut self,
         tables: &mut impl Tables,
         control: &mut Control,
@@ -156,7 +156,7 @@ impl Lane {
     }
 
     /// Looks whether the kernel still holds what was written. Whether a sync is needed.
-    pub fn verify(&mut self, tables: &mut impl Tables, metrics: &ProxyMetrics) -> bool {
+    pub(crate) fn verify(&mut self, tables: &mut impl Tables, metrics: &ProxyMetrics) -> bool {
         match self.engine.verify(tables) {
             Ok(Verified::Untouched | Verified::Same) => {}
             Ok(Verified::Repaired(differences)) => {
@@ -176,17 +176,17 @@ impl Lane {
     }
 
     /// Takes the endpoints whose flows are to be judged.
-    pub fn take_lost(&mut self) -> LostEndpoints {
+    pub(crate) fn take_lost(&mut self) -> LostEndpoints {
         std::mem::take(&mut self.lost)
     }
 
     /// Whether there are any.
-    pub fn has_lost(&self) -> bool {
+    pub(crate) fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
     /// Puts some back: they could not be judged.
-    pub fn put_back(&mut self, lost: LostEndpoints) {
+    pub(crate) fn put_back(&mut self, lost: LostEndpoints) {
         for (frontend, endpoints) in lost {
             self.lost.entry(frontend).or_default().extend(endpoints);
         }

@@ -1,4 +1,40 @@
-//! The service proxy of one node.
+//! The service proxy of one node: the decisions of `nearhop-core`, kept in the kernel.
+//!
+//! ```text
+//!   feed -> control: world, routes, who waits                       (no effects)
+//!             |  which Services
+//!             v
+//!           lane, one for each family -> engine -> kernel           (one batch)
+//!             |  who lost endpoints
+//!             v
+//!           engine::affinity, sweep -> conntrack                    (who is still stuck to them)
+//! ```
+//!
+//! [`run`] is the loop around it: one closed set of events and one match. Beside it [`health`]
+//! (who may ask how it is), [`observe`] (what it does with a Service, and why) and [`metrics`].
+//!
+//! Deliberately absent: decisions about topology (`nearhop-core`), what rules look like
+//! (`nearhop-netfilter`), other nodes, and everything that writes to the API but events.
 
+pub mod cleanup;
+pub mod conntrack;
+mod control;
 pub mod engine;
+mod error;
+pub mod health;
 pub mod kernel;
+mod lane;
+mod lock;
+pub mod metrics;
+mod observe;
+pub mod options;
+mod pace;
+pub mod rbac;
+pub mod run;
+mod standing;
+mod sweep;
+pub mod sysctl;
+mod trigger;
+
+pub use error::ProxyError;
+pub use lock::LockError;

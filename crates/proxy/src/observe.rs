@@ -12,10 +12,10 @@ use nearhop_netfilter::frontend::{At, Entry, Frontend, Path, Program, Refusal};
 use serde_json::{Value, json};
 
 use crate::control::Control;
-use crate::lane::{LastSync, Lane};
+use crate::lane::{Lane, LastSync};
 
 /// All Services, with the few words that tell where to look closer.
-pub fn describe_all(control: &Control, lanes: &[Lane]) -> Value {
+pub(crate) fn describe_all(control: &Control, lanes: &[Lane]) -> Value {
     let services = control.world().services().map(|service| {
         let key = &service.key;
         let tiers: BTreeSet<String> = (control.routes().of_service(key))
@@ -34,7 +34,7 @@ pub fn describe_all(control: &Control, lanes: &[Lane]) -> Value {
 }
 
 /// One Service, in full. None if there is no such Service for this proxy.
-pub fn describe(control: &Control, lanes: &[Lane], key: &ServiceKey) -> Option<Value> {
+pub(crate) fn describe(control: &Control, lanes: &[Lane], key: &ServiceKey) -> Option<Value> {
     control.world().service(key)?;
     let ports = control.routes().of_service(key).filter_map(|(route_key, route)| {
         let lane = lanes.iter().find(|lane| lane.family() == route_key.family)?;
@@ -73,9 +73,8 @@ fn describe_sync(last: LastSync) -> Value {
 fn describe_port(control: &Control, lane: &Lane, key: &RouteKey, route: &Route) -> Value {
     let service = &key.port.service;
     let decision = &route.decision;
-    let set = |set: &Option<RouteSet>| {
-        set.as_ref().map(|set| describe_set(control, key, route, set))
-    };
+    let set =
+        |set: &Option<RouteSet>| set.as_ref().map(|set| describe_set(control, key, route, set));
     json!({
         "port": key.port.port.as_str(),
         "protocol": key.port.protocol.as_str(),

@@ -7,9 +7,7 @@ use nearhop_core::labels::well_known;
 use nearhop_core::model::Node;
 use nearhop_core::world::{KnownNodes, Settings};
 use nearhop_core::{Cidr, Family, Gates, Name};
-use nearhop_netfilter::config::{
-    Config, LocalTraffic, Masquerade, NodePortAddresses, Priorities,
-};
+use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddresses, Priorities};
 use nearhop_netfilter::conntrack::Rehome;
 use nearhop_netfilter::object::Table;
 
@@ -140,9 +138,7 @@ impl Options {
                 of_family(&node?.pod_cidrs, family).next().map(LocalTraffic::Source)
             }
             DetectLocal::Bridge(name) => Some(LocalTraffic::Bridge(name.clone())),
-            DetectLocal::InterfacePrefix(name) => {
-                Some(LocalTraffic::InterfacePrefix(name.clone()))
-            }
+            DetectLocal::InterfacePrefix(name) => Some(LocalTraffic::InterfacePrefix(name.clone())),
         }
     }
 

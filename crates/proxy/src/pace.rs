@@ -10,7 +10,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// When to sync.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub(crate) struct Pace {
     /// `--min-sync-period`; without it the wait follows the flood.
     fixed: Option<Duration>,
     wait: Duration,
@@ -19,19 +19,19 @@ pub struct Pace {
 
 impl Pace {
     /// With the wait between two syncs, or none to let the flood decide.
-    pub fn new(fixed: Option<Duration>) -> Self {
+    pub(crate) fn new(fixed: Option<Duration>) -> Self {
         Self { fixed, wait: Duration::ZERO, last: None }
     }
 
     /// When the sync is due for a change that is known since `now` or before.
-    pub fn due(&self, now: Instant) -> Instant {
+    pub(crate) fn due(&self, now: Instant) -> Instant {
         let earliest = self.last.map(|last| last + self.fixed.unwrap_or(self.wait));
         earliest.map_or(now, |earliest| earliest.max(now))
     }
 
     /// Notes that a sync has ended. The wait doubles while syncs follow each other as closely as
     /// they may, and is gone after a moment of rest.
-    pub fn synced(&mut self, began: Instant, ended: Instant) {
+    pub(crate) fn synced(&mut self, began: Instant, ended: Instant) {
         let close = self.last.is_some_and(|last| began < last + self.wait + SHORTEST);
         self.wait = if close { (self.wait * 2).clamp(SHORTEST, LONGEST) } else { Duration::ZERO };
         self.last = Some(ended);

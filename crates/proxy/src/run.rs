@@ -258,12 +258,7 @@ impl Loop {
                 self.health.queued(lane.family());
             }
         }
-        self.health.node(match self.control.node() {
-            None => Eligibility::Unknown,
-            Some(node) if node.deleting => Eligibility::Deleting,
-            Some(node) if node.tainted_for_deletion => Eligibility::Tainted,
-            Some(_) => Eligibility::Eligible,
-        });
+        self.health.node(Eligibility::of_node(self.control.node().map(|node| &**node)));
     }
 
     async fn sync(&mut self) {

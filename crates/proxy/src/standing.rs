@@ -15,7 +15,7 @@ use nearhop_netfilter::image::Image;
 
 /// The endpoints of one frontend, for those who connect to it.
 #[derive(Clone, Debug)]
-pub struct Standings {
+pub(crate) struct Standings {
     /// Which clients are on this node.
     near: Near,
     /// What clients on this node, or all, are sent to.
@@ -75,10 +75,10 @@ impl Endpoints for Standings {
 }
 
 /// Endpoints that frontends lost, by frontend.
-pub type LostEndpoints = BTreeMap<Frontend, BTreeSet<EndpointKey>>;
+pub(crate) type LostEndpoints = BTreeMap<Frontend, BTreeSet<EndpointKey>>;
 
 /// What the flows to these frontends are judged by.
-pub fn view_of(
+pub(crate) fn view_of(
     lost: &LostEndpoints,
     world: &World,
     image: &Image,
@@ -87,10 +87,8 @@ pub fn view_of(
     rehome: Rehome,
 ) -> View<Standings> {
     let mut view = View::new(rehome, node_addresses.clone());
-    let near = Near {
-        config: image.config().clone(),
-        node_addresses: Arc::new(node_addresses.clone()),
-    };
+    let near =
+        Near { config: image.config().clone(), node_addresses: Arc::new(node_addresses.clone()) };
     for (frontend, endpoints) in lost {
         match image.frontend(frontend) {
             Some((service, _)) => {
@@ -151,9 +149,8 @@ fn candidates(
 ) -> (BTreeSet<EndpointKey>, BTreeSet<EndpointKey>) {
     let slices = world.routed_slices(&service.key);
     let all = port_endpoints(slices, family, (&port.name, port.protocol), Some(node));
-    let usable = |e: &&nearhop_core::route::RouteEndpoint<'_>| {
-        e.ready || (e.serving && e.terminating)
-    };
+    let usable =
+        |e: &&nearhop_core::route::RouteEndpoint<'_>| e.ready || (e.serving && e.terminating);
     let usable = all.iter().filter(usable).map(|endpoint| endpoint.key).collect();
     (all.iter().map(|endpoint| endpoint.key).collect(), usable)
 }

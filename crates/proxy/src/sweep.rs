@@ -20,20 +20,20 @@ struct Job {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct SweepDone {
+pub(crate) struct SweepDone {
     /// Of which family.
-    pub family: Family,
+    pub(crate) family: Family,
     /// What was done.
-    pub result: Result<Swept, ConntrackError>,
+    pub(crate) result: Result<Swept, ConntrackError>,
     /// How long it took.
-    pub took: Duration,
+    pub(crate) took: Duration,
     /// What was to be judged.
-    pub lost: LostEndpoints,
+    pub(crate) lost: LostEndpoints,
 }
 
 /// The thread's end in the loop: at most one job at a time.
 #[derive(Debug)]
-pub struct Sweeper {
+pub(crate) struct Sweeper {
     jobs: mpsc::Sender<Job>,
     done: tokio_mpsc::UnboundedReceiver<SweepDone>,
     busy: bool,
@@ -41,7 +41,7 @@ pub struct Sweeper {
 
 impl Sweeper {
     /// Starts the thread, in the network namespace of the calling one.
-    pub fn start() -> std::io::Result<Self> {
+    pub(crate) fn start() -> std::io::Result<Self> {
         let (jobs, waiting) = mpsc::channel::<Job>();
         let (finished, done) = tokio_mpsc::unbounded_channel();
         std::thread::Builder::new().name("conntrack".to_owned()).spawn(move || {
@@ -63,17 +63,17 @@ impl Sweeper {
     }
 
     /// Whether it can be given something.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         !self.busy
     }
 
     /// Gives it something to do: flows to frontends that lost these endpoints.
-    pub fn give(&mut self, family: Family, view: View<Standings>, lost: LostEndpoints) {
+    pub(crate) fn give(&mut self, family: Family, view: View<Standings>, lost: LostEndpoints) {
         self.busy = self.jobs.send(Job { family, view, lost }).is_ok();
     }
 
     /// Waits until something is done; forever where nothing is under way.
-    pub async fn wait(&mut self) -> SweepDone {
+    pub(crate) async fn wait(&mut self) -> SweepDone {
         match self.done.recv().await {
             Some(done) => {
                 self.busy = false;

@@ -31,7 +31,10 @@ pub struct ConntrackLimits {
 /// usual, and no reason not to serve.
 pub fn apply(limits: &ConntrackLimits) -> Vec<String> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    settings(limits, cores as u64).into_iter().filter_map(|(name, value)| set(name, value)).collect()
+    settings(limits, cores as u64)
+        .into_iter()
+        .filter_map(|(name, value)| set(name, value))
+        .collect()
 }
 
 fn settings(limits: &ConntrackLimits, cores: u64) -> Vec<(&'static str, u64)> {

@@ -7,7 +7,7 @@ use nearhop_core::ServiceKey;
 
 /// Trigger times of slices that are not in the kernel yet, by Service.
 #[derive(Clone, Debug)]
-pub struct Triggers {
+pub(crate) struct Triggers {
     /// What happened before this process started says nothing about it.
     started: Timestamp,
     waiting: BTreeMap<ServiceKey, Vec<Timestamp>>,
@@ -15,12 +15,12 @@ pub struct Triggers {
 
 impl Triggers {
     /// None yet.
-    pub fn new(started: Timestamp) -> Self {
+    pub(crate) fn new(started: Timestamp) -> Self {
         Self { started, waiting: BTreeMap::new() }
     }
 
     /// A slice has changed, and says since when.
-    pub fn changed(&mut self, service: ServiceKey, trigger_time: Option<&str>) {
+    pub(crate) fn changed(&mut self, service: ServiceKey, trigger_time: Option<&str>) {
         let time = trigger_time.and_then(|text| text.parse::<Timestamp>().ok());
         if let Some(time) = time.filter(|time| *time > self.started) {
             self.waiting.entry(service).or_default().push(time);
@@ -28,12 +28,12 @@ impl Triggers {
     }
 
     /// A slice is gone, and with it whoever would know.
-    pub fn gone(&mut self, service: &ServiceKey) {
+    pub(crate) fn gone(&mut self, service: &ServiceKey) {
         self.waiting.remove(service);
     }
 
     /// Everything is in the kernel: how long it took, in seconds.
-    pub fn take(&mut self, now: Timestamp) -> Vec<f64> {
+    pub(crate) fn take(&mut self, now: Timestamp) -> Vec<f64> {
         let times = std::mem::take(&mut self.waiting).into_values().flatten();
         times.map(|time| now.duration_since(time).as_secs_f64().max(0.0)).collect()
     }

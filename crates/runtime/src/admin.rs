@@ -1,44 +1,23 @@
-//! The admin port: probes and metrics over plain HTTP.
+//! The admin port: probes and metrics, and whatever else a daemon adds, over [`server`].
 //!
-//! One request a connection, and a limit on a connection's whole life: that is cheap for a probe
-//! and a scrape, and bounds those who send or read slowly alike. Deliberately without TLS, without
-//! authentication and without a way to change anything.
+//! Deliberately without a way to change anything.
+//!
+//! [`server`]: crate::server
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use http::StatusCode;
 
 use crate::RuntimeError;
 use crate::health::{Health, Purpose};
 use crate::metrics::{CONTENT_TYPE_TEXT, Metrics};
-
-type Body = http_body_util::Full<hyper::body::Bytes>;
-
-/// A client that takes longer for its headers is not served.
-const HEADERS: Duration = Duration::from_secs(5);
-/// Nor one that takes longer for all of it.
-const LIFE: Duration = Duration::from_secs(30);
-/// Connections beyond this wait until another ends.
-const MOST_CONNECTIONS: usize = 256;
-
-const PATHS: [&str; 4] = ["/healthz", "/livez", "/metrics", "/readyz"];
-const PLAIN: &str = "text/plain; charset=utf-8";
+use crate::server::{self, Answer, Ask, Route, Server, Setup};
 
 /// A running admin port. It stops when this is dropped.
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
-    task: JoinHandle<()>,
+    _server: Server,
 }
 
 impl Admin {
@@ -46,13 +25,6 @@ impl Admin {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
-    }
-}
-
-impl Drop for Admin {
-    fn drop(&mut self) {
-        // The task owns its connections, so they end with it.
-        self.task.abort();
     }
 }
 
@@ -65,80 +37,38 @@ pub async fn serve(
     metrics: Metrics,
     health: Health,
 ) -> Result<Admin, RuntimeError> {
-    let refused = |why| RuntimeError::Listen { address, why };
-    let listener = TcpListener::bind(address).await.map_err(refused)?;
-    let address = listener.local_addr().map_err(refused)?;
-    let task = tokio::spawn(accept(listener, metrics, health));
-    Ok(Admin { address, task })
+    let server = server::serve(Setup::new("admin", address), routes(metrics, health))?;
+    Ok(Admin { address: server.bound().await, _server: server })
 }
 
-async fn accept(listener: TcpListener, metrics: Metrics, health: Health) {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        if connections.len() >= MOST_CONNECTIONS {
-            connections.join_next().await;
-        }
-        let Ok((stream, _)) = listener.accept().await else {
-            // Out of file descriptors, most likely: others must end first.
-            sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        connections.spawn(connection(stream, metrics.clone(), health.clone()));
-    }
-}
-
-async fn connection(stream: TcpStream, metrics: Metrics, health: Health) {
-    let service = service_fn(|request: Request<Incoming>| {
-        let answer = answer(request.method(), request.uri(), &metrics, &health);
-        async move { Ok::<_, Infallible>(answer) }
-    });
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service);
-    // A client that broke off, or was too slow, is its own problem.
-    let _ = timeout(LIFE, serving).await;
-}
-
-fn answer(method: &Method, uri: &http::Uri, metrics: &Metrics, health: &Health) -> Response<Body> {
-    let path = uri.path();
-    if !PATHS.contains(&path) {
-        let text = format!("there is no {path:?} here, but:\n{}\n", PATHS.join("\n"));
-        return reply(StatusCode::NOT_FOUND, PLAIN, text);
-    }
-    // hyper leaves the body out of an answer to HEAD.
-    if method != Method::GET && method != Method::HEAD {
-        let text = "only GET and HEAD are allowed here\n".to_owned();
-        let mut refusal = reply(StatusCode::METHOD_NOT_ALLOWED, PLAIN, text);
-        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return refusal;
-    }
-    match path {
-        "/metrics" => reply(StatusCode::OK, CONTENT_TYPE_TEXT, metrics.encode()),
-        "/readyz" => probe(health, Purpose::Ready, uri),
-        _ => probe(health, Purpose::Live, uri),
-    }
+/// What every admin port answers, for a daemon that adds routes of its own or that does not take
+/// a port that is in use for the end.
+#[must_use]
+pub fn routes(metrics: Metrics, health: Health) -> Vec<Route> {
+    let probe = |path, purpose| {
+        let health = health.clone();
+        Route::at(path, move |ask| probe(&health, purpose, ask))
+    };
+    vec![
+        probe("/healthz", Purpose::Live),
+        probe("/livez", Purpose::Live),
+        Route::at("/metrics", move |_| {
+            Answer::new(StatusCode::OK, CONTENT_TYPE_TEXT, metrics.encode())
+        }),
+        probe("/readyz", Purpose::Ready),
+    ]
 }
 
 /// `ok`, or the list of checks: on failure, and for whoever asks with `?verbose`.
-fn probe(health: &Health, purpose: Purpose, uri: &http::Uri) -> Response<Body> {
+fn probe(health: &Health, purpose: Purpose, ask: &Ask) -> Answer {
     let report = health.report(purpose);
     let code = if report.is_ok() { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
-    let mut parameters = uri.query().unwrap_or_default().split('&');
+    let mut parameters = ask.query.split('&');
     let verbose = parameters.any(|text| text.split('=').next() == Some("verbose"));
     let text = if report.is_ok() && !verbose {
         "ok".to_owned()
     } else {
-        report.list(uri.path().trim_start_matches('/'))
+        report.list(ask.path.trim_start_matches('/'))
     };
-    reply(code, PLAIN, text)
-}
-
-fn reply(code: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = code;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
+    Answer::text(code, text)
 }

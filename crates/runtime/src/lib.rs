@@ -3,7 +3,8 @@
 //! ```text
 //!   log       where lines go, how many of them
 //!   metrics   one registry, the series that Kubernetes' dashboards look for
-//!   health    named checks          admin   /healthz /livez /readyz /metrics
+//!   server    a small HTTP server   admin   /healthz /livez /readyz /metrics on it
+//!   health    named checks
 //!   client    a kube client that is set up for daemons
 //!   lease     who of several may act
 //!   shutdown  signals               backoff how long to wait before the next attempt
@@ -20,6 +21,7 @@ pub mod health;
 pub mod lease;
 pub mod log;
 pub mod metrics;
+pub mod server;
 pub mod shutdown;
 
 pub use crate::error::RuntimeError;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use http::request::Parts;
-use nearhop_apiserver::Controllers;
 use nearhop_api::rbac::Rule;
+use nearhop_apiserver::Controllers;
 use nearhop_controller::rbac::{CLUSTER_RULES, LEASE_RULES};
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_tests::scene::{Controlled, PATIENCE, Scene, replace, start_recorded};

@@ -48,8 +48,10 @@ async fn answer(request: &Ask, ask: mpsc::Sender<Question>) -> Answer {
         Ok(Some(value)) if asked => Answer::json(StatusCode::OK, format!("{value:#}\n")),
         Ok(_) => {
             let name = service.map_or_else(String::new, |service| service.to_string());
-            let why = format!("this proxy serves no Service {name}: look at its name, its label \
-                               service.kubernetes.io/service-proxy-name, and whether it is headless\n");
+            let why = format!(
+                "this proxy serves no Service {name}: look at its name, its label \
+                               service.kubernetes.io/service-proxy-name, and whether it is headless\n"
+            );
             Answer::text(StatusCode::NOT_FOUND, why)
         }
         Err(_) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, "the proxy is ending\n"),

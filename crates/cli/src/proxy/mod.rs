@@ -71,14 +71,8 @@ async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let (ask, questions) = mpsc::channel(QUESTIONS);
     let _admin = serve_admin(&args, &options, on_failure, metrics, checks, ask)?;
     tracing::info!(node = %options.node, table = %options.table, "proxy starts");
-    let surroundings = Surroundings {
-        client,
-        metrics: proxy_metrics,
-        health,
-        synced,
-        questions,
-        shutdown,
-    };
+    let surroundings =
+        Surroundings { client, metrics: proxy_metrics, health, synced, questions, shutdown };
     proxy(options, surroundings).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,13 +1,15 @@
 //! What one node does with the endpoints of a Service, and why.
 //!
 //! The data plane looks only at EndpointSlices and traffic policies (KEP-4444): [`collect`] reads
-//! them, [`choose`] decides, [`reason`] says why, [`exclude`] why not one endpoint, [`table`] keeps all decisions of a node.
+//! them, [`choose`] decides, [`reason`] says why, [`exclude`] why not one endpoint, [`table`] keeps all decisions of a node,
+//! [`without_local`] counts those that a policy Local leaves empty-handed.
 
 pub mod choose;
 pub mod collect;
 pub mod exclude;
 pub mod reason;
 pub mod table;
+pub mod without_local;
 
 pub use choose::{
     Backend, HintGates, Place, PortPolicy, RouteDecision, RouteInput, RouteSet, Verdict,
@@ -17,3 +19,4 @@ pub use collect::{Agreed, RouteEndpoint, agreed_routing, port_endpoints};
 pub use exclude::{Exclusion, explain_excluded};
 pub use reason::{Candidates, Miss, Reason, Tier, Tried};
 pub use table::{Route, RouteKey, RouteTable};
+pub use without_local::{WithoutLocal, count_without_local};

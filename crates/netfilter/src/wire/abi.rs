@@ -4,7 +4,7 @@
 use nearhop_core::Family;
 
 /// `nlmsghdr` and what follows it.
-pub(super) mod message {
+pub(crate) mod message {
     /// Bytes of `nlmsghdr`.
     pub(crate) const HEADER: usize = 16;
     /// Bytes of `nfgenmsg`, which follows in every message of netfilter.
@@ -27,6 +27,8 @@ pub(super) mod message {
     /// An answer with attributes that say more.
     pub(crate) const ACK_ATTRS: u16 = 0x200;
 
+    /// The part of a message's type that says connection tracking.
+    pub(crate) const CONNTRACK: u16 = 1;
     /// The part of a message's type that says nftables.
     pub(crate) const NFTABLES: u16 = 10;
     pub(crate) const NEW_TABLE: u16 = NFTABLES << 8;
@@ -149,7 +151,7 @@ pub(super) mod list {
 }
 
 /// The number of an address family, which is also that of the table's.
-pub(super) fn family_number(family: Family) -> u8 {
+pub(crate) fn family_number(family: Family) -> u8 {
     match family {
         Family::Ipv4 => 2,
         Family::Ipv6 => 10,

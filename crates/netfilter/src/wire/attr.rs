@@ -256,7 +256,8 @@ impl<'a> Attr<'a> {
         })
     }
 
-    fn array<const N: usize>(self) -> Result<[u8; N], DecodeError> {
+    /// So many bytes.
+    pub(crate) fn array<const N: usize>(self) -> Result<[u8; N], DecodeError> {
         let (kind, have) = (self.kind, self.bytes.len());
         self.bytes.try_into().map_err(|_| DecodeError::Size { kind, have, want: N })
     }
@@ -293,7 +294,7 @@ impl<'a> Iterator for Attrs<'a> {
 }
 
 /// The attributes of a message of netfilter, by what follows `nlmsghdr`, and its family.
-pub(super) fn body(payload: &[u8]) -> Result<(u8, Attrs<'_>), DecodeError> {
+pub(crate) fn body(payload: &[u8]) -> Result<(u8, Attrs<'_>), DecodeError> {
     let (head, attrs) = payload
         .split_first_chunk::<{ message::FAMILY_HEADER }>()
         .ok_or(DecodeError::Message { said: message::FAMILY_HEADER, have: payload.len() })?;

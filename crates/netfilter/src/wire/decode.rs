@@ -8,12 +8,12 @@ use super::attr::{Attrs, DecodeError, body};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// `nlmsg_type`.
-    pub(super) kind: u16,
+    pub(crate) kind: u16,
     flags: u16,
     /// The number of the message that it answers.
     pub seq: u32,
     /// What follows the header.
-    pub(super) payload: &'a [u8],
+    pub(crate) payload: &'a [u8],
 }
 
 /// The kernel's answer to a message.
@@ -54,7 +54,7 @@ impl Message<'_> {
             message::ERROR => Reply::Answer(self.answer()?),
             message::DONE => self.end_of_list(),
             message::OVERRUN => Reply::Overrun,
-            kind if kind >> 8 == message::NFTABLES => Reply::Object,
+            kind if [message::NFTABLES, message::CONNTRACK].contains(&(kind >> 8)) => Reply::Object,
             _ => Reply::Other,
         })
     }

@@ -3,7 +3,7 @@
 //! `encode` writes a batch, `request` a question; `decode` cuts answers into messages and `dump`
 //! reads the objects in them. No socket: whoever has one sends and receives.
 
-mod abi;
+pub(crate) mod abi;
 pub mod attr;
 mod decode;
 mod dump;

@@ -197,12 +197,7 @@ impl Engine {
         self.generation = None;
         self.isolated.clear();
         let config = self.image.config().clone();
-        let mut held = tables.read(&config.table)?;
-        if held.as_ref().is_some_and(|held| held.outdated) {
-            tracing::info!(table = %config.table.name, "replacing another version's table");
-            Self::remove(tables, &config)?;
-            held = None;
-        }
+        let held = self.read_own(tables)?;
         let slots = held
             .as_ref()
             .map_or_else(HeldSlots::default, |held| HeldSlots::of(held, config.family()));
@@ -220,6 +215,17 @@ impl Engine {
         self.generation = Some(tables.generation()?);
         self.releases = true;
         Ok(Synced { pass: Pass::Full, elements, lost: find_lost(&slots, &self.image) })
+    }
+
+    /// Reads the table. One of another version is removed, and so is not there.
+    fn read_own(&self, tables: &mut impl Tables) -> Result<Option<Held>, ApplyError> {
+        let held = tables.read(&self.config().table)?;
+        if held.as_ref().is_some_and(|held| held.outdated) {
+            tracing::info!(table = %self.config().table.name, "replacing another version's table");
+            Self::remove(tables, self.config())?;
+            return Ok(None);
+        }
+        Ok(held)
     }
 
     /// Fills a new table: packets pass it only when everything is there.
@@ -298,10 +304,19 @@ impl Engine {
         if self.generation == Some(generation) {
             return Ok(Verified::Untouched);
         }
-        let table = self.config().table.clone();
-        let mut held = tables.read(&table)?;
+        let verified = self.mend(tables);
+        // Half mended is worse than not: what the kernel holds is no longer known.
+        self.trusted = verified.is_ok();
+        verified
+    }
+
+    fn mend(&mut self, tables: &mut impl Tables) -> Result<Verified, ApplyError> {
+        let mut held = self.read_own(tables)?;
         let edited = match &mut held {
-            Some(held) => self.find_edited(tables, held)?,
+            Some(held) => {
+                let sets = held.strange_sets().count() + held.missing_sets().count();
+                sets + self.find_edited(tables, held)?
+            }
             None => 1,
         };
         self.image.forget_unneeded_chains();

@@ -6,7 +6,7 @@
 mod error;
 mod list;
 mod option;
-mod socket;
+pub(crate) mod socket;
 mod support;
 
 use nearhop_core::Family;

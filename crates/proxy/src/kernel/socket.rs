@@ -2,6 +2,7 @@
 //! mean is not known here.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -22,12 +23,12 @@ const OVERHEAD: usize = 32;
 /// The kernel lists as many objects at a time as fit into what is offered, up to 32 KiB; answers
 /// are shorter.
 const LONGEST_DATAGRAM: usize = 64 * 1024;
-/// Seconds. The kernel answers before `send` returns: this is for what nobody thought of.
-const PATIENCE: i64 = 10;
+/// The kernel answers before `send` returns: this is for what nobody thought of.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The socket.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(crate) struct Socket {
     fd: OwnedFd,
     buffer: Vec<u8>,
     limit: usize,
@@ -35,7 +36,7 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Opens it in the network namespace of the calling thread.
-    pub(super) fn open() -> Result<Self, KernelError> {
+    pub(crate) fn open() -> Result<Self, KernelError> {
         let at = |step| move |errno| KernelError::Open { step, errno };
         let fd = socket(
             AddressFamily::Netlink,
@@ -48,7 +49,7 @@ impl Socket {
         bind(fd.as_raw_fd(), &kernel).map_err(at("bind"))?;
         // A connected socket takes messages from the kernel only.
         connect(fd.as_raw_fd(), &kernel).map_err(at("connect"))?;
-        let patience = TimeVal::new(PATIENCE, 0);
+        let patience = TimeVal::new(PATIENCE.as_secs() as i64, 0);
         setsockopt(&fd, sockopt::ReceiveTimeout, &patience).map_err(at("a timeout"))?;
         // Both only make errors shorter and clearer; a kernel older than 4.12 has them not.
         for option in [NetlinkOption::CappedAnswers, NetlinkOption::ExtendedAnswers] {
@@ -59,12 +60,12 @@ impl Socket {
     }
 
     /// Most bytes of one `send`.
-    pub(super) fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
     /// Forgets what nobody waits for any more, and that some of it may have been lost.
-    pub(super) fn drain(&mut self) -> Result<(), Errno> {
+    pub(crate) fn drain(&mut self) -> Result<(), Errno> {
         loop {
             match self.receive_with(MsgFlags::MSG_DONTWAIT) {
                 Ok(_) | Err(Errno::ENOBUFS) => {}
@@ -75,7 +76,7 @@ impl Socket {
     }
 
     /// Sends. The kernel has done what it is told when this returns.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         loop {
             match send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()) {
                 Err(Errno::EINTR) => {}
@@ -85,7 +86,7 @@ impl Socket {
     }
 
     /// What came next.
-    pub(super) fn receive(&mut self) -> Result<&[u8], Errno> {
+    pub(crate) fn receive(&mut self) -> Result<&[u8], Errno> {
         let len = self.receive_with(MsgFlags::empty())?;
         // More than there was room for: some of it is lost.
         self.buffer.get(..len).ok_or(Errno::ENOBUFS)

@@ -1,12 +1,12 @@
 //! The two nftables that every test of the engine runs on: the fake and the kernel's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nearhop_core::Name;
 use nearhop_lab::net::sandbox;
 use nearhop_netfilter::fake::Fake;
 use nearhop_netfilter::layout::SetId;
-use nearhop_netfilter::object::{Batch, Element, Table};
+use nearhop_netfilter::object::{Batch, Bytes, Element, Op, Table};
 use nearhop_netfilter::reconcile::{Held, HeldChain};
 use nearhop_proxy::engine::{ApplyError, ReadChain, Tables};
 use nearhop_proxy::kernel::Kernel;
@@ -15,23 +15,14 @@ use nearhop_proxy::kernel::Kernel;
 #[derive(Debug, Default)]
 pub(crate) struct FakeTables {
     pub(crate) fake: Fake,
-    /// Batches that were applied.
-    pub(crate) batches: Vec<Batch>,
-    /// How many elements fit into one batch.
-    pub(crate) limit: Option<usize>,
-    /// How often it was read.
-    pub(crate) reads: usize,
 }
 
 impl Tables for FakeTables {
     fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
-        self.fake.apply(batch).map_err(|error| ApplyError::Refused(error.to_string()))?;
-        self.batches.push(batch.clone());
-        Ok(())
+        self.fake.apply(batch).map_err(|error| ApplyError::Refused(error.to_string()))
     }
 
     fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError> {
-        self.reads += 1;
         if !self.fake.tables().any(|there| there == table) {
             return Ok(None);
         }
@@ -61,9 +52,9 @@ impl Tables for FakeTables {
                 signature: chain.rules.first().and_then(|rule| rule.comment.clone()),
             };
             let text = format!("{:?}", chain.rules);
-            let digest = text.bytes().fold(7u64, |hash, byte| {
-                hash.wrapping_mul(31).wrapping_add(u64::from(byte))
-            });
+            let digest = text
+                .bytes()
+                .fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
             (chain.name.clone(), ReadChain { held, digest })
         });
         Ok(chains.collect())
@@ -79,7 +70,109 @@ impl Tables for FakeTables {
     }
 
     fn elements_per_batch(&self) -> usize {
-        self.limit.unwrap_or(usize::MAX)
+        usize::MAX
+    }
+}
+
+/// nftables of either kind, and what the engine did with it.
+#[derive(Debug, Default)]
+pub(crate) struct Watched<T> {
+    pub(crate) inner: T,
+    /// Batches that were applied.
+    pub(crate) batches: Vec<Batch>,
+    /// How often elements were read. Chains do not count: there are few, and what the kernel makes
+    /// of a new one is noted when it is written.
+    pub(crate) reads: usize,
+    /// How many elements fit into one batch, if not as many as below.
+    pub(crate) limit: Option<usize>,
+    /// The next batches come back with these, and are not seen below.
+    pub(crate) failures: VecDeque<ApplyError>,
+    /// Elements of these keys arrive below with a shorter one, which no kernel takes.
+    pub(crate) spoilt: BTreeSet<(SetId, Bytes)>,
+}
+
+impl<T: Tables> Watched<T> {
+    pub(crate) fn new(inner: T) -> Self {
+        Self {
+            inner,
+            batches: Vec::new(),
+            reads: 0,
+            limit: None,
+            failures: VecDeque::new(),
+            spoilt: BTreeSet::new(),
+        }
+    }
+
+    /// Forgets what was seen so far.
+    pub(crate) fn forget(&mut self) {
+        self.batches.clear();
+        self.reads = 0;
+    }
+
+    /// Elements that were deleted and added, by set.
+    pub(crate) fn counts(&self) -> BTreeMap<SetId, (usize, usize)> {
+        let mut counts: BTreeMap<SetId, (usize, usize)> = BTreeMap::new();
+        for op in self.batches.iter().flat_map(|batch| &batch.ops) {
+            let id = |set: &Name| SetId::by_name(set).expect("only our sets are written");
+            match op {
+                Op::DeleteElements { set, elements } => {
+                    counts.entry(id(set)).or_default().0 += elements.len();
+                }
+                Op::AddElements { set, elements } => {
+                    counts.entry(id(set)).or_default().1 += elements.len();
+                }
+                _ => {}
+            }
+        }
+        counts
+    }
+
+    fn spoil(&self, batch: &Batch) -> Batch {
+        let mut batch = batch.clone();
+        for op in &mut batch.ops {
+            let Op::AddElements { set, elements } = op else { continue };
+            let Some(set) = SetId::by_name(set) else { continue };
+            for element in elements.iter_mut() {
+                if self.spoilt.contains(&(set, element.key)) {
+                    let key = element.key.as_slice();
+                    element.key = Bytes::from_slice(&key[..key.len() - 4]).unwrap();
+                }
+            }
+        }
+        batch
+    }
+}
+
+impl<T: Tables> Tables for Watched<T> {
+    fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
+        if let Some(failure) = self.failures.pop_front() {
+            return Err(failure);
+        }
+        self.inner.apply(&self.spoil(batch))?;
+        self.batches.push(batch.clone());
+        Ok(())
+    }
+
+    fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError> {
+        self.reads += 1;
+        self.inner.read(table)
+    }
+
+    fn read_chains(&mut self, table: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError> {
+        self.inner.read_chains(table)
+    }
+
+    fn read_affinity(&mut self, table: &Table) -> Result<Vec<Element>, ApplyError> {
+        self.reads += 1;
+        self.inner.read_affinity(table)
+    }
+
+    fn generation(&mut self) -> Result<u32, ApplyError> {
+        self.inner.generation()
+    }
+
+    fn elements_per_batch(&self) -> usize {
+        self.limit.unwrap_or_else(|| self.inner.elements_per_batch())
     }
 }
 
@@ -89,16 +182,19 @@ macro_rules! on_both {
         mod $name {
             use super::*;
 
-            fn check($tables: &mut impl Tables) $body
+            fn check($tables: &mut $crate::on::Watched<impl Tables>) $body
 
             #[test]
             fn fake() {
-                check(&mut FakeTables::default());
+                check(&mut $crate::on::Watched::new($crate::on::FakeTables::default()));
             }
 
             #[test]
             fn kernel() {
-                on_kernel(concat!(stringify!($name), "::kernel"), |kernel| check(kernel));
+                let name = concat!(module_path!(), "::kernel");
+                // The harness leaves the crate's name out.
+                let name = name.split_once("::").map_or(name, |(_, name)| name);
+                $crate::on::on_kernel(name, |kernel| check(kernel));
             }
         }
     )+};
@@ -106,9 +202,9 @@ macro_rules! on_both {
 pub(crate) use on_both;
 
 /// Runs a test on the kernel, in a network namespace of its own.
-pub(crate) fn on_kernel(test: &str, check: impl FnOnce(&mut Kernel) + Send) {
+pub(crate) fn on_kernel(test: &str, check: impl FnOnce(&mut Watched<Kernel>) + Send) {
     sandbox::run(test, || {
-        let mut kernel = Kernel::open().expect("a sandbox may use nftables");
-        check(&mut kernel);
+        let kernel = Kernel::open().expect("a sandbox may use nftables");
+        check(&mut Watched::new(kernel));
     });
 }

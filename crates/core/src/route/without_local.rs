@@ -1,0 +1,144 @@
+//! How many Service ports want an endpoint on this node and have none, though there are some
+//! elsewhere: what kube-proxy's `sync_proxy_rules_no_local_endpoints_total` counts.
+
+use super::choose::RouteSet;
+use super::table::{Route, RouteTable};
+use crate::key::Family;
+use crate::model::{ClusterIps, TrafficPolicy};
+
+/// Service ports without an endpoint on this node, by the policy that wants one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WithoutLocal {
+    /// `internalTrafficPolicy: Local`.
+    pub internal: u64,
+    /// `externalTrafficPolicy: Local`.
+    pub external: u64,
+}
+
+/// Counts the Service ports of a family that have endpoints somewhere, but none on this node for a
+/// policy that is Local. Services without a cluster address in the family are not proxied and do
+/// not count.
+///
+/// As in kube-proxy, a load balancer's port that nothing exposes yet has no set of local endpoints
+/// at all, and counts as `external` even where there are some.
+pub fn count_without_local(routes: &RouteTable, family: Family) -> WithoutLocal {
+    let mut count = WithoutLocal::default();
+    for (_, route) in routes.iter().filter(|(key, _)| key.family == family) {
+        if !is_proxied(route, family) || !lacks_local(route) {
+            continue;
+        }
+        let service = &route.service;
+        count.internal += u64::from(service.internal_traffic_policy == TrafficPolicy::Local);
+        count.external += u64::from(service.external_policy_local());
+    }
+    count
+}
+
+fn is_proxied(route: &Route, family: Family) -> bool {
+    let ClusterIps::Addresses(addresses) = &route.service.cluster_ips else { return false };
+    addresses.iter().any(|address| Family::of(*address) == family)
+}
+
+fn lacks_local(route: &Route) -> bool {
+    let empty = |set: &RouteSet| set.backends.is_empty();
+    route.decision.has_any && route.decision.local.as_ref().is_none_or(empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        AddressType, Endpoint, Service, ServicePort, ServiceType, Slice, SlicePort, TargetPort,
+    };
+    use crate::route::Place;
+    use crate::routing::SliceRouting;
+    use crate::world::{Change, Settings, World};
+    use crate::{Name, Protocol, ServiceKey, labels::well_known};
+
+    fn service(name: &str) -> Service {
+        let port = ServicePort {
+            name: Name::from(""),
+            protocol: Protocol::Tcp,
+            port: 80,
+            target: TargetPort::Number(80),
+            node_port: 0,
+            app_protocol: None,
+        };
+        Service {
+            ports: vec![port],
+            cluster_ips: ClusterIps::Addresses(vec![[10, 96, 0, 1].into()]),
+            ip_families: vec![Family::Ipv4],
+            ..Service::new(ServiceKey::new("ns", name))
+        }
+    }
+
+    fn slice(service: &Service, node: &str) -> Slice {
+        let port = SlicePort {
+            name: Name::from(""),
+            protocol: Protocol::Tcp,
+            port: Some(80),
+            app_protocol: None,
+        };
+        let endpoint =
+            Endpoint { node: Some(Name::from(node)), ..Endpoint::at([10, 0, 0, 1].into()) };
+        Slice {
+            namespace: service.key.namespace.clone(),
+            name: Name::from(format!("{}-1", service.key.name)),
+            labels: [(well_known::SERVICE_NAME, service.key.name.as_str())].into_iter().collect(),
+            owners: Vec::new(),
+            deleting: false,
+            address_type: AddressType::Ip(Family::Ipv4),
+            ports: [port].into(),
+            endpoints: vec![endpoint],
+            trigger_time: None,
+            routing: SliceRouting::Absent,
+        }
+    }
+
+    fn count(service: Service, node: &str) -> (u64, u64) {
+        let mut world = World::new(Settings::default());
+        world.apply(Change::Slice(Box::new(slice(&service, node))));
+        world.apply(Change::Service(Box::new(service)));
+        let place = Place { node: Some(Name::from("here")), ..Place::default() };
+        let routes = RouteTable::build(&world, place);
+        let count = count_without_local(&routes, Family::Ipv4);
+        assert_eq!(count_without_local(&routes, Family::Ipv6), WithoutLocal::default());
+        (count.internal, count.external)
+    }
+
+    #[test]
+    fn each_policy_counts_for_itself() {
+        let internal =
+            Service { internal_traffic_policy: TrafficPolicy::Local, ..service("internal") };
+        let external = Service {
+            external_traffic_policy: TrafficPolicy::Local,
+            external_ips: vec![[192, 0, 2, 1].into()],
+            ..service("external")
+        };
+        assert_eq!(count(internal.clone(), "elsewhere"), (1, 0));
+        assert_eq!(count(internal, "here"), (0, 0));
+        assert_eq!(count(external.clone(), "elsewhere"), (0, 1));
+        assert_eq!(count(external, "here"), (0, 0));
+        assert_eq!(count(service("neither"), "elsewhere"), (0, 0));
+    }
+
+    #[test]
+    fn a_load_balancer_that_nothing_exposes_yet_counts() {
+        let waiting = Service {
+            service_type: ServiceType::LoadBalancer,
+            external_traffic_policy: TrafficPolicy::Local,
+            ..service("waiting")
+        };
+        assert_eq!(count(waiting, "here"), (0, 1));
+    }
+
+    #[test]
+    fn a_headless_service_is_not_proxied() {
+        let headless = Service {
+            cluster_ips: ClusterIps::Headless,
+            internal_traffic_policy: TrafficPolicy::Local,
+            ..service("headless")
+        };
+        assert_eq!(count(headless, "elsewhere"), (0, 0));
+    }
+}

@@ -1,0 +1,135 @@
+//! Which flows must go.
+//!
+//! A UDP flow lives as long as somebody sends, so one that leads to the wrong place leads there for
+//! ever: it is deleted, and the next packet finds the rules. An SCTP association knows its peer;
+//! it is deleted only when that is no endpoint at all any more. TCP is never touched, nor is
+//! anything that did not come through a frontend of ours.
+
+use super::flow::Flow;
+use super::view::{Endpoints, Found, Rehome, Standing, View};
+use nearhop_core::Protocol;
+
+/// Why a flow is stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// Its endpoint is no endpoint of the frontend any more, or the last one went.
+    EndpointGone,
+    /// Its endpoint must not be used from here any more.
+    EndpointBarred,
+    /// Its endpoint is no longer preferred, and flows are to follow at once.
+    EndpointDemoted,
+    /// It began when nobody served the frontend and leads nowhere; now somebody does.
+    NeverTranslated,
+    /// The frontend was taken away.
+    FrontendRemoved,
+}
+
+impl Why {
+    /// A word for metrics and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::EndpointGone => "endpoint-gone",
+            Self::EndpointBarred => "endpoint-barred",
+            Self::EndpointDemoted => "endpoint-demoted",
+            Self::NeverTranslated => "never-translated",
+            Self::FrontendRemoved => "frontend-removed",
+        }
+    }
+}
+
+/// What is to become of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// It must go.
+    Stale(Why),
+    /// It is a frontend's, and stays.
+    Kept,
+    /// It is none of ours.
+    Foreign,
+}
+
+/// A flow that must go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stale {
+    /// The flow.
+    pub flow: Flow,
+    /// Why.
+    pub why: Why,
+}
+
+/// Which flows must go, and how many stay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// These must go.
+    pub stale: Vec<Stale>,
+    /// So many are ours and stay.
+    pub kept: u64,
+    /// So many are none of ours.
+    pub foreign: u64,
+}
+
+impl Plan {
+    /// Adds a flow: for flows that come one by one from a dump.
+    pub fn add<E: Endpoints>(&mut self, flow: &Flow, view: &View<E>) {
+        match judge(flow, view) {
+            Judgement::Stale(why) => self.stale.push(Stale { flow: *flow, why }),
+            Judgement::Kept => self.kept += 1,
+            Judgement::Foreign => self.foreign += 1,
+        }
+    }
+}
+
+/// Judges many flows.
+pub fn plan_deletions<'a, E: Endpoints>(
+    flows: impl IntoIterator<Item = &'a Flow>,
+    view: &View<E>,
+) -> Plan {
+    let mut plan = Plan::default();
+    for flow in flows {
+        plan.add(flow, view);
+    }
+    plan
+}
+
+/// Judges one flow.
+pub fn judge<E: Endpoints>(flow: &Flow, view: &View<E>) -> Judgement {
+    if flow.protocol == Protocol::Tcp {
+        return Judgement::Foreign;
+    }
+    match view.find(flow.protocol, flow.original.destination) {
+        Some(Found::Present(endpoints)) => match stale_at(flow, endpoints, view.rehome()) {
+            Some(why) => Judgement::Stale(why),
+            None => Judgement::Kept,
+        },
+        Some(Found::Removed(endpoints)) => judge_removed(flow, endpoints),
+        None => Judgement::Foreign,
+    }
+}
+
+fn stale_at<E: Endpoints>(flow: &Flow, endpoints: &E, rehome: Rehome) -> Option<Why> {
+    let client = flow.original.source.ip();
+    match (endpoints.standing(client, flow.endpoint()), flow.protocol) {
+        (Standing::Allowed, _) => None,
+        // It is its own endpoint, as far as it knows: nobody served it.
+        _ if !flow.translated() => {
+            let lost = flow.protocol == Protocol::Udp && endpoints.any_allowed(client);
+            lost.then_some(Why::NeverTranslated)
+        }
+        (Standing::Gone, _) => Some(Why::EndpointGone),
+        (_, Protocol::Sctp) => None,
+        (Standing::Barred, _) => Some(Why::EndpointBarred),
+        (Standing::Demoted, _) => (rehome == Rehome::Immediate).then_some(Why::EndpointDemoted),
+    }
+}
+
+/// Where no frontend is any more, only what leads to its endpoints was ours: a neighbour may have
+/// taken the port. SCTP stays, as TCP does: the endpoint may be well.
+fn judge_removed<E: Endpoints>(flow: &Flow, endpoints: &E) -> Judgement {
+    let client = flow.original.source.ip();
+    let ours = flow.translated() && endpoints.standing(client, flow.endpoint()) != Standing::Gone;
+    match (ours, flow.protocol) {
+        (false, _) => Judgement::Foreign,
+        (true, Protocol::Udp) => Judgement::Stale(Why::FrontendRemoved),
+        (true, _) => Judgement::Kept,
+    }
+}

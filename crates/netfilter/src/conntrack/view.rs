@@ -1,0 +1,162 @@
+//! What a node knows of its frontends, for judging flows.
+//!
+//! Only frontends of UDP and SCTP need to be put in. Endpoints stay where they are and are asked
+//! about, so that nobody copies a hundred thousand of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use nearhop_core::{EndpointKey, Protocol};
+
+use crate::frontend::{At, Frontend};
+
+/// Where an endpoint stands with a frontend, on this node, now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// New connections may go there.
+    Allowed,
+    /// It serves and could be used, but others are preferred here: by hints, keys or weights, or
+    /// because it is terminating and they are not.
+    Demoted,
+    /// It is an endpoint of the port, but must not be used from here: not ready, or elsewhere
+    /// under a policy `Local`.
+    Barred,
+    /// It is no endpoint of the port.
+    Gone,
+}
+
+/// The endpoints of one frontend. `client` is who connects: under `externalTrafficPolicy: Local`
+/// clients on the node may use what others may not.
+pub trait Endpoints {
+    /// Where an endpoint stands.
+    fn standing(&self, client: IpAddr, endpoint: EndpointKey) -> Standing;
+    /// Whether any is allowed.
+    fn any_allowed(&self, client: IpAddr) -> bool;
+}
+
+impl<E: Endpoints + ?Sized> Endpoints for &E {
+    fn standing(&self, client: IpAddr, endpoint: EndpointKey) -> Standing {
+        (**self).standing(client, endpoint)
+    }
+
+    fn any_allowed(&self, client: IpAddr) -> bool {
+        (**self).any_allowed(client)
+    }
+}
+
+impl<E: Endpoints + ?Sized> Endpoints for Arc<E> {
+    fn standing(&self, client: IpAddr, endpoint: EndpointKey) -> Standing {
+        (**self).standing(client, endpoint)
+    }
+
+    fn any_allowed(&self, client: IpAddr) -> bool {
+        (**self).any_allowed(client)
+    }
+}
+
+/// Endpoints as plain sets, alike for all clients; one that is in none is [`Standing::Gone`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sets {
+    /// See [`Standing::Allowed`].
+    pub allowed: BTreeSet<EndpointKey>,
+    /// See [`Standing::Demoted`].
+    pub demoted: BTreeSet<EndpointKey>,
+    /// See [`Standing::Barred`].
+    pub barred: BTreeSet<EndpointKey>,
+}
+
+impl Endpoints for Sets {
+    fn standing(&self, _: IpAddr, endpoint: EndpointKey) -> Standing {
+        if self.allowed.contains(&endpoint) {
+            Standing::Allowed
+        } else if self.demoted.contains(&endpoint) {
+            Standing::Demoted
+        } else if self.barred.contains(&endpoint) {
+            Standing::Barred
+        } else {
+            Standing::Gone
+        }
+    }
+
+    fn any_allowed(&self, _: IpAddr) -> bool {
+        !self.allowed.is_empty()
+    }
+}
+
+/// What happens to UDP flows to an endpoint that became [`Standing::Demoted`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rehome {
+    /// They stay; only new flows follow the preference.
+    #[default]
+    NewOnly,
+    /// They are deleted, so that the next packet follows it.
+    Immediate,
+}
+
+/// What a node knows of its frontends.
+#[derive(Clone, Debug)]
+pub struct View<E> {
+    rehome: Rehome,
+    node: BTreeSet<IpAddr>,
+    present: BTreeMap<Frontend, E>,
+    removed: BTreeMap<Frontend, E>,
+}
+
+/// A frontend as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found<'a, E> {
+    /// It is there, with these endpoints.
+    Present(&'a E),
+    /// It was taken away, and had these.
+    Removed(&'a E),
+}
+
+impl<E> View<E> {
+    /// A view without frontends. `node` are the addresses that take node ports: the same port at
+    /// another address is somebody else's.
+    pub fn new(rehome: Rehome, node: BTreeSet<IpAddr>) -> Self {
+        Self { rehome, node, present: BTreeMap::new(), removed: BTreeMap::new() }
+    }
+
+    /// Adds a frontend that is there, with or without endpoints.
+    pub fn insert(&mut self, frontend: Frontend, endpoints: E) {
+        self.present.insert(frontend, endpoints);
+    }
+
+    /// Adds a frontend that was there until now, with the endpoints it had last. What is there
+    /// again has precedence.
+    pub fn insert_removed(&mut self, frontend: Frontend, endpoints: E) {
+        self.removed.insert(frontend, endpoints);
+    }
+
+    /// What happens to flows whose endpoint is no longer preferred.
+    pub fn rehome(&self) -> Rehome {
+        self.rehome
+    }
+
+    /// Whether flows of a protocol can be found in it at all.
+    pub fn has(&self, protocol: Protocol) -> bool {
+        self.present.keys().chain(self.removed.keys()).any(|frontend| frontend.protocol == protocol)
+    }
+
+    pub(super) fn find(&self, protocol: Protocol, at: SocketAddr) -> Option<Found<'_, E>> {
+        let present = self.find_in(&self.present, protocol, at).map(Found::Present);
+        present.or_else(|| self.find_in(&self.removed, protocol, at).map(Found::Removed))
+    }
+
+    /// An address goes before a node port, as in the rules.
+    fn find_in<'a>(
+        &self,
+        frontends: &'a BTreeMap<Frontend, E>,
+        protocol: Protocol,
+        at: SocketAddr,
+    ) -> Option<&'a E> {
+        let port = at.port();
+        let address = Frontend { at: At::Address(at.ip()), protocol, port };
+        frontends.get(&address).or_else(|| {
+            let node_port = Frontend { at: At::Node, protocol, port };
+            frontends.get(&node_port).filter(|_| self.node.contains(&at.ip()))
+        })
+    }
+}

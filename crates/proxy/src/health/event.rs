@@ -1,0 +1,251 @@
+//! Events that the proxy raises: about Services whose health cannot be asked for, and about its
+//! own start.
+//!
+//! Best effort: whoever raises an event goes on at once, and an event that cannot be written is
+//! lost, with a line in the log. Nothing depends on one.
+
+use std::time::Duration;
+
+use http::{Request, header};
+use jiff::Timestamp;
+use kube::Client;
+use nearhop_core::{Name, ServiceKey};
+use nearhop_runtime::backoff::Backoff;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::health::services::ListenFailure;
+
+/// Who reports.
+const CONTROLLER: &str = "nearhop-proxy";
+/// Events that wait; more are lost.
+const QUEUE: usize = 64;
+/// A request that takes longer has failed.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often an event is tried.
+const ATTEMPTS: u32 = 4;
+/// The server takes 1 kB.
+const NOTE_MAX: usize = 1000;
+
+/// What an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Regarding {
+    /// With its UID, where it is known: `kubectl describe` looks for it.
+    Service(ServiceKey, Option<Name>),
+    Node(Name),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    Warning,
+}
+
+/// Something to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    regarding: Regarding,
+    kind: Kind,
+    reason: &'static str,
+    action: &'static str,
+    text: String,
+}
+
+impl Note {
+    /// A Service's health cannot be asked for on this node.
+    #[must_use]
+    pub fn listen_failed(node: &str, failure: &ListenFailure, uid: Option<Name>) -> Self {
+        Self {
+            regarding: Regarding::Service(failure.service.clone(), uid),
+            kind: Kind::Warning,
+            reason: "FailedToStartServiceHealthcheck",
+            action: "Listen",
+            text: format!("node {node}: {failure}"),
+        }
+    }
+
+    /// The proxy starts.
+    #[must_use]
+    pub fn starting(node: &Name) -> Self {
+        Self::of_start(node, Kind::Normal, "Starting", String::new())
+    }
+
+    /// The proxy ends, because its health port cannot be had.
+    #[must_use]
+    pub fn health_port_failed(node: &Name, error: &str) -> Self {
+        let reason = "FailedToStartProxierHealthcheck";
+        Self::of_start(node, Kind::Warning, reason, error.to_owned())
+    }
+
+    /// The proxy ends, because its admin port cannot be had.
+    #[must_use]
+    pub fn admin_port_failed(node: &Name, error: &str) -> Self {
+        Self::of_start(node, Kind::Warning, "FailedToStartMetricServer", error.to_owned())
+    }
+
+    fn of_start(node: &Name, kind: Kind, reason: &'static str, text: String) -> Self {
+        let regarding = Regarding::Node(node.clone());
+        Self { regarding, kind, reason, action: "StartKubeProxy", text }
+    }
+
+    /// The object that is to be created, and its namespace.
+    fn body(&self, instance: &str, now: Timestamp) -> (&str, Value) {
+        let (namespace, name, regarding) = match &self.regarding {
+            Regarding::Service(ServiceKey { namespace, name }, uid) => {
+                let mut object = json!({
+                    "apiVersion": "v1", "kind": "Service",
+                    "namespace": namespace.as_str(), "name": name.as_str(),
+                });
+                if let Some(uid) = uid {
+                    object["uid"] = uid.as_str().into();
+                }
+                (namespace.as_str(), name, object)
+            }
+            Regarding::Node(name) => {
+                // By custom a Node's name stands for its UID; kubectl looks for that.
+                let uid = name.as_str();
+                let object = json!({"apiVersion": "v1", "kind": "Node", "name": uid, "uid": uid});
+                ("default", name, object)
+            }
+        };
+        // 253 characters at most, with the dot and 16 digits.
+        let stem: String = name.chars().take(230).collect();
+        let body = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "name": format!("{stem}.{:016x}", now.as_nanosecond()), "namespace": namespace,
+            },
+            "eventTime": format!("{now:.6}"),
+            "type": match self.kind { Kind::Normal => "Normal", Kind::Warning => "Warning" },
+            "reason": self.reason,
+            "action": self.action,
+            "regarding": regarding,
+            "note": cut(&self.text, NOTE_MAX),
+            "reportingController": CONTROLLER,
+            "reportingInstance": cut(instance, 128),
+        });
+        (namespace, body)
+    }
+}
+
+/// As much of a text as fits into so many bytes.
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+/// Writes events, one after the other, in a task of its own.
+#[derive(Debug)]
+pub struct Events {
+    queue: Sender<Note>,
+    task: JoinHandle<()>,
+}
+
+impl Events {
+    /// Writes as the proxy of this node.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn start(client: Client, node: &str) -> Self {
+        let (queue, notes) = mpsc::channel(QUEUE);
+        let instance = format!("{CONTROLLER}-{node}");
+        Self { queue, task: tokio::spawn(write_all(client, instance, notes)) }
+    }
+
+    /// Tells, at some time. Never waits.
+    pub fn tell(&self, note: Note) {
+        let (note, why) = match self.queue.try_send(note) {
+            Ok(()) => return,
+            Err(TrySendError::Full(note)) => (note, "too many events wait for the API server"),
+            Err(TrySendError::Closed(note)) => (note, "the task that writes events has ended"),
+        };
+        tracing::warn!(reason = note.reason, regarding = ?note.regarding, "an event is lost: {why}");
+    }
+
+    /// Waits until everything is told, but no longer than that.
+    pub async fn finish(self, limit: Duration) {
+        let Self { queue, mut task } = self;
+        drop(queue);
+        if timeout(limit, &mut task).await.is_err() {
+            task.abort();
+        }
+    }
+}
+
+async fn write_all(client: Client, instance: String, mut notes: Receiver<Note>) {
+    while let Some(note) = notes.recv().await {
+        if let Err(why) = write(&client, &instance, &note).await {
+            let Note { reason, regarding, .. } = note;
+            tracing::warn!(reason, ?regarding, "an event is lost: {why}");
+        }
+    }
+}
+
+/// The server may not be reachable yet: the proxy is often what makes it so.
+async fn write(client: &Client, instance: &str, note: &Note) -> Result<(), String> {
+    let backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
+    let mut attempt = 0;
+    loop {
+        let why = match create(client, instance, note).await {
+            Ok(()) => return Ok(()),
+            Err(Refusal::Final(why)) => return Err(why),
+            Err(Refusal::ForNow(why)) => why,
+        };
+        attempt += 1;
+        if attempt == ATTEMPTS {
+            return Err(why);
+        }
+        sleep(backoff.delay(attempt - 1, 0.0)).await;
+    }
+}
+
+enum Refusal {
+    /// The server does not want it.
+    Final(String),
+    /// The server was not there, or in trouble.
+    ForNow(String),
+}
+
+async fn create(client: &Client, instance: &str, note: &Note) -> Result<(), Refusal> {
+    let (namespace, body) = note.body(instance, Timestamp::now());
+    let request = Request::post(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"))
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(body.to_string().into_bytes())
+        .map_err(|why| Refusal::Final(why.to_string()))?;
+    match timeout(REQUEST_TIMEOUT, client.request_text(request)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(kube::Error::Api(status))) => {
+            let why = format!("{} (HTTP {})", status.message, status.code);
+            let passes = status.code == 429 || status.code >= 500;
+            Err(if passes { Refusal::ForNow(why) } else { Refusal::Final(why) })
+        }
+        Ok(Err(why)) => Err(Refusal::ForNow(why.to_string())),
+        Err(_) => Err(Refusal::ForNow(format!("no answer within {REQUEST_TIMEOUT:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_and_texts_are_cut_to_what_the_server_takes() {
+        let failure = ListenFailure {
+            service: ServiceKey::new("shop", "c".repeat(253).as_str()),
+            port: 31000,
+            address: "10.0.0.1".parse().unwrap(),
+            error: "ä".repeat(600),
+        };
+        let note = Note::listen_failed("worker-3", &failure, None);
+        let (namespace, body) = note.body("i", Timestamp::UNIX_EPOCH);
+        assert_eq!(namespace, "shop");
+        assert!(body["metadata"]["name"].as_str().unwrap().len() <= 253);
+        assert!(body["note"].as_str().unwrap().len() <= 1024);
+        assert!(body["note"].as_str().unwrap().starts_with("node worker-3: Service shop/c"));
+        assert_eq!(body["eventTime"], "1970-01-01T00:00:00.000000Z");
+        assert_eq!(body["regarding"].get("uid"), None);
+    }
+}

@@ -1,0 +1,212 @@
+//! One listener for each Service with a `healthCheckNodePort`, where load balancers ask whether
+//! this node has endpoints of that Service.
+//!
+//! Each Service has its own sockets, its own connections and its own failures: none notices what
+//! happens to another. Counting endpoints, and choosing addresses, is the caller's.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::header::{HeaderName, HeaderValue};
+use nearhop_core::ServiceKey;
+use nearhop_runtime::RuntimeError;
+use nearhop_runtime::server::{self, Answer, Limits, Route, Server, Setup, Wildcard};
+use serde::Serialize;
+
+use crate::health::serve::status;
+use crate::health::{NOSNIFF, SharedHealth, Verdict};
+
+/// Load balancers probe with a connection each; there are few of them.
+const LIMITS: Limits =
+    Limits { connections: 32, headers: Duration::from_secs(5), life: Duration::from_secs(10) };
+const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
+
+/// What there should be for a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// `healthCheckNodePort`.
+    pub port: u16,
+    /// Where to listen: the wildcard of each family in use, or addresses of the node. A wildcard
+    /// is for its own family only.
+    pub listen: Vec<IpAddr>,
+    /// How many addresses of local ready endpoints there are.
+    pub local_endpoints: usize,
+}
+
+/// A listener that could not be had. It is tried again with every sync.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "Service {service}: cannot answer health checks on {}: {error}; end who has the port, or \
+     delete and create the Service to get another healthCheckNodePort",
+    SocketAddr::new(*.address, *.port)
+)]
+pub struct ListenFailure {
+    /// For which Service.
+    pub service: ServiceKey,
+    /// On which port.
+    pub port: u16,
+    /// On which address.
+    pub address: IpAddr,
+    /// What the kernel said.
+    pub error: String,
+}
+
+/// A place where a Service should be asked about.
+type Place = SocketAddr;
+
+#[derive(Debug)]
+enum Listener {
+    Open(Server),
+    /// What the kernel said.
+    Failed(String),
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    local_endpoints: Arc<AtomicUsize>,
+    listeners: BTreeMap<Place, Listener>,
+}
+
+/// All listeners. They close when this is dropped.
+#[derive(Debug)]
+pub struct ServiceHealth {
+    health: SharedHealth,
+    services: BTreeMap<ServiceKey, Entry>,
+}
+
+impl ServiceHealth {
+    /// No listeners yet.
+    #[must_use]
+    pub fn new(health: SharedHealth) -> Self {
+        Self { health, services: BTreeMap::new() }
+    }
+
+    /// Closes what is not wanted any more, opens what is not there yet, and sets the counts.
+    ///
+    /// Returns the failures that are new: of listeners that did not fail before, or not for this
+    /// reason. Asynchronous only because a port that moves from one Service to another must be
+    /// closed before it is opened; it waits for nobody outside.
+    pub async fn sync(&mut self, wanted: BTreeMap<ServiceKey, Wanted>) -> Vec<ListenFailure> {
+        self.close(&wanted).await;
+        let mut failures = Vec::new();
+        for (service, wanted) in wanted {
+            let entry = self.services.entry(service.clone()).or_default();
+            entry.local_endpoints.store(wanted.local_endpoints, Ordering::Relaxed);
+            for place in places(&wanted) {
+                let Some(error) = entry.open(&service, place, &self.health) else { continue };
+                let (port, address) = (place.port(), place.ip());
+                failures.push(ListenFailure { service: service.clone(), port, address, error });
+            }
+        }
+        failures
+    }
+
+    /// Where a Service is answered for; for port 0 that is not what was asked for.
+    pub fn addresses(&self, service: &ServiceKey) -> Vec<SocketAddr> {
+        let listeners = self.services.get(service).into_iter().flat_map(|e| e.listeners.values());
+        listeners
+            .filter_map(|listener| match listener {
+                Listener::Open(server) => server.address(),
+                Listener::Failed(_) => None,
+            })
+            .collect()
+    }
+
+    /// How many Services have a listener that could not be had.
+    pub fn failing(&self) -> usize {
+        let fails = |entry: &&Entry| {
+            entry.listeners.values().any(|listener| matches!(listener, Listener::Failed(_)))
+        };
+        self.services.values().filter(fails).count()
+    }
+
+    async fn close(&mut self, wanted: &BTreeMap<ServiceKey, Wanted>) {
+        let mut closing = Vec::new();
+        self.services.retain(|service, entry| {
+            let keep: Vec<Place> = wanted.get(service).into_iter().flat_map(places).collect();
+            let gone = entry.listeners.extract_if(.., |place, _| !keep.contains(place));
+            closing.extend(gone.map(|(_, listener)| listener));
+            wanted.contains_key(service)
+        });
+        for listener in closing {
+            if let Listener::Open(server) = listener {
+                server.stop().await;
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// Opens a listener where there is none; the error, if it is a new one.
+    fn open(
+        &mut self,
+        service: &ServiceKey,
+        place: Place,
+        health: &SharedHealth,
+    ) -> Option<String> {
+        let before = match self.listeners.get(&place) {
+            Some(Listener::Open(_)) => return None,
+            Some(Listener::Failed(error)) => Some(error.clone()),
+            None => None,
+        };
+        let setup = Setup {
+            wildcard: Wildcard::OwnFamily,
+            limits: LIMITS,
+            ..Setup::new(format!("health of Service {service}"), place)
+        };
+        let route = route(service.clone(), Arc::clone(&self.local_endpoints), health.clone());
+        let error = match server::serve(setup, vec![route]) {
+            Ok(server) => {
+                self.listeners.insert(place, Listener::Open(server));
+                return None;
+            }
+            // The place is said elsewhere.
+            Err(RuntimeError::Listen { why, .. }) => why.to_string(),
+            Err(other) => other.to_string(),
+        };
+        self.listeners.insert(place, Listener::Failed(error.clone()));
+        (before.as_ref() != Some(&error)).then_some(error)
+    }
+}
+
+fn places(wanted: &Wanted) -> impl Iterator<Item = Place> {
+    wanted.listen.iter().map(|address| SocketAddr::new(*address, wanted.port))
+}
+
+/// Any path, any method: every load balancer has its own habits.
+fn route(service: ServiceKey, local_endpoints: Arc<AtomicUsize>, health: SharedHealth) -> Route {
+    Route::at("/", move |_| {
+        let local_endpoints = local_endpoints.load(Ordering::Relaxed);
+        let healthy = health.is_healthy();
+        let well = local_endpoints > 0 && healthy;
+        let body = Body {
+            service: Named { namespace: &service.namespace, name: &service.name },
+            local_endpoints,
+            service_proxy_healthy: healthy,
+        };
+        let body = serde_json::to_string(&body).expect("text and numbers have a JSON form");
+        let (name, value) = NOSNIFF;
+        Answer::json(status(if well { Verdict::Well } else { Verdict::Unwell }), body)
+            .with(name, value)
+            .with(WEIGHT, HeaderValue::from(local_endpoints))
+    })
+    .and_below()
+    .any_method()
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    service: Named<'a>,
+    local_endpoints: usize,
+    service_proxy_healthy: bool,
+}
+
+#[derive(Serialize)]
+struct Named<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}

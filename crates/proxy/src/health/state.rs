@@ -1,0 +1,313 @@
+//! How the proxy is, with kube-proxy's meaning. Pure: time is an argument, and who asks is not
+//! known here.
+//!
+//! A family is unwell if a change of its rules was asked for and has not been made for two sync
+//! periods. How long ago the last change was says nothing: a quiet cluster is a healthy one.
+//! Whether the node should get traffic at all is a question of its own, which only `/healthz`
+//! answers.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nearhop_core::Family;
+use nearhop_core::model::Node;
+use serde::Serialize;
+
+/// What stands for "never": Go's zero time, which those who read kube-proxy's answer know.
+const NEVER: &str = "0001-01-01T00:00:00Z";
+
+/// A moment on both clocks: one to tell people, one to measure with. The first may jump, and does
+/// so on nodes that have just booted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The time of day.
+    pub wall: Timestamp,
+    /// The time that passes.
+    pub steady: Instant,
+}
+
+/// Whether load balancers should send new connections to this node, as far as its Node says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Eligibility {
+    /// There is no such Node, or nobody has seen it yet.
+    #[default]
+    Unknown,
+    /// It is being deleted.
+    Deleting,
+    /// The cluster autoscaler is about to delete it.
+    Tainted,
+    /// Nothing speaks against it.
+    Eligible,
+}
+
+impl Eligibility {
+    /// What a Node says, if there is one.
+    #[must_use]
+    pub fn of_node(node: Option<&Node>) -> Self {
+        match node {
+            None => Self::Unknown,
+            Some(node) if node.deleting => Self::Deleting,
+            Some(node) if node.tainted_for_deletion => Self::Tainted,
+            Some(_) => Self::Eligible,
+        }
+    }
+
+    fn is_eligible(self) -> bool {
+        self == Self::Eligible
+    }
+}
+
+/// What a probe is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// 200.
+    Well,
+    /// 503.
+    Unwell,
+}
+
+impl Verdict {
+    /// The HTTP status code.
+    #[must_use]
+    pub fn code(self) -> u16 {
+        match self {
+            Self::Well => 200,
+            Self::Unwell => 503,
+        }
+    }
+}
+
+/// What is known of one family.
+#[derive(Clone, Copy, Debug, Default)]
+struct FamilyHealth {
+    /// Since when something waits; none if everything was done.
+    waiting_since: Option<Instant>,
+    /// When the rules were last right; none before the first time.
+    updated: Option<Moment>,
+}
+
+/// How the proxy is.
+#[derive(Clone, Debug)]
+pub struct ProxyHealth {
+    patience: Duration,
+    families: BTreeMap<Family, FamilyHealth>,
+    node: Eligibility,
+}
+
+impl ProxyHealth {
+    /// Of a proxy that has done nothing yet, which is healthy, on a node that nobody has seen yet,
+    /// which is not eligible.
+    #[must_use]
+    pub fn new(sync_period: Duration) -> Self {
+        let patience = sync_period.saturating_mul(2);
+        Self { patience, families: BTreeMap::new(), node: Eligibility::Unknown }
+    }
+
+    /// A change of a family's rules is asked for. The oldest that waits counts.
+    pub fn queued(&mut self, family: Family, at: Instant) {
+        self.families.entry(family).or_default().waiting_since.get_or_insert(at);
+    }
+
+    /// A family's rules are as they should be.
+    pub fn updated(&mut self, family: Family, at: Moment) {
+        let updated = FamilyHealth { waiting_since: None, updated: Some(at) };
+        self.families.insert(family, updated);
+    }
+
+    /// What the Node says.
+    pub fn node(&mut self, node: Eligibility) {
+        self.node = node;
+    }
+
+    /// Whether all families are well. A family that never was updated is still starting, and
+    /// counts as well.
+    #[must_use]
+    pub fn is_healthy(&self, now: Instant) -> bool {
+        self.families.values().all(|family| self.is_well(family, now))
+    }
+
+    /// The answer of `/healthz`: verdict and body.
+    #[must_use]
+    pub fn healthz(&self, now: Moment) -> (Verdict, String) {
+        self.answer(now, Some(self.node))
+    }
+
+    /// The answer of `/livez`: verdict and body. A node that is going away is no reason to restart
+    /// the proxy.
+    #[must_use]
+    pub fn livez(&self, now: Moment) -> (Verdict, String) {
+        self.answer(now, None)
+    }
+
+    fn is_well(&self, family: &FamilyHealth, now: Instant) -> bool {
+        let late = |since| now.saturating_duration_since(since) >= self.patience;
+        family.updated.is_none() || !family.waiting_since.is_some_and(late)
+    }
+
+    fn answer(&self, now: Moment, node: Option<Eligibility>) -> (Verdict, String) {
+        let healthy = self.is_healthy(now.steady);
+        let well = healthy && node.is_none_or(Eligibility::is_eligible);
+        let updates = self.families.values().filter_map(|family| family.updated);
+        // Whoever is well is up to date, even if there was nothing to do for long.
+        let last = if well { Some(now) } else { updates.max_by_key(|moment| moment.steady) };
+        let status = self.families.iter().filter_map(|(family, state)| {
+            let last_updated = state.updated?.wall.to_string();
+            let healthy = self.is_well(state, now.steady);
+            Some((family.as_str(), FamilyBody { last_updated, healthy }))
+        });
+        let body = Body {
+            last_updated: last.map_or_else(|| NEVER.to_owned(), |last| last.wall.to_string()),
+            current_time: now.wall.to_string(),
+            node_eligible: node.map(Eligibility::is_eligible),
+            healthy,
+            status: status.collect(),
+        };
+        let body = serde_json::to_string(&body).expect("text and flags have a JSON form");
+        (if well { Verdict::Well } else { Verdict::Unwell }, body)
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body {
+    last_updated: String,
+    current_time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_eligible: Option<bool>,
+    healthy: bool,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    status: BTreeMap<&'static str, FamilyBody>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FamilyBody {
+    last_updated: String,
+    healthy: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(30);
+
+    /// A clock that starts at 12:00:00.
+    struct Clock(Moment);
+
+    impl Clock {
+        fn new() -> Self {
+            let wall = "2026-03-01T12:00:00Z".parse().unwrap();
+            Self(Moment { wall, steady: Instant::now() })
+        }
+
+        fn at(&self, seconds: u64) -> Moment {
+            let passed = Duration::from_secs(seconds);
+            Moment { wall: self.0.wall + passed, steady: self.0.steady + passed }
+        }
+    }
+
+    fn eligible() -> ProxyHealth {
+        let mut health = ProxyHealth::new(PERIOD);
+        health.node(Eligibility::Eligible);
+        health
+    }
+
+    #[test]
+    fn whoever_waits_for_two_periods_is_unwell_until_it_is_done() {
+        let clock = Clock::new();
+        let mut health = eligible();
+        health.updated(Family::Ipv4, clock.at(0));
+        assert!(health.is_healthy(clock.at(100_000).steady), "nothing to do");
+        health.queued(Family::Ipv4, clock.at(10).steady);
+        health.queued(Family::Ipv4, clock.at(60).steady);
+        assert!(health.is_healthy(clock.at(69).steady));
+        assert!(!health.is_healthy(clock.at(70).steady), "the oldest counts, and 60 s are enough");
+        health.updated(Family::Ipv4, clock.at(71));
+        assert!(health.is_healthy(clock.at(500).steady));
+    }
+
+    #[test]
+    fn a_family_that_never_was_updated_is_absent_and_well() {
+        let clock = Clock::new();
+        let mut health = eligible();
+        health.queued(Family::Ipv6, clock.at(0).steady);
+        assert!(health.is_healthy(clock.at(1000).steady));
+        let (verdict, body) = health.livez(clock.at(1000));
+        assert_eq!(verdict, Verdict::Well);
+        let now = "2026-03-01T12:16:40Z";
+        assert_eq!(
+            body,
+            format!(r#"{{"lastUpdated":"{now}","currentTime":"{now}","healthy":true}}"#)
+        );
+        // Updated once, it is late as soon as it is late.
+        health.updated(Family::Ipv6, clock.at(1000));
+        health.queued(Family::Ipv6, clock.at(1001).steady);
+        assert!(!health.is_healthy(clock.at(1061).steady));
+    }
+
+    #[test]
+    fn one_family_does_not_speak_for_the_other() {
+        let clock = Clock::new();
+        let mut health = eligible();
+        health.updated(Family::Ipv4, clock.at(1));
+        health.updated(Family::Ipv6, clock.at(2));
+        health.queued(Family::Ipv6, clock.at(3).steady);
+        health.queued(Family::Ipv4, clock.at(3).steady);
+        health.updated(Family::Ipv4, clock.at(5));
+        let (verdict, body) = health.healthz(clock.at(120));
+        assert_eq!(verdict.code(), 503);
+        assert_eq!(
+            body,
+            concat!(
+                r#"{"lastUpdated":"2026-03-01T12:00:05Z","currentTime":"2026-03-01T12:02:00Z","#,
+                r#""nodeEligible":true,"healthy":false,"status":{"#,
+                r#""IPv4":{"lastUpdated":"2026-03-01T12:00:05Z","healthy":true},"#,
+                r#""IPv6":{"lastUpdated":"2026-03-01T12:00:02Z","healthy":false}}}"#
+            )
+        );
+        assert_eq!(health.livez(clock.at(120)).0, Verdict::Unwell);
+    }
+
+    #[test]
+    fn the_node_counts_for_healthz_only_and_not_in_healthy() {
+        let clock = Clock::new();
+        let mut health = ProxyHealth::new(PERIOD);
+        let (verdict, body) = health.healthz(clock.at(0));
+        assert_eq!(verdict, Verdict::Unwell, "the Node is unknown");
+        assert_eq!(
+            body,
+            concat!(
+                r#"{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-03-01T12:00:00Z","#,
+                r#""nodeEligible":false,"healthy":true}"#
+            )
+        );
+        let node = Node::new("worker-3");
+        let deleting = Node { deleting: true, ..node.clone() };
+        let tainted = Node { tainted_for_deletion: true, ..node.clone() };
+        for (node, expected) in [
+            (Some(&node), Verdict::Well),
+            (Some(&tainted), Verdict::Unwell),
+            (Some(&node), Verdict::Well),
+            (Some(&deleting), Verdict::Unwell),
+            (None, Verdict::Unwell),
+        ] {
+            health.node(Eligibility::of_node(node));
+            assert_eq!(health.healthz(clock.at(0)).0, expected, "{node:?}");
+            assert_eq!(health.livez(clock.at(0)).0, Verdict::Well, "{node:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_right_makes_nobody_late() {
+        let clock = Clock::new();
+        let mut health = eligible();
+        health.updated(Family::Ipv4, clock.at(0));
+        health.queued(Family::Ipv4, clock.at(1).steady);
+        let jumped = Moment { wall: clock.at(90_000).wall, steady: clock.at(2).steady };
+        assert_eq!(health.healthz(jumped).0, Verdict::Well);
+        // A reading from before the request does no harm either.
+        assert!(health.is_healthy(clock.at(0).steady));
+    }
+}

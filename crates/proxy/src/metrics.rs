@@ -1,0 +1,408 @@
+//! What the proxy counts, under the names of kube-proxy, so that dashboards that know that one
+//! know this one; what kube-proxy has no name for is under `nearhop_proxy_`.
+//!
+//! Values are computed elsewhere. Every series of a family in use is there from the start, at 0.
+//!
+//! As with kube-proxy, the four series of changes have no family: both families count into them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nearhop_core::Family;
+use nearhop_core::route::Tier;
+use nearhop_runtime::metrics::{
+    Gauge, GaugeVec, HistogramVec, IntCounter, IntCounterVec, Metrics, exponential_buckets,
+};
+
+use crate::engine::Pass;
+use crate::health::Verdict;
+
+/// Which traffic a policy is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// To cluster IPs: `internalTrafficPolicy`.
+    Internal,
+    /// From outside: `externalTrafficPolicy`.
+    External,
+}
+
+impl Traffic {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Internal => "internal",
+            Self::External => "external",
+        }
+    }
+}
+
+/// Which of the proxy's probes was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// `/healthz`.
+    Healthz,
+    /// `/livez`.
+    Livez,
+}
+
+/// Every code of [`Tier`]; a test holds it.
+const TIERS: [&str; 10] = [
+    "key",
+    "any-key",
+    "routing",
+    "weights",
+    "same-node",
+    "same-zone",
+    "all",
+    "local",
+    "out-of-reach",
+    "nobody",
+];
+const FAMILY: &str = "ip_family";
+
+/// The proxy's series. Clones share them.
+#[derive(Clone)]
+pub struct ProxyMetrics {
+    passes: Passes,
+    changes: Changes,
+    no_local_endpoints: GaugeVec,
+    healthz: IntCounterVec,
+    livez: IntCounterVec,
+    conntrack: Conntrack,
+    own: Own,
+}
+
+#[derive(Clone)]
+struct Passes {
+    duration: HistogramVec,
+    full_duration: HistogramVec,
+    partial_duration: HistogramVec,
+    last: GaugeVec,
+    last_queued: GaugeVec,
+    programming_duration: HistogramVec,
+    failures: IntCounterVec,
+    cleanup_failures: IntCounterVec,
+}
+
+#[derive(Clone)]
+struct Changes {
+    endpoints_pending: Gauge,
+    endpoints: IntCounter,
+    services_pending: Gauge,
+    services: IntCounter,
+}
+
+#[derive(Clone)]
+struct Conntrack {
+    duration: HistogramVec,
+    deleted: IntCounterVec,
+    kept: GaugeVec,
+}
+
+#[derive(Clone)]
+struct Own {
+    isolated: GaugeVec,
+    foreign: IntCounterVec,
+    routes: GaugeVec,
+}
+
+impl ProxyMetrics {
+    /// Registers everything, for the families in use.
+    ///
+    /// # Panics
+    /// It is registered already.
+    #[must_use]
+    pub fn new(metrics: &Metrics, families: &[Family]) -> Self {
+        let probes = |name: &str, help: &str| metrics.counter_vec(name, help, &["code"]);
+        let made = Self {
+            passes: Passes::register(metrics),
+            changes: Changes::register(metrics),
+            no_local_endpoints: metrics.gauge_vec(
+                "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+                "Service ports with a Local traffic policy, endpoints, and none on this node",
+                &["traffic_policy", FAMILY],
+            ),
+            healthz: probes("kubeproxy_proxy_healthz_total", "Answers of /healthz, by code"),
+            livez: probes("kubeproxy_proxy_livez_total", "Answers of /livez, by code"),
+            conntrack: Conntrack::register(metrics),
+            own: Own::register(metrics),
+        };
+        made.begin(families);
+        made
+    }
+
+    /// Makes every series that there can be.
+    fn begin(&self, families: &[Family]) {
+        for counter in [&self.healthz, &self.livez] {
+            for verdict in [Verdict::Well, Verdict::Unwell] {
+                let _ = counter.with_label_values(&[verdict.code().to_string().as_str()]);
+            }
+        }
+        let (passes, conntrack, own) = (&self.passes, &self.conntrack, &self.own);
+        for family in families.iter().map(|family| family.as_str()) {
+            for histogram in [
+                &passes.duration,
+                &passes.full_duration,
+                &passes.partial_duration,
+                &passes.programming_duration,
+                &conntrack.duration,
+            ] {
+                let _ = histogram.with_label_values(&[family]);
+            }
+            for gauge in [&passes.last, &passes.last_queued, &conntrack.kept, &own.isolated] {
+                let _ = gauge.with_label_values(&[family]);
+            }
+            for counter in
+                [&passes.failures, &passes.cleanup_failures, &conntrack.deleted, &own.foreign]
+            {
+                let _ = counter.with_label_values(&[family]);
+            }
+            for traffic in [Traffic::Internal, Traffic::External] {
+                let _ = self.no_local_endpoints.with_label_values(&[traffic.as_str(), family]);
+            }
+            for tier in TIERS {
+                let _ = own.routes.with_label_values(&[tier, family]);
+            }
+        }
+    }
+
+    /// A change of a family's rules was asked for.
+    pub fn queued(&self, family: Family, now: Timestamp) {
+        self.passes.last_queued.with_label_values(&[family.as_str()]).set(seconds(now));
+    }
+
+    /// A pass left a family's rules as they should be.
+    pub fn synced(&self, family: Family, pass: Pass, duration: Duration, now: Timestamp) {
+        self.passed(family, pass, duration);
+        self.passes.last.with_label_values(&[family.as_str()]).set(seconds(now));
+    }
+
+    /// A pass failed: the kernel did not take what it was given.
+    pub fn failed(&self, family: Family, pass: Pass, duration: Duration) {
+        self.passed(family, pass, duration);
+        self.passes.failures.with_label_values(&[family.as_str()]).inc();
+    }
+
+    fn passed(&self, family: Family, pass: Pass, duration: Duration) {
+        let of_pass = match pass {
+            Pass::Full => &self.passes.full_duration,
+            Pass::Partial => &self.passes.partial_duration,
+        };
+        for histogram in [&self.passes.duration, of_pass] {
+            histogram.with_label_values(&[family.as_str()]).observe(duration.as_secs_f64());
+        }
+    }
+
+    /// What is no longer used could not be removed.
+    pub fn cleanup_failed(&self, family: Family) {
+        self.passes.cleanup_failures.with_label_values(&[family.as_str()]).inc();
+    }
+
+    /// A change of endpoints is in the kernel, so long after it was triggered.
+    pub fn programmed(&self, family: Family, latency: Duration) {
+        let histogram = &self.passes.programming_duration;
+        histogram.with_label_values(&[family.as_str()]).observe(latency.as_secs_f64());
+    }
+
+    /// An EndpointSlice changed. It waits for the next pass.
+    pub fn endpoints_changed(&self) {
+        self.changes.endpoints.inc();
+        self.changes.endpoints_pending.inc();
+    }
+
+    /// A Service changed. It waits for the next pass.
+    pub fn service_changed(&self) {
+        self.changes.services.inc();
+        self.changes.services_pending.inc();
+    }
+
+    /// A pass took up everything that waited.
+    pub fn changes_taken(&self) {
+        self.changes.endpoints_pending.set(0.0);
+        self.changes.services_pending.set(0.0);
+    }
+
+    /// How many service ports have endpoints, but none here, where only those here would do.
+    pub fn no_local_endpoints(&self, traffic: Traffic, family: Family, service_ports: u64) {
+        let labels = [traffic.as_str(), family.as_str()];
+        self.no_local_endpoints.with_label_values(&labels).set(service_ports as f64);
+    }
+
+    /// A probe was answered.
+    pub fn probed(&self, probe: Probe, verdict: Verdict) {
+        let counter = match probe {
+            Probe::Healthz => &self.healthz,
+            Probe::Livez => &self.livez,
+        };
+        counter.with_label_values(&[verdict.code().to_string().as_str()]).inc();
+    }
+
+    /// Tracked connections were compared with the rules: those of endpoints that are gone were
+    /// deleted, and so many of ours are left as they are.
+    pub fn conntrack_reconciled(
+        &self,
+        family: Family,
+        duration: Duration,
+        deleted: usize,
+        kept: usize,
+    ) {
+        let family = [family.as_str()];
+        let Conntrack { duration: durations, deleted: deletions, kept: gauge } = &self.conntrack;
+        durations.with_label_values(&family).observe(duration.as_secs_f64());
+        deletions.with_label_values(&family).inc_by(deleted as u64);
+        gauge.with_label_values(&family).set(kept as f64);
+    }
+
+    /// How many Services are left out because the kernel refuses them.
+    pub fn isolated_services(&self, family: Family, services: usize) {
+        self.own.isolated.with_label_values(&[family.as_str()]).set(services as f64);
+    }
+
+    /// Rules differed from what the proxy had written, and were repaired.
+    pub fn foreign_changes(&self, family: Family, differences: usize) {
+        self.own.foreign.with_label_values(&[family.as_str()]).inc_by(differences as u64);
+    }
+
+    /// The tier of each service port's route.
+    pub fn routes<'a>(&self, family: Family, tiers: impl IntoIterator<Item = &'a Tier>) {
+        let mut counts: BTreeMap<&str, usize> = TIERS.map(|tier| (tier, 0)).into();
+        for tier in tiers {
+            *counts.entry(tier.code()).or_default() += 1;
+        }
+        for (tier, count) in counts {
+            self.own.routes.with_label_values(&[tier, family.as_str()]).set(count as f64);
+        }
+    }
+}
+
+impl Passes {
+    fn register(metrics: &Metrics) -> Self {
+        let name = |suffix: &str| format!("kubeproxy_{suffix}");
+        let histogram = |suffix: &str, help: &str, buckets: &[f64]| {
+            metrics.histogram_vec(&name(suffix), help, buckets, &[FAMILY])
+        };
+        let gauge = |suffix: &str, help: &str| metrics.gauge_vec(&name(suffix), help, &[FAMILY]);
+        let counter =
+            |suffix: &str, help: &str| metrics.counter_vec(&name(suffix), help, &[FAMILY]);
+        let usual = sync_buckets();
+        Self {
+            duration: histogram(
+                "sync_proxy_rules_duration_seconds",
+                "How long passes over the rules took",
+                &usual,
+            ),
+            full_duration: histogram(
+                "sync_full_proxy_rules_duration_seconds",
+                "How long passes over all rules took",
+                &usual,
+            ),
+            partial_duration: histogram(
+                "sync_partial_proxy_rules_duration_seconds",
+                "How long passes over the rules of changed Services took",
+                &usual,
+            ),
+            last: gauge(
+                "sync_proxy_rules_last_timestamp_seconds",
+                "When a pass over the rules last succeeded",
+            ),
+            last_queued: gauge(
+                "sync_proxy_rules_last_queued_timestamp_seconds",
+                "When a pass over the rules was last asked for",
+            ),
+            programming_duration: histogram(
+                "network_programming_duration_seconds",
+                "Time from the change of a Pod or Service to the rules that follow from it",
+                &programming_buckets(),
+            ),
+            failures: counter(
+                "sync_proxy_rules_nftables_sync_failures_total",
+                "Passes over the rules that failed",
+            ),
+            cleanup_failures: counter(
+                "sync_proxy_rules_nftables_cleanup_failures_total",
+                "Removals of unused rules that failed",
+            ),
+        }
+    }
+}
+
+impl Changes {
+    fn register(metrics: &Metrics) -> Self {
+        let name = |suffix: &str| format!("kubeproxy_sync_proxy_rules_{suffix}");
+        let gauge = |suffix: &str, help: &str| metrics.gauge(&name(suffix), help);
+        let counter = |suffix: &str, help: &str| metrics.counter(&name(suffix), help);
+        Self {
+            endpoints_pending: gauge(
+                "endpoint_changes_pending",
+                "Changes of EndpointSlices that are not in the rules yet",
+            ),
+            endpoints: counter("endpoint_changes_total", "Changes of EndpointSlices"),
+            services_pending: gauge(
+                "service_changes_pending",
+                "Changes of Services that are not in the rules yet",
+            ),
+            services: counter("service_changes_total", "Changes of Services"),
+        }
+    }
+}
+
+impl Conntrack {
+    fn register(metrics: &Metrics) -> Self {
+        Self {
+            duration: metrics.histogram_vec(
+                "kubeproxy_conntrack_reconciler_sync_duration_seconds",
+                "How long comparing tracked connections with the rules took",
+                &sync_buckets(),
+                &[FAMILY],
+            ),
+            deleted: metrics.counter_vec(
+                "kubeproxy_conntrack_reconciler_deleted_entries_total",
+                "Tracked connections that were deleted because their endpoint is gone",
+                &[FAMILY],
+            ),
+            kept: metrics.gauge_vec(
+                "nearhop_proxy_conntrack_kept_entries",
+                "Tracked connections to Services that were left as they are, at the last look",
+                &[FAMILY],
+            ),
+        }
+    }
+}
+
+impl Own {
+    fn register(metrics: &Metrics) -> Self {
+        Self {
+            isolated: metrics.gauge_vec(
+                "nearhop_proxy_isolated_services",
+                "Services that are left out because the kernel refuses their rules",
+                &[FAMILY],
+            ),
+            foreign: metrics.counter_vec(
+                "nearhop_proxy_foreign_changes_total",
+                "Differences between our rules and those in the kernel, found and repaired",
+                &[FAMILY],
+            ),
+            routes: metrics.gauge_vec(
+                "nearhop_proxy_routes",
+                "Service ports by the tier of their endpoints",
+                &["tier", FAMILY],
+            ),
+        }
+    }
+}
+
+/// From 1 ms, doubling, to 16 s.
+fn sync_buckets() -> Vec<f64> {
+    exponential_buckets(0.001, 2.0, 15).expect("the buckets grow")
+}
+
+/// Fine where it should be, coarse to five minutes.
+fn programming_buckets() -> Vec<f64> {
+    let steps = |from: u32, to: u32, by: usize| (from..=to).step_by(by).map(f64::from);
+    let fine = [0.25, 0.5].into_iter().chain(steps(1, 59, 1));
+    fine.chain(steps(60, 115, 5)).chain(steps(120, 300, 30)).collect()
+}
+
+fn seconds(time: Timestamp) -> f64 {
+    time.as_duration().as_secs_f64()
+}

@@ -1,0 +1,44 @@
+//! What every test of a port needs.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// Far beyond what anything here takes: a test that gets there hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An answer, taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Heard {
+    pub(crate) code: u16,
+    pub(crate) headers: Vec<String>,
+    pub(crate) body: String,
+}
+
+impl Heard {
+    pub(crate) fn has(&self, header: &str) -> bool {
+        self.headers.iter().any(|line| line.eq_ignore_ascii_case(header))
+    }
+}
+
+/// Sends a request without a body and reads to the end.
+pub(crate) async fn ask(address: SocketAddr, line: &str) -> Heard {
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    let request = format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.expect("it answers in text");
+    let (head, body) = text.split_once("\r\n\r\n").expect("headers end");
+    let mut lines = head.lines();
+    let code = lines.next().and_then(|status| status.split(' ').nth(1)).expect("a status line");
+    Heard {
+        code: code.parse().expect("a code"),
+        headers: lines.map(str::to_owned).collect(),
+        body: body.to_owned(),
+    }
+}

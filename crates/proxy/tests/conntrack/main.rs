@@ -1,0 +1,290 @@
+//! The kernel's own table of flows: what is stale goes, and nothing else.
+//!
+//! Each test has a network namespace of its own, and makes flows in it by netlink.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::time::Instant;
+
+use nearhop_core::{EndpointKey, Family, Protocol};
+use nearhop_lab::net::sandbox;
+use nearhop_netfilter::conntrack::{Flow, Pair, Rehome, Sets, View, Why, plan_deletions};
+use nearhop_netfilter::frontend::{At, Frontend};
+use nearhop_proxy::conntrack::{Conntrack, Deletion, Extent, PairDeletion};
+
+use table::{Made, everything, flows, insert, made, udp};
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn endpoint(text: &str) -> EndpointKey {
+    let at: SocketAddr = text.parse().unwrap();
+    EndpointKey { ip: at.ip(), port: at.port() }
+}
+
+fn allowed(endpoints: &[&str]) -> Sets {
+    Sets { allowed: endpoints.iter().map(|text| endpoint(text)).collect(), ..Sets::default() }
+}
+
+fn address(protocol: Protocol, text: &str) -> Frontend {
+    let at: SocketAddr = text.parse().unwrap();
+    Frontend { at: At::Address(at.ip()), protocol, port: at.port() }
+}
+
+fn sorted(mut flows: Vec<Made>) -> Vec<Made> {
+    flows.sort();
+    flows
+}
+
+/// Flows that stay, and flows that go, with the reason.
+fn population() -> (Vec<Made>, Vec<(Made, Why)>) {
+    let dns = "10.96.0.10:53";
+    let kept = vec![
+        udp("10.0.0.1:1001", dns, "10.1.0.1:5353"),
+        udp("10.0.0.2:1001", dns, "10.1.0.1:5353"),
+        udp("192.0.2.77:1001", "192.0.2.5:30053", "10.1.0.1:5353"),
+        // Others': not through a frontend, TCP, another port, a node port that is not on the node.
+        udp("10.0.0.1:1002", "10.9.0.1:5353", "10.9.0.1:5353"),
+        udp("10.0.0.1:1003", "10.96.0.10:54", "10.9.0.1:5353"),
+        udp("10.0.0.1:1004", "192.0.2.6:30053", "10.9.0.1:5353"),
+        made(Protocol::Tcp, "10.0.0.1:1001", dns, "10.9.0.1:5353"),
+        made(Protocol::Sctp, "10.0.0.1:1005", "10.96.0.11:7", "10.1.0.1:7"),
+        udp("[fd00::1]:1001", "[fd96::10]:53", "[fd09::1]:5353"),
+    ];
+    let stale = vec![
+        (udp("10.0.0.1:1006", dns, "10.9.0.1:5353"), Why::EndpointGone),
+        (udp("10.0.0.1:1007", dns, dns), Why::NeverTranslated),
+        (udp("192.0.2.77:1008", "192.0.2.5:30053", "10.9.0.1:5353"), Why::EndpointGone),
+        (udp("10.0.0.1:1009", "10.96.0.99:53", "10.9.0.1:5353"), Why::FrontendRemoved),
+        (made(Protocol::Sctp, "10.0.0.1:1010", "10.96.0.11:7", "10.9.0.1:7"), Why::EndpointGone),
+    ];
+    (kept, stale)
+}
+
+fn view() -> View<Sets> {
+    let mut view = View::new(Rehome::NewOnly, BTreeSet::from([ip("192.0.2.5")]));
+    view.insert(address(Protocol::Udp, "10.96.0.10:53"), allowed(&["10.1.0.1:5353"]));
+    let node_port = Frontend { at: At::Node, protocol: Protocol::Udp, port: 30053 };
+    view.insert(node_port, allowed(&["10.1.0.1:5353"]));
+    view.insert(address(Protocol::Sctp, "10.96.0.11:7"), allowed(&["10.1.0.1:7"]));
+    let removed = address(Protocol::Udp, "10.96.0.99:53");
+    view.insert_removed(removed, allowed(&["10.9.0.1:5353"]));
+    view
+}
+
+#[test]
+fn a_sweep_deletes_what_is_stale_and_nothing_else() {
+    sandbox::run("a_sweep_deletes_what_is_stale_and_nothing_else", || {
+        let (kept, stale) = population();
+        insert(&kept);
+        insert(&stale.iter().map(|(flow, _)| *flow).collect::<Vec<_>>());
+        let mut table = Conntrack::open().unwrap();
+        assert_eq!(everything(&mut table).len(), kept.len() + stale.len());
+
+        let swept = table.sweep(Family::Ipv4, &view()).unwrap();
+        let mut expected = BTreeMap::new();
+        for (_, why) in &stale {
+            *expected.entry(*why).or_default() += 1;
+        }
+        assert_eq!(swept.deleted, expected, "{swept:?}");
+        assert_eq!((swept.kept, swept.foreign), (4, 3), "{swept:?}");
+        assert_eq!((swept.already_gone, swept.failed, swept.extent), (0, 0, Extent::Whole));
+        assert_eq!(everything(&mut table), sorted(kept.clone()));
+
+        let again = table.sweep(Family::Ipv4, &view()).unwrap();
+        assert_eq!(again.deleted, BTreeMap::new(), "nothing is left to do");
+        assert_eq!(everything(&mut table), sorted(kept));
+    });
+}
+
+#[test]
+fn ipv6_flows_are_swept_alike() {
+    sandbox::run("ipv6_flows_are_swept_alike", || {
+        let kept = [
+            udp("[fd00::1]:1", "[fd96::10]:53", "[fd01::1]:5353"),
+            udp("10.0.0.1:1", "10.96.0.10:53", "10.9.0.1:5353"),
+            udp("[fd00::1]:2", "[fd96::11]:53", "[fd09::1]:5353"),
+        ];
+        insert(&kept);
+        insert(&[udp("[fd00::1]:3", "[fd96::10]:53", "[fd09::1]:5353")]);
+        let mut view = View::new(Rehome::NewOnly, BTreeSet::new());
+        view.insert(address(Protocol::Udp, "[fd96::10]:53"), allowed(&["[fd01::1]:5353"]));
+        let mut table = Conntrack::open().unwrap();
+        let swept = table.sweep(Family::Ipv6, &view).unwrap();
+        assert_eq!(swept.deleted, BTreeMap::from([(Why::EndpointGone, 1)]));
+        assert_eq!(everything(&mut table), sorted(kept.to_vec()));
+    });
+}
+
+#[test]
+fn a_view_of_nothing_deletes_nothing() {
+    sandbox::run("a_view_of_nothing_deletes_nothing", || {
+        let (kept, stale) = population();
+        let all: Vec<Made> = kept.into_iter().chain(stale.into_iter().map(|s| s.0)).collect();
+        insert(&all);
+        let mut table = Conntrack::open().unwrap();
+        let nothing: View<Sets> = View::new(Rehome::Immediate, BTreeSet::from([ip("192.0.2.5")]));
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let swept = table.sweep(family, &nothing).unwrap();
+            assert_eq!(swept.deleted, BTreeMap::new());
+        }
+        assert_eq!(everything(&mut table), sorted(all));
+    });
+}
+
+#[test]
+fn a_dump_gives_one_protocol_and_family() {
+    sandbox::run("a_dump_gives_one_protocol_and_family", || {
+        let of = |protocol| {
+            [
+                made(protocol, "10.0.0.1:1", "10.96.0.10:53", "10.1.0.1:5353"),
+                made(protocol, "[fd00::1]:1", "[fd96::10]:53", "[fd01::1]:5353"),
+            ]
+        };
+        let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+        protocols.into_iter().for_each(|protocol| insert(&of(protocol)));
+        let mut table = Conntrack::open().unwrap();
+        for protocol in protocols {
+            let found: Vec<Made> = flows(&mut table, protocol).iter().map(Made::from).collect();
+            assert_eq!(found, sorted(of(protocol).to_vec()));
+        }
+    });
+}
+
+#[test]
+fn a_deletion_means_this_very_flow() {
+    sandbox::run("a_deletion_means_this_very_flow", || {
+        let flow = udp("10.0.0.1:1", "10.96.0.10:53", "10.9.0.1:5353");
+        insert(&[flow]);
+        let mut table = Conntrack::open().unwrap();
+        let [found] = flows(&mut table, Protocol::Udp)[..] else { panic!("one flow was made") };
+        let later = Flow { id: found.id.wrapping_add(1), ..found };
+        assert_eq!(table.delete(&later).unwrap(), Deletion::AlreadyGone, "it has another id");
+        assert_eq!(everything(&mut table), [flow]);
+        assert_eq!(table.delete(&found).unwrap(), Deletion::Deleted);
+        assert_eq!(everything(&mut table), []);
+        assert_eq!(table.delete(&found).unwrap(), Deletion::AlreadyGone);
+    });
+}
+
+/// Somebody else may sort flows into zones; ours are found there too, and only there.
+#[test]
+fn a_flow_in_a_zone_is_deleted_there() {
+    sandbox::run("a_flow_in_a_zone_is_deleted_there", || {
+        let flow = udp("10.0.0.1:1", "10.96.0.10:53", "10.9.0.1:5353");
+        let twin = Made { zone: 7, ..flow };
+        insert(&[flow, twin]);
+        let mut table = Conntrack::open().unwrap();
+        let found = flows(&mut table, Protocol::Udp);
+        let in_zone = found.iter().find(|flow| flow.zone == 7).expect("one was made in zone 7");
+        assert_eq!(table.delete(in_zone).unwrap(), Deletion::Deleted);
+        assert_eq!(everything(&mut table), [flow]);
+    });
+}
+
+/// 270 flows of one endpoint among 2,859, by one request and by a sweep.
+#[test]
+fn the_flows_of_one_endpoint_go_and_the_others_stay() {
+    sandbox::run("the_flows_of_one_endpoint_go_and_the_others_stay", || {
+        let frontend = "10.96.0.10:53";
+        let client = |n: usize| format!("10.0.{}.{}:{}", n / 250, n % 250 + 1, 1000 + n);
+        let flow = |n: usize| match n {
+            0..270 => udp(&client(n), frontend, "10.9.0.1:5353"),
+            // The same endpoint through another frontend, without one, and by TCP.
+            270..280 => udp(&client(n), "10.96.0.11:53", "10.9.0.1:5353"),
+            280..290 => udp(&client(n), "10.9.0.1:5353", "10.9.0.1:5353"),
+            290..300 => made(Protocol::Tcp, &client(n), frontend, "10.9.0.1:5353"),
+            300..310 => udp(&client(n), frontend, "10.9.0.1:5354"),
+            _ => udp(&client(n), frontend, "10.1.0.1:5353"),
+        };
+        let all: Vec<Made> = (0..2859).map(flow).collect();
+        let rest = sorted(all[270..].to_vec());
+        let mut table = Conntrack::open().unwrap();
+
+        insert(&all);
+        let at = |text: &str| text.parse::<SocketAddrV4>().unwrap();
+        let pair = Pair::new(at(frontend), at("10.9.0.1:5353")).unwrap();
+        let begin = Instant::now();
+        let done = table.delete_pair(pair).unwrap();
+        println!("270 of 2,859 flows by one request: {:?} ({done:?})", begin.elapsed());
+        match done {
+            PairDeletion::Done => insert(&all[..270]),
+            PairDeletion::Unsupported => assert_eq!(everything(&mut table), sorted(all.clone())),
+        }
+
+        let mut view = View::new(Rehome::NewOnly, BTreeSet::new());
+        let left = allowed(&["10.1.0.1:5353", "10.9.0.1:5354"]);
+        view.insert(address(Protocol::Udp, frontend), left);
+        let begin = Instant::now();
+        let swept = table.sweep(Family::Ipv4, &view).unwrap();
+        println!("270 of 2,859 flows by a sweep: {:?}", begin.elapsed());
+        assert_eq!(swept.deleted, BTreeMap::from([(Why::EndpointGone, 270)]));
+        assert_eq!(everything(&mut table), rest);
+    });
+}
+
+/// What the kernel does with a pair, before anything else is deleted.
+#[test]
+fn a_pair_is_deleted_and_nothing_else() {
+    sandbox::run("a_pair_is_deleted_and_nothing_else", || {
+        let (kept, _) = population();
+        let frontend = "10.96.0.10:53";
+        let stale = [
+            udp("10.0.0.1:5001", frontend, "10.9.0.1:5353"),
+            udp("10.0.0.2:5001", frontend, "10.9.0.1:5353"),
+        ];
+        insert(&kept);
+        insert(&stale);
+        let at = |text: &str| text.parse::<SocketAddrV4>().unwrap();
+        let mut table = Conntrack::open().unwrap();
+        let pair = Pair::new(at(frontend), at("10.9.0.1:5353")).unwrap();
+        let left = match table.delete_pair(pair).unwrap() {
+            PairDeletion::Done => kept,
+            PairDeletion::Unsupported => kept.into_iter().chain(stale).collect(),
+        };
+        assert_eq!(everything(&mut table), sorted(left));
+    });
+}
+
+#[test]
+fn a_hundred_thousand_flows() {
+    sandbox::run("a_hundred_thousand_flows", || {
+        let client = |n: u32| format!("10.{}.{}.1:{}", n >> 14, (n >> 6) & 255, 1000 + (n & 63));
+        let all: Vec<Made> = (0..100_000_u32)
+            .map(|n| {
+                let frontend = format!("10.96.{}.10:53", n % 200);
+                let endpoint = format!("10.200.{}.{}:5353", n % 200, n / 200 % 10 + 1);
+                udp(&client(n), &frontend, &endpoint)
+            })
+            .collect();
+        insert(&all);
+        let mut view = View::new(Rehome::NewOnly, BTreeSet::new());
+        for service in 0..200 {
+            // Nine of ten endpoints are left.
+            let left: Vec<String> = (1..10).map(|n| format!("10.200.{service}.{n}:5353")).collect();
+            let left: Vec<&str> = left.iter().map(String::as_str).collect();
+            let frontend = format!("10.96.{service}.10:53");
+            view.insert(address(Protocol::Udp, &frontend), allowed(&left));
+        }
+        let mut table = Conntrack::open().unwrap();
+        let begin = Instant::now();
+        let found = table.dump(Family::Ipv4, Protocol::Udp, Vec::new, |all, flow| all.push(*flow));
+        let found = found.unwrap();
+        println!("dump of {} flows: {:?}", found.value.len(), begin.elapsed());
+        assert_eq!((found.value.len(), found.extent), (100_000, Extent::Whole));
+        let begin = Instant::now();
+        let plan = plan_deletions(&found.value, &view);
+        println!("plan: {:?}, {} stale", begin.elapsed(), plan.stale.len());
+        let begin = Instant::now();
+        let swept = table.sweep(Family::Ipv4, &view).unwrap();
+        println!("sweep: {:?}", begin.elapsed());
+        assert_eq!(swept.deleted, BTreeMap::from([(Why::EndpointGone, 10_000)]));
+        assert_eq!((swept.kept, swept.foreign, swept.failed), (90_000, 0, 0));
+        assert_eq!(flows(&mut table, Protocol::Udp).len(), 90_000);
+    });
+}

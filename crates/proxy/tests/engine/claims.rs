@@ -1,0 +1,123 @@
+//! What several Services share or quarrel about: addresses, and endpoints of this node.
+
+use nearhop_core::{Change, Protocol, ServiceKey};
+use nearhop_netfilter::frontend::{At, Frontend};
+use nearhop_netfilter::layout::SetId;
+use nearhop_proxy::engine::Tables;
+
+use crate::follow::{Follower, content, service, v4};
+use crate::on::on_both;
+
+const TWO: &str = "
+node n1
+node n2
+service a cluster-ip=10.96.0.1 external-ip=203.0.113.7
+service b cluster-ip=10.96.0.2 external-ip=203.0.113.7
+pod a-0 for=a on=n2 ip=10.244.0.1
+pod b-0 for=b on=n2 ip=10.244.0.2
+pod b-1 for=b on=n2 ip=10.244.0.3
+";
+
+/// The Service that has the contested address.
+fn owner(follower: &Follower) -> Option<&ServiceKey> {
+    let at = At::Address("203.0.113.7".parse().unwrap());
+    let frontend = Frontend { at, protocol: Protocol::Tcp, port: 80 };
+    follower.engine.image().frontend(&frontend).map(|(owner, _)| owner)
+}
+
+on_both! {
+    fn the_first_by_name_has_an_address_and_the_other_inherits_it(tables) {
+        let mut follower = Follower::start(tables, TWO);
+        assert_eq!(owner(&follower), Some(&service("a")));
+        assert_eq!(follower.engine.image().contested().count(), 1);
+        follower.check(tables);
+        follower.follow(tables, vec![Change::ServiceGone(service("a"))]);
+        assert_eq!(owner(&follower), Some(&service("b")));
+        assert_eq!(follower.engine.image().contested().count(), 0);
+        follower.check(tables);
+        // It comes back, and has it again.
+        follower.turn_into(tables, TWO);
+        assert_eq!(owner(&follower), Some(&service("a")));
+        follower.check(tables);
+        follower.follow(tables, vec![Change::ServiceGone(service("b"))]);
+        assert_eq!(owner(&follower), Some(&service("a")));
+        follower.check(tables);
+    }
+
+    fn who_comes_first_does_not_matter(tables) {
+        let only_b = TWO.replace("service a cluster-ip=10.96.0.1 external-ip=203.0.113.7", "");
+        let mut follower = Follower::start(tables, &only_b);
+        assert_eq!(owner(&follower), Some(&service("b")));
+        follower.turn_into(tables, TWO);
+        assert_eq!(owner(&follower), Some(&service("a")));
+        follower.check(tables);
+    }
+
+    fn an_address_changes_hands_within_one_batch(tables) {
+        let mut follower = Follower::start(tables, TWO);
+        tables.forget();
+        // Both change at once: `a` lets go, `b` gets other endpoints.
+        let text = TWO.replace("10.96.0.1 external-ip=203.0.113.7", "10.96.0.1");
+        follower.turn_into(tables, &text.replace("10.244.0.3", "10.244.0.4"));
+        assert_eq!((tables.batches.len(), tables.reads), (1, 0));
+        assert_eq!(owner(&follower), Some(&service("b")));
+        follower.check(tables);
+        // They swap: `a` takes it back while `b` lets go.
+        tables.forget();
+        follower.turn_into(tables, &TWO.replace("10.96.0.2 external-ip=203.0.113.7", "10.96.0.2"));
+        assert_eq!((tables.batches.len(), tables.reads), (1, 0));
+        assert_eq!(owner(&follower), Some(&service("a")));
+        follower.check(tables);
+        // Both go.
+        follower.turn_into(tables, &TWO.replace(" external-ip=203.0.113.7", ""));
+        assert_eq!(owner(&follower), None);
+        follower.check(tables);
+    }
+
+    fn one_service_may_claim_an_address_twice(tables) {
+        let twice = TWO.replace("external-ip=203.0.113.7", "external-ip=203.0.113.7 lb-ip=203.0.113.7 type=LoadBalancer source-ranges=10.0.0.0/8");
+        let mut follower = Follower::start(tables, &twice);
+        follower.check(tables);
+        follower.turn_into(tables, TWO);
+        follower.check(tables);
+        follower.turn_into(tables, &twice);
+        follower.check(tables);
+    }
+
+    fn two_services_may_even_have_one_cluster_ip(tables) {
+        let same = TWO.replace("10.96.0.2", "10.96.0.1");
+        let mut follower = Follower::start(tables, &same);
+        follower.check(tables);
+        follower.follow(tables, vec![Change::ServiceGone(service("a"))]);
+        follower.check(tables);
+        assert_eq!(content(tables, &v4()).set(SetId::ClusterIps).len(), 1);
+        follower.follow(tables, vec![Change::ServiceGone(service("b"))]);
+        follower.check(tables);
+        assert!(content(tables, &v4()).set(SetId::ClusterIps).is_empty());
+    }
+
+    fn a_hairpin_stays_until_nobody_needs_it(tables) {
+        let shared = "
+            node n1
+            service a cluster-ip=10.96.0.1 select:app=x
+            service b cluster-ip=10.96.0.2 select:app=x
+            service c cluster-ip=10.96.0.3 select:app=x port=80->9090
+            pod x-0 for=x on=n1 ip=10.244.0.1
+            pod x-1 for=x on=n1 ip=10.244.0.2
+        ";
+        let mut follower = Follower::start(tables, shared);
+        assert_eq!(content(tables, &v4()).set(SetId::Hairpin).len(), 4);
+        tables.forget();
+        follower.follow(tables, vec![Change::ServiceGone(service("a"))]);
+        assert!(!tables.counts().contains_key(&SetId::Hairpin), "`b` has the same endpoints");
+        follower.check(tables);
+        follower.follow(tables, vec![Change::ServiceGone(service("b"))]);
+        assert_eq!(tables.counts()[&SetId::Hairpin], (2, 0));
+        follower.check(tables);
+        // Both come back in one batch, and one endpoint goes.
+        follower.turn_into(tables, &shared.replace("pod x-1", "# pod x-1"));
+        follower.check(tables);
+        follower.turn_into(tables, shared);
+        follower.check(tables);
+    }
+}

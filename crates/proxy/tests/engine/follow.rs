@@ -1,0 +1,244 @@
+//! A cluster that changes, the decisions of one of its nodes, and an engine that follows. And what
+//! a table must be like: as if it had been written from scratch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nearhop_core::fixture::{Fixture, apply_plan};
+use nearhop_core::route::{Place, RouteTable};
+use nearhop_core::world::{PlanTime, Settings};
+use nearhop_core::{Change, Family, Name, PodKey, Roll, ServiceKey, Touched, World};
+use nearhop_netfilter::config::Config;
+use nearhop_netfilter::layout::SetId;
+use nearhop_netfilter::object::{Bytes, Data};
+use nearhop_netfilter::reconcile::{Held, HeldChain};
+use nearhop_proxy::engine::{Engine, Scope, Synced, Tables};
+
+use crate::on::FakeTables;
+
+/// The node whose decisions are followed.
+pub(crate) const NODE: &str = "n1";
+
+pub(crate) fn parse(text: &str) -> Fixture {
+    Fixture::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+pub(crate) fn v4() -> Config {
+    Config::new(Family::Ipv4)
+}
+
+pub(crate) fn service(name: &str) -> ServiceKey {
+    ServiceKey::new("default", name)
+}
+
+/// What a sync is about.
+pub(crate) enum Todo {
+    Some(BTreeSet<ServiceKey>),
+    All,
+}
+
+impl Todo {
+    pub(crate) fn scope(&self) -> Scope<'_> {
+        match self {
+            Self::Some(services) => Scope::Some(services),
+            Self::All => Scope::All,
+        }
+    }
+}
+
+/// A world and the decisions of one node in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    pub(crate) world: World,
+    pub(crate) routes: RouteTable,
+}
+
+impl Cluster {
+    pub(crate) fn new(text: &str) -> Self {
+        let mut cluster = Self::empty();
+        cluster.turn_into(text);
+        cluster
+    }
+
+    pub(crate) fn empty() -> Self {
+        let world = World::new(Settings::default());
+        let place = Place { node: Some(Name::from(NODE)), ..Place::default() };
+        Self { routes: RouteTable::build(&world, place), world }
+    }
+
+    /// Takes in changes, as controller and proxy do, and says what is to be synced.
+    pub(crate) fn apply(&mut self, changes: Vec<Change>) -> Todo {
+        let mut touched = self.world.apply_all(changes);
+        self.plan(&mut touched);
+        let place = self.routes.place().clone();
+        self.routes.refresh(&self.world, &touched);
+        if *self.routes.place() == place { Todo::Some(touched.routes) } else { Todo::All }
+    }
+
+    fn plan(&mut self, touched: &mut Touched) {
+        for service in touched.plan.clone() {
+            if let Some(plan) = self.world.plan(&service, PlanTime::at(jiff::Timestamp::UNIX_EPOCH))
+            {
+                touched.merge(apply_plan(&mut self.world, &service, plan));
+            }
+        }
+    }
+
+    /// Makes it the cluster of a text: what the text does not have is gone.
+    pub(crate) fn turn_into(&mut self, text: &str) -> Todo {
+        let fixture = parse(text);
+        let mut changes = fixture.changes();
+        let services = fixture.services.iter().map(|service| service.key.clone()).collect();
+        let pods = fixture.pods.iter().map(|pod| pod.key.clone()).collect();
+        let nodes = fixture.nodes.iter().map(|node| node.name.clone()).collect();
+        for roll in [Roll::Services(services), Roll::Pods(pods), Roll::Nodes(nodes)] {
+            changes.push(Change::Only(Box::new(roll)));
+        }
+        self.apply(changes)
+    }
+}
+
+/// A cluster and the engine of one node.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    pub(crate) cluster: Cluster,
+    pub(crate) engine: Engine,
+}
+
+impl Follower {
+    /// With nothing written yet.
+    pub(crate) fn new(text: &str, config: Config) -> Self {
+        Self { cluster: Cluster::new(text), engine: Engine::new(config) }
+    }
+
+    /// With the first pass made.
+    pub(crate) fn start(tables: &mut impl Tables, text: &str) -> Self {
+        let mut follower = Self::new(text, v4());
+        follower.sync_all(tables);
+        follower
+    }
+
+    pub(crate) fn routes(&self) -> &RouteTable {
+        &self.cluster.routes
+    }
+
+    pub(crate) fn sync_all(&mut self, tables: &mut impl Tables) -> Synced {
+        self.engine.sync(tables, &self.cluster.routes, Scope::All).unwrap()
+    }
+
+    /// Changes happen, and are followed.
+    pub(crate) fn follow(&mut self, tables: &mut impl Tables, changes: Vec<Change>) -> Synced {
+        let todo = self.cluster.apply(changes);
+        self.engine.sync(tables, &self.cluster.routes, todo.scope()).unwrap()
+    }
+
+    /// The cluster becomes that of a text, and is followed.
+    pub(crate) fn turn_into(&mut self, tables: &mut impl Tables, text: &str) -> Synced {
+        let todo = self.cluster.turn_into(text);
+        self.engine.sync(tables, &self.cluster.routes, todo.scope()).unwrap()
+    }
+
+    pub(crate) fn pod_gone(&mut self, tables: &mut impl Tables, pod: &str) -> Synced {
+        self.follow(tables, vec![Change::PodGone(PodKey::new("default", pod))])
+    }
+
+    pub(crate) fn full(&mut self, tables: &mut impl Tables) -> Synced {
+        self.engine.full(tables, &self.cluster.routes).unwrap()
+    }
+
+    /// The kernel holds what it would if it had been written from scratch; chains that nobody needs
+    /// any more may be left over.
+    pub(crate) fn check(&self, tables: &mut impl Tables) {
+        self.compare(tables, Leftovers::Allowed);
+    }
+
+    /// The same, without leftovers.
+    pub(crate) fn check_exactly(&self, tables: &mut impl Tables) {
+        self.compare(tables, Leftovers::None);
+    }
+
+    fn compare(&self, tables: &mut impl Tables, leftovers: Leftovers) {
+        let config = self.engine.config();
+        let fresh = from_scratch(&self.cluster.routes, config);
+        let held = tables.read(&config.table).unwrap().expect("the table is there");
+        let mut content = Content::of(&held);
+        if leftovers == Leftovers::Allowed {
+            content.chains.retain(|name, _| fresh.chains.contains_key(name));
+        }
+        assert_eq!(content, fresh);
+        assert!(!held.outdated);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leftovers {
+    Allowed,
+    None,
+}
+
+/// What routes make of an empty table.
+pub(crate) fn from_scratch(routes: &RouteTable, config: &Config) -> Content {
+    let mut tables = FakeTables::default();
+    Engine::new(config.clone()).full(&mut tables, routes).unwrap();
+    Content::of(&tables.read(&config.table).unwrap().unwrap())
+}
+
+/// What a table holds, whatever the order of slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Content {
+    pub(crate) sets: BTreeSet<Name>,
+    pub(crate) chains: BTreeMap<Name, HeldChain>,
+    pub(crate) elements: BTreeMap<(SetId, Bytes), (Option<Bytes>, Data)>,
+    /// By frontend, sorted.
+    pub(crate) slots: BTreeMap<(SetId, Bytes), Vec<Data>>,
+}
+
+impl Content {
+    pub(crate) fn of(held: &Held) -> Self {
+        let mut content = Self {
+            sets: held.sets.clone(),
+            chains: held.chains.clone(),
+            elements: BTreeMap::new(),
+            slots: BTreeMap::new(),
+        };
+        let mut slots: BTreeMap<(SetId, Bytes), BTreeMap<u32, Data>> = BTreeMap::new();
+        for (set, element) in &held.elements {
+            if !is_slots(*set) {
+                let end = element.end.as_deref().copied();
+                content.elements.insert((*set, element.key), (end, element.data.clone()));
+                continue;
+            }
+            let (key, slot) = element.key.as_slice().split_last_chunk::<4>().unwrap();
+            let frontend = (*set, Bytes::from_slice(key).unwrap());
+            let slot = u32::from_ne_bytes(*slot);
+            slots.entry(frontend).or_default().insert(slot, element.data.clone());
+        }
+        for (frontend, slots) in slots {
+            let count = slots.len() as u32;
+            assert!(slots.keys().copied().eq(0..count), "slots of {frontend:?} have holes");
+            let mut data: Vec<Data> = slots.into_values().collect();
+            data.sort();
+            content.slots.insert(frontend, data);
+        }
+        content
+    }
+
+    /// The elements of a set.
+    pub(crate) fn set(&self, set: SetId) -> Vec<Bytes> {
+        self.elements.keys().filter(|(of, _)| *of == set).map(|(_, key)| *key).collect()
+    }
+}
+
+fn is_slots(set: SetId) -> bool {
+    matches!(
+        set,
+        SetId::Endpoints
+            | SetId::EndpointsLocal
+            | SetId::NodeportEndpoints
+            | SetId::NodeportEndpointsLocal
+    )
+}
+
+/// What a table holds now.
+pub(crate) fn content(tables: &mut impl Tables, config: &Config) -> Content {
+    Content::of(&tables.read(&config.table).unwrap().expect("the table is there"))
+}

@@ -1,0 +1,256 @@
+//! Somebody else changes the table: looking finds it, mends it, and says how much it was.
+
+use nearhop_core::{Family, Name};
+use nearhop_netfilter::layout::SetId;
+use nearhop_netfilter::object::{
+    Base, Batch, Bytes, Chain, ChainKind, Data, Element, Expr, Field, Hit, Hook, HookPoint, Op,
+    Reg, Rule, Set, SetData, SetKind, Table, Verdict,
+};
+use nearhop_proxy::engine::{Pass, Tables, Verified};
+
+use crate::follow::{Follower, v4};
+use crate::on::on_both;
+use crate::steps::CLUSTER;
+
+/// What somebody else does to our table.
+fn foreign(tables: &mut impl Tables, ops: Vec<Op>) {
+    tables.apply(&Batch { table: v4().table, ops }).unwrap();
+}
+
+fn add(set: SetId, elements: Vec<Element>) -> Op {
+    Op::AddElements { set: Name::from(set.name()), elements }
+}
+
+fn delete(set: SetId, elements: Vec<Element>) -> Op {
+    Op::DeleteElements { set: Name::from(set.name()), elements }
+}
+
+/// The elements of one of our sets.
+fn elements(tables: &mut impl Tables, set: SetId) -> Vec<Element> {
+    let held = tables.read(&v4().table).unwrap().unwrap();
+    held.elements.into_iter().filter(|(of, _)| *of == set).map(|(_, element)| element).collect()
+}
+
+fn element(key: Bytes, data: Data) -> Element {
+    Element { key, end: None, data, comment: None }
+}
+
+fn service_key(address: &str) -> Bytes {
+    Bytes::EMPTY.address(address.parse().unwrap()).protocol(6).port(80)
+}
+
+fn rule(exprs: Vec<Expr>) -> Rule {
+    Rule { exprs, comment: None }
+}
+
+fn chain(name: &str, rules: Vec<Rule>) -> Chain {
+    Chain { name: Name::from(name), hook: None, rules, comment: None }
+}
+
+fn drop_rule() -> Rule {
+    rule(vec![Expr::Verdict(Verdict::Drop)])
+}
+
+/// Mended, so many things; afterwards as from scratch, and nothing more to find.
+fn assert_repaired(tables: &mut impl Tables, follower: &mut Follower, things: usize) {
+    assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Repaired(things));
+    follower.check_exactly(tables);
+    assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
+    // And changes go on as if nothing had been.
+    let synced = follower.pod_gone(tables, "web-1");
+    assert_eq!(synced.pass, Pass::Partial);
+    follower.check(tables);
+}
+
+on_both! {
+    fn nobody_was_here(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        tables.forget();
+        assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
+        assert_eq!(tables.reads, 0, "the generation says it all");
+        // Nor when only the engine itself has changed something.
+        follower.pod_gone(tables, "web-1");
+        assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
+    }
+
+    fn another_table_is_not_ours(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let theirs = Table { family: Family::Ipv4, name: Name::from("theirs") };
+        let ops = vec![
+            Op::AddTable { comment: Name::from("not ours") },
+            Op::AddChain(chain("services", vec![drop_rule()])),
+        ];
+        tables.apply(&Batch { table: theirs.clone(), ops }).unwrap();
+        tables.forget();
+        assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Same);
+        assert!(tables.batches.is_empty());
+        assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
+        let held = tables.read(&theirs).unwrap().unwrap();
+        assert_eq!(held.chains.len(), 1, "it is as it was");
+    }
+
+    fn an_element_too_much(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let drop = element(service_key("10.96.9.9"), Data::Verdict(Verdict::Drop));
+        foreign(tables, vec![add(SetId::Services, vec![drop])]);
+        assert_repaired(tables, &mut follower, 1);
+    }
+
+    fn an_element_too_few(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let endpoints = elements(tables, SetId::Endpoints);
+        foreign(tables, vec![delete(SetId::Endpoints, endpoints[1..3].to_vec())]);
+        assert_repaired(tables, &mut follower, 2);
+    }
+
+    fn an_element_with_other_data(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let before = elements(tables, SetId::Services);
+        let after = element(before[0].key, Data::Verdict(Verdict::Drop));
+        let before = vec![before[0].clone()];
+        foreign(tables, vec![delete(SetId::Services, before), add(SetId::Services, vec![after])]);
+        assert_repaired(tables, &mut follower, 1);
+    }
+
+    fn a_range_with_another_end(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let before = elements(tables, SetId::FirewallAllowed);
+        let key = *before[0].end.clone().unwrap();
+        let mut wider = before[0].clone();
+        let mut bytes = key.as_slice().to_vec();
+        *bytes.iter_mut().rev().nth(2).unwrap() += 1;
+        wider.end = Some(Box::new(Bytes::from_slice(&bytes).unwrap()));
+        let set = SetId::FirewallAllowed;
+        foreign(tables, vec![delete(set, before), add(set, vec![wider])]);
+        assert_repaired(tables, &mut follower, 1);
+    }
+
+    fn all_elements_of_every_set_gone(tables) {
+        for set in SetId::ALL {
+            let mut follower = Follower::start(tables, CLUSTER);
+            if set == SetId::Affinity {
+                continue;
+            }
+            let all = elements(tables, set);
+            if all.is_empty() {
+                continue;
+            }
+            let count = all.len();
+            foreign(tables, vec![delete(set, all)]);
+            assert_repaired(tables, &mut follower, count);
+        }
+    }
+
+    fn a_rule_too_much(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let chains: Vec<Name> = tables.read_chains(&v4().table).unwrap().into_keys().collect();
+        for name in &chains {
+            // A chain with a hook needs none to get one more rule.
+            foreign(tables, vec![Op::AddChain(chain(name, vec![drop_rule()]))]);
+        }
+        assert_repaired(tables, &mut follower, chains.len());
+    }
+
+    fn all_rules_of_every_chain_gone(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let chains = tables.read_chains(&v4().table).unwrap();
+        let filled: Vec<Name> = chains.into_iter()
+            .filter(|(_, chain)| chain.held.rules > 0).map(|(name, _)| name).collect();
+        let flush = filled.iter().map(|name| Op::FlushChain(name.clone())).collect();
+        foreign(tables, flush);
+        assert_repaired(tables, &mut follower, filled.len());
+    }
+
+    fn a_rule_replaced_by_another(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let name = Name::from("pick-3");
+        let ops = vec![Op::FlushChain(name), Op::AddChain(chain("pick-3", vec![drop_rule()]))];
+        foreign(tables, ops);
+        assert_repaired(tables, &mut follower, 1);
+    }
+
+    fn every_base_chain_gone(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let chains = tables.read_chains(&v4().table).unwrap();
+        let base: Vec<Name> =
+            chains.into_iter().filter(|(_, c)| c.held.base).map(|(name, _)| name).collect();
+        assert!(base.len() > 3);
+        for name in &base {
+            foreign(tables, vec![Op::FlushChain(name.clone()), Op::DeleteChain(name.clone())]);
+        }
+        assert_repaired(tables, &mut follower, base.len());
+    }
+
+    fn the_whole_table_gone(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        foreign(tables, vec![Op::DeleteTable]);
+        assert!(matches!(follower.engine.verify(tables).unwrap(), Verified::Repaired(1..)));
+        follower.check_exactly(tables);
+        assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
+    }
+
+    fn another_table_of_our_name(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let services = Set { key: vec![Field::Port], ..SetId::Services.define(Family::Ipv4) };
+        let table = Op::AddTable { comment: Name::from("not ours") };
+        foreign(tables, vec![Op::DeleteTable, table, Op::AddSet(services)]);
+        assert!(matches!(follower.engine.verify(tables).unwrap(), Verified::Repaired(1..)));
+        follower.check_exactly(tables);
+    }
+
+    fn a_set_of_somebody_elses_in_our_table(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        foreign(tables, vec![Op::AddSet(strange_set(SetData::None))]);
+        assert_repaired(tables, &mut follower, 1);
+    }
+
+    fn a_chain_of_somebody_elses_in_our_table(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let hook = Hook { kind: ChainKind::Filter, point: HookPoint::Input, priority: 7 };
+        let based = Chain { hook: Some(hook), ..chain("theirs-base", vec![drop_rule()]) };
+        foreign(tables, vec![Op::AddChain(chain("theirs", Vec::new())), Op::AddChain(based)]);
+        assert_repaired(tables, &mut follower, 2);
+    }
+
+    fn a_web_of_foreign_things_in_our_table(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let goto = Data::Verdict(Verdict::Goto(Name::from("theirs")));
+        let source = Expr::Payload {
+            base: Base::Network, offset: 12, len: 4, to: Reg(0),
+        };
+        let set = Name::from("theirs-map");
+        let lookup = Expr::Lookup { set: set.clone(), from: Reg(0), then: Hit::Verdict };
+        foreign(tables, vec![
+            Op::AddSet(strange_set(SetData::Verdict)),
+            Op::AddChain(chain("theirs", vec![drop_rule()])),
+            // Their map goes to their chain; a rule of theirs in our chain, and our map, to theirs.
+            Op::AddElements { set, elements: vec![element(Bytes::EMPTY.slot(99), goto.clone())] },
+            Op::AddChain(chain("pick-3", vec![rule(vec![source, lookup])])),
+            add(SetId::Services, vec![element(service_key("10.96.9.9"), goto)]),
+        ]);
+        // A map, a chain, a chain of ours with another rule, an element.
+        assert_repaired(tables, &mut follower, 4);
+    }
+
+    fn a_new_start_mends_as_well(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let drop = element(service_key("10.96.9.9"), Data::Verdict(Verdict::Drop));
+        let endpoints = elements(tables, SetId::Endpoints);
+        foreign(tables, vec![
+            add(SetId::Services, vec![drop]),
+            delete(SetId::Endpoints, endpoints[1..3].to_vec()),
+            Op::AddSet(strange_set(SetData::None)),
+            Op::AddChain(chain("pick-3", vec![drop_rule()])),
+            Op::AddChain(chain("theirs", vec![drop_rule()])),
+            Op::FlushChain(Name::from("reject-chain")),
+        ]);
+        follower.engine = nearhop_proxy::engine::Engine::new(v4());
+        follower.sync_all(tables);
+        follower.check_exactly(tables);
+    }
+}
+
+fn strange_set(data: SetData) -> Set {
+    let name = Name::from(if data == SetData::None { "theirs-set" } else { "theirs-map" });
+    Set { name, key: vec![Field::Address(Family::Ipv4)], data, kind: SetKind::Exact, comment: None }
+}

@@ -1,0 +1,209 @@
+//! What a change of a Service or of its endpoints takes: no more than what changed is sent, and
+//! nothing is read for it.
+
+use nearhop_core::Change;
+use nearhop_netfilter::layout::SetId;
+use nearhop_netfilter::object::Op;
+use nearhop_proxy::engine::{Engine, Pass, Scope, Synced, Tables, Verified};
+
+use crate::follow::{Follower, content, service, v4};
+use crate::on::{Watched, on_both, on_kernel};
+
+pub(crate) const CLUSTER: &str = "
+node n1 zone=a
+node n2 zone=b
+service web type=LoadBalancer port=http:80->8080 node-port=30080 lb-ip=192.0.2.1 etp=Local source-ranges=198.51.100.0/24,198.51.0.0/16
+service dns port=dns:53/udp cluster-ip=10.96.0.10 affinity=30s
+service lonely port=80 external-ip=203.0.113.7
+pods web x3 for=web on=n1,n2
+pods dns x2 for=dns on=n2
+";
+
+/// One Service with endpoints elsewhere, and one that stands by.
+const PLAIN: &str = "
+node n1
+node n2
+service web cluster-ip=10.96.0.1
+service other cluster-ip=10.96.0.2
+pod web-0 for=web on=n2 ip=10.244.0.1
+pod web-1 for=web on=n2 ip=10.244.0.2
+pod web-2 for=web on=n2 ip=10.244.0.3
+pod other-0 for=other on=n2 ip=10.244.1.1
+";
+
+/// One partial pass that read nothing and changed so many elements.
+fn assert_partial<T: Tables>(tables: &Watched<T>, synced: &Synced, elements: usize) {
+    assert_eq!((synced.pass, synced.elements), (Pass::Partial, elements));
+    assert_eq!(tables.batches.len(), usize::from(elements > 0), "one batch for everything");
+}
+
+on_both! {
+    fn a_first_pass_writes_everything_and_a_second_nothing(tables) {
+        let mut follower = Follower::new(CLUSTER, v4());
+        let synced = follower.sync_all(tables);
+        assert_eq!(synced.pass, Pass::Full);
+        assert_eq!(content(tables, &v4()).set(SetId::Services).len(), 3);
+        follower.check_exactly(tables);
+        let before = tables.generation().unwrap();
+        let again = Engine::new(v4()).sync(tables, follower.routes(), Scope::All).unwrap();
+        assert_eq!((again.pass, again.elements), (Pass::Full, 0));
+        assert_eq!(tables.generation().unwrap(), before, "nothing was written");
+        assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
+    }
+
+    fn a_pass_over_everything_that_changed_nothing_sends_nothing(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        tables.forget();
+        let synced = follower.sync_all(tables);
+        assert_partial(tables, &synced, 0);
+        assert_eq!(tables.reads, 0);
+    }
+
+    fn a_replaced_endpoint_is_one_slot(tables) {
+        let mut follower = Follower::start(tables, PLAIN);
+        tables.forget();
+        let text = PLAIN.replace("ip=10.244.0.2", "ip=10.244.9.9");
+        let synced = follower.turn_into(tables, &text);
+        assert_partial(tables, &synced, 1);
+        assert_eq!(tables.reads, 0);
+        assert_eq!(Vec::from_iter(tables.counts()), [(SetId::Endpoints, (1, 1))]);
+        follower.check(tables);
+    }
+
+    fn an_added_endpoint_is_one_slot_and_another_chain(tables) {
+        let mut follower = Follower::start(tables, PLAIN);
+        tables.forget();
+        let text = format!("{PLAIN}pod web-3 for=web on=n2 ip=10.244.0.4");
+        let synced = follower.turn_into(tables, &text);
+        assert_partial(tables, &synced, 2);
+        let expected = [(SetId::Services, (1, 1)), (SetId::Endpoints, (0, 1))];
+        assert_eq!(Vec::from_iter(tables.counts()), expected);
+        let chains = tables.batches[0].ops.iter().filter(|op| matches!(op, Op::AddChain(_)));
+        assert_eq!(chains.count(), 1, "pick-4");
+        follower.check(tables);
+        // The chain is there now: back and forth takes elements only, and no reading.
+        follower.turn_into(tables, PLAIN);
+        tables.forget();
+        follower.turn_into(tables, &text);
+        assert_eq!(tables.reads, 0);
+        assert_eq!(tables.batches[0].ops.len(), 3);
+        follower.check(tables);
+        follower.full(tables);
+        follower.check_exactly(tables);
+    }
+
+    fn of_a_thousand_endpoints_only_the_last_one_moves(tables) {
+        let many = "node n1\nnode n2\nservice web\npods web x1000 for=web on=n2";
+        let mut follower = Follower::start(tables, many);
+        tables.forget();
+        let synced = follower.pod_gone(tables, "web-500");
+        // The hole, the last slot, and how many slots there are.
+        assert_partial(tables, &synced, 3);
+        let expected = [(SetId::Services, (1, 1)), (SetId::Endpoints, (2, 1))];
+        assert_eq!(Vec::from_iter(tables.counts()), expected);
+        follower.check(tables);
+    }
+
+    fn the_last_endpoint_gone_is_a_refusal_and_back_again(tables) {
+        let mut follower = Follower::start(tables, PLAIN);
+        tables.forget();
+        let synced = follower.pod_gone(tables, "other-0");
+        // Its way and its slot go, its refusal comes.
+        assert_partial(tables, &synced, 3);
+        assert_eq!(tables.counts()[&SetId::NoEndpoints], (0, 1));
+        follower.check(tables);
+        tables.forget();
+        let synced = follower.turn_into(tables, PLAIN);
+        assert_partial(tables, &synced, 3);
+        assert_eq!(tables.counts()[&SetId::NoEndpoints], (1, 0));
+        follower.check(tables);
+    }
+
+    fn a_service_comes_and_goes(tables) {
+        let mut follower = Follower::start(tables, PLAIN);
+        tables.forget();
+        let gone = vec![Change::ServiceGone(service("other"))];
+        let synced = follower.follow(tables, gone);
+        assert_partial(tables, &synced, 3);
+        assert_eq!(tables.reads, 0);
+        follower.check(tables);
+        tables.forget();
+        let synced = follower.turn_into(tables, PLAIN);
+        assert_partial(tables, &synced, 3);
+        assert_eq!(tables.reads, 0);
+        follower.check(tables);
+        follower.turn_into(tables, "node n1");
+        follower.full(tables);
+        follower.check_exactly(tables);
+        assert!(content(tables, &v4()).elements.is_empty());
+    }
+
+    fn a_changed_port_is_another_frontend(tables) {
+        let mut follower = Follower::start(tables, PLAIN);
+        tables.forget();
+        let text = PLAIN.replace("other cluster-ip=10.96.0.2", "other cluster-ip=10.96.0.2 port=81->8080");
+        let synced = follower.turn_into(tables, &text);
+        assert_partial(tables, &synced, 4);
+        follower.check(tables);
+        // Only the endpoints' port.
+        tables.forget();
+        let synced = follower.turn_into(tables, &text.replace("8080", "9090"));
+        assert_partial(tables, &synced, 1);
+        follower.check(tables);
+        // Another protocol.
+        follower.turn_into(tables, &text.replace("81->8080", "81->8080/udp"));
+        follower.check(tables);
+        follower.turn_into(tables, &text.replace("81->8080", "81->8080/sctp"));
+        follower.check(tables);
+    }
+
+    fn a_changed_cluster_ip_is_another_frontend(tables) {
+        let mut follower = Follower::start(tables, PLAIN);
+        tables.forget();
+        let synced = follower.turn_into(tables, &PLAIN.replace("10.96.0.2", "10.96.0.3"));
+        assert_partial(tables, &synced, 6);
+        follower.check(tables);
+    }
+
+    fn an_endpoint_on_this_node_is_also_a_hairpin(tables) {
+        let mut follower = Follower::start(tables, PLAIN);
+        tables.forget();
+        let here = PLAIN.replace("pod other-0 for=other on=n2", "pod other-0 for=other on=n1");
+        let synced = follower.turn_into(tables, &here);
+        assert_partial(tables, &synced, 1);
+        assert_eq!(Vec::from_iter(tables.counts()), [(SetId::Hairpin, (0, 1))]);
+        follower.check(tables);
+    }
+
+    fn a_relabelled_node_is_one_batch(tables) {
+        let zoned = "
+            node n1 zone=a
+            node n2 zone=b
+            service web cluster-ip=10.96.0.1 traffic-distribution=PreferSameZone
+            service api cluster-ip=10.96.0.2 traffic-distribution=PreferSameZone
+            pod far-0 for=web on=n2 ip=10.244.0.1
+            pod near-0 for=web on=n3 ip=10.244.0.2
+            pod far-1 for=api on=n2 ip=10.244.0.3
+            pod near-1 for=api on=n3 ip=10.244.0.4
+            node n3 zone=a
+        ";
+        let mut follower = Follower::start(tables, zoned);
+        tables.forget();
+        let synced = follower.turn_into(tables, &zoned.replace("node n1 zone=a", "node n1 zone=b"));
+        assert_partial(tables, &synced, 2);
+        assert_eq!(tables.counts()[&SetId::Endpoints], (2, 2));
+        follower.check(tables);
+    }
+}
+
+#[test]
+fn nft_can_print_it() {
+    on_kernel("steps::nft_can_print_it", |kernel| {
+        Follower::start(kernel, CLUSTER);
+        let nft = std::process::Command::new("nft").args(["list", "ruleset"]).output();
+        // Where there is no nft, nobody can complain that it cannot read this.
+        let Ok(out) = nft else { return };
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        println!("{}", String::from_utf8(out.stdout).unwrap());
+    });
+}

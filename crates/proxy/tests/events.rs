@@ -1,0 +1,122 @@
+//! Events against the embedded API.
+
+use std::time::Duration;
+
+use http::Request;
+use kube::Client;
+use nearhop_apiserver::{ApiServer, Faults, Options};
+use nearhop_core::{Name, ServiceKey};
+use nearhop_proxy::health::event::{Events, Note};
+use nearhop_proxy::health::services::ListenFailure;
+use nearhop_runtime::client::{ClientOptions, connect};
+use nearhop_runtime::metrics::Metrics;
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+async fn start(metrics: &Metrics) -> (ApiServer, Client) {
+    let options = Options { faults: Faults::OnDemand, ..Options::default() };
+    let server = ApiServer::start(options).await.expect("the API starts");
+    let directory = tempfile::tempdir().expect("there is room for a file");
+    let kubeconfig = directory.path().join("kubeconfig");
+    server.write_kubeconfig(&kubeconfig).expect("it can be written");
+    let user_agent = "nearhop-test/1".to_owned();
+    let options = ClientOptions { kubeconfig: Some(kubeconfig), context: None, user_agent };
+    let client = connect(&options, Some(metrics)).await.expect("the configuration is valid");
+    (server, client)
+}
+
+async fn events(client: &Client) -> Vec<Value> {
+    let request = Request::get("/api/v1/namespaces/default/events").body(Vec::new());
+    let request = request.expect("the path is valid");
+    let mut list: Value = client.request(request).await.expect("events can be listed");
+    list["items"].as_array_mut().map(std::mem::take).expect("a list has items")
+}
+
+fn failure(namespace: &str) -> ListenFailure {
+    ListenFailure {
+        service: ServiceKey::new(namespace, "cart"),
+        port: 31000,
+        address: std::net::Ipv4Addr::new(10, 0, 0, 1).into(),
+        error: "Address already in use (os error 98)".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn the_server_takes_them_and_people_find_them() {
+    let (_server, client) = start(&Metrics::new()).await;
+    let node = Name::from("worker-3");
+    let told = Events::start(client.clone(), &node);
+    told.tell(Note::starting(&node));
+    // The server refuses this one; the next is none the worse.
+    told.tell(Note::listen_failed(&node, &failure("nowhere"), None));
+    told.tell(Note::listen_failed(&node, &failure("default"), Some("1111".into())));
+    told.finish(LIMIT).await;
+
+    let events = events(&client).await;
+    let of = |reason: &str| {
+        let mut found = events.iter().filter(|event| event["reason"] == reason);
+        found.next().unwrap_or_else(|| panic!("{reason} in {events:#?}"))
+    };
+    assert_eq!(events.len(), 2);
+    let starting = of("Starting");
+    assert_eq!(starting["type"], "Normal");
+    assert_eq!(starting["action"], "StartKubeProxy");
+    assert_eq!(starting["reportingComponent"], "nearhop-proxy");
+    assert_eq!(starting["reportingInstance"], "nearhop-proxy-worker-3");
+    let object = &starting["involvedObject"];
+    assert_eq!((&object["kind"], &object["name"]), (&"Node".into(), &"worker-3".into()));
+    assert_eq!(object["uid"], "worker-3");
+
+    let failed = of("FailedToStartServiceHealthcheck");
+    assert_eq!(failed["type"], "Warning");
+    assert_eq!(failed["action"], "Listen");
+    let object = &failed["involvedObject"];
+    assert_eq!((&object["kind"], &object["name"]), (&"Service".into(), &"cart".into()));
+    assert_eq!((&object["namespace"], &object["uid"]), (&"default".into(), &"1111".into()));
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains("node worker-3") && message.contains("10.0.0.1:31000"), "{message}");
+}
+
+#[tokio::test]
+async fn a_server_in_trouble_is_asked_again() {
+    let metrics = Metrics::new();
+    let (_server, client) = start(&metrics).await;
+    let order = |faults: &'static str| {
+        let request = Request::post("/nearhop/faults").body(faults.as_bytes().to_vec()).unwrap();
+        let client = client.clone();
+        async move { client.request_text(request).await.expect("faults can be ordered") }
+    };
+    order(r#"{"answer":{"code":500,"share":1.0}}"#).await;
+    let node = Name::from("worker-3");
+    let told = Events::start(client.clone(), &node);
+    told.tell(Note::health_port_failed(&node, "taken"));
+    told.tell(Note::admin_port_failed(&node, "taken"));
+    let refused = || metrics.encode().contains("rest_client_requests_total{code=\"500\"");
+    let first = async {
+        while !refused() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, first).await.expect("it is tried");
+    order("{}").await;
+    told.finish(LIMIT).await;
+    let mut reasons: Vec<Value> =
+        events(&client).await.iter().map(|event| event["reason"].clone()).collect();
+    reasons.sort_by_key(ToString::to_string);
+    assert_eq!(reasons, ["FailedToStartMetricServer", "FailedToStartProxierHealthcheck"]);
+}
+
+/// Nobody answers there: the queue fills up, and telling goes on.
+#[tokio::test]
+async fn whoever_tells_never_waits() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
+    let node = Name::from("worker-3");
+    let told = Events::start(client, &node);
+    for _ in 0..1000 {
+        told.tell(Note::starting(&node));
+    }
+    told.finish(Duration::from_millis(10)).await;
+}
