@@ -76,7 +76,7 @@ impl<'a> Check<'a> {
         let Some(nearhop) = holder.get("nearhop")?.optional() else {
             return Ok((path, expect.value().clone()));
         };
-        self.require_reason(holder, &nearhop)?;
+        require_reason(&nearhop, &[holder, &self.case])?;
         let over = match nearhop.value() {
             Value::Object(map) => match map.get("expect") {
                 Some(expect) => expect.clone(),
@@ -91,17 +91,6 @@ impl<'a> Check<'a> {
         Ok((path, laid_over(expect.value(), over)))
     }
 
-    fn require_reason(&self, holder: &Field<'_>, nearhop: &Field<'_>) -> Result<(), CaseError> {
-        let gives = |field: &Field<'_>| {
-            let why = field.value().get("why").and_then(Value::as_str);
-            why.is_some_and(|why| !why.trim().is_empty())
-        };
-        if gives(nearhop) || gives(holder) || gives(&self.case) {
-            return Ok(());
-        }
-        Err(nearhop.error("differs from upstream without a reason: give a `why`"))
-    }
-
     /// Everything found. A case that compared nothing proves nothing.
     pub(crate) fn finish(mut self) -> Vec<(String, What)> {
         if self.compared == 0 && self.found.is_empty() {
@@ -114,6 +103,25 @@ impl<'a> Check<'a> {
     pub(crate) fn finish_early(self) -> Vec<(String, What)> {
         self.found
     }
+}
+
+/// A row that is its own expectation, such as a flow, with `nearhop` laid over it.
+pub(crate) fn laid_over_row(row: &Field<'_>, case: &Field<'_>) -> Result<Value, CaseError> {
+    let Some(nearhop) = row.get("nearhop")?.optional() else { return Ok(row.value().clone()) };
+    require_reason(&nearhop, &[row, case])?;
+    Ok(laid_over(row.value(), nearhop.value().clone()))
+}
+
+/// A deviation says why: itself, or one of those around it.
+fn require_reason(nearhop: &Field<'_>, around: &[&Field<'_>]) -> Result<(), CaseError> {
+    let gives = |field: &Field<'_>| {
+        let why = field.value().get("why").and_then(Value::as_str);
+        why.is_some_and(|why| !why.trim().is_empty())
+    };
+    if gives(nearhop) || around.iter().any(|field| gives(field)) {
+        return Ok(());
+    }
+    Err(nearhop.error("differs from upstream without a reason: give a `why`"))
 }
 
 fn laid_over(expect: &Value, over: Value) -> Value {

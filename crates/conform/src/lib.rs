@@ -1,4 +1,5 @@
-//! The conformance suite: case files run through nearhop's core.
+//! The conformance suite: case files run through nearhop's core, and where they are about packets
+//! through its rules.
 //!
 //! Bytes in, report out. A case file is JSON: a `group`, and `cases` with inputs and an `expect`.
 //! Each group translates its rows into core's values, calls core, and shapes the result like the
@@ -9,6 +10,7 @@
 
 mod check;
 mod diff;
+pub mod flows;
 mod groups;
 mod objects;
 mod read;
@@ -20,8 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use check::Check;
-use groups::Case;
-use read::{CaseError, Field};
+use groups::{Case, Run};
+pub use read::CaseError;
+use read::Field;
 pub use report::{Failure, FileReport, GroupCounts, Report, What};
 
 /// Which groups are to be run.
@@ -82,11 +85,13 @@ fn run_value(name: &str, file: &Field<'_>, only: &Only) -> Result<FileReport, Ca
     };
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for (at, row) in cases.iter().enumerate() {
-        let (id, found) = match unique_id(row, at, &mut seen) {
-            Ok(id) => (id.clone(), run_case(run, Case { row: row.rebased(), file: file.clone() })),
-            Err(error) => (format!("cases[{at}]"), vec![error.into()]),
-        };
-        report.count(&id, found);
+        match unique_id(row, at, &mut seen) {
+            Ok(id) => {
+                let case = Case { row: row.rebased(), file: file.clone() };
+                run_case(run, &case, &id, &mut report);
+            }
+            Err(error) => report.count(&format!("cases[{at}]"), vec![error.into()]),
+        }
     }
     Ok(report)
 }
@@ -105,10 +110,28 @@ fn unique_id(
     }
 }
 
+/// Runs one case, and counts its results.
+fn run_case(run: Run, case: &Case<'_>, id: &str, report: &mut FileReport) {
+    match run {
+        Run::One(run) => report.count(id, run_one(run, case)),
+        Run::Many(run) => match run(case) {
+            Ok(parts) => {
+                for (part, found) in parts {
+                    report.count(&format!("{id}/{part}"), found);
+                }
+            }
+            Err(error) => report.count(id, vec![error.into()]),
+        },
+    }
+}
+
 /// What is wrong with one case, as paths in the case; nothing means that it passed.
-fn run_case(run: groups::Run, case: Case<'_>) -> Vec<(String, What)> {
+fn run_one(
+    run: fn(&Case<'_>, &mut Check<'_>) -> Result<(), CaseError>,
+    case: &Case<'_>,
+) -> Vec<(String, What)> {
     let mut check = Check::new(&case.row);
-    match run(&case, &mut check) {
+    match run(case, &mut check) {
         Ok(()) => check.finish(),
         Err(error) => {
             let mut found = check.finish_early();

@@ -10,7 +10,7 @@ use nearhop_core::model::{
     Service, ServicePort, ServiceType, SlicePort, TargetPort,
 };
 use nearhop_core::quantity::parse_cpu;
-use nearhop_core::{Family, Labels, Name, PodKey, Protocol, ServiceKey};
+use nearhop_core::{Cidr, Family, Labels, Name, PodKey, Protocol, ServiceKey};
 use serde_json::{Map, Value, json};
 
 use crate::read::{CaseError, Field};
@@ -61,7 +61,8 @@ pub(crate) fn service(row: &Field<'_>) -> Result<Service, CaseError> {
     })
 }
 
-fn service_type(field: &Field<'_>) -> Result<ServiceType, CaseError> {
+/// Reads a Service's type.
+pub(crate) fn service_type(field: &Field<'_>) -> Result<ServiceType, CaseError> {
     match field.text_or("ClusterIP")? {
         "ClusterIP" => Ok(ServiceType::ClusterIp),
         "NodePort" => Ok(ServiceType::NodePort),
@@ -117,6 +118,11 @@ pub(crate) fn protocol(field: &Field<'_>) -> Result<Protocol, CaseError> {
 /// Reads an address; leading zeros in IPv4 are tolerated, as upstream does.
 pub(crate) fn address(field: &Field<'_>) -> Result<IpAddr, CaseError> {
     let text = field.text()?;
+    parse_address(text).ok_or_else(|| field.error(format!("{text:?} is not an address")))
+}
+
+/// Reads an address's text.
+pub(crate) fn parse_address(text: &str) -> Option<IpAddr> {
     let decimal = |part: &str| part.trim_start_matches('0').parse::<u8>().unwrap_or(0).to_string();
     let digits = |part: &str| {
         (1..=4).contains(&part.len())
@@ -128,10 +134,18 @@ pub(crate) fn address(field: &Field<'_>) -> Result<IpAddr, CaseError> {
         let fits = parts.len() == 4 && parts.iter().all(|part| digits(part));
         fits.then(|| parts.into_iter().map(decimal).collect::<Vec<_>>().join("."))
     };
-    text.parse()
-        .ok()
-        .or_else(|| sloppy()?.parse().ok())
-        .ok_or_else(|| field.error(format!("{text:?} is not an address")))
+    text.parse().ok().or_else(|| sloppy()?.parse().ok())
+}
+
+/// Reads a range of addresses' text.
+pub(crate) fn parse_cidr(text: &str) -> Option<Cidr> {
+    Cidr::parse_with(text, parse_address)
+}
+
+/// Reads a range of addresses.
+pub(crate) fn cidr(field: &Field<'_>) -> Result<Cidr, CaseError> {
+    let text = field.text()?;
+    parse_cidr(text).ok_or_else(|| field.error(format!("{text:?} is not a range of addresses")))
 }
 
 fn service_port(row: &Field<'_>) -> Result<ServicePort, CaseError> {
@@ -153,7 +167,8 @@ fn service_port(row: &Field<'_>) -> Result<ServicePort, CaseError> {
     })
 }
 
-fn port_number(field: &Field<'_>) -> Result<u16, CaseError> {
+/// Reads a port's number.
+pub(crate) fn port_number(field: &Field<'_>) -> Result<u16, CaseError> {
     Ok(field.whole(0, u16::MAX.into())? as u16)
 }
 

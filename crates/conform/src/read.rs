@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Why a case could not be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}{}{message}", if path.is_empty() { "" } else { ": " })]
-pub(crate) struct CaseError {
+pub struct CaseError {
     /// Where in the case.
     pub path: String,
     /// What is wrong there.

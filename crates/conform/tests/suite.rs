@@ -91,6 +91,13 @@ fn expectations(case: &Value) -> Vec<String> {
             }
         }
     }
+    let flows = case["flows"].as_array().map_or(&[][..], Vec::as_slice);
+    for (i, flow) in flows.iter().enumerate() {
+        let keys = if flow["out"].is_array() { &["out", "masq"][..] } else { &["out"] };
+        for key in keys {
+            leaves(&flow[key], format!("/flows/{i}/{key}"), &mut found);
+        }
+    }
     found.retain(|at| !at.ends_with("note"));
     found
 }
@@ -108,6 +115,14 @@ fn other(at: &str, value: &Value) -> Value {
     }
 }
 
+/// Of the many flows of a case, the one that a pointer leads into.
+fn keep_flow(case: &mut Value, at: &str) {
+    let flow = at.strip_prefix("/flows/").and_then(|rest| rest.split('/').next()?.parse().ok());
+    if let (Some(flow), Some(flows)) = (flow, case["flows"].as_array_mut()) {
+        *flows = vec![flows.swap_remove(flow)];
+    }
+}
+
 #[test]
 fn every_expected_value_is_compared() {
     let mut survivors = Vec::new();
@@ -118,6 +133,7 @@ fn every_expected_value_is_compared() {
                 let mut mutant = case.clone();
                 let value = mutant.pointer_mut(&at).unwrap();
                 *value = other(&at, value);
+                keep_flow(&mut mutant, &at);
                 let report = run(&with_case(&file, mutant));
                 if report.failed != 1 {
                     survivors.push(format!("{} {} {at}", file["group"], case["id"]));
@@ -194,4 +210,59 @@ fn differences_carry_path_and_both_sides() {
     assert_eq!((failure.path.as_str(), failure.id.as_deref()), ("expect.port", Some("a")));
     assert_eq!(failure.what, What::Differs { expected: json!(94), actual: json!(93) });
     assert_eq!(failure.to_string(), "test.json: find_port: a: expect.port: expected 94, got 93");
+}
+
+#[test]
+fn each_flow_is_a_result_of_its_own() {
+    let service = json!({
+        "name": "a", "cluster_ip": "172.30.0.1", "port": 80, "node_port": 3001,
+        "lb_ips": ["1.2.3.4"], "source_ranges": ["203.0.113.0/24"], "affinity": 30,
+        "endpoints": [
+            {"addr": "10.0.0.1:80", "node": "test-node"}, {"addr": "10.0.0.1:80", "node": "other"},
+            {"addr": "010.0.0.2:080", "node": "other"},
+        ],
+    });
+    let both = json!(["10.0.0.2:80", "10.0.0.1:80"]);
+    let flow = |id: &str, src: &str, dst: &str, dport: u16, out: Value, masq: bool| json!({"id": id, "src": src, "dst": dst, "dport": dport, "out": out, "masq": masq});
+    let mut stays = flow("stays", "10.0.0.9", "172.30.0.1", 80, both.clone(), false);
+    stays["stays"] = json!(true);
+    let mut explained = flow("explained", "10.0.0.9", "172.30.0.1", 81, json!("DROP"), false);
+    explained["nearhop"] = json!({"out": "REJECT", "why": "so"});
+    let flows = [
+        stays,
+        explained,
+        flow("other-port", "10.0.0.9", "172.30.0.1", 81, json!("REJECT"), false),
+        flow("unallocated", "10.0.0.9", "172.30.0.2", 80, json!("DROP"), false),
+        flow("not-local", "10.0.0.9", "1.2.3.4", 80, json!("DROP"), false),
+        flow("allowed", "203.0.113.9", "1.2.3.4", 80, both.clone(), true),
+        flow("hairpin", "10.0.0.1", "172.30.0.1", 80, both.clone(), false),
+        flow("elsewhere", "10.0.0.9", "10.0.0.1", 80, json!("NONE"), true),
+        flow("wrong", "10.0.0.9", "172.30.0.1", 80, json!(["10.0.0.1:80"]), false),
+        flow("unmasked", "203.0.113.9", "1.2.3.4", 80, both, false),
+        flow("unreadable", "10.0.0.9", "172.30.0.1", 80, json!("PERHAPS"), false),
+    ];
+    let environment = json!({
+        "node_ips": ["192.168.0.2"], "pod_cidr": "10.0.0.0/8", "local_detector": true,
+        "service_cidrs": ["172.30.0.0/16"],
+    });
+    let case = json!({"id": "a", "services": [service], "flows": flows});
+    let file = json!({"group": "proxy_packet_flows", "environment": environment, "cases": [case]});
+    let report = run(&file);
+    let failures: Vec<String> = report.failures.iter().map(ToString::to_string).collect();
+    assert_eq!((report.passed, report.failed), (8, 3), "{failures:#?}");
+    let group = "test.json: proxy_packet_flows";
+    assert_eq!(
+        failures,
+        [
+            format!(
+                "{group}: a/wrong: flows[8].out: expected [\"10.0.0.1:80\"], got \
+                 [\"10.0.0.1:80\",\"10.0.0.2:80\"]"
+            ),
+            format!("{group}: a/unmasked: flows[9].masq: expected false, got true"),
+            format!(
+                "{group}: a/unreadable: flows[10].out: is not REJECT, DROP, NONE or a list of \
+                 endpoints"
+            ),
+        ]
+    );
 }

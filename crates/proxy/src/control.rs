@@ -138,6 +138,10 @@ impl Control {
         if self.node() != node_before.as_ref() {
             self.waiting.node = true;
         }
+        if self.waiting.is_empty() {
+            // It was known already: nothing is pending.
+            self.metrics.changes_taken();
+        }
     }
 
     fn touch(&mut self, touched: Touched) {

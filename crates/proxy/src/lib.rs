@@ -37,4 +37,4 @@ pub mod sysctl;
 mod trigger;
 
 pub use error::ProxyError;
-pub use lock::LockError;
+pub use lock::{Lock, LockError};

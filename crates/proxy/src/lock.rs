@@ -7,7 +7,7 @@ use nearhop_core::Name;
 
 /// Held for as long as the table is ours.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub struct Lock {
     _socket: UnixListener,
 }
 
@@ -31,7 +31,7 @@ pub enum LockError {
 impl Lock {
     /// Takes the lock. An abstract socket belongs to the network namespace, as the table does, and
     /// goes with the process, however that ends.
-    pub(crate) fn take(table: &Name) -> Result<Self, LockError> {
+    pub fn take(table: &Name) -> Result<Self, LockError> {
         let address = SocketAddr::from_abstract_name(format!("nearhop-proxy/{table}"))?;
         match UnixListener::bind_addr(&address) {
             Ok(socket) => Ok(Self { _socket: socket }),

@@ -44,6 +44,9 @@ const SWEEP_AGAIN: Duration = Duration::from_millis(500);
 
 /// What the process gives the proxy to work with.
 pub struct Surroundings {
+    /// The right to the table. Taken before anything is listened on: a second proxy should say
+    /// that it is the second.
+    pub lock: Lock,
     /// The API.
     pub client: kube::Client,
     /// Where it counts.
@@ -81,9 +84,8 @@ enum Event {
 /// # Errors
 /// Another proxy runs, or the kernel cannot do what is needed.
 pub async fn run(options: Options, surroundings: Surroundings) -> Result<(), ProxyError> {
-    let _lock = Lock::take(&options.table)?;
     let kernel = open_kernel(&options)?;
-    let Surroundings { client, metrics, health, synced, questions, shutdown } = surroundings;
+    let Surroundings { lock: _lock, client, metrics, health, synced, questions, shutdown } = surroundings;
     let events = Events::start(client.clone(), &options.node);
     events.tell(Note::starting(&options.node));
     let (_feed, fed) = start_feed(client, &options);

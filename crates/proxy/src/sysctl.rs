@@ -60,7 +60,9 @@ fn settings(limits: &ConntrackLimits, cores: u64) -> Vec<(&'static str, u64)> {
 fn set(name: &str, value: u64) -> Option<String> {
     let path = format!("{ROOT}/{name}");
     let now = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
-    if now == Some(value) {
+    // Who has set a higher limit had a reason.
+    let enough = name == "nf_conntrack_max" && now.is_some_and(|now| now > value);
+    if enough || now == Some(value) {
         return None;
     }
     let error = fs::write(&path, value.to_string()).err()?;

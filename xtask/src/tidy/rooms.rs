@@ -30,7 +30,9 @@ fn imports_of(package: &str) -> Option<Imports> {
     Some(match package {
         // RUNTIME is process plumbing; xtask must run when nothing else compiles.
         CORE | OBJECT | RUNTIME | "xtask" => Only(&[]),
-        API | CONFORM | NETFILTER => Only(&[CORE]),
+        API | NETFILTER => Only(&[CORE]),
+        // What becomes of packets can only be said of rules.
+        CONFORM => Only(&[NETFILTER, CORE]),
         FEED => Only(&[API, CORE]),
         KINDS => Only(&[OBJECT, CORE]),
         "nearhop-apiserver" => Only(&[KINDS, OBJECT, RUNTIME]),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use http::StatusCode;
+use nearhop_proxy::Lock;
 use nearhop_proxy::health::serve::BindFailure;
 use nearhop_proxy::health::{SharedHealth, serve as serve_health};
 use nearhop_proxy::metrics::ProxyMetrics;
@@ -47,6 +48,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
+    let lock = Lock::take(&options.table)?;
     let metrics = Metrics::of_process();
     let client = connect(
         &ClientOptions {
@@ -72,7 +74,7 @@ async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let _admin = serve_admin(&args, &options, on_failure, metrics, checks, ask)?;
     tracing::info!(node = %options.node, table = %options.table, "proxy starts");
     let surroundings =
-        Surroundings { client, metrics: proxy_metrics, health, synced, questions, shutdown };
+        Surroundings { lock, client, metrics: proxy_metrics, health, synced, questions, shutdown };
     proxy(options, surroundings).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,10 +1,12 @@
-//! The groups of cases: each turns its rows into core's values, asks core, and hands back what
-//! core said in the shape of the expectation.
+//! The groups of cases: each turns its rows into core's values, asks core (and netfilter, where
+//! packets are the question), and hands back what it said in the shape of the expectation.
 
 mod capacity;
 mod endpoint;
+mod flows;
 mod hints;
 mod intent;
+mod local;
 mod metadata;
 mod ports;
 mod reconcile;
@@ -16,6 +18,7 @@ use nearhop_core::labels::well_known;
 
 use crate::check::Check;
 use crate::read::{CaseError, Field};
+use crate::report::What;
 
 /// One row, and the file around it.
 pub(crate) struct Case<'a> {
@@ -33,31 +36,44 @@ impl Case<'_> {
     }
 }
 
-/// Runs one row.
-pub(crate) type Run = fn(&Case<'_>, &mut Check<'_>) -> Result<(), CaseError>;
+/// How the rows of a group are run.
+#[derive(Clone, Copy)]
+pub(crate) enum Run {
+    /// A row is a result.
+    One(fn(&Case<'_>, &mut Check<'_>) -> Result<(), CaseError>),
+    /// A row has many results, each with an id of its own.
+    Many(fn(&Case<'_>) -> Result<Vec<Part>, CaseError>),
+}
+
+/// One of several results of a row: its id within the row, and what is wrong with it.
+pub(crate) type Part = (String, Vec<(String, What)>);
+
+use Run::{Many, One};
 
 /// Every group this build knows, sorted by name.
-pub(crate) const ALL: [(&str, Run); 20] = [
-    ("address_types_for_service", metadata::address_types),
-    ("categorize_endpoints", route::categorize),
-    ("endpoint_ports", ports::endpoint),
-    ("find_port", ports::find),
-    ("hints_enabled", intent::hints_enabled),
-    ("new_slice", metadata::new),
-    ("pod_to_endpoint", endpoint::from_pod),
-    ("reconciler_finalize", reconcile::finalize),
-    ("reconciler_missing_node", reconcile::missing_node),
-    ("reconciler_packing", reconcile::packing),
-    ("reconciler_placeholder", reconcile::placeholder),
-    ("reconciler_single_pod", reconcile::single_pod),
-    ("reconciler_topology_hints", reconcile::topology_hints),
-    ("reconciler_traffic_distribution", reconcile::traffic_distribution),
-    ("slice_labels", metadata::labels),
-    ("topology_add_hints", hints::auto),
-    ("topology_overloaded_services", capacity::overloaded),
-    ("topology_set_nodes", capacity::set_nodes),
-    ("trafficdist_reconcile_hints", hints::traffic_distribution),
-    ("trigger_time", trigger::observe),
+pub(crate) const ALL: [(&str, Run); 22] = [
+    ("address_types_for_service", One(metadata::address_types)),
+    ("categorize_endpoints", One(route::categorize)),
+    ("endpoint_ports", One(ports::endpoint)),
+    ("find_port", One(ports::find)),
+    ("hints_enabled", One(intent::hints_enabled)),
+    ("new_slice", One(metadata::new)),
+    ("pod_to_endpoint", One(endpoint::from_pod)),
+    ("proxy_no_local_endpoints_metric", One(local::count)),
+    ("proxy_packet_flows", Many(flows::walk)),
+    ("reconciler_finalize", One(reconcile::finalize)),
+    ("reconciler_missing_node", One(reconcile::missing_node)),
+    ("reconciler_packing", One(reconcile::packing)),
+    ("reconciler_placeholder", One(reconcile::placeholder)),
+    ("reconciler_single_pod", One(reconcile::single_pod)),
+    ("reconciler_topology_hints", One(reconcile::topology_hints)),
+    ("reconciler_traffic_distribution", One(reconcile::traffic_distribution)),
+    ("slice_labels", One(metadata::labels)),
+    ("topology_add_hints", One(hints::auto)),
+    ("topology_overloaded_services", One(capacity::overloaded)),
+    ("topology_set_nodes", One(capacity::set_nodes)),
+    ("trafficdist_reconcile_hints", One(hints::traffic_distribution)),
+    ("trigger_time", One(trigger::observe)),
 ];
 
 /// The function that runs a group's rows.

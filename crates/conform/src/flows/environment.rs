@@ -1,0 +1,135 @@
+//! The node of a case: what the file says of all its cases, unless the case says otherwise.
+
+use std::net::IpAddr;
+
+use nearhop_core::model::Node;
+use nearhop_core::route::Place;
+use nearhop_core::{Cidr, Family};
+use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddresses};
+use serde_json::Value;
+
+use crate::objects::{address, cidr, family};
+use crate::read::{CaseError, Field};
+
+/// The words for it in a file's environment.
+const BY_POD_CIDR: &str = "source address inside pod_cidr";
+
+pub(super) struct Environment<'a> {
+    case: Field<'a>,
+    shared: Field<'a>,
+    family: Family,
+}
+
+impl<'a> Environment<'a> {
+    pub(super) fn of(case: &Field<'a>, file: &Field<'a>) -> Result<Self, CaseError> {
+        let shared = file.get("environment")?;
+        let mut environment = Self { case: case.clone(), shared, family: Family::Ipv4 };
+        let given = environment.get("family")?;
+        if !given.is_null() {
+            environment.family = family(&given)?;
+        }
+        Ok(environment)
+    }
+
+    fn get(&self, key: &str) -> Result<Field<'a>, CaseError> {
+        let own = self.case.get(key)?;
+        if own.is_null() { self.shared.get(key) } else { Ok(own) }
+    }
+
+    /// What the rules of the case's family depend on.
+    pub(super) fn config(&self) -> Result<Config, CaseError> {
+        let masquerade = match self.get("masquerade_all")?.flag()? {
+            true => Masquerade::All,
+            false => Masquerade::FromOutside,
+        };
+        let config = Config::new(self.family);
+        Ok(Config {
+            masquerade_mark: self.mark()?.unwrap_or(config.masquerade_mark),
+            masquerade,
+            local: self.local()?,
+            nodeport_addresses: self.nodeport_addresses()?,
+            service_cidrs: self.ranges(&self.get("service_cidrs")?)?,
+            node_ip: self.node_ip()?,
+            ..config
+        })
+    }
+
+    /// Where the node stands.
+    pub(super) fn place(&self) -> Result<Place, CaseError> {
+        let name = self.get("node_name")?.text_or("test-node")?;
+        Ok(Place::of(&Node { labels: self.get("node_labels")?.labels()?, ..Node::new(name) }))
+    }
+
+    pub(super) fn node_addresses(&self) -> Result<Vec<IpAddr>, CaseError> {
+        self.get("node_ips")?.list()?.iter().map(address).collect()
+    }
+
+    fn node_ip(&self) -> Result<Option<IpAddr>, CaseError> {
+        let mut given = self.get("primary_node_ip")?;
+        if given.value().is_object() {
+            given = given.get(self.family.as_str())?;
+        }
+        let of_family = |address: &IpAddr| Family::of(*address) == self.family;
+        if given.is_null() {
+            return Ok(self.node_addresses()?.into_iter().find(of_family));
+        }
+        Ok(Some(address(&given)?).filter(of_family))
+    }
+
+    /// A number, or its text in hexadecimal.
+    fn mark(&self) -> Result<Option<u32>, CaseError> {
+        let field = self.get("masquerade_mark")?;
+        let read = match field.value() {
+            Value::Null => return Ok(None),
+            Value::String(text) => u32::from_str_radix(text.trim_start_matches("0x"), 16).ok(),
+            other => other.as_u64().and_then(|number| u32::try_from(number).ok()),
+        };
+        read.map(Some).ok_or_else(|| field.error("is not a packet mark of 32 bits"))
+    }
+
+    /// True or the words of the file's environment: by the source. An object: by interface.
+    fn local(&self) -> Result<Option<LocalTraffic>, CaseError> {
+        let field = self.get("local_detector")?;
+        match field.value() {
+            Value::Null | Value::Bool(false) => return Ok(None),
+            Value::Bool(true) => {}
+            Value::String(text) if text == BY_POD_CIDR => {}
+            Value::Object(_) => {
+                let bridge = field.get("bridge")?.name()?.map(LocalTraffic::Bridge);
+                let prefix = field.get("interface_prefix")?.name()?;
+                let by_interface = bridge.or(prefix.map(LocalTraffic::InterfacePrefix));
+                let unknown = || field.error("has neither `bridge` nor `interface_prefix`");
+                return by_interface.map(Some).ok_or_else(unknown);
+            }
+            _ => {
+                let known = format!("is not true, false, {BY_POD_CIDR:?} or an object");
+                return Err(field.error(known));
+            }
+        }
+        let ranges = self.ranges(&self.get("pod_cidr")?)?;
+        Ok(ranges.first().copied().map(LocalTraffic::Source))
+    }
+
+    /// As kube-proxy reads them: those of the family; all, if it has none.
+    fn nodeport_addresses(&self) -> Result<NodePortAddresses, CaseError> {
+        let field = self.get("nodeport_addresses")?;
+        let primary = |item: &Field<'_>| item.value().as_str() == Some("primary");
+        if primary(&field) || field.list().is_ok_and(|items| items.iter().any(primary)) {
+            let address = self.node_ip()?.map(|address| Cidr::new(address, u8::MAX));
+            return Ok(NodePortAddresses::Within(address.into_iter().collect()));
+        }
+        let ranges = self.ranges(&field)?;
+        let all = ranges.is_empty() || ranges.iter().any(|range| range.prefix() == 0);
+        Ok(if all { NodePortAddresses::All } else { NodePortAddresses::Within(ranges) })
+    }
+
+    /// The family's ranges: one, a list, or either by family.
+    fn ranges(&self, field: &Field<'_>) -> Result<Vec<Cidr>, CaseError> {
+        let ranges = match field.value() {
+            Value::Object(_) => return self.ranges(&field.get(self.family.as_str())?),
+            Value::String(_) => vec![cidr(field)?],
+            _ => field.list()?.iter().map(cidr).collect::<Result<_, _>>()?,
+        };
+        Ok(ranges.into_iter().filter(|range| range.family() == self.family).collect())
+    }
+}

@@ -1,0 +1,195 @@
+//! What is to become of a packet, and whether it did.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::{Value, json};
+
+use super::services::socket;
+use super::{Flow, FlowCase};
+use crate::check::laid_over_row;
+use crate::diff::{Rule, diff};
+use crate::read::{CaseError, Field};
+use crate::report::What;
+
+/// Where a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// At an endpoint.
+    To {
+        /// Which one.
+        address: SocketAddr,
+        /// Whether it saw the node's address instead of the client's.
+        masqueraded: bool,
+    },
+    /// Refused.
+    Rejected,
+    /// Dropped.
+    Dropped,
+    /// Where it wanted to go: nobody has touched it.
+    Untouched,
+}
+
+/// Where connections of one flow ended, with their shares.
+pub type Seen = BTreeMap<End, f64>;
+
+/// What is to become of a packet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expected {
+    /// Where it ends.
+    pub out: Out,
+    /// Whether endpoints see the node's address, if that is said.
+    pub masqueraded: Option<bool>,
+    /// Whether a second connection ends where the first did.
+    pub stays: bool,
+    /// How the connections are shared, if that is said.
+    pub shares: BTreeMap<SocketAddr, f64>,
+}
+
+/// Where a packet ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Out {
+    /// At one of these endpoints, and each of them has its turn.
+    To(BTreeSet<SocketAddr>),
+    /// `REJECT`.
+    Reject,
+    /// `DROP`.
+    Drop,
+    /// `NONE`: where it wanted to go.
+    Untouched,
+}
+
+impl Out {
+    fn value(&self) -> Value {
+        match self {
+            Self::To(addresses) => addresses.iter().map(ToString::to_string).collect(),
+            Self::Reject => json!("REJECT"),
+            Self::Drop => json!("DROP"),
+            Self::Untouched => json!("NONE"),
+        }
+    }
+}
+
+impl End {
+    fn word(self) -> String {
+        match self {
+            Self::To { address, .. } => address.to_string(),
+            Self::Rejected => "REJECT".to_owned(),
+            Self::Dropped => "DROP".to_owned(),
+            Self::Untouched => "NONE".to_owned(),
+        }
+    }
+}
+
+impl Expected {
+    /// Reads what a flow says, and `nearhop` laid over it.
+    pub(super) fn read(flow: &Field<'_>, case: &Field<'_>) -> Result<Self, CaseError> {
+        let value = laid_over_row(flow, case)?;
+        let flow = flow.with(&value);
+        let (out, masq) = (flow.get("out")?, flow.get("masq")?);
+        let mut shares = BTreeMap::new();
+        for (address, share) in flow.get("shares")?.entries()? {
+            let number = share.value().as_f64().filter(|number| (0.0..=1.0).contains(number));
+            let number = number.ok_or_else(|| share.error("is not a number from 0 to 1"))?;
+            let address = address.parse().map_err(|_| share.error("has no address as its key"))?;
+            shares.insert(address, number);
+        }
+        Ok(Self {
+            out: read_out(&out)?,
+            masqueraded: masq.condition()?,
+            stays: flow.get("stays")?.flag()?,
+            shares,
+        })
+    }
+}
+
+fn read_out(field: &Field<'_>) -> Result<Out, CaseError> {
+    match field.value() {
+        Value::Array(_) => Ok(Out::To(field.list()?.iter().map(socket).collect::<Result<_, _>>()?)),
+        Value::String(word) => match word.as_str() {
+            "REJECT" => Ok(Out::Reject),
+            "DROP" => Ok(Out::Drop),
+            "NONE" => Ok(Out::Untouched),
+            _ => Err(field.error("is not REJECT, DROP, NONE or a list of endpoints")),
+        },
+        _ => Err(field.error("is not REJECT, DROP, NONE or a list of endpoints")),
+    }
+}
+
+impl Flow {
+    /// What is wrong with where its connections ended, as paths in the flow. Shares may differ by
+    /// `tolerance`.
+    pub fn compare(&self, seen: &Seen, tolerance: f64) -> Vec<(String, What)> {
+        let mut found = Vec::new();
+        let words: BTreeSet<String> = seen.keys().map(|end| end.word()).collect();
+        let actual = match seen.keys().next() {
+            Some(end) if words.len() == 1 && !matches!(end, End::To { .. }) => json!(end.word()),
+            _ => json!(words),
+        };
+        diff(Rule::Bag(&Rule::Exact), "out", &self.expected.out.value(), &actual, &mut found);
+        if found.is_empty() && matches!(self.expected.out, Out::To(_)) {
+            self.compare_masquerade(seen, &mut found);
+            self.compare_shares(seen, tolerance, &mut found);
+        }
+        found
+    }
+
+    /// An endpoint that reaches itself is masqueraded, whatever holds for others; where it is one
+    /// of several, the one word of a flow can be meant for either.
+    fn compare_masquerade(&self, seen: &Seen, found: &mut Vec<(String, What)>) {
+        let Some(expected) = self.expected.masqueraded else { return };
+        let source = self.packet.source.ip();
+        let mut by_hairpin: BTreeMap<bool, BTreeSet<bool>> = BTreeMap::new();
+        for (ip, masqueraded) in ends_at(seen) {
+            by_hairpin.entry(ip == source).or_default().insert(masqueraded);
+        }
+        let only = |hairpin: bool| by_hairpin.get(&hairpin).map(|set| set.iter().copied());
+        let hairpin_alone = only(true).is_some_and(|mut values| values.all(|yes| yes))
+            && only(false).is_some_and(|mut values| values.all(|yes| !yes));
+        let all: BTreeSet<bool> = by_hairpin.values().flatten().copied().collect();
+        if hairpin_alone || all == BTreeSet::from([expected]) {
+            return;
+        }
+        let actual = match all.len() {
+            1 => json!(!expected),
+            _ => json!("for some only"),
+        };
+        found.push(("masq".to_owned(), What::Differs { expected: json!(expected), actual }));
+    }
+
+    fn compare_shares(&self, seen: &Seen, tolerance: f64, found: &mut Vec<(String, What)>) {
+        for (address, expected) in &self.expected.shares {
+            let of = |end: &End| matches!(end, End::To { address: at, .. } if at == address);
+            let share: f64 = seen.iter().filter(|(end, _)| of(end)).map(|(_, share)| share).sum();
+            if (share - expected).abs() > tolerance {
+                let what = What::Differs { expected: json!(expected), actual: json!(share) };
+                found.push((format!("shares[\"{address}\"]"), what));
+            }
+        }
+    }
+
+    /// What is wrong with where a second connection ended after the first had ended at `first`.
+    pub fn compare_stay(&self, first: End, second: &Seen) -> Vec<(String, What)> {
+        let ends: BTreeSet<End> = second.keys().copied().collect();
+        if ends == BTreeSet::from([first]) {
+            return Vec::new();
+        }
+        let words: Vec<String> = ends.into_iter().map(End::word).collect();
+        let what = What::Differs { expected: json!([first.word()]), actual: json!(words) };
+        vec![("stays".to_owned(), what)]
+    }
+}
+
+fn ends_at(seen: &Seen) -> impl Iterator<Item = (IpAddr, bool)> {
+    seen.keys().filter_map(|end| match end {
+        End::To { address, masqueraded } => Some((address.ip(), *masqueraded)),
+        End::Rejected | End::Dropped | End::Untouched => None,
+    })
+}
+
+impl FlowCase {
+    /// Whether an address is the node's own.
+    pub fn is_node(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.node_addresses.contains(&address)
+    }
+}

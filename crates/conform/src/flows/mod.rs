@@ -1,0 +1,116 @@
+//! Cases of `proxy_packet_flows`: a node with its Services, and what becomes of packets there.
+//!
+//! Read here once for everybody who can send packets: `conform` sends virtual ones, the proxy's
+//! tests real ones too. What a case expects is compared in one place, whoever sent them.
+//! Deliberately absent: a socket, and any rule of its own; rules are `netfilter`'s.
+
+mod environment;
+mod expect;
+mod services;
+mod walked;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use nearhop_core::Protocol;
+use nearhop_core::route::RouteTable;
+use nearhop_netfilter::config::Config;
+use nearhop_netfilter::walk::Packet;
+use serde_json::Value;
+
+use crate::objects::{address, protocol};
+use crate::read::{CaseError, Field};
+use environment::Environment;
+pub use expect::{End, Expected, Out, Seen};
+pub(crate) use services::Rows;
+pub use walked::{RulesError, Walked};
+
+/// Where a virtual packet comes from, if nothing else is said.
+const SOURCE_PORT: u16 = 40_000;
+
+/// One case: a node, its rules' configuration, its decisions, and packets.
+#[derive(Clone, Debug)]
+pub struct FlowCase {
+    /// Its id.
+    pub id: String,
+    /// What the rules depend on beside the Services.
+    pub config: Config,
+    /// What the node decided.
+    pub routes: RouteTable,
+    /// The node's own addresses.
+    pub node_addresses: Vec<IpAddr>,
+    /// Every endpoint in the case, whether it may be used or not.
+    pub endpoints: BTreeSet<(SocketAddr, Protocol)>,
+    /// The packets.
+    pub flows: Vec<Flow>,
+}
+
+/// The first packet of a connection, and what is to become of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// Its id.
+    pub id: String,
+    /// The packet.
+    pub packet: Packet,
+    /// What is expected.
+    pub expected: Expected,
+}
+
+/// Reads the cases of a file of this group.
+///
+/// # Errors
+///
+/// When the file is no such file, and when a case or flow in it cannot be read.
+pub fn read_cases(bytes: &[u8]) -> Result<Vec<FlowCase>, CaseError> {
+    let file: Value = serde_json::from_slice(bytes).map_err(|error| CaseError {
+        path: String::new(),
+        message: format!("not JSON: {error}"),
+    })?;
+    let file = Field::root(&file);
+    let rows = file.get("cases")?.required()?.list()?;
+    rows.iter()
+        .map(|row| {
+            let mut case = read_scene(row, &file)?;
+            for flow in row.get("flows")?.list()? {
+                case.flows.push(case.read_flow(&flow, row)?);
+            }
+            Ok(case)
+        })
+        .collect()
+}
+
+/// Reads a case without its flows, so that one that cannot be read harms only itself.
+pub(crate) fn read_scene(row: &Field<'_>, file: &Field<'_>) -> Result<FlowCase, CaseError> {
+    let environment = Environment::of(row, file)?;
+    let config = environment.config()?;
+    let rows = Rows::read(&row.get("services")?)?;
+    Ok(FlowCase {
+        id: row.get("id")?.text()?.to_owned(),
+        routes: rows.routes(environment.place()?),
+        node_addresses: environment.node_addresses()?,
+        endpoints: rows.endpoints(),
+        config,
+        flows: Vec::new(),
+    })
+}
+
+impl FlowCase {
+    /// Reads one of the case's flows.
+    pub(crate) fn read_flow(&self, flow: &Field<'_>, case: &Field<'_>) -> Result<Flow, CaseError> {
+        let source = address(&flow.get("src")?)?;
+        let port = flow.get("sport")?;
+        let port = if port.is_null() { SOURCE_PORT } else { port.whole(1, 65_535)? as u16 };
+        let packet = Packet {
+            source: SocketAddr::new(source, port),
+            destination: SocketAddr::new(
+                address(&flow.get("dst")?)?,
+                flow.get("dport")?.whole(0, 65_535)? as u16,
+            ),
+            protocol: protocol(&flow.get("protocol")?)?,
+            iif: flow.get("iif")?.text_or("eth0")?.to_owned(),
+            mark: 0,
+        };
+        let id = flow.get("id")?.text_or(flow.path())?.to_owned();
+        Ok(Flow { id, packet, expected: Expected::read(flow, case)? })
+    }
+}

@@ -1,0 +1,265 @@
+//! The rows of a case's `services`: a row is a port; rows of one name are one Service.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nearhop_core::labels::well_known;
+use nearhop_core::model::{
+    AddressType, ClusterIps, Conditions, DEFAULT_AFFINITY, Endpoint, Hints, Service, ServicePort,
+    ServiceType, Slice, SlicePort, SourceRanges, TargetPort, TrafficPolicy,
+};
+use nearhop_core::route::{Place, RouteTable};
+use nearhop_core::routing::SliceRouting;
+use nearhop_core::world::{Change, Settings, World};
+use nearhop_core::{Family, Name, Protocol, ServiceKey};
+use serde_json::Value;
+
+use crate::objects::{
+    address, cluster_ips, parse_address, parse_cidr, port_number, protocol, service_type,
+};
+use crate::read::{CaseError, Field};
+
+/// The Services and slices of a case.
+pub(crate) struct Rows {
+    services: BTreeMap<ServiceKey, Service>,
+    slices: Vec<Slice>,
+}
+
+impl Rows {
+    pub(crate) fn read(rows: &Field<'_>) -> Result<Self, CaseError> {
+        let mut read = Self { services: BTreeMap::new(), slices: Vec::new() };
+        for row in rows.list()? {
+            read.add(&row)?;
+        }
+        Ok(read)
+    }
+
+    /// What the node decides.
+    pub(crate) fn routes(&self, place: Place) -> RouteTable {
+        let mut world = World::new(Settings::default());
+        let services = self.services.values().cloned().map(|s| Change::Service(Box::new(s)));
+        let slices = self.slices.iter().cloned().map(|s| Change::Slice(Box::new(s)));
+        world.apply_all(services.chain(slices));
+        RouteTable::build(&world, place)
+    }
+
+    pub(super) fn endpoints(&self) -> BTreeSet<(SocketAddr, Protocol)> {
+        let of_slice = |slice: &Slice| {
+            let ports: Vec<(u16, Protocol)> =
+                slice.ports.iter().filter_map(|port| Some((port.port?, port.protocol))).collect();
+            let addresses = slice.endpoints.iter().filter_map(|e| e.addresses.first());
+            let at = |ip: IpAddr| {
+                ports.clone().into_iter().map(move |(port, by)| (SocketAddr::new(ip, port), by))
+            };
+            addresses.flat_map(at).collect::<Vec<_>>()
+        };
+        self.slices.iter().flat_map(of_slice).collect()
+    }
+
+    fn add(&mut self, row: &Field<'_>) -> Result<(), CaseError> {
+        let key = ServiceKey::new(row.get("ns")?.text_or("ns1")?, row.get("name")?.text()?);
+        let port = ServicePort {
+            name: Name::from(row.get("port_name")?.text_or("")?),
+            protocol: protocol(&row.get("protocol")?)?,
+            port: port_number(&row.get("port")?)?,
+            target: TargetPort::Number(0),
+            node_port: row.get("node_port")?.count_or(0, u16::MAX.into())? as u16,
+            app_protocol: None,
+        };
+        self.add_slices(row, &key, &port)?;
+        let service = self.services.entry(key.clone()).or_insert_with(|| Service::new(key));
+        add_addresses(row, service)?;
+        add_access(row, service)?;
+        service.service_type = kind(row, service, port.node_port)?;
+        // A second row for a port is its address in the other family.
+        let known = |p: &ServicePort| (&p.name, p.protocol) == (&port.name, port.protocol);
+        if !service.ports.iter().any(known) {
+            service.ports.push(port);
+        }
+        Ok(())
+    }
+
+    /// One slice for each family and number of the port: endpoints name their own.
+    fn add_slices(
+        &mut self,
+        row: &Field<'_>,
+        key: &ServiceKey,
+        port: &ServicePort,
+    ) -> Result<(), CaseError> {
+        let mut grouped: BTreeMap<(Family, u16), Vec<Endpoint>> = BTreeMap::new();
+        for item in row.get("endpoints")?.list()? {
+            let (at, endpoint) = endpoint(&item)?;
+            grouped.entry((Family::of(at.ip()), at.port())).or_default().push(endpoint);
+        }
+        let routing = routing(&row.get("routing")?)?;
+        for ((family, number), endpoints) in grouped {
+            let slice_port = SlicePort {
+                name: port.name.clone(),
+                protocol: port.protocol,
+                port: Some(number),
+                app_protocol: None,
+            };
+            self.slices.push(Slice {
+                namespace: key.namespace.clone(),
+                name: Name::from(format!("{}-{}", key.name, self.slices.len())),
+                labels: [(well_known::SERVICE_NAME, key.name.as_str())].into_iter().collect(),
+                owners: Vec::new(),
+                deleting: false,
+                address_type: AddressType::Ip(family),
+                ports: [slice_port].into(),
+                endpoints,
+                trigger_time: None,
+                routing: routing.clone(),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn add_addresses(row: &Field<'_>, service: &mut Service) -> Result<(), CaseError> {
+    match (cluster_ips(row)?, &mut service.cluster_ips) {
+        (ClusterIps::Addresses(more), ClusterIps::Addresses(known)) => merge(known, more),
+        (given, known) => *known = given,
+    }
+    if let ClusterIps::Addresses(addresses) = &service.cluster_ips {
+        service.ip_families = addresses.iter().copied().map(Family::of).collect();
+    }
+    let external = row.get("external_ips")?.list()?;
+    let external = external.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+    merge(&mut service.external_ips, external);
+    for item in row.get("lb_ips")?.list()? {
+        merge(&mut service.load_balancer_ips, load_balancer_ip(&item)?.into_iter().collect());
+    }
+    Ok(())
+}
+
+fn merge(known: &mut Vec<IpAddr>, more: Vec<IpAddr>) {
+    for address in more {
+        if !known.contains(&address) {
+            known.push(address);
+        }
+    }
+}
+
+/// An address, or `{"ip", "ip_mode"}`. One of mode `Proxy` is not for us to answer.
+fn load_balancer_ip(item: &Field<'_>) -> Result<Option<IpAddr>, CaseError> {
+    if !item.value().is_object() {
+        return address(item).map(Some);
+    }
+    let mode = item.get("ip_mode")?;
+    match mode.text_or("VIP")? {
+        "VIP" => address(&item.get("ip")?).map(Some),
+        "Proxy" => Ok(None),
+        _ => Err(mode.error("is not VIP or Proxy")),
+    }
+}
+
+fn add_access(row: &Field<'_>, service: &mut Service) -> Result<(), CaseError> {
+    if let Some(policy) = policy(&row.get("itp")?)? {
+        service.internal_traffic_policy = policy;
+    }
+    if let Some(policy) = policy(&row.get("etp")?)? {
+        service.external_traffic_policy = policy;
+    }
+    let ranges = row.get("source_ranges")?.list()?;
+    if !ranges.is_empty() {
+        // As in the API: blanks are allowed, and what cannot be read lets nobody in.
+        let read = |item: &Field<'_>| Ok(parse_cidr(item.text()?.trim()));
+        let read = ranges.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        service.source_ranges = SourceRanges::Only(read.into_iter().flatten().collect());
+    }
+    let given = ["affinity", "session_affinity"].map(|key| row.get(key).and_then(|f| affinity(&f)));
+    for timeout in given {
+        service.session_affinity = timeout?.or(service.session_affinity);
+    }
+    Ok(())
+}
+
+fn policy(field: &Field<'_>) -> Result<Option<TrafficPolicy>, CaseError> {
+    match field.text_or("")? {
+        "" => Ok(None),
+        "Cluster" => Ok(Some(TrafficPolicy::Cluster)),
+        "Local" => Ok(Some(TrafficPolicy::Local)),
+        _ => Err(field.error("is not Cluster or Local")),
+    }
+}
+
+/// True or `ClientIP`, or the seconds alone or as `timeout_seconds`.
+fn affinity(field: &Field<'_>) -> Result<Option<Duration>, CaseError> {
+    match field.value() {
+        Value::Null | Value::Bool(false) => Ok(None),
+        Value::Bool(true) => Ok(Some(DEFAULT_AFFINITY)),
+        Value::String(text) => match text.as_str() {
+            "ClientIP" => Ok(Some(DEFAULT_AFFINITY)),
+            "None" | "" => Ok(None),
+            _ => Err(field.error("is not ClientIP or None")),
+        },
+        Value::Object(_) => affinity(&field.get("timeout_seconds")?),
+        _ => {
+            let seconds = field.whole(0, 86_400)?.unsigned_abs();
+            Ok((seconds > 0).then(|| Duration::from_secs(seconds)))
+        }
+    }
+}
+
+/// The type as given, else the least that has what the rows so far ask for.
+fn kind(row: &Field<'_>, service: &Service, node_port: u16) -> Result<ServiceType, CaseError> {
+    for key in ["type", "service_type"] {
+        let given = row.get(key)?;
+        if !given.is_null() {
+            return service_type(&given);
+        }
+    }
+    let balanced = row.get("lb_ips")?.list()?.len() + service.load_balancer_ips.len() > 0;
+    Ok(match service.service_type {
+        ServiceType::ClusterIp | ServiceType::NodePort if balanced => ServiceType::LoadBalancer,
+        ServiceType::ClusterIp if node_port != 0 => ServiceType::NodePort,
+        other => other,
+    })
+}
+
+/// The annotation that carries topology keys or weights, as text or as its JSON.
+fn routing(field: &Field<'_>) -> Result<SliceRouting, CaseError> {
+    let read = match field.value() {
+        Value::Null => SliceRouting::Absent,
+        Value::String(text) => SliceRouting::read(Some(text)),
+        other => SliceRouting::read(Some(&other.to_string())),
+    };
+    match read {
+        SliceRouting::Broken(error) => Err(field.error(error.to_string())),
+        read => Ok(read),
+    }
+}
+
+fn endpoint(row: &Field<'_>) -> Result<(SocketAddr, Endpoint), CaseError> {
+    let field = row.get("addr")?;
+    let at = socket(&field)?;
+    let zones = row.get("zone_hints")?.names()?;
+    let nodes = row.get("node_hints")?.names()?;
+    let hinted = !zones.is_empty() || !nodes.is_empty();
+    let endpoint = Endpoint {
+        conditions: Conditions {
+            ready: row.get("ready")?.condition()?,
+            serving: row.get("serving")?.condition()?,
+            terminating: row.get("terminating")?.condition()?,
+        },
+        node: row.get("node")?.name()?,
+        zone: row.get("zone")?.name()?,
+        hints: hinted.then(|| Arc::new(Hints { zones, nodes })),
+        ..Endpoint::at(at.ip())
+    };
+    Ok((at, endpoint))
+}
+
+/// Reads an address and a port; leading zeros in IPv4 are tolerated, as upstream does.
+pub(super) fn socket(field: &Field<'_>) -> Result<SocketAddr, CaseError> {
+    let text = field.text()?;
+    let parts = || {
+        let (ip, port) = text.rsplit_once(':')?;
+        Some(SocketAddr::new(parse_address(ip)?, port.parse().ok()?))
+    };
+    let read = text.parse().ok().or_else(parts);
+    read.ok_or_else(|| field.error(format!("{text:?} is not an address and a port")))
+}

@@ -1,0 +1,132 @@
+//! Virtual packets through the rules of a case: every end that chance can bring.
+
+use std::sync::Arc;
+
+use nearhop_core::ServiceKey;
+use nearhop_netfilter::changes::Changes;
+use nearhop_netfilter::compile::compile;
+use nearhop_netfilter::fake::{Fake, FakeError};
+use nearhop_netfilter::frontend::Program;
+use nearhop_netfilter::image::Image;
+use nearhop_netfilter::reconcile::reconcile;
+use nearhop_netfilter::walk::{Outcome, Packet, Surroundings, WalkError, every_outcome, walk};
+
+use super::{End, FlowCase, Seen};
+
+/// Rules that could not be made, or not be walked.
+#[derive(Debug, thiserror::Error)]
+pub enum RulesError {
+    /// nftables would refuse them.
+    #[error("the rules are refused: {0}")]
+    Refused(#[from] FakeError),
+    /// A packet cannot pass them.
+    #[error("the rules cannot be walked: {0}")]
+    Walk(#[from] WalkError),
+}
+
+/// The rules of a case, and packets through them.
+#[derive(Clone, Debug)]
+pub struct Walked {
+    fake: Fake,
+    surroundings: Surroundings,
+}
+
+impl Walked {
+    /// Compiles the decisions of a case into rules.
+    ///
+    /// # Errors
+    ///
+    /// When nftables would refuse the rules.
+    pub fn new(case: &FlowCase) -> Result<Self, RulesError> {
+        let config = Arc::new(case.config.clone());
+        let mut image = Image::new(config.clone());
+        let mut services: Vec<&ServiceKey> =
+            case.routes.iter().map(|(key, _)| &key.port.service).collect();
+        services.dedup();
+        for service in services {
+            let program = compile(case.routes.of_service(service), &config, &Program::default());
+            // Reconciling finds out what this takes.
+            image.set(service, program, &mut Changes::default());
+        }
+        let mut fake = Fake::new();
+        fake.apply(&reconcile(&image, None).into_batch(&config.table))?;
+        Ok(Self::over(fake, case))
+    }
+
+    /// Rules that are there already.
+    pub fn over(fake: Fake, case: &FlowCase) -> Self {
+        Self { fake, surroundings: Surroundings { node_addresses: case.node_addresses.clone() } }
+    }
+
+    /// Where a packet can end.
+    ///
+    /// # Errors
+    ///
+    /// When the rules cannot be walked.
+    pub fn ends(&self, packet: &Packet) -> Result<Seen, RulesError> {
+        let outcomes = every_outcome(&self.fake, packet, &self.surroundings)?;
+        Ok(outcomes.into_iter().map(|(outcome, share)| (end(outcome, packet), share)).collect())
+    }
+
+    /// Where one packet ends, by these dice. What it leaves behind stays.
+    ///
+    /// # Errors
+    ///
+    /// When the rules cannot be walked.
+    pub fn send(
+        &mut self,
+        packet: &Packet,
+        dice: &mut dyn FnMut(u32) -> u32,
+    ) -> Result<End, RulesError> {
+        let walked = walk(&self.fake, packet, &self.surroundings, dice)?;
+        for record in &walked.affinity {
+            self.fake.record(record);
+        }
+        Ok(end(walked.outcome, packet))
+    }
+
+    /// For every end of a first packet, where a second one can end.
+    ///
+    /// # Errors
+    ///
+    /// When the rules cannot be walked.
+    pub fn ends_again(&self, packet: &Packet) -> Result<Vec<(End, Seen)>, RulesError> {
+        /// More throws than any frontend has slots.
+        const MOST: u32 = 4_096;
+        let mut pairs: Vec<(End, Seen)> = Vec::new();
+        let mut slots = 1;
+        let mut slot = 0;
+        while slot < slots {
+            let mut after = self.clone();
+            let first = after.send(packet, &mut |modulus| {
+                slots = modulus.min(MOST);
+                slot
+            })?;
+            if !pairs.iter().any(|(end, _)| *end == first) {
+                pairs.push((first, after.ends(packet)?));
+            }
+            slot += 1;
+        }
+        Ok(pairs)
+    }
+
+    /// The way of a packet, for whoever reads a failing test.
+    pub fn trace(&self, packet: &Packet) -> Vec<String> {
+        let walked = walk(&self.fake, packet, &self.surroundings, &mut |_| 0);
+        walked.map_or_else(|error| vec![error.to_string()], |walked| walked.trace)
+    }
+}
+
+fn end(outcome: Outcome, packet: &Packet) -> End {
+    match outcome {
+        Outcome::Rejected => End::Rejected,
+        Outcome::Dropped => End::Dropped,
+        Outcome::Delivered { destination, masqueraded, translated } => {
+            if translated || masqueraded || destination != packet.destination {
+                End::To { address: destination, masqueraded }
+            } else {
+                End::Untouched
+            }
+        }
+    }
+}
