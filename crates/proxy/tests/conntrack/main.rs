@@ -214,7 +214,7 @@ fn the_flows_of_one_endpoint_go_and_the_others_stay() {
         println!("270 of 2,859 flows by one request: {:?} ({done:?})", begin.elapsed());
         match done {
             PairDeletion::Done => insert(&all[..270]),
-            PairDeletion::Unsupported => assert_eq!(everything(&mut table), sorted(all.clone())),
+            PairDeletion::Unsupported => assert_eq!(everything(&mut table), sorted(all)),
         }
 
         let mut view = View::new(Rehome::NewOnly, BTreeSet::new());

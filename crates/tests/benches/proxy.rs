@@ -1,0 +1,303 @@
+//! What the proxy costs: a full sync, one change, memory, and a connection's way through the rules.
+//!
+//! `cargo bench -p nearhop-tests --bench proxy` prints figures; nothing is asserted, since they are
+//! the machine's as much as the proxy's. It runs in a network namespace of its own. Parts can be
+//! chosen: `-- sync`, `-- connections`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use nearhop_core::labels::{Labels, well_known};
+use nearhop_core::model::{
+    AddressType, ClusterIps, Endpoint, Node, Service, ServicePort, Slice, SlicePort, TargetPort,
+};
+use nearhop_core::route::{Place, RouteTable};
+use nearhop_core::routing::SliceRouting;
+use nearhop_core::world::{KnownNodes, Settings};
+use nearhop_core::{Change, Family, Name, Protocol, ServiceKey, World};
+use nearhop_lab::net::traffic::{self, Server, connect_many};
+use nearhop_lab::net::{Namespace, Star, sandbox};
+use nearhop_netfilter::config::Config;
+use nearhop_proxy::engine::{Engine, Scope};
+use nearhop_proxy::kernel::Kernel;
+
+fn main() -> Result<()> {
+    sandbox::enter()?;
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let runs = |part: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == part);
+    println!("kernel {}", read("/proc/sys/kernel/osrelease"));
+    if runs("sync") {
+        for (services, endpoints) in [(10_000, 10), (44_000, 10), (1, 1_000), (1, 5_000)] {
+            measure_sync(services, endpoints)?;
+        }
+    }
+    if runs("connections") {
+        measure_connections()?;
+    }
+    Ok(())
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// Resident memory of this process, in MB.
+fn resident() -> f64 {
+    let status = read("/proc/self/status");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+    let kilobytes: f64 =
+        line.split_whitespace().nth(1).and_then(|text| text.parse().ok()).unwrap_or(0.0);
+    kilobytes / 1024.0
+}
+
+fn cluster_ip(service: usize) -> Ipv4Addr {
+    Ipv4Addr::from(0x0a60_0000 + service as u32 + 1)
+}
+
+fn endpoint_ip(service: usize, endpoint: usize) -> IpAddr {
+    Ipv4Addr::from(0x0ac8_0000_u32.wrapping_add((service * 5_003 + endpoint) as u32)).into()
+}
+
+fn key(service: usize) -> ServiceKey {
+    ServiceKey::new(format!("ns-{}", service % 100), format!("service-{service}"))
+}
+
+fn service(number: usize) -> Change {
+    let mut service = Service::new(key(number));
+    service.cluster_ips = ClusterIps::Addresses(vec![cluster_ip(number).into()]);
+    service.ip_families = vec![Family::Ipv4];
+    service.ports = vec![ServicePort {
+        name: Name::from("http"),
+        protocol: Protocol::Tcp,
+        port: 80,
+        target: TargetPort::Number(8080),
+        node_port: 0,
+        app_protocol: None,
+    }];
+    Change::Service(Box::new(service))
+}
+
+/// Slices of at most 100 endpoints, in three zones, hinted each for its own.
+fn slices(number: usize, addresses: &[IpAddr]) -> Vec<Change> {
+    let key = key(number);
+    let ports: Arc<[SlicePort]> = Arc::from([SlicePort {
+        name: Name::from("http"),
+        protocol: Protocol::Tcp,
+        port: Some(8080),
+        app_protocol: None,
+    }]);
+    let slice = |(part, addresses): (usize, &[IpAddr])| {
+        let endpoints = addresses.iter().enumerate().map(|(i, address)| Endpoint {
+            node: Some(Name::from(format!("node-{}", (number + i) % 5_000))),
+            zone: Some(Name::from(["a", "b", "c"][i % 3])),
+            ..Endpoint::at(*address)
+        });
+        let labels = [
+            (well_known::SERVICE_NAME, key.name.as_str()),
+            (well_known::MANAGED_BY, well_known::IN_TREE_CONTROLLER),
+        ];
+        Change::Slice(Box::new(Slice {
+            namespace: key.namespace.clone(),
+            name: Name::from(format!("{}-{part}", key.name)),
+            labels: labels.into_iter().collect::<Labels>(),
+            owners: Vec::new(),
+            deleting: false,
+            address_type: AddressType::Ip(Family::Ipv4),
+            ports: ports.clone(),
+            endpoints: endpoints.collect(),
+            trigger_time: None,
+            routing: SliceRouting::default(),
+        }))
+    };
+    addresses.chunks(100).enumerate().map(slice).collect()
+}
+
+fn addresses(service: usize, endpoints: usize) -> Vec<IpAddr> {
+    (0..endpoints).map(|endpoint| endpoint_ip(service, endpoint)).collect()
+}
+
+/// The proxy without its loop: world, routes, rules.
+struct Proxy {
+    world: World,
+    routes: RouteTable,
+    engine: Engine,
+    kernel: Kernel,
+}
+
+impl Proxy {
+    fn new() -> Result<Self> {
+        let mut world =
+            World::new(Settings { nodes: KnownNodes::Own, ..Settings::default() });
+        let mut node = Node::new("node-0");
+        node.labels = [(well_known::ZONE, "a")].into_iter().collect();
+        world.apply(Change::Node(node.clone()));
+        let routes = RouteTable::build(&world, Place::of(&node));
+        let engine = Engine::new(Config::new(Family::Ipv4));
+        Ok(Self { world, routes, engine, kernel: Kernel::open()? })
+    }
+
+    /// Takes changes in and brings the kernel in step: the time until its acknowledgement.
+    fn apply(&mut self, changes: Vec<Change>) -> Result<Duration> {
+        let began = Instant::now();
+        let touched = self.world.apply_all(changes);
+        self.routes.refresh(&self.world, &touched);
+        let services: BTreeSet<ServiceKey> = touched.routes;
+        self.engine.sync(&mut self.kernel, &self.routes, Scope::Some(&services))?;
+        Ok(began.elapsed())
+    }
+}
+
+fn measure_sync(services: usize, endpoints: usize) -> Result<()> {
+    let namespace = Namespace::new("sync")?;
+    namespace.run(|| {
+        println!("\n{services} Services x {endpoints} endpoints");
+        let before = resident();
+        let mut proxy = Proxy::new()?;
+        let mut changes = Vec::new();
+        for number in 0..services {
+            changes.push(service(number));
+            changes.extend(slices(number, &addresses(number, endpoints)));
+        }
+        println!("  full sync from decoded objects   {:8.0} ms", ms(proxy.apply(changes)?));
+        println!("  resident memory                  {:8.0} MB ({before:.0} MB before)", resident());
+        let began = Instant::now();
+        proxy.engine.full(&mut proxy.kernel, &proxy.routes)?;
+        println!("  full pass that finds no change   {:8.0} ms", ms(began.elapsed()));
+        let (world, place) = (&proxy.world, proxy.routes.place().clone());
+        let began = Instant::now();
+        std::hint::black_box(RouteTable::build(world, place));
+        println!("  of it, choosing all routes       {:8.0} ms", ms(began.elapsed()));
+        measure_changes(&mut proxy, services, endpoints)?;
+        let mut kernel = Kernel::open()?;
+        Engine::remove(&mut kernel, proxy.engine.config())?;
+        Ok(())
+    })
+}
+
+fn measure_changes(proxy: &mut Proxy, services: usize, endpoints: usize) -> Result<()> {
+    const CHANGES: usize = 2_000;
+    let mut replaced = Vec::new();
+    let mut grown = Vec::new();
+    for i in 0..CHANGES {
+        let number = (i * 7_919) % services;
+        let mut all = addresses(number, endpoints);
+        // One endpoint is another now, and with the next change is as it was.
+        let at = i % endpoints;
+        let old = std::mem::replace(&mut all[at], Ipv4Addr::from(0x0b00_0000 + i as u32).into());
+        replaced.push(proxy.apply(slices(number, &all))?);
+        all[at] = old;
+        proxy.apply(slices(number, &all))?;
+        // One more, and one less again.
+        all.push(Ipv4Addr::from(0x0c00_0000 + i as u32).into());
+        grown.push(proxy.apply(slices(number, &all))?);
+        all.pop();
+        let back = slices(number, &all);
+        let mut back: Vec<Change> = back;
+        if endpoints.is_multiple_of(100) {
+            let key = key(number);
+            let name = Name::from(format!("{}-{}", key.name, endpoints / 100));
+            back.push(Change::SliceGone(key.namespace, name));
+        }
+        grown.push(proxy.apply(back)?);
+    }
+    show("one endpoint replaced", &mut replaced);
+    show("one endpoint more or less", &mut grown);
+    let (mut added, mut removed) = (Vec::new(), Vec::new());
+    for i in 0..CHANGES / 4 {
+        let number = services + i;
+        let mut new = vec![service(number)];
+        new.extend(slices(number, &addresses(number, 10)));
+        added.push(proxy.apply(new)?);
+        let key = key(number);
+        let slice = Name::from(format!("{}-0", key.name));
+        let gone =
+            vec![Change::ServiceGone(key.clone()), Change::SliceGone(key.namespace.clone(), slice)];
+        removed.push(proxy.apply(gone)?);
+    }
+    show("a Service added", &mut added);
+    show("a Service removed", &mut removed);
+    Ok(())
+}
+
+fn show(what: &str, times: &mut [Duration]) {
+    times.sort_unstable();
+    let at = |share: f64| ms(times[((times.len() - 1) as f64 * share) as usize]);
+    println!("  {what:32} p50 {:7.3} ms, p99 {:7.3} ms, most {:7.3} ms", at(0.5), at(0.99), at(1.0));
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// New connections per second through the rules, against none at all, in turns.
+fn measure_connections() -> Result<()> {
+    const CONNECTIONS: usize = 5_000;
+    const ROUNDS: usize = 5;
+    println!("\nnew TCP connections per second, {CONNECTIONS} each, median of {ROUNDS} rounds");
+    let node: IpAddr = Ipv4Addr::new(192, 168, 0, 2).into();
+    let mut star = Star::new(&[node])?;
+    let client = star.host("client", &[Ipv4Addr::new(10, 244, 0, 2).into()])?;
+    let backends: Vec<IpAddr> =
+        (0..4).map(|i| Ipv4Addr::new(10, 244, 1, i + 1).into()).collect();
+    let mut servers = Vec::new();
+    for (i, address) in backends.iter().enumerate() {
+        let host = star.host(&format!("pod{i}"), &[*address])?;
+        let at = SocketAddr::new(*address, 8080);
+        servers.push(Server::start(&host, traffic::Protocol::Tcp, at)?);
+    }
+    let rate = |to: SocketAddr| -> Result<f64> {
+        let began = Instant::now();
+        connect_many(&client, &[], to, CONNECTIONS, 8)?;
+        Ok(CONNECTIONS as f64 / began.elapsed().as_secs_f64())
+    };
+    let direct = SocketAddr::new(backends[0], 8080);
+    let mut rates: BTreeMap<usize, Vec<(f64, f64)>> = BTreeMap::new();
+    for services in [1, 1_000, 10_000] {
+        star.node().run(|| -> Result<()> {
+            let mut proxy = Proxy::new()?;
+            let mut changes = Vec::new();
+            for number in 0..services {
+                changes.push(service(number));
+                let all =
+                    if number == 0 { backends.clone() } else { addresses(number, 10) };
+                changes.extend(slices(number, &all));
+            }
+            proxy.apply(changes)?;
+            Ok(())
+        })?;
+        for _ in 0..ROUNDS {
+            let through = rate(SocketAddr::new(cluster_ip(0).into(), 80))?;
+            star.node().run(|| -> Result<()> {
+                let mut kernel = Kernel::open()?;
+                let held = kernel.tables()?;
+                anyhow::ensure!(!held.is_empty(), "the rules are there");
+                Ok(())
+            })?;
+            rates.entry(services).or_default().push((through, rate(direct)?));
+        }
+        star.node().run(|| -> Result<()> {
+            let mut kernel = Kernel::open()?;
+            Engine::remove(&mut kernel, &Config::new(Family::Ipv4)).context("removing")
+        })?;
+        rates.entry(0).or_default().push((rate(direct)?, 1.0));
+    }
+    let median = |mut values: Vec<f64>| {
+        values.sort_unstable_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let none = median(rates[&0].iter().map(|(rate, _)| *rate).collect());
+    println!("  no rules at all, to the endpoint {none:8.0}");
+    for (services, rates) in rates.iter().filter(|(services, _)| **services > 0) {
+        let through = median(rates.iter().map(|(through, _)| *through).collect());
+        let beside = median(rates.iter().map(|(_, direct)| *direct).collect());
+        println!(
+            "  {services:6} Services: through the rules {through:8.0}, past them {beside:8.0} ({:.0} %)",
+            through / beside * 100.0
+        );
+    }
+    drop(servers);
+    Ok(())
+}
