@@ -94,8 +94,8 @@ fn expectations(case: &Value) -> Vec<String> {
     let flows = case["flows"].as_array().map_or(&[][..], Vec::as_slice);
     for (i, flow) in flows.iter().enumerate() {
         let keys = if flow["out"].is_array() { &["out", "masq"][..] } else { &["out"] };
-        for key in keys {
-            leaves(&flow[key], format!("/flows/{i}/{key}"), &mut found);
+        for key in keys.iter().chain(flow.get("shares").map(|_| &"shares")) {
+            leaves(&flow[*key], format!("/flows/{i}/{key}"), &mut found);
         }
     }
     found.retain(|at| !at.ends_with("note"));

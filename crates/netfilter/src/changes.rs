@@ -37,6 +37,17 @@ impl Pending {
             _ => true,
         }
     }
+
+    /// Whether it must wait for all frontends, where it belongs to none.
+    fn comes_last(&self, set: SetId) -> bool {
+        match set {
+            // Other ports are refused only when the Service's own are there.
+            SetId::ClusterIps => self.now.is_some(),
+            // Masqueraded as long as anybody is sent there.
+            SetId::Hairpin => self.now.is_none(),
+            _ => false,
+        }
+    }
 }
 
 /// A frontend that no longer sends connections to some endpoints: clients may still be stuck to
@@ -147,29 +158,46 @@ impl Changes {
         if self.elements() <= size {
             return vec![self.into_batch(table)];
         }
-        let Parts { mut common, frontends, finish } = self.split();
+        let Parts { common, frontends, finish } = self.split();
         let mut batches = Vec::new();
+        let mut open = common.cut(table, size, &mut batches);
         for changes in frontends.into_values() {
-            common.elements.extend(changes.elements);
-            if common.elements.len() >= size {
-                batches.push(std::mem::take(&mut common).into_batch(table));
+            let together = open.elements.len() + changes.elements.len();
+            if !open.elements.is_empty() && together > size {
+                batches.push(std::mem::take(&mut open).into_batch(table));
             }
+            open.elements.extend(changes.elements);
         }
-        batches.push(common.into_batch(table));
-        batches.push(finish.into_batch(table));
+        batches.push(open.into_batch(table));
+        let rest = finish.cut(table, size, &mut batches);
+        batches.push(rest.into_batch(table));
         batches.retain(|batch| !batch.ops.is_empty());
         batches
+    }
+
+    /// Makes batches of its first elements, and leaves at most `size`.
+    fn cut(mut self, table: &Table, size: usize, batches: &mut Vec<Batch>) -> Self {
+        while let Some(key) = self.elements.keys().nth(size.max(1)).copied() {
+            let elements = self.elements.split_off(&key);
+            let after = std::mem::take(&mut self.after);
+            let rest = Self { elements, after, ..Self::default() };
+            batches.push(std::mem::replace(&mut self, rest).into_batch(table));
+        }
+        self
     }
 
     /// Takes it apart by frontend.
     pub fn split(self) -> Parts {
         let Self { before, elements, after, .. } = self;
         let mut common = Self { before, ..Self::default() };
-        let finish = Self { after, ..Self::default() };
+        let mut finish = Self { after, ..Self::default() };
         let mut frontends: BTreeMap<Frontend, Self> = BTreeMap::new();
         for ((set, key), pending) in elements.into_iter().filter(|(_, pending)| pending.changes()) {
-            let of = frontend_of(set, &key)
-                .map_or(&mut common, |frontend| frontends.entry(frontend).or_default());
+            let of = match frontend_of(set, &key) {
+                Some(frontend) => frontends.entry(frontend).or_default(),
+                None if pending.comes_last(set) => &mut finish,
+                None => &mut common,
+            };
             of.elements.insert((set, key), pending);
         }
         Parts { common, frontends, finish }
@@ -200,7 +228,7 @@ impl Changes {
 /// Changes taken apart.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// What belongs to no frontend, or to several; first.
+    /// What belongs to no frontend, or to several, and comes first.
     pub common: Changes,
     /// What belongs to one frontend.
     pub frontends: BTreeMap<Frontend, Changes>,

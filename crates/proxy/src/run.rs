@@ -85,7 +85,8 @@ enum Event {
 /// Another proxy runs, or the kernel cannot do what is needed.
 pub async fn run(options: Options, surroundings: Surroundings) -> Result<(), ProxyError> {
     let kernel = open_kernel(&options)?;
-    let Surroundings { lock: _lock, client, metrics, health, synced, questions, shutdown } = surroundings;
+    let Surroundings { lock: _lock, client, metrics, health, synced, questions, shutdown } =
+        surroundings;
     let events = Events::start(client.clone(), &options.node);
     events.tell(Note::starting(&options.node));
     let (_feed, fed) = start_feed(client, &options);

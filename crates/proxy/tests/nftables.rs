@@ -5,7 +5,10 @@
 
 mod support;
 
-use nearhop_core::Family;
+use nearhop_core::{Cidr, Family, Protocol};
+use nearhop_netfilter::chain::{Mark, OnDemand, Pick, Sticky, standing_chains};
+use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddresses};
+use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::*;
 use nearhop_proxy::kernel::Kernel;
 use support::*;
@@ -34,7 +37,7 @@ fn beyond_nft(line: &str) -> bool {
 
 #[test]
 fn ipv4() {
-    in_namespace(|kernel| {
+    in_namespace("ipv4", |kernel| {
         loads(kernel, Family::Ipv4);
         survives_nft();
     });
@@ -42,8 +45,60 @@ fn ipv4() {
 
 #[test]
 fn ipv6() {
-    in_namespace(|kernel| {
+    in_namespace("ipv6", |kernel| {
         loads(kernel, Family::Ipv6);
         survives_nft();
+    });
+}
+
+/// The chains and sets that the proxy really writes, every kind of chain on demand among them.
+fn house(config: &Config) -> Vec<Op> {
+    let family = config.family();
+    let mut ops = vec![Op::AddTable { comment: "rules".into() }];
+    ops.extend(SetId::ALL.into_iter().map(|id| Op::AddSet(id.define(family))));
+    let kinds = [(Sticky::No, Mark::No), (Sticky::Yes, Mark::No), (Sticky::Yes, Mark::Yes)];
+    for from in [SetId::Endpoints, SetId::EndpointsLocal, SetId::NodeportEndpoints] {
+        for (sticky, mark) in kinds {
+            let pick = Pick { from, slots: 3, sticky, mark };
+            ops.push(Op::AddChain(OnDemand::Pick(pick).chain(config)));
+        }
+    }
+    ops.push(Op::AddChain(OnDemand::Record(Protocol::Tcp, 10_800).chain(config)));
+    ops.extend(standing_chains(config).into_iter().map(Op::AddChain));
+    ops
+}
+
+/// Each way to configure the rules.
+fn configurations(family: Family) -> Vec<Config> {
+    let range = match family {
+        Family::Ipv4 => Cidr::new(address("10.96.0.0"), 12),
+        Family::Ipv6 => Cidr::new(address("fd00:96::"), 108),
+    };
+    let plain = Config::new(family);
+    let with = |local| Config {
+        local: Some(local),
+        nodeport_addresses: NodePortAddresses::Within(vec![range]),
+        service_cidrs: vec![range],
+        ..plain.clone()
+    };
+    vec![
+        with(LocalTraffic::Source(range)),
+        with(LocalTraffic::Bridge("br0".into())),
+        with(LocalTraffic::InterfacePrefix("cali".into())),
+        Config { masquerade: Masquerade::All, ..plain.clone() },
+        plain,
+    ]
+}
+
+#[test]
+fn what_the_proxy_writes() {
+    in_namespace("what_the_proxy_writes", |kernel| {
+        for family in [Family::Ipv4, Family::Ipv6] {
+            for config in configurations(family) {
+                kernel.apply(&batch(&config.table, house(&config))).unwrap();
+                survives_nft();
+                kernel.apply(&batch(&config.table, vec![Op::DeleteTable])).unwrap();
+            }
+        }
     });
 }

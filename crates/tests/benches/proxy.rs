@@ -26,7 +26,8 @@ use nearhop_proxy::kernel::Kernel;
 
 fn main() -> Result<()> {
     sandbox::enter()?;
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let runs = |part: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == part);
     println!("kernel {}", read("/proc/sys/kernel/osrelease"));
     if runs("sync") {
@@ -129,8 +130,7 @@ struct Proxy {
 
 impl Proxy {
     fn new() -> Result<Self> {
-        let mut world =
-            World::new(Settings { nodes: KnownNodes::Own, ..Settings::default() });
+        let mut world = World::new(Settings { nodes: KnownNodes::Own, ..Settings::default() });
         let mut node = Node::new("node-0");
         node.labels = [(well_known::ZONE, "a")].into_iter().collect();
         world.apply(Change::Node(node.clone()));
@@ -162,7 +162,10 @@ fn measure_sync(services: usize, endpoints: usize) -> Result<()> {
             changes.extend(slices(number, &addresses(number, endpoints)));
         }
         println!("  full sync from decoded objects   {:8.0} ms", ms(proxy.apply(changes)?));
-        println!("  resident memory                  {:8.0} MB ({before:.0} MB before)", resident());
+        println!(
+            "  resident memory                  {:8.0} MB ({before:.0} MB before)",
+            resident()
+        );
         let began = Instant::now();
         proxy.engine.full(&mut proxy.kernel, &proxy.routes)?;
         println!("  full pass that finds no change   {:8.0} ms", ms(began.elapsed()));
@@ -225,7 +228,12 @@ fn measure_changes(proxy: &mut Proxy, services: usize, endpoints: usize) -> Resu
 fn show(what: &str, times: &mut [Duration]) {
     times.sort_unstable();
     let at = |share: f64| ms(times[((times.len() - 1) as f64 * share) as usize]);
-    println!("  {what:32} p50 {:7.3} ms, p99 {:7.3} ms, most {:7.3} ms", at(0.5), at(0.99), at(1.0));
+    println!(
+        "  {what:32} p50 {:7.3} ms, p99 {:7.3} ms, most {:7.3} ms",
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
 }
 
 fn ms(time: Duration) -> f64 {
@@ -240,8 +248,7 @@ fn measure_connections() -> Result<()> {
     let node: IpAddr = Ipv4Addr::new(192, 168, 0, 2).into();
     let mut star = Star::new(&[node])?;
     let client = star.host("client", &[Ipv4Addr::new(10, 244, 0, 2).into()])?;
-    let backends: Vec<IpAddr> =
-        (0..4).map(|i| Ipv4Addr::new(10, 244, 1, i + 1).into()).collect();
+    let backends: Vec<IpAddr> = (0..4).map(|i| Ipv4Addr::new(10, 244, 1, i + 1).into()).collect();
     let mut servers = Vec::new();
     for (i, address) in backends.iter().enumerate() {
         let host = star.host(&format!("pod{i}"), &[*address])?;
@@ -261,8 +268,7 @@ fn measure_connections() -> Result<()> {
             let mut changes = Vec::new();
             for number in 0..services {
                 changes.push(service(number));
-                let all =
-                    if number == 0 { backends.clone() } else { addresses(number, 10) };
+                let all = if number == 0 { backends.clone() } else { addresses(number, 10) };
                 changes.extend(slices(number, &all));
             }
             proxy.apply(changes)?;

@@ -38,12 +38,23 @@ pub type Seen = BTreeMap<End, f64>;
 pub struct Expected {
     /// Where it ends.
     pub out: Out,
-    /// Whether endpoints see the node's address, if that is said.
-    pub masqueraded: Option<bool>,
+    /// Who sees the node's address instead of the client's, if that is said.
+    pub masquerade: Option<Masquerade>,
     /// Whether a second connection ends where the first did.
     pub stays: bool,
     /// How the connections are shared, if that is said.
     pub shares: BTreeMap<SocketAddr, f64>,
+}
+
+/// Who sees the node's address instead of the client's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Masquerade {
+    /// All endpoints.
+    All,
+    /// None of them.
+    None,
+    /// These and no others.
+    Only(BTreeSet<SocketAddr>),
 }
 
 /// Where a packet ends.
@@ -62,7 +73,7 @@ pub enum Out {
 impl Out {
     fn value(&self) -> Value {
         match self {
-            Self::To(addresses) => addresses.iter().map(ToString::to_string).collect(),
+            Self::To(addresses) => texts(addresses),
             Self::Reject => json!("REJECT"),
             Self::Drop => json!("DROP"),
             Self::Untouched => json!("NONE"),
@@ -96,11 +107,20 @@ impl Expected {
         }
         Ok(Self {
             out: read_out(&out)?,
-            masqueraded: masq.condition()?,
+            masquerade: read_masquerade(&masq)?,
             stays: flow.get("stays")?.flag()?,
             shares,
         })
     }
+}
+
+fn read_masquerade(field: &Field<'_>) -> Result<Option<Masquerade>, CaseError> {
+    if field.value().is_array() {
+        let only = field.list()?.iter().map(socket).collect::<Result<_, _>>()?;
+        return Ok(Some(Masquerade::Only(only)));
+    }
+    let all = field.condition()?;
+    Ok(all.map(|all| if all { Masquerade::All } else { Masquerade::None }))
 }
 
 fn read_out(field: &Field<'_>) -> Result<Out, CaseError> {
@@ -137,24 +157,34 @@ impl Flow {
     /// An endpoint that reaches itself is masqueraded, whatever holds for others; where it is one
     /// of several, the one word of a flow can be meant for either.
     fn compare_masquerade(&self, seen: &Seen, found: &mut Vec<(String, What)>) {
-        let Some(expected) = self.expected.masqueraded else { return };
+        let Some(expected) = &self.expected.masquerade else { return };
+        let (masked, open) = sides(seen);
         let source = self.packet.source.ip();
-        let mut by_hairpin: BTreeMap<bool, BTreeSet<bool>> = BTreeMap::new();
-        for (ip, masqueraded) in ends_at(seen) {
-            by_hairpin.entry(ip == source).or_default().insert(masqueraded);
-        }
-        let only = |hairpin: bool| by_hairpin.get(&hairpin).map(|set| set.iter().copied());
-        let hairpin_alone = only(true).is_some_and(|mut values| values.all(|yes| yes))
-            && only(false).is_some_and(|mut values| values.all(|yes| !yes));
-        let all: BTreeSet<bool> = by_hairpin.values().flatten().copied().collect();
-        if hairpin_alone || all == BTreeSet::from([expected]) {
-            return;
-        }
-        let actual = match all.len() {
-            1 => json!(!expected),
-            _ => json!("for some only"),
+        let right = match expected {
+            Masquerade::Only(only) => masked == *only && masked.is_disjoint(&open),
+            _ if masked.iter().all(|at| at.ip() == source)
+                && !masked.is_empty()
+                && !open.is_empty()
+                && open.iter().all(|at| at.ip() != source) =>
+            {
+                true
+            }
+            Masquerade::All => open.is_empty(),
+            Masquerade::None => masked.is_empty(),
         };
-        found.push(("masq".to_owned(), What::Differs { expected: json!(expected), actual }));
+        if !right {
+            let expected = match expected {
+                Masquerade::All => json!(true),
+                Masquerade::None => json!(false),
+                Masquerade::Only(only) => texts(only),
+            };
+            let actual = match (masked.is_empty(), open.is_empty()) {
+                (true, _) => json!(false),
+                (false, true) => json!(true),
+                (false, false) => texts(&masked),
+            };
+            found.push(("masq".to_owned(), What::Differs { expected, actual }));
+        }
     }
 
     fn compare_shares(&self, seen: &Seen, tolerance: f64, found: &mut Vec<(String, What)>) {
@@ -180,11 +210,23 @@ impl Flow {
     }
 }
 
-fn ends_at(seen: &Seen) -> impl Iterator<Item = (IpAddr, bool)> {
-    seen.keys().filter_map(|end| match end {
-        End::To { address, masqueraded } => Some((address.ip(), *masqueraded)),
-        End::Rejected | End::Dropped | End::Untouched => None,
-    })
+fn texts(addresses: &BTreeSet<SocketAddr>) -> Value {
+    addresses.iter().map(ToString::to_string).collect()
+}
+
+/// Endpoints that saw the node's address, and those that saw the client's.
+fn sides(seen: &Seen) -> (BTreeSet<SocketAddr>, BTreeSet<SocketAddr>) {
+    let (mut masked, mut open) = (BTreeSet::new(), BTreeSet::new());
+    for end in seen.keys() {
+        if let End::To { address, masqueraded } = end {
+            if *masqueraded {
+                masked.insert(*address)
+            } else {
+                open.insert(*address)
+            };
+        }
+    }
+    (masked, open)
 }
 
 impl FlowCase {

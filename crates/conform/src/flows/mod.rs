@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::objects::{address, protocol};
 use crate::read::{CaseError, Field};
 use environment::Environment;
-pub use expect::{End, Expected, Out, Seen};
+pub use expect::{End, Expected, Masquerade, Out, Seen};
 pub(crate) use services::Rows;
 pub use walked::{RulesError, Walked};
 

@@ -9,7 +9,9 @@ use nearhop_netfilter::fake::{Fake, FakeError};
 use nearhop_netfilter::frontend::Program;
 use nearhop_netfilter::image::Image;
 use nearhop_netfilter::reconcile::reconcile;
-use nearhop_netfilter::walk::{Outcome, Packet, Surroundings, WalkError, every_outcome, walk};
+use nearhop_netfilter::walk::{
+    Outcome, Packet, Surroundings, WalkError, every_outcome, walk, walk_untraced,
+};
 
 use super::{End, FlowCase, Seen};
 
@@ -68,6 +70,20 @@ impl Walked {
         Ok(outcomes.into_iter().map(|(outcome, share)| (end(outcome, packet), share)).collect())
     }
 
+    /// Where one packet ends, by these dice. It leaves nothing behind.
+    ///
+    /// # Errors
+    ///
+    /// When the rules cannot be walked.
+    pub fn look(
+        &self,
+        packet: &Packet,
+        dice: &mut dyn FnMut(u32) -> u32,
+    ) -> Result<End, RulesError> {
+        let walked = walk_untraced(&self.fake, packet, &self.surroundings, dice)?;
+        Ok(end(walked.outcome, packet))
+    }
+
     /// Where one packet ends, by these dice. What it leaves behind stays.
     ///
     /// # Errors
@@ -78,7 +94,7 @@ impl Walked {
         packet: &Packet,
         dice: &mut dyn FnMut(u32) -> u32,
     ) -> Result<End, RulesError> {
-        let walked = walk(&self.fake, packet, &self.surroundings, dice)?;
+        let walked = walk_untraced(&self.fake, packet, &self.surroundings, dice)?;
         for record in &walked.affinity {
             self.fake.record(record);
         }

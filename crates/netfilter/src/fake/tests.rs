@@ -1,3 +1,5 @@
+//! The fake against what the kernel is known to say.
+
 use super::*;
 use crate::object::{ChainKind, Expr, Hit, HookPoint, Op, Reg, SetData, Verdict};
 use crate::testing::*;

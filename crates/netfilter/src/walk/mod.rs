@@ -135,6 +135,16 @@ pub fn walk(
     Journey::start(fake, packet, surroundings, dice, Some(Vec::new()))?.finish()
 }
 
+/// Like [`walk`], without a trace: for whoever sends many packets.
+pub fn walk_untraced(
+    fake: &Fake,
+    packet: &Packet,
+    surroundings: &Surroundings,
+    dice: &mut dyn FnMut(u32) -> u32,
+) -> Result<Walk, WalkError> {
+    Journey::start(fake, packet, surroundings, dice, None)?.finish()
+}
+
 /// Every outcome that chance can bring, with its probability.
 pub fn every_outcome(
     fake: &Fake,
@@ -153,8 +163,7 @@ pub fn every_outcome(
             at += 1;
             script[at - 1].value
         };
-        let journey = Journey::start(fake, packet, surroundings, &mut dice, None)?;
-        let outcome = journey.finish()?.outcome;
+        let outcome = walk_untraced(fake, packet, surroundings, &mut dice)?.outcome;
         let denominator = script.iter().map(|throw| u64::from(throw.modulus)).product();
         *counts.entry((outcome, denominator)).or_default() += 1;
         if !next(&mut script) {

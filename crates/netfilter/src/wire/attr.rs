@@ -300,3 +300,76 @@ pub(crate) fn body(payload: &[u8]) -> Result<(u8, Attrs<'_>), DecodeError> {
         .ok_or(DecodeError::Message { said: message::FAMILY_HEADER, have: payload.len() })?;
     Ok((head[0], Attrs::new(attrs)))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn attributes_are_padded_and_their_length_is_not() {
+        let mut w = Writer::default();
+        w.text(3, "abc");
+        w.nest(4, |w| {
+            w.byte(1, 7);
+            w.be32(2, 0x0102_0304);
+        });
+        let expected = [
+            [8, 0, 3, 0, b'a', b'b', b'c', 0].as_slice(),
+            &[20, 0, 4, 0x80],
+            &[5, 0, 1, 0, 7, 0, 0, 0],
+            &[8, 0, 2, 0, 1, 2, 3, 4],
+        ];
+        assert_eq!(w.finish(), expected.concat());
+    }
+
+    #[test]
+    fn a_name_too_long_for_the_kernel_stays_too_long() {
+        let mut w = Writer::default();
+        w.text(1, &"x".repeat(100_000));
+        let bytes = w.finish();
+        let attr = Attrs::new(&bytes).next().unwrap().unwrap();
+        assert_eq!(attr.bytes.len(), LONGEST);
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_are_refused_once() {
+        for said in [0_u16, 1, 3, 9, u16::MAX] {
+            let bytes = [said.to_ne_bytes(), [1, 0], [0, 0], [0, 0]].concat();
+            let mut attrs = Attrs::new(&bytes);
+            let error = DecodeError::Attribute { kind: 1, said: usize::from(said), have: 8 };
+            assert_eq!(attrs.next(), Some(Err(error)));
+            assert_eq!(attrs.next(), None);
+        }
+    }
+
+    #[test]
+    fn numbers_of_another_size_are_refused() {
+        let attr = Attr { kind: 9, bytes: &[1, 2, 3] };
+        assert_eq!(attr.be32(), Err(DecodeError::Size { kind: 9, have: 3, want: 4 }));
+        assert_eq!(attr.be64(), Err(DecodeError::Size { kind: 9, have: 3, want: 8 }));
+        assert!(matches!(Attr { kind: 1, bytes: b"a\xff" }.text(), Err(DecodeError::Text { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(parts in prop::collection::vec(
+            (1_u16..0x3fff, prop::collection::vec(any::<u8>(), 0..40)), 0..20,
+        )) {
+            let mut w = Writer::default();
+            w.nest(5, |w| parts.iter().for_each(|(kind, bytes)| w.put(*kind, bytes)));
+            let bytes = w.finish();
+            let outer = Attrs::new(&bytes).next().unwrap().unwrap();
+            let read: Vec<_> =
+                outer.attrs().map(|attr| attr.map(|a| (a.kind, a.bytes.to_vec()))).collect();
+            prop_assert_eq!(read, parts.into_iter().map(Ok).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn any_bytes_are_read_to_an_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(Attrs::new(&bytes).count() <= bytes.len() / HEADER);
+        }
+    }
+}

@@ -66,35 +66,43 @@ pub(super) fn comment_in(mut bytes: &[u8], kind: u8) -> Option<&str> {
     None
 }
 
-/// What nft wants to know of a set.
+/// What nft wants to know of a set, as far as there is room.
 pub(super) fn set_userdata(set: &Set) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(LONGEST);
-    number(&mut bytes, KEY_BYTE_ORDER, byte_order(&set.key));
-    match &set.data {
-        SetData::None => {}
-        SetData::Verdict => number(&mut bytes, DATA_BYTE_ORDER, 0),
-        SetData::Value(fields) => number(&mut bytes, DATA_BYTE_ORDER, byte_order(fields)),
-    }
+    let mut parts = vec![(KEY_BYTE_ORDER, byte_order(&set.key).to_ne_bytes().to_vec())];
+    let data_order = match &set.data {
+        SetData::None => None,
+        SetData::Verdict => Some(0_u32),
+        SetData::Value(fields) => Some(byte_order(fields)),
+    };
+    parts.extend(data_order.map(|order| (DATA_BYTE_ORDER, order.to_ne_bytes().to_vec())));
     if needs_type_of(set) {
-        part(&mut bytes, KEY_TYPE_OF, &type_of(&set.key));
+        parts.push((KEY_TYPE_OF, type_of(&set.key)));
         match &set.data {
             SetData::None => {}
-            SetData::Verdict => part(&mut bytes, DATA_TYPE_OF, &expression(EXPR_VERDICT, &[])),
-            SetData::Value(fields) => part(&mut bytes, DATA_TYPE_OF, &type_of(fields)),
+            SetData::Verdict => parts.push((DATA_TYPE_OF, expression(EXPR_VERDICT, &[]))),
+            SetData::Value(fields) => parts.push((DATA_TYPE_OF, type_of(fields))),
         }
     }
-    if set.data != SetData::None {
-        number(&mut bytes, DATA_INTERVAL, 0);
+    parts.extend(data_order.map(|_| (DATA_INTERVAL, vec![0; 4])));
+    let mut bytes = Vec::with_capacity(LONGEST);
+    for (kind, value) in parts {
+        if bytes.len() + 2 + value.len() <= LONGEST {
+            part(&mut bytes, kind, &value);
+        }
     }
+    add_comment(&mut bytes, set);
+    bytes
+}
+
+fn add_comment(bytes: &mut Vec<u8>, set: &Set) {
+    let at = bytes.len();
     if let Some(comment) = &set.comment
-        && bytes.len() + AROUND_COMMENT < LONGEST
+        && at + AROUND_COMMENT < LONGEST
     {
-        let at = bytes.len();
         bytes.resize(LONGEST, 0);
         let len = comment_bytes(&mut bytes[at..], SET_COMMENT, comment);
         bytes.truncate(at + len);
     }
-    bytes
 }
 
 /// A number of 32 bits in the machine's order, as everything in user data.
@@ -174,4 +182,95 @@ fn numbers(values: &[u32]) -> Vec<u8> {
         number(&mut bytes, index as u8, *value);
     }
     bytes
+}
+
+// The bytes are written down as a little-endian machine has them.
+#[cfg(all(test, target_endian = "little"))]
+mod tests {
+    use super::*;
+    use crate::object::SetKind;
+
+    fn set(key: &[Field], data: SetData, comment: Option<&str>) -> Set {
+        let comment = comment.map(Into::into);
+        Set { name: "x".into(), key: key.to_vec(), data, kind: SetKind::Exact, comment }
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What nft 1.0.6 sends for `map x { typeof ip daddr . meta l4proto . th dport . numgen random
+    /// mod 2 : ip daddr . th dport; }`.
+    const SLOTS_V4: &str = "000400000000010400000000036000040d000000015800140004070000000\
+        10c00040c00000001040c000000010e00040900000001060004100000000214000407000000010c00040b000\
+        000010402000000031a0004170000000112000401000000010402000000020400000000043400040d0000000\
+        12c0014000407000000010c00040c00000001040c0000000114000407000000010c00040b000000010402000\
+        000060400000000";
+
+    /// And with `ip6 daddr`, and `comment "c"`.
+    const SLOTS_V6: &str = "000400000000010400000000036000040d000000015800140004070000000\
+        10c00040d000000010409000000010e00040900000001060004100000000214000407000000010c00040b000\
+        000010402000000031a0004170000000112000401000000010402000000020400000000043400040d0000000\
+        12c0014000407000000010c00040d0000000104090000000114000407000000010c00040b000000010402000\
+        00006040000000007026300";
+
+    #[test]
+    fn a_map_of_slots_says_what_nft_says() {
+        let of = |family, comment| {
+            let address = Field::Address(family);
+            let key = [address, Field::Protocol, Field::Port, Field::Slot];
+            let data = SetData::Value(vec![address, Field::Port]);
+            hex(&set_userdata(&set(&key, data, comment)))
+        };
+        assert_eq!(of(Family::Ipv4, None), SLOTS_V4);
+        assert_eq!(of(Family::Ipv6, Some("c")), SLOTS_V6);
+    }
+
+    #[test]
+    fn a_single_field_says_its_byte_order() {
+        let of = |key, data| hex(&set_userdata(&set(&[key], data, None)));
+        assert_eq!(of(Field::Address(Family::Ipv4), SetData::None), "000402000000");
+        let verdict = "000401000000010400000000031a00041700000001120004010000000104020000\
+            0002040000000004080004010000000100060400000000";
+        assert_eq!(of(Field::Slot, SetData::Verdict), verdict);
+        let value = SetData::Value(vec![Field::Port]);
+        assert_eq!(of(Field::Port, value), "000402000000010402000000060400000000");
+    }
+
+    #[test]
+    fn a_comment_is_cut_to_what_nft_reads_again() {
+        let cut = |comment: &str| {
+            let mut w = Writer::default();
+            write_comment(&mut w, 6, comment);
+            let bytes = w.finish();
+            let attr = super::super::attr::Attrs::new(&bytes).next().unwrap().unwrap();
+            comment_in(attr.bytes, COMMENT).unwrap().to_owned()
+        };
+        assert_eq!(cut("ns/svc:p"), "ns/svc:p");
+        assert_eq!(cut("a \"b\"\n\u{0}c"), "a 'b'  c");
+        assert_eq!(cut(&"x".repeat(500)), "x".repeat(127));
+        // The letter that does not fit is left out whole.
+        assert_eq!(cut(&format!("{}ü", "x".repeat(126))), "x".repeat(126));
+        assert_eq!(cut(""), "");
+    }
+
+    #[test]
+    fn a_set_never_says_more_than_the_kernel_keeps() {
+        let long = "much to say ".repeat(50);
+        for count in 1..40 {
+            for field in [Field::Port, Field::Slot, Field::Address(Family::Ipv6)] {
+                let key = vec![field; count];
+                let data = SetData::Value(key.clone());
+                let bytes = set_userdata(&set(&key, data, Some(&long)));
+                assert!(bytes.len() <= LONGEST, "{count} of {field:?}: {}", bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn broken_user_data_has_no_comment() {
+        for bytes in [&[][..], &[0], &[0, 5, b'a'], &[1, 200, 0, 1, b'a'], &[0, 2, 0xff, 0]] {
+            assert_eq!(comment_in(bytes, COMMENT), None, "{bytes:?}");
+        }
+    }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use nearhop_core::route::RouteTable;
 use nearhop_core::{Name, ServiceKey};
-use nearhop_netfilter::changes::{Changes, Lost};
+use nearhop_netfilter::changes::{Changes, Lost, Parts};
 use nearhop_netfilter::compile::{Before, compile};
 use nearhop_netfilter::config::Config;
 use nearhop_netfilter::frontend::Program;
@@ -263,30 +263,55 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes what is common to all, then one frontend after the other. Whatever the kernel does
-    /// not take is left out.
+    /// Writes one frontend after the other, and leaves out the Services that the kernel does not
+    /// take: whatever it holds of them goes, and who comes after them gets what they had. Each round
+    /// leaves out somebody, or is the last.
     fn one_by_one(&mut self, tables: &mut impl Tables) -> Result<(), ApplyError> {
-        let table = self.config().table.clone();
-        let held = tables.read(&table)?;
-        let parts = reconcile(&self.image, held.as_ref()).split();
+        loop {
+            let held = tables.read(&self.config().table)?;
+            let parts = reconcile(&self.image, held.as_ref()).split();
+            let refused = self.write_parts(tables, parts)?;
+            if refused.is_empty() {
+                return Ok(());
+            }
+            for (service, error) in refused {
+                // The next round finds out what this takes.
+                self.image.set(&service, None, &mut Changes::default());
+                self.isolated.insert(service, error);
+            }
+            self.image.forget_unneeded_chains();
+        }
+    }
+
+    /// Writes what is common to all, then one frontend after the other. Returns the Services that
+    /// were refused. What failed for another reason is nobody's fault, and ends it.
+    fn write_parts(
+        &self,
+        tables: &mut impl Tables,
+        parts: Parts,
+    ) -> Result<BTreeMap<ServiceKey, String>, ApplyError> {
+        let table = &self.config().table;
         let apply = |tables: &mut _, changes: Changes| {
-            let batch = changes.into_batch(&table);
+            let batch = changes.into_batch(table);
             if batch.ops.is_empty() { Ok(()) } else { Tables::apply(tables, &batch) }
         };
+        let mut refused = BTreeMap::new();
         apply(tables, parts.common)?;
         for (frontend, changes) in parts.frontends {
-            let Err(error) = apply(tables, changes) else { continue };
+            let error = match apply(tables, changes) {
+                Ok(()) => continue,
+                Err(error @ ApplyError::Failed(_)) => return Err(error),
+                Err(error) => error,
+            };
             let Some((service, _)) = self.image.frontend(&frontend) else { return Err(error) };
             tracing::error!(%service, ?frontend, %error, "left out; the others are in");
-            self.isolated.entry(service.clone()).or_insert(error.to_string());
+            refused.entry(service.clone()).or_insert(error.to_string());
         }
-        let finish = apply(tables, parts.finish);
-        let mut left_out = Changes::default();
-        for service in self.isolated.keys() {
-            self.image.set(service, None, &mut left_out);
+        match apply(tables, parts.finish) {
+            // What is left out may still be held, and then what it goes to cannot be deleted.
+            Err(_) if !refused.is_empty() => Ok(refused),
+            finished => finished.map(|()| refused),
         }
-        // What is left out may still be held, and then what it goes to cannot be deleted.
-        if self.isolated.is_empty() { finish } else { Ok(()) }
     }
 
     fn note_rules(&mut self, tables: &mut impl Tables) -> Result<(), ApplyError> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use nearhop_netfilter::object::{Op, Table};
+use nearhop_netfilter::object::{Element, Op, Table};
 use nearhop_netfilter::wire::{Culprit, DecodeError};
 use nix::errno::Errno;
 use thiserror::Error;
@@ -195,12 +195,17 @@ pub(super) fn describe(op: &Op) -> String {
         Op::AddChain(chain) => format!("add chain {}", chain.name),
         Op::FlushChain(name) => format!("flush chain {name}"),
         Op::DeleteChain(name) => format!("delete chain {name}"),
-        Op::AddElements { set, elements } => {
-            format!("add {} elements to set {set}", elements.len())
-        }
+        Op::AddElements { set, elements } => format!("add {} to set {set}", count(elements)),
         Op::DeleteElements { set, elements } => {
-            format!("delete {} elements from set {set}", elements.len())
+            format!("delete {} from set {set}", count(elements))
         }
+    }
+}
+
+fn count(elements: &[Element]) -> String {
+    match elements.len() {
+        1 => "1 element".to_owned(),
+        many => format!("{many} elements"),
     }
 }
 

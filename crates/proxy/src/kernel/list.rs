@@ -1,7 +1,14 @@
 //! What the kernel has: tables, chains, rules, sets, elements. A list that changed while it was
 //! read is read again.
+//!
+//! The kernel says when objects changed meanwhile, but not when it only moved them: a hash table
+//! that grew or shrank after thousands of changes is tidied up in the background. It lists a set in
+//! parts, each from a place in its order on, and when the order changes in between, some elements
+//! come twice and as many not at all. Hence a list with an element twice is not whole either.
 
-use nearhop_netfilter::object::Table;
+use std::time::Duration;
+
+use nearhop_netfilter::object::{Bytes, Table};
 use nearhop_netfilter::wire::{
     DecodeError, DumpedChain, DumpedElement, DumpedRule, DumpedSet, DumpedTable, Message, Names,
     Reply, Request, decode_chain, decode_elements, decode_rule, decode_set, decode_table,
@@ -9,11 +16,20 @@ use nearhop_netfilter::wire::{
 };
 use nix::errno::Errno;
 
+use super::Kernel;
+use super::answers::refused_as_a_whole;
 use super::error::{KernelError, TableName};
-use super::{Kernel, refused_as_a_whole};
 
-/// How often a list is read before giving up.
+/// How often a list is read that somebody changes, before giving up.
 const TRIES: u32 = 10;
+
+/// How long the kernel is left to itself, each time that it was found tidying up.
+const PAUSES: [Duration; 8] = {
+    const fn ms(number: u64) -> Duration {
+        Duration::from_millis(number)
+    }
+    [ms(1), ms(2), ms(5), ms(10), ms(20), ms(50), ms(100), ms(200)]
+};
 
 /// How a list ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,16 +82,24 @@ impl Kernel {
         })
     }
 
-    /// The elements of a set, in no order.
+    /// The elements of a set, by their keys.
     pub fn dump_elements(
         &mut self,
         table: &Table,
         set: &str,
     ) -> Result<Vec<DumpedElement>, KernelError> {
+        let request = Request::Elements(table, set);
         let mut names = Names::default();
-        self.list(Request::Elements(table, set), |message, into| {
-            decode_elements(message, &mut names, into)
-        })
+        for pause in PAUSES {
+            let mut found =
+                self.list(request, |message, into| decode_elements(message, &mut names, into))?;
+            found.sort_unstable_by(|one, other| keys(one).cmp(&keys(other)));
+            if !found.windows(2).any(|two| keys(&two[0]) == keys(&two[1])) {
+                return Ok(found);
+            }
+            std::thread::sleep(pause);
+        }
+        Err(KernelError::Unsteady { what: describe(request), tries: PAUSES.len() as u32 })
     }
 
     fn list<T>(
@@ -128,6 +152,11 @@ impl Kernel {
             }
         }
     }
+}
+
+/// What tells an element from others of its set.
+fn keys(dumped: &DumpedElement) -> (&Bytes, Option<&Bytes>) {
+    (&dumped.element.key, dumped.element.end.as_deref())
 }
 
 fn refused(request: Request<'_>, errno: Errno) -> KernelError {

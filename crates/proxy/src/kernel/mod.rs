@@ -3,6 +3,7 @@
 //! Nothing is decided here and nothing is remembered: what to change is in the batch, and whoever
 //! calls knows what was changed before.
 
+mod answers;
 mod error;
 mod list;
 mod option;
@@ -11,13 +12,13 @@ mod support;
 
 use nearhop_core::Family;
 use nearhop_netfilter::object::Batch;
-use nearhop_netfilter::wire::{Encoded, Reply, encode_batch, encode_check, messages};
+use nearhop_netfilter::wire::{Encoded, encode_batch, encode_check};
 use nix::errno::Errno;
 
 pub use error::{KernelError, Refusal};
 pub use support::Missing;
 
-use error::describe;
+use answers::{Progress, read_answers};
 use socket::Socket;
 use support::{Trials, missing_of};
 
@@ -136,55 +137,46 @@ enum Done {
     Nothing,
 }
 
-/// How far the answers are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    Waiting,
-    Finished,
-}
-
-/// Takes the answers to a batch out of what came; others are to messages of earlier times.
-fn read_answers(
-    bytes: &[u8],
-    batch: &Batch,
-    encoded: &Encoded,
-    refusals: &mut Vec<Refusal>,
-) -> Result<Progress, KernelError> {
-    for message in messages(bytes) {
-        let message = message?;
-        let answer = match message.reply()? {
-            Reply::Answer(answer) => answer,
-            Reply::Overrun => return Err(KernelError::Unknown { errno: Errno::ENOBUFS }),
-            Reply::Object | Reply::Done | Reply::Other => continue,
-        };
-        let errno = Errno::from_raw(answer.errno);
-        if message.seq == encoded.first_seq {
-            return Err(refused_as_a_whole(errno));
-        }
-        let Some(op) = encoded.op_of(message.seq) else { continue };
-        if answer.errno != 0 {
-            let culprit = encoded.culprit(message.seq, answer.offset);
-            let what = describe(&batch.ops[op]);
-            refusals.push(Refusal { op, errno, message: answer.message, culprit, what });
-        }
-        if message.seq == encoded.ack_seq {
-            return Ok(Progress::Finished);
-        }
-    }
-    Ok(Progress::Waiting)
-}
-
-/// Errors that are not about one change.
-fn refused_as_a_whole(errno: Errno) -> KernelError {
-    match errno {
-        Errno::EPERM => KernelError::NotAllowed,
-        Errno::EOPNOTSUPP => KernelError::NoNftables,
-        Errno::EBUSY | Errno::EAGAIN | Errno::EINTR => KernelError::Busy { errno },
-        errno => KernelError::Failed { errno },
-    }
-}
-
 /// The kernel counts changes, and leaves zero out.
 fn generation_after(generation: u32) -> u32 {
     generation.wrapping_add(1).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use nearhop_lab::net::sandbox;
+    use nearhop_netfilter::object::{Chain, Expr, Op, Reg, Rule, Table};
+
+    use super::*;
+
+    #[test]
+    fn an_expression_that_the_kernel_lacks_is_named() {
+        const TEST: &str = "kernel::tests::an_expression_that_the_kernel_lacks_is_named";
+        let table = Table { family: Family::Ipv4, name: "t".into() };
+        let exprs = vec![Expr::Random { modulus: 2, to: Reg(0) }];
+        let rules = vec![Rule { exprs, comment: None }];
+        let chain = Chain { name: "c".into(), hook: None, rules, comment: None };
+        let ops = vec![Op::AddTable { comment: "".into() }, Op::AddChain(chain)];
+        let batch = Batch { table, ops };
+        let encoded = encode_batch(&batch, 1, None);
+        // No kernel has this one: to this batch, each is a kernel without `numgen`.
+        let at = encoded.bytes.windows(7).position(|name| name == b"numgen\0").unwrap();
+        let mut altered = encoded.bytes.clone();
+        altered[at] = b'x';
+        sandbox::run(TEST, || {
+            let mut kernel = Kernel::open().unwrap();
+            kernel.socket.send(&altered).unwrap();
+            let mut refusals = Vec::new();
+            let bytes = kernel.socket.receive().unwrap();
+            read_answers(bytes, &batch, &encoded, &mut refusals).unwrap();
+            let missing = missing_of(&refusals[0], Family::Ipv4).unwrap();
+            assert_eq!(missing.to_string(), "no numgen (CONFIG_NFT_NUMGEN)");
+        });
+    }
+
+    #[test]
+    fn generations_leave_zero_out() {
+        assert_eq!(generation_after(7), 8);
+        assert_eq!(generation_after(u32::MAX), 1);
+    }
 }

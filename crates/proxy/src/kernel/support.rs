@@ -185,3 +185,49 @@ fn rule(name: &str, exprs: Vec<Expr>) -> Op {
     let rules = vec![Rule { exprs, comment: None }];
     Op::AddChain(Chain { name: Name::from(name), hook: None, rules, comment: None })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(op: usize, errno: Errno, expression: Option<&str>) -> Refusal {
+        let culprit = expression.map(|name| Culprit::Expression { rule: 0, name: name.into() });
+        Refusal { op, errno, message: None, culprit, what: String::new() }
+    }
+
+    #[test]
+    fn everything_that_is_missing_is_named() {
+        let trials = Trials::new(Family::Ipv6);
+        let all: Vec<_> =
+            (1..trials.batch.ops.len()).map(|op| refusal(op, Errno::ENOENT, None)).collect();
+        let missing = trials.missing(&all);
+        let names: Vec<_> = missing.iter().map(|missing| missing.name.as_str()).collect();
+        let sets = ["concatenated interval sets", "dynamic maps", "chains of type nat"];
+        let exprs = ["numgen", "fib", "masq", "nat", "reject", "ct", "dynset"];
+        assert_eq!(names, [&sets[..], &exprs].concat());
+        assert_eq!(missing[4].to_string(), "no fib (CONFIG_NFT_FIB_IPV6)");
+        // A rule may be refused for its chain and for itself.
+        let twice = [refusal(4, Errno::ENOENT, None), refusal(4, Errno::ENOENT, None)];
+        assert_eq!(trials.missing(&twice).len(), 1);
+    }
+
+    #[test]
+    fn without_tables_nothing_else_is_said() {
+        let trials = Trials::new(Family::Ipv4);
+        let refusals = [refusal(0, Errno::EOPNOTSUPP, None), refusal(3, Errno::ENOENT, None)];
+        let missing = trials.missing(&refusals);
+        assert_eq!(missing.len(), 1);
+        assert_eq!(missing[0].option, "CONFIG_NF_TABLES_IPV4");
+    }
+
+    #[test]
+    fn a_set_or_chain_that_is_missing_is_no_fault_of_the_kernel() {
+        let of = |errno, name| missing_of(&refusal(0, errno, name), Family::Ipv4);
+        assert_eq!(of(Errno::ENOENT, Some("numgen")).unwrap().option, "CONFIG_NFT_NUMGEN");
+        assert_eq!(of(Errno::EOPNOTSUPP, Some("fib")).unwrap().name, "fib");
+        assert_eq!(of(Errno::ENOENT, Some("lookup")), None);
+        assert_eq!(of(Errno::ENOENT, Some("immediate")), None);
+        assert_eq!(of(Errno::EINVAL, Some("numgen")), None);
+        assert_eq!(of(Errno::ENOENT, None), None);
+    }
+}

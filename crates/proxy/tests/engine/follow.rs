@@ -2,6 +2,7 @@
 //! a table must be like: as if it had been written from scratch.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 
 use nearhop_core::fixture::{Fixture, apply_plan};
 use nearhop_core::route::{Place, RouteTable};
@@ -164,7 +165,7 @@ impl Follower {
         if leftovers == Leftovers::Allowed {
             content.chains.retain(|name, _| fresh.chains.contains_key(name));
         }
-        assert_eq!(content, fresh);
+        assert_same(&content, &fresh);
         assert!(!held.outdated);
     }
 }
@@ -225,6 +226,38 @@ impl Content {
     /// The elements of a set.
     pub(crate) fn set(&self, set: SetId) -> Vec<Bytes> {
         self.elements.keys().filter(|(of, _)| *of == set).map(|(_, key)| *key).collect()
+    }
+}
+
+/// Says only what differs: tables are long.
+#[track_caller]
+pub(crate) fn assert_same(is: &Content, wanted: &Content) {
+    if is == wanted {
+        return;
+    }
+    let mut differences = Vec::new();
+    differ("set", &set_names(is), &set_names(wanted), &mut differences);
+    differ("chain", &is.chains, &wanted.chains, &mut differences);
+    differ("element", &is.elements, &wanted.elements, &mut differences);
+    differ("slots", &is.slots, &wanted.slots, &mut differences);
+    panic!("the table is not as from scratch:\n{}", differences.join("\n"));
+}
+
+fn set_names(content: &Content) -> BTreeMap<&Name, ()> {
+    content.sets.iter().map(|name| (name, ())).collect()
+}
+
+fn differ<K: Ord + Debug, V: PartialEq + Debug>(
+    what: &str,
+    is: &BTreeMap<K, V>,
+    wanted: &BTreeMap<K, V>,
+    differences: &mut Vec<String>,
+) {
+    for key in is.keys().chain(wanted.keys()).collect::<BTreeSet<_>>() {
+        let (is, wanted) = (is.get(key), wanted.get(key));
+        if is != wanted {
+            differences.push(format!("{what} {key:?}: is {is:?}, should be {wanted:?}"));
+        }
     }
 }
 

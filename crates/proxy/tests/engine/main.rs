@@ -2,10 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod batches;
 mod claims;
+mod equal;
 mod exposure;
+mod faults;
+mod flows;
 mod follow;
 mod looking;
+mod net;
 mod on;
+mod random;
+mod reach;
 mod settings;
+mod share;
 mod steps;
+mod sticky;

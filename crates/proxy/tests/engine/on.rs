@@ -6,7 +6,7 @@ use nearhop_core::Name;
 use nearhop_lab::net::sandbox;
 use nearhop_netfilter::fake::Fake;
 use nearhop_netfilter::layout::SetId;
-use nearhop_netfilter::object::{Batch, Bytes, Element, Op, Table};
+use nearhop_netfilter::object::{Batch, Bytes, Chain, Element, Op, Rule, Table};
 use nearhop_netfilter::reconcile::{Held, HeldChain};
 use nearhop_proxy::engine::{ApplyError, ReadChain, Tables};
 use nearhop_proxy::kernel::Kernel;
@@ -15,6 +15,8 @@ use nearhop_proxy::kernel::Kernel;
 #[derive(Debug, Default)]
 pub(crate) struct FakeTables {
     pub(crate) fake: Fake,
+    /// All rules that a chain of this name ever had when it was read: which of them, is the digest.
+    seen: BTreeMap<Name, Vec<Vec<Rule>>>,
 }
 
 impl Tables for FakeTables {
@@ -39,25 +41,24 @@ impl Tables for FakeTables {
             let elements = self.fake.elements(table, id.name()).into_iter().flatten();
             held.elements.extend(elements.map(|(_, element)| (id, element.clone())));
         }
-        let chains = self.read_chains(table)?;
-        held.chains = chains.into_iter().map(|(name, chain)| (name, chain.held)).collect();
+        let chains = self.fake.chains(table);
+        held.chains = chains.map(|chain| (chain.name.clone(), held_chain(chain))).collect();
         Ok(Some(held))
     }
 
     fn read_chains(&mut self, table: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError> {
-        let chains = self.fake.chains(table).map(|chain| {
-            let held = HeldChain {
-                base: chain.hook.is_some(),
-                rules: chain.rules.len(),
-                signature: chain.rules.first().and_then(|rule| rule.comment.clone()),
-            };
-            let text = format!("{:?}", chain.rules);
-            let digest = text
-                .bytes()
-                .fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
-            (chain.name.clone(), ReadChain { held, digest })
-        });
-        Ok(chains.collect())
+        let mut chains = BTreeMap::new();
+        for chain in self.fake.chains(table) {
+            let seen = self.seen.entry(chain.name.clone()).or_default();
+            let digest = seen.iter().position(|rules| *rules == chain.rules);
+            let digest = digest.unwrap_or_else(|| {
+                seen.push(chain.rules.clone());
+                seen.len() - 1
+            });
+            let read = ReadChain { held: held_chain(chain), digest: digest as u64 };
+            chains.insert(chain.name.clone(), read);
+        }
+        Ok(chains)
     }
 
     fn read_affinity(&mut self, table: &Table) -> Result<Vec<Element>, ApplyError> {
@@ -74,6 +75,15 @@ impl Tables for FakeTables {
     }
 }
 
+/// What a full pass looks at.
+pub(crate) fn held_chain(chain: &Chain) -> HeldChain {
+    HeldChain {
+        base: chain.hook.is_some(),
+        rules: chain.rules.len(),
+        signature: chain.rules.first().and_then(|rule| rule.comment.clone()),
+    }
+}
+
 /// nftables of either kind, and what the engine did with it.
 #[derive(Debug, Default)]
 pub(crate) struct Watched<T> {
@@ -85,8 +95,10 @@ pub(crate) struct Watched<T> {
     pub(crate) reads: usize,
     /// How many elements fit into one batch, if not as many as below.
     pub(crate) limit: Option<usize>,
-    /// The next batches come back with these, and are not seen below.
-    pub(crate) failures: VecDeque<ApplyError>,
+    /// The next batches come back with these, and are not seen below; none is one that passes.
+    pub(crate) failures: VecDeque<Option<ApplyError>>,
+    /// Whether no batch passes.
+    pub(crate) dead: bool,
     /// Elements of these keys arrive below with a shorter one, which no kernel takes.
     pub(crate) spoilt: BTreeSet<(SetId, Bytes)>,
 }
@@ -99,6 +111,7 @@ impl<T: Tables> Watched<T> {
             reads: 0,
             limit: None,
             failures: VecDeque::new(),
+            dead: false,
             spoilt: BTreeSet::new(),
         }
     }
@@ -107,6 +120,12 @@ impl<T: Tables> Watched<T> {
     pub(crate) fn forget(&mut self) {
         self.batches.clear();
         self.reads = 0;
+    }
+
+    /// Lets so many batches pass, and not the one after them.
+    pub(crate) fn fail_after(&mut self, passing: usize, failure: ApplyError) {
+        self.failures.extend((0..passing).map(|_| None));
+        self.failures.push_back(Some(failure));
     }
 
     /// Elements that were deleted and added, by set.
@@ -145,7 +164,10 @@ impl<T: Tables> Watched<T> {
 
 impl<T: Tables> Tables for Watched<T> {
     fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
-        if let Some(failure) = self.failures.pop_front() {
+        if self.dead {
+            return Err(ApplyError::Failed(String::from("ENOBUFS")));
+        }
+        if let Some(failure) = self.failures.pop_front().flatten() {
             return Err(failure);
         }
         self.inner.apply(&self.spoil(batch))?;

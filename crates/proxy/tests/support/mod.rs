@@ -10,24 +10,15 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use nearhop_core::Family;
+use nearhop_lab::net::sandbox;
 use nearhop_netfilter::object::*;
 use nearhop_proxy::kernel::Kernel;
-use nix::sched::{CloneFlags, unshare};
 
-/// Runs a test in a network namespace of its own. Without the privilege to make one, says so and
-/// runs nothing.
-pub(crate) fn in_namespace(test: impl FnOnce(&mut Kernel) + Send) {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            if let Err(errno) = unshare(CloneFlags::CLONE_NEWNET) {
-                eprintln!("skipped: no network namespace of its own ({errno})");
-                return;
-            }
-            test(&mut Kernel::open().unwrap());
-        });
-        if let Err(panic) = thread.join() {
-            std::panic::resume_unwind(panic);
-        }
+/// Runs a test in a network namespace of its own.
+pub(crate) fn in_namespace(test: &str, body: impl FnOnce(&mut Kernel) + Send) {
+    sandbox::run(test, || {
+        let mut kernel = Kernel::open().expect("a sandbox may use nftables");
+        body(&mut kernel);
     });
 }
 

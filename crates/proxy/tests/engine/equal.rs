@@ -1,0 +1,346 @@
+//! Whatever happened before, and in whatever order: the table is as if it had been written from
+//! scratch.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use nearhop_core::{Change, Cidr, Family, Name};
+use nearhop_netfilter::changes::Changes;
+use nearhop_netfilter::compile::compile;
+use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade};
+use nearhop_netfilter::frontend::Program;
+use nearhop_netfilter::image::Image;
+use nearhop_netfilter::layout::SetId;
+use nearhop_netfilter::object::{
+    Batch, Bytes, Chain, Data, Element, Expr, Field, Op, Rule, Set, SetData, SetKind, Verdict,
+};
+use nearhop_netfilter::reconcile::{Held, HeldChain};
+use nearhop_proxy::engine::{Engine, Tables, Verified};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::test_runner::{Config as Runs, RngAlgorithm, TestRunner};
+
+use crate::follow::{Cluster, Content};
+use crate::on::{FakeTables, held_chain, on_kernel};
+use crate::random::{change, cluster};
+
+/// One step of a story.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Some changes, followed by one sync.
+    Changes(Vec<Change>),
+    /// A new process.
+    Restart,
+    /// Another configuration.
+    Configure(Setting),
+    /// A full pass.
+    Full,
+    /// A look.
+    Look,
+    /// Somebody changes our table, and then this happens.
+    Damage(Damage, Index, Index, Mend),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Setting {
+    Default,
+    Mark,
+    Local,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Mend {
+    Look,
+    Full,
+    Restart,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    DeleteElement,
+    OtherData,
+    AddElement,
+    AddRule,
+    FlushChain,
+    AddSet,
+    AddChain,
+    DeleteTable,
+}
+
+fn step(family: Family) -> impl Strategy<Value = Step> {
+    let damage = select(vec![
+        Damage::DeleteElement,
+        Damage::OtherData,
+        Damage::AddElement,
+        Damage::AddRule,
+        Damage::FlushChain,
+        Damage::AddSet,
+        Damage::AddChain,
+        Damage::DeleteTable,
+    ]);
+    let mend = select(vec![Mend::Look, Mend::Full, Mend::Restart]);
+    let setting = select(vec![Setting::Default, Setting::Mark, Setting::Local]);
+    prop_oneof![
+        10 => prop::collection::vec(change(family), 1..3).prop_map(Step::Changes),
+        1 => Just(Step::Restart),
+        1 => setting.prop_map(Step::Configure),
+        1 => Just(Step::Full),
+        1 => Just(Step::Look),
+        2 => (damage, any::<Index>(), any::<Index>(), mend)
+            .prop_map(|(damage, first, second, mend)| Step::Damage(damage, first, second, mend)),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct Story {
+    family: Family,
+    /// What another proxy had written for quite another cluster.
+    past: Option<Vec<Change>>,
+    present: Vec<Change>,
+    steps: Vec<Step>,
+}
+
+fn story(family: Family) -> impl Strategy<Value = Story> {
+    (prop::option::of(cluster(family)), cluster(family), prop::collection::vec(step(family), 1..4))
+        .prop_map(move |(past, present, steps)| Story { family, past, present, steps })
+}
+
+fn config(family: Family, setting: Setting) -> Config {
+    let config = Config::new(family);
+    let pods = if family == Family::Ipv4 { "10.3.0.0/16" } else { "fd00:3::/32" };
+    match setting {
+        Setting::Default => config,
+        Setting::Mark => Config { masquerade_mark: 1, masquerade: Masquerade::All, ..config },
+        Setting::Local => {
+            Config { local: Some(LocalTraffic::Source(Cidr::parse(pods).unwrap())), ..config }
+        }
+    }
+}
+
+/// What the table is to hold, without an engine and without a past.
+fn wanted(cluster: &Cluster, config: &Config, exactness: Exactness) -> Content {
+    let mut image = Image::new(Arc::new(config.clone()));
+    for service in cluster.world.services() {
+        let routes = cluster.routes.of_service(&service.key);
+        let program = compile(routes, config, &Program::default());
+        image.set(&service.key, program, &mut Changes::default());
+    }
+    let chains = match exactness {
+        Exactness::Elements => Vec::new(),
+        Exactness::Needed | Exactness::All => image.chains(),
+    };
+    let chains = chains.iter().map(|chain| (chain.name.clone(), held_chain(chain))).collect();
+    let sets = SetId::ALL.into_iter().map(|set| Name::from(set.name())).collect();
+    Content::of(&Held { sets, chains, elements: image.elements(), outdated: false })
+}
+
+/// How closely a table is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exactness {
+    /// Elements. The chains that they lead to are there, or they would not be.
+    Elements,
+    /// And all chains that are needed; others may be left over.
+    Needed,
+    /// And no others.
+    All,
+}
+
+struct Player<'a, T> {
+    tables: &'a mut T,
+    cluster: Cluster,
+    engine: Engine,
+}
+
+impl<T: Tables> Player<'_, T> {
+    fn check(&mut self, exactness: Exactness) -> Result<(), TestCaseError> {
+        let config = self.engine.config();
+        let held = self.tables.read(&config.table).unwrap().expect("the table is there");
+        let mut content = Content::of(&held);
+        let wanted = wanted(&self.cluster, config, exactness);
+        if exactness != Exactness::All {
+            content.chains.retain(|name, _| wanted.chains.contains_key(name));
+        }
+        prop_assert_eq!(content, wanted);
+        Ok(())
+    }
+
+    fn change(&mut self, changes: Vec<Change>) {
+        let todo = self.cluster.apply(changes);
+        self.engine.sync(self.tables, &self.cluster.routes, todo.scope()).unwrap();
+    }
+
+    fn full(&mut self) {
+        self.engine.full(self.tables, &self.cluster.routes).unwrap();
+    }
+
+    fn restart(&mut self) {
+        self.engine = Engine::new(self.engine.config().clone());
+        self.full();
+    }
+
+    fn step(&mut self, step: Step) -> Result<(), TestCaseError> {
+        let mut exactness = Exactness::All;
+        match step {
+            Step::Changes(changes) => {
+                self.change(changes);
+                exactness = Exactness::Elements;
+            }
+            Step::Restart => self.restart(),
+            Step::Configure(setting) => {
+                let config = config(self.engine.config().family(), setting);
+                if config == *self.engine.config() {
+                    exactness = Exactness::Needed;
+                }
+                self.engine.configure(config);
+                self.change(Vec::new());
+            }
+            Step::Full => self.full(),
+            Step::Look => {
+                let looked = self.engine.verify(self.tables).unwrap();
+                prop_assert_eq!(looked, Verified::Untouched, "nobody else was here");
+                exactness = Exactness::Elements;
+            }
+            Step::Damage(damage, first, second, mend) => {
+                let ops = self.damage(damage, first, second);
+                self.mend(ops, mend)?;
+            }
+        }
+        self.check(exactness)
+    }
+
+    fn mend(&mut self, ops: Vec<Op>, mend: Mend) -> Result<(), TestCaseError> {
+        let table = self.engine.config().table.clone();
+        let harmless = ops.is_empty();
+        if !harmless {
+            self.tables.apply(&Batch { table, ops }).unwrap();
+        }
+        match mend {
+            Mend::Look if harmless => self.full(),
+            Mend::Look => {
+                let looked = self.engine.verify(self.tables).unwrap();
+                prop_assert!(matches!(looked, Verified::Repaired(1..)), "{:?}", looked);
+            }
+            Mend::Full => self.full(),
+            Mend::Restart => self.restart(),
+        }
+        Ok(())
+    }
+
+    /// What somebody else does to the table; nothing, where there is nothing to do it to.
+    fn damage(&mut self, damage: Damage, first: Index, second: Index) -> Vec<Op> {
+        let family = self.engine.config().family();
+        let held = self.tables.read(&self.engine.config().table).unwrap().unwrap();
+        let chains: Vec<(&Name, &HeldChain)> = held.chains.iter().collect();
+        let (chain, held_chain) = chains[first.index(chains.len())];
+        let drop = Rule { exprs: vec![Expr::Verdict(Verdict::Drop)], comment: None };
+        let with_rule = |name: &Name| {
+            Op::AddChain(Chain { name: name.clone(), hook: None, rules: vec![drop], comment: None })
+        };
+        match damage {
+            Damage::DeleteTable => vec![Op::DeleteTable],
+            Damage::AddRule => vec![with_rule(chain)],
+            Damage::FlushChain if held_chain.rules > 0 => vec![Op::FlushChain(chain.clone())],
+            Damage::AddChain => vec![with_rule(&Name::from("theirs"))],
+            Damage::AddSet => {
+                let (name, key) = (Name::from("theirs"), vec![Field::Address(family)]);
+                let (data, kind) = (SetData::None, SetKind::Exact);
+                vec![Op::AddSet(Set { name, key, data, kind, comment: None })]
+            }
+            Damage::AddElement => {
+                let key = Bytes::EMPTY.address(crate::random::address(family, 9, 9));
+                vec![add(
+                    SetId::Services,
+                    Element {
+                        key: key.protocol(6).port(99),
+                        end: None,
+                        data: Data::Verdict(Verdict::Drop),
+                        comment: None,
+                    },
+                )]
+            }
+            _ if held.elements.is_empty() => Vec::new(),
+            _ => {
+                let (set, element) = &held.elements[second.index(held.elements.len())];
+                spoil(damage, *set, element)
+            }
+        }
+    }
+}
+
+fn spoil(damage: Damage, set: SetId, element: &Element) -> Vec<Op> {
+    let name = Name::from(set.name());
+    let delete = Op::DeleteElements { set: name, elements: vec![element.clone()] };
+    let other = Data::Verdict(Verdict::Drop);
+    match (damage, &element.data) {
+        (Damage::DeleteElement, _) => vec![delete],
+        (Damage::OtherData, Data::Verdict(_)) if element.data != other => {
+            vec![delete, add(set, Element { data: other, ..element.clone() })]
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn add(set: SetId, element: Element) -> Op {
+    Op::AddElements { set: Name::from(set.name()), elements: vec![element] }
+}
+
+/// Plays a story on tables that may hold anything.
+fn play(tables: &mut impl Tables, story: Story) -> Result<(), TestCaseError> {
+    let config = config(story.family, Setting::Default);
+    if let Some(changes) = story.past {
+        let mut past = Cluster::empty();
+        past.apply(changes);
+        Engine::new(config.clone()).full(tables, &past.routes).unwrap();
+    }
+    let mut cluster = Cluster::empty();
+    cluster.apply(story.present);
+    let mut player = Player { tables, cluster, engine: Engine::new(config) };
+    player.full();
+    player.check(Exactness::Elements)?;
+    for step in story.steps {
+        player.step(step)?;
+    }
+    player.check(Exactness::Needed)
+}
+
+/// `NEARHOP_CASES` sets how many stories are played on the fake; the kernel gets a fiftieth.
+pub(crate) fn runs(divided_by: u32) -> Runs {
+    let cases = std::env::var("NEARHOP_CASES").ok();
+    let cases = cases.map_or(10_000, |cases| cases.parse().expect("NEARHOP_CASES is a number"));
+    Runs {
+        cases: (cases / divided_by).max(1),
+        failure_persistence: None,
+        // The default is made for secrets, and takes a tenth of the time.
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..Runs::default()
+    }
+}
+
+fn play_on_the_fake(family: Family) {
+    let played = TestRunner::new(runs(2))
+        .run(&story(family), |story| play(&mut FakeTables::default(), story));
+    played.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn incremental_is_from_scratch_on_the_fake() {
+    play_on_the_fake(Family::Ipv4);
+}
+
+#[test]
+fn incremental_is_from_scratch_in_ipv6_on_the_fake() {
+    play_on_the_fake(Family::Ipv6);
+}
+
+#[test]
+fn incremental_is_from_scratch_on_the_kernel() {
+    on_kernel("equal::incremental_is_from_scratch_on_the_kernel", |kernel| {
+        // The next story begins with what the last one left.
+        let kernel = RefCell::new(kernel);
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let played = TestRunner::new(runs(100))
+                .run(&story(family), |story| play(&mut kernel.borrow_mut().inner, story));
+            played.unwrap_or_else(|error| panic!("{error}"));
+        }
+    });
+}

@@ -1,0 +1,213 @@
+//! The kernel refuses something, once or for good; somebody deletes the table: the others are
+//! served, and it is right again afterwards.
+
+use nearhop_core::{Change, Name, Protocol};
+use nearhop_netfilter::frontend::{At, Frontend};
+use nearhop_netfilter::layout::{SetId, key_of};
+use nearhop_netfilter::object::{Batch, Bytes, Op};
+use nearhop_proxy::engine::{ApplyError, Engine, Pass, Scope, Tables, Verified};
+
+use crate::follow::{Follower, assert_same, content, from_scratch, service, v4};
+use crate::on::{FakeTables, Watched, on_both};
+
+const CLUSTER: &str = "
+node n1
+node n2
+service a cluster-ip=10.96.0.1 external-ip=203.0.113.7
+service b cluster-ip=10.96.0.2 external-ip=203.0.113.7 type=NodePort port=80->8080 node-port=30080
+service c cluster-ip=10.96.0.3
+pod a-0 for=a on=n1 ip=10.244.0.1
+pod b-0 for=b on=n1 ip=10.244.0.2
+pod b-1 for=b on=n2 ip=10.244.0.3
+pod c-0 for=c on=n2 ip=10.244.0.4
+";
+
+fn key(address: &str) -> Bytes {
+    let at = At::Address(address.parse().unwrap());
+    key_of(&Frontend { at, protocol: Protocol::Tcp, port: 80 })
+}
+
+/// As if one Service were not there.
+fn check_without<T: Tables>(tables: &mut Watched<T>, follower: &Follower, left_out: &str) {
+    let mut others = follower.cluster.clone();
+    others.apply(vec![Change::ServiceGone(service(left_out))]);
+    let wanted = from_scratch(&others.routes, &v4());
+    let mut held = content(tables, &v4());
+    held.chains.retain(|name, _| wanted.chains.contains_key(name));
+    assert_same(&held, &wanted);
+}
+
+fn isolated(follower: &Follower) -> Vec<&str> {
+    follower.engine.isolated().keys().map(|key| key.name.as_str()).collect()
+}
+
+/// What makes one Service impossible, by the element that the kernel does not take.
+fn spoil<T: Tables>(tables: &mut Watched<T>, set: SetId, key: Bytes) {
+    tables.spoilt.insert((set, key));
+}
+
+on_both! {
+    fn a_service_that_is_refused_at_the_start_is_left_out(tables) {
+        spoil(tables, SetId::Services, key("10.96.0.2"));
+        let mut follower = Follower::new(CLUSTER, v4());
+        let synced = follower.sync_all(tables);
+        assert_eq!(synced.pass, Pass::Full);
+        assert_eq!(isolated(&follower), ["b"]);
+        assert!(follower.engine.isolated()[&service("b")].contains("EINVAL"));
+        check_without(tables, &follower, "b");
+        // Others change meanwhile, and need no full pass for it.
+        let synced = follower.turn_into(tables, &CLUSTER.replace("10.244.0.4", "10.244.0.5"));
+        assert_eq!(synced.pass, Pass::Partial);
+        check_without(tables, &follower, "b");
+        // It is well again, and the next full pass takes it in.
+        tables.spoilt.clear();
+        follower.full(tables);
+        assert_eq!(isolated(&follower), [""; 0]);
+        follower.check_exactly(tables);
+    }
+
+    fn a_service_that_becomes_impossible_is_left_out(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let slot = key("10.96.0.3").slot(1);
+        spoil(tables, SetId::Endpoints, slot);
+        let text = format!("{CLUSTER}pod c-1 for=c on=n1 ip=10.244.0.6");
+        let synced = follower.turn_into(tables, &text);
+        assert_eq!(synced.pass, Pass::Full);
+        assert_eq!(isolated(&follower), ["c"]);
+        check_without(tables, &follower, "c");
+        // Looking does not bring it back, nor takes it for a stranger's work.
+        assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
+        check_without(tables, &follower, "c");
+        tables.spoilt.clear();
+        follower.full(tables);
+        follower.check_exactly(tables);
+    }
+
+    fn who_inherits_from_a_service_left_out_gets_it_at_once(tables) {
+        // `a` has the address that `b` wants too.
+        spoil(tables, SetId::Services, key("10.96.0.1"));
+        let mut follower = Follower::new(CLUSTER, v4());
+        follower.sync_all(tables);
+        assert_eq!(isolated(&follower), ["a"]);
+        check_without(tables, &follower, "a");
+        follower.pod_gone(tables, "b-1");
+        check_without(tables, &follower, "a");
+    }
+
+    fn both_who_want_one_address_may_be_left_out(tables) {
+        spoil(tables, SetId::Services, key("203.0.113.7"));
+        let mut follower = Follower::new(CLUSTER, v4());
+        follower.sync_all(tables);
+        assert_eq!(isolated(&follower), ["a", "b"]);
+        follower.cluster.apply(vec![Change::ServiceGone(service("a"))]);
+        check_without(tables, &follower, "b");
+    }
+
+    fn a_service_that_goes_while_it_is_left_out_is_forgotten(tables) {
+        spoil(tables, SetId::Services, key("10.96.0.2"));
+        let mut follower = Follower::new(CLUSTER, v4());
+        follower.sync_all(tables);
+        follower.follow(tables, vec![Change::ServiceGone(service("b"))]);
+        follower.check(tables);
+        follower.full(tables);
+        assert_eq!(isolated(&follower), [""; 0]);
+        follower.check_exactly(tables);
+    }
+
+    fn a_batch_that_fails_once_makes_a_full_pass(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let failures = [
+            ApplyError::Refused(String::from("EBUSY")),
+            ApplyError::Failed(String::from("EINTR")),
+            ApplyError::Failed(String::from("ENOBUFS")),
+            ApplyError::TooLarge { bytes: 2, limit: 1 },
+        ];
+        for (i, failure) in failures.into_iter().enumerate() {
+            tables.fail_after(0, failure);
+            let text = CLUSTER.replace("10.244.0.3", &format!("10.244.7.{i}"));
+            let synced = follower.turn_into(tables, &text);
+            assert_eq!(synced.pass, Pass::Full);
+            assert!(follower.engine.isolated().is_empty());
+            follower.check_exactly(tables);
+            assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
+        }
+        let synced = follower.turn_into(tables, CLUSTER);
+        assert_eq!(synced.pass, Pass::Partial);
+    }
+
+    fn a_first_pass_whose_batches_fail_is_made_all_the_same(tables) {
+        tables.limit = Some(5);
+        for nth in 0..6 {
+            Engine::remove(tables, &v4()).unwrap();
+            let mut follower = Follower::new(CLUSTER, v4());
+            // Some go through before.
+            tables.fail_after(nth, ApplyError::Failed(String::from("EINTR")));
+            follower.sync_all(tables);
+            assert!(follower.engine.isolated().is_empty());
+            follower.check_exactly(tables);
+        }
+    }
+
+    fn where_nothing_can_be_written_that_is_said_and_tried_again(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let todo = follower.cluster.turn_into(&CLUSTER.replace("10.244.0.3", "10.244.0.9"));
+        tables.dead = true;
+        let failed = follower.engine.sync(tables, &follower.cluster.routes, todo.scope());
+        assert!(failed.is_err());
+        assert!(follower.engine.wants_full());
+        tables.dead = false;
+        // Whatever it is asked about: it makes up for everything.
+        let none = std::collections::BTreeSet::new();
+        let routes = &follower.cluster.routes;
+        let synced = follower.engine.sync(tables, routes, Scope::Some(&none)).unwrap();
+        assert_eq!(synced.pass, Pass::Full);
+        assert!(follower.engine.isolated().is_empty());
+        follower.check_exactly(tables);
+    }
+
+    fn a_table_deleted_between_two_syncs_is_mended_by_the_second(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let ops = vec![Op::DeleteTable];
+        tables.inner.apply(&Batch { table: v4().table, ops }).unwrap();
+        let synced = follower.turn_into(tables, &CLUSTER.replace("10.244.0.3", "10.244.0.9"));
+        assert_eq!(synced.pass, Pass::Full);
+        follower.check_exactly(tables);
+    }
+
+    fn an_element_deleted_before_a_sync_that_changes_it_is_mended(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let set = Name::from(SetId::Endpoints.name());
+        let held = tables.read(&v4().table).unwrap().unwrap();
+        let slots = held.elements.into_iter().filter(|(set, _)| *set == SetId::Endpoints);
+        let elements = slots.map(|(_, element)| element).collect();
+        let ops = vec![Op::DeleteElements { set, elements }];
+        tables.inner.apply(&Batch { table: v4().table, ops }).unwrap();
+        let synced = follower.turn_into(tables, &CLUSTER.replace("10.244.0.3", "10.244.0.9"));
+        assert_eq!(synced.pass, Pass::Full);
+        follower.check_exactly(tables);
+    }
+
+    fn a_repair_that_fails_is_made_up_for_by_a_full_pass(tables) {
+        let mut follower = Follower::start(tables, CLUSTER);
+        let flush = vec![Op::FlushChain(Name::from("reject-chain"))];
+        tables.inner.apply(&Batch { table: v4().table, ops: flush }).unwrap();
+        tables.fail_after(0, ApplyError::Failed(String::from("ENOBUFS")));
+        assert!(follower.engine.verify(tables).is_err());
+        assert!(follower.engine.wants_full());
+        follower.sync_all(tables);
+        follower.check_exactly(tables);
+    }
+}
+
+#[test]
+fn the_fake_refuses_by_key_too() {
+    let mut tables = FakeTables::default();
+    tables.fake.refuse_elements(SetId::Services.name(), key("10.96.0.2"));
+    let mut follower = Follower::new(CLUSTER, v4());
+    follower.sync_all(&mut tables);
+    assert_eq!(isolated(&follower), ["b"]);
+    assert!(follower.engine.isolated()[&service("b")].contains("ENOMEM"));
+    tables.fake.accept_elements(SetId::Services.name(), key("10.96.0.2"));
+    follower.full(&mut tables);
+    follower.check_exactly(&mut tables);
+}

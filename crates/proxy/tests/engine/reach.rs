@@ -1,0 +1,281 @@
+//! Where packets really go is what was decided: on the fake by walking every way through the rules,
+//! on the kernel by connecting.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use nearhop_core::model::{Service, SourceRanges, TrafficPolicy};
+use nearhop_core::route::{PortPolicy, Route, RouteKey, RouteSet, Verdict};
+use nearhop_core::routing::SliceRouting;
+use nearhop_core::{Change, EndpointKey, Family, Protocol, ServiceKey};
+use nearhop_lab::net::traffic::{self, Server, connect_many};
+use nearhop_lab::net::{Namespace, Star, sandbox};
+use nearhop_netfilter::config::Config;
+use nearhop_netfilter::fake::Fake;
+use nearhop_netfilter::frontend::{At, Frontend};
+use nearhop_netfilter::walk::{Outcome, Packet, Surroundings, every_outcome};
+use nearhop_proxy::engine::Engine;
+use nearhop_proxy::kernel::Kernel;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use crate::equal::runs;
+use crate::follow::Cluster;
+use crate::on::FakeTables;
+use crate::random::{address, cluster};
+
+/// Given and asked shares, summed over all endpoints: what slots may be off by.
+const TOLERANCE: f64 = 0.010_001;
+
+fn node_address(family: Family) -> IpAddr {
+    address(family, 8, 1)
+}
+
+/// A client that is in no source range and on no pod of this node.
+fn outsider(family: Family) -> IpAddr {
+    address(family, 7, 7)
+}
+
+/// Each outcome with its share, as decided.
+type Expected = BTreeMap<Outcome, f64>;
+
+fn delivered(set: Option<&RouteSet>, masqueraded: bool) -> Expected {
+    let backends = set.map_or(&[][..], |set| &set.backends);
+    let total: f64 = backends.iter().map(|backend| f64::from(backend.weight)).sum();
+    let outcome = |key: EndpointKey| Outcome::Delivered {
+        destination: SocketAddr::new(key.ip, key.port),
+        masqueraded,
+        translated: true,
+    };
+    backends.iter().map(|b| (outcome(b.key), f64::from(b.weight) / total)).collect()
+}
+
+fn expect(verdict: Verdict, route: &Route, masqueraded: bool) -> Expected {
+    match verdict {
+        Verdict::Cluster => delivered(route.decision.cluster.as_ref(), masqueraded),
+        Verdict::Local => delivered(route.decision.local.as_ref(), masqueraded),
+        Verdict::Reject => Expected::from([(Outcome::Rejected, 1.0)]),
+        Verdict::Drop => Expected::from([(Outcome::Dropped, 1.0)]),
+    }
+}
+
+/// Who has a frontend, by the first name.
+fn owners(cluster: &Cluster, family: Family) -> BTreeMap<Frontend, ServiceKey> {
+    let mut owners: BTreeMap<Frontend, ServiceKey> = BTreeMap::new();
+    for (key, route) in of_family(cluster, family) {
+        for frontend in frontends(route, family) {
+            owners.entry(frontend).or_insert_with(|| key.port.service.clone());
+        }
+    }
+    owners
+}
+
+fn of_family(cluster: &Cluster, family: Family) -> impl Iterator<Item = (&RouteKey, &Route)> {
+    let routed = cluster.routes.iter();
+    routed.filter(move |(key, route)| {
+        key.family == family && cluster_ip(&route.service, family).is_some()
+    })
+}
+
+fn cluster_ip(service: &Service, family: Family) -> Option<IpAddr> {
+    nearhop_netfilter::compile::cluster_ip(service, family)
+}
+
+/// The cluster IP comes first.
+fn frontends(route: &Route, family: Family) -> Vec<Frontend> {
+    let port = &route.service.ports[route.port];
+    let service = &route.service;
+    let addresses = cluster_ip(service, family).into_iter();
+    let others = service.external_ips.iter().chain(&service.load_balancer_ips).copied();
+    let mut all: Vec<Frontend> = addresses
+        .chain(others.filter(|address| Family::of(*address) == family))
+        .map(|ip| Frontend { at: At::Address(ip), protocol: port.protocol, port: port.port })
+        .collect();
+    if port.node_port != 0 {
+        all.push(Frontend { at: At::Node, protocol: port.protocol, port: port.node_port });
+    }
+    all
+}
+
+/// Whether the source ranges of a load balancer's address keep a client out.
+fn is_kept_out(service: &Service, at: At, client: IpAddr) -> bool {
+    let SourceRanges::Only(ranges) = &service.source_ranges else { return false };
+    let At::Address(address) = at else { return false };
+    let family = Family::of(client);
+    let own = || ranges.iter().filter(|range| range.family() == family);
+    let guarded = ranges.is_empty() || own().next().is_some();
+    service.load_balancer_ips.contains(&address)
+        && guarded
+        && !own().any(|range| range.contains(client))
+}
+
+/// What must become of a connection from outside this node.
+fn expected(route: &Route, frontend: &Frontend, family: Family, client: IpAddr) -> Expected {
+    let service = &route.service;
+    if cluster_ip(service, family).map(At::Address) == Some(frontend.at) {
+        return expect(route.decision.internal, route, false);
+    }
+    if is_kept_out(service, frontend.at, client) {
+        return Expected::from([(Outcome::Dropped, 1.0)]);
+    }
+    let policy = PortPolicy::of(service, &service.ports[route.port]).external;
+    let masqueraded = policy == TrafficPolicy::Cluster;
+    expect(route.decision.external.unwrap_or(Verdict::Reject), route, masqueraded)
+}
+
+fn walk(fake: &Fake, frontend: &Frontend, family: Family, client: IpAddr) -> Expected {
+    let to = match frontend.at {
+        At::Address(address) => address,
+        At::Node => node_address(family),
+    };
+    let packet = Packet {
+        source: SocketAddr::new(client, 40_000),
+        destination: SocketAddr::new(to, frontend.port),
+        protocol: frontend.protocol,
+        iif: String::from("eth0"),
+        mark: 0,
+    };
+    let surroundings = Surroundings { node_addresses: vec![node_address(family)] };
+    every_outcome(fake, &packet, &surroundings).unwrap()
+}
+
+fn check_all(cluster: &Cluster, family: Family) -> Result<(), TestCaseError> {
+    let mut tables = FakeTables::default();
+    Engine::new(Config::new(family)).full(&mut tables, &cluster.routes).unwrap();
+    let owners = owners(cluster, family);
+    let client = outsider(family);
+    for (key, route) in of_family(cluster, family) {
+        for frontend in frontends(route, family) {
+            if owners[&frontend] != key.port.service {
+                continue;
+            }
+            let wanted = expected(route, &frontend, family, client);
+            let found = walk(&tables.fake, &frontend, family, client);
+            let outcomes = |shares: &Expected| shares.keys().copied().collect::<BTreeSet<_>>();
+            prop_assert_eq!(
+                outcomes(&found),
+                outcomes(&wanted),
+                "{:?} of {}",
+                frontend,
+                key.port.service
+            );
+            let off: f64 = found.iter().map(|(at, share)| (share - wanted[at]).abs()).sum();
+            prop_assert!(off <= TOLERANCE, "{found:?} is not {wanted:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_way_through_the_rules_is_the_decision() {
+    for family in [Family::Ipv4, Family::Ipv6] {
+        let walked = TestRunner::new(runs(40)).run(&cluster(family), |changes| {
+            let mut cluster = Cluster::empty();
+            cluster.apply(changes);
+            check_all(&cluster, family)
+        });
+        walked.unwrap_or_else(|error| panic!("{family}: {error}"));
+    }
+}
+
+/// A node, a client, and a server for each endpoint of the universe.
+struct Net {
+    star: Star,
+    client: Namespace,
+    _servers: Vec<Server>,
+}
+
+impl Net {
+    fn new() -> Self {
+        let v4 = Family::Ipv4;
+        let mut star = Star::new(&[node_address(v4)]).unwrap();
+        let client = star.host("client", &[outsider(v4)]).unwrap();
+        let mut servers = Vec::new();
+        for i in 1..7 {
+            let ip = address(v4, 3, i);
+            let pod = star.host(&format!("pod-{i}"), &[ip]).unwrap();
+            for port in [8080, 8081] {
+                let address = SocketAddr::new(ip, port);
+                servers.push(Server::start(&pod, traffic::Protocol::Tcp, address).unwrap());
+            }
+        }
+        Self { star, client, _servers: servers }
+    }
+
+    /// Who answers connections to a frontend that has endpoints.
+    fn reached(&self, frontend: &Frontend, backends: usize) -> BTreeSet<SocketAddr> {
+        let to = match frontend.at {
+            At::Address(address) => address,
+            At::Node => node_address(Family::Ipv4),
+        };
+        let to = SocketAddr::new(to, frontend.port);
+        // So many that one in a billion runs misses an endpoint, if shares are not far apart.
+        let count = 1 + (backends - 1) * 60;
+        connect_many(&self.client, &[], to, count, 8).unwrap().into_keys().collect()
+    }
+}
+
+/// Only TCP, nothing that keeps a client with one endpoint, and equal weights.
+fn plain(change: Change) -> Change {
+    match change {
+        Change::Service(mut service) => {
+            service.session_affinity = None;
+            service.ports.iter_mut().for_each(|port| port.protocol = Protocol::Tcp);
+            Change::Service(service)
+        }
+        Change::Slice(mut slice) => {
+            // A small weight would take thousands of connections to be seen.
+            slice.routing = SliceRouting::Absent;
+            Change::Slice(slice)
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn real_connections_reach_who_was_decided() {
+    sandbox::run("reach::real_connections_reach_who_was_decided", || {
+        let net = Net::new();
+        let mut kernel = net.star.node().run(|| Kernel::open().unwrap());
+        let mut engine = Engine::new(Config::new(Family::Ipv4));
+        let mut runner = TestRunner::new(runs(1));
+        let mut asked = 0;
+        for _ in 0..10 {
+            let changes = cluster(Family::Ipv4).new_tree(&mut runner).unwrap().current();
+            let mut cluster = Cluster::empty();
+            cluster.apply(changes.into_iter().map(plain).collect());
+            engine.full(&mut kernel, &cluster.routes).unwrap();
+            asked += compare(&net, &cluster);
+        }
+        assert!(asked > 10, "only {asked} frontends had endpoints");
+    });
+}
+
+/// Asks every frontend that has endpoints; returns how many there were.
+fn compare(net: &Net, cluster: &Cluster) -> usize {
+    let family = Family::Ipv4;
+    let owners = owners(cluster, family);
+    let mut asked = 0;
+    for (key, route) in of_family(cluster, family) {
+        let own = frontends(route, family);
+        for frontend in own.iter().filter(|frontend| owners[*frontend] == key.port.service) {
+            let wanted = expected(route, frontend, family, outsider(family));
+            let wanted: BTreeSet<SocketAddr> = wanted.into_keys().filter_map(destination).collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            asked += 1;
+            let service = &key.port.service;
+            assert_eq!(net.reached(frontend, wanted.len()), wanted, "{service}, {frontend:?}");
+        }
+    }
+    asked
+}
+
+fn destination(outcome: Outcome) -> Option<SocketAddr> {
+    match outcome {
+        Outcome::Delivered { destination, .. } => Some(destination),
+        Outcome::Rejected | Outcome::Dropped => None,
+    }
+}

@@ -1,0 +1,141 @@
+//! Session affinity, on the kernel: a client stays with its endpoint as long as there is one, and
+//! as long as it comes back in time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::thread::sleep;
+use std::time::Duration;
+
+use nearhop_lab::net::sandbox;
+use nearhop_proxy::engine::affinity::release;
+use nearhop_proxy::engine::{Engine, Tables};
+use nearhop_proxy::kernel::Kernel;
+
+use crate::follow::{Follower, v4};
+use crate::net::{CLUSTER, Net};
+
+/// The cluster whose Service keeps clients for so many seconds.
+fn sticky(seconds: u32) -> String {
+    CLUSTER.replace("cluster-ip=10.96.0.1", &format!("cluster-ip=10.96.0.1 affinity={seconds}s"))
+}
+
+/// What the proxy does after a sync.
+fn let_go(kernel: &mut Kernel, follower: &mut Follower) -> usize {
+    if !follower.engine.takes_releases() {
+        return 0;
+    }
+    release(kernel, follower.engine.image(), &BTreeSet::new()).unwrap()
+}
+
+/// The one endpoint that all of so many connections reach.
+fn only(net: &Net, source: IpAddr, count: usize) -> SocketAddr {
+    // The first alone: of several at once each would choose for itself.
+    let first = net.reached(source, 1, 1);
+    assert_eq!(net.reached(source, count, 4), first);
+    first[0]
+}
+
+/// Every source's endpoint.
+fn all(net: &Net, count: usize) -> BTreeMap<IpAddr, SocketAddr> {
+    net.sources.iter().map(|source| (*source, only(net, *source, count))).collect()
+}
+
+#[test]
+fn a_client_stays_with_its_endpoint() {
+    sandbox::run("sticky::a_client_stays_with_its_endpoint", || {
+        let net = Net::new();
+        let mut kernel = net.kernel();
+        let kernel = &mut kernel;
+        let mut follower = Follower::start(kernel, &sticky(300));
+        let mine = only(&net, net.sources[0], 1_000);
+        let before = all(&net, 5);
+        assert_eq!(before[&net.sources[0]], mine);
+        assert!(before.values().any(|endpoint| *endpoint != mine), "not all have the same");
+
+        // A new process.
+        follower.engine = Engine::new(v4());
+        follower.sync_all(kernel);
+        assert_eq!(let_go(kernel, &mut follower), 0);
+        assert_eq!(all(&net, 20), before);
+
+        // What is none of its business: another Service, another endpoint, another timeout.
+        let more = format!("{}pod other-1 for=other on=n2 ip=10.244.1.1\n", sticky(300));
+        follower.turn_into(kernel, &more);
+        follower.turn_into(kernel, &format!("{more}pod web-5 for=web on=n2 ip=10.244.0.5\n"));
+        follower.turn_into(kernel, &more);
+        follower.turn_into(kernel, &more.replace("300s", "200s"));
+        let_go(kernel, &mut follower);
+        assert_eq!(all(&net, 20), before);
+    });
+}
+
+#[test]
+fn a_client_whose_endpoint_goes_moves_once() {
+    sandbox::run("sticky::a_client_whose_endpoint_goes_moves_once", || {
+        let net = Net::new();
+        let mut kernel = net.kernel();
+        let kernel = &mut kernel;
+        let mut follower = Follower::start(kernel, &sticky(300));
+        let before = all(&net, 5);
+        let gone = before[&net.sources[0]];
+        let pod = format!("web-{}", gone.ip().to_string().rsplit('.').next().unwrap());
+        follower.pod_gone(kernel, &pod);
+        let moving = before.values().filter(|endpoint| **endpoint == gone).count();
+        assert_eq!(let_go(kernel, &mut follower), moving);
+        assert_eq!(let_go(kernel, &mut follower), 0, "asked once");
+
+        let after = all(&net, 50);
+        for (source, endpoint) in &before {
+            if *endpoint == gone {
+                assert_ne!(after[source], gone);
+            } else {
+                assert_eq!(after[source], *endpoint, "{source} had another one");
+            }
+        }
+        // It comes back, and nobody moves back.
+        follower.turn_into(kernel, &sticky(300));
+        let_go(kernel, &mut follower);
+        assert_eq!(all(&net, 20), after);
+
+        // The endpoint goes while nobody is looking: the next start lets go.
+        let lost = after[&net.sources[1]];
+        let pod = format!("web-{}", lost.ip().to_string().rsplit('.').next().unwrap());
+        follower.engine = Engine::new(v4());
+        follower.pod_gone(kernel, &pod);
+        assert!(let_go(kernel, &mut follower) >= 1);
+        assert!(all(&net, 20).values().all(|endpoint| *endpoint != lost));
+    });
+}
+
+#[test]
+fn without_affinity_nobody_stays() {
+    sandbox::run("sticky::without_affinity_nobody_stays", || {
+        let net = Net::new();
+        let mut kernel = net.kernel();
+        let kernel = &mut kernel;
+        let mut follower = Follower::start(kernel, &sticky(300));
+        only(&net, net.sources[0], 20);
+        follower.turn_into(kernel, CLUSTER);
+        assert_eq!(net.reached(net.sources[0], 200, 4).len(), 4);
+    });
+}
+
+#[test]
+fn a_client_that_stays_away_may_move() {
+    sandbox::run("sticky::a_client_that_stays_away_may_move", || {
+        let net = Net::new();
+        let mut kernel = net.kernel();
+        let kernel = &mut kernel;
+        Follower::start(kernel, &sticky(1));
+        let source = net.sources[0];
+        let first = net.reached(source, 1, 1);
+        // Each time it moves with three chances in four.
+        let moved = (0..20).any(|_| {
+            while !kernel.read_affinity(&v4().table).unwrap().is_empty() {
+                sleep(Duration::from_millis(50));
+            }
+            net.reached(source, 1, 1) != first
+        });
+        assert!(moved);
+    });
+}

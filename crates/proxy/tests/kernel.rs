@@ -1,0 +1,347 @@
+//! Against the real kernel: refusals name the change and the cause, lists are what was written,
+//! generations count, and one network namespace knows nothing of another.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use nearhop_core::Family;
+use nearhop_netfilter::object::*;
+use nearhop_netfilter::wire::Culprit;
+use nearhop_proxy::kernel::{Kernel, KernelError, Refusal};
+use nix::errno::Errno;
+use support::*;
+
+fn slots(numbers: std::ops::Range<u32>) -> Vec<Element> {
+    let key = Bytes::EMPTY.address(service_address(Family::Ipv4, 1)).protocol(TCP).port(80);
+    let target = Bytes::EMPTY.address(service_address(Family::Ipv4, 9)).port(8080);
+    numbers.map(|number| element(key.slot(number), Data::Value(target))).collect()
+}
+
+fn add(set: &str, elements: Vec<Element>) -> Op {
+    Op::AddElements { set: set.into(), elements }
+}
+
+fn delete(set: &str, elements: Vec<Element>) -> Op {
+    Op::DeleteElements { set: set.into(), elements }
+}
+
+/// The layout, and the table it is in.
+fn with_layout(test: &str, body: impl FnOnce(&mut Kernel, &Table) + Send) {
+    in_namespace(test, |kernel| {
+        let table = table(Family::Ipv4, "nearhop");
+        kernel.apply(&batch(&table, layout(Family::Ipv4))).unwrap();
+        body(kernel, &table);
+    });
+}
+
+fn refusals(kernel: &mut Kernel, table: &Table, ops: Vec<Op>) -> Vec<Refusal> {
+    match kernel.apply(&batch(table, ops)) {
+        Err(error @ KernelError::Refused { .. }) => {
+            println!("{error}");
+            let KernelError::Refused { refusals, .. } = error else { unreachable!() };
+            refusals
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn causes(refusals: &[Refusal]) -> Vec<(usize, Errno, Option<Culprit>)> {
+    refusals.iter().map(|found| (found.op, found.errno, found.culprit.clone())).collect()
+}
+
+#[test]
+fn every_fault_of_a_batch_is_named_and_nothing_is_done() {
+    with_layout("every_fault_of_a_batch_is_named_and_nothing_is_done", |kernel, table| {
+        let before = kernel.generation().unwrap();
+        let mut other = slots(0..1);
+        other[0].data =
+            Data::Value(Bytes::EMPTY.address(service_address(Family::Ipv4, 77)).port(1));
+        let conflict = [slots(100..1000), other].concat();
+        let ops = vec![
+            add("endpoints", slots(50..60)),
+            add("nowhere", slots(0..1)),
+            add("endpoints", conflict),
+            delete("endpoints", [slots(0..2), slots(20..21)].concat()),
+            chain("new", vec![rule([vec![lookup("nowhere", Hit::Match)]])]),
+            Op::DeleteChain("pick-2".into()),
+        ];
+        let found = refusals(kernel, table, ops);
+        let lookup = Culprit::Expression { rule: 0, name: "lookup".into() };
+        let expected = [
+            (1, Errno::ENOENT, None),
+            // In the second of its messages.
+            (2, Errno::EEXIST, Some(Culprit::Element(900))),
+            (3, Errno::ENOENT, Some(Culprit::Element(2))),
+            (4, Errno::ENOENT, Some(lookup)),
+            (5, Errno::EBUSY, None),
+        ];
+        assert_eq!(causes(&found), expected);
+        assert_eq!(kernel.dump_elements(table, "endpoints").unwrap().len(), 2);
+        assert_eq!(kernel.generation().unwrap(), before);
+    });
+}
+
+#[test]
+fn a_refusal_reads_as_a_sentence() {
+    with_layout("a_refusal_reads_as_a_sentence", |kernel, table| {
+        let batch = batch(table, vec![delete("endpoints", slots(20..21))]);
+        let error = kernel.apply(&batch).unwrap_err().to_string();
+        let expected = "the kernel refused a batch of table ip nearhop: change 0 (delete 1 element \
+            from set endpoints, element 0): ENOENT: No such file or directory; the table, set, \
+            chain or element that it names is not there";
+        assert_eq!(error, expected);
+    });
+}
+
+#[test]
+fn adding_what_is_there_is_no_fault() {
+    with_layout("adding_what_is_there_is_no_fault", |kernel, table| {
+        let same = kernel.dump_elements(table, "endpoints").unwrap();
+        let same = same.into_iter().map(|dumped| dumped.element).collect();
+        let ops = vec![Op::AddTable { comment: "again".into() }, add("endpoints", same)];
+        kernel.apply(&batch(table, [ops, sets(Family::Ipv4)].concat())).unwrap();
+    });
+}
+
+#[test]
+fn an_element_changes_in_one_batch() {
+    with_layout("an_element_changes_in_one_batch", |kernel, table| {
+        let mut new = slots(0..1);
+        let to = Bytes::EMPTY.address(service_address(Family::Ipv4, 42)).port(1);
+        new[0].data = Data::Value(to);
+        let ops = vec![delete("endpoints", slots(0..1)), add("endpoints", new.clone())];
+        kernel.apply(&batch(table, ops)).unwrap();
+        let found = kernel.dump_elements(table, "endpoints").unwrap();
+        assert!(found.iter().any(|dumped| dumped.element == new[0]), "{found:?}");
+        assert_eq!(found.len(), 2);
+    });
+}
+
+#[test]
+fn a_batch_can_be_bound_to_a_generation() {
+    with_layout("a_batch_can_be_bound_to_a_generation", |kernel, table| {
+        let one = |number| batch(table, vec![add("endpoints", slots(number..number + 1))]);
+        let before = kernel.generation().unwrap();
+        let applied = kernel.apply_at(&one(10), before).unwrap();
+        assert_eq!(applied.generation, Some(kernel.generation().unwrap()));
+        assert_ne!(applied.generation, Some(before));
+        let stale = KernelError::Stale { generation: before };
+        assert_eq!(kernel.apply_at(&one(11), before), Err(stale));
+        assert_eq!(kernel.dump_elements(table, "endpoints").unwrap().len(), 3);
+        // Nothing to do is done at once, and counts nowhere.
+        let nothing = batch(table, vec![add("endpoints", Vec::new())]);
+        let now = applied.generation.unwrap();
+        assert_eq!(kernel.apply_at(&nothing, now).unwrap().generation, Some(now));
+        assert_eq!(kernel.generation().unwrap(), now);
+    });
+}
+
+#[test]
+fn a_check_changes_nothing() {
+    in_namespace("a_check_changes_nothing", |kernel| {
+        let table = table(Family::Ipv6, "nearhop");
+        let before = kernel.generation().unwrap();
+        kernel.check(&batch(&table, layout(Family::Ipv6))).unwrap();
+        let orphan = batch(&table, vec![Op::FlushChain("nowhere".into())]);
+        assert!(matches!(kernel.check(&orphan), Err(KernelError::Refused { .. })));
+        assert_eq!(kernel.tables().unwrap(), []);
+        assert_eq!(kernel.generation().unwrap(), before);
+    });
+}
+
+#[test]
+fn support_is_complete_exactly_where_the_layout_loads() {
+    in_namespace("support_is_complete_exactly_where_the_layout_loads", |kernel| {
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let missing = kernel.check_support(family).unwrap();
+            println!("{family}: {missing:?}");
+            let loads = kernel.check(&batch(&table(family, "nearhop"), layout(family)));
+            assert_eq!(missing.is_empty(), loads.is_ok(), "{missing:?} {loads:?}");
+        }
+        assert_eq!(kernel.tables().unwrap(), []);
+    });
+}
+
+#[test]
+fn a_batch_beyond_the_sockets_limit_says_so() {
+    with_layout("a_batch_beyond_the_sockets_limit_says_so", |kernel, table| {
+        let limit = kernel.send_limit();
+        let comment = Some("a comment of some length ".repeat(4).into());
+        let mut elements = slots(0..(limit / 150) as u32);
+        elements.iter_mut().for_each(|element| element.comment = comment.clone());
+        match kernel.apply(&batch(table, vec![add("endpoints", elements)])) {
+            Err(KernelError::TooLarge { bytes, limit: said }) => {
+                assert!(bytes > limit && said == limit, "{bytes} {said} {limit}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(kernel.dump_elements(table, "endpoints").unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn lists_are_what_was_written() {
+    with_layout("lists_are_what_was_written", |kernel, table| {
+        let other = support::table(Family::Ipv4, "other");
+        let stranger = vec![Op::AddTable { comment: "".into() }, chain("stranger", Vec::new())];
+        kernel.apply(&batch(&other, stranger)).unwrap();
+        let (mut rules, mut elements) = (0, Vec::new());
+        let chains = kernel.dump_chains(table).unwrap();
+        let sets = kernel.dump_sets(table).unwrap();
+        let ops = layout(Family::Ipv4);
+        for op in &ops {
+            match op {
+                Op::AddSet(set) => assert!(sets.iter().any(|there| there.is_like(set)), "{set:?}"),
+                Op::AddChain(chain) => {
+                    let there = chains.iter().find(|there| there.name == chain.name).unwrap();
+                    assert_eq!(there.comment, chain.comment);
+                    match (&there.hook, chain.hook) {
+                        (Some(there), Some(hook)) => assert!(*there == hook, "{there:?} {hook:?}"),
+                        (there, hook) => assert!(there.is_none() && hook.is_none()),
+                    }
+                    rules += chain.rules.len();
+                }
+                Op::AddElements { set, elements: added } => elements.push((set, added)),
+                _ => {}
+            }
+        }
+        assert_eq!(chains.len(), ops.iter().filter(|op| matches!(op, Op::AddChain(_))).count());
+        assert_eq!(sets.len(), ops.iter().filter(|op| matches!(op, Op::AddSet(_))).count());
+        let listed = kernel.dump_rules(table).unwrap();
+        assert_eq!(listed.len(), rules);
+        assert_eq!(listed, kernel.dump_rules(table).unwrap());
+        assert!(listed.iter().any(|rule| rule.comment == Some("all Services".into())));
+        for (set, added) in elements {
+            let there = kernel.dump_elements(table, set).unwrap();
+            for element in added {
+                let bare = |element: &Element| Element { comment: None, ..element.clone() };
+                let same = |there: &Element| bare(there) == bare(element);
+                assert!(there.iter().any(|there| same(&there.element)), "{element:?} {there:?}");
+            }
+        }
+        let names: BTreeSet<_> =
+            kernel.tables().unwrap().into_iter().map(|there| there.table.name).collect();
+        assert_eq!(names, ["nearhop".into(), "other".into()].into());
+        assert_eq!(kernel.dump_chains(&other).unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn what_is_not_there_is_said_not_to_be_there() {
+    with_layout("what_is_not_there_is_said_not_to_be_there", |kernel, table| {
+        let error = kernel.dump_elements(table, "nowhere").unwrap_err();
+        let what = "set nowhere of table ip nearhop".to_owned();
+        assert_eq!(error, KernelError::NotListed { what, errno: Errno::ENOENT });
+        let nowhere = support::table(Family::Ipv6, "nowhere");
+        assert_eq!(kernel.dump_chains(&nowhere).unwrap(), []);
+        assert_eq!(kernel.dump_rules(&nowhere).unwrap(), []);
+        // And the socket is of use afterwards.
+        assert_eq!(kernel.dump_elements(table, "endpoints").unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn elements_that_expire_say_when() {
+    with_layout("elements_that_expire_say_when", |kernel, table| {
+        let text = "add element ip nearhop affinity \
+            { 10.9.0.1 . 10.0.0.1 . tcp . 80 timeout 1h : 10.2.0.1 . 8080 }";
+        if nft(&["-f", "-"], text).is_none() {
+            return;
+        }
+        let found = kernel.dump_elements(table, "affinity").unwrap();
+        let [dumped] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(dumped.timeout_ms, Some(3_600_000));
+        assert!(dumped.expires_ms.is_some_and(|left| left <= 3_600_000), "{dumped:?}");
+        // And it can be deleted by what was listed.
+        kernel
+            .apply(&batch(table, vec![delete("affinity", vec![dumped.element.clone()])]))
+            .unwrap();
+        assert_eq!(kernel.dump_elements(table, "affinity").unwrap(), []);
+    });
+}
+
+#[test]
+fn chains_and_sets_and_tables_go_as_they_came() {
+    with_layout("chains_and_sets_and_tables_go_as_they_came", |kernel, table| {
+        let mut ops = Vec::new();
+        for op in layout(Family::Ipv4) {
+            match op {
+                Op::AddElements { set, elements } => {
+                    ops.insert(0, Op::DeleteElements { set, elements });
+                }
+                Op::AddChain(chain) => {
+                    ops.push(Op::FlushChain(chain.name.clone()));
+                }
+                _ => {}
+            }
+        }
+        for op in layout(Family::Ipv4) {
+            match op {
+                Op::AddChain(chain) => ops.push(Op::DeleteChain(chain.name)),
+                Op::AddSet(set) => ops.push(Op::DeleteSet(set.name)),
+                _ => {}
+            }
+        }
+        kernel.apply(&batch(table, ops)).unwrap();
+        assert_eq!(kernel.dump_chains(table).unwrap(), []);
+        assert_eq!(kernel.dump_sets(table).unwrap(), []);
+        kernel.apply(&batch(table, vec![Op::DeleteTable])).unwrap();
+        assert_eq!(kernel.tables().unwrap(), []);
+    });
+}
+
+#[test]
+fn namespaces_do_not_see_each_other() {
+    with_layout("namespaces_do_not_see_each_other", |outer, table| {
+        let table = table.clone();
+        in_namespace("namespaces_do_not_see_each_other", |inner| {
+            assert_eq!(inner.tables().unwrap(), []);
+            // A socket stays where it was opened, whoever uses it.
+            assert_eq!(outer.tables().unwrap().len(), 1);
+            inner.apply(&batch(&table, vec![Op::AddTable { comment: "inner".into() }])).unwrap();
+            assert_eq!(inner.dump_sets(&table).unwrap(), []);
+        });
+        assert_eq!(outer.dump_elements(&table, "endpoints").unwrap().len(), 2);
+        assert_ne!(outer.tables().unwrap()[0].comment, Some("inner".into()));
+    });
+}
+
+#[test]
+fn a_list_is_whole_while_somebody_else_writes() {
+    with_layout("a_list_is_whole_while_somebody_else_writes", |kernel, table| {
+        kernel.apply(&batch(table, vec![add("endpoints", slots(10..5_000))])).unwrap();
+        let mut writer = Kernel::open().unwrap();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let other = slots(9_000..9_001);
+                while let Err(std::sync::mpsc::TryRecvError::Empty) = stopped.try_recv() {
+                    writer.apply(&batch(table, vec![add("endpoints", other.clone())])).unwrap();
+                    writer.apply(&batch(table, vec![delete("endpoints", other.clone())])).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                }
+            });
+            let wanted: BTreeSet<_> =
+                slots(10..5_000).into_iter().map(|element| element.key).collect();
+            let mut whole = 0;
+            for _ in 0..50 {
+                match kernel.dump_elements(table, "endpoints") {
+                    Ok(found) => {
+                        whole += 1;
+                        let count = found.len();
+                        let found: BTreeSet<_> =
+                            found.into_iter().map(|dumped| dumped.element.key).collect();
+                        assert_eq!(found.len(), count, "one of them twice");
+                        assert!(found.is_superset(&wanted));
+                    }
+                    Err(error) => assert!(matches!(error, KernelError::Unsteady { .. }), "{error}"),
+                }
+            }
+            drop(stop);
+            assert!(whole > 0);
+        });
+    });
+}

@@ -1,0 +1,180 @@
+//! Real packets: the engine writes to the kernel of a node's namespace, clients connect.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use nearhop_conform::flows::{End, Flow, FlowCase, Out, Seen};
+use nearhop_core::Name;
+use nearhop_lab::net::traffic::{Outcome, connect};
+use nearhop_netfilter::layout::SetId;
+use nearhop_netfilter::object::{Batch, Op};
+use nearhop_proxy::engine::{Engine, Scope, Tables};
+use nearhop_proxy::kernel::Kernel;
+
+use crate::Driver;
+use crate::node::{Node, by};
+
+/// Most of the time is spent waiting for what must not come.
+const WORKERS: usize = 8;
+/// For what must come: nobody waits for it unless it fails.
+const LONG: Duration = Duration::from_secs(10);
+/// For what must not come.
+const SHORT: Duration = Duration::from_millis(400);
+/// Connections to one flow, where its endpoints have not all been seen before.
+const MOST: usize = 200;
+
+/// Checks cases in a few threads, and adds up what they found.
+pub(crate) fn in_parallel(
+    cases: &[FlowCase],
+    check: impl Fn(&FlowCase) -> Vec<String> + Sync,
+) -> Vec<String> {
+    let next = Mutex::new(cases.iter());
+    let found = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..WORKERS.min(cases.len()) {
+            scope.spawn(|| {
+                let take = || next.lock().unwrap().next();
+                while let Some(case) = take() {
+                    let wrong = check(case);
+                    found.lock().unwrap().extend(wrong);
+                }
+            });
+        }
+    });
+    found.into_inner().unwrap()
+}
+
+/// A node with rules in its kernel.
+pub(crate) struct Real {
+    node: Node,
+    kernel: Kernel,
+    engine: Engine,
+    /// How long to wait for what must not come.
+    short: Duration,
+}
+
+impl Real {
+    pub(crate) fn new(case: &FlowCase) -> Self {
+        let mut real = Self { short: SHORT, ..Self::without_rules(case) };
+        real.engine.sync(&mut real.kernel, &case.routes, Scope::All).unwrap();
+        assert!(real.engine.isolated().is_empty(), "{}: {:?}", case.id, real.engine.isolated());
+        real
+    }
+
+    /// Its world alone, in which everything gets an answer.
+    pub(crate) fn without_rules(case: &FlowCase) -> Self {
+        let node = Node::new(case);
+        // A socket stays in the namespace in which it was made.
+        let kernel = node.namespace().run(Kernel::open).unwrap();
+        Self { node, kernel, engine: Engine::new(case.config.clone()), short: LONG }
+    }
+
+    /// Where one connection ends. What is expected decides only how long to wait for it.
+    fn send(&self, flow: &Flow) -> Result<End, String> {
+        let patience = if flow.expected.out == Out::Drop { self.short } else { LONG };
+        let (namespace, source) = self.node.client(flow);
+        let (to, protocol) = (flow.packet.destination, by(flow.packet.protocol));
+        let outcome = connect(namespace, protocol, to, patience, source);
+        match outcome.map_err(|error| error.to_string())? {
+            Outcome::Answered { server, seen } => self.answered(flow, server, seen),
+            Outcome::Refused => Ok(End::Rejected),
+            Outcome::TimedOut => Ok(End::Dropped),
+            Outcome::Unreachable => Err("nobody knows a way there".to_owned()),
+        }
+    }
+
+    fn answered(&self, flow: &Flow, server: SocketAddr, seen: SocketAddr) -> Result<End, String> {
+        let masqueraded = seen.ip() != flow.packet.source.ip();
+        if masqueraded && !self.node.has(seen.ip()) {
+            return Err(format!("{server} saw {seen}, neither the client nor the node"));
+        }
+        if server == flow.packet.destination && !masqueraded {
+            return Ok(End::Untouched);
+        }
+        Ok(End::To { address: server, masqueraded })
+    }
+
+    /// Lets every client go, so that the next connection is a first one again.
+    fn forget(&mut self) {
+        if !self.engine.image().has_affinity() {
+            return;
+        }
+        let table = self.engine.config().table.clone();
+        let elements = self.kernel.read_affinity(&table).unwrap();
+        if !elements.is_empty() {
+            let set = Name::from(SetId::Affinity.name());
+            let ops = vec![Op::DeleteElements { set, elements }];
+            Tables::apply(&mut self.kernel, &Batch { table, ops }).unwrap();
+        }
+    }
+}
+
+impl Driver for Real {
+    fn ends(&mut self, flow: &Flow) -> Result<Seen, String> {
+        let expected = expected_ends(&flow.expected.out);
+        let least = match (&flow.expected.out, flow.expected.shares.is_empty()) {
+            (_, false) => MOST,
+            (Out::To(addresses), true) => 8 * addresses.len(),
+            (Out::Drop, true) => 1,
+            (Out::Reject | Out::Untouched, true) => 3,
+        };
+        let mut ends: Vec<End> = Vec::new();
+        let mut missing = expected.clone();
+        while ends.len() < least || (!missing.is_empty() && ends.len() < MOST) {
+            self.forget();
+            let end = self.send(flow)?;
+            ends.push(end);
+            let word = wanted(end);
+            missing.remove(&word);
+            if !expected.contains(&word) {
+                break;
+            }
+        }
+        let share = 1.0 / ends.len() as f64;
+        let mut seen = Seen::new();
+        for end in ends {
+            *seen.entry(end).or_default() += share;
+        }
+        Ok(seen)
+    }
+
+    fn ends_again(&mut self, flow: &Flow) -> Result<Vec<(End, Seen)>, String> {
+        let mut pairs = Vec::new();
+        for _ in 0..4 {
+            self.forget();
+            let first = self.send(flow)?;
+            let later = (0..8).map(|_| Ok((self.send(flow)?, 1.0)));
+            let later = later.collect::<Result<Seen, String>>()?;
+            pairs.push((first, later));
+        }
+        Ok(pairs)
+    }
+
+    /// Six times what chance makes of a share of a half in so many connections.
+    fn tolerance(&self) -> f64 {
+        6.0 * 0.5 / (MOST as f64).sqrt()
+    }
+}
+
+/// An end without what is compared later.
+fn wanted(end: End) -> End {
+    match end {
+        End::To { address, .. } => End::To { address, masqueraded: false },
+        other => other,
+    }
+}
+
+fn expected_ends(out: &Out) -> BTreeSet<End> {
+    match out {
+        Out::To(addresses) => {
+            let at = |address: &SocketAddr| End::To { address: *address, masqueraded: false };
+            addresses.iter().map(at).collect()
+        }
+        Out::Reject => BTreeSet::from([End::Rejected]),
+        Out::Drop => BTreeSet::from([End::Dropped]),
+        Out::Untouched => BTreeSet::from([End::Untouched]),
+    }
+}

@@ -1,0 +1,128 @@
+//! Virtual packets: through every throw of the dice, and at random.
+
+use std::collections::BTreeMap;
+
+use nearhop_conform::flows::{End, Flow, FlowCase, Seen, Walked};
+use nearhop_core::Name;
+use nearhop_netfilter::fake::Fake;
+use nearhop_netfilter::object::{Batch, Element, Table};
+use nearhop_netfilter::reconcile::Held;
+use nearhop_proxy::engine::{ApplyError, Engine, ReadChain, Scope, Tables};
+
+use crate::Driver;
+
+/// Every end that chance can bring, through rules that were made for the case.
+pub(crate) struct EveryThrow(Walked);
+
+impl EveryThrow {
+    pub(crate) fn new(case: &FlowCase) -> Self {
+        Self(Walked::new(case).unwrap_or_else(|error| panic!("{}: {error}", case.id)))
+    }
+}
+
+impl Driver for EveryThrow {
+    fn ends(&mut self, flow: &Flow) -> Result<Seen, String> {
+        self.0.ends(&flow.packet).map_err(|error| error.to_string())
+    }
+
+    fn ends_again(&mut self, flow: &Flow) -> Result<Vec<(End, Seen)>, String> {
+        self.0.ends_again(&flow.packet).map_err(|error| error.to_string())
+    }
+
+    /// Slots are whole.
+    fn tolerance(&self) -> f64 {
+        0.02
+    }
+}
+
+/// A fake in which nothing has been before.
+#[derive(Default)]
+struct Fresh(Fake);
+
+impl Tables for Fresh {
+    fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
+        self.0.apply(batch).map_err(|error| ApplyError::Refused(error.to_string()))
+    }
+
+    fn read(&mut self, _: &Table) -> Result<Option<Held>, ApplyError> {
+        Ok(None)
+    }
+
+    fn read_chains(&mut self, _: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError> {
+        Ok(BTreeMap::new())
+    }
+
+    fn read_affinity(&mut self, _: &Table) -> Result<Vec<Element>, ApplyError> {
+        Ok(Vec::new())
+    }
+
+    fn generation(&mut self) -> Result<u32, ApplyError> {
+        Ok(self.0.generation() as u32)
+    }
+
+    fn elements_per_batch(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// Random packets through what the engine wrote, the same ones in each run.
+pub(crate) struct Random {
+    rules: Walked,
+    state: u64,
+}
+
+impl Random {
+    /// So many of each flow. The rarest endpoint of all cases has a tenth of them.
+    const THROWS: u32 = 150;
+
+    pub(crate) fn new(case: &FlowCase) -> Self {
+        let mut tables = Fresh::default();
+        let mut engine = Engine::new(case.config.clone());
+        engine.sync(&mut tables, &case.routes, Scope::All).unwrap();
+        Self { rules: Walked::over(tables.0, case), state: 0x9e37_79b9_7f4a_7c15 }
+    }
+
+    /// xorshift64: enough for dice.
+    fn throw(state: &mut u64, modulus: u32) -> u32 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        (*state >> 32) as u32 % modulus
+    }
+}
+
+impl Driver for Random {
+    fn ends(&mut self, flow: &Flow) -> Result<Seen, String> {
+        let Self { rules, state } = self;
+        let mut dice = |modulus| Self::throw(state, modulus);
+        let mut seen = Seen::new();
+        for _ in 0..Self::THROWS {
+            let end = rules.look(&flow.packet, &mut dice).map_err(|error| error.to_string())?;
+            *seen.entry(end).or_default() += 1.0 / f64::from(Self::THROWS);
+        }
+        Ok(seen)
+    }
+
+    fn ends_again(&mut self, flow: &Flow) -> Result<Vec<(End, Seen)>, String> {
+        let Self { rules, state } = self;
+        let mut dice = |modulus| Self::throw(state, modulus);
+        let mut pairs = Vec::new();
+        for _ in 0..8 {
+            let mut rules = rules.clone();
+            let mut send = || {
+                let end = rules.send(&flow.packet, &mut dice);
+                end.map_err(|error| error.to_string())
+            };
+            let first = send()?;
+            let later = (0..8).map(|_| Ok((send()?, 1.0))).collect::<Result<Seen, String>>()?;
+            pairs.push((first, later));
+        }
+        Ok(pairs)
+    }
+
+    /// Four times what chance makes of a share of a half in so many throws. The dice are the same
+    /// each time, so what passes once passes always.
+    fn tolerance(&self) -> f64 {
+        4.0 * 0.5 / f64::from(Self::THROWS).sqrt()
+    }
+}
