@@ -70,6 +70,9 @@ pub enum SetKind {
     Dynamic,
 }
 
+/// So many elements a dynamic set takes. Where nothing is said, the kernel stops at 65,535.
+pub const MOST_DYNAMIC: u32 = 1 << 20;
+
 /// A named set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {

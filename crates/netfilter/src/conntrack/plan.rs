@@ -5,9 +5,13 @@
 //! it is deleted only when that is no endpoint at all any more. TCP is never touched, nor is
 //! anything that did not come through a frontend of ours.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use nearhop_core::{EndpointKey, Protocol};
+
 use super::flow::Flow;
 use super::view::{Endpoints, Found, Rehome, Standing, View};
-use nearhop_core::Protocol;
+use crate::frontend::Frontend;
 
 /// Why a flow is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +48,9 @@ pub enum Judgement {
     Stale(Why),
     /// It is a frontend's, and stays.
     Kept,
+    /// It is a frontend's and stays, though a new one would go elsewhere. Nothing in the rules
+    /// changes when its endpoint goes for good, so it has to be judged again.
+    Lingers,
     /// It is none of ours.
     Foreign,
 }
@@ -62,8 +69,10 @@ pub struct Stale {
 pub struct Plan {
     /// These must go.
     pub stale: Vec<Stale>,
-    /// So many are ours and stay.
+    /// So many are ours and stay, lingering ones among them.
     pub kept: u64,
+    /// Where flows linger: frontends, and the endpoints that they no longer use.
+    pub lingering: BTreeMap<Frontend, BTreeSet<EndpointKey>>,
     /// So many are none of ours.
     pub foreign: u64,
 }
@@ -74,6 +83,12 @@ impl Plan {
         match judge(flow, view) {
             Judgement::Stale(why) => self.stale.push(Stale { flow: *flow, why }),
             Judgement::Kept => self.kept += 1,
+            Judgement::Lingers => {
+                self.kept += 1;
+                if let Some((frontend, _)) = view.find(flow.protocol, flow.original.destination) {
+                    self.lingering.entry(frontend).or_default().insert(flow.endpoint());
+                }
+            }
             Judgement::Foreign => self.foreign += 1,
         }
     }
@@ -97,28 +112,29 @@ pub fn judge<E: Endpoints>(flow: &Flow, view: &View<E>) -> Judgement {
         return Judgement::Foreign;
     }
     match view.find(flow.protocol, flow.original.destination) {
-        Some(Found::Present(endpoints)) => match stale_at(flow, endpoints, view.rehome()) {
-            Some(why) => Judgement::Stale(why),
-            None => Judgement::Kept,
-        },
-        Some(Found::Removed(endpoints)) => judge_removed(flow, endpoints),
+        Some((_, Found::Present(endpoints))) => judge_present(flow, endpoints, view.rehome()),
+        Some((_, Found::Removed(endpoints))) => judge_removed(flow, endpoints),
         None => Judgement::Foreign,
     }
 }
 
-fn stale_at<E: Endpoints>(flow: &Flow, endpoints: &E, rehome: Rehome) -> Option<Why> {
+fn judge_present<E: Endpoints>(flow: &Flow, endpoints: &E, rehome: Rehome) -> Judgement {
+    use Judgement::{Kept, Lingers, Stale};
     let client = flow.original.source.ip();
     match (endpoints.standing(client, flow.endpoint()), flow.protocol) {
-        (Standing::Allowed, _) => None,
+        (Standing::Allowed, _) => Kept,
         // It is its own endpoint, as far as it knows: nobody served it.
-        _ if !flow.translated() => {
-            let lost = flow.protocol == Protocol::Udp && endpoints.any_allowed(client);
-            lost.then_some(Why::NeverTranslated)
+        (_, protocol) if !flow.translated() => {
+            let lost = protocol == Protocol::Udp && endpoints.any_allowed(client);
+            if lost { Stale(Why::NeverTranslated) } else { Kept }
         }
-        (Standing::Gone, _) => Some(Why::EndpointGone),
-        (_, Protocol::Sctp) => None,
-        (Standing::Barred, _) => Some(Why::EndpointBarred),
-        (Standing::Demoted, _) => (rehome == Rehome::Immediate).then_some(Why::EndpointDemoted),
+        (Standing::Gone, _) => Stale(Why::EndpointGone),
+        (_, Protocol::Sctp) => Lingers,
+        (Standing::Barred, _) => Stale(Why::EndpointBarred),
+        (Standing::Demoted, _) => match rehome {
+            Rehome::NewOnly => Lingers,
+            Rehome::Immediate => Stale(Why::EndpointDemoted),
+        },
     }
 }
 

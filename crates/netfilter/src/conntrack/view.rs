@@ -140,9 +140,15 @@ impl<E> View<E> {
         self.present.keys().chain(self.removed.keys()).any(|frontend| frontend.protocol == protocol)
     }
 
-    pub(super) fn find(&self, protocol: Protocol, at: SocketAddr) -> Option<Found<'_, E>> {
-        let present = self.find_in(&self.present, protocol, at).map(Found::Present);
-        present.or_else(|| self.find_in(&self.removed, protocol, at).map(Found::Removed))
+    pub(super) fn find(
+        &self,
+        protocol: Protocol,
+        at: SocketAddr,
+    ) -> Option<(Frontend, Found<'_, E>)> {
+        let found = |(frontend, endpoints)| (frontend, Found::Present(endpoints));
+        let present = self.find_in(&self.present, protocol, at).map(found);
+        let found = |(frontend, endpoints)| (frontend, Found::Removed(endpoints));
+        present.or_else(|| self.find_in(&self.removed, protocol, at).map(found))
     }
 
     /// An address goes before a node port, as in the rules.
@@ -151,12 +157,12 @@ impl<E> View<E> {
         frontends: &'a BTreeMap<Frontend, E>,
         protocol: Protocol,
         at: SocketAddr,
-    ) -> Option<&'a E> {
-        let port = at.port();
-        let address = Frontend { at: At::Address(at.ip()), protocol, port };
-        frontends.get(&address).or_else(|| {
-            let node_port = Frontend { at: At::Node, protocol, port };
-            frontends.get(&node_port).filter(|_| self.node.contains(&at.ip()))
-        })
+    ) -> Option<(Frontend, &'a E)> {
+        let get = |at: At, port| {
+            let frontend = Frontend { at, protocol, port };
+            frontends.get(&frontend).map(|endpoints| (frontend, endpoints))
+        };
+        get(At::Address(at.ip()), at.port())
+            .or_else(|| get(At::Node, at.port()).filter(|_| self.node.contains(&at.ip())))
     }
 }

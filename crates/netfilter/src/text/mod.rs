@@ -14,7 +14,8 @@ use nearhop_core::Family;
 
 use crate::fake::{Fake, family_word, label};
 use crate::object::{
-    Chain, Data, Element, Field, Hook, HookPoint, Rule, Set, SetData, SetKind, Table, Verdict,
+    Chain, Data, Element, Field, Hook, HookPoint, MOST_DYNAMIC, Rule, Set, SetData, SetKind, Table,
+    Verdict,
 };
 
 pub use rule::rule;
@@ -46,7 +47,9 @@ pub fn set<'a>(set: &Set, elements: impl IntoIterator<Item = &'a Element>) -> St
         SetKind::Exact => {}
         SetKind::Interval => text.push_str("\t\tflags interval\n"),
         // The size that the kernel gives to those that name none.
-        SetKind::Dynamic => text.push_str("\t\tsize 65535\n\t\tflags dynamic,timeout\n"),
+        SetKind::Dynamic => {
+            text.push_str(&format!("\t\tsize {MOST_DYNAMIC}\n\t\tflags dynamic,timeout\n"))
+        }
     }
     if let Some(comment) = &set.comment {
         push(&mut text, format_args!("\t\tcomment \"{comment}\"\n"));

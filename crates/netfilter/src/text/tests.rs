@@ -287,7 +287,7 @@ fn sets_and_maps_are_typed_by_their_fields() {
         text::set(&affinity, []),
         "\tmap affinity {
 \t\ttype ipv4_addr . ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service
-\t\tsize 65535
+\t\tsize 1048576
 \t\tflags dynamic,timeout
 \t}\n"
     );

@@ -105,6 +105,7 @@ pub(super) mod set {
     pub(crate) const DESC: u16 = 9;
     pub(crate) const ID: u16 = 10;
     pub(crate) const USERDATA: u16 = 13;
+    pub(crate) const DESC_SIZE: u16 = 1;
     pub(crate) const DESC_CONCAT: u16 = 2;
     pub(crate) const FIELD_LEN: u16 = 1;
 

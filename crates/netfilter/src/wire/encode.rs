@@ -5,7 +5,9 @@
 
 use nearhop_core::Family;
 
-use crate::object::{Batch, Chain, Data, Element, Field, Op, Rule, Set, SetData, SetKind};
+use crate::object::{
+    Batch, Chain, Data, Element, Field, MOST_DYNAMIC, Op, Rule, Set, SetData, SetKind,
+};
 
 use super::abi::{
     chain, data, element, family_number, generation, list, message, rule, set, table,
@@ -360,8 +362,12 @@ fn write_set(w: &mut Writer, id: u32, set: &Set) {
         }
     }
     w.be32(set::ID, id);
-    if set.kind == SetKind::Interval {
-        w.nest(set::DESC, |w| w.nest(set::DESC_CONCAT, |w| write_lengths(w, &set.key)));
+    match set.kind {
+        SetKind::Exact => {}
+        SetKind::Interval => {
+            w.nest(set::DESC, |w| w.nest(set::DESC_CONCAT, |w| write_lengths(w, &set.key)));
+        }
+        SetKind::Dynamic => w.nest(set::DESC, |w| w.be32(set::DESC_SIZE, MOST_DYNAMIC)),
     }
     w.put(set::USERDATA, &set_userdata(set));
 }

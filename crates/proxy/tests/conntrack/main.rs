@@ -121,6 +121,28 @@ fn ipv6_flows_are_swept_alike() {
     });
 }
 
+/// Preferred no more, then gone: the first sweep says where the second has to look.
+#[test]
+fn a_flow_lingers_until_its_endpoint_is_gone() {
+    sandbox::run("a_flow_lingers_until_its_endpoint_is_gone", || {
+        insert(&[udp("10.0.0.1:1", "10.96.0.10:53", "10.9.0.1:5353")]);
+        let frontend = address(Protocol::Udp, "10.96.0.10:53");
+        let far = BTreeSet::from([endpoint("10.9.0.1:5353")]);
+        let view = |demoted: BTreeSet<EndpointKey>, rehome| {
+            let mut view = View::new(rehome, BTreeSet::new());
+            view.insert(frontend, Sets { demoted, ..allowed(&["10.1.0.1:5353"]) });
+            view
+        };
+        let mut table = Conntrack::open().unwrap();
+        let swept = table.sweep(Family::Ipv4, &view(far.clone(), Rehome::NewOnly)).unwrap();
+        assert_eq!((swept.deleted.len(), swept.kept), (0, 1));
+        assert_eq!(swept.lingering, BTreeMap::from([(frontend, far)]));
+        let swept = table.sweep(Family::Ipv4, &view(BTreeSet::new(), Rehome::NewOnly)).unwrap();
+        assert_eq!(swept.deleted, BTreeMap::from([(Why::EndpointGone, 1)]));
+        assert_eq!(swept.lingering, BTreeMap::new());
+    });
+}
+
 #[test]
 fn a_view_of_nothing_deletes_nothing() {
     sandbox::run("a_view_of_nothing_deletes_nothing", || {
