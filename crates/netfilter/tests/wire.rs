@@ -301,6 +301,16 @@ fn answers_carry_the_error_the_words_and_the_place() {
 }
 
 #[test]
+fn a_list_that_was_interrupted_says_so() {
+    let interrupted = |flags| {
+        let bytes = answer(0x0a0c, flags, &[0; 4]);
+        messages(&bytes).next().unwrap().unwrap().is_interrupted()
+    };
+    assert!(interrupted(0x12));
+    assert!(!interrupted(0x2));
+}
+
+#[test]
 fn a_message_that_ends_too_soon_is_refused_once() {
     let bytes = answer(3, 0, &[0; 4]);
     for cut in 1..bytes.len() {

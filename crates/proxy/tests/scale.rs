@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nearhop_core::Family;
 use nearhop_netfilter::object::*;
-use nearhop_netfilter::wire::encode_batch;
+use nearhop_netfilter::wire::{DumpedElement, Names, decode_elements, encode_batch, messages};
 use nearhop_proxy::kernel::Kernel;
 use support::*;
 
@@ -79,6 +79,15 @@ fn each(what: &str, kernel: &mut Kernel, batches: Vec<Batch>) {
     println!("{what}: median {:?}, longest {:?}", times[times.len() / 2], times[times.len() - 1]);
 }
 
+/// What is sent has the shape of what the kernel lists.
+fn decode(bytes: &[u8]) -> Vec<DumpedElement> {
+    let (mut names, mut found) = (Names::default(), Vec::new());
+    for message in messages(bytes) {
+        decode_elements(&message.unwrap(), &mut names, &mut found).unwrap();
+    }
+    found
+}
+
 #[test]
 fn a_hundred_thousand_elements_come_back_as_they_went() {
     in_namespace("a_hundred_thousand_elements_come_back_as_they_went", |kernel| {
@@ -94,6 +103,8 @@ fn a_hundred_thousand_elements_come_back_as_they_went() {
         let whole = batch(&table, vec![add("endpoints", all.clone())]);
         let encoded = timed("encode 100,000 elements", || encode_batch(&whole, 1, None));
         println!("{} bytes; the socket sends {} at once", encoded.bytes.len(), kernel.send_limit());
+        let decoded = timed("decode them", || decode(&encoded.bytes));
+        assert_eq!(decoded.len(), all.len());
         load(kernel, &table, "endpoints", &all);
         let found = timed("dump them", || kernel.dump_elements(&table, "endpoints").unwrap());
         all.sort_unstable_by_key(|element| element.key);

@@ -240,15 +240,18 @@ fn real_connections_reach_who_was_decided() {
         let mut kernel = net.star.node().run(|| Kernel::open().unwrap());
         let mut engine = Engine::new(Config::new(Family::Ipv4));
         let mut runner = TestRunner::new(runs(1));
-        let mut asked = 0;
-        for _ in 0..10 {
+        // Clusters in which nobody serves anything say nothing here.
+        let mut telling = 0;
+        let mut drawn = 0;
+        while telling < 10 {
+            drawn += 1;
+            assert!(drawn < 1_000, "hardly any cluster has endpoints");
             let changes = cluster(Family::Ipv4).new_tree(&mut runner).unwrap().current();
             let mut cluster = Cluster::empty();
             cluster.apply(changes.into_iter().map(plain).collect());
             engine.full(&mut kernel, &cluster.routes).unwrap();
-            asked += compare(&net, &cluster);
+            telling += usize::from(compare(&net, &cluster) > 0);
         }
-        assert!(asked > 10, "only {asked} frontends had endpoints");
     });
 }
 
