@@ -230,6 +230,12 @@ impl Image {
         on_demand.chain(standing_chains(&self.config)).map(signed).collect()
     }
 
+    /// The names of all chains that are there, needed or not.
+    pub fn chain_names(&self) -> BTreeSet<Name> {
+        let standing = standing_chains(&self.config).into_iter().map(|chain| chain.name);
+        standing.chain(self.chains.iter().map(OnDemand::name)).collect()
+    }
+
     /// Forgets the chains that nobody needs, because a full pass deletes them.
     pub fn forget_unneeded_chains(&mut self) {
         let names: BTreeSet<Name> = self.chains().into_iter().map(|chain| chain.name).collect();

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use nearhop_core::{Family, Protocol};
 use nearhop_netfilter::changes::Lost;
+use nearhop_netfilter::conntrack::View;
 use nearhop_runtime::backoff::Backoff;
 
 use crate::control::{Control, Waiting};
 use crate::engine::{Engine, Pass, Scope, Synced, Tables, Verified, affinity};
 use crate::metrics::ProxyMetrics;
 use crate::run::node_addresses;
-use crate::standing::LostEndpoints;
+use crate::standing::{LostEndpoints, Standings, view_of};
 
 /// The first pause after a failure; `--sync-period` is the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -40,6 +41,8 @@ pub(crate) struct Lane {
     /// When a failed sync is repeated.
     retry: Option<Instant>,
     lost: LostEndpoints,
+    /// All endpoints of frontends whose flows were judged, as they were then.
+    known: LostEndpoints,
 }
 
 impl Lane {
@@ -54,6 +57,7 @@ impl Lane {
             failures: 0,
             retry: None,
             lost: LostEndpoints::new(),
+            known: LostEndpoints::new(),
         }
     }
 
@@ -100,6 +104,7 @@ impl Lane {
                 self.failure = None;
                 self.failures = 0;
                 self.retry = None;
+                self.suspect(waiting, synced.pass);
                 self.note(synced, began, control, metrics);
                 self.release(tables);
             }
@@ -140,6 +145,22 @@ impl Lane {
         }
     }
 
+    /// Has the flows judged of everything that this sync was about, whether or not a frontend lost
+    /// an endpoint: flows may have stayed with one that was no longer the nearest and now has gone,
+    /// and under a policy Local what is right depends on the client.
+    fn suspect(&mut self, waiting: &Waiting, pass: Pass) {
+        let image = self.engine.image();
+        let all = waiting.all || pass == Pass::Full;
+        let some = waiting.services.iter().filter(|_| !all);
+        let programs = some.filter_map(|service| image.program(service));
+        let frontends = programs.flat_map(|program| program.frontends.keys());
+        let frontends =
+            frontends.chain(image.frontends().map(|(frontend, _)| frontend).filter(|_| all));
+        for frontend in frontends.filter(|frontend| frontend.protocol != Protocol::Tcp) {
+            self.lost.entry(*frontend).or_default();
+        }
+    }
+
     /// Lets go of clients that stay with an endpoint which is gone.
     fn release(&mut self, tables: &mut impl Tables) {
         if !self.engine.takes_releases() {
@@ -175,9 +196,15 @@ impl Lane {
         self.engine.wants_full()
     }
 
-    /// Takes the endpoints whose flows are to be judged.
-    pub(crate) fn take_lost(&mut self) -> LostEndpoints {
-        std::mem::take(&mut self.lost)
+    /// Takes the endpoints whose flows are to be judged, and what they are judged by.
+    pub(crate) fn take_lost(&mut self, control: &Control) -> (LostEndpoints, View<Standings>) {
+        let lost = std::mem::take(&mut self.lost);
+        let (options, image) = (control.options(), self.engine.image());
+        let addresses = node_addresses();
+        let (world, rehome) = (control.world(), options.udp_rehome);
+        let known = &mut self.known;
+        let view = view_of(&lost, known, world, image, &options.node, &addresses, rehome);
+        (lost, view)
     }
 
     /// Whether there are any.

@@ -32,7 +32,7 @@ use crate::metrics::{ProxyMetrics, Traffic};
 use crate::observe;
 use crate::options::Options;
 use crate::pace::Pace;
-use crate::standing::{LostEndpoints, view_of};
+use crate::standing::LostEndpoints;
 use crate::sweep::{SweepDone, Sweeper};
 
 /// Batches of the feed that are taken in at once.
@@ -358,11 +358,7 @@ impl Loop {
             return;
         }
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.has_lost()) else { return };
-        let lost = lane.take_lost();
-        let options = self.control.options();
-        let (world, image) = (self.control.world(), lane.engine().image());
-        let view =
-            view_of(&lost, world, image, &options.node, &node_addresses(), options.udp_rehome);
+        let (lost, view) = lane.take_lost(&self.control);
         self.sweeper.give(lane.family(), view, lost);
     }
 

@@ -77,9 +77,11 @@ impl Endpoints for Standings {
 /// Endpoints that frontends lost, by frontend.
 pub(crate) type LostEndpoints = BTreeMap<Frontend, BTreeSet<EndpointKey>>;
 
-/// What the flows to these frontends are judged by.
+/// What the flows to these frontends are judged by. `known` is what each frontend had when it was
+/// last judged: flows may have stayed with any of it, which counts when the frontend itself goes.
 pub(crate) fn view_of(
     lost: &LostEndpoints,
+    known: &mut LostEndpoints,
     world: &World,
     image: &Image,
     node: &Name,
@@ -93,9 +95,14 @@ pub(crate) fn view_of(
         match image.frontend(frontend) {
             Some((service, _)) => {
                 let standings = standings(frontend, service, world, image, node, near.clone());
+                known.insert(*frontend, standings.known.clone());
                 view.insert(*frontend, standings);
             }
-            None => view.insert_removed(*frontend, had(endpoints.clone(), near.clone())),
+            None => {
+                let mut all = known.remove(frontend).unwrap_or_default();
+                all.extend(endpoints);
+                view.insert_removed(*frontend, had(all, near.clone()));
+            }
         }
     }
     view

@@ -48,7 +48,7 @@ pub fn set<'a>(set: &Set, elements: impl IntoIterator<Item = &'a Element>) -> St
         SetKind::Interval => text.push_str("\t\tflags interval\n"),
         // The size that the kernel gives to those that name none.
         SetKind::Dynamic => {
-            text.push_str(&format!("\t\tsize {MOST_DYNAMIC}\n\t\tflags dynamic,timeout\n"))
+            text.push_str(&format!("\t\tsize {MOST_DYNAMIC}\n\t\tflags dynamic,timeout\n"));
         }
     }
     if let Some(comment) = &set.comment {

@@ -252,13 +252,9 @@ impl Engine {
             return Ok(());
         }
         let table = self.config().table.clone();
-        let touches_rules = changes.touches_rules();
         for batch in changes.into_sized(&table, tables.elements_per_batch()) {
             tables.apply(&batch)?;
             self.generation = self.generation.map(|generation| generation.wrapping_add(1));
-        }
-        if touches_rules && self.trusted {
-            self.note_rules(tables)?;
         }
         Ok(())
     }
@@ -329,18 +325,24 @@ impl Engine {
         if self.generation == Some(generation) {
             return Ok(Verified::Untouched);
         }
-        let verified = self.mend(tables);
+        let held = self.read_own(tables)?;
+        let chains = tables.read_chains(&self.config().table)?;
+        let verified = self.mend(tables, held, &chains);
         // Half mended is worse than not: what the kernel holds is no longer known.
         self.trusted = verified.is_ok();
         verified
     }
 
-    fn mend(&mut self, tables: &mut impl Tables) -> Result<Verified, ApplyError> {
-        let mut held = self.read_own(tables)?;
+    fn mend(
+        &mut self,
+        tables: &mut impl Tables,
+        mut held: Option<Held>,
+        chains: &BTreeMap<Name, ReadChain>,
+    ) -> Result<Verified, ApplyError> {
         let edited = match &mut held {
             Some(held) => {
                 let sets = held.strange_sets().count() + held.missing_sets().count();
-                sets + self.find_edited(tables, held)?
+                sets + self.find_edited(chains, held)
             }
             None => 1,
         };
@@ -358,18 +360,22 @@ impl Engine {
     }
 
     /// Chains whose rules are not those that were written. They count as unsigned, and so are
-    /// written anew.
-    fn find_edited(&self, tables: &mut impl Tables, held: &mut Held) -> Result<usize, ApplyError> {
-        let mut edited = 0;
-        let chains = tables.read_chains(&self.config().table)?;
-        for name in self.rules.keys().chain(chains.keys()).collect::<BTreeSet<_>>() {
-            let there = chains.get(name).map(|chain| chain.digest);
-            if there != self.rules.get(name).copied() {
+    /// written anew. Of a chain that was added since the last look only the signature is known:
+    /// nothing is read when it is written.
+    fn find_edited(&self, chains: &BTreeMap<Name, ReadChain>, held: &mut Held) -> usize {
+        let ours = self.image.chain_names();
+        let mut edited = self.rules.keys().filter(|name| !chains.contains_key(*name)).count();
+        for (name, chain) in chains {
+            let is_right = match self.rules.get(name) {
+                Some(digest) => *digest == chain.digest,
+                None => ours.contains(name),
+            };
+            if !is_right {
                 edited += 1;
                 held.chains.entry(name.clone()).and_modify(|chain| chain.signature = None);
             }
         }
-        Ok(edited)
+        edited
     }
 
     /// Deletes the table.

@@ -137,7 +137,7 @@ impl Drop for Server {
     }
 }
 
-/// Listens; with [`BindFailure::Fatal`] it answers when this returns.
+/// Listens. When this returns it answers, unless the address is taken and tried again later.
 ///
 /// # Errors
 /// The address cannot be had, and that is fatal.
@@ -155,10 +155,17 @@ pub fn serve(setup: Setup, routes: Vec<Route>) -> Result<Server, RuntimeError> {
                 drop(tell);
             })
         }
-        BindFailure::Retry(pause) => tokio::spawn(async move {
-            let listener = listen_at_last(&setup, &tell, pause).await;
-            accept(listener, &routes, setup.limits).await;
-        }),
+        BindFailure::Retry(pause) => {
+            // Tried here once, so that where it listens is known at once where nothing is wrong.
+            let first = listen(&setup, &tell);
+            tokio::spawn(async move {
+                let listener = match first {
+                    Ok(listener) => listener,
+                    Err(error) => listen_at_last(&setup, &tell, pause, error).await,
+                };
+                accept(listener, &routes, setup.limits).await;
+            })
+        }
     };
     Ok(Server { bound, task })
 }
@@ -168,28 +175,23 @@ async fn listen_at_last(
     setup: &Setup,
     tell: &watch::Sender<Option<SocketAddr>>,
     pause: Duration,
+    mut error: RuntimeError,
 ) -> TcpListener {
     let mut said = None;
     loop {
+        let text = error.to_string();
+        if said.as_ref() != Some(&text) {
+            let every = pause.as_secs_f32();
+            tracing::warn!(server = setup.name, "{text}; it is tried again every {every} s");
+            said = Some(text);
+        }
+        sleep(pause).await;
         match listen(setup, tell) {
             Ok(listener) => {
-                if said.is_some() {
-                    tracing::info!(server = setup.name, address = %setup.address, "it listens now");
-                }
+                tracing::info!(server = setup.name, address = %setup.address, "it listens now");
                 return listener;
             }
-            Err(error) => {
-                let text = error.to_string();
-                if said.as_ref() != Some(&text) {
-                    let every = pause.as_secs_f32();
-                    tracing::warn!(
-                        server = setup.name,
-                        "{text}; it is tried again every {every} s"
-                    );
-                    said = Some(text);
-                }
-                sleep(pause).await;
-            }
+            Err(again) => error = again,
         }
     }
 }

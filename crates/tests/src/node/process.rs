@@ -1,0 +1,185 @@
+//! `nearhop proxy`, as users run it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nearhop_lab::net::Namespace;
+use serde_json::Value;
+
+use super::{CLUSTER_CIDR, NAMESPACE, NODE, Site, until};
+use crate::scene::read_metric;
+use crate::server::binary;
+
+/// Where the proxy of a test serves health, on the node.
+pub const HEALTH: ([u8; 4], u16) = ([127, 0, 0, 1], 10256);
+
+/// A running proxy; killed when dropped.
+pub struct ProxyProcess {
+    process: Child,
+    /// Where it serves metrics and answers questions, on the node.
+    pub admin: SocketAddr,
+}
+
+/// The command, with what every test gives it.
+pub fn command(site: &Site, arguments: &[&str]) -> Result<Command> {
+    let mut command = Command::new(binary()?);
+    command.args(["proxy", "--hostname-override", NODE, "--cluster-cidr", CLUSTER_CIDR]);
+    command.args(["--healthz-bind-address", "127.0.0.1:10256", "--kubeconfig"]);
+    command.arg(&site.kubeconfig).args(arguments);
+    Ok(command)
+}
+
+/// Runs the command to its end.
+pub fn output(site: &Site, arguments: &[&str]) -> Result<Output> {
+    Ok(command(site, arguments)?.stdin(Stdio::null()).output()?)
+}
+
+impl ProxyProcess {
+    /// Starts it with further arguments, and waits until the first sync is done.
+    pub fn start(site: &Site, arguments: &[&str]) -> Result<Self> {
+        let proxy = Self::launch(site, arguments)?;
+        proxy.until_ready()?;
+        Ok(proxy)
+    }
+
+    /// Starts it with further arguments, and waits until it can be asked.
+    pub fn launch(site: &Site, arguments: &[&str]) -> Result<Self> {
+        let mut command = command(site, arguments)?;
+        if !arguments.contains(&"--metrics-bind-address") {
+            command.args(["--metrics-bind-address", "127.0.0.1:0"]);
+        }
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;
+        let stdout = process.stdout.take().context("stdout is piped")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let first = lines.next().transpose()?.unwrap_or_default();
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = first.strip_prefix("serving on http://").map(str::parse);
+        let Some(Ok(admin)) = address else {
+            let _ = process.kill();
+            let _ = process.wait();
+            bail!("nearhop proxy said {first:?} instead of where it serves");
+        };
+        Ok(Self { process, admin })
+    }
+
+    /// Waits until `/readyz` says so.
+    pub fn until_ready(&self) -> Result<()> {
+        until("/readyz", || {
+            let (status, body) = self.get("/readyz")?;
+            Ok(if status == 200 { Ok(()) } else { Err(body) })
+        })
+    }
+
+    /// Ends it the hard way.
+    pub fn kill(mut self) -> Result<()> {
+        self.process.kill()?;
+        self.process.wait()?;
+        Ok(())
+    }
+
+    /// Asks it to end, and waits.
+    pub fn terminate(mut self) -> Result<ExitStatus> {
+        let mut kill = Command::new("kill");
+        let status = kill.arg("-TERM").arg(self.process.id().to_string()).status()?;
+        anyhow::ensure!(status.success(), "kill -TERM failed");
+        Ok(self.process.wait()?)
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&mut self) -> Result<bool> {
+        Ok(self.process.try_wait()?.is_none())
+    }
+
+    /// Asks its admin port: status and body.
+    pub fn get(&self, path: &str) -> Result<(u16, String)> {
+        get(self.admin, path, "")
+    }
+
+    /// The value of a series in its metrics; 0 if it is not there.
+    pub fn metric(&self, series: &str) -> Result<f64> {
+        Ok(read_metric(&self.get("/metrics")?.1, series))
+    }
+
+    /// What it does with a Service, and why; nothing if it does not serve it.
+    pub fn describe(&self, service: &str) -> Result<Option<Value>> {
+        let (status, body) = self.get(&format!("/debug/services/{NAMESPACE}/{service}"))?;
+        match status {
+            200 => Ok(Some(serde_json::from_str(&body)?)),
+            404 => Ok(None),
+            _ => bail!("{status}: {body}"),
+        }
+    }
+
+    /// The endpoints that the kernel holds for each of a Service's addresses, `10.96.0.1:80` or
+    /// `node:30080`; nothing while it is not in step.
+    pub fn programmed(&self, service: &str) -> Result<Option<Programmed>> {
+        let Some(described) = self.describe(service)? else { return Ok(None) };
+        let mut found = Programmed::new();
+        for port in described["ports"].as_array().into_iter().flatten() {
+            for frontend in port["frontends"].as_array().into_iter().flatten() {
+                if frontend["inStep"] != true {
+                    return Ok(None);
+                }
+                let endpoints = frontend["programmed"].as_object().into_iter().flatten();
+                let ips = endpoints.map(|(at, _)| Ok(at.parse::<SocketAddr>()?.ip()));
+                let at = frontend["at"].as_str().unwrap_or_default().to_owned();
+                found.insert(at, ips.collect::<Result<_>>()?);
+            }
+        }
+        let waiting = described["waiting"] == true || found.is_empty();
+        Ok((!waiting).then_some(found))
+    }
+
+    /// Waits until all addresses of a Service lead to these endpoints.
+    pub fn until_programmed(&self, service: &str, wanted: &[IpAddr]) -> Result<()> {
+        let wanted: BTreeSet<IpAddr> = wanted.iter().copied().collect();
+        until(&format!("{service} at {wanted:?}"), || {
+            let found = self.programmed(service)?;
+            let all = found.as_ref().is_some_and(|f| f.values().all(|ips| *ips == wanted));
+            Ok(if all { Ok(()) } else { Err(format!("it is {found:?}")) })
+        })
+    }
+}
+
+impl Drop for ProxyProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Endpoints by address.
+pub type Programmed = BTreeMap<String, BTreeSet<IpAddr>>;
+
+/// Asks a server on the calling thread's side: status and body. `headers` end in `\r\n` each.
+pub fn get(at: SocketAddr, path: &str, headers: &str) -> Result<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&at, super::PATIENCE)?;
+    stream.set_read_timeout(Some(super::PATIENCE))?;
+    stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{headers}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    Ok((status.with_context(|| format!("not HTTP: {answer:?}"))?, body.unwrap_or_default()))
+}
+
+/// The same from another namespace.
+pub fn get_from(
+    from: &Namespace,
+    at: SocketAddr,
+    path: &str,
+    headers: &str,
+) -> Result<(u16, String)> {
+    from.run(|| get(at, path, headers))
+}
+
+/// Asks `/healthz` or `/livez` of the proxy on the node: status and body.
+pub fn probe(path: &str) -> Result<(u16, String)> {
+    get(SocketAddr::from(HEALTH), path, "")
+}

@@ -1,0 +1,271 @@
+//! What goes wrong on a node: strangers in the table, floods of changes, tables full of flows.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use nearhop_core::{Family, Name, Protocol};
+use nearhop_netfilter::layout::SetId;
+use nearhop_netfilter::object::{Batch, Bytes, Element, Op, Table};
+use nearhop_proxy::kernel::Kernel;
+use nearhop_tests::http::{Request, Target};
+use nearhop_tests::node::objects::{Endpoint, Port, core, slice_path, slices_path};
+use nearhop_tests::node::process::ProxyProcess;
+use nearhop_tests::node::traffic::{Sender, Way};
+use nearhop_tests::node::{Api, NODE, Site, flows, run, until};
+use serde_json::{Value, json};
+
+const FOREIGN: &str = "nearhop_proxy_foreign_changes_total{ip_family=\"IPv4\"}";
+
+fn table() -> Table {
+    Table { family: Family::Ipv4, name: Name::from("nearhop") }
+}
+
+fn apply(ops: Vec<Op>) -> Result<()> {
+    Kernel::open()?.apply(&Batch { table: table(), ops })?;
+    Ok(())
+}
+
+/// The elements of a set of nearhop's table; none where there is no table.
+fn elements(set: SetId) -> Result<Vec<Element>> {
+    let dumped = Kernel::open()?.dump_elements(&table(), set.name())?;
+    Ok(dumped.into_iter().map(|dumped| dumped.element).collect())
+}
+
+fn until_repaired(proxy: &ProxyProcess, since: f64) -> Result<f64> {
+    until("a repair", || {
+        let now = proxy.metric(FOREIGN)?;
+        Ok(if now > since { Ok(now) } else { Err(format!("still {now}")) })
+    })
+}
+
+/// A Service with an endpoint, and a proxy that looks five times a second.
+async fn watched(site: &mut Site) -> Result<(ProxyProcess, SocketAddr, IpAddr)> {
+    let a = site.pod("10.244.1.1")?;
+    site.create_node(NODE, None).await?;
+    let service = site.clustered("web", &json!({})).await?;
+    site.create_slice("web", &[Endpoint::here(a)]).await?;
+    let proxy = ProxyProcess::start(site, &["--verify-period", "200ms"])?;
+    proxy.until_programmed("web", &[a])?;
+    let to = service.cluster(Port::Web)?;
+    ensure!(site.connect(&site.client, to)? == a);
+    Ok((proxy, to, a))
+}
+
+#[test]
+fn a_table_that_is_deleted_comes_back() {
+    run("faults::a_table_that_is_deleted_comes_back", Api::Forgets, async |site| {
+        let (proxy, to, a) = watched(site).await?;
+        let before = elements(SetId::Services)?.len();
+        apply(vec![Op::DeleteTable])?;
+        until_repaired(&proxy, 0.0)?;
+        ensure!(elements(SetId::Services)?.len() == before);
+        ensure!(site.connect(&site.client, to)? == a);
+        // And is kept as if nothing had been.
+        let b = site.pod("10.244.1.2")?;
+        site.write_slice("web", &[Endpoint::here(b)]).await?;
+        proxy.until_programmed("web", &[b])?;
+        ensure!(site.connect(&site.client, to)? == b);
+        Ok(())
+    });
+}
+
+#[test]
+fn elements_that_strangers_add_and_delete_are_put_right() {
+    let name = "faults::elements_that_strangers_add_and_delete_are_put_right";
+    run(name, Api::Forgets, async |site| -> Result<()> {
+        let (proxy, to, a) = watched(site).await?;
+        let set = Name::from(SetId::Services.name());
+        let ours = elements(SetId::Services)?;
+        let mut strange = ours.first().context("a Service has an element")?.clone();
+        strange.key = Bytes::EMPTY.address("10.96.200.200".parse()?).protocol(6).port(81);
+        apply(vec![Op::AddElements { set: set.clone(), elements: vec![strange.clone()] }])?;
+        let once = until_repaired(&proxy, 0.0)?;
+        let left = elements(SetId::Services)?;
+        ensure!(left.iter().all(|element| element.key != strange.key), "{left:?}");
+        ensure!(left.len() == ours.len() && site.connect(&site.client, to)? == a);
+        apply(vec![Op::DeleteElements { set, elements: ours.clone() }])?;
+        until_repaired(&proxy, once)?;
+        ensure!(elements(SetId::Services)?.len() == ours.len());
+        ensure!(site.connect(&site.client, to)? == a);
+        Ok(())
+    });
+}
+
+/// Somebody who changes other tables all the time costs looks, not repairs.
+#[test]
+fn tables_of_others_are_none_of_its_business() {
+    run("faults::tables_of_others_are_none_of_its_business", Api::Forgets, async |site| {
+        let (proxy, to, a) = watched(site).await?;
+        let theirs = Table { family: Family::Ipv4, name: Name::from("theirs") };
+        for _ in 0..20 {
+            let add = Op::AddTable { comment: Name::from("not ours") };
+            for op in [add, Op::DeleteTable] {
+                Kernel::open()?.apply(&Batch { table: theirs.clone(), ops: vec![op] })?;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+        ensure!(proxy.metric(FOREIGN)? == 0.0, "something was repaired");
+        ensure!(site.connect(&site.client, to)? == a);
+        Ok(())
+    });
+}
+
+/// Toggles an endpoint of `flap`, on several connections at once, at least a thousand times and
+/// until it is told to stop.
+fn flood(api: &Target, ip: IpAddr, writes: &AtomicU64, stop: &AtomicBool) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let path = slice_path("flap");
+    let write = async |connection: &mut nearhop_tests::http::Connection, number: u64| {
+        let endpoints: Value = match number % 2 {
+            0 => json!([]),
+            _ => json!([{"addresses": [ip.to_string()], "conditions": {"ready": true}}]),
+        };
+        let body = json!({"endpoints": endpoints}).to_string();
+        let patch = Request::new("PATCH", &path).bytes("application/merge-patch+json", body);
+        connection.send(patch).await?.ok()
+    };
+    let writer = async || -> Result<()> {
+        let mut connection = api.connect().await?;
+        while !stop.load(Ordering::Relaxed) || writes.load(Ordering::Relaxed) < 1_000 {
+            write(&mut connection, writes.fetch_add(1, Ordering::Relaxed)).await?;
+        }
+        Ok(())
+    };
+    runtime.block_on(async { tokio::try_join!(writer(), writer(), writer(), writer()).map(drop) })
+}
+
+fn syncs(proxy: &ProxyProcess) -> Result<f64> {
+    proxy.metric("kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"}")
+}
+
+#[test]
+fn a_service_that_flaps_does_not_hold_up_the_others() {
+    run("faults::a_service_that_flaps_does_not_hold_up_the_others", Api::Forgets, async |site| {
+        let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
+        site.create_node(NODE, None).await?;
+        let steady = site.clustered("steady", &json!({})).await?;
+        let flap = site.clustered("flap", &json!({})).await?;
+        site.create_slice("steady", &[Endpoint::here(a)]).await?;
+        site.create_slice("flap", &[]).await?;
+        let proxy = ProxyProcess::start(site, &[])?;
+        proxy.until_programmed("steady", &[a])?;
+        let (before, api) = (syncs(&proxy)?, site.api.clone());
+        let (writes, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let changes = async || -> Result<()> {
+            for at in [b, a, b] {
+                until("the flood", || {
+                    let so_far = writes.load(Ordering::Relaxed);
+                    Ok(if so_far > 100 { Ok(()) } else { Err(format!("{so_far} writes")) })
+                })?;
+                site.write_slice("steady", &[Endpoint::here(at)]).await?;
+                proxy.until_programmed("steady", &[at])?;
+                ensure!(site.connect(&site.client, steady.cluster(Port::Web)?)? == at);
+            }
+            Ok(())
+        };
+        let flooded = std::thread::scope(|scope| {
+            let flood = scope.spawn(|| flood(&api, a, &writes, &stop));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let changed = scope.spawn(|| runtime?.block_on(changes())).join();
+            stop.store(true, Ordering::Relaxed);
+            (flood.join(), changed)
+        });
+        let fail = |panic| std::panic::resume_unwind(panic);
+        flooded.1.unwrap_or_else(fail)?;
+        flooded.0.unwrap_or_else(fail)?;
+        site.write_slice("flap", &[Endpoint::here(b)]).await?;
+        proxy.until_programmed("flap", &[b])?;
+        ensure!(site.connect(&site.client, flap.cluster(Port::Web)?)? == b);
+        let (syncs, writes) = (syncs(&proxy)? - before, writes.into_inner());
+        println!("{writes} writes, {syncs} syncs");
+        ensure!(writes >= 1_000 && syncs < writes as f64 / 2.0, "{writes} writes, {syncs} syncs");
+        Ok(())
+    });
+}
+
+/// Ports of the Service that most flows go through.
+const PORTS: u16 = 100;
+
+/// A Service with very many ports, all of which lead to where datagrams are taken in silence.
+async fn wide_service(site: &Site, endpoints: &[IpAddr]) -> Result<IpAddr> {
+    let numbers = 0..PORTS;
+    let ports: Vec<Value> = numbers
+        .clone()
+        .map(|n| json!({"name": format!("p{n}"), "port": 1000 + n, "protocol": "UDP"}))
+        .collect();
+    let service = json!({"metadata": {"name": "wide"}, "spec": {"ports": ports}});
+    let made = site.api.post(&core("services"), &service).await?.expect(201)?.json();
+    let ports: Vec<Value> = numbers
+        .map(|n| json!({"name": format!("p{n}"), "port": 5140, "protocol": "UDP"}))
+        .collect();
+    let endpoints: Vec<Value> = endpoints.iter().map(|ip| json!({"addresses": [ip]})).collect();
+    let slice = json!({
+        "metadata": {"name": "wide", "labels": {"kubernetes.io/service-name": "wide"}},
+        "addressType": "IPv4", "ports": ports, "endpoints": endpoints,
+    });
+    site.api.post(&slices_path(), &slice).await?.expect(201)?;
+    Ok(made["spec"]["clusterIP"].as_str().unwrap_or_default().parse()?)
+}
+
+/// Sends one datagram from each of so many ports to each port of the wide Service.
+fn fill(site: &Site, to: IpAddr, sources: u16) -> Result<()> {
+    site.client.run(|| -> Result<()> {
+        for source in 0..sources {
+            let socket = UdpSocket::bind(("0.0.0.0", 10_000 + source))?;
+            for port in 0..PORTS {
+                socket.send_to(b"-", SocketAddr::new(to, 1000 + port))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The number of flows that the kernel may remember is the machine's, not the node's.
+fn sources() -> Result<u16> {
+    let limit = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max")?;
+    let most = limit.trim().parse::<usize>()? / 2 / usize::from(PORTS);
+    Ok(u16::try_from(most.min(1_000))?)
+}
+
+/// The numbers of the flows to an address, sorted.
+fn flows_to(ip: IpAddr) -> Result<Vec<u32>> {
+    let all = flows(Protocol::Udp)?;
+    let to = all.iter().filter(|flow| flow.original.destination.ip() == ip);
+    let mut ids: Vec<u32> = to.map(|flow| flow.id).collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+#[test]
+fn one_endpoint_among_a_hundred_thousand_flows() {
+    run("faults::one_endpoint_among_a_hundred_thousand_flows", Api::Forgets, async |site| {
+        let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
+        site.create_node(NODE, None).await?;
+        let wide = wide_service(site, &[a, b]).await?;
+        let one = site.clustered("one", &json!({})).await?.cluster(Port::Dns)?;
+        site.create_slice("one", &[Endpoint::here(a)]).await?;
+        let proxy = ProxyProcess::start(site, &["--conntrack-udp-timeout", "10m"])?;
+        proxy.until_programmed("wide", &[a, b])?;
+        let sources = sources()?;
+        fill(site, wide, sources)?;
+        let sender = |_| Sender::new(&site.client, one, Way::Two, &site.arrivals);
+        let senders: Vec<Sender> = (0..10).map(sender).collect::<Result<_>>()?;
+        ensure!(senders.iter().all(|sender| sender.locate() == Some(a)));
+        let (many, few) = (flows_to(wide)?, flows_to(one.ip())?);
+        ensure!(many.len() == usize::from(sources) * usize::from(PORTS), "{}", many.len());
+        let began = Instant::now();
+        site.write_slice("one", &[Endpoint::here(b)]).await?;
+        let deleted = "kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv4\"}";
+        until("ten stale flows are deleted", || {
+            let found = proxy.metric(deleted)?;
+            Ok(if found == 10.0 { Ok(()) } else { Err(format!("{found} are")) })
+        })?;
+        println!("{} flows: 10 of them gone after {:?}", many.len() + 10, began.elapsed());
+        ensure!(flows_to(one.ip())?.iter().all(|id| !few.contains(id)));
+        ensure!(senders.iter().all(|sender| sender.locate() == Some(b)));
+        ensure!(flows_to(wide)? == many, "the other flows are not what they were");
+        Ok(())
+    });
+}

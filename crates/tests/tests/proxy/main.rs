@@ -1,0 +1,15 @@
+//! `nearhop proxy` at work on a node: real processes, the kernel's own tables, real packets.
+
+#![cfg(target_os = "linux")]
+
+mod faults;
+mod flags;
+mod health;
+mod introspection;
+mod lifecycle;
+mod matrix;
+mod metrics;
+mod restart;
+mod topology;
+mod udp;
+mod without_api;

@@ -1,0 +1,120 @@
+//! `kill -9` and a new start: what is right is not touched, what changed meanwhile is changed, and
+//! nobody who is connected notices.
+
+use std::net::IpAddr;
+
+use anyhow::{Result, ensure};
+use nearhop_lab::net::traffic::{Client, Protocol};
+use nearhop_tests::node::objects::{Endpoint, Frontends, Port};
+use nearhop_tests::node::process::ProxyProcess;
+use nearhop_tests::node::{Api, NODE, PATIENCE, Site, generation, run};
+use serde_json::{Value, json};
+
+/// Services beside the one that a test changes.
+const OTHERS: usize = 10;
+
+struct Setting {
+    proxy: ProxyProcess,
+    sticky: Frontends,
+    a: IpAddr,
+    b: IpAddr,
+}
+
+impl Setting {
+    async fn new(site: &mut Site) -> Result<Self> {
+        let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
+        site.create_node(NODE, Some("z")).await?;
+        let endpoints = [Endpoint::here(a), Endpoint::elsewhere(b)];
+        let sticky = site.balanced("sticky", &json!({"sessionAffinity": "ClientIP"})).await?;
+        site.create_slice("sticky", &endpoints).await?;
+        for other in 0..OTHERS {
+            let name = format!("other-{other}");
+            site.clustered(&name, &json!({})).await?;
+            site.create_slice(&name, &endpoints).await?;
+        }
+        let proxy = ProxyProcess::start(site, &[])?;
+        proxy.until_programmed("sticky", &[a, b])?;
+        Ok(Self { proxy, sticky, a, b })
+    }
+
+    /// A connection to the Service with affinity, and whom it reached.
+    fn connect(&self, site: &Site) -> Result<(Client, IpAddr)> {
+        let to = self.sticky.cluster(Port::Web)?;
+        let mut stream = Client::new(&site.client, Protocol::Tcp, to, PATIENCE, None)?;
+        let outcome = stream.ask()?;
+        let server = outcome.server().ok_or_else(|| anyhow::anyhow!("{outcome:?}"))?;
+        Ok((stream, server.ip()))
+    }
+}
+
+/// What the last sync of a family did.
+fn last_sync(described: &Value, family: &str) -> (String, u64) {
+    let families = described["families"].as_array().cloned().unwrap_or_default();
+    let found = families.iter().find(|one| one["family"] == family).cloned().unwrap_or_default();
+    let last = &found["lastSync"];
+    let pass = last["pass"].as_str().unwrap_or_default().to_owned();
+    (pass, last["elements"].as_u64().unwrap_or(u64::MAX))
+}
+
+#[test]
+fn nothing_is_written_when_nothing_has_changed() {
+    run("restart::nothing_is_written_when_nothing_has_changed", Api::Forgets, async |site| {
+        let setting = Setting::new(site).await?;
+        let (mut stream, at) = setting.connect(site)?;
+        let before = generation()?;
+        setting.proxy.kill()?;
+        ensure!(generation()? == before);
+        let proxy = ProxyProcess::start(site, &[])?;
+        proxy.until_programmed("sticky", &[setting.a, setting.b])?;
+        ensure!(generation()? == before, "it wrote to the kernel");
+        let described = proxy.describe("sticky")?.unwrap_or_default();
+        for family in ["IPv4", "IPv6"] {
+            ensure!(last_sync(&described, family) == ("Full".to_owned(), 0), "{described:#}");
+        }
+        ensure!(stream.ask()?.server().is_some(), "an established connection ended");
+        // A client stays where it was, at every new connection.
+        let reached = site.reached(&site.client, setting.sticky.cluster(Port::Web)?, 12)?;
+        ensure!(reached.iter().eq([&at]), "it was at {at}, and is at {reached:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn only_what_has_changed_meanwhile_is_written() {
+    run("restart::only_what_has_changed_meanwhile_is_written", Api::Forgets, async |site| {
+        let setting = Setting::new(site).await?;
+        let (mut stream, at) = setting.connect(site)?;
+        let before = generation()?;
+        setting.proxy.kill()?;
+        site.write_slice("other-3", &[Endpoint::here(setting.a)]).await?;
+        let proxy = ProxyProcess::start(site, &[])?;
+        proxy.until_programmed("other-3", &[setting.a])?;
+        ensure!(generation()? == before.wrapping_add(1), "it wrote more than one batch");
+        let described = proxy.describe("other-3")?.unwrap_or_default();
+        let (pass, elements) = last_sync(&described, "IPv4");
+        // Two slots become one, at three ports.
+        ensure!(pass == "Full" && (1..=12).contains(&elements), "{described:#}");
+        ensure!(last_sync(&described, "IPv6") == ("Full".to_owned(), 0), "{described:#}");
+        ensure!(stream.ask()?.server().is_some(), "an established connection ended");
+        let reached = site.reached(&site.client, setting.sticky.cluster(Port::Web)?, 12)?;
+        ensure!(reached.iter().eq([&at]), "it was at {at}, and is at {reached:?}");
+        Ok(())
+    });
+}
+
+/// A client that sticks to an endpoint which went while nobody looked is let go.
+#[test]
+fn affinity_to_who_went_meanwhile_is_forgotten() {
+    run("restart::affinity_to_who_went_meanwhile_is_forgotten", Api::Forgets, async |site| {
+        let setting = Setting::new(site).await?;
+        let (_stream, at) = setting.connect(site)?;
+        let other = if at == setting.a { setting.b } else { setting.a };
+        setting.proxy.kill()?;
+        site.write_slice("sticky", &[Endpoint::here(other)]).await?;
+        let proxy = ProxyProcess::start(site, &[])?;
+        proxy.until_programmed("sticky", &[other])?;
+        let reached = site.reached(&site.client, setting.sticky.cluster(Port::Web)?, 12)?;
+        ensure!(reached.iter().eq([&other]), "{reached:?}");
+        Ok(())
+    });
+}

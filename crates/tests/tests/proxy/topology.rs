@@ -1,0 +1,194 @@
+//! Where the node stands, and whom its clients therefore reach.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
+
+use anyhow::{Context, Result, ensure};
+use nearhop_lab::net::Namespace;
+use nearhop_lab::net::traffic::{Outcome, Protocol, connect};
+use nearhop_tests::node::objects::{Endpoint, Port, core, slice, slices_path};
+use nearhop_tests::node::process::ProxyProcess;
+use nearhop_tests::node::{Api, NODE, OTHER_NODE, PATIENCE, Site, run, until};
+use nearhop_tests::scene::ControllerProcess;
+use serde_json::{Value, json};
+
+/// A Service with an endpoint in zone a and one in zone b, each hinted for its own.
+async fn two_zones(site: &mut Site) -> Result<(SocketAddr, IpAddr, IpAddr)> {
+    let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
+    let service = site.clustered("web", &json!({})).await?;
+    let endpoints = [Endpoint::here(a).zone("a"), Endpoint::elsewhere(b).zone("b")];
+    site.create_slice("web", &endpoints).await?;
+    Ok((service.cluster(Port::Web)?, a, b))
+}
+
+/// Tier and reason of the TCP port's cluster set.
+fn reason(proxy: &ProxyProcess) -> Result<(String, String)> {
+    let described = proxy.describe("web")?.context("not served")?;
+    let ports = described["ports"].as_array().cloned().unwrap_or_default();
+    let tcp = ports.iter().find(|port| port["protocol"] == "TCP").context("no TCP port")?;
+    let text = |field: &str| tcp["cluster"][field].as_str().unwrap_or_default().to_owned();
+    Ok((text("tier"), text("reason")))
+}
+
+#[test]
+fn a_zone_that_comes_late_is_followed_when_it_comes() {
+    run("topology::a_zone_that_comes_late_is_followed_when_it_comes", Api::Forgets, async |site| {
+        let (to, a, b) = two_zones(site).await?;
+        site.create_node(NODE, None).await?;
+        let proxy = ProxyProcess::start(site, &[])?;
+        proxy.until_programmed("web", &[a, b])?;
+        let (tier, why) = reason(&proxy)?;
+        ensure!(tier == "all" && why.contains("this node has no zone"), "{tier}: {why}");
+        ensure!(site.reached(&site.client, to, 40)?.len() == 2);
+        site.move_node(NODE, Some("a")).await?;
+        proxy.until_programmed("web", &[a])?;
+        ensure!(reason(&proxy)?.0 == "same-zone", "{:?}", reason(&proxy)?);
+        ensure!(site.reached(&site.client, to, 20)?.iter().eq([&a]));
+        // And goes again.
+        site.move_node(NODE, None).await?;
+        proxy.until_programmed("web", &[a, b])?;
+        ensure!(site.reached(&site.client, to, 40)?.len() == 2);
+        Ok(())
+    });
+}
+
+/// The Node itself comes late: a proxy often starts before the kubelet has registered.
+#[test]
+fn a_node_that_comes_late_is_followed_when_it_comes() {
+    run("topology::a_node_that_comes_late_is_followed_when_it_comes", Api::Forgets, async |site| {
+        let (to, a, b) = two_zones(site).await?;
+        let proxy = ProxyProcess::start(site, &[])?;
+        proxy.until_programmed("web", &[a, b])?;
+        ensure!(site.reached(&site.client, to, 40)?.len() == 2);
+        site.create_node(NODE, Some("b")).await?;
+        proxy.until_programmed("web", &[b])?;
+        ensure!(site.reached(&site.client, to, 20)?.iter().eq([&b]));
+        Ok(())
+    });
+}
+
+/// Connects again and again until it is told to stop: what became of each connection.
+fn hammer(from: &Namespace, to: SocketAddr, stop: &AtomicBool) -> Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        outcomes.push(connect(from, Protocol::Tcp, to, PATIENCE, None)?);
+    }
+    Ok(outcomes)
+}
+
+fn joined(client: ScopedJoinHandle<'_, Result<Vec<Outcome>>>) -> Result<Vec<Outcome>> {
+    client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[test]
+fn a_node_that_moves_loses_no_connection() {
+    run("topology::a_node_that_moves_loses_no_connection", Api::Forgets, async |site| {
+        let (to, a, b) = two_zones(site).await?;
+        site.create_node(NODE, Some("a")).await?;
+        let proxy = ProxyProcess::start(site, &[])?;
+        proxy.until_programmed("web", &[a])?;
+        let (stop, from) = (AtomicBool::new(false), site.client.clone());
+        let (outcomes, moved) = std::thread::scope(|scope| {
+            let client = scope.spawn(|| hammer(&from, to, &stop));
+            let moves = || -> Result<()> {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                runtime.block_on(site.move_node(NODE, Some("b")))?;
+                proxy.until_programmed("web", &[b])?;
+                // A few more, of which all must be there.
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                Ok(())
+            };
+            let moved = scope.spawn(moves).join();
+            stop.store(true, Ordering::Relaxed);
+            (joined(client), moved)
+        });
+        moved.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let servers: Vec<Option<IpAddr>> =
+            outcomes?.iter().map(|outcome| outcome.server().map(|at| at.ip())).collect();
+        let (before, after): (Vec<_>, Vec<_>) = {
+            let first_b = servers.iter().position(|at| *at == Some(b)).context("never moved")?;
+            (servers[..first_b].to_vec(), servers[first_b..].to_vec())
+        };
+        ensure!(before.iter().all(|at| *at == Some(a)) && !before.is_empty(), "{before:?}");
+        ensure!(after.iter().all(|at| *at == Some(b)), "{after:?}");
+        Ok(())
+    });
+}
+
+/// Creates a ready Pod labelled `app: web`.
+async fn api_pod(site: &Site, name: &str, node: &str, ip: IpAddr) -> Result<()> {
+    let pod = json!({
+        "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "nearhop/echo"}]},
+    });
+    site.api.post(&core("pods"), &pod).await?.expect(201)?;
+    let ip = ip.to_string();
+    let status = json!({"status": {
+        "phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }});
+    site.api.merge(&core(&format!("pods/{name}/status")), &status).await?.ok()?;
+    Ok(())
+}
+
+fn labelled() -> Value {
+    json!({
+        "labels": {"service.kubernetes.io/service-proxy-name": "nearhop"},
+        "annotations": {"nearhop.dev/topology-keys": "topology.kubernetes.io/zone"},
+    })
+}
+
+/// nearhop beside the cluster's own controller and proxy, for a Service that asks for it.
+#[test]
+fn labelled_services_follow_the_topology_keys_of_nearhops_own_slices() {
+    let name = "topology::labelled_services_follow_the_topology_keys_of_nearhops_own_slices";
+    run(name, Api::Forgets, async |site| -> Result<()> {
+        let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
+        let c = site.pod("10.244.1.3")?;
+        site.create_node(NODE, Some("a")).await?;
+        site.create_node(OTHER_NODE, Some("b")).await?;
+        api_pod(site, "web-a", NODE, a).await?;
+        api_pod(site, "web-b", OTHER_NODE, b).await?;
+        let selector = json!({"selector": {"app": "web"}});
+        let ours = site.expose("ours", &labelled(), "ClusterIP", &selector).await?;
+        let theirs = site.clustered("theirs", &selector).await?;
+        // The cluster's own controller writes slices for both; those are not nearhop's to read.
+        site.create_slice("theirs", &[Endpoint::here(a)]).await?;
+        site.api.post(&slices_path(), &slice("ours", &[Endpoint::here(c)])).await?.expect(201)?;
+        let server = site.server.as_ref().context("it runs")?;
+        let _controller = ControllerProcess::start(server, &["--mode", "labelled"])?;
+        let proxy = ProxyProcess::start(site, &["--service-proxy-name", "nearhop"])?;
+        proxy.until_programmed("ours", &[a])?;
+        let to = ours.cluster(Port::Web)?;
+        ensure!(site.reached(&site.client, to, 20)?.iter().eq([&a]));
+        let tier =
+            proxy.describe("ours")?.context("served")?["ports"][0]["cluster"]["tier"].clone();
+        ensure!(tier == "same topology.kubernetes.io/zone", "{tier}");
+        ensure!(proxy.describe("theirs")?.is_none(), "a Service without the label is served");
+        let refused = connect(
+            &site.client,
+            Protocol::Tcp,
+            theirs.cluster(Port::Web)?,
+            std::time::Duration::from_millis(300),
+            None,
+        )?;
+        ensure!(refused == Outcome::TimedOut, "somebody does something about it: {refused:?}");
+        // The pod in this zone goes: the keys are hard, so nobody is in reach.
+        site.api.delete(&core("pods/web-a?gracePeriodSeconds=0")).await?.ok()?;
+        proxy.until_programmed("ours", &[])?;
+        site.move_node(NODE, Some("b")).await?;
+        proxy.until_programmed("ours", &[b])?;
+        ensure!(site.reached(&site.client, to, 20)?.iter().eq([&b]));
+        // Without the label it is somebody else's.
+        let unlabel =
+            json!({"metadata": {"labels": {"service.kubernetes.io/service-proxy-name": null}}});
+        site.patch_service("ours", &unlabel).await?;
+        until("ours is given up", || {
+            Ok(match proxy.describe("ours")? {
+                None => Ok(()),
+                Some(described) => Err(described.to_string()),
+            })
+        })
+    });
+}
