@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use nearhop_core::{Cidr, Family, Name, Protocol};
 
 use crate::config::{Config, LocalTraffic, Masquerade, NodePortAddresses};
-use crate::layout::{SetId, protocol_number};
+use crate::layout::{MOST_COUNTED, SetId, protocol_number};
 use crate::object::{
     Base, CT_STATE_NEW, CT_STATUS_DNAT, Chain, ChainKind, CmpOp, CtKey, Expr, FIB_LOCAL,
     FibAddress, Hit, Hook, HookPoint, MetaKey, Reg, Rule, Verdict,
@@ -74,6 +74,11 @@ impl OnDemand {
         }
     }
 
+    /// Whether it is there whether or not anybody needs it.
+    pub fn is_standing(&self) -> bool {
+        matches!(self, Self::Pick(pick) if pick.is_counted())
+    }
+
     /// The chains that its rules go to.
     pub fn needs(&self) -> Option<Self> {
         match self {
@@ -84,6 +89,22 @@ impl OnDemand {
 }
 
 impl Pick {
+    /// The chain for a number of slots that has a set of its own.
+    fn counted(slots: u8) -> Self {
+        let slots = u32::from(slots);
+        Self { from: SetId::Endpoints, slots, sticky: Sticky::No, mark: Mark::No }
+    }
+
+    /// The set for cluster IPs with this number of slots, if it has one.
+    pub fn set(&self) -> Option<SetId> {
+        let slots = u8::try_from(self.slots).ok()?;
+        (*self == Self::counted(slots) && slots <= MOST_COUNTED).then_some(SetId::Counted(slots))
+    }
+
+    fn is_counted(&self) -> bool {
+        self.set().is_some()
+    }
+
     fn name(&self) -> Name {
         let kind = match self.from {
             SetId::NodeportEndpoints => "nodeport",
@@ -174,7 +195,10 @@ pub fn standing_chains(config: &Config) -> Vec<Chain> {
         rules,
         comment: None,
     };
-    let mut chains = vec![
+    let counted = (1..=MOST_COUNTED).map(|slots| Pick::counted(slots).chain(config));
+    let mut chains: Vec<Chain> = counted.collect();
+    chains.extend([
+        cluster_ips(config),
         services(config),
         external_local(config, SetId::ServicesNear, SetId::ServicesLocal),
         external_local(config, SetId::NodeportsNear, SetId::NodeportsLocal),
@@ -184,7 +208,7 @@ pub fn standing_chains(config: &Config) -> Vec<Chain> {
         regular(Name::from("reject-chain"), vec![plain(vec![Expr::Reject(config.family())])]),
         check_sources(config),
         record_affinity(config),
-    ];
+    ]);
     use HookPoint::{Forward, Input, Output, Postrouting, Prerouting};
     let before_dnat = at.dstnat - 10;
     chains.extend([
@@ -231,6 +255,9 @@ fn services(config: &Config) -> Chain {
         exprs.extend(mark_packet(config));
         rules.push(Rule { exprs, comment: Some(Name::from(comment)) });
     }
+    let mut exprs = Concat::new(family).destination().found(SetId::ClusterIps, Hit::Match);
+    exprs.push(jump("cluster-ip-services"));
+    rules.push(plain(exprs));
     rules.push(plain(Concat::new(family).service().found(SetId::Services, Hit::Verdict)));
     for mut exprs in to_nodeport_addresses(config) {
         exprs.extend(fib_local(FibAddress::Destination));
@@ -238,6 +265,15 @@ fn services(config: &Config) -> Chain {
         rules.push(plain(exprs));
     }
     regular(Name::from("services"), rules)
+}
+
+/// One set after the other, those with the fewest slots first: most Services are small.
+fn cluster_ips(config: &Config) -> Chain {
+    let rules = (1..=MOST_COUNTED).map(|slots| {
+        let key = Concat::new(config.family()).service();
+        when(key.found(SetId::Counted(slots), Hit::Match), goto(Pick::counted(slots).name()))
+    });
+    regular(Name::from("cluster-ip-services"), rules.collect())
 }
 
 /// One condition for each range of addresses on which node ports are served. Loopback never is:

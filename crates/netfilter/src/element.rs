@@ -92,10 +92,13 @@ struct Placer<'a> {
 }
 
 impl Placer<'_> {
-    fn verdict(&mut self, set: SetId, verdict: Verdict) {
+    fn push(&mut self, set: SetId, data: Data) {
         let comment = Some(shorten(&self.entry.name));
-        let data = Data::Verdict(verdict);
         self.elements.push((set, Element { key: self.key, end: None, data, comment }));
+    }
+
+    fn verdict(&mut self, set: SetId, verdict: Verdict) {
+        self.push(set, Data::Verdict(verdict));
     }
 
     fn go_to(&mut self, set: SetId, chain: OnDemand) {
@@ -109,7 +112,11 @@ impl Placer<'_> {
             return;
         }
         let sticky = if self.entry.affinity.is_some() { Sticky::Yes } else { Sticky::No };
-        self.go_to(entry, OnDemand::Pick(Pick { from, slots: slots.len() as u32, sticky, mark }));
+        let pick = Pick { from, slots: slots.len() as u32, sticky, mark };
+        match pick.set().filter(|_| entry == SetId::Services) {
+            Some(set) => self.push(set, Data::None),
+            None => self.go_to(entry, OnDemand::Pick(pick)),
+        }
         for (slot, endpoint) in slots.iter().enumerate() {
             let key = self.key.slot(slot as u32);
             let data = Data::Value(Bytes::EMPTY.address(endpoint.ip).port(endpoint.port));
@@ -119,10 +126,8 @@ impl Placer<'_> {
 
     /// Lets only some sources through.
     fn guard(&mut self) {
-        let Some(sources) = &self.entry.sources else { return };
-        let comment = Some(shorten(&self.entry.name));
-        let guard = Element { key: self.key, end: None, data: Data::None, comment };
-        self.elements.push((SetId::Firewall, guard));
+        let Some(sources) = self.entry.sources.clone() else { return };
+        self.push(SetId::Firewall, Data::None);
         for (first, last) in sources.iter() {
             let key = self.key.address(*first);
             let end = Some(Box::new(self.key.address(*last)));

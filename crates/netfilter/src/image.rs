@@ -193,7 +193,7 @@ impl Image {
     fn need(&mut self, chains: Vec<OnDemand>, changes: &mut Changes) {
         for chain in chains {
             let all: Vec<OnDemand> = std::iter::successors(Some(chain), OnDemand::needs).collect();
-            for chain in all.into_iter().rev() {
+            for chain in all.into_iter().rev().filter(|chain| !chain.is_standing()) {
                 if self.chains.insert(chain) {
                     changes.add_chain(signed(chain.chain(&self.config)));
                 }
@@ -226,14 +226,16 @@ impl Image {
                 needed.extend(std::iter::successors(Some(chain), OnDemand::needs));
             }
         }
-        let on_demand = needed.iter().map(|chain| chain.chain(&self.config));
+        let on_demand = needed.iter().filter(|chain| !chain.is_standing());
+        let on_demand = on_demand.map(|chain| chain.chain(&self.config));
         on_demand.chain(standing_chains(&self.config)).map(signed).collect()
     }
 
-    /// The names of all chains that are there, needed or not.
-    pub fn chain_names(&self) -> BTreeSet<Name> {
-        let standing = standing_chains(&self.config).into_iter().map(|chain| chain.name);
-        standing.chain(self.chains.iter().map(OnDemand::name)).collect()
+    /// All chains that are there, needed or not, by name.
+    pub fn all_chains(&self) -> BTreeMap<Name, Chain> {
+        let on_demand = self.chains.iter().map(|chain| chain.chain(&self.config));
+        let all = standing_chains(&self.config).into_iter().chain(on_demand).map(signed);
+        all.map(|chain| (chain.name.clone(), chain)).collect()
     }
 
     /// Forgets the chains that nobody needs, because a full pass deletes them.

@@ -4,6 +4,10 @@
 //! that picks a slot, and `endpoints` says who that slot is. All Services with three slots share
 //! one chain, so that loading, changing and walking cost the same for one Service and for ten
 //! thousand.
+//!
+//! Cluster IPs with few slots are in plain sets, one for each number (`services-3`), because the
+//! kernel looks through a whole verdict map whenever an element with a chain is added to it: 1 ms
+//! with ten thousand of them, twenty with fifty thousand.
 
 use std::net::IpAddr;
 
@@ -12,10 +16,35 @@ use nearhop_core::{EndpointKey, Family, Name, Protocol};
 use crate::frontend::{At, Frontend};
 use crate::object::{Bytes, Field, Set, SetData, SetKind};
 
+/// Up to so many slots have a set of their own. Each costs a connection to a cluster IP with more
+/// slots one lookup.
+pub const MOST_COUNTED: u8 = 16;
+
+const COUNTED: [&str; MOST_COUNTED as usize] = [
+    "services-1",
+    "services-2",
+    "services-3",
+    "services-4",
+    "services-5",
+    "services-6",
+    "services-7",
+    "services-8",
+    "services-9",
+    "services-10",
+    "services-11",
+    "services-12",
+    "services-13",
+    "services-14",
+    "services-15",
+    "services-16",
+];
+
 /// The sets and maps of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SetId {
-    /// Service addresses: where a connection goes.
+    /// Cluster IPs with so many slots, from 1 to [`MOST_COUNTED`].
+    Counted(u8),
+    /// All other Service addresses: where a connection goes.
     Services,
     /// Addresses with `externalTrafficPolicy: Local`: where clients on this node go.
     ServicesNear,
@@ -57,31 +86,49 @@ pub enum SetId {
 
 impl SetId {
     /// All of them.
-    pub const ALL: [Self; 19] = [
-        Self::Services,
-        Self::ServicesNear,
-        Self::ServicesLocal,
-        Self::Endpoints,
-        Self::EndpointsLocal,
-        Self::Nodeports,
-        Self::NodeportsNear,
-        Self::NodeportsLocal,
-        Self::NodeportEndpoints,
-        Self::NodeportEndpointsLocal,
-        Self::NoEndpoints,
-        Self::NoEndpointNodeports,
-        Self::ClusterIps,
-        Self::Hairpin,
-        Self::Firewall,
-        Self::FirewallAllowed,
-        Self::Affinity,
-        Self::AffinityServices,
-        Self::AffinityNodeports,
-    ];
+    pub const ALL: [Self; 19 + MOST_COUNTED as usize] = Self::all();
+
+    const fn all() -> [Self; 19 + MOST_COUNTED as usize] {
+        let mut all = [Self::Services; 19 + MOST_COUNTED as usize];
+        let named = [
+            Self::Services,
+            Self::ServicesNear,
+            Self::ServicesLocal,
+            Self::Endpoints,
+            Self::EndpointsLocal,
+            Self::Nodeports,
+            Self::NodeportsNear,
+            Self::NodeportsLocal,
+            Self::NodeportEndpoints,
+            Self::NodeportEndpointsLocal,
+            Self::NoEndpoints,
+            Self::NoEndpointNodeports,
+            Self::ClusterIps,
+            Self::Hairpin,
+            Self::Firewall,
+            Self::FirewallAllowed,
+            Self::Affinity,
+            Self::AffinityServices,
+            Self::AffinityNodeports,
+        ];
+        let mut at = 0;
+        while at < named.len() {
+            all[at] = named[at];
+            at += 1;
+        }
+        let mut slots = 1;
+        while slots <= MOST_COUNTED {
+            all[at] = Self::Counted(slots);
+            at += 1;
+            slots += 1;
+        }
+        all
+    }
 
     /// Its name in the table.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Counted(slots) => COUNTED[usize::from(slots - 1)],
             Self::Services => "services",
             Self::ServicesNear => "services-near",
             Self::ServicesLocal => "services-local",
@@ -106,7 +153,8 @@ impl SetId {
 
     fn comment(self) -> &'static str {
         match self {
-            Self::Services => "where a connection to a Service address goes",
+            Self::Counted(_) => "cluster IPs with so many slots",
+            Self::Services => "where connections to other Service addresses go",
             Self::ServicesNear => "external policy Local: where clients on this node go",
             Self::ServicesLocal => "external policy Local: where all others go",
             Self::Endpoints => "the endpoint in each slot",
@@ -157,7 +205,7 @@ impl SetId {
             Self::NodeportEndpoints | Self::NodeportEndpointsLocal => (nodeport_slot, endpoint),
             Self::ClusterIps => (vec![address], SetData::None),
             Self::Hairpin => (pair, SetData::None),
-            Self::Firewall => (service, SetData::None),
+            Self::Counted(_) | Self::Firewall => (service, SetData::None),
             Self::FirewallAllowed => {
                 (vec![address, Field::Protocol, Field::Port, address], SetData::None)
             }
@@ -209,7 +257,8 @@ pub fn frontend_of(set: SetId, key: &Bytes) -> Option<Frontend> {
         | SetId::NoEndpointNodeports
         | SetId::AffinityNodeports => read_frontend(At::Node, key.as_slice()),
         SetId::ClusterIps | SetId::Hairpin | SetId::Affinity => None,
-        SetId::Services
+        SetId::Counted(_)
+        | SetId::Services
         | SetId::ServicesNear
         | SetId::ServicesLocal
         | SetId::Endpoints

@@ -116,7 +116,8 @@ fn reconcile_chains(wanted: Vec<Chain>, held: &Held, changes: &mut Changes) {
     }
 }
 
-fn is_right(there: &HeldChain, wanted: &Chain) -> bool {
+/// Whether a chain has the rules that it should, as far as can be told without reading them.
+pub fn is_right(there: &HeldChain, wanted: &Chain) -> bool {
     there.base == wanted.hook.is_some()
         && there.rules == wanted.rules.len()
         && there.signature.as_ref() == signature(wanted)

@@ -1,7 +1,8 @@
-//! What the controller asks of an API server is exactly what `nearhop manifests` grants: no verb less, no verb more.
+//! What the controller and the proxy ask of an API server is exactly what `nearhop manifests` grants: no verb less, no
+//! verb more.
 //!
-//! The controller is driven through everything that makes it send a different kind of request, and each request is
-//! recorded before it is sent.
+//! Each is driven through everything that makes it send a different kind of request, and each request is recorded before
+//! it is sent.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -63,6 +64,42 @@ fn rights(rules: &[Rule], verbs: impl Fn(&Rule) -> Vec<&'static str>) -> BTreeSe
     rules.iter().flat_map(of).collect()
 }
 
+/// Notes what each request would need.
+fn recorder(used: &Used) -> impl Fn(&Parts) + Clone + Send + Sync + 'static {
+    let used = used.clone();
+    move |parts: &Parts| {
+        let asked = right(parts).unwrap_or_else(|error| {
+            (String::new(), format!("{error:#}"), parts.method.to_string())
+        });
+        used.lock().unwrap_or_else(PoisonError::into_inner).insert(asked);
+    }
+}
+
+fn has(used: &Used, group: &str, resource: &str, verb: &str) -> bool {
+    let used = used.lock().unwrap_or_else(PoisonError::into_inner);
+    used.contains(&(group.to_owned(), resource.to_owned(), verb.to_owned()))
+}
+
+/// As a server answers whose WatchList gate is off.
+fn without_streaming(user_agent: &str) -> Value {
+    json!({
+        "answers": [{"code": 422, "share": 1.0}], "path": "sendInitialEvents", "watches": true,
+        "userAgent": user_agent,
+    })
+}
+
+/// Nothing was used that is not granted, and everything that is granted was used.
+fn assert_exact(used: &Used, rules: &[Rule]) {
+    let used = used.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let asked = rights(rules, |rule| rule.verbs.to_vec());
+    let granted = rights(rules, Rule::granted);
+    let idle: Vec<_> = asked.difference(&used).collect();
+    let missing: Vec<_> = used.difference(&granted).collect();
+    assert!(missing.is_empty(), "used and not granted: {missing:?}");
+    assert!(idle.is_empty(), "granted and never used: {idle:?}");
+    assert_eq!(used, asked, "used by itself, although it is said to be implied only");
+}
+
 struct Recorded {
     scene: Scene,
     controller: Controlled,
@@ -74,31 +111,16 @@ impl Recorded {
     async fn new() -> Result<Option<Self>> {
         let bare = server::Options { controllers: Controllers::Bare, ..Default::default() };
         let Some(scene) = Scene::with(&bare).await? else { return Ok(None) };
-        // As a server answers whose WatchList gate is off.
-        let no_streaming = json!({
-            "answers": [{"code": 422, "share": 1.0}], "path": "sendInitialEvents", "watches": true,
-            "userAgent": "nearhop-controller",
-        });
-        scene.cluster.server.fault(&no_streaming).await?;
+        scene.cluster.server.fault(&without_streaming("nearhop-controller")).await?;
         let used = Used::default();
-        let record = {
-            let used = used.clone();
-            move |parts: &Parts| {
-                let asked = right(parts).unwrap_or_else(|error| {
-                    (String::new(), format!("{error:#}"), parts.method.to_string())
-                });
-                used.lock().unwrap_or_else(PoisonError::into_inner).insert(asked);
-            }
-        };
         let mut options = replace();
         options.lease = Some(LeaseOptions::new(&scene.cluster.namespace, "rbac", "test"));
-        let controller = start_recorded(&scene.cluster.server, options, record).await?;
+        let controller = start_recorded(&scene.cluster.server, options, recorder(&used)).await?;
         Ok(Some(Self { scene, controller, used }))
     }
 
     fn has(&self, group: &str, resource: &str, verb: &str) -> bool {
-        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.contains(&(group.to_owned(), resource.to_owned(), verb.to_owned()))
+        has(&self.used, group, resource, verb)
     }
 
     async fn until_used(&self, group: &str, resource: &str, verb: &str) -> Result<()> {
@@ -160,16 +182,96 @@ async fn the_controller_uses_what_it_is_granted_and_nothing_else() -> Result<()>
     let used = recorded.used.clone();
     recorded.controller.stop().await?;
 
-    let used = used.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let rules: Vec<Rule> = [CLUSTER_RULES, LEASE_RULES].concat();
-    let asked = rights(&rules, |rule| rule.verbs.to_vec());
-    let granted = rights(&rules, Rule::granted);
-    let idle: Vec<_> = asked.difference(&used).collect();
-    let missing: Vec<_> = used.difference(&granted).collect();
-    assert!(missing.is_empty(), "used and not granted: {missing:?}");
-    assert!(idle.is_empty(), "granted and never used: {idle:?}");
-    assert_eq!(used, asked, "used by itself, although it is said to be implied only");
+    assert_exact(&used, &[CLUSTER_RULES, LEASE_RULES].concat());
     Ok(())
+}
+
+#[cfg(target_os = "linux")]
+mod proxy {
+    use nearhop_core::Name;
+    use nearhop_lab::net::sandbox;
+    use nearhop_proxy::health::SharedHealth;
+    use nearhop_proxy::metrics::ProxyMetrics;
+    use nearhop_proxy::options::Options;
+    use nearhop_proxy::run::{Surroundings, run};
+    use nearhop_proxy::{Lock, ProxyError, rbac};
+    use nearhop_runtime::client::{ClientOptions, connect_recorded};
+    use nearhop_runtime::health::{Health, Purpose};
+    use nearhop_runtime::metrics::Metrics;
+    use nearhop_runtime::shutdown::{Shutdown, Trigger};
+    use tokio::task::JoinHandle;
+
+    use super::*;
+
+    /// A proxy in this process whose requests are recorded.
+    async fn start(
+        scene: &Scene,
+        used: &Used,
+    ) -> Result<(Trigger, JoinHandle<Result<(), ProxyError>>)> {
+        let (options, metrics) = (Options::new("n1"), Metrics::new());
+        let client = ClientOptions {
+            kubeconfig: Some(scene.cluster.server.kubeconfig.clone()),
+            context: None,
+            user_agent: "nearhop-proxy/test".to_owned(),
+        };
+        let (trigger, shutdown) = Shutdown::manual();
+        // Nobody asks.
+        let (_, questions) = tokio::sync::mpsc::channel(1);
+        let surroundings = Surroundings {
+            lock: Lock::take(&Name::from("nearhop"))?,
+            client: connect_recorded(&client, Some(&metrics), recorder(used)).await?,
+            metrics: ProxyMetrics::new(&metrics, &options.families),
+            health: SharedHealth::new(options.sync_period),
+            synced: Health::new().check("first-sync", Purpose::Ready),
+            questions,
+            shutdown,
+        };
+        Ok((trigger, tokio::spawn(run(options, surroundings))))
+    }
+
+    /// Lists, watches, and watches again after they were cut.
+    async fn drive(scene: &Scene, used: &Used) -> Result<()> {
+        scene.node("n1", Some("a")).await?;
+        scene.service("web", json!({})).await?;
+        scene.cluster.server.fault(&without_streaming("nearhop-proxy")).await?;
+        let (trigger, proxy) = start(scene, used).await?;
+        let until_used = async |group: &str, resource: &str, verb: &str| {
+            let look = || async {
+                Ok(has(used, group, resource, verb).then_some(()).ok_or("not yet".to_owned()))
+            };
+            scene.until(&format!("{verb} {resource}"), PATIENCE, look).await
+        };
+        until_used("events.k8s.io", "events", "create").await?;
+        let kinds = [("", "nodes"), ("", "services"), ("discovery.k8s.io", "endpointslices")];
+        for (group, resource) in kinds {
+            until_used(group, resource, "list").await?;
+            until_used(group, resource, "watch").await?;
+        }
+        let before = std::mem::take(&mut *used.lock().unwrap_or_else(PoisonError::into_inner));
+        scene.cluster.server.fault(&json!({"dropWatches": true})).await?;
+        for (group, resource) in kinds {
+            until_used(group, resource, "watch").await?;
+        }
+        used.lock().unwrap_or_else(PoisonError::into_inner).extend(before);
+        trigger.request();
+        Ok(proxy.await??)
+    }
+
+    #[test]
+    fn it_uses_what_it_is_granted_and_nothing_else() {
+        sandbox::run("proxy::it_uses_what_it_is_granted_and_nothing_else", || {
+            let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+            let driven = runtime.block_on(async {
+                let bare = server::Options { controllers: Controllers::Bare, ..Default::default() };
+                let Some(scene) = Scene::with(&bare).await? else { return Ok(()) };
+                let used = Used::default();
+                drive(&scene, &used).await?;
+                assert_exact(&used, rbac::CLUSTER_RULES);
+                anyhow::Ok(())
+            });
+            driven.unwrap_or_else(|error| panic!("{error:#}"));
+        });
+    }
 }
 
 /// What `nearhop manifests` prints.
@@ -201,19 +303,27 @@ fn rights_of(role: &Value) -> BTreeSet<Right> {
 #[test]
 fn the_manifests_grant_what_the_rules_say() -> Result<()> {
     let documents = manifests()?;
-    let find = |kind: &str| documents.iter().find(|d| d["kind"] == kind).context("missing");
-    assert_eq!(rights_of(find("ClusterRole")?), rights(CLUSTER_RULES, Rule::granted));
-    assert_eq!(rights_of(find("Role")?), rights(LEASE_RULES, Rule::granted));
-    for (binding, role) in [("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")] {
-        let (binding, role) = (find(binding)?, find(role)?);
+    let find = |kind: &str, name: &str| {
+        let is = |d: &&Value| d["kind"] == kind && d["metadata"]["name"] == name;
+        documents.iter().find(is).with_context(|| format!("no {kind} {name}"))
+    };
+    let (controller, proxy) = ("nearhop-controller", "nearhop-proxy");
+    let of = |kind: &str, name: &str| Ok::<_, anyhow::Error>(rights_of(find(kind, name)?));
+    assert_eq!(of("ClusterRole", controller)?, rights(CLUSTER_RULES, Rule::granted));
+    assert_eq!(of("Role", controller)?, rights(LEASE_RULES, Rule::granted));
+    let proxys = rights(nearhop_proxy::rbac::CLUSTER_RULES, Rule::granted);
+    assert_eq!(of("ClusterRole", proxy)?, proxys);
+    for (name, role) in [(controller, "ClusterRole"), (controller, "Role"), (proxy, "ClusterRole")]
+    {
+        let (binding, role) = (find(&format!("{role}Binding"), name)?, find(role, name)?);
         assert_eq!(binding["roleRef"]["kind"], role["kind"]);
         assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
-        let account = find("ServiceAccount")?;
+        let account = find("ServiceAccount", name)?;
         for field in ["name", "namespace"] {
             assert_eq!(binding["subjects"][0][field], account["metadata"][field]);
         }
     }
-    assert_eq!(documents.len(), 5);
+    assert_eq!(documents.len(), 8);
     Ok(())
 }
 

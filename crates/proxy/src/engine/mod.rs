@@ -25,7 +25,7 @@ use nearhop_netfilter::config::Config;
 use nearhop_netfilter::frontend::Program;
 use nearhop_netfilter::image::Image;
 use nearhop_netfilter::object::{Batch, Op};
-use nearhop_netfilter::reconcile::{Held, HeldSlots, reconcile};
+use nearhop_netfilter::reconcile::{Held, HeldSlots, is_right, reconcile};
 
 pub use tables::{ApplyError, ReadChain, Tables};
 
@@ -363,12 +363,12 @@ impl Engine {
     /// written anew. Of a chain that was added since the last look only the signature is known:
     /// nothing is read when it is written.
     fn find_edited(&self, chains: &BTreeMap<Name, ReadChain>, held: &mut Held) -> usize {
-        let ours = self.image.chain_names();
+        let ours = self.image.all_chains();
         let mut edited = self.rules.keys().filter(|name| !chains.contains_key(*name)).count();
         for (name, chain) in chains {
             let is_right = match self.rules.get(name) {
                 Some(digest) => *digest == chain.digest,
-                None => ours.contains(name),
+                None => ours.get(name).is_some_and(|wanted| is_right(&chain.held, wanted)),
             };
             if !is_right {
                 edited += 1;

@@ -48,7 +48,7 @@ fn spoil<T: Tables>(tables: &mut Watched<T>, set: SetId, key: Bytes) {
 
 on_both! {
     fn a_service_that_is_refused_at_the_start_is_left_out(tables) {
-        spoil(tables, SetId::Services, key("10.96.0.2"));
+        spoil(tables, SetId::Counted(2), key("10.96.0.2"));
         let mut follower = Follower::new(CLUSTER, v4());
         let synced = follower.sync_all(tables);
         assert_eq!(synced.pass, Pass::Full);
@@ -85,7 +85,7 @@ on_both! {
 
     fn who_inherits_from_a_service_left_out_gets_it_at_once(tables) {
         // `a` has the address that `b` wants too.
-        spoil(tables, SetId::Services, key("10.96.0.1"));
+        spoil(tables, SetId::Counted(1), key("10.96.0.1"));
         let mut follower = Follower::new(CLUSTER, v4());
         follower.sync_all(tables);
         assert_eq!(isolated(&follower), ["a"]);
@@ -104,7 +104,7 @@ on_both! {
     }
 
     fn a_service_that_goes_while_it_is_left_out_is_forgotten(tables) {
-        spoil(tables, SetId::Services, key("10.96.0.2"));
+        spoil(tables, SetId::Counted(2), key("10.96.0.2"));
         let mut follower = Follower::new(CLUSTER, v4());
         follower.sync_all(tables);
         follower.follow(tables, vec![Change::ServiceGone(service("b"))]);
@@ -202,12 +202,12 @@ on_both! {
 #[test]
 fn the_fake_refuses_by_key_too() {
     let mut tables = FakeTables::default();
-    tables.fake.refuse_elements(SetId::Services.name(), key("10.96.0.2"));
+    tables.fake.refuse_elements(SetId::Counted(2).name(), key("10.96.0.2"));
     let mut follower = Follower::new(CLUSTER, v4());
     follower.sync_all(&mut tables);
     assert_eq!(isolated(&follower), ["b"]);
     assert!(follower.engine.isolated()[&service("b")].contains("ENOMEM"));
-    tables.fake.accept_elements(SetId::Services.name(), key("10.96.0.2"));
+    tables.fake.accept_elements(SetId::Counted(2).name(), key("10.96.0.2"));
     follower.full(&mut tables);
     follower.check_exactly(&mut tables);
 }

@@ -42,7 +42,9 @@ on_both! {
         let mut follower = Follower::new(CLUSTER, v4());
         let synced = follower.sync_all(tables);
         assert_eq!(synced.pass, Pass::Full);
-        assert_eq!(content(tables, &v4()).set(SetId::Services).len(), 3);
+        let content = content(tables, &v4());
+        let counted = |slots| content.set(SetId::Counted(slots)).len();
+        assert_eq!(content.set(SetId::Services).len() + counted(1) + counted(2) + counted(3), 3);
         follower.check_exactly(tables);
         let before = tables.generation().unwrap();
         let again = Engine::new(v4()).sync(tables, follower.routes(), Scope::All).unwrap();
@@ -70,23 +72,46 @@ on_both! {
         follower.check(tables);
     }
 
-    fn an_added_endpoint_is_one_slot_and_another_chain(tables) {
+    fn an_added_endpoint_is_one_slot_and_another_set(tables) {
         let mut follower = Follower::start(tables, PLAIN);
         tables.forget();
         let text = format!("{PLAIN}pod web-3 for=web on=n2 ip=10.244.0.4");
         let synced = follower.turn_into(tables, &text);
-        assert_partial(tables, &synced, 2);
-        let expected = [(SetId::Services, (1, 1)), (SetId::Endpoints, (0, 1))];
+        assert_partial(tables, &synced, 3);
+        let expected = [
+            (SetId::Counted(3), (1, 0)),
+            (SetId::Counted(4), (0, 1)),
+            (SetId::Endpoints, (0, 1)),
+        ];
+        assert_eq!(Vec::from_iter(tables.counts()), expected);
+        assert_eq!(tables.batches[0].ops.len(), 3, "elements only");
+        assert_eq!(tables.reads, 0);
+        follower.check(tables);
+        follower.full(tables);
+        follower.check_exactly(tables);
+    }
+
+    fn beyond_the_counted_ones_a_chain_comes_with_who_needs_it(tables) {
+        let with = |pods| format!("node n1\nnode n2\nservice web\npods web x{pods} for=web on=n2");
+        let mut follower = Follower::start(tables, &with(16));
+        tables.forget();
+        let synced = follower.turn_into(tables, &with(17));
+        assert_partial(tables, &synced, 3);
+        let expected = [
+            (SetId::Counted(16), (1, 0)),
+            (SetId::Services, (0, 1)),
+            (SetId::Endpoints, (0, 1)),
+        ];
         assert_eq!(Vec::from_iter(tables.counts()), expected);
         let chains = tables.batches[0].ops.iter().filter(|op| matches!(op, Op::AddChain(_)));
-        assert_eq!(chains.count(), 1, "pick-4");
+        assert_eq!(chains.count(), 1, "pick-17");
         follower.check(tables);
-        // The chain is there now: back and forth takes elements only, and no reading.
-        follower.turn_into(tables, PLAIN);
+        // The chain is there now: back and forth takes elements only.
+        follower.turn_into(tables, &with(16));
         tables.forget();
-        follower.turn_into(tables, &text);
-        assert_eq!(tables.reads, 0);
+        follower.turn_into(tables, &with(17));
         assert_eq!(tables.batches[0].ops.len(), 3);
+        assert_eq!(tables.reads, 0);
         follower.check(tables);
         follower.full(tables);
         follower.check_exactly(tables);

@@ -127,11 +127,6 @@ impl Sender {
         Ok(Self { to, way, socket, arrivals: arrivals.clone() })
     }
 
-    /// Its port.
-    pub fn port(&self) -> Result<u16> {
-        Ok(self.socket.local_addr()?.port())
-    }
-
     /// Sends one datagram and waits for nothing; its number.
     pub fn send(&self) -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);

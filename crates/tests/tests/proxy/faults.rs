@@ -1,6 +1,7 @@
 //! What goes wrong on a node: strangers in the table, floods of changes, tables full of flows.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -57,10 +58,10 @@ async fn watched(site: &mut Site) -> Result<(ProxyProcess, SocketAddr, IpAddr)> 
 fn a_table_that_is_deleted_comes_back() {
     run("faults::a_table_that_is_deleted_comes_back", Api::Forgets, async |site| {
         let (proxy, to, a) = watched(site).await?;
-        let before = elements(SetId::Services)?.len();
+        let before = elements(SetId::Counted(1))?.len();
         apply(vec![Op::DeleteTable])?;
         until_repaired(&proxy, 0.0)?;
-        ensure!(elements(SetId::Services)?.len() == before);
+        ensure!(elements(SetId::Counted(1))?.len() == before);
         ensure!(site.connect(&site.client, to)? == a);
         // And is kept as if nothing had been.
         let b = site.pod("10.244.1.2")?;
@@ -76,18 +77,18 @@ fn elements_that_strangers_add_and_delete_are_put_right() {
     let name = "faults::elements_that_strangers_add_and_delete_are_put_right";
     run(name, Api::Forgets, async |site| -> Result<()> {
         let (proxy, to, a) = watched(site).await?;
-        let set = Name::from(SetId::Services.name());
-        let ours = elements(SetId::Services)?;
+        let set = Name::from(SetId::Counted(1).name());
+        let ours = elements(SetId::Counted(1))?;
         let mut strange = ours.first().context("a Service has an element")?.clone();
         strange.key = Bytes::EMPTY.address("10.96.200.200".parse()?).protocol(6).port(81);
         apply(vec![Op::AddElements { set: set.clone(), elements: vec![strange.clone()] }])?;
         let once = until_repaired(&proxy, 0.0)?;
-        let left = elements(SetId::Services)?;
+        let left = elements(SetId::Counted(1))?;
         ensure!(left.iter().all(|element| element.key != strange.key), "{left:?}");
         ensure!(left.len() == ours.len() && site.connect(&site.client, to)? == a);
         apply(vec![Op::DeleteElements { set, elements: ours.clone() }])?;
         until_repaired(&proxy, once)?;
-        ensure!(elements(SetId::Services)?.len() == ours.len());
+        ensure!(elements(SetId::Counted(1))?.len() == ours.len());
         ensure!(site.connect(&site.client, to)? == a);
         Ok(())
     });
@@ -140,45 +141,51 @@ fn syncs(proxy: &ProxyProcess) -> Result<f64> {
     proxy.metric("kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"}")
 }
 
+/// Changes `steady` while the flood lasts, and waits for each change to be in the kernel.
+async fn change_steady(
+    site: &Site,
+    proxy: &ProxyProcess,
+    to: SocketAddr,
+    writes: &AtomicU64,
+    order: &[IpAddr],
+) -> Result<()> {
+    until("the flood", || {
+        let so_far = writes.load(Ordering::Relaxed);
+        Ok(if so_far > 100 { Ok(()) } else { Err(format!("{so_far} writes")) })
+    })?;
+    for at in order {
+        site.write_slice("steady", &[Endpoint::here(at)]).await?;
+        proxy.until_programmed("steady", &[*at])?;
+        ensure!(site.connect(&site.client, to)? == *at);
+    }
+    Ok(())
+}
+
 #[test]
 fn a_service_that_flaps_does_not_hold_up_the_others() {
     run("faults::a_service_that_flaps_does_not_hold_up_the_others", Api::Forgets, async |site| {
         let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
         site.create_node(NODE, None).await?;
-        let steady = site.clustered("steady", &json!({})).await?;
-        let flap = site.clustered("flap", &json!({})).await?;
+        let steady = site.clustered("steady", &json!({})).await?.cluster(Port::Web)?;
+        let flap = site.clustered("flap", &json!({})).await?.cluster(Port::Web)?;
         site.create_slice("steady", &[Endpoint::here(a)]).await?;
         site.create_slice("flap", &[]).await?;
         let proxy = ProxyProcess::start(site, &[])?;
         proxy.until_programmed("steady", &[a])?;
         let (before, api) = (syncs(&proxy)?, site.api.clone());
-        let (writes, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-        let changes = async || -> Result<()> {
-            for at in [b, a, b] {
-                until("the flood", || {
-                    let so_far = writes.load(Ordering::Relaxed);
-                    Ok(if so_far > 100 { Ok(()) } else { Err(format!("{so_far} writes")) })
-                })?;
-                site.write_slice("steady", &[Endpoint::here(at)]).await?;
-                proxy.until_programmed("steady", &[at])?;
-                ensure!(site.connect(&site.client, steady.cluster(Port::Web)?)? == at);
-            }
-            Ok(())
+        let (writes, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let flooding = {
+            let (writes, stop) = (writes.clone(), stop.clone());
+            std::thread::spawn(move || flood(&api, a, &writes, &stop))
         };
-        let flooded = std::thread::scope(|scope| {
-            let flood = scope.spawn(|| flood(&api, a, &writes, &stop));
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let changed = scope.spawn(|| runtime?.block_on(changes())).join();
-            stop.store(true, Ordering::Relaxed);
-            (flood.join(), changed)
-        });
-        let fail = |panic| std::panic::resume_unwind(panic);
-        flooded.1.unwrap_or_else(fail)?;
-        flooded.0.unwrap_or_else(fail)?;
+        let changed = change_steady(site, &proxy, steady, &writes, &[b, a, b]).await;
+        stop.store(true, Ordering::Relaxed);
+        flooding.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        changed?;
         site.write_slice("flap", &[Endpoint::here(b)]).await?;
         proxy.until_programmed("flap", &[b])?;
-        ensure!(site.connect(&site.client, flap.cluster(Port::Web)?)? == b);
-        let (syncs, writes) = (syncs(&proxy)? - before, writes.into_inner());
+        ensure!(site.connect(&site.client, flap)? == b);
+        let (syncs, writes) = (syncs(&proxy)? - before, writes.load(Ordering::Relaxed));
         println!("{writes} writes, {syncs} syncs");
         ensure!(writes >= 1_000 && syncs < writes as f64 / 2.0, "{writes} writes, {syncs} syncs");
         Ok(())

@@ -1,5 +1,6 @@
 //! Start, end and cleaning up: one proxy for a table, and rules that outlive it.
 
+use std::net::IpAddr;
 use std::process::Output;
 
 use anyhow::{Result, ensure};
@@ -9,7 +10,6 @@ use nearhop_tests::node::objects::{Endpoint, Frontends, Port};
 use nearhop_tests::node::process::{ProxyProcess, output};
 use nearhop_tests::node::{Api, NODE, Site, generation, run};
 use serde_json::json;
-use std::net::IpAddr;
 
 /// The families of nearhop's tables on the node.
 fn tables(name: &str) -> Result<Vec<Family>> {

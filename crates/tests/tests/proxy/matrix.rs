@@ -83,10 +83,6 @@ fn endpoint_of(flow: &FlowId) -> IpAddr {
     flow.2.source.ip()
 }
 
-fn udp_flows() -> Result<BTreeSet<FlowId>> {
-    Ok(flows(Protocol::Udp)?.iter().map(id_of).collect())
-}
-
 /// Those of the node's own programs are left out.
 fn tcp_flows() -> Result<BTreeSet<FlowId>> {
     let flows = flows(Protocol::Tcp)?;
@@ -144,8 +140,18 @@ impl Matrix {
         Ok(())
     }
 
+    /// Flows to the addresses that clients send to. An answer that was under way when its flow was
+    /// deleted begins one of its own, from the endpoint to the client, which is nobody's concern.
+    fn udp_flows(&self) -> Result<BTreeSet<FlowId>> {
+        let addresses: BTreeSet<SocketAddr> =
+            self.probes.iter().map(|probe| probe.sender.to).collect();
+        let flows = flows(Protocol::Udp)?;
+        let ours = flows.iter().filter(|flow| addresses.contains(&flow.original.destination));
+        Ok(ours.map(id_of).collect())
+    }
+
     fn look(&mut self) -> Result<()> {
-        (self.udp, self.tcp) = (udp_flows()?, tcp_flows()?);
+        (self.udp, self.tcp) = (self.udp_flows()?, tcp_flows()?);
         Ok(())
     }
 
@@ -204,7 +210,7 @@ impl Matrix {
     fn until_swept(&self, allowed: &[IpAddr]) -> Result<()> {
         until(&format!("flows to {allowed:?} only"), || {
             self.nudge();
-            let now = udp_flows()?;
+            let now = self.udp_flows()?;
             let stale = self.udp.iter().filter(|flow| !allowed.contains(&endpoint_of(flow)));
             let left: Vec<&FlowId> = stale.filter(|flow| now.contains(flow)).collect();
             Ok(if left.is_empty() { Ok(()) } else { Err(format!("there are {left:?}")) })
@@ -212,7 +218,7 @@ impl Matrix {
     }
 
     fn check_kept(&mut self, allowed: &[IpAddr]) -> Result<()> {
-        let (udp, tcp) = (udp_flows()?, tcp_flows()?);
+        let (udp, tcp) = (self.udp_flows()?, tcp_flows()?);
         let kept = self.udp.iter().filter(|flow| allowed.contains(&endpoint_of(flow)));
         let lost: Vec<&FlowId> = kept.filter(|flow| !udp.contains(flow)).collect();
         ensure!(lost.is_empty(), "UDP flows to good endpoints were deleted: {lost:?}");

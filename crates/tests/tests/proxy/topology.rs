@@ -1,13 +1,14 @@
 //! Where the node stands, and whom its clients therefore reach.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::ScopedJoinHandle;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nearhop_lab::net::Namespace;
 use nearhop_lab::net::traffic::{Outcome, Protocol, connect};
-use nearhop_tests::node::objects::{Endpoint, Port, core, slice, slices_path};
+use nearhop_tests::node::objects::{Endpoint, Port, core};
 use nearhop_tests::node::process::ProxyProcess;
 use nearhop_tests::node::{Api, NODE, OTHER_NODE, PATIENCE, Site, run, until};
 use nearhop_tests::scene::ControllerProcess;
@@ -77,10 +78,6 @@ fn hammer(from: &Namespace, to: SocketAddr, stop: &AtomicBool) -> Result<Vec<Out
     Ok(outcomes)
 }
 
-fn joined(client: ScopedJoinHandle<'_, Result<Vec<Outcome>>>) -> Result<Vec<Outcome>> {
-    client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
 #[test]
 fn a_node_that_moves_loses_no_connection() {
     run("topology::a_node_that_moves_loses_no_connection", Api::Forgets, async |site| {
@@ -88,28 +85,22 @@ fn a_node_that_moves_loses_no_connection() {
         site.create_node(NODE, Some("a")).await?;
         let proxy = ProxyProcess::start(site, &[])?;
         proxy.until_programmed("web", &[a])?;
-        let (stop, from) = (AtomicBool::new(false), site.client.clone());
-        let (outcomes, moved) = std::thread::scope(|scope| {
-            let client = scope.spawn(|| hammer(&from, to, &stop));
-            let moves = || -> Result<()> {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                runtime.block_on(site.move_node(NODE, Some("b")))?;
-                proxy.until_programmed("web", &[b])?;
-                // A few more, of which all must be there.
-                std::thread::sleep(std::time::Duration::from_millis(200));
-                Ok(())
-            };
-            let moved = scope.spawn(moves).join();
-            stop.store(true, Ordering::Relaxed);
-            (joined(client), moved)
-        });
-        moved.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let servers: Vec<Option<IpAddr>> =
-            outcomes?.iter().map(|outcome| outcome.server().map(|at| at.ip())).collect();
-        let (before, after): (Vec<_>, Vec<_>) = {
-            let first_b = servers.iter().position(|at| *at == Some(b)).context("never moved")?;
-            (servers[..first_b].to_vec(), servers[first_b..].to_vec())
+        let stop = Arc::new(AtomicBool::new(false));
+        let client = {
+            let (from, stop) = (site.client.clone(), stop.clone());
+            std::thread::spawn(move || hammer(&from, to, &stop))
         };
+        site.move_node(NODE, Some("b")).await?;
+        let moved = proxy.until_programmed("web", &[b]);
+        // A few more, of which all must be there.
+        std::thread::sleep(Duration::from_millis(200));
+        stop.store(true, Ordering::Relaxed);
+        let outcomes = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        moved?;
+        let servers: Vec<Option<IpAddr>> =
+            outcomes.iter().map(|outcome| outcome.server().map(|at| at.ip())).collect();
+        let first = servers.iter().position(|at| *at == Some(b)).context("never moved")?;
+        let (before, after) = servers.split_at(first);
         ensure!(before.iter().all(|at| *at == Some(a)) && !before.is_empty(), "{before:?}");
         ensure!(after.iter().all(|at| *at == Some(b)), "{after:?}");
         Ok(())
@@ -139,56 +130,53 @@ fn labelled() -> Value {
     })
 }
 
+/// Two Services for pods in zones a and b, of which `ours` has the label. The cluster's own controller
+/// has written slices for both, the one of `ours` with a pod that nearhop must not know.
+async fn beside_another(site: &mut Site) -> Result<(SocketAddr, SocketAddr, IpAddr, IpAddr)> {
+    let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
+    let unknown = site.pod("10.244.1.3")?;
+    site.create_node(NODE, Some("a")).await?;
+    site.create_node(OTHER_NODE, Some("b")).await?;
+    api_pod(site, "web-a", NODE, a).await?;
+    api_pod(site, "web-b", OTHER_NODE, b).await?;
+    let selector = json!({"selector": {"app": "web"}});
+    let ours = site.expose("ours", &labelled(), "ClusterIP", &selector).await?;
+    let theirs = site.clustered("theirs", &selector).await?;
+    site.create_slice("theirs", &[Endpoint::here(a)]).await?;
+    site.create_slice("ours", &[Endpoint::here(unknown)]).await?;
+    Ok((ours.cluster(Port::Web)?, theirs.cluster(Port::Web)?, a, b))
+}
+
 /// nearhop beside the cluster's own controller and proxy, for a Service that asks for it.
 #[test]
 fn labelled_services_follow_the_topology_keys_of_nearhops_own_slices() {
     let name = "topology::labelled_services_follow_the_topology_keys_of_nearhops_own_slices";
     run(name, Api::Forgets, async |site| -> Result<()> {
-        let (a, b) = (site.pod("10.244.1.1")?, site.pod("10.244.1.2")?);
-        let c = site.pod("10.244.1.3")?;
-        site.create_node(NODE, Some("a")).await?;
-        site.create_node(OTHER_NODE, Some("b")).await?;
-        api_pod(site, "web-a", NODE, a).await?;
-        api_pod(site, "web-b", OTHER_NODE, b).await?;
-        let selector = json!({"selector": {"app": "web"}});
-        let ours = site.expose("ours", &labelled(), "ClusterIP", &selector).await?;
-        let theirs = site.clustered("theirs", &selector).await?;
-        // The cluster's own controller writes slices for both; those are not nearhop's to read.
-        site.create_slice("theirs", &[Endpoint::here(a)]).await?;
-        site.api.post(&slices_path(), &slice("ours", &[Endpoint::here(c)])).await?.expect(201)?;
+        let (ours, theirs, a, b) = beside_another(site).await?;
         let server = site.server.as_ref().context("it runs")?;
         let _controller = ControllerProcess::start(server, &["--mode", "labelled"])?;
         let proxy = ProxyProcess::start(site, &["--service-proxy-name", "nearhop"])?;
         proxy.until_programmed("ours", &[a])?;
-        let to = ours.cluster(Port::Web)?;
-        ensure!(site.reached(&site.client, to, 20)?.iter().eq([&a]));
-        let tier =
-            proxy.describe("ours")?.context("served")?["ports"][0]["cluster"]["tier"].clone();
+        ensure!(site.reached(&site.client, ours, 20)?.iter().eq([&a]));
+        let described = proxy.describe("ours")?.context("served")?;
+        let tier = &described["ports"][0]["cluster"]["tier"];
         ensure!(tier == "same topology.kubernetes.io/zone", "{tier}");
         ensure!(proxy.describe("theirs")?.is_none(), "a Service without the label is served");
-        let refused = connect(
-            &site.client,
-            Protocol::Tcp,
-            theirs.cluster(Port::Web)?,
-            std::time::Duration::from_millis(300),
-            None,
-        )?;
-        ensure!(refused == Outcome::TimedOut, "somebody does something about it: {refused:?}");
+        let patience = Duration::from_millis(300);
+        let outcome = connect(&site.client, Protocol::Tcp, theirs, patience, None)?;
+        ensure!(outcome == Outcome::TimedOut, "somebody does something about it: {outcome:?}");
         // The pod in this zone goes: the keys are hard, so nobody is in reach.
         site.api.delete(&core("pods/web-a?gracePeriodSeconds=0")).await?.ok()?;
         proxy.until_programmed("ours", &[])?;
         site.move_node(NODE, Some("b")).await?;
         proxy.until_programmed("ours", &[b])?;
-        ensure!(site.reached(&site.client, to, 20)?.iter().eq([&b]));
+        ensure!(site.reached(&site.client, ours, 20)?.iter().eq([&b]));
         // Without the label it is somebody else's.
-        let unlabel =
-            json!({"metadata": {"labels": {"service.kubernetes.io/service-proxy-name": null}}});
-        site.patch_service("ours", &unlabel).await?;
+        let labels = json!({"service.kubernetes.io/service-proxy-name": null});
+        site.patch_service("ours", &json!({"metadata": {"labels": labels}})).await?;
         until("ours is given up", || {
-            Ok(match proxy.describe("ours")? {
-                None => Ok(()),
-                Some(described) => Err(described.to_string()),
-            })
+            let described = proxy.describe("ours")?;
+            Ok(described.map_or(Ok(()), |described| Err(described.to_string())))
         })
     });
 }
