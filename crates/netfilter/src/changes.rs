@@ -16,6 +16,8 @@ pub struct Changes {
     /// Sets, chains and rules, in the order in which they must come.
     before: Vec<Op>,
     elements: BTreeMap<(SetId, Bytes), Pending>,
+    /// Elements of a table that holds none yet: nothing is to be compared.
+    fresh: Vec<Placed>,
     /// What can only go when no element needs it any more, or come when every element is there.
     after: Vec<Op>,
     lost: Vec<Lost>,
@@ -65,12 +67,14 @@ pub struct Lost {
 impl Changes {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        !self.touches_rules() && !self.elements.values().any(Pending::changes)
+        !self.touches_rules()
+            && self.fresh.is_empty()
+            && !self.elements.values().any(Pending::changes)
     }
 
     /// How many elements change.
     pub fn elements(&self) -> usize {
-        self.elements.values().filter(|pending| pending.changes()).count()
+        self.fresh.len() + self.elements.values().filter(|pending| pending.changes()).count()
     }
 
     /// Whether chains or sets change.
@@ -109,6 +113,11 @@ impl Changes {
         self.before.push(Op::AddChain(chain));
     }
 
+    /// Fills a table that holds no elements.
+    pub(crate) fn fill(&mut self, elements: Vec<Placed>) {
+        self.fresh = elements;
+    }
+
     /// Replaces elements by others.
     pub(crate) fn replace(&mut self, old: Vec<Placed>, new: Vec<Placed>) {
         old.into_iter().for_each(|placed| self.delete(placed));
@@ -144,8 +153,8 @@ impl Changes {
 
     /// One batch that does everything at once.
     pub fn into_batch(self, table: &Table) -> Batch {
-        let Self { before: mut ops, elements, after, .. } = self;
-        let (delete, add) = split(elements);
+        let Self { before: mut ops, elements, fresh, after, .. } = self;
+        let (delete, add) = split(elements, fresh);
         ops.extend(ops_of(delete, |set, elements| Op::DeleteElements { set, elements }));
         ops.extend(ops_of(add, |set, elements| Op::AddElements { set, elements }));
         ops.extend(after);
@@ -187,7 +196,8 @@ impl Changes {
     }
 
     /// Takes it apart by frontend.
-    pub fn split(self) -> Parts {
+    pub fn split(mut self) -> Parts {
+        std::mem::take(&mut self.fresh).into_iter().for_each(|placed| self.add(placed));
         let Self { before, elements, after, .. } = self;
         let mut common = Self { before, ..Self::default() };
         let mut finish = Self { after, ..Self::default() };
@@ -203,25 +213,25 @@ impl Changes {
         Parts { common, frontends, finish }
     }
 
-    /// Batches of at most `size` elements, for a table that no packet passes yet.
-    pub fn into_batches(self, table: &Table, size: usize) -> Vec<Batch> {
-        let Self { before, elements, after, .. } = self;
-        let batch = |ops| Batch { table: table.clone(), ops };
-        let (delete, add) = split(elements);
-        let mut batches = vec![batch(before)];
+    /// Batches of at most `size` elements, for a table that no packet passes yet. Made one after
+    /// the other: all of them at once would take the memory of the whole table again.
+    pub fn into_batches(self, table: &Table, size: usize) -> impl Iterator<Item = Batch> {
+        let Self { before, elements, fresh, after, .. } = self;
+        let (delete, add) = split(elements, fresh);
         let delete = ops_of(delete, |set, elements| Op::DeleteElements { set, elements });
-        batches.extend(delete.map(|op| batch(vec![op])));
-        for (set, mut elements) in add {
-            while !elements.is_empty() {
-                let rest = elements.split_off(elements.len().min(size));
-                batches
-                    .push(batch(vec![Op::AddElements { set: Name::from(set.name()), elements }]));
-                elements = rest;
-            }
-        }
-        batches.push(batch(after));
-        batches.retain(|batch| !batch.ops.is_empty());
-        batches
+        let add = add.into_iter().flat_map(move |(set, elements)| {
+            let (set, mut rest) = (Name::from(set.name()), elements.into_iter());
+            std::iter::from_fn(move || {
+                let elements: Vec<Element> = rest.by_ref().take(size).collect();
+                let set = set.clone();
+                (!elements.is_empty()).then_some(Op::AddElements { set, elements })
+            })
+        });
+        let table = table.clone();
+        let parts = std::iter::once(before)
+            .chain(delete.chain(add).map(|op| vec![op]))
+            .chain(std::iter::once(after));
+        parts.filter(|ops| !ops.is_empty()).map(move |ops| Batch { table: table.clone(), ops })
     }
 }
 
@@ -245,8 +255,11 @@ type BySet = BTreeMap<SetId, Vec<Element>>;
 
 /// What is deleted and what is added. An element with other data is both, which within one batch
 /// nobody sees.
-fn split(elements: BTreeMap<(SetId, Bytes), Pending>) -> (BySet, BySet) {
+fn split(elements: BTreeMap<(SetId, Bytes), Pending>, fresh: Vec<Placed>) -> (BySet, BySet) {
     let (mut delete, mut add) = (BySet::new(), BySet::new());
+    for (set, element) in fresh {
+        add.entry(set).or_default().push(element);
+    }
     for ((set, _), pending) in elements.into_iter().filter(|(_, pending)| pending.changes()) {
         delete.entry(set).or_default().extend(pending.was);
         add.entry(set).or_default().extend(pending.now);

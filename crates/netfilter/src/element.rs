@@ -53,11 +53,28 @@ pub fn place(
     elements: &mut Vec<Placed>,
     chains: &mut Vec<OnDemand>,
 ) {
+    run(frontend, Placer { key: key_of(frontend), entry, elements, chains, slots: Wanted::Yes });
+}
+
+/// Only the chains that the elements of a frontend go to.
+pub fn chains_of(frontend: &Frontend, entry: &Entry, chains: &mut Vec<OnDemand>) {
+    let elements = &mut Vec::new();
+    run(frontend, Placer { key: key_of(frontend), entry, elements, chains, slots: Wanted::No });
+}
+
+/// Whether the elements for slots are wanted: of all elements they are nearly all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Yes,
+    No,
+}
+
+fn run(frontend: &Frontend, mut placer: Placer<'_>) {
+    let entry = placer.entry;
     let maps = match frontend.at {
         At::Address(_) => &ADDRESS,
         At::Node => &NODE,
     };
-    let mut placer = Placer { key: key_of(frontend), entry, elements, chains };
     match &entry.path {
         Path::Direct => placer.pick(maps.entry, maps.endpoints, &entry.endpoints, Mark::No),
         Path::Masquerade => placer.pick(maps.entry, maps.endpoints, &entry.endpoints, Mark::Yes),
@@ -89,6 +106,7 @@ struct Placer<'a> {
     entry: &'a Entry,
     elements: &'a mut Vec<Placed>,
     chains: &'a mut Vec<OnDemand>,
+    slots: Wanted,
 }
 
 impl Placer<'_> {
@@ -117,6 +135,10 @@ impl Placer<'_> {
             Some(set) => self.push(set, Data::None),
             None => self.go_to(entry, OnDemand::Pick(pick)),
         }
+        if self.slots == Wanted::No {
+            return;
+        }
+        self.elements.reserve(slots.len());
         for (slot, endpoint) in slots.iter().enumerate() {
             let key = self.key.slot(slot as u32);
             let data = Data::Value(Bytes::EMPTY.address(endpoint.ip).port(endpoint.port));

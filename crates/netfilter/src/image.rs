@@ -14,7 +14,7 @@ use nearhop_core::{EndpointKey, Name, Protocol, ServiceKey};
 use crate::chain::{OnDemand, standing_chains};
 use crate::changes::Changes;
 use crate::config::Config;
-use crate::element::{Placed, place, place_cluster_ip, place_hairpin};
+use crate::element::{Placed, chains_of, place, place_cluster_ip, place_hairpin};
 use crate::frontend::{Entry, Frontend, Program};
 use crate::object::Chain;
 
@@ -81,6 +81,22 @@ impl Image {
     /// Frontends that several Services claim, with all of them; the first one has it.
     pub fn contested(&self) -> impl Iterator<Item = (&Frontend, &BTreeSet<ServiceKey>)> {
         self.contested.iter()
+    }
+
+    /// Takes in a Service that is not there yet, where what that takes is found out by reconciling.
+    /// Services must come sorted: who has a frontend keeps it.
+    pub fn load(&mut self, service: &ServiceKey, program: Program) {
+        let unused = &mut Changes::default();
+        self.count(None, Some(&program), unused);
+        let mut chains = Vec::new();
+        for (frontend, entry) in &program.frontends {
+            self.claim(frontend, service, true);
+            if self.owners.get(frontend) == Some(service) {
+                chains_of(frontend, entry, &mut chains);
+            }
+        }
+        self.need(chains, unused);
+        self.programs.insert(service.clone(), program);
     }
 
     /// Changes what a Service puts into the kernel, and adds to `changes` what that takes.
@@ -203,10 +219,10 @@ impl Image {
 
     /// Every element there is to be.
     pub fn elements(&self) -> Vec<Placed> {
-        let mut elements = Vec::new();
-        let mut chains = Vec::new();
+        let (mut elements, mut chains) = (Vec::new(), Vec::new());
         for (frontend, entry) in self.frontends() {
             place(frontend, entry, &mut elements, &mut chains);
+            chains.clear();
         }
         elements.extend(self.cluster_ips.keys().map(|address| place_cluster_ip(*address)));
         elements.extend(
@@ -217,12 +233,10 @@ impl Image {
 
     /// Every chain there is to be, those first that others go to; base chains last.
     pub fn chains(&self) -> Vec<Chain> {
-        let (mut elements, mut needed) = (Vec::new(), BTreeSet::new());
+        let (mut chains, mut needed) = (Vec::new(), BTreeSet::new());
         for (frontend, entry) in self.frontends() {
-            let mut chains = Vec::new();
-            elements.clear();
-            place(frontend, entry, &mut elements, &mut chains);
-            for chain in chains {
+            chains_of(frontend, entry, &mut chains);
+            for chain in chains.drain(..) {
                 needed.extend(std::iter::successors(Some(chain), OnDemand::needs));
             }
         }

@@ -67,7 +67,11 @@ pub fn reconcile(image: &Image, held: Option<&Held>) -> Changes {
     let chains = image.chains();
     let known = chains.iter().map(|chain| chain.name.clone()).collect();
     reconcile_chains(chains, held, &mut changes);
-    changes.replace(held.elements.clone(), image.elements());
+    if held.elements.is_empty() {
+        changes.fill(image.elements());
+    } else {
+        changes.replace(held.elements.clone(), image.elements());
+    }
     remove_unknown(&known, held, &mut changes);
     changes
 }

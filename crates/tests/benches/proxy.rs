@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p nearhop-tests --bench proxy` prints figures; nothing is asserted, since they are
 //! the machine's as much as the proxy's. It runs in a network namespace of its own. Parts can be
-//! chosen: `-- sync`, `-- connections`.
+//! chosen: `-- sync`, `-- connections`, and of the sizes of `sync` one:
+//! `NEARHOP_BENCH_SERVICES=44000`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,8 +32,12 @@ fn main() -> Result<()> {
     let runs = |part: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == part);
     println!("kernel {}", read("/proc/sys/kernel/osrelease"));
     if runs("sync") {
+        let only: Option<usize> =
+            std::env::var("NEARHOP_BENCH_SERVICES").ok().and_then(|text| text.parse().ok());
         for (services, endpoints) in [(10_000, 10), (44_000, 10), (1, 1_000), (1, 5_000)] {
-            measure_sync(services, endpoints)?;
+            if only.is_none_or(|only| only == services) {
+                measure_sync(services, endpoints)?;
+            }
         }
     }
     if runs("connections") {

@@ -18,11 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nearhop_core::route::RouteTable;
-use nearhop_core::{Name, ServiceKey};
+use nearhop_core::{Name, Protocol, ServiceKey};
 use nearhop_netfilter::changes::{Changes, Lost, Parts};
 use nearhop_netfilter::compile::{Before, compile};
 use nearhop_netfilter::config::Config;
-use nearhop_netfilter::frontend::Program;
+use nearhop_netfilter::frontend::{Frontend, Program};
 use nearhop_netfilter::image::Image;
 use nearhop_netfilter::object::{Batch, Op};
 use nearhop_netfilter::reconcile::{Held, HeldSlots, is_right, reconcile};
@@ -393,9 +393,9 @@ fn build(routes: &RouteTable, config: &Arc<Config>, before: &HeldSlots) -> Image
     let mut services: Vec<&ServiceKey> = routes.iter().map(|(key, _)| &key.port.service).collect();
     services.dedup();
     for service in services {
-        // Reconciling finds out what this takes.
-        let mut unused = Changes::default();
-        image.set(service, compile(routes.of_service(service), config, before), &mut unused);
+        if let Some(program) = compile(routes.of_service(service), config, before) {
+            image.load(service, program);
+        }
     }
     image
 }
@@ -404,12 +404,13 @@ fn build(routes: &RouteTable, config: &Arc<Config>, before: &HeldSlots) -> Image
 /// nobody was looking.
 fn find_lost(held: &HeldSlots, image: &Image) -> Vec<Lost> {
     let mut lost = Changes::default();
-    for (frontend, endpoints) in held.frontends() {
+    let tracked = |frontend: &Frontend| frontend.protocol != Protocol::Tcp;
+    for (frontend, endpoints) in held.frontends().filter(|(frontend, _)| tracked(frontend)) {
         let entry = image.frontend(frontend).map(|(_, entry)| entry);
         lost.lose(frontend, endpoints, entry);
     }
     for (frontend, entry) in image.frontends() {
-        if !held.has(frontend) {
+        if tracked(frontend) && !held.has(frontend) {
             lost.lose(frontend, Vec::new(), Some(entry));
         }
     }
