@@ -52,16 +52,15 @@ impl Pending {
     }
 }
 
-/// A frontend that no longer sends connections to some endpoints: clients may still be stuck to
+/// A frontend that may no longer send connections to some endpoints: clients may still be stuck to
 /// them by affinity or by the kernel's memory of UDP flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The frontend.
     pub frontend: Frontend,
-    /// Endpoints it no longer uses.
+    /// Endpoints it no longer uses. None, where it changed in another way: under another policy a
+    /// client may have to leave an endpoint that others still use.
     pub endpoints: Vec<EndpointKey>,
-    /// Whether it had none before: flows may have been remembered as unserved.
-    pub was_unserved: bool,
 }
 
 impl Changes {
@@ -144,11 +143,10 @@ impl Changes {
         had: Vec<EndpointKey>,
         after: Option<&FrontendEntry>,
     ) {
-        let was_unserved = had.is_empty();
         let has: BTreeSet<EndpointKey> = endpoints_of(after).into_iter().collect();
         let mut endpoints = had;
         endpoints.retain(|endpoint| !has.contains(endpoint));
-        self.lost.push(Lost { frontend: *frontend, endpoints, was_unserved });
+        self.lost.push(Lost { frontend: *frontend, endpoints });
     }
 
     /// One batch that does everything at once.

@@ -168,11 +168,6 @@ impl HeldSlots {
             (frontend, endpoints.collect())
         })
     }
-
-    /// Whether a frontend has endpoints.
-    pub fn has(&self, frontend: &Frontend) -> bool {
-        self.endpoints.contains_key(frontend) || self.local.contains_key(frontend)
-    }
 }
 
 impl Before for HeldSlots {

@@ -137,9 +137,8 @@ impl Lane {
         }
         self.last = Some(LastSync { at, pass, took, elements });
         tracing::debug!(family = %self.family, ?pass, elements, ?took, "in step");
-        for Lost { frontend, endpoints, was_unserved } in lost {
-            let tracked = frontend.protocol != Protocol::Tcp;
-            if tracked && (was_unserved || !endpoints.is_empty()) {
+        for Lost { frontend, endpoints } in lost {
+            if frontend.protocol != Protocol::Tcp {
                 self.lost.entry(frontend).or_default().extend(endpoints);
             }
         }

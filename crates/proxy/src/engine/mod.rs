@@ -162,7 +162,7 @@ impl Engine {
             self.trusted = false;
             return self.full(tables, routes);
         }
-        self.releases |= lost.iter().any(|lost| !lost.endpoints.is_empty());
+        self.releases |= !lost.is_empty();
         Ok(Synced { pass: Pass::Partial, elements, lost })
     }
 
@@ -408,11 +408,6 @@ fn find_lost(held: &HeldSlots, image: &Image) -> Vec<Lost> {
     for (frontend, endpoints) in held.frontends().filter(|(frontend, _)| tracked(frontend)) {
         let entry = image.frontend(frontend).map(|(_, entry)| entry);
         lost.lose(frontend, endpoints, entry);
-    }
-    for (frontend, entry) in image.frontends() {
-        if tracked(frontend) && !held.has(frontend) {
-            lost.lose(frontend, Vec::new(), Some(entry));
-        }
     }
     lost.lost().to_vec()
 }

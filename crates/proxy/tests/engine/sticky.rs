@@ -7,12 +7,16 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use nearhop_lab::net::sandbox;
+use nearhop_netfilter::fake::Record;
+use nearhop_netfilter::layout::SetId;
+use nearhop_netfilter::object::Bytes;
 use nearhop_proxy::engine::affinity::release;
 use nearhop_proxy::engine::{Engine, Tables};
 use nearhop_proxy::kernel::Kernel;
 
 use crate::follow::{Follower, v4};
 use crate::net::{CLUSTER, Net};
+use crate::on::FakeTables;
 
 /// The cluster whose Service keeps clients for so many seconds.
 fn sticky(seconds: u32) -> String {
@@ -138,4 +142,40 @@ fn a_client_that_stays_away_may_move() {
         });
         assert!(moved);
     });
+}
+
+/// Under another policy a client must leave an endpoint that others still use.
+#[test]
+fn a_policy_that_becomes_local_lets_clients_from_elsewhere_go() {
+    const EXPOSED: &str = "
+node n1
+node n2
+service web type=LoadBalancer lb-ip=192.0.2.1 affinity=60s
+pod web-0 for=web on=n1 ip=10.244.0.1
+pod web-1 for=web on=n2 ip=10.244.0.2
+";
+    let mut tables = FakeTables::default();
+    let mut follower = Follower::start(&mut tables, EXPOSED);
+    follower.engine.takes_releases();
+    let stay = |client: &str, endpoint: &str| Record {
+        table: v4().table,
+        set: SetId::Affinity.name().into(),
+        key: Bytes::EMPTY
+            .address(client.parse().unwrap())
+            .address("192.0.2.1".parse().unwrap())
+            .protocol(6)
+            .port(80),
+        data: Bytes::EMPTY.address(endpoint.parse().unwrap()).port(8080),
+        timeout_ms: 60_000,
+    };
+    for (client, endpoint) in [("203.0.113.1", "10.244.0.1"), ("203.0.113.2", "10.244.0.2")] {
+        assert!(tables.fake.record(&stay(client, endpoint)));
+    }
+    follower.turn_into(&mut tables, &EXPOSED.replace("affinity", "etp=Local affinity"));
+    assert!(follower.engine.takes_releases());
+    let let_go = release(&mut tables, follower.engine.image(), &BTreeSet::new()).unwrap();
+    assert_eq!(let_go, 1, "who stayed with the other node's endpoint");
+    let left = tables.read_affinity(&v4().table).unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].key, stay("203.0.113.1", "10.244.0.1").key);
 }
