@@ -24,6 +24,8 @@ pub struct Held {
     pub elements: Vec<Placed>,
     /// Whether a set is of another make: another version's table, to be replaced as a whole.
     pub outdated: bool,
+    /// Whether elements may be missing from it: tables were being changed all the time.
+    pub rough: bool,
 }
 
 impl Held {

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`run`] is the loop around it: one closed set of events and one match. Beside it [`health`]
-//! (who may ask how it is), [`observe`] (what it does with a Service, and why) and [`metrics`].
+//! (who may ask how it is), `observe` (what it does with a Service, and why) and [`metrics`].
 //!
 //! Deliberately absent: decisions about topology (`nearhop-core`), what rules look like
 //! (`nearhop-netfilter`), other nodes, and everything that writes to the API but events.

@@ -321,7 +321,7 @@ fn a_list_is_whole_while_somebody_else_writes() {
                 while let Err(std::sync::mpsc::TryRecvError::Empty) = stopped.try_recv() {
                     writer.apply(&batch(table, vec![add("endpoints", other.clone())])).unwrap();
                     writer.apply(&batch(table, vec![delete("endpoints", other.clone())])).unwrap();
-                    std::thread::sleep(std::time::Duration::from_millis(5));
+                    std::thread::sleep(std::time::Duration::from_millis(20));
                 }
             });
             let wanted: BTreeSet<_> =

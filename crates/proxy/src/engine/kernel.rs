@@ -44,7 +44,13 @@ impl Tables for Kernel {
         }
         let written = SetId::ALL.into_iter().filter(|id| *id != SetId::Affinity);
         for id in written.filter(|id| held.sets.contains(id.name())) {
-            let elements = self.dump_elements(table, id.name())?;
+            let elements = match self.dump_elements(table, id.name()) {
+                Err(KernelError::Unsteady { .. }) => {
+                    held.rough = true;
+                    self.dump_elements_roughly(table, id.name())
+                }
+                dumped => dumped,
+            }?;
             held.elements.extend(elements.into_iter().map(|dumped| (id, dumped.element)));
         }
         let chains = self.read_chains(table)?;

@@ -326,6 +326,10 @@ impl Engine {
             return Ok(Verified::Untouched);
         }
         let held = self.read_own(tables)?;
+        if held.as_ref().is_some_and(|held| held.rough) {
+            // Good enough to write by, not to accuse anybody by.
+            return Ok(Verified::Same);
+        }
         let chains = tables.read_chains(&self.config().table)?;
         let verified = self.mend(tables, held, &chains);
         // Half mended is worse than not: what the kernel holds is no longer known.

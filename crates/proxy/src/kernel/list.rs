@@ -102,6 +102,23 @@ impl Kernel {
         Err(KernelError::Unsteady { what: describe(request), tries: PAUSES.len() as u32 })
     }
 
+    /// The elements of a set that does not come to rest because somebody changes tables all the
+    /// time: some may be missing, or gone already. Better than nothing for who compares: an element
+    /// that is there as it should be can be added again.
+    pub fn dump_elements_roughly(
+        &mut self,
+        table: &Table,
+        set: &str,
+    ) -> Result<Vec<DumpedElement>, KernelError> {
+        let (mut names, mut found) = (Names::default(), Vec::new());
+        self.ask(Request::Elements(table, set), |message| {
+            decode_elements(message, &mut names, &mut found)
+        })?;
+        found.sort_unstable_by(|one, other| keys(one).cmp(&keys(other)));
+        found.dedup_by(|one, other| keys(one) == keys(other));
+        Ok(found)
+    }
+
     fn list<T>(
         &mut self,
         request: Request<'_>,
@@ -109,7 +126,10 @@ impl Kernel {
     ) -> Result<Vec<T>, KernelError> {
         for _ in 0..TRIES {
             let mut found = Vec::new();
-            if self.ask(request, |message| each(message, &mut found))? == End::Whole {
+            let before = self.generation()?;
+            let end = self.ask(request, |message| each(message, &mut found))?;
+            // A change during the last part bears no mark.
+            if end == End::Whole && self.generation()? == before {
                 return Ok(found);
             }
         }
