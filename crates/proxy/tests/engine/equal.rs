@@ -131,7 +131,7 @@ fn wanted(cluster: &Cluster, config: &Config, exactness: Exactness) -> Content {
     };
     let chains = chains.iter().map(|chain| (chain.name.clone(), held_chain(chain))).collect();
     let sets = SetId::ALL.into_iter().map(|set| Name::from(set.name())).collect();
-    Content::of(&Held { sets, chains, elements: image.elements(), outdated: false })
+    Content::of(&Held { sets, chains, elements: image.elements(), ..Held::default() })
 }
 
 /// How closely a table is looked at.
