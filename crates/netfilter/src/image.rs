@@ -2,8 +2,8 @@
 //! changes in it.
 //!
 //! Elements are not kept: they are made anew from a Service's program when it changes. Where two
-//! Services claim one address and port, the first by name has it, whoever came first, so that the
-//! rules do not depend on the past.
+//! Services claim one address and port, who has it as its cluster IP has it, then the first by
+//! name, whoever came first, so that the rules do not depend on the past.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,8 +15,31 @@ use crate::chain::{OnDemand, standing_chains};
 use crate::changes::Changes;
 use crate::config::Config;
 use crate::element::{Placed, chains_of, place, place_cluster_ip, place_hairpin};
-use crate::frontend::{Entry, Frontend, Program};
+use crate::frontend::{Entry, Frontend, Path, Program};
 use crate::object::Chain;
+
+/// A Service's claim to a frontend. Claims sort by who has it: nobody can take a cluster IP away
+/// by naming it as an external IP; between equals the first by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claim {
+    kind: ClaimKind,
+    /// Who claims it.
+    pub service: ServiceKey,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ClaimKind {
+    ClusterIp,
+    External,
+}
+
+impl Claim {
+    fn new(service: &ServiceKey, entry: &Entry) -> Self {
+        let kind =
+            if entry.path == Path::Direct { ClaimKind::ClusterIp } else { ClaimKind::External };
+        Self { kind, service: service.clone() }
+    }
+}
 
 /// What the kernel is to hold of one family.
 #[derive(Clone, Debug)]
@@ -25,7 +48,7 @@ pub struct Image {
     programs: BTreeMap<ServiceKey, Program>,
     owners: BTreeMap<Frontend, ServiceKey>,
     /// Only frontends with more than one claim.
-    contested: BTreeMap<Frontend, BTreeSet<ServiceKey>>,
+    contested: BTreeMap<Frontend, BTreeSet<Claim>>,
     cluster_ips: BTreeMap<IpAddr, u32>,
     hairpins: BTreeMap<(EndpointKey, Protocol), u32>,
     /// Chains on demand that are there. They stay when nobody needs them any more, until the next
@@ -79,24 +102,24 @@ impl Image {
     }
 
     /// Frontends that several Services claim, with all of them; the first one has it.
-    pub fn contested(&self) -> impl Iterator<Item = (&Frontend, &BTreeSet<ServiceKey>)> {
+    pub fn contested(&self) -> impl Iterator<Item = (&Frontend, &BTreeSet<Claim>)> {
         self.contested.iter()
     }
 
     /// Takes in a Service that is not there yet, where what that takes is found out by reconciling.
-    /// Services must come sorted: who has a frontend keeps it.
+    /// [`Image::loaded`] comes after the last one.
     pub fn load(&mut self, service: &ServiceKey, program: Program) {
         let unused = &mut Changes::default();
         self.count(None, Some(&program), unused);
-        let mut chains = Vec::new();
         for (frontend, entry) in &program.frontends {
-            self.claim(frontend, service, true);
-            if self.owners.get(frontend) == Some(service) {
-                chains_of(frontend, entry, &mut chains);
-            }
+            self.claim(frontend, service, Some(entry));
         }
-        self.need(chains, unused);
         self.programs.insert(service.clone(), program);
+    }
+
+    /// Everything is taken in: the chains that are needed are taken to be there.
+    pub fn loaded(&mut self) {
+        self.chains = self.needed();
     }
 
     /// Changes what a Service puts into the kernel, and adds to `changes` what that takes.
@@ -115,8 +138,8 @@ impl Image {
         let before = self.programs.remove(service);
         self.count(before.as_ref(), next.as_ref(), changes);
         for frontend in &touched {
-            let claims = next.as_ref().is_some_and(|next| next.frontends.contains_key(frontend));
-            self.claim(frontend, service, claims);
+            let entry = next.as_ref().and_then(|next| next.frontends.get(frontend));
+            self.claim(frontend, service, entry);
         }
         if let Some(next) = next {
             self.programs.insert(service.clone(), next);
@@ -132,18 +155,16 @@ impl Image {
     }
 
     /// Adds or removes a Service's claim to a frontend.
-    fn claim(&mut self, frontend: &Frontend, service: &ServiceKey, claims: bool) {
+    fn claim(&mut self, frontend: &Frontend, service: &ServiceKey, entry: Option<&Entry>) {
         let mut all = self.contested.remove(frontend).unwrap_or_else(|| {
-            self.owners.get(frontend).cloned().into_iter().collect::<BTreeSet<_>>()
+            let (owner, entry) = self.frontend(frontend).unzip();
+            owner.zip(entry).map(|(owner, entry)| Claim::new(owner, entry)).into_iter().collect()
         });
-        if claims {
-            all.insert(service.clone());
-        } else {
-            all.remove(service);
-        }
+        all.retain(|claim| claim.service != *service);
+        all.extend(entry.map(|entry| Claim::new(service, entry)));
         match all.first() {
-            Some(owner) => {
-                self.owners.insert(*frontend, owner.clone());
+            Some(first) => {
+                self.owners.insert(*frontend, first.service.clone());
             }
             None => {
                 self.owners.remove(frontend);
@@ -233,16 +254,22 @@ impl Image {
 
     /// Every chain there is to be, those first that others go to; base chains last.
     pub fn chains(&self) -> Vec<Chain> {
+        let needed = self.needed();
+        let on_demand = needed.iter().map(|chain| chain.chain(&self.config));
+        on_demand.chain(standing_chains(&self.config)).map(signed).collect()
+    }
+
+    /// The chains on demand that somebody goes to.
+    fn needed(&self) -> BTreeSet<OnDemand> {
         let (mut chains, mut needed) = (Vec::new(), BTreeSet::new());
         for (frontend, entry) in self.frontends() {
             chains_of(frontend, entry, &mut chains);
             for chain in chains.drain(..) {
-                needed.extend(std::iter::successors(Some(chain), OnDemand::needs));
+                let all = std::iter::successors(Some(chain), OnDemand::needs);
+                needed.extend(all.filter(|chain| !chain.is_standing()));
             }
         }
-        let on_demand = needed.iter().filter(|chain| !chain.is_standing());
-        let on_demand = on_demand.map(|chain| chain.chain(&self.config));
-        on_demand.chain(standing_chains(&self.config)).map(signed).collect()
+        needed
     }
 
     /// All chains that are there, needed or not, by name.

@@ -22,7 +22,7 @@ pub struct Held {
     pub chains: BTreeMap<Name, HeldChain>,
     /// The elements of the sets that we write.
     pub elements: Vec<Placed>,
-    /// Whether a set is of another make: another version's table, to be replaced as a whole.
+    /// Whether a set is of another make, or the table asleep: it is to be replaced as a whole.
     pub outdated: bool,
     /// Whether elements may be missing from it: tables were being changed all the time.
     pub rough: bool,
@@ -51,8 +51,8 @@ pub struct HeldChain {
     pub signature: Option<Name>,
 }
 
-/// The comment of the table.
-const COMMENT: &str = "rules of the nearhop service proxy";
+/// The comment of the table, by which it is known to be ours.
+pub const COMMENT: &str = "rules of the nearhop service proxy";
 
 /// What makes the kernel hold what it is to hold. `held` is none where there is no table.
 pub fn reconcile(image: &Image, held: Option<&Held>) -> Changes {

@@ -1,5 +1,7 @@
 //! `--cleanup`: deletes the rules. Nothing else ever does.
 
+use nearhop_netfilter::reconcile::COMMENT;
+
 use crate::engine::Engine;
 use crate::error::ProxyError;
 use crate::kernel::Kernel;
@@ -13,8 +15,22 @@ use crate::options::Options;
 pub fn cleanup(options: &Options) -> Result<(), ProxyError> {
     let _lock = Lock::take(&options.table)?;
     let mut kernel = Kernel::open()?;
+    check_owner(&mut kernel, options)?;
     for family in &options.families {
         Engine::remove(&mut kernel, &options.config(*family, None))?;
+    }
+    Ok(())
+}
+
+/// Refuses to touch a table that somebody else made.
+pub(crate) fn check_owner(kernel: &mut Kernel, options: &Options) -> Result<(), ProxyError> {
+    for there in kernel.tables()? {
+        let named = there.table.name == options.table;
+        let served = options.families.contains(&there.table.family);
+        if named && served && there.comment.as_deref() != Some(COMMENT) {
+            let family = there.table.family;
+            return Err(ProxyError::ForeignTable { table: options.table.clone(), family });
+        }
     }
     Ok(())
 }

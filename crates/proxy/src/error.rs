@@ -1,5 +1,7 @@
 //! What keeps the proxy from starting.
 
+use nearhop_core::{Family, Name};
+
 use crate::engine::ApplyError;
 use crate::kernel::{KernelError, Missing};
 use crate::lock::LockError;
@@ -13,6 +15,17 @@ pub enum ProxyError {
     /// The kernel cannot be talked to.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// There is such a table, and it is not ours.
+    #[error(
+        "table {table} ({family}) belongs to another program (its comment is not nearhop's): give \
+         nearhop a table of its own with --table"
+    )]
+    ForeignTable {
+        /// The table.
+        table: Name,
+        /// Its family.
+        family: Family,
+    },
     /// The rules could not be deleted.
     #[error("the rules are still there: {0}")]
     NotDeleted(#[from] ApplyError),

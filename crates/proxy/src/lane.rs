@@ -1,11 +1,14 @@
 //! One family on its way to the kernel: its engine, what failed, what is left to clean up.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nearhop_core::{Family, Protocol};
 use nearhop_netfilter::changes::Lost;
+use nearhop_netfilter::config::{Config, NodePortAddresses};
 use nearhop_netfilter::conntrack::View;
+use nearhop_netfilter::frontend::Frontend;
 use nearhop_runtime::backoff::Backoff;
 
 use crate::control::{Control, Waiting};
@@ -43,6 +46,8 @@ pub(crate) struct Lane {
     lost: LostEndpoints,
     /// All endpoints of frontends whose flows were judged, as they were then.
     known: LostEndpoints,
+    /// Frontends that several Services claim, as far as that was said.
+    contested: BTreeSet<Frontend>,
 }
 
 impl Lane {
@@ -58,6 +63,7 @@ impl Lane {
             retry: None,
             lost: LostEndpoints::new(),
             known: LostEndpoints::new(),
+            contested: BTreeSet::new(),
         }
     }
 
@@ -96,6 +102,9 @@ impl Lane {
     ) {
         let began = Instant::now();
         let config = control.options().config(self.family, control.node().map(|node| &**node));
+        if self.last.is_none() || config != *self.engine.config() {
+            warn_about(&config);
+        }
         self.engine.configure(config);
         let scope = if waiting.all { Scope::All } else { Scope::Some(&waiting.services) };
         let pass = if self.engine.wants_full() { Pass::Full } else { Pass::Partial };
@@ -136,12 +145,32 @@ impl Lane {
             }
         }
         self.last = Some(LastSync { at, pass, took, elements });
+        self.warn_of_contests();
         tracing::debug!(family = %self.family, ?pass, elements, ?took, "in step");
         for Lost { frontend, endpoints } in lost {
             if frontend.protocol != Protocol::Tcp {
                 self.lost.entry(frontend).or_default().extend(endpoints);
             }
         }
+    }
+
+    /// Says who wants what somebody else has, once.
+    fn warn_of_contests(&mut self) {
+        let contested: BTreeSet<Frontend> =
+            self.engine.image().contested().map(|(frontend, _)| *frontend).collect();
+        for (frontend, claims) in self.engine.image().contested() {
+            if !self.contested.contains(frontend) {
+                let services: Vec<String> =
+                    claims.iter().map(|claim| claim.service.to_string()).collect();
+                tracing::warn!(
+                    ?frontend,
+                    "Services {} claim one address and port; the first of them has it: take it \
+                     from the others' externalIPs or load balancers",
+                    services.join(", ")
+                );
+            }
+        }
+        self.contested = contested;
     }
 
     /// Has the flows judged of everything that this sync was about, whether or not a frontend lost
@@ -182,6 +211,8 @@ impl Lane {
             Ok(Verified::Repaired(differences)) => {
                 tracing::warn!(family = %self.family, differences, "somebody changed our table; it is repaired");
                 metrics.foreign_changes(self.family, differences);
+                // Flows may have begun without our rules.
+                self.suspect(&Waiting { all: true, ..Waiting::default() }, Pass::Full);
             }
             Err(error) => {
                 // Somebody else may be changing tables all the time; ours are not wrong for that.
@@ -216,5 +247,24 @@ impl Lane {
         for (frontend, endpoints) in lost {
             self.lost.entry(frontend).or_default().extend(endpoints);
         }
+    }
+}
+
+/// Says what the rules cannot do for want of something that the operator or the Node should say.
+fn warn_about(config: &Config) {
+    let family = config.family();
+    if config.local.is_none() {
+        tracing::warn!(
+            %family,
+            "pods of this node cannot be told from others: nothing from outside to cluster IPs is \
+             masqueraded; give a range with --cluster-cidr, or another --detect-local-mode"
+        );
+    }
+    if config.nodeport_addresses == NodePortAddresses::Within(Vec::new()) {
+        tracing::warn!(
+            %family,
+            "node ports are not served: the Node is not there or has no address of this family; \
+             look at --hostname-override, or give --bind-address or --nodeport-addresses"
+        );
     }
 }

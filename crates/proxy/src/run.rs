@@ -20,6 +20,7 @@ use nearhop_runtime::shutdown::Shutdown;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cleanup::check_owner;
 use crate::control::{Control, KINDS, Waiting};
 use crate::error::ProxyError;
 use crate::health::event::{Events, Note};
@@ -116,6 +117,7 @@ pub async fn run(options: Options, surroundings: Surroundings) -> Result<(), Pro
 /// Opens the kernel and looks whether it can do what is needed.
 fn open_kernel(options: &Options) -> Result<Kernel, ProxyError> {
     let mut kernel = Kernel::open()?;
+    check_owner(&mut kernel, options)?;
     let mut missing = Vec::new();
     for family in &options.families {
         missing.extend(kernel.check_support(*family)?);

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Serve only Services labelled service.kubernetes.io/service-proxy-name with this name, from
     /// slices of nearhop's controller, beside another proxy. Empty: all Services without that
     /// label, as kube-proxy does.
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", value_parser = parse_label)]
     service_proxy_name: String,
 
     /// Families to serve; without it both, or IPv4 where the kernel has no IPv6.
@@ -84,15 +84,15 @@ pub(crate) struct Args {
     table: String,
 
     /// Priority of destination NAT; source ranges are checked ten before.
-    #[arg(long, value_name = "N", default_value_t = -100, allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", default_value_t = -100, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-189..=1000))]
     dstnat_priority: i32,
 
     /// Priority of refusals.
-    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     filter_priority: i32,
 
     /// Priority of source NAT; affinity is recorded ten before.
-    #[arg(long, value_name = "N", default_value_t = 100, allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", default_value_t = 100, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-189..=1000))]
     srcnat_priority: i32,
 
     /// Time between two syncs. 0: none for a lone change, up to 10ms in a flood.
@@ -309,4 +309,15 @@ fn parse_table(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("expected a letter, then up to 63 letters, digits, - and _".to_owned())
+}
+
+/// A label's value, or nothing.
+fn parse_label(text: &str) -> Result<String, String> {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    let sound = text.len() <= 63
+        && text.chars().all(inner)
+        && ends(text.chars().next())
+        && ends(text.chars().last());
+    if sound { Ok(text.to_owned()) } else { Err("expected the value of a label".to_owned()) }
 }

@@ -20,6 +20,8 @@ pub struct DumpedTable {
     pub table: Table,
     /// Its comment.
     pub comment: Option<Name>,
+    /// Whether somebody has put it to sleep: no packet passes it.
+    pub dormant: bool,
 }
 
 /// A chain, as the kernel has it.
@@ -29,6 +31,8 @@ pub struct DumpedChain {
     pub name: Name,
     /// Where it hangs.
     pub hook: Option<DumpedHook>,
+    /// Whether it lets pass what no rule decides about.
+    pub accepts: bool,
     /// Its comment.
     pub comment: Option<Name>,
 }
@@ -140,29 +144,32 @@ pub fn decode_table(message: &Message<'_>) -> Result<Option<DumpedTable>, Decode
     }
     let (family, attrs) = body(message.payload)?;
     let Some(family) = family_of(family) else { return Ok(None) };
-    let (mut name, mut comment) = (None, None);
+    let (mut name, mut comment, mut dormant) = (None, None, false);
     for attr in attrs {
         let attr = attr?;
         match attr.kind {
+            table::FLAGS => dormant = attr.be32()? & table::DORMANT != 0,
             table::NAME => name = Some(Name::from(attr.text()?)),
             table::USERDATA => comment = comment_of(attr, COMMENT),
             _ => {}
         }
     }
     let name = name.ok_or(DecodeError::Missing { object: "table", part: "name" })?;
-    Ok(Some(DumpedTable { table: Table { family, name }, comment }))
+    Ok(Some(DumpedTable { table: Table { family, name }, comment, dormant }))
 }
 
 /// The chain that a message lists, if it lists one of that table.
 pub fn decode_chain(message: &Message<'_>, of: &Table) -> Result<Option<DumpedChain>, DecodeError> {
     let Some(attrs) = attrs_in(message, message::NEW_CHAIN, of)? else { return Ok(None) };
     let (mut name, mut place, mut kind, mut comment) = (None, None, None, None);
+    let mut accepts = true;
     for attr in attrs {
         let attr = attr?;
         match attr.kind {
             chain::NAME => name = Some(Name::from(attr.text()?)),
             chain::HOOK => place = Some(decode_hook(attr)?),
             chain::TYPE => kind = Some(Name::from(attr.text()?)),
+            chain::POLICY => accepts = attr.be32()? == chain::POLICY_ACCEPT,
             chain::USERDATA => comment = comment_of(attr, COMMENT),
             _ => {}
         }
@@ -175,7 +182,7 @@ pub fn decode_chain(message: &Message<'_>, of: &Table) -> Result<Option<DumpedCh
             Some(DumpedHook { kind, point, priority })
         }
     };
-    Ok(Some(DumpedChain { name, hook, comment }))
+    Ok(Some(DumpedChain { name, hook, accepts, comment }))
 }
 
 fn decode_hook(attr: Attr<'_>) -> Result<(u32, i32), DecodeError> {

@@ -32,10 +32,11 @@ impl Tables for Kernel {
     }
 
     fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError> {
-        if !self.tables()?.iter().any(|there| there.table == *table) {
+        let tables = self.tables()?;
+        let Some(there) = tables.into_iter().find(|there| there.table == *table) else {
             return Ok(None);
-        }
-        let mut held = Held::default();
+        };
+        let mut held = Held { outdated: there.dormant, ..Held::default() };
         for set in self.dump_sets(table)? {
             if let Some(id) = SetId::by_name(&set.name) {
                 held.outdated |= !set.is_like(&id.define(table.family));
@@ -61,8 +62,10 @@ impl Tables for Kernel {
     fn read_chains(&mut self, table: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError> {
         let mut chains = BTreeMap::new();
         for chain in self.dump_chains(table)? {
-            let held = HeldChain { base: chain.hook.is_some(), ..HeldChain::default() };
-            chains.insert(chain.name, ReadChain { held, digest: 0 });
+            // With another policy it is not our chain, whatever its rules are.
+            let base = chain.hook.is_some() && chain.accepts;
+            let held = HeldChain { base, ..HeldChain::default() };
+            chains.insert(chain.name, ReadChain { held, digest: u64::from(base) });
         }
         for rule in self.dump_rules(table)? {
             let Some(chain) = chains.get_mut(&rule.chain) else { continue };

@@ -221,7 +221,7 @@ impl Engine {
     fn read_own(&self, tables: &mut impl Tables) -> Result<Option<Held>, ApplyError> {
         let held = tables.read(&self.config().table)?;
         if held.as_ref().is_some_and(|held| held.outdated) {
-            tracing::info!(table = %self.config().table.name, "replacing another version's table");
+            tracing::info!(table = %self.config().table.name, "replacing a table that is another version's or asleep");
             Self::remove(tables, self.config())?;
             return Ok(None);
         }
@@ -401,6 +401,7 @@ fn build(routes: &RouteTable, config: &Arc<Config>, before: &HeldSlots) -> Image
             image.load(service, program);
         }
     }
+    image.loaded();
     image
 }
 

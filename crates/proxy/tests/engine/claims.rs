@@ -44,6 +44,30 @@ on_both! {
         follower.check(tables);
     }
 
+    fn nobody_takes_a_cluster_ip_by_naming_it(tables) {
+        let text = "
+node n1
+service aaa cluster-ip=10.96.0.1 external-ip=10.96.0.2
+service web cluster-ip=10.96.0.2
+pod aaa-0 for=aaa on=n1 ip=10.244.0.1
+pod web-0 for=web on=n1 ip=10.244.0.2
+";
+        let mut follower = Follower::start(tables, text);
+        let at = At::Address("10.96.0.2".parse().unwrap());
+        let wanted = Frontend { at, protocol: Protocol::Tcp, port: 80 };
+        let has = |follower: &Follower| {
+            follower.engine.image().frontend(&wanted).map(|(owner, _)| owner.clone())
+        };
+        assert_eq!(has(&follower), Some(service("web")));
+        follower.check(tables);
+        follower.follow(tables, vec![Change::ServiceGone(service("web"))]);
+        assert_eq!(has(&follower), Some(service("aaa")));
+        follower.check(tables);
+        follower.turn_into(tables, text);
+        assert_eq!(has(&follower), Some(service("web")));
+        follower.check(tables);
+    }
+
     fn who_comes_first_does_not_matter(tables) {
         let only_b = TWO.replace("service a cluster-ip=10.96.0.1 external-ip=203.0.113.7", "");
         let mut follower = Follower::start(tables, &only_b);
