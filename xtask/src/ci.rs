@@ -50,15 +50,18 @@ fn binary() -> PathBuf {
     me.with_file_name("nearhop").with_extension(std::env::consts::EXE_EXTENSION)
 }
 
-/// Default targets only: `--all-targets` would run the benches as tests.
+/// Default targets only: `--all-targets` would run the benches as tests. All of the failures: a
+/// run is long, and the second one is not to be found by the next.
 fn test_steps(root: &Path, runner: Runner, args: &[OsString]) -> Vec<Step> {
     let mut steps = match runner {
         Runner::Nextest => vec![
-            counted("tests", cargo_in(root, &["nextest", "run", "--workspace"])),
+            counted("tests", cargo_in(root, &["nextest", "run", "--workspace", "--no-fail-fast"])),
             // nextest does not run doc tests.
             counted("doc tests", cargo_in(root, &["test", "--workspace", "--doc"])),
         ],
-        Runner::CargoTest => vec![counted("tests", cargo_in(root, &["test", "--workspace"]))],
+        Runner::CargoTest => {
+            vec![counted("tests", cargo_in(root, &["test", "--workspace", "--no-fail-fast"]))]
+        }
     };
     steps[0].command.args(args).env("NEARHOP_BINARY", binary());
     // Through the binary: the way a user runs it is tested with the cases.
@@ -149,11 +152,11 @@ mod tests {
         let args = [OsString::from("route")];
         assert_eq!(
             lines(&test_steps(Path::new("."), Runner::Nextest, &args)),
-            ["nextest run --workspace route", "test --workspace --doc", CONFORM]
+            ["nextest run --workspace --no-fail-fast route", "test --workspace --doc", CONFORM]
         );
         assert_eq!(
             lines(&test_steps(Path::new("."), Runner::CargoTest, &args)),
-            ["test --workspace route", CONFORM]
+            ["test --workspace --no-fail-fast route", CONFORM]
         );
     }
 

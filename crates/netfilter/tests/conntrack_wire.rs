@@ -1,10 +1,10 @@
 //! Flows and requests as bytes: what is written can be read, what is broken is refused without a
 //! panic, and no request can empty the kernel's table.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use nearhop_core::{Family, Protocol};
-use nearhop_netfilter::conntrack::{Ends, Flow, Pair, delete_flow, delete_pair, dump};
+use nearhop_netfilter::conntrack::{Ends, Flow, delete_flow, dump};
 use nearhop_netfilter::wire::attr::{Attrs, Head, Writer};
 use nearhop_netfilter::wire::{DecodeError, Reply, messages};
 use proptest::prelude::*;
@@ -207,13 +207,6 @@ fn the_header_says_what_is_asked() {
     };
     assert_eq!(head(&dump(9, Family::Ipv4, None)), (0x101, 0x301, 9, 2));
     assert_eq!(head(&dump(9, Family::Ipv6, Some(Protocol::Udp))), (0x101, 0x301, 9, 10));
-    let pair = pair("10.96.0.10:53", "10.1.0.1:5353").expect("a pair");
-    assert_eq!(head(&delete_pair(9, pair)), (0x102, 0x5, 9, 2));
-}
-
-fn pair(frontend: &str, endpoint: &str) -> Option<Pair> {
-    let at = |text: &str| text.parse::<SocketAddrV4>().expect("a test's address");
-    Pair::new(at(frontend), at(endpoint))
 }
 
 #[test]
@@ -226,35 +219,6 @@ fn a_dump_asks_for_one_protocol() {
     ];
     assert_eq!(asked, expected);
     assert_eq!(leaves(&dump(9, Family::Ipv4, None)), []);
-}
-
-/// Each part that is given is also asked for: one that is not would match everything.
-#[test]
-fn the_filter_of_a_pair_leaves_nothing_out() {
-    let request = delete_pair(9, pair("10.96.0.10:53", "10.1.0.1:5353").expect("a pair"));
-    let expected = [
-        (vec![1, 1, 2], vec![10, 96, 0, 10]),
-        (vec![1, 2, 1], vec![17]),
-        (vec![1, 2, 3], vec![0, 53]),
-        (vec![2, 1, 1], vec![10, 1, 0, 1]),
-        (vec![2, 2, 1], vec![17]),
-        (vec![2, 2, 2], 5353_u16.to_be_bytes().to_vec()),
-        (vec![25, 1], 0b10_1010_u32.to_ne_bytes().to_vec()),
-        (vec![25, 2], 0b01_1001_u32.to_ne_bytes().to_vec()),
-    ];
-    assert_eq!(leaves(&request), expected);
-}
-
-#[test]
-fn a_pair_has_two_real_ends() {
-    for (frontend, endpoint) in [
-        ("0.0.0.0:53", "10.1.0.1:5353"),
-        ("10.96.0.10:0", "10.1.0.1:5353"),
-        ("10.96.0.10:53", "0.0.0.0:5353"),
-        ("10.96.0.10:53", "10.1.0.1:0"),
-    ] {
-        assert_eq!(pair(frontend, endpoint), None, "{frontend} {endpoint}");
-    }
 }
 
 #[test]

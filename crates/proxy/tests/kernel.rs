@@ -121,25 +121,6 @@ fn an_element_changes_in_one_batch() {
 }
 
 #[test]
-fn a_batch_can_be_bound_to_a_generation() {
-    with_layout("a_batch_can_be_bound_to_a_generation", |kernel, table| {
-        let one = |number| batch(table, vec![add("endpoints", slots(number..number + 1))]);
-        let before = kernel.generation().unwrap();
-        let applied = kernel.apply_at(&one(10), before).unwrap();
-        assert_eq!(applied.generation, Some(kernel.generation().unwrap()));
-        assert_ne!(applied.generation, Some(before));
-        let stale = KernelError::Stale { generation: before };
-        assert_eq!(kernel.apply_at(&one(11), before), Err(stale));
-        assert_eq!(kernel.dump_elements(table, "endpoints").unwrap().len(), 3);
-        // Nothing to do is done at once, and counts nowhere.
-        let nothing = batch(table, vec![add("endpoints", Vec::new())]);
-        let now = applied.generation.unwrap();
-        assert_eq!(kernel.apply_at(&nothing, now).unwrap().generation, Some(now));
-        assert_eq!(kernel.generation().unwrap(), now);
-    });
-}
-
-#[test]
 fn a_check_changes_nothing() {
     in_namespace("a_check_changes_nothing", |kernel| {
         let table = table(Family::Ipv6, "nearhop");

@@ -101,7 +101,7 @@ fn a_hundred_thousand_elements_come_back_as_they_went() {
             .flat_map(|number| (0..ENDPOINTS).map(move |slot| endpoint(number, slot, 8080)))
             .collect();
         let whole = batch(&table, vec![add("endpoints", all.clone())]);
-        let encoded = timed("encode 100,000 elements", || encode_batch(&whole, 1, None));
+        let encoded = timed("encode 100,000 elements", || encode_batch(&whole, 1));
         println!("{} bytes; the socket sends {} at once", encoded.bytes.len(), kernel.send_limit());
         let decoded = timed("decode them", || decode(&encoded.bytes));
         assert_eq!(decoded.len(), all.len());

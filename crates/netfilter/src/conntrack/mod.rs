@@ -18,5 +18,5 @@ pub mod view;
 
 pub use flow::{Ends, Flow};
 pub use plan::{Judgement, Plan, Stale, Why, judge, plan_deletions};
-pub use request::{Pair, delete_flow, delete_pair, dump};
+pub use request::{delete_flow, dump};
 pub use view::{Endpoints, Rehome, Sets, Standing, View};

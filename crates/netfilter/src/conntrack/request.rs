@@ -1,15 +1,16 @@
-//! What is asked of the kernel: dump flows, delete one, delete those between two addresses.
+//! What is asked of the kernel: dump flows, delete one.
 //!
 //! A delete request without any direction empties the whole table. None can be written here: a
-//! flow has all its ends, and a pair has a port and an address on both sides.
+//! flow has all its ends. Nor one by the ends of many flows: the kernel's filter for it is wrong
+//! (seen on 6.18: it takes IPv6 addresses for equal when they differ, and everybody else's flows go).
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::IpAddr;
 
 use nearhop_core::{Family, Protocol};
 
 use super::flow::{
     DESTINATION_PORT, Flow, ID, IPV4_DESTINATION, IPV4_SOURCE, IPV6_DESTINATION, IPV6_SOURCE,
-    PROTOCOL_NUMBER, SOURCE_PORT, TUPLE_IP, TUPLE_ORIGINAL, TUPLE_PROTOCOL, TUPLE_REPLY, ZONE,
+    PROTOCOL_NUMBER, SOURCE_PORT, TUPLE_IP, TUPLE_ORIGINAL, TUPLE_PROTOCOL, ZONE,
 };
 use crate::layout::protocol_number;
 use crate::wire::abi::family_number;
@@ -21,15 +22,11 @@ const GET: u16 = CONNTRACK << 8 | 1;
 /// `IPCTNL_MSG_CT_DELETE`.
 const DELETE: u16 = CONNTRACK << 8 | 2;
 
-/// Which parts of the directions count (kernel 5.8 for dumps, 6.12 for deletes).
+/// Which parts of the directions count (kernel 5.8).
 const FILTER: u16 = 25;
 const FILTER_ORIGINAL: u16 = 1;
 const FILTER_REPLY: u16 = 2;
-const BY_SOURCE: u32 = 1 << 0;
-const BY_DESTINATION: u32 = 1 << 1;
 const BY_PROTOCOL: u32 = 1 << 3;
-const BY_SOURCE_PORT: u32 = 1 << 4;
-const BY_DESTINATION_PORT: u32 = 1 << 5;
 
 /// Asks for all flows of a family, of one protocol where it is given.
 ///
@@ -48,47 +45,11 @@ pub fn dump(sequence: u32, family: Family, protocol: Option<Protocol>) -> Vec<u8
 /// Asks to delete one flow: this very one, not a later one with equal ends.
 pub fn delete_flow(sequence: u32, flow: &Flow) -> Vec<u8> {
     message(sequence, DELETE, REQUEST | ACK, flow.family(), |out| {
-        let ends = (Some(flow.original.source), Some(flow.original.destination));
-        out.nest(TUPLE_ORIGINAL, |out| direction(out, ends, flow.protocol));
+        out.nest(TUPLE_ORIGINAL, |out| direction(out, flow));
         if flow.zone != 0 {
             out.put(ZONE, &flow.zone.to_be_bytes());
         }
         out.be32(ID, flow.id);
-    })
-}
-
-/// All UDP flows that were sent to one frontend and are served by one endpoint.
-///
-/// Only IPv4 and UDP, because the kernel's filter is wrong for the others (seen on 6.18): it takes
-/// IPv6 addresses for equal when they differ, so that everybody else's flows would go, and does
-/// not look at SCTP's ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pair {
-    frontend: SocketAddrV4,
-    endpoint: SocketAddrV4,
-}
-
-impl Pair {
-    /// None if an address or a port is zero: that would not be one frontend and one endpoint.
-    pub fn new(frontend: SocketAddrV4, endpoint: SocketAddrV4) -> Option<Self> {
-        let exact = |end: SocketAddrV4| !end.ip().is_unspecified() && end.port() != 0;
-        (exact(frontend) && exact(endpoint)).then_some(Self { frontend, endpoint })
-    }
-}
-
-/// Asks to delete all flows of a pair, without a dump. The kernel walks its whole table for it.
-///
-/// A kernel before 6.12 takes it for the deletion of one flow with half of its ends missing, and
-/// refuses.
-pub fn delete_pair(sequence: u32, pair: Pair) -> Vec<u8> {
-    message(sequence, DELETE, REQUEST | ACK, Family::Ipv4, |out| {
-        let to = (None, Some(pair.frontend.into()));
-        out.nest(TUPLE_ORIGINAL, |out| direction(out, to, Protocol::Udp));
-        let from = (Some(pair.endpoint.into()), None);
-        out.nest(TUPLE_REPLY, |out| direction(out, from, Protocol::Udp));
-        let frontend = BY_DESTINATION | BY_PROTOCOL | BY_DESTINATION_PORT;
-        let endpoint = BY_SOURCE | BY_PROTOCOL | BY_SOURCE_PORT;
-        filter(out, frontend, endpoint);
     })
 }
 
@@ -107,34 +68,24 @@ fn message(
     out.finish()
 }
 
-/// The inside of a direction: source and destination, as far as they are given.
-fn direction(
-    out: &mut Writer,
-    (source, destination): (Option<SocketAddr>, Option<SocketAddr>),
-    protocol: Protocol,
-) {
+/// The inside of a flow's original direction.
+fn direction(out: &mut Writer, flow: &Flow) {
+    let (source, destination) = (flow.original.source, flow.original.destination);
     out.nest(TUPLE_IP, |out| {
-        address(out, source, IPV4_SOURCE, IPV6_SOURCE);
-        address(out, destination, IPV4_DESTINATION, IPV6_DESTINATION);
+        address(out, source.ip(), IPV4_SOURCE, IPV6_SOURCE);
+        address(out, destination.ip(), IPV4_DESTINATION, IPV6_DESTINATION);
     });
     out.nest(TUPLE_PROTOCOL, |out| {
-        out.byte(PROTOCOL_NUMBER, protocol_number(protocol));
-        port(out, source, SOURCE_PORT);
-        port(out, destination, DESTINATION_PORT);
+        out.byte(PROTOCOL_NUMBER, protocol_number(flow.protocol));
+        out.put(SOURCE_PORT, &source.port().to_be_bytes());
+        out.put(DESTINATION_PORT, &destination.port().to_be_bytes());
     });
 }
 
-fn address(out: &mut Writer, end: Option<SocketAddr>, ipv4: u16, ipv6: u16) {
-    match end.map(|end| end.ip()) {
-        Some(IpAddr::V4(ip)) => out.put(ipv4, &ip.octets()),
-        Some(IpAddr::V6(ip)) => out.put(ipv6, &ip.octets()),
-        None => {}
-    }
-}
-
-fn port(out: &mut Writer, end: Option<SocketAddr>, kind: u16) {
-    if let Some(end) = end {
-        out.put(kind, &end.port().to_be_bytes());
+fn address(out: &mut Writer, ip: IpAddr, ipv4: u16, ipv6: u16) {
+    match ip {
+        IpAddr::V4(ip) => out.put(ipv4, &ip.octets()),
+        IpAddr::V6(ip) => out.put(ipv6, &ip.octets()),
     }
 }
 

@@ -56,9 +56,8 @@ pub(super) mod answer {
     pub(crate) const OFFSET: u16 = 2;
 }
 
-/// Attributes of a batch's first message, and of the answer about the generation.
+/// Attributes of the answer about the generation.
 pub(super) mod generation {
-    pub(crate) const EXPECTED: u16 = 1;
     pub(crate) const ID: u16 = 1;
 }
 

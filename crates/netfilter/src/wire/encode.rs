@@ -9,9 +9,7 @@ use crate::object::{
     Batch, Chain, Data, Element, Field, MOST_DYNAMIC, Op, Rule, Set, SetData, SetKind,
 };
 
-use super::abi::{
-    chain, data, element, family_number, generation, list, message, rule, set, table,
-};
+use super::abi::{chain, data, element, family_number, list, message, rule, set, table};
 use super::attr::{Attr, Attrs, Head, Open, Writer};
 use super::expr::{write_expr, write_verdict};
 use super::userdata::{set_userdata, write_comment};
@@ -145,17 +143,17 @@ fn find(bytes: &[u8], offset: usize, kind: u16) -> Option<(usize, Attr<'_>, usiz
     None
 }
 
-/// The bytes that make the changes. With `generation`, only if nobody changed anything since.
-pub fn encode_batch(batch: &Batch, first_seq: u32, generation: Option<u32>) -> Encoded {
-    encode(batch, first_seq, generation, Ending::Commit)
+/// The bytes that make the changes.
+pub fn encode_batch(batch: &Batch, first_seq: u32) -> Encoded {
+    encode(batch, first_seq, Ending::Commit)
 }
 
 /// The bytes that have the kernel check the changes and not make them.
 pub fn encode_check(batch: &Batch, first_seq: u32) -> Encoded {
-    encode(batch, first_seq, None, Ending::Undo)
+    encode(batch, first_seq, Ending::Undo)
 }
 
-fn encode(batch: &Batch, first_seq: u32, expected: Option<u32>, ending: Ending) -> Encoded {
+fn encode(batch: &Batch, first_seq: u32, ending: Ending) -> Encoded {
     let mut encoder = Encoder {
         w: Writer::with_capacity(guess(batch)),
         batch,
@@ -164,9 +162,6 @@ fn encode(batch: &Batch, first_seq: u32, expected: Option<u32>, ending: Ending) 
         messages: Vec::with_capacity(batch.ops.len()),
     };
     let begin = encoder.w.open_message(edge(message::BATCH_BEGIN, first_seq));
-    if let Some(expected) = expected {
-        encoder.w.be32(generation::EXPECTED, expected);
-    }
     encoder.w.close_message(begin);
     for (index, op) in batch.ops.iter().enumerate() {
         encoder.op = index;

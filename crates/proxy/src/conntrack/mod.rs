@@ -8,7 +8,7 @@ mod error;
 use std::collections::{BTreeMap, BTreeSet};
 
 use nearhop_core::{EndpointKey, Family, Protocol};
-use nearhop_netfilter::conntrack::{self, Endpoints, Flow, Pair, Plan, Stale, View, Why};
+use nearhop_netfilter::conntrack::{self, Endpoints, Flow, Plan, Stale, View, Why};
 use nearhop_netfilter::frontend::Frontend;
 use nearhop_netfilter::wire::{Message, Reply, messages};
 use nix::errno::Errno;
@@ -57,15 +57,6 @@ pub enum Deletion {
     Deleted,
     /// It had ended by itself, or was deleted by somebody else.
     AlreadyGone,
-}
-
-/// What became of the flows of a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PairDeletion {
-    /// There are none left.
-    Done,
-    /// The kernel cannot (before 6.12): sweep instead.
-    Unsupported,
 }
 
 /// What a sweep did.
@@ -150,19 +141,6 @@ impl Conntrack {
     pub fn delete(&mut self, flow: &Flow) -> Result<Deletion, ConntrackError> {
         let request = conntrack::delete_flow(self.next_sequence(), flow);
         deletion(self.change(&request)?)
-    }
-
-    /// Deletes all UDP flows between a frontend and an endpoint, without a dump.
-    ///
-    /// # Errors
-    ///
-    /// If there is no answer, or a refusal.
-    pub fn delete_pair(&mut self, pair: Pair) -> Result<PairDeletion, ConntrackError> {
-        let request = conntrack::delete_pair(self.next_sequence(), pair);
-        match self.change(&request)? {
-            Err(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(PairDeletion::Unsupported),
-            answer => deletion(answer).map(|_| PairDeletion::Done),
-        }
     }
 
     /// Deletes what is stale of a family, and nothing else.

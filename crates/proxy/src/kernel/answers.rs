@@ -80,7 +80,7 @@ mod tests {
         let table = Table { family: Family::Ipv4, name: "t".into() };
         let ops = vec![Op::FlushChain("a".into()), Op::DeleteChain("a".into())];
         let batch = Batch { table, ops };
-        let encoded = encode_batch(&batch, 10, None);
+        let encoded = encode_batch(&batch, 10);
         let bytes: Vec<u8> = answers.iter().flat_map(|(seq, errno)| answer(*seq, *errno)).collect();
         let mut refusals = Vec::new();
         let progress = read_answers(&bytes, &batch, &encoded, &mut refusals)?;

@@ -53,15 +53,6 @@ pub enum KernelError {
         /// How it was lost.
         errno: Errno,
     },
-    /// Somebody else changed nftables since. Nothing was changed.
-    #[error(
-        "nftables was changed by somebody else after generation {generation}: look again, then \
-         repeat"
-    )]
-    Stale {
-        /// The expected generation.
-        generation: u32,
-    },
     /// The kernel could not finish just now. Nothing was changed.
     #[error("the kernel could not finish the transaction now ({errno}): repeat it")]
     Busy {

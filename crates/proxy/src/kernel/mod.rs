@@ -30,14 +30,6 @@ pub struct Kernel {
     seq: u32,
 }
 
-/// What was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Applied {
-    /// The number of this change among all changes of nftables in the network namespace. Known only
-    /// if the batch was bound to a generation.
-    pub generation: Option<u32>,
-}
-
 impl Kernel {
     /// Opens the nftables of the calling thread's network namespace, and stays there.
     pub fn open() -> Result<Self, KernelError> {
@@ -50,27 +42,13 @@ impl Kernel {
     }
 
     /// Makes all changes of a batch, or none.
-    pub fn apply(&mut self, batch: &Batch) -> Result<Applied, KernelError> {
-        self.transact(batch, &encode_batch(batch, self.seq, None))?;
-        Ok(Applied { generation: None })
-    }
-
-    /// The same, but only if nobody, not even for another table, changed anything since
-    /// `generation`.
-    pub fn apply_at(&mut self, batch: &Batch, generation: u32) -> Result<Applied, KernelError> {
-        match self.transact(batch, &encode_batch(batch, self.seq, Some(generation))) {
-            Ok(Done::Changed) => Ok(Applied { generation: Some(generation_after(generation)) }),
-            Ok(Done::Nothing) => Ok(Applied { generation: Some(generation) }),
-            Err(KernelError::Failed { errno: Errno::ERESTART }) => {
-                Err(KernelError::Stale { generation })
-            }
-            Err(error) => Err(error),
-        }
+    pub fn apply(&mut self, batch: &Batch) -> Result<(), KernelError> {
+        self.transact(batch, &encode_batch(batch, self.seq))
     }
 
     /// Has the kernel look at a batch, and change nothing.
     pub fn check(&mut self, batch: &Batch) -> Result<(), KernelError> {
-        self.transact(batch, &encode_check(batch, self.seq)).map(drop)
+        self.transact(batch, &encode_check(batch, self.seq))
     }
 
     /// What nearhop needs for a family and the kernel does not have. Changes nothing.
@@ -81,13 +59,13 @@ impl Kernel {
         Ok(trials.missing(&refusals))
     }
 
-    fn transact(&mut self, batch: &Batch, encoded: &Encoded) -> Result<Done, KernelError> {
+    fn transact(&mut self, batch: &Batch, encoded: &Encoded) -> Result<(), KernelError> {
         if encoded.is_empty() {
-            return Ok(Done::Nothing);
+            return Ok(());
         }
         let refusals = self.send_batch(batch, encoded)?;
         if refusals.is_empty() {
-            return Ok(Done::Changed);
+            return Ok(());
         }
         let family = batch.table.family;
         let mut missing = Vec::new();
@@ -129,19 +107,6 @@ impl Kernel {
     }
 }
 
-/// What became of a batch.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Done {
-    Changed,
-    /// There was nothing to change.
-    Nothing,
-}
-
-/// The kernel counts changes, and leaves zero out.
-fn generation_after(generation: u32) -> u32 {
-    generation.wrapping_add(1).max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use nearhop_lab::net::sandbox;
@@ -158,7 +123,7 @@ mod tests {
         let chain = Chain { name: "c".into(), hook: None, rules, comment: None };
         let ops = vec![Op::AddTable { comment: "".into() }, Op::AddChain(chain)];
         let batch = Batch { table, ops };
-        let encoded = encode_batch(&batch, 1, None);
+        let encoded = encode_batch(&batch, 1);
         // No kernel has this one: to this batch, each is a kernel without `numgen`.
         let at = encoded.bytes.windows(7).position(|name| name == b"numgen\0").unwrap();
         let mut altered = encoded.bytes.clone();
@@ -172,11 +137,5 @@ mod tests {
             let missing = missing_of(&refusals[0], Family::Ipv4).unwrap();
             assert_eq!(missing.to_string(), "no numgen (CONFIG_NFT_NUMGEN)");
         });
-    }
-
-    #[test]
-    fn generations_leave_zero_out() {
-        assert_eq!(generation_after(7), 8);
-        assert_eq!(generation_after(u32::MAX), 1);
     }
 }

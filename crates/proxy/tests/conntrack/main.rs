@@ -7,14 +7,14 @@
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use nearhop_core::{EndpointKey, Family, Protocol};
 use nearhop_lab::net::sandbox;
-use nearhop_netfilter::conntrack::{Flow, Pair, Rehome, Sets, View, Why, plan_deletions};
+use nearhop_netfilter::conntrack::{Flow, Rehome, Sets, View, Why, plan_deletions};
 use nearhop_netfilter::frontend::{At, Frontend};
-use nearhop_proxy::conntrack::{Conntrack, Deletion, Extent, PairDeletion};
+use nearhop_proxy::conntrack::{Conntrack, Deletion, Extent};
 
 use table::{Made, everything, flows, insert, made, udp};
 
@@ -209,7 +209,7 @@ fn a_flow_in_a_zone_is_deleted_there() {
     });
 }
 
-/// 270 flows of one endpoint among 2,859, by one request and by a sweep.
+/// 270 flows of one endpoint among 2,859, by a sweep.
 #[test]
 fn the_flows_of_one_endpoint_go_and_the_others_stay() {
     sandbox::run("the_flows_of_one_endpoint_go_and_the_others_stay", || {
@@ -229,16 +229,6 @@ fn the_flows_of_one_endpoint_go_and_the_others_stay() {
         let mut table = Conntrack::open().unwrap();
 
         insert(&all);
-        let at = |text: &str| text.parse::<SocketAddrV4>().unwrap();
-        let pair = Pair::new(at(frontend), at("10.9.0.1:5353")).unwrap();
-        let begin = Instant::now();
-        let done = table.delete_pair(pair).unwrap();
-        println!("270 of 2,859 flows by one request: {:?} ({done:?})", begin.elapsed());
-        match done {
-            PairDeletion::Done => insert(&all[..270]),
-            PairDeletion::Unsupported => assert_eq!(everything(&mut table), sorted(all)),
-        }
-
         let mut view = View::new(Rehome::NewOnly, BTreeSet::new());
         let left = allowed(&["10.1.0.1:5353", "10.9.0.1:5354"]);
         view.insert(address(Protocol::Udp, frontend), left);
@@ -247,29 +237,6 @@ fn the_flows_of_one_endpoint_go_and_the_others_stay() {
         println!("270 of 2,859 flows by a sweep: {:?}", begin.elapsed());
         assert_eq!(swept.deleted, BTreeMap::from([(Why::EndpointGone, 270)]));
         assert_eq!(everything(&mut table), rest);
-    });
-}
-
-/// What the kernel does with a pair, before anything else is deleted.
-#[test]
-fn a_pair_is_deleted_and_nothing_else() {
-    sandbox::run("a_pair_is_deleted_and_nothing_else", || {
-        let (kept, _) = population();
-        let frontend = "10.96.0.10:53";
-        let stale = [
-            udp("10.0.0.1:5001", frontend, "10.9.0.1:5353"),
-            udp("10.0.0.2:5001", frontend, "10.9.0.1:5353"),
-        ];
-        insert(&kept);
-        insert(&stale);
-        let at = |text: &str| text.parse::<SocketAddrV4>().unwrap();
-        let mut table = Conntrack::open().unwrap();
-        let pair = Pair::new(at(frontend), at("10.9.0.1:5353")).unwrap();
-        let left = match table.delete_pair(pair).unwrap() {
-            PairDeletion::Done => kept,
-            PairDeletion::Unsupported => kept.into_iter().chain(stale).collect(),
-        };
-        assert_eq!(everything(&mut table), sorted(left));
     });
 }
 

@@ -256,12 +256,17 @@ fn one_endpoint_among_a_hundred_thousand_flows() {
         let proxy = ProxyProcess::start(site, &["--conntrack-udp-timeout", "10m"])?;
         proxy.until_programmed("wide", &[a, b])?;
         let sources = sources()?;
-        fill(site, wide, sources)?;
+        let all = usize::from(sources) * usize::from(PORTS);
+        until("the kernel remembers every flow", || {
+            // A datagram may be lost on the way: the flows that are there already stay as they are.
+            fill(site, wide, sources)?;
+            let found = flows_to(wide)?.len();
+            Ok(if found == all { Ok(()) } else { Err(format!("{found} of {all}")) })
+        })?;
         let sender = |_| Sender::new(&site.client, one, Way::Two, &site.arrivals);
         let senders: Vec<Sender> = (0..10).map(sender).collect::<Result<_>>()?;
         ensure!(senders.iter().all(|sender| sender.locate() == Some(a)));
         let (many, few) = (flows_to(wide)?, flows_to(one.ip())?);
-        ensure!(many.len() == usize::from(sources) * usize::from(PORTS), "{}", many.len());
         let began = Instant::now();
         site.write_slice("one", &[Endpoint::here(b)]).await?;
         let deleted = "kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family=\"IPv4\"}";
@@ -272,7 +277,10 @@ fn one_endpoint_among_a_hundred_thousand_flows() {
         println!("{} flows: 10 of them gone after {:?}", many.len() + 10, began.elapsed());
         ensure!(flows_to(one.ip())?.iter().all(|id| !few.contains(id)));
         ensure!(senders.iter().all(|sender| sender.locate() == Some(b)));
-        ensure!(flows_to(wide)? == many, "the other flows are not what they were");
-        Ok(())
+        // Nobody sends on them any more: a flow that was deleted would not come back.
+        until("the other flows are what they were", || {
+            let found = flows_to(wide)?;
+            Ok(if found == many { Ok(()) } else { Err(format!("{} are there", found.len())) })
+        })
     });
 }

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::process::Output;
 
 use anyhow::{Result, ensure};
-use nearhop_core::Family;
+use nearhop_core::{Family, Name};
+use nearhop_netfilter::object::{Batch, Op, Table};
 use nearhop_proxy::kernel::Kernel;
 use nearhop_tests::node::objects::{Endpoint, Frontends, Port};
 use nearhop_tests::node::process::{ProxyProcess, output};
@@ -55,6 +56,23 @@ fn a_second_proxy_refuses() {
         let second = ProxyProcess::launch(site, &health)?;
         second.until_ready()?;
         ensure!(tables("mine")? == BOTH && tables("nearhop")? == BOTH);
+        Ok(())
+    });
+}
+
+/// Neither to run nor to clean up is a reason to touch what others made.
+#[test]
+fn a_table_of_another_program_is_left_alone() {
+    run("lifecycle::a_table_of_another_program_is_left_alone", Api::Forgets, async |site| {
+        let table = Table { family: Family::Ipv4, name: Name::from("theirs") };
+        let ops = vec![Op::AddTable { comment: Name::from("somebody else's") }];
+        Kernel::open()?.apply(&Batch { table, ops })?;
+        let before = generation()?;
+        for arguments in [&["--table", "theirs"][..], &["--table", "theirs", "--cleanup"]] {
+            let words = ["table theirs", "another program", "--table"];
+            refused(&output(site, arguments)?, &words)?;
+        }
+        ensure!(generation()? == before && tables("theirs")? == [Family::Ipv4]);
         Ok(())
     });
 }
