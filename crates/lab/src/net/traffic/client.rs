@@ -4,7 +4,7 @@
 //! is lost is lost, and that is an outcome.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -106,8 +106,10 @@ impl Client {
 
 fn open(protocol: Protocol, to: SocketAddr, source: Option<IpAddr>) -> io::Result<Flow> {
     let socket = super::socket(protocol, to)?;
-    if let Some(source) = source {
-        socket.bind(&SocketAddr::new(source, 0).into())?;
+    match (protocol, source) {
+        (Protocol::Udp, source) => bind_afresh(&socket, source.unwrap_or(unspecified(to)))?,
+        (_, Some(source)) => socket.bind(&SocketAddr::new(source, 0).into())?,
+        (_, None) => {}
     }
     let raw = protocol == Protocol::Sctp && !sctp::sctp_available();
     if raw {
@@ -132,7 +134,25 @@ fn report_errors(socket: &Socket, to: SocketAddr) -> io::Result<()> {
     Ok(set?)
 }
 
-/// Raw sockets have no ports that the kernel could give out. Starts anew after 28,000 clients.
+/// Datagrams from a port that another client had are of its flow, as long as the kernel remembers
+/// that one: a port that is free is not yet a new client's.
+fn bind_afresh(socket: &Socket, source: IpAddr) -> io::Result<()> {
+    loop {
+        match socket.bind(&SocketAddr::new(source, next_port()).into()) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            bound => return bound,
+        }
+    }
+}
+
+fn unspecified(to: SocketAddr) -> IpAddr {
+    match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// A port that nobody here had before. Starts anew after 28,000 clients.
 fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     32_768 + NEXT.fetch_add(1, Ordering::Relaxed) % 28_000
