@@ -321,8 +321,16 @@ fn cpu(field: &Field<'_>) -> Result<Option<u64>, CaseError> {
 
 /// Reads an endpoint of the hint groups, whose conditions may be unset.
 pub(crate) fn hinted_endpoint(row: &Field<'_>) -> Result<Endpoint, CaseError> {
-    let zones = row.get("hint_zones")?.names()?;
-    let nodes = row.get("hint_nodes")?.names()?;
+    placed_endpoint(row, address(&row.get("addr")?)?, ("hint_zones", "hint_nodes"))
+}
+
+/// Reads what a row says of the endpoint at `ip`; the two fields have its hints.
+pub(crate) fn placed_endpoint(
+    row: &Field<'_>,
+    ip: IpAddr,
+    (zones, nodes): (&str, &str),
+) -> Result<Endpoint, CaseError> {
+    let (zones, nodes) = (row.get(zones)?.names()?, row.get(nodes)?.names()?);
     let hinted = !zones.is_empty() || !nodes.is_empty();
     Ok(Endpoint {
         conditions: Conditions {
@@ -333,7 +341,7 @@ pub(crate) fn hinted_endpoint(row: &Field<'_>) -> Result<Endpoint, CaseError> {
         node: row.get("node")?.name()?,
         zone: row.get("zone")?.name()?,
         hints: hinted.then(|| Arc::new(Hints { zones, nodes })),
-        ..Endpoint::at(address(&row.get("addr")?)?)
+        ..Endpoint::at(ip)
     })
 }
 

@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 
 use crate::cluster::{Cluster, version};
 use crate::http::{Open, Request};
-use crate::server::{Server, binary};
+use crate::server::{Server, binary, start_daemon};
 
 /// How long a test waits for what should take milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -493,17 +493,7 @@ impl ControllerProcess {
         let mut command = Command::new(binary()?);
         command.args(["controller", "--bind-address", "127.0.0.1:0", "--kubeconfig"]);
         command.arg(&server.kubeconfig).args(arguments);
-        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn()?;
-        let stdout = process.stdout.take().context("stdout is piped")?;
-        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stdout));
-        let first = lines.next().transpose()?.unwrap_or_default();
-        std::thread::spawn(move || lines.for_each(drop));
-        let address = first.strip_prefix("serving on http://").map(str::parse);
-        let Some(Ok(admin)) = address else {
-            let _ = process.kill();
-            let _ = process.wait();
-            bail!("nearhop controller said {first:?} instead of where it serves");
-        };
+        let (process, admin) = start_daemon(command.stderr(log))?;
         Ok(Self { process, admin })
     }
 

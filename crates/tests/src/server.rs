@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -240,6 +241,22 @@ pub fn binary() -> Result<PathBuf> {
     static BINARY: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     let found = BINARY.get_or_init(|| find_or_build().map_err(|e| format!("{e:#}")));
     found.clone().map_err(anyhow::Error::msg)
+}
+
+/// Starts a daemon and waits for its first line, which says where it can be asked.
+pub fn start_daemon(command: &mut Command) -> Result<(Child, SocketAddr)> {
+    let mut process = command.stdout(Stdio::piped()).spawn()?;
+    let stdout = process.stdout.take().context("stdout is piped")?;
+    let mut lines = BufReader::new(stdout).lines();
+    let first = lines.next().transpose()?.unwrap_or_default();
+    std::thread::spawn(move || lines.for_each(drop));
+    let address = first.strip_prefix("serving on http://").map(str::parse);
+    let Some(Ok(admin)) = address else {
+        let _ = process.kill();
+        let _ = process.wait();
+        bail!("{command:?} said {first:?} instead of where it serves");
+    };
+    Ok((process, admin))
 }
 
 fn find_or_build() -> Result<PathBuf> {

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{
-    AddressType, ClusterIps, Conditions, DEFAULT_AFFINITY, Endpoint, Hints, Service, ServicePort,
-    ServiceType, Slice, SlicePort, SourceRanges, TargetPort, TrafficPolicy,
+    AddressType, ClusterIps, DEFAULT_AFFINITY, Endpoint, Service, ServicePort, ServiceType, Slice,
+    SlicePort, SourceRanges, TargetPort, TrafficPolicy,
 };
 use nearhop_core::route::{Place, RouteTable};
 use nearhop_core::routing::SliceRouting;
@@ -17,7 +16,8 @@ use nearhop_core::{Family, Name, Protocol, ServiceKey};
 use serde_json::Value;
 
 use crate::objects::{
-    address, cluster_ips, parse_address, parse_cidr, port_number, protocol, service_type,
+    address, cluster_ips, parse_address, parse_cidr, placed_endpoint, port_number, protocol,
+    service_type,
 };
 use crate::read::{CaseError, Field};
 
@@ -234,23 +234,8 @@ fn routing(field: &Field<'_>) -> Result<SliceRouting, CaseError> {
 }
 
 fn endpoint(row: &Field<'_>) -> Result<(SocketAddr, Endpoint), CaseError> {
-    let field = row.get("addr")?;
-    let at = socket(&field)?;
-    let zones = row.get("zone_hints")?.names()?;
-    let nodes = row.get("node_hints")?.names()?;
-    let hinted = !zones.is_empty() || !nodes.is_empty();
-    let endpoint = Endpoint {
-        conditions: Conditions {
-            ready: row.get("ready")?.condition()?,
-            serving: row.get("serving")?.condition()?,
-            terminating: row.get("terminating")?.condition()?,
-        },
-        node: row.get("node")?.name()?,
-        zone: row.get("zone")?.name()?,
-        hints: hinted.then(|| Arc::new(Hints { zones, nodes })),
-        ..Endpoint::at(at.ip())
-    };
-    Ok((at, endpoint))
+    let at = socket(&row.get("addr")?)?;
+    Ok((at, placed_endpoint(row, at.ip(), ("zone_hints", "node_hints"))?))
 }
 
 /// Reads an address and a port; leading zeros in IPv4 are tolerated, as upstream does.

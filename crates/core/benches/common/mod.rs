@@ -1,5 +1,4 @@
 //! Clusters for the benchmarks, of the size that operators complain about.
-#![allow(dead_code, reason = "each benchmark uses its own part")]
 
 use jiff::Timestamp;
 use nearhop_core::labels::well_known;

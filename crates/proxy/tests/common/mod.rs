@@ -1,7 +1,5 @@
 //! What every test of a port needs.
 
-#![allow(dead_code, reason = "not every test needs all of it")]
-
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! `nearhop proxy`, as users run it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{CLUSTER_CIDR, NAMESPACE, NODE, Site, until};
 use crate::scene::read_metric;
-use crate::server::binary;
+use crate::server::{binary, start_daemon};
 
 /// Where the proxy of a test serves health, on the node.
 pub const HEALTH: ([u8; 4], u16) = ([127, 0, 0, 1], 10256);
@@ -52,17 +52,7 @@ impl ProxyProcess {
         if !arguments.contains(&"--metrics-bind-address") {
             command.args(["--metrics-bind-address", "127.0.0.1:0"]);
         }
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn()?;
-        let stdout = process.stdout.take().context("stdout is piped")?;
-        let mut lines = BufReader::new(stdout).lines();
-        let first = lines.next().transpose()?.unwrap_or_default();
-        std::thread::spawn(move || lines.for_each(drop));
-        let address = first.strip_prefix("serving on http://").map(str::parse);
-        let Some(Ok(admin)) = address else {
-            let _ = process.kill();
-            let _ = process.wait();
-            bail!("nearhop proxy said {first:?} instead of where it serves");
-        };
+        let (process, admin) = start_daemon(&mut command)?;
         Ok(Self { process, admin })
     }
 

@@ -1,11 +1,9 @@
 //! The client against the embedded API: what it sends and what it counts.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::Cluster;
+use crate::cluster::Cluster;
 use http::Request;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};

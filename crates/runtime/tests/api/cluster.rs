@@ -1,9 +1,5 @@
 //! An embedded API and clients for it.
 
-#![allow(dead_code, reason = "not every test needs all of it")]
-
-pub(crate) mod proxy;
-
 use std::net::SocketAddr;
 
 use nearhop_apiserver::{ApiServer, Faults, Options};

@@ -1,11 +1,9 @@
 //! Elections against the embedded API.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::Cluster;
-use common::proxy::{Cut, Proxy};
+use crate::cluster::Cluster;
+use crate::proxy::{Cut, Proxy};
 use http::Request;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::{Patch, PatchParams};

@@ -1,0 +1,6 @@
+//! What talks to an API, against the embedded one.
+
+mod client;
+mod cluster;
+mod lease;
+mod proxy;
