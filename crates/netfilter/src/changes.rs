@@ -21,6 +21,8 @@ pub struct Changes {
     /// What can only go when no element needs it any more, or come when every element is there.
     after: Vec<Op>,
     lost: Vec<Lost>,
+    /// Whether a frontend changed whose clients stay with endpoints.
+    releases: bool,
 }
 
 /// An element as it was and as it is to be. Several changes of one element in one batch come down
@@ -53,7 +55,7 @@ impl Pending {
 }
 
 /// A frontend that may no longer send connections to some endpoints: clients may still be stuck to
-/// them by affinity or by the kernel's memory of UDP flows.
+/// them by the kernel's memory of UDP flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The frontend.
@@ -84,6 +86,11 @@ impl Changes {
     /// Frontends that lost endpoints.
     pub fn lost(&self) -> &[Lost] {
         &self.lost
+    }
+
+    /// Whether clients may have to be let go: they stay with endpoints of a frontend that changed.
+    pub fn releases(&self) -> bool {
+        self.releases
     }
 
     pub(crate) fn delete(&mut self, (set, element): Placed) {
@@ -130,8 +137,8 @@ impl Changes {
         before: Option<&FrontendEntry>,
         after: Option<&FrontendEntry>,
     ) {
-        let sticky = before.is_some_and(|entry| entry.affinity.is_some());
-        if frontend.protocol != Protocol::Tcp || sticky {
+        self.releases |= before.is_some_and(|entry| entry.affinity.is_some());
+        if frontend.protocol != Protocol::Tcp {
             self.lose(frontend, endpoints_of(before), after);
         }
     }

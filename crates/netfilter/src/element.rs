@@ -173,5 +173,8 @@ pub fn place_hairpin(endpoint: EndpointKey, protocol: Protocol) -> Placed {
 }
 
 fn shorten(name: &Name) -> Name {
-    if name.len() <= COMMENT { name.clone() } else { Name::from(&name[..COMMENT]) }
+    if name.len() <= COMMENT {
+        return name.clone();
+    }
+    Name::from(&name[..name.floor_char_boundary(COMMENT)])
 }

@@ -187,16 +187,14 @@ impl Image {
             changes.add(place_cluster_ip(address));
         }
         let none = BTreeSet::new();
-        let hairpins = |program: Option<&Program>| {
-            program.map_or(none.clone(), |program| program.hairpins.clone())
-        };
-        let (old, new) = (hairpins(before), hairpins(next));
-        for pin in old.difference(&new) {
+        let old = before.map_or(&none, |program| &program.hairpins);
+        let new = next.map_or(&none, |program| &program.hairpins);
+        for pin in old.difference(new) {
             if give_back(&mut self.hairpins, pin) {
                 changes.delete(place_hairpin(pin.0, pin.1));
             }
         }
-        for pin in new.difference(&old) {
+        for pin in new.difference(old) {
             if take(&mut self.hairpins, *pin) {
                 changes.add(place_hairpin(pin.0, pin.1));
             }
@@ -281,8 +279,8 @@ impl Image {
 
     /// Forgets the chains that nobody needs, because a full pass deletes them.
     pub fn forget_unneeded_chains(&mut self) {
-        let names: BTreeSet<Name> = self.chains().into_iter().map(|chain| chain.name).collect();
-        self.chains.retain(|chain| names.contains(&chain.name()));
+        let needed = self.needed();
+        self.chains.retain(|chain| needed.contains(chain));
     }
 }
 

@@ -11,10 +11,10 @@ use nearhop_netfilter::conntrack::View;
 use nearhop_netfilter::frontend::Frontend;
 use nearhop_runtime::backoff::Backoff;
 
+use crate::addresses::node_addresses;
 use crate::control::{Control, Waiting};
-use crate::engine::{Engine, Pass, Scope, Synced, Tables, Verified, affinity};
+use crate::engine::{Engine, Pass, Scope, Synced, Tables, Verified};
 use crate::metrics::ProxyMetrics;
-use crate::run::node_addresses;
 use crate::standing::{LostEndpoints, Standings, view_of};
 
 /// The first pause after a failure; `--sync-period` is the longest.
@@ -44,6 +44,8 @@ pub(crate) struct Lane {
     /// When a failed sync is repeated.
     retry: Option<Instant>,
     lost: LostEndpoints,
+    /// Whether any of it was never judged: that does not wait for what could not be.
+    fresh: bool,
     /// All endpoints of frontends whose flows were judged, as they were then.
     known: LostEndpoints,
     /// Frontends that several Services claim, as far as that was said.
@@ -62,6 +64,7 @@ impl Lane {
             failures: 0,
             retry: None,
             lost: LostEndpoints::new(),
+            fresh: false,
             known: LostEndpoints::new(),
             contested: BTreeSet::new(),
         }
@@ -148,9 +151,8 @@ impl Lane {
         self.warn_of_contests();
         tracing::debug!(family = %self.family, ?pass, elements, ?took, "in step");
         for Lost { frontend, endpoints } in lost {
-            if frontend.protocol != Protocol::Tcp {
-                self.lost.entry(frontend).or_default().extend(endpoints);
-            }
+            self.fresh = true;
+            self.lost.entry(frontend).or_default().extend(endpoints);
         }
     }
 
@@ -178,28 +180,28 @@ impl Lane {
     /// and under a policy Local what is right depends on the client.
     fn suspect(&mut self, waiting: &Waiting, pass: Pass) {
         let image = self.engine.image();
-        let all = waiting.all || pass == Pass::Full;
-        let some = waiting.services.iter().filter(|_| !all);
-        let programs = some.filter_map(|service| image.program(service));
-        let frontends = programs.flat_map(|program| program.frontends.keys());
-        let frontends =
-            frontends.chain(image.frontends().map(|(frontend, _)| frontend).filter(|_| all));
-        for frontend in frontends.filter(|frontend| frontend.protocol != Protocol::Tcp) {
-            self.lost.entry(*frontend).or_default();
+        let (lost, fresh) = (&mut self.lost, &mut self.fresh);
+        let mut suspect = |frontend: &Frontend| {
+            if frontend.protocol != Protocol::Tcp {
+                *fresh = true;
+                lost.entry(*frontend).or_default();
+            }
+        };
+        if waiting.all || pass == Pass::Full {
+            image.frontends().for_each(|(frontend, _)| suspect(frontend));
+        } else {
+            let programs = waiting.services.iter().filter_map(|service| image.program(service));
+            programs.flat_map(|program| program.frontends.keys()).for_each(suspect);
         }
     }
 
     /// Lets go of clients that stay with an endpoint which is gone.
     fn release(&mut self, tables: &mut impl Tables) {
-        if !self.engine.takes_releases() {
-            return;
-        }
-        match affinity::release(tables, self.engine.image(), &node_addresses()) {
+        match self.engine.release(tables, node_addresses) {
             Ok(0) => {}
             Ok(clients) => tracing::debug!(family = %self.family, clients, "affinity released"),
             Err(error) => {
                 tracing::warn!(family = %self.family, %error, "cannot read the affinity; at the next sync");
-                self.engine.release_later();
             }
         }
     }
@@ -228,18 +230,21 @@ impl Lane {
 
     /// Takes the endpoints whose flows are to be judged, and what they are judged by.
     pub(crate) fn take_lost(&mut self, control: &Control) -> (LostEndpoints, View<Standings>) {
-        let lost = std::mem::take(&mut self.lost);
+        let mut lost = std::mem::take(&mut self.lost);
+        self.fresh = false;
         let (options, image) = (control.options(), self.engine.image());
         let addresses = node_addresses();
         let (world, rehome) = (control.world(), options.udp_rehome);
         let known = &mut self.known;
-        let view = view_of(&lost, known, world, image, &options.node, &addresses, rehome);
+        let view = view_of(&mut lost, known, world, image, &options.node, &addresses, rehome);
         (lost, view)
     }
 
-    /// Whether there are any.
-    pub(crate) fn has_lost(&self) -> bool {
-        !self.lost.is_empty()
+    /// When flows are to be judged, where there are any: at once, or those that could not be not
+    /// before `again`.
+    pub(crate) fn judge_from(&self, now: Instant, again: Instant) -> Option<Instant> {
+        let from = if self.fresh { now } else { again };
+        (!self.lost.is_empty()).then_some(from)
     }
 
     /// Puts some back: they could not be judged.

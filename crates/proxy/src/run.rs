@@ -15,12 +15,15 @@ use nearhop_core::route::count_without_local;
 use nearhop_core::{Family, ServiceKey};
 use nearhop_feed::{Event as FeedEvent, Feed, Kind, Selectors};
 use nearhop_netfilter::config::NodePortAddresses;
+use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::health::Check;
 use nearhop_runtime::shutdown::Shutdown;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::addresses::node_addresses;
 use crate::cleanup::check_owner;
+use crate::conntrack::Extent;
 use crate::control::{Control, KINDS, Waiting};
 use crate::error::ProxyError;
 use crate::health::event::{Events, Note};
@@ -40,8 +43,10 @@ use crate::sweep::{SweepDone, Sweeper};
 const BATCHES: usize = 16;
 /// How often gauges over all routes are counted, at most.
 const COUNT: Duration = Duration::from_secs(1);
-/// Flows that could not be judged are tried again after this.
+/// Flows that could not be judged or deleted are tried again after this, and later and later.
 const SWEEP_AGAIN: Duration = Duration::from_millis(500);
+/// At the latest after this.
+const SWEEP_AT_LEAST: Duration = Duration::from_secs(30);
 
 /// What the process gives the proxy to work with.
 pub struct Surroundings {
@@ -99,7 +104,8 @@ pub async fn run(options: Options, surroundings: Surroundings) -> Result<(), Pro
         lanes,
         pace: Pace::new(options.min_sync_period),
         sweeper: Sweeper::start().map_err(ProxyError::Thread)?,
-        sweep_from: now,
+        sweep_again: now,
+        sweep_failures: 0,
         services: ServiceHealth::new(health.clone()),
         wanted: BTreeMap::new(),
         verify_due: now + options.verify_period,
@@ -172,8 +178,9 @@ struct Loop {
     lanes: Vec<Lane>,
     pace: Pace,
     sweeper: Sweeper,
-    /// Not before this are flows judged again.
-    sweep_from: Instant,
+    /// Not before this are flows judged again that could not be judged or deleted.
+    sweep_again: Instant,
+    sweep_failures: u32,
     services: ServiceHealth,
     wanted: BTreeMap<ServiceKey, Wanted>,
     verify_due: Instant,
@@ -226,7 +233,7 @@ impl Loop {
         tokio::select! {
             biased;
             () = shutdown.wait() => Event::Stop,
-            () = tokio::time::sleep_until(due.into()) => Event::Due,
+            () = sleep_until(due) => Event::Due,
             taken = fed.recv_many(&mut batches, BATCHES) => {
                 if taken == 0 { Event::Stop } else { Event::Fed(batches.into_iter().flatten().collect()) }
             }
@@ -235,12 +242,14 @@ impl Loop {
         }
     }
 
-    /// When something must happen, whatever arrives.
-    fn next_due(&self) -> Instant {
-        let sweep = self.lanes.iter().any(Lane::has_lost) && self.sweeper.is_idle();
-        let sweep = sweep.then_some(self.sweep_from);
-        let others = [self.sync_due(Instant::now()), self.count_due, sweep];
-        others.into_iter().flatten().fold(self.verify_due, Instant::min)
+    /// When something must happen, whatever arrives. Only what will then be done: a time that stays
+    /// in the past would leave nobody else a turn.
+    fn next_due(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let sweeps = self.lanes.iter().filter_map(|lane| lane.judge_from(now, self.sweep_again));
+        let sweep = sweeps.min().filter(|_| self.sweeper.is_idle());
+        let verify = self.is_synced().then_some(self.verify_due);
+        [self.sync_due(now), self.count_due, sweep, verify].into_iter().flatten().min()
     }
 
     /// When the next sync is due, if there is one.
@@ -356,10 +365,12 @@ impl Loop {
 
     /// Has the flows judged of frontends that lost endpoints, one family at a time.
     fn start_sweep(&mut self, now: Instant) {
-        if !self.sweeper.is_idle() || now < self.sweep_from {
+        if !self.sweeper.is_idle() {
             return;
         }
-        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.has_lost()) else { return };
+        let again = self.sweep_again;
+        let due = |lane: &&mut Lane| lane.judge_from(now, again).is_some_and(|from| from <= now);
+        let Some(lane) = self.lanes.iter_mut().find(due) else { return };
         let (lost, view) = lane.take_lost(&self.control);
         self.sweeper.give(lane.family(), view, lost);
     }
@@ -378,16 +389,22 @@ impl Loop {
                 if deleted > 0 {
                     tracing::info!(%family, deleted, kept = swept.kept, why = ?swept.deleted, "stale flows deleted");
                 }
-                swept.failure.map(|error| error.to_string())
+                let unseen = swept.extent == Extent::Part;
+                let unseen = unseen.then(|| "not all flows could be listed".to_owned());
+                swept.failure.map(|error| error.to_string()).or(unseen)
             }
             Err(error) => Some(error.to_string()),
         };
-        if let Some(error) = again {
-            tracing::warn!(%family, error, "stale flows could not be deleted; trying again");
-            self.metrics.cleanup_failed(family);
-            self.sweep_from = Instant::now() + SWEEP_AGAIN;
-            self.put_back(family, lost);
-        }
+        let Some(error) = again else {
+            self.sweep_failures = 0;
+            return;
+        };
+        tracing::warn!(%family, error, "stale flows could not be deleted; trying again");
+        self.metrics.cleanup_failed(family);
+        let backoff = Backoff::new(SWEEP_AGAIN, SWEEP_AT_LEAST);
+        self.sweep_again = Instant::now() + backoff.delay(self.sweep_failures, 0.0);
+        self.sweep_failures += 1;
+        self.put_back(family, lost);
     }
 
     fn put_back(&mut self, family: Family, lost: LostEndpoints) {
@@ -423,13 +440,10 @@ impl Loop {
     }
 }
 
-/// The addresses of this machine.
-pub(crate) fn node_addresses() -> BTreeSet<IpAddr> {
-    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else { return BTreeSet::new() };
-    let address = |interface: nix::ifaddrs::InterfaceAddress| {
-        let storage = interface.address?;
-        let v4 = storage.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
-        v4.or_else(|| storage.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
-    };
-    interfaces.filter_map(address).collect()
+/// Forever, where nothing is due.
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
 }

@@ -10,7 +10,7 @@ use nearhop_core::world::World;
 use nearhop_core::{EndpointKey, Family, Name, ServiceKey};
 use nearhop_netfilter::config::Config;
 use nearhop_netfilter::conntrack::{Endpoints, Rehome, Standing, View};
-use nearhop_netfilter::frontend::{At, Frontend, Path, Slots};
+use nearhop_netfilter::frontend::{At, Entry, Frontend, Path, Slots};
 use nearhop_netfilter::image::Image;
 
 /// The endpoints of one frontend, for those who connect to it.
@@ -78,9 +78,10 @@ impl Endpoints for Standings {
 pub(crate) type LostEndpoints = BTreeMap<Frontend, BTreeSet<EndpointKey>>;
 
 /// What the flows to these frontends are judged by. `known` is what each frontend had when it was
-/// last judged: flows may have stayed with any of it, which counts when the frontend itself goes.
+/// last judged: flows may have stayed with any of it, which counts when the frontend itself goes,
+/// and so is lost with it.
 pub(crate) fn view_of(
-    lost: &LostEndpoints,
+    lost: &mut LostEndpoints,
     known: &mut LostEndpoints,
     world: &World,
     image: &Image,
@@ -93,15 +94,14 @@ pub(crate) fn view_of(
         Near { config: image.config().clone(), node_addresses: Arc::new(node_addresses.clone()) };
     for (frontend, endpoints) in lost {
         match image.frontend(frontend) {
-            Some((service, _)) => {
-                let standings = standings(frontend, service, world, image, node, near.clone());
+            Some((service, entry)) => {
+                let standings = standings(frontend, service, entry, world, node, near.clone());
                 known.insert(*frontend, standings.known.clone());
                 view.insert(*frontend, standings);
             }
             None => {
-                let mut all = known.remove(frontend).unwrap_or_default();
-                all.extend(endpoints);
-                view.insert_removed(*frontend, had(all, near.clone()));
+                endpoints.extend(known.remove(frontend).unwrap_or_default());
+                view.insert_removed(*frontend, had(endpoints.clone(), near.clone()));
             }
         }
     }
@@ -123,26 +123,23 @@ fn had(endpoints: BTreeSet<EndpointKey>, near: Near) -> Standings {
 fn standings(
     frontend: &Frontend,
     key: &ServiceKey,
+    entry: &Entry,
     world: &World,
-    image: &Image,
     node: &Name,
     near: Near,
 ) -> Standings {
     let set = |slots: &Slots| slots.iter().copied().collect::<BTreeSet<EndpointKey>>();
+    let family = near.config.family();
     let mut standings = had(BTreeSet::new(), near);
-    if let Some((_, entry)) = image.frontend(frontend) {
-        standings.endpoints = set(&entry.endpoints);
-        if let Path::LocalOnly(local) = &entry.path {
-            standings.local_only = Some(set(local));
-        }
-        if entry.path == Path::Direct {
-            let internal = world.service(key).map(|service| service.internal_traffic_policy);
-            standings.internal = internal.unwrap_or_default();
-        }
+    standings.endpoints = set(&entry.endpoints);
+    if let Path::LocalOnly(local) = &entry.path {
+        standings.local_only = Some(set(local));
     }
     let Some(service) = world.service(key) else { return standings };
+    if entry.path == Path::Direct {
+        standings.internal = service.internal_traffic_policy;
+    }
     let Some(port) = port_of(service, frontend) else { return standings };
-    let family = image.config().family();
     let (known, usable) = candidates(world, service, port, family, node);
     Standings { known, usable, ..standings }
 }
@@ -156,9 +153,8 @@ fn candidates(
 ) -> (BTreeSet<EndpointKey>, BTreeSet<EndpointKey>) {
     let slices = world.routed_slices(&service.key);
     let all = port_endpoints(slices, family, (&port.name, port.protocol), Some(node));
-    let usable =
-        |e: &&nearhop_core::route::RouteEndpoint<'_>| e.ready || (e.serving && e.terminating);
-    let usable = all.iter().filter(usable).map(|endpoint| endpoint.key).collect();
+    let usable = all.iter().filter(|endpoint| endpoint.is_usable()).map(|endpoint| endpoint.key);
+    let usable = usable.collect();
     (all.iter().map(|endpoint| endpoint.key).collect(), usable)
 }
 

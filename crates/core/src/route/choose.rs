@@ -182,7 +182,7 @@ pub fn choose_route(input: RouteInput<'_>) -> RouteDecision {
     let local = policy.uses_local().then(|| choose_local(input.endpoints));
     let empty = |set: &Option<RouteSet>| set.as_ref().is_none_or(|set| set.backends.is_empty());
     let has_any = if policy.uses_local() {
-        input.endpoints.iter().any(|e| e.ready || (e.serving && e.terminating))
+        input.endpoints.iter().any(RouteEndpoint::is_usable)
     } else {
         !empty(&cluster)
     };

@@ -26,6 +26,12 @@ pub struct RouteEndpoint<'a> {
 }
 
 impl<'a> RouteEndpoint<'a> {
+    /// Whether some node may send connections to it: it is ready, or it still serves while nobody
+    /// is.
+    pub fn is_usable(&self) -> bool {
+        self.ready || (self.serving && self.terminating)
+    }
+
     /// Reads an endpoint of a slice.
     pub fn read(key: EndpointKey, endpoint: &'a Endpoint, node: Option<&Name>) -> Self {
         Self {

@@ -57,7 +57,7 @@ pub fn explain_excluded(endpoint: &RouteEndpoint<'_>, set: &RouteSet) -> Option<
     let usable = match set.reason.candidates {
         Candidates::Ready => endpoint.ready,
         Candidates::ServingTerminating => endpoint.serving && endpoint.terminating,
-        Candidates::None => endpoint.ready || (endpoint.serving && endpoint.terminating),
+        Candidates::None => endpoint.is_usable(),
     };
     // In the local set nobody else is a candidate, whatever state it is in.
     let is_local_set = matches!(set.reason.tier, Tier::Local)

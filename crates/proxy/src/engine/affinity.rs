@@ -10,33 +10,45 @@ use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::{Batch, Data, Element, Op};
 use nearhop_netfilter::reconcile::{Stay, read_stay};
 
-use super::{ApplyError, Tables};
+use super::{ApplyError, Engine, FILL, Tables};
 
-/// Lets go of clients whose endpoint is gone. Returns how many.
-pub fn release(
-    tables: &mut impl Tables,
-    image: &Image,
-    node_addresses: &BTreeSet<IpAddr>,
-) -> Result<usize, ApplyError> {
-    let config = image.config();
-    let gone: Vec<Element> = tables
-        .read_affinity(&config.table)?
-        .into_iter()
-        .filter(|element| !may_stay(element, image, node_addresses))
-        .collect();
-    let set = Name::from(SetId::Affinity.name());
-    let delete = |elements| Batch {
-        table: config.table.clone(),
-        ops: vec![Op::DeleteElements { set: set.clone(), elements }],
-    };
-    let count = gone.len();
-    if count > 0 && tables.apply(&delete(gone.clone())).is_err() {
-        // One of them may have run out by itself meanwhile.
-        for element in gone {
-            let _expired = tables.apply(&delete(vec![element]));
+impl Engine {
+    /// Lets go of clients whose endpoint is gone, where there may be any. Returns how many. Where
+    /// they cannot be read, the next call tries again.
+    pub fn release(
+        &mut self,
+        tables: &mut impl Tables,
+        node_addresses: impl FnOnce() -> BTreeSet<IpAddr>,
+    ) -> Result<usize, ApplyError> {
+        if !self.releases || !self.image.has_affinity() {
+            self.releases = false;
+            return Ok(0);
         }
+        let mut gone = tables.read_affinity(&self.config().table)?;
+        self.releases = false;
+        let node_addresses = node_addresses();
+        gone.retain(|element| !may_stay(element, &self.image, &node_addresses));
+        for some in gone.chunks(FILL.min(tables.elements_per_batch())) {
+            if self.delete_stays(tables, some).is_err() {
+                // One of them may have run out by itself meanwhile.
+                for element in some {
+                    let _expired = self.delete_stays(tables, std::slice::from_ref(element));
+                }
+            }
+        }
+        Ok(gone.len())
     }
-    Ok(count)
+
+    fn delete_stays(
+        &mut self,
+        tables: &mut impl Tables,
+        elements: &[Element],
+    ) -> Result<(), ApplyError> {
+        let set = Name::from(SetId::Affinity.name());
+        let ops = vec![Op::DeleteElements { set, elements: elements.to_vec() }];
+        let table = self.config().table.clone();
+        self.apply(tables, &Batch { table, ops })
+    }
 }
 
 fn may_stay(element: &Element, image: &Image, node_addresses: &BTreeSet<IpAddr>) -> bool {
@@ -51,9 +63,10 @@ fn is_allowed(stay: &Stay, image: &Image, node_addresses: &BTreeSet<IpAddr>) -> 
     let Some((_, entry)) = found.filter(|(_, entry)| entry.affinity.is_some()) else {
         return false;
     };
-    let Path::LocalOnly(local) = &entry.path else {
-        return entry.endpoints.contains(&stay.endpoint);
-    };
     let near = image.config().is_near(stay.client, node_addresses);
-    local.contains(&stay.endpoint) || (near && entry.endpoints.contains(&stay.endpoint))
+    let allowed = match &entry.path {
+        Path::LocalOnly(local) if !near => local,
+        _ => &entry.endpoints,
+    };
+    allowed.contains(&stay.endpoint)
 }

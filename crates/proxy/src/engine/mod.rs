@@ -10,7 +10,7 @@
 //! A batch that the kernel refuses is tried again after a full pass, then frontend by frontend:
 //! the Services that are at fault are left out and reported, all others go in.
 
-pub mod affinity;
+mod affinity;
 mod kernel;
 mod tables;
 
@@ -86,6 +86,8 @@ pub struct Engine {
     generation: Option<u32>,
     /// Whether clients may stay with endpoints that have gone.
     releases: bool,
+    /// What frontends lost in passes that did not end well: whoever made the next one tells it.
+    owed: Vec<Lost>,
 }
 
 impl Engine {
@@ -98,6 +100,7 @@ impl Engine {
             rules: BTreeMap::new(),
             generation: None,
             releases: false,
+            owed: Vec::new(),
         }
     }
 
@@ -114,16 +117,6 @@ impl Engine {
     /// Whether the next pass reads everything.
     pub fn wants_full(&self) -> bool {
         !self.trusted
-    }
-
-    /// Whether clients may stay with endpoints that have gone; asked once.
-    pub fn takes_releases(&mut self) -> bool {
-        std::mem::take(&mut self.releases) && self.image.has_affinity()
-    }
-
-    /// They could not be let go now.
-    pub fn release_later(&mut self) {
-        self.releases = true;
     }
 
     /// Makes the next pass a full one.
@@ -156,14 +149,13 @@ impl Engine {
         }
         let changes = self.gather(routes, scope);
         let elements = changes.elements();
-        let lost = changes.lost().to_vec();
+        self.releases |= changes.releases();
+        self.owed.extend_from_slice(changes.lost());
         if let Err(error) = self.apply_sized(tables, changes) {
             tracing::warn!(family = %self.config().family(), %error, "making a full pass");
-            self.trusted = false;
             return self.full(tables, routes);
         }
-        self.releases |= !lost.is_empty();
-        Ok(Synced { pass: Pass::Partial, elements, lost })
+        Ok(Synced { pass: Pass::Partial, elements, lost: std::mem::take(&mut self.owed) })
     }
 
     fn gather(&mut self, routes: &RouteTable, scope: Scope<'_>) -> Changes {
@@ -194,38 +186,53 @@ impl Engine {
         routes: &RouteTable,
     ) -> Result<Synced, ApplyError> {
         self.trusted = false;
-        self.generation = None;
+        // Before it is read: what others change from now on is to be found by the next look.
+        self.generation = Some(tables.generation()?);
         self.isolated.clear();
         let config = self.image.config().clone();
-        let held = self.read_own(tables)?;
+        let held = tables.read(&config.table)?;
+        let held = self.without_outdated(tables, held)?;
         let slots = held
             .as_ref()
             .map_or_else(HeldSlots::default, |held| HeldSlots::of(held, config.family()));
         self.image = build(routes, &config, &slots);
         let changes = reconcile(&self.image, held.as_ref());
         let elements = changes.elements();
-        if held.is_none() {
-            self.fill(tables, changes)?;
-        } else if let Err(error) = self.apply_sized(tables, changes) {
-            tracing::warn!(family = %config.family(), %error, "writing one frontend after the other");
-            self.one_by_one(tables)?;
-        }
-        self.trusted = true;
+        let written = match held {
+            None => self.fill(tables, changes),
+            Some(_) => self.apply_sized(tables, changes).or_else(|error| {
+                tracing::warn!(family = %config.family(), %error, "writing one frontend after the other");
+                self.one_by_one(tables)
+            }),
+        };
+        self.owed.extend(find_lost(&slots, &self.image));
+        written?;
         self.note_rules(tables)?;
-        self.generation = Some(tables.generation()?);
+        self.trusted = true;
         self.releases = true;
-        Ok(Synced { pass: Pass::Full, elements, lost: find_lost(&slots, &self.image) })
+        Ok(Synced { pass: Pass::Full, elements, lost: std::mem::take(&mut self.owed) })
     }
 
-    /// Reads the table. One of another version is removed, and so is not there.
-    fn read_own(&self, tables: &mut impl Tables) -> Result<Option<Held>, ApplyError> {
-        let held = tables.read(&self.config().table)?;
+    /// A table of another version is removed, and so is not there.
+    fn without_outdated(
+        &mut self,
+        tables: &mut impl Tables,
+        held: Option<Held>,
+    ) -> Result<Option<Held>, ApplyError> {
         if held.as_ref().is_some_and(|held| held.outdated) {
-            tracing::info!(table = %self.config().table.name, "replacing a table that is another version's or asleep");
-            Self::remove(tables, self.config())?;
+            let table = self.config().table.clone();
+            tracing::info!(table = %table.name, "replacing a table that is another version's or asleep");
+            self.apply(tables, &Batch { table, ops: vec![Op::DeleteTable] })?;
             return Ok(None);
         }
         Ok(held)
+    }
+
+    /// Makes a change, and counts it among all that anybody makes. The kernel leaves zero out.
+    fn apply(&mut self, tables: &mut impl Tables, batch: &Batch) -> Result<(), ApplyError> {
+        tables.apply(batch)?;
+        self.generation = self.generation.map(|generation| generation.wrapping_add(1).max(1));
+        Ok(())
     }
 
     /// Fills a new table: packets pass it only when everything is there.
@@ -233,7 +240,7 @@ impl Engine {
         let table = self.config().table.clone();
         let size = FILL.min(tables.elements_per_batch());
         for batch in changes.into_batches(&table, size) {
-            if let Err(error) = tables.apply(&batch) {
+            if let Err(error) = self.apply(tables, &batch) {
                 tracing::warn!(family = %table.family, %error, "writing one frontend after the other");
                 return self.one_by_one(tables);
             }
@@ -253,8 +260,7 @@ impl Engine {
         }
         let table = self.config().table.clone();
         for batch in changes.into_sized(&table, tables.elements_per_batch()) {
-            tables.apply(&batch)?;
-            self.generation = self.generation.map(|generation| generation.wrapping_add(1));
+            self.apply(tables, &batch)?;
         }
         Ok(())
     }
@@ -282,19 +288,14 @@ impl Engine {
     /// Writes what is common to all, then one frontend after the other. Returns the Services that
     /// were refused. What failed for another reason is nobody's fault, and ends it.
     fn write_parts(
-        &self,
+        &mut self,
         tables: &mut impl Tables,
         parts: Parts,
     ) -> Result<BTreeMap<ServiceKey, String>, ApplyError> {
-        let table = &self.config().table;
-        let apply = |tables: &mut _, changes: Changes| {
-            let batch = changes.into_batch(table);
-            if batch.ops.is_empty() { Ok(()) } else { Tables::apply(tables, &batch) }
-        };
         let mut refused = BTreeMap::new();
-        apply(tables, parts.common)?;
+        self.apply_whole(tables, parts.common)?;
         for (frontend, changes) in parts.frontends {
-            let error = match apply(tables, changes) {
+            let error = match self.apply_whole(tables, changes) {
                 Ok(()) => continue,
                 Err(error @ ApplyError::Failed(_)) => return Err(error),
                 Err(error) => error,
@@ -303,11 +304,21 @@ impl Engine {
             tracing::error!(%service, ?frontend, %error, "left out; the others are in");
             refused.entry(service.clone()).or_insert(error.to_string());
         }
-        match apply(tables, parts.finish) {
+        match self.apply_whole(tables, parts.finish) {
             // What is left out may still be held, and then what it goes to cannot be deleted.
             Err(_) if !refused.is_empty() => Ok(refused),
             finished => finished.map(|()| refused),
         }
+    }
+
+    /// One batch, whatever its size.
+    fn apply_whole(
+        &mut self,
+        tables: &mut impl Tables,
+        changes: Changes,
+    ) -> Result<(), ApplyError> {
+        let batch = changes.into_batch(&self.config().table);
+        if batch.ops.is_empty() { Ok(()) } else { self.apply(tables, &batch) }
     }
 
     fn note_rules(&mut self, tables: &mut impl Tables) -> Result<(), ApplyError> {
@@ -325,16 +336,19 @@ impl Engine {
         if self.generation == Some(generation) {
             return Ok(Verified::Untouched);
         }
-        let held = self.read_own(tables)?;
+        let held = tables.read(&self.config().table)?;
         if held.as_ref().is_some_and(|held| held.rough) {
             // Good enough to write by, not to accuse anybody by.
             return Ok(Verified::Same);
         }
         let chains = tables.read_chains(&self.config().table)?;
-        let verified = self.mend(tables, held, &chains);
-        // Half mended is worse than not: what the kernel holds is no longer known.
-        self.trusted = verified.is_ok();
-        verified
+        // Half mended is worse than not: until it is done nobody knows what the kernel holds.
+        self.trusted = false;
+        self.generation = Some(generation);
+        let held = self.without_outdated(tables, held)?;
+        let verified = self.mend(tables, held, &chains)?;
+        self.trusted = true;
+        Ok(verified)
     }
 
     fn mend(
@@ -359,7 +373,6 @@ impl Engine {
             self.apply_sized(tables, changes)?;
         }
         self.note_rules(tables)?;
-        self.generation = Some(tables.generation()?);
         Ok(if found == 0 { Verified::Same } else { Verified::Repaired(found) })
     }
 

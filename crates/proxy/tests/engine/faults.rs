@@ -165,6 +165,30 @@ on_both! {
         follower.check_exactly(tables);
     }
 
+    // Everything is written, but whoever wrote it does not know: what it lost is told, and what
+    // changed meanwhile is written, by the pass that ends well.
+    fn a_pass_that_cannot_look_back_is_made_up_for_by_a_full_one(tables) {
+        let text = format!("{CLUSTER}
+service dns cluster-ip=10.96.0.9 port=53/udp
+pod dns-0 for=dns on=n1 ip=10.244.0.8
+");
+        let mut follower = Follower::start(tables, &text);
+        follower.cluster.turn_into(CLUSTER);
+        follower.engine.distrust();
+        tables.blind = true;
+        let routes = &follower.cluster.routes;
+        assert!(follower.engine.sync(tables, routes, Scope::All).is_err());
+        assert!(follower.engine.wants_full());
+        tables.blind = false;
+        follower.cluster.turn_into(&CLUSTER.replace("10.244.0.3", "10.244.0.9"));
+        let (none, routes) = (std::collections::BTreeSet::new(), &follower.cluster.routes);
+        let synced = follower.engine.sync(tables, routes, Scope::Some(&none)).unwrap();
+        assert_eq!(synced.pass, Pass::Full);
+        let lost: Vec<u16> = synced.lost.iter().map(|lost| lost.frontend.port).collect();
+        assert_eq!(lost, [53]);
+        follower.check_exactly(tables);
+    }
+
     fn a_table_deleted_between_two_syncs_is_mended_by_the_second(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         let ops = vec![Op::DeleteTable];

@@ -99,6 +99,8 @@ pub(crate) struct Watched<T> {
     pub(crate) failures: VecDeque<Option<ApplyError>>,
     /// Whether no batch passes.
     pub(crate) dead: bool,
+    /// Whether chains cannot be read.
+    pub(crate) blind: bool,
     /// Elements of these keys arrive below with a shorter one, which no kernel takes.
     pub(crate) spoilt: BTreeSet<(SetId, Bytes)>,
 }
@@ -112,6 +114,7 @@ impl<T: Tables> Watched<T> {
             limit: None,
             failures: VecDeque::new(),
             dead: false,
+            blind: false,
             spoilt: BTreeSet::new(),
         }
     }
@@ -181,6 +184,9 @@ impl<T: Tables> Tables for Watched<T> {
     }
 
     fn read_chains(&mut self, table: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError> {
+        if self.blind {
+            return Err(ApplyError::Failed(String::from("EINTR")));
+        }
         self.inner.read_chains(table)
     }
 

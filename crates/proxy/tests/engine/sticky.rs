@@ -10,7 +10,6 @@ use nearhop_lab::net::sandbox;
 use nearhop_netfilter::fake::Record;
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::Bytes;
-use nearhop_proxy::engine::affinity::release;
 use nearhop_proxy::engine::{Engine, Tables};
 use nearhop_proxy::kernel::Kernel;
 
@@ -25,10 +24,7 @@ fn sticky(seconds: u32) -> String {
 
 /// What the proxy does after a sync.
 fn let_go(kernel: &mut Kernel, follower: &mut Follower) -> usize {
-    if !follower.engine.takes_releases() {
-        return 0;
-    }
-    release(kernel, follower.engine.image(), &BTreeSet::new()).unwrap()
+    follower.engine.release(kernel, BTreeSet::new).unwrap()
 }
 
 /// The one endpoint that all of so many connections reach.
@@ -156,7 +152,7 @@ pod web-1 for=web on=n2 ip=10.244.0.2
 ";
     let mut tables = FakeTables::default();
     let mut follower = Follower::start(&mut tables, EXPOSED);
-    follower.engine.takes_releases();
+    assert_eq!(follower.engine.release(&mut tables, BTreeSet::new), Ok(0));
     let stay = |client: &str, endpoint: &str| Record {
         table: v4().table,
         set: SetId::Affinity.name().into(),
@@ -172,8 +168,7 @@ pod web-1 for=web on=n2 ip=10.244.0.2
         assert!(tables.fake.record(&stay(client, endpoint)));
     }
     follower.turn_into(&mut tables, &EXPOSED.replace("affinity", "etp=Local affinity"));
-    assert!(follower.engine.takes_releases());
-    let let_go = release(&mut tables, follower.engine.image(), &BTreeSet::new()).unwrap();
+    let let_go = follower.engine.release(&mut tables, BTreeSet::new).unwrap();
     assert_eq!(let_go, 1, "who stayed with the other node's endpoint");
     let left = tables.read_affinity(&v4().table).unwrap();
     assert_eq!(left.len(), 1);

@@ -40,6 +40,25 @@ fn traffic_goes_on_and_changes_come_with_the_server() {
     });
 }
 
+/// Nothing else is due before the first sync, however long that takes.
+#[test]
+fn a_server_that_comes_late_is_followed() {
+    run("without_api::a_server_that_comes_late_is_followed", Api::Remembers, async |site| {
+        let a = site.pod("10.244.1.1")?;
+        site.create_node(NODE, None).await?;
+        let service = site.clustered("web", &json!({})).await?;
+        site.create_slice("web", &[Endpoint::here(a)]).await?;
+        site.stop_api();
+        let proxy = ProxyProcess::launch(site, &["--verify-period", "100ms"])?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        ensure!(proxy.get("/readyz")?.0 != 200, "ready without having seen anything");
+        site.start_api()?;
+        proxy.until_ready()?;
+        ensure!(site.connect(&site.client, service.cluster(Port::Web)?)? == a);
+        Ok(())
+    });
+}
+
 /// It is killed again and again while slices change; in the end the kernel holds the last state.
 #[test]
 fn a_server_that_comes_and_goes_is_followed() {
