@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use nearhop_core::model::{ClusterIps, Service, SourceRanges, TrafficPolicy};
+use nearhop_core::model::{Service, SourceRanges, TrafficPolicy};
 use nearhop_core::route::{PortPolicy, Route, RouteKey, RouteSet, Verdict};
 use nearhop_core::{Cidr, EndpointKey, Family, Name};
 
@@ -41,17 +41,11 @@ pub fn compile<'a>(
 ) -> Option<Program> {
     let mut program = Program::default();
     for (key, route) in routes.filter(|(key, _)| key.family == config.family()) {
-        let cluster_ip = cluster_ip(&route.service, key.family)?;
+        let cluster_ip = route.service.cluster_ip(key.family)?;
         program.cluster_ip = Some(cluster_ip);
         compile_port(&mut program, key, route, cluster_ip, config, before);
     }
     program.cluster_ip.is_some().then_some(program)
-}
-
-/// The Service's cluster IP of a family.
-pub fn cluster_ip(service: &Service, family: Family) -> Option<IpAddr> {
-    let ClusterIps::Addresses(addresses) = &service.cluster_ips else { return None };
-    addresses.iter().copied().find(|address| Family::of(*address) == family)
 }
 
 fn compile_port(

@@ -89,6 +89,21 @@ pub enum NodePortAddresses {
     Within(Vec<Cidr>),
 }
 
+impl NodePortAddresses {
+    /// The node's own address alone; none where it has none of the family.
+    pub fn primary(node_ip: Option<IpAddr>) -> Self {
+        let primary = node_ip.filter(|address| !address.is_loopback());
+        Self::Within(primary.map(|address| Cidr::new(address, u8::MAX)).into_iter().collect())
+    }
+
+    /// As kube-proxy reads ranges of one family: all addresses where there are none, or where one
+    /// holds everything.
+    pub fn within(ranges: Vec<Cidr>) -> Self {
+        let all = ranges.is_empty() || ranges.iter().any(|range| range.prefix() == 0);
+        if all { Self::All } else { Self::Within(ranges) }
+    }
+}
+
 /// Priorities of the base chains, in nft's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priorities {

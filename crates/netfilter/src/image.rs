@@ -9,10 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use nearhop_core::route::RouteTable;
 use nearhop_core::{EndpointKey, Name, Protocol, ServiceKey};
 
 use crate::chain::{OnDemand, standing_chains};
 use crate::changes::Changes;
+use crate::compile::{Before, compile};
 use crate::config::Config;
 use crate::element::{Placed, chains_of, place, place_cluster_ip, place_hairpin};
 use crate::frontend::{Entry, Frontend, Path, Program};
@@ -106,20 +108,29 @@ impl Image {
         self.contested.iter()
     }
 
-    /// Takes in a Service that is not there yet, where what that takes is found out by reconciling.
-    /// [`Image::loaded`] comes after the last one.
-    pub fn load(&mut self, service: &ServiceKey, program: Program) {
-        let unused = &mut Changes::default();
-        self.count(None, Some(&program), unused);
+    /// All Services of a node, with the slots of before. What that takes is found out by reconciling:
+    /// the chains that are needed are taken to be there.
+    pub fn build(routes: &RouteTable, config: Arc<Config>, before: &dyn Before) -> Self {
+        let mut image = Self::new(config);
+        let mut services: Vec<&ServiceKey> =
+            routes.iter().map(|(key, _)| &key.port.service).collect();
+        services.dedup();
+        for service in services {
+            if let Some(program) = compile(routes.of_service(service), &image.config, before) {
+                image.load(service, program);
+            }
+        }
+        image.chains = image.needed();
+        image
+    }
+
+    /// Takes in a Service that is not there yet.
+    fn load(&mut self, service: &ServiceKey, program: Program) {
+        self.count(None, Some(&program), &mut Changes::default());
         for (frontend, entry) in &program.frontends {
             self.claim(frontend, service, Some(entry));
         }
         self.programs.insert(service.clone(), program);
-    }
-
-    /// Everything is taken in: the chains that are needed are taken to be there.
-    pub fn loaded(&mut self) {
-        self.chains = self.needed();
     }
 
     /// Changes what a Service puts into the kernel, and adds to `changes` what that takes.

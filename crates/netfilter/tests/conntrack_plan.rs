@@ -1,7 +1,7 @@
 //! Which flows go and which stay, for everything that can happen to a Service: each event, at each
 //! kind of frontend, for flows with and without answers, in both families.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use nearhop_core::{EndpointKey, Family, Protocol};
@@ -11,7 +11,7 @@ use nearhop_netfilter::conntrack::{
 };
 use nearhop_netfilter::frontend::{At, Frontend};
 
-use Judgement::{Foreign, Kept, Lingers, Stale};
+use Judgement::{Foreign, Kept, Stale};
 
 const ANSWERED: u32 = 1 << 1;
 
@@ -185,7 +185,7 @@ const EVENTS: &[Event] = &[
     Event {
         name: "terminating, still serving, others ready",
         after: After::Serves { allowed: &[To::Far], demoted: &[To::Near], barred: &[] },
-        flows: &[(To::Near, Lingers, DEMOTED), (To::Far, Kept, Kept)],
+        flows: &[(To::Near, Kept, DEMOTED), (To::Far, Kept, Kept)],
     },
     Event {
         name: "terminating, then gone",
@@ -195,7 +195,7 @@ const EVENTS: &[Event] = &[
     Event {
         name: "hint change",
         after: After::Serves { allowed: &[To::Near], demoted: &[To::Far], barred: &[] },
-        flows: &[(To::Far, Lingers, DEMOTED), (To::Near, Kept, Kept)],
+        flows: &[(To::Far, Kept, DEMOTED), (To::Near, Kept, Kept)],
     },
     Event {
         name: "hint change, and a stranger got the address of an endpoint",
@@ -295,8 +295,7 @@ fn sctp_goes_only_where_its_endpoint_is_gone() {
                     let flow = net.flow(kind, Protocol::Sctp, *to);
                     let expected = match *udp {
                         Stale(Why::EndpointGone) | Foreign => *udp,
-                        Stale(Why::EndpointBarred | Why::EndpointDemoted) => Lingers,
-                        Stale(_) | Kept | Lingers => Kept,
+                        Stale(_) | Kept => Kept,
                     };
                     assert_eq!(judge(&flow, &view), expected, "{}: {to:?}", event.name);
                 }
@@ -387,36 +386,12 @@ impl Endpoints for ExternalLocal<'_> {
 fn who_connects_may_matter() {
     let net = &NETS[0];
     let mut view = View::new(Rehome::NewOnly, BTreeSet::from([ip(net.node)]));
-    let endpoints = ExternalLocal(net);
-    view.insert(net.frontend(Kind::LoadBalancer, Protocol::Udp), &endpoints);
+    view.insert(net.frontend(Kind::LoadBalancer, Protocol::Udp), ExternalLocal(net));
     let of_pod = net.flow(Kind::LoadBalancer, Protocol::Udp, To::Far);
     assert_eq!(judge(&of_pod, &view), Kept);
     let source = "198.51.100.77:4000".parse().expect("a test's address");
     let of_other = Flow { original: Ends { source, ..of_pod.original }, ..of_pod };
     assert_eq!(judge(&of_other, &view), BARRED);
-}
-
-/// An endpoint that is not preferred any more and then goes: no rule changes at the second step, so
-/// whoever sweeps must know where to look.
-#[test]
-fn a_plan_says_where_flows_linger() {
-    let net = &NETS[0];
-    let demoted = After::Serves { allowed: &[To::Near], demoted: &[To::Far], barred: &[] };
-    let flows = [
-        net.flow(Kind::ClusterIp, Protocol::Udp, To::Near),
-        net.flow(Kind::ClusterIp, Protocol::Udp, To::Far),
-        net.flow(Kind::NodePort, Protocol::Udp, To::Far),
-    ];
-    let plan = plan_deletions(&flows, &net.view(&demoted, Rehome::NewOnly, Protocol::Udp));
-    let far = BTreeSet::from([endpoint(net.far)]);
-    let expected = [Kind::ClusterIp, Kind::NodePort]
-        .map(|kind| (net.frontend(kind, Protocol::Udp), far.clone()));
-    assert_eq!(plan.lingering, BTreeMap::from(expected));
-    assert_eq!((plan.stale.len(), plan.kept), (0, 3));
-
-    let gone = net.view(&serves(&[To::Near]), Rehome::NewOnly, Protocol::Udp);
-    let plan = plan_deletions(&flows, &gone);
-    assert_eq!((plan.stale.len(), plan.kept, plan.lingering.len()), (2, 1, 0));
 }
 
 #[test]

@@ -144,15 +144,9 @@ impl Options {
 
     fn nodeports(&self, family: Family, node_ip: Option<IpAddr>) -> NodePortAddresses {
         match &self.nodeport_addresses {
-            NodePortChoice::Primary => {
-                let primary = node_ip.filter(|address| !address.is_loopback());
-                let alone = primary.map(|address| Cidr::new(address, u8::MAX));
-                NodePortAddresses::Within(alone.into_iter().collect())
-            }
+            NodePortChoice::Primary => NodePortAddresses::primary(node_ip),
             NodePortChoice::Within(ranges) => {
-                let ranges: Vec<Cidr> = of_family(ranges, family).collect();
-                let all = ranges.is_empty() || ranges.iter().any(|range| range.prefix() == 0);
-                if all { NodePortAddresses::All } else { NodePortAddresses::Within(ranges) }
+                NodePortAddresses::within(of_family(ranges, family).collect())
             }
         }
     }

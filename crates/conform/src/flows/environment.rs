@@ -110,17 +110,14 @@ impl<'a> Environment<'a> {
         Ok(ranges.first().copied().map(LocalTraffic::Source))
     }
 
-    /// As kube-proxy reads them: those of the family; all, if it has none.
+    /// Those of the family.
     fn nodeport_addresses(&self) -> Result<NodePortAddresses, CaseError> {
         let field = self.get("nodeport_addresses")?;
         let primary = |item: &Field<'_>| item.value().as_str() == Some("primary");
         if primary(&field) || field.list().is_ok_and(|items| items.iter().any(primary)) {
-            let address = self.node_ip()?.map(|address| Cidr::new(address, u8::MAX));
-            return Ok(NodePortAddresses::Within(address.into_iter().collect()));
+            return Ok(NodePortAddresses::primary(self.node_ip()?));
         }
-        let ranges = self.ranges(&field)?;
-        let all = ranges.is_empty() || ranges.iter().any(|range| range.prefix() == 0);
-        Ok(if all { NodePortAddresses::All } else { NodePortAddresses::Within(ranges) })
+        Ok(NodePortAddresses::within(self.ranges(&field)?))
     }
 
     /// The family's ranges: one, a list, or either by family.

@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use nearhop_core::ServiceKey;
-use nearhop_netfilter::changes::Changes;
-use nearhop_netfilter::compile::compile;
 use nearhop_netfilter::fake::{Fake, FakeError};
 use nearhop_netfilter::frontend::Program;
 use nearhop_netfilter::image::Image;
@@ -41,15 +38,7 @@ impl Walked {
     /// When nftables would refuse the rules.
     pub fn new(case: &FlowCase) -> Result<Self, RulesError> {
         let config = Arc::new(case.config.clone());
-        let mut image = Image::new(config.clone());
-        let mut services: Vec<&ServiceKey> =
-            case.routes.iter().map(|(key, _)| &key.port.service).collect();
-        services.dedup();
-        for service in services {
-            let program = compile(case.routes.of_service(service), &config, &Program::default());
-            // Reconciling finds out what this takes.
-            image.set(service, program, &mut Changes::default());
-        }
+        let image = Image::build(&case.routes, config.clone(), &Program::default());
         let mut fake = Fake::new();
         fake.apply(&reconcile(&image, None).into_batch(&config.table))?;
         Ok(Self::over(fake, case))

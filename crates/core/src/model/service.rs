@@ -175,6 +175,12 @@ pub struct Service {
 }
 
 impl Service {
+    /// Its cluster IP of a family.
+    pub fn cluster_ip(&self, family: Family) -> Option<IpAddr> {
+        let ClusterIps::Addresses(addresses) = &self.cluster_ips else { return None };
+        addresses.iter().copied().find(|address| Family::of(*address) == family)
+    }
+
     /// A ClusterIP Service without ports or selector, to be filled in.
     pub fn new(key: ServiceKey) -> Self {
         Self {

@@ -4,7 +4,7 @@
 use super::choose::RouteSet;
 use super::table::{Route, RouteTable};
 use crate::key::Family;
-use crate::model::{ClusterIps, TrafficPolicy};
+use crate::model::TrafficPolicy;
 
 /// Service ports without an endpoint on this node, by the policy that wants one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,19 +24,14 @@ pub struct WithoutLocal {
 pub fn count_without_local(routes: &RouteTable, family: Family) -> WithoutLocal {
     let mut count = WithoutLocal::default();
     for (_, route) in routes.iter().filter(|(key, _)| key.family == family) {
-        if !is_proxied(route, family) || !lacks_local(route) {
+        let service = &route.service;
+        if service.cluster_ip(family).is_none() || !lacks_local(route) {
             continue;
         }
-        let service = &route.service;
         count.internal += u64::from(service.internal_traffic_policy == TrafficPolicy::Local);
         count.external += u64::from(service.external_policy_local());
     }
     count
-}
-
-fn is_proxied(route: &Route, family: Family) -> bool {
-    let ClusterIps::Addresses(addresses) = &route.service.cluster_ips else { return false };
-    addresses.iter().any(|address| Family::of(*address) == family)
 }
 
 fn lacks_local(route: &Route) -> bool {
@@ -48,7 +43,8 @@ fn lacks_local(route: &Route) -> bool {
 mod tests {
     use super::*;
     use crate::model::{
-        AddressType, Endpoint, Service, ServicePort, ServiceType, Slice, SlicePort, TargetPort,
+        AddressType, ClusterIps, Endpoint, Service, ServicePort, ServiceType, Slice, SlicePort,
+        TargetPort,
     };
     use crate::route::Place;
     use crate::routing::SliceRouting;

@@ -5,13 +5,10 @@
 //! it is deleted only when that is no endpoint at all any more. TCP is never touched, nor is
 //! anything that did not come through a frontend of ours.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use nearhop_core::{EndpointKey, Protocol};
+use nearhop_core::Protocol;
 
 use super::flow::Flow;
 use super::view::{Endpoints, Found, Rehome, Standing, View};
-use crate::frontend::Frontend;
 
 /// Why a flow is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,29 +25,13 @@ pub enum Why {
     FrontendRemoved,
 }
 
-impl Why {
-    /// A word for metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::EndpointGone => "endpoint-gone",
-            Self::EndpointBarred => "endpoint-barred",
-            Self::EndpointDemoted => "endpoint-demoted",
-            Self::NeverTranslated => "never-translated",
-            Self::FrontendRemoved => "frontend-removed",
-        }
-    }
-}
-
 /// What is to become of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// It must go.
     Stale(Why),
-    /// It is a frontend's, and stays.
+    /// It is a frontend's, and stays, though a new one may go elsewhere.
     Kept,
-    /// It is a frontend's and stays, though a new one would go elsewhere. Nothing in the rules
-    /// changes when its endpoint goes for good, so it has to be judged again.
-    Lingers,
     /// It is none of ours.
     Foreign,
 }
@@ -69,10 +50,8 @@ pub struct Stale {
 pub struct Plan {
     /// These must go.
     pub stale: Vec<Stale>,
-    /// So many are ours and stay, lingering ones among them.
+    /// So many are ours and stay.
     pub kept: u64,
-    /// Where flows linger: frontends, and the endpoints that they no longer use.
-    pub lingering: BTreeMap<Frontend, BTreeSet<EndpointKey>>,
     /// So many are none of ours.
     pub foreign: u64,
 }
@@ -83,12 +62,6 @@ impl Plan {
         match judge(flow, view) {
             Judgement::Stale(why) => self.stale.push(Stale { flow: *flow, why }),
             Judgement::Kept => self.kept += 1,
-            Judgement::Lingers => {
-                self.kept += 1;
-                if let Some((frontend, _)) = view.find(flow.protocol, flow.original.destination) {
-                    self.lingering.entry(frontend).or_default().insert(flow.endpoint());
-                }
-            }
             Judgement::Foreign => self.foreign += 1,
         }
     }
@@ -112,14 +85,14 @@ pub fn judge<E: Endpoints>(flow: &Flow, view: &View<E>) -> Judgement {
         return Judgement::Foreign;
     }
     match view.find(flow.protocol, flow.original.destination) {
-        Some((_, Found::Present(endpoints))) => judge_present(flow, endpoints, view.rehome()),
-        Some((_, Found::Removed(endpoints))) => judge_removed(flow, endpoints),
+        Some(Found::Present(endpoints)) => judge_present(flow, endpoints, view.rehome()),
+        Some(Found::Removed(endpoints)) => judge_removed(flow, endpoints),
         None => Judgement::Foreign,
     }
 }
 
 fn judge_present<E: Endpoints>(flow: &Flow, endpoints: &E, rehome: Rehome) -> Judgement {
-    use Judgement::{Kept, Lingers, Stale};
+    use Judgement::{Kept, Stale};
     let client = flow.original.source.ip();
     match (endpoints.standing(client, flow.endpoint()), flow.protocol) {
         (Standing::Allowed, _) => Kept,
@@ -129,10 +102,10 @@ fn judge_present<E: Endpoints>(flow: &Flow, endpoints: &E, rehome: Rehome) -> Ju
             if lost { Stale(Why::NeverTranslated) } else { Kept }
         }
         (Standing::Gone, _) => Stale(Why::EndpointGone),
-        (_, Protocol::Sctp) => Lingers,
+        (_, Protocol::Sctp) => Kept,
         (Standing::Barred, _) => Stale(Why::EndpointBarred),
         (Standing::Demoted, _) => match rehome {
-            Rehome::NewOnly => Lingers,
+            Rehome::NewOnly => Kept,
             Rehome::Immediate => Stale(Why::EndpointDemoted),
         },
     }

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use nearhop_core::{EndpointKey, Protocol};
 
@@ -33,26 +32,6 @@ pub trait Endpoints {
     fn standing(&self, client: IpAddr, endpoint: EndpointKey) -> Standing;
     /// Whether any is allowed.
     fn any_allowed(&self, client: IpAddr) -> bool;
-}
-
-impl<E: Endpoints + ?Sized> Endpoints for &E {
-    fn standing(&self, client: IpAddr, endpoint: EndpointKey) -> Standing {
-        (**self).standing(client, endpoint)
-    }
-
-    fn any_allowed(&self, client: IpAddr) -> bool {
-        (**self).any_allowed(client)
-    }
-}
-
-impl<E: Endpoints + ?Sized> Endpoints for Arc<E> {
-    fn standing(&self, client: IpAddr, endpoint: EndpointKey) -> Standing {
-        (**self).standing(client, endpoint)
-    }
-
-    fn any_allowed(&self, client: IpAddr) -> bool {
-        (**self).any_allowed(client)
-    }
 }
 
 /// Endpoints as plain sets, alike for all clients; one that is in none is [`Standing::Gone`].
@@ -140,15 +119,9 @@ impl<E> View<E> {
         self.present.keys().chain(self.removed.keys()).any(|frontend| frontend.protocol == protocol)
     }
 
-    pub(super) fn find(
-        &self,
-        protocol: Protocol,
-        at: SocketAddr,
-    ) -> Option<(Frontend, Found<'_, E>)> {
-        let found = |(frontend, endpoints)| (frontend, Found::Present(endpoints));
-        let present = self.find_in(&self.present, protocol, at).map(found);
-        let found = |(frontend, endpoints)| (frontend, Found::Removed(endpoints));
-        present.or_else(|| self.find_in(&self.removed, protocol, at).map(found))
+    pub(super) fn find(&self, protocol: Protocol, at: SocketAddr) -> Option<Found<'_, E>> {
+        let present = self.find_in(&self.present, protocol, at).map(Found::Present);
+        present.or_else(|| self.find_in(&self.removed, protocol, at).map(Found::Removed))
     }
 
     /// An address goes before a node port, as in the rules.
@@ -157,11 +130,8 @@ impl<E> View<E> {
         frontends: &'a BTreeMap<Frontend, E>,
         protocol: Protocol,
         at: SocketAddr,
-    ) -> Option<(Frontend, &'a E)> {
-        let get = |at: At, port| {
-            let frontend = Frontend { at, protocol, port };
-            frontends.get(&frontend).map(|endpoints| (frontend, endpoints))
-        };
+    ) -> Option<&'a E> {
+        let get = |at: At, port| frontends.get(&Frontend { at, protocol, port });
         get(At::Address(at.ip()), at.port())
             .or_else(|| get(At::Node, at.port()).filter(|_| self.node.contains(&at.ip())))
     }

@@ -5,11 +5,10 @@
 
 mod error;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use nearhop_core::{EndpointKey, Family, Protocol};
+use nearhop_core::{Family, Protocol};
 use nearhop_netfilter::conntrack::{self, Endpoints, Flow, Plan, Stale, View, Why};
-use nearhop_netfilter::frontend::Frontend;
 use nearhop_netfilter::wire::{Message, Reply, messages};
 use nix::errno::Errno;
 
@@ -72,9 +71,6 @@ pub struct Swept {
     pub failure: Option<ConntrackError>,
     /// Flows of ours that stay.
     pub kept: u64,
-    /// Where flows stay that lead to endpoints which new ones would not go to: sweep these again
-    /// when one of the endpoints is gone.
-    pub lingering: BTreeMap<Frontend, BTreeSet<EndpointKey>>,
     /// Flows of others, of the same protocols.
     pub foreign: u64,
     /// Whether all flows were seen.
@@ -160,7 +156,6 @@ impl Conntrack {
                 let add = |plan: &mut Plan, flow: &Flow| plan.add(flow, view);
                 let dump = self.dump(family, protocol, Plan::default, add)?;
                 swept.kept += dump.value.kept;
-                swept.lingering.extend(dump.value.lingering);
                 swept.foreign += dump.value.foreign;
                 swept.extent = swept.extent.max(dump.extent);
                 swept.unreadable += dump.unreadable;

@@ -195,7 +195,7 @@ impl Engine {
         let slots = held
             .as_ref()
             .map_or_else(HeldSlots::default, |held| HeldSlots::of(held, config.family()));
-        self.image = build(routes, &config, &slots);
+        self.image = Image::build(routes, config.clone(), &slots);
         let changes = reconcile(&self.image, held.as_ref());
         let elements = changes.elements();
         let written = match held {
@@ -402,20 +402,6 @@ impl Engine {
         }
         tables.apply(&Batch { table: config.table.clone(), ops: vec![Op::DeleteTable] })
     }
-}
-
-/// The image of all routes, with the slots of before.
-fn build(routes: &RouteTable, config: &Arc<Config>, before: &HeldSlots) -> Image {
-    let mut image = Image::new(config.clone());
-    let mut services: Vec<&ServiceKey> = routes.iter().map(|(key, _)| &key.port.service).collect();
-    services.dedup();
-    for service in services {
-        if let Some(program) = compile(routes.of_service(service), config, before) {
-            image.load(service, program);
-        }
-    }
-    image.loaded();
-    image
 }
 
 /// What frontends have lost since the kernel was told what it holds: a Service may have gone while

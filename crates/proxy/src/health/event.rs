@@ -69,25 +69,13 @@ impl Note {
     /// The proxy starts.
     #[must_use]
     pub fn starting(node: &Name) -> Self {
-        Self::of_start(node, Kind::Normal, "Starting", String::new())
-    }
-
-    /// The proxy ends, because its health port cannot be had.
-    #[must_use]
-    pub fn health_port_failed(node: &Name, error: &str) -> Self {
-        let reason = "FailedToStartProxierHealthcheck";
-        Self::of_start(node, Kind::Warning, reason, error.to_owned())
-    }
-
-    /// The proxy ends, because its admin port cannot be had.
-    #[must_use]
-    pub fn admin_port_failed(node: &Name, error: &str) -> Self {
-        Self::of_start(node, Kind::Warning, "FailedToStartMetricServer", error.to_owned())
-    }
-
-    fn of_start(node: &Name, kind: Kind, reason: &'static str, text: String) -> Self {
-        let regarding = Regarding::Node(node.clone());
-        Self { regarding, kind, reason, action: "StartKubeProxy", text }
+        Self {
+            regarding: Regarding::Node(node.clone()),
+            kind: Kind::Normal,
+            reason: "Starting",
+            action: "StartKubeProxy",
+            text: String::new(),
+        }
     }
 
     /// The object that is to be created, and its namespace.

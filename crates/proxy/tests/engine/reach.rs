@@ -74,19 +74,15 @@ fn owners(cluster: &Cluster, family: Family) -> BTreeMap<Frontend, ServiceKey> {
 fn of_family(cluster: &Cluster, family: Family) -> impl Iterator<Item = (&RouteKey, &Route)> {
     let routed = cluster.routes.iter();
     routed.filter(move |(key, route)| {
-        key.family == family && cluster_ip(&route.service, family).is_some()
+        key.family == family && route.service.cluster_ip(family).is_some()
     })
-}
-
-fn cluster_ip(service: &Service, family: Family) -> Option<IpAddr> {
-    nearhop_netfilter::compile::cluster_ip(service, family)
 }
 
 /// The cluster IP comes first.
 fn frontends(route: &Route, family: Family) -> Vec<Frontend> {
     let port = &route.service.ports[route.port];
     let service = &route.service;
-    let addresses = cluster_ip(service, family).into_iter();
+    let addresses = service.cluster_ip(family).into_iter();
     let others = service.external_ips.iter().chain(&service.load_balancer_ips).copied();
     let mut all: Vec<Frontend> = addresses
         .chain(others.filter(|address| Family::of(*address) == family))
@@ -113,7 +109,7 @@ fn is_kept_out(service: &Service, at: At, client: IpAddr) -> bool {
 /// What must become of a connection from outside this node.
 fn expected(route: &Route, frontend: &Frontend, family: Family, client: IpAddr) -> Expected {
     let service = &route.service;
-    if cluster_ip(service, family).map(At::Address) == Some(frontend.at) {
+    if service.cluster_ip(family).map(At::Address) == Some(frontend.at) {
         return expect(route.decision.internal, route, false);
     }
     if is_kept_out(service, frontend.at, client) {
