@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     // A comment may be cut when it is written, a name refused by the kernel.
     elements.iter_mut().for_each(|element| element.comment = None);
     let ops = vec![Op::AddElements { set: "s".into(), elements: elements.clone() }];
-    let encoded = encode_batch(&Batch { table, ops }, 1, None);
+    let encoded = encode_batch(&Batch { table, ops }, 1);
     let again: Vec<Element> =
         messages(&encoded.bytes).flat_map(|message| read(&message.expect("we wrote it"))).collect();
     if elements.iter().all(|element| chain_len(element) < 256) {
