@@ -1,5 +1,4 @@
 //! What the tests of this crate share: worlds from text, and short questions to them.
-#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::collections::BTreeMap;
 

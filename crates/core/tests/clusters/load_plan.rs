@@ -1,8 +1,6 @@
 //! What a policy does to load, against figures worked out by hand.
 
-mod common;
-
-use common::{key, now, world};
+use crate::common::{key, now, world};
 use nearhop_core::Family;
 use nearhop_core::hint::HintOutcome;
 use nearhop_core::plan::{LoadPlan, LoadQuestion, plan_load};

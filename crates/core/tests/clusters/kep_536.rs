@@ -1,8 +1,6 @@
 //! KEP-536 "Test Plan", one test per row, each filter over all availabilities of the topology.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nearhop_core::intent::{Accepted, Intent};
 use nearhop_core::route::{Candidates, Miss, Tier, Verdict};
 

@@ -1,8 +1,6 @@
 //! Every spelling of an intent, what wins over what, gates, conflicts and unknown values.
 
-mod common;
-
-use common::{key, world_with};
+use crate::common::{key, world_with};
 use nearhop_core::intent::{Accepted, IntentDecision, MaxOverload, PassedOver, Spelling};
 use nearhop_core::{Gate, Gates};
 

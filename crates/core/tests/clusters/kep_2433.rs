@@ -1,8 +1,6 @@
 //! KEP-2433 "Test Plan": both tables, one test per row, in their order.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nearhop_core::{Change, Gate, Name, PodKey};
 
 /// Zones a and b with two equal nodes each; a Service asks by `ask`; two endpoints in each zone.

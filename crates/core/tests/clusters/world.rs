@@ -1,8 +1,6 @@
 //! What a change of an object touches, where that is not what one would guess.
 
-mod common;
-
-use common::{key, now, plan, tell, world};
+use crate::common::{key, now, plan, tell, world};
 use nearhop_core::model::Slice;
 use nearhop_core::{Change, Touched};
 

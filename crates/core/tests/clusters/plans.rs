@@ -1,8 +1,6 @@
 //! Plans over time: switching policies, losing and regaining what hints need, restarting.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use jiff::{SignedDuration, Timestamp};
 use nearhop_core::fixture::{Fixture, apply_plan};
 use nearhop_core::hint::{EventKind, HintOutcome, HintRefusal};

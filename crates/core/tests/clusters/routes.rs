@@ -1,8 +1,6 @@
 //! What a node chooses, tier by tier, and the reason it gives.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nearhop_core::fixture::Fixture;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{Conditions, Slice};
