@@ -189,7 +189,7 @@ async fn the_controller_uses_what_it_is_granted_and_nothing_else() -> Result<()>
 #[cfg(target_os = "linux")]
 mod proxy {
     use nearhop_core::Name;
-    use nearhop_lab::net::sandbox;
+    use nearhop_net::sandbox;
     use nearhop_proxy::health::SharedHealth;
     use nearhop_proxy::metrics::ProxyMetrics;
     use nearhop_proxy::options::Options;

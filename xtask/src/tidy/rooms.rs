@@ -23,13 +23,14 @@ const KINDS: &str = "nearhop-kinds";
 const NETFILTER: &str = "nearhop-netfilter";
 const RUNTIME: &str = "nearhop-runtime";
 const FEED: &str = "nearhop-feed";
+const NET: &str = "nearhop-net";
 
 /// What each crate may import of ours, outside its tests.
 fn imports_of(package: &str) -> Option<Imports> {
     use Imports::{Anything, Only};
     Some(match package {
         // RUNTIME is process plumbing; xtask must run when nothing else compiles.
-        CORE | OBJECT | RUNTIME | "xtask" => Only(&[]),
+        CORE | OBJECT | RUNTIME | NET | "xtask" => Only(&[]),
         API | NETFILTER => Only(&[CORE]),
         // What becomes of packets can only be said of rules.
         CONFORM => Only(&[NETFILTER, CORE]),
@@ -38,7 +39,9 @@ fn imports_of(package: &str) -> Option<Imports> {
         "nearhop-apiserver" => Only(&[KINDS, OBJECT, RUNTIME]),
         "nearhop-controller" | "nearhop-dns" => Only(&[FEED, API, CORE, RUNTIME]),
         "nearhop-proxy" => Only(&[FEED, NETFILTER, API, CORE, RUNTIME]),
-        "nearhop-lab" => Only(&[API, CORE, RUNTIME, FEED, NETFILTER]),
+        "nearhop-agent" => Only(&[NET, RUNTIME]),
+        "nearhop-manager" => Only(&[RUNTIME]),
+        "nearhop-lab" => Only(&[NET, API, CORE, RUNTIME]),
         "nearhop-dashboard" => Only(&[API, CORE]),
         // The binary wires everything and decides nothing; the batteries drive everything.
         "nearhop" | "nearhop-tests" => Anything,

@@ -109,7 +109,7 @@ impl Kernel {
 
 #[cfg(test)]
 mod tests {
-    use nearhop_lab::net::sandbox;
+    use nearhop_net::sandbox;
     use nearhop_netfilter::object::{Chain, Expr, Op, Reg, Rule, Table};
 
     use super::*;

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use nearhop_core::{EndpointKey, Family, Protocol};
-use nearhop_lab::net::sandbox;
+use nearhop_net::sandbox;
 use nearhop_netfilter::conntrack::{Flow, Rehome, Sets, View, Why, plan_deletions};
 use nearhop_netfilter::frontend::{At, Frontend};
 use nearhop_proxy::conntrack::{Conntrack, Deletion, Extent};

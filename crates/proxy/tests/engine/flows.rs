@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use nearhop_core::Name;
-use nearhop_lab::net::sandbox;
-use nearhop_lab::net::traffic::{Client, Outcome, Protocol};
+use nearhop_net::sandbox;
+use nearhop_net::traffic::{Client, Outcome, Protocol};
 use nearhop_netfilter::object::{Batch, Op};
 use nearhop_proxy::engine::{Engine, Pass, Tables, Verified};
 use nearhop_proxy::kernel::Kernel;

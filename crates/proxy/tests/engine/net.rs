@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use nearhop_lab::net::traffic::{Protocol, Server, connect_many};
-use nearhop_lab::net::{Namespace, Star};
+use nearhop_net::traffic::{Protocol, Server, connect_many};
+use nearhop_net::{Namespace, Star};
 use nearhop_proxy::kernel::Kernel;
 
 /// The Service in [`CLUSTER`].

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nearhop_core::Name;
-use nearhop_lab::net::sandbox;
+use nearhop_net::sandbox;
 use nearhop_netfilter::fake::Fake;
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::{Batch, Bytes, Chain, Element, Op, Rule, Table};

@@ -7,8 +7,8 @@ use nearhop_core::labels::well_known;
 use nearhop_core::model::{AddressType, Conditions, Endpoint, Slice, SlicePort};
 use nearhop_core::routing::SliceRouting;
 use nearhop_core::{Change, Family, Name, Protocol};
-use nearhop_lab::net::traffic::{self, Server, connect_many};
-use nearhop_lab::net::{Star, sandbox};
+use nearhop_net::traffic::{self, Server, connect_many};
+use nearhop_net::{Star, sandbox};
 use nearhop_proxy::engine::Engine;
 use nearhop_proxy::kernel::Kernel;
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread::sleep;
 use std::time::Duration;
 
-use nearhop_lab::net::sandbox;
+use nearhop_net::sandbox;
 use nearhop_netfilter::fake::Record;
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::Bytes;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nearhop_conform::flows::{End, Flow, FlowCase, Out, Seen};
 use nearhop_core::Name;
-use nearhop_lab::net::traffic::{Outcome, connect};
+use nearhop_net::traffic::{Outcome, connect};
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::{Batch, Op};
 use nearhop_proxy::engine::{Engine, Scope, Tables};

@@ -14,7 +14,7 @@ mod virtually;
 use std::path::Path;
 
 use nearhop_conform::flows::{End, Flow, FlowCase, Seen, read_cases};
-use nearhop_lab::net::sandbox;
+use nearhop_net::sandbox;
 
 use kernel::Real;
 use virtually::{EveryThrow, Random};

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use nearhop_conform::flows::{Flow, FlowCase};
 use nearhop_core::{Family, Protocol};
-use nearhop_lab::net::traffic::{self, Server};
-use nearhop_lab::net::{Namespace, Star};
+use nearhop_net::traffic::{self, Server};
+use nearhop_net::{Namespace, Star};
 use nearhop_netfilter::config::LocalTraffic;
 
 /// What the node masquerades as: never a client's address, so that it shows. The kernel takes the

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use nearhop_core::Family;
-use nearhop_lab::net::sandbox;
+use nearhop_net::sandbox;
 use nearhop_netfilter::object::*;
 use nearhop_proxy::kernel::Kernel;
 

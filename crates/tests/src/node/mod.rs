@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nearhop_core::{Family, Protocol};
-use nearhop_lab::net::traffic::{Client, Protocol as Transport, Server as Answering};
-use nearhop_lab::net::{Namespace, Star, sandbox};
+use nearhop_net::traffic::{Client, Protocol as Transport, Server as Answering};
+use nearhop_net::{Namespace, Star, sandbox};
 use nearhop_netfilter::conntrack::{Ends, Flow};
 use nearhop_proxy::conntrack::{Conntrack, Extent};
 use nearhop_proxy::kernel::Kernel;

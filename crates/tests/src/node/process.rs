@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use nearhop_lab::net::Namespace;
+use nearhop_net::Namespace;
 use serde_json::Value;
 
 use super::{CLUSTER_CIDR, NAMESPACE, NODE, Site, until};

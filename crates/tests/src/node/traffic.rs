@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use nearhop_lab::net::Namespace;
+use nearhop_net::Namespace;
 
 /// How often a server looks whether it is to end.
 const TURN: Duration = Duration::from_millis(50);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nearhop_core::Protocol;
-use nearhop_lab::net::Namespace;
-use nearhop_lab::net::traffic::{Client, Protocol as Transport};
+use nearhop_net::Namespace;
+use nearhop_net::traffic::{Client, Protocol as Transport};
 use nearhop_tests::node::objects::{Frontends, Port};
 use nearhop_tests::node::traffic::{Sender, Way};
 use nearhop_tests::node::{FlowId, PATIENCE, Site, flows, id_of, until};

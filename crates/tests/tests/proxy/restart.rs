@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Result, ensure};
-use nearhop_lab::net::traffic::{Client, Protocol};
+use nearhop_net::traffic::{Client, Protocol};
 use nearhop_tests::node::objects::{Endpoint, Frontends, Port};
 use nearhop_tests::node::process::ProxyProcess;
 use nearhop_tests::node::{Api, NODE, PATIENCE, Site, generation, run};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nearhop_lab::net::Namespace;
-use nearhop_lab::net::traffic::{Outcome, Protocol, connect};
+use nearhop_net::Namespace;
+use nearhop_net::traffic::{Outcome, Protocol, connect};
 use nearhop_tests::node::objects::{Endpoint, Port, core};
 use nearhop_tests::node::process::ProxyProcess;
 use nearhop_tests::node::{Api, NODE, OTHER_NODE, PATIENCE, Site, run, until};

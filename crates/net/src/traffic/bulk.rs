@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::{Protocol, client};
-use crate::net::{Namespace, NetError};
+use crate::{Namespace, NetError};
 
 /// For one connection: more than the kernel's first attempts after a lost packet.
 const PATIENCE: Duration = Duration::from_secs(20);

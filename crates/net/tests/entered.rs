@@ -4,8 +4,8 @@
 
 #[cfg(target_os = "linux")]
 fn main() {
-    use nearhop_lab::net::sandbox::SandboxError;
-    use nearhop_lab::net::{Namespace, sandbox};
+    use nearhop_net::sandbox::SandboxError;
+    use nearhop_net::{Namespace, sandbox};
 
     let network = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
     let before = network();

@@ -112,22 +112,11 @@ impl Star {
     ) -> Result<Namespace, NetError> {
         assert!(!self.hosts.contains_key(name), "there are two hosts `{name}`");
         let namespace = Namespace::new(name)?;
-        link::veth(&self.node, device, &namespace, DEVICE)?;
         self.cables += 1;
-        self.connect(&namespace, device, addresses)?;
+        attach(&self.node, device, &namespace, addresses)?;
         let host = Host { namespace: namespace.clone(), cable: device.to_owned() };
         self.hosts.insert(name.to_owned(), host);
         Ok(namespace)
-    }
-
-    fn connect(&self, host: &Namespace, cable: &str, addresses: &[IpAddr]) -> Result<(), NetError> {
-        let host_mac = link::mac(host, DEVICE)?;
-        for address in addresses {
-            link::add_address(host, DEVICE, *address)?;
-            link::add_neighbour(&self.node, cable, *address, host_mac)?;
-            link::add_route(&self.node, *address, None, cable)?;
-        }
-        add_gateways(host, addresses, link::mac(&self.node, cable)?)
     }
 
     /// A host by its name.
@@ -150,6 +139,28 @@ impl Star {
         let host = host.unwrap_or_else(|| panic!("there is no host `{name}` to remove"));
         link::delete(&self.node, &host.cable)
     }
+}
+
+/// A cable from the node's `device` to the host, and the host's addresses at its end: /32 and /128,
+/// with the node as the way to everywhere.
+///
+/// # Errors
+///
+/// When the device's name is taken or too long (15 bytes), or an address is given twice.
+pub fn attach(
+    node: &Namespace,
+    device: &str,
+    host: &Namespace,
+    addresses: &[IpAddr],
+) -> Result<(), NetError> {
+    link::veth(node, device, host, DEVICE)?;
+    let host_mac = link::mac(host, DEVICE)?;
+    for address in addresses {
+        link::add_address(host, DEVICE, *address)?;
+        link::add_neighbour(node, device, *address, host_mac)?;
+        link::add_route(node, *address, None, device)?;
+    }
+    add_gateways(host, addresses, link::mac(node, device)?)
 }
 
 /// Default routes to the other end of the namespace's cable, for the families of its addresses.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::thread;
 
-use nearhop_lab::net::{Namespace, sandbox};
+use nearhop_net::{Namespace, sandbox};
 
 /// Makes `fails_on_purpose` fail.
 const FAIL: &str = "NEARHOP_LAB_FAIL";

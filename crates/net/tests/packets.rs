@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use nearhop_lab::net::traffic::{Client, Outcome, Protocol, Server, connect, connect_many};
-use nearhop_lab::net::{Namespace, Star, link, sandbox, star, sysctl};
+use nearhop_net::traffic::{Client, Outcome, Protocol, Server, connect, connect_many};
+use nearhop_net::{Namespace, Star, link, sandbox, star, sysctl};
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 /// For what must come: long, because nobody waits for it unless it fails.

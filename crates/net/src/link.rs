@@ -79,6 +79,29 @@ pub fn enslave(namespace: &Namespace, device: &str, bridge: &str) -> Result<(), 
     })
 }
 
+/// Lets the device send and receive again.
+///
+/// # Errors
+///
+/// When it is not there.
+pub fn set_up(namespace: &Namespace, device: &str) -> Result<(), NetError> {
+    request(namespace, &format!("set `{device}` up"), async |handle| {
+        netlink::set_up(&handle, device).await
+    })
+}
+
+/// Keeps the device, its addresses and its place in a bridge, and lets nothing through.
+///
+/// # Errors
+///
+/// When it is not there.
+pub fn set_down(namespace: &Namespace, device: &str) -> Result<(), NetError> {
+    request(namespace, &format!("set `{device}` down"), async |handle| {
+        let message = LinkUnspec::new_with_name(device).down().build();
+        handle.link().set(message).execute().await.map_err(netlink::cause)
+    })
+}
+
 /// Removes a device; a veth takes its other end with it.
 ///
 /// # Errors

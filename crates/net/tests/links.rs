@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use nearhop_lab::net::traffic::{Outcome, Protocol, Server, connect};
-use nearhop_lab::net::{Namespace, link, sandbox, sysctl};
+use nearhop_net::traffic::{Outcome, Protocol, Server, connect};
+use nearhop_net::{Namespace, link, sandbox, sysctl};
 
 /// For what must come: long, because nobody waits for it unless it fails.
 const LONG: Duration = Duration::from_secs(20);

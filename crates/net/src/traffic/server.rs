@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::sctp::{self, Chunk, Packet};
 use super::{Answer, Protocol};
-use crate::net::{Namespace, NetError};
+use crate::{Namespace, NetError};
 
 /// As many as the kernel lets wait.
 const BACKLOG: i32 = 4096;

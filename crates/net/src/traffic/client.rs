@@ -15,7 +15,7 @@ use socket2::Socket;
 
 use super::sctp::{self, Chunk, Packet};
 use super::{Answer, Outcome, Protocol};
-use crate::net::{Namespace, NetError};
+use crate::{Namespace, NetError};
 
 /// One question from a new client: where does `to` lead, and does it answer within `timeout`?
 ///
