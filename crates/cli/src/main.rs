@@ -4,6 +4,7 @@
 mod apiserver;
 mod conform;
 mod controller;
+mod lab;
 mod manifests;
 mod parse;
 mod proxy;
@@ -28,6 +29,11 @@ enum Command {
     Apiserver(apiserver::Args),
     Conform(conform::Args),
     Controller(Box<controller::Args>),
+    Lab(lab::Args),
+    #[command(hide = true)]
+    LabDrive(lab::WorkerArgs),
+    #[command(hide = true)]
+    LabSupervisor(lab::SupervisorArgs),
     Manifests(manifests::Args),
     Proxy(Box<proxy::Args>),
 }
@@ -42,6 +48,9 @@ fn main() -> ExitCode {
         Command::Apiserver(args) => apiserver::run(args),
         Command::Conform(args) => conform::run(&args),
         Command::Controller(args) => controller::run(*args),
+        Command::Lab(args) => lab::run(args),
+        Command::LabDrive(args) => lab::work(&args),
+        Command::LabSupervisor(args) => lab::supervise(&args),
         Command::Manifests(args) => manifests::run(&args),
         Command::Proxy(args) => proxy::run(*args),
     };
@@ -63,7 +72,7 @@ fn with_environment(command: clap::Command) -> clap::Command {
             _ => arg,
         }
     };
-    command.mut_subcommands(|command| command.mut_args(twin))
+    command.mut_subcommands(|command| with_environment(command.mut_args(twin)))
 }
 
 /// Writes a line to standard error. If nobody can read it, the exit code still tells.

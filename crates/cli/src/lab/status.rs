@@ -1,0 +1,81 @@
+//! `nearhop lab status`: which labs run, and how one of them does.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use nearhop_lab::control::{LabPhase, Request, Status};
+use nearhop_lab::daemon::{Phase, State};
+
+use super::{Name, request};
+
+/// Shows a lab: nodes, processes, what is cut.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    name: Name,
+
+    /// Form of the output.
+    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    output: Output,
+}
+
+/// `-o`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    Text,
+    Json,
+}
+
+/// Prints it.
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let state = args.name.find()?;
+    let Some(status) = request(&state, &Request::Status)? else {
+        anyhow::bail!("the lab answered another question");
+    };
+    let text = match args.output {
+        Output::Json => serde_json::to_string_pretty(&status)? + "\n",
+        Output::Text => describe(&status),
+    };
+    // A reader such as `head` may have seen enough.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(status: &Status) -> String {
+    let phase = match status.phase {
+        LabPhase::Starting => "starting",
+        LabPhase::Up => "up",
+    };
+    let mut text = format!("lab `{}` is {phase}\n", status.name);
+    let _ = writeln!(text, "  kubeconfig  {}", status.kubeconfig.display());
+    let _ = writeln!(text, "  logs        {}", status.logs.display());
+    for (zone, nodes) in &status.zones {
+        let zone = if zone.is_empty() { "(no zone)" } else { zone };
+        let _ = writeln!(text, "  {zone:<11} {}", nodes.join(", "));
+    }
+    if !status.cut.is_empty() {
+        let _ = writeln!(text, "  cut off     {}", status.cut.join(", "));
+    }
+    for (name, state) in &status.processes {
+        let _ = writeln!(text, "  {name:<20} {}", describe_process(state));
+    }
+    text
+}
+
+fn describe_process(state: &State) -> String {
+    let mut text = match state.phase {
+        Phase::Running => "running".to_owned(),
+        Phase::Paused => "paused".to_owned(),
+        Phase::Killed => "killed; `lab fault start` brings it back".to_owned(),
+        Phase::Waiting => "ended by itself, starts again".to_owned(),
+    };
+    if state.restarts > 0 {
+        let _ = write!(text, ", started again {}x", state.restarts);
+    }
+    if let Some(end) = &state.last_end {
+        let _ = write!(text, ", last ended with {end}");
+    }
+    text
+}

@@ -1,0 +1,129 @@
+//! The two processes that hold a lab: the command that the user started, and the first process of
+//! the world that it made, which the lab's processes are children of.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::{Context as _, anyhow};
+use clap::Args as ClapArgs;
+use nearhop_lab::enter::{bind_to_parent, enter};
+use nearhop_lab::serve::serve;
+use nearhop_lab::{Lab, Spec};
+use nearhop_runtime::log::{self, LogFormat};
+use nearhop_runtime::shutdown::Shutdown;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::block_on;
+
+/// Set by `--detach`: once the lab is up, nobody listens.
+pub(super) const QUIET_WHEN_UP: &str = "NEARHOP_QUIET_WHEN_UP";
+
+/// The hidden command.
+pub(crate) const SUPERVISOR: &str = "lab-supervisor";
+
+/// Holds a lab's processes. Started by `lab up`.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SupervisorArgs {
+    /// What the lab is to be.
+    #[arg(long, value_name = "FILE")]
+    spec: PathBuf,
+}
+
+/// Makes the world, starts its first process, and waits for its end.
+pub(crate) fn start(spec: &Spec, more: &[String]) -> anyhow::Result<ExitCode> {
+    let file = spec.state.join("spec.json");
+    let text = serde_json::to_string(spec).context("a spec is plain data")?;
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    // Before there is a second thread.
+    enter()?;
+    block_on(async {
+        let mut command = Command::new(&spec.program);
+        command.arg(SUPERVISOR).arg("--spec").arg(&file).args(more);
+        command.stdin(std::process::Stdio::piped());
+        let mut child = tokio::process::Command::from(command)
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start the lab's first process")?;
+        // Held, not used: `wait` would close it, and that is how the other end learns of our end.
+        let _alive = child.stdin.take();
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        let ended = loop {
+            tokio::select! {
+                ended = child.wait() => break ended?,
+                _ = terminate.recv() => tell(&child),
+                _ = interrupt.recv() => tell(&child),
+                _ = hangup.recv() => tell(&child),
+            }
+        };
+        Ok(ExitCode::from(ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    })
+}
+
+/// A terminal tells everybody of Ctrl-C, `kill` only whom it names.
+fn tell(child: &tokio::process::Child) {
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(nix::unistd::Pid::from_raw);
+    // It may have ended a moment ago.
+    let _ = pid.map(|pid| nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM));
+}
+
+/// Runs the lab until it is told to end.
+pub(crate) fn supervise(args: &SupervisorArgs) -> anyhow::Result<ExitCode> {
+    bind_to_parent().context("cannot be bound to the command that started this")?;
+    log::init(1, LogFormat::Text);
+    let begun = Instant::now();
+    let text = fs::read_to_string(&args.spec)
+        .with_context(|| format!("cannot read {}", args.spec.display()))?;
+    let spec: Spec = serde_json::from_str(&text).context("not a lab's spec")?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    let done = runtime.block_on(async {
+        let shutdown = Shutdown::on_signals()?;
+        serve(spec, &shutdown, |lab| announce(lab, begun)).await.map_err(anyhow::Error::from)
+    });
+    // Threads that dial for a relay may take their time; nobody waits for them any more.
+    runtime.shutdown_background();
+    done.map(|()| ExitCode::SUCCESS).map_err(|error| anyhow!("{error:#}"))
+}
+
+/// What a user needs next.
+fn announce(lab: &Lab, begun: Instant) {
+    let status = lab.status();
+    let (zones, nodes) = (status.zones.len(), lab.spec().topology.nodes.len());
+    let name = &status.name;
+    let flag = if name == "lab" { String::new() } else { format!(" --name {name}") };
+    let text = format!(
+        "lab `{name}`: {zones} zones, {nodes} nodes, up after {:.1} s
+
+  export KUBECONFIG={}
+
+  kubectl get nodes -L topology.kubernetes.io/zone
+  kubectl create deployment web --image=nearhop/echo --replicas=6 --port=8080
+  kubectl expose deployment web --port=80 --target-port=8080
+  nearhop lab drive{flag} web
+  kubectl patch service web -p '{{\"spec\":{{\"trafficDistribution\":\"PreferSameZone\"}}}}'
+
+  nearhop lab status{flag}     nearhop lab fault{flag} cut zone/{}     nearhop lab down{flag}
+",
+        begun.elapsed().as_secs_f64(),
+        status.kubeconfig.display(),
+        status.zones.keys().next().map_or("", String::as_str),
+    );
+    // If nobody reads it, `lab status` says the same.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = std::io::stdout().flush();
+    if std::env::var_os(QUIET_WHEN_UP).is_some() {
+        close_outputs();
+    }
+}
+
+/// So that whoever waits for the end of our words does not wait for our own end.
+fn close_outputs() {
+    if let Ok(nowhere) = fs::OpenOptions::new().write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdout(&nowhere);
+        let _ = nix::unistd::dup2_stderr(&nowhere);
+    }
+}

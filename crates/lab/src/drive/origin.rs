@@ -1,0 +1,328 @@
+//! Where connections are to come from and whom they are to reach, as the cluster's objects say.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use nearhop_core::labels::well_known;
+use serde_json::Value;
+
+use super::worker::{Job, Protocol};
+use crate::LabError;
+use crate::cluster::{Cluster, name_of};
+use crate::control::Place;
+
+/// How long a connection may take.
+const TIMEOUT_MS: u64 = 3000;
+
+/// `--from`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Every node, evenly.
+    Everywhere,
+    /// A Pod of the Service's namespace, or of the one that is named.
+    Pod(Option<String>, String),
+    /// A node.
+    Node(String),
+    /// Every node of a zone, evenly.
+    Zone(String),
+    /// Outside of the cluster, through node ports.
+    External,
+}
+
+impl FromStr for From {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split('/').collect();
+        match parts.as_slice() {
+            ["external"] => Ok(Self::External),
+            ["node", name] => Ok(Self::Node((*name).to_owned())),
+            ["zone", name] => Ok(Self::Zone((*name).to_owned())),
+            ["pod", name] => Ok(Self::Pod(None, (*name).to_owned())),
+            ["pod", namespace, name] => {
+                Ok(Self::Pod(Some((*namespace).to_owned()), (*name).to_owned()))
+            }
+            _ => Err("expected pod/NAME, pod/NAMESPACE/NAME, node/NAME, zone/NAME or external"
+                .to_owned()),
+        }
+    }
+}
+
+/// `[NAMESPACE/]NAME[:PORT]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceRef {
+    /// `default` where none is given.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The port's name or number; the first of the protocol without.
+    pub port: Option<String>,
+}
+
+impl FromStr for ServiceRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (path, port) = match text.split_once(':') {
+            Some((path, port)) => (path, Some(port.to_owned())),
+            None => (text, None),
+        };
+        let (namespace, name) = path.split_once('/').unwrap_or(("default", path));
+        if namespace.is_empty() || name.is_empty() || name.contains('/') {
+            return Err("expected NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT".to_owned());
+        }
+        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned(), port })
+    }
+}
+
+/// What to drive.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Whom to reach.
+    pub service: ServiceRef,
+    /// From where.
+    pub from: From,
+    /// How many connections in all.
+    pub connections: u64,
+    /// How many at the same time, in all.
+    pub concurrency: usize,
+    /// TCP or UDP.
+    pub protocol: Protocol,
+    /// By address, or by name.
+    pub by: By,
+    /// Whether over IPv6.
+    pub family: Family,
+}
+
+/// How the Service is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// By its cluster IP.
+    Address,
+    /// By its name, looked up for each connection.
+    Name,
+}
+
+/// Over which family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    fn takes(self, address: &IpAddr) -> bool {
+        address.is_ipv4() == (self == Self::V4)
+    }
+}
+
+/// Where a worker runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// In a namespace of the lab's.
+    Lab(Place),
+    /// In a Pod.
+    Pod {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// One worker to be.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The client's zone; `external` from outside.
+    pub zone: String,
+    /// Where it runs.
+    pub place: Where,
+    /// What it does.
+    pub job: Job,
+}
+
+/// Where Pods are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Node and zone, by the Pod's name.
+    pub pods: BTreeMap<String, (String, String)>,
+}
+
+/// Finds the origins, and where those who answer will be.
+///
+/// # Errors
+///
+/// Something that was named is not there, or cannot be reached from there.
+pub async fn find(
+    cluster: &Cluster,
+    question: &Question,
+) -> Result<(Vec<Origin>, Places), LabError> {
+    let ServiceRef { namespace, name, .. } = &question.service;
+    let service = cluster.get(&format!("/api/v1/namespaces/{namespace}/services/{name}")).await;
+    let service = service.map_err(|error| wrong(question, &format!("{error}")))?;
+    let port = choose_port(&service, question)?;
+    let zones = zones_of(&cluster.list("/api/v1/nodes").await?);
+    let pods = cluster.list(&format!("/api/v1/namespaces/{namespace}/pods")).await?;
+    let places = Places { pods: pods.iter().map(|pod| place_of(pod, &zones)).collect() };
+    let clients = clients(cluster, question, &zones).await?;
+    let targets = match question.from {
+        From::External => external_targets(cluster, port, question).await?,
+        _ => vec![inner_target(&service, port, question)?],
+    };
+    let count = clients.len() as u64;
+    let origins = (0u64..).zip(clients).map(|(n, (zone, place))| {
+        let extra = u64::from(n < question.connections % count);
+        let job = Job {
+            targets: targets.clone(),
+            protocol: question.protocol,
+            connections: question.connections / count + extra,
+            concurrency: question.concurrency.div_ceil(count as usize),
+            timeout_ms: TIMEOUT_MS,
+            rate: 0,
+        };
+        Origin { zone, place, job }
+    });
+    Ok((origins.filter(|origin| origin.job.connections > 0).collect(), places))
+}
+
+fn wrong(question: &Question, why: &str) -> LabError {
+    let ServiceRef { namespace, name, .. } = &question.service;
+    LabError::Api { what: format!("Service {namespace}/{name}"), why: why.to_owned() }
+}
+
+fn zones_of(nodes: &[Value]) -> BTreeMap<String, String> {
+    let zone = |node: &Value| {
+        node["metadata"]["labels"][well_known::ZONE].as_str().unwrap_or_default().to_owned()
+    };
+    nodes.iter().map(|node| (name_of(node).to_owned(), zone(node))).collect()
+}
+
+fn place_of(pod: &Value, zones: &BTreeMap<String, String>) -> (String, (String, String)) {
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+    let zone = zones.get(&node).cloned().unwrap_or_default();
+    (name_of(pod).to_owned(), (node, zone))
+}
+
+/// Zone and place of each client.
+async fn clients(
+    cluster: &Cluster,
+    question: &Question,
+    zones: &BTreeMap<String, String>,
+) -> Result<Vec<(String, Where)>, LabError> {
+    let on_node = |node: &String| Where::Lab(Place::Node(node.clone()));
+    let missing = |what: &'static str, name: &str, known: Vec<&str>| LabError::NoSuchPlace {
+        what,
+        name: name.to_owned(),
+        known: known.join(", "),
+    };
+    match &question.from {
+        From::External => Ok(vec![("external".to_owned(), Where::Lab(Place::External))]),
+        From::Everywhere => {
+            Ok(zones.iter().map(|(node, zone)| (zone.clone(), on_node(node))).collect())
+        }
+        From::Node(name) => {
+            let known = || zones.keys().map(String::as_str).collect();
+            let zone = zones.get(name).ok_or_else(|| missing("node", name, known()))?;
+            Ok(vec![(zone.clone(), on_node(name))])
+        }
+        From::Zone(name) => {
+            let inside = zones.iter().filter(|(_, zone)| *zone == name);
+            let found: Vec<_> = inside.map(|(node, zone)| (zone.clone(), on_node(node))).collect();
+            let mut known: Vec<&str> = zones.values().map(String::as_str).collect();
+            known.dedup();
+            if found.is_empty() { Err(missing("zone", name, known)) } else { Ok(found) }
+        }
+        From::Pod(namespace, name) => {
+            let namespace = namespace.clone().unwrap_or(question.service.namespace.clone());
+            let pod = cluster.get(&format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
+            let (_, (_, zone)) = place_of(&pod, zones);
+            Ok(vec![(zone, Where::Pod { namespace, name: name.clone() })])
+        }
+    }
+}
+
+fn choose_port<'a>(service: &'a Value, question: &Question) -> Result<&'a Value, LabError> {
+    let protocol = match question.protocol {
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+    };
+    let ports = service["spec"]["ports"].as_array().map_or(&[][..], Vec::as_slice);
+    let named = |port: &Value| match &question.service.port {
+        None => true,
+        Some(wanted) => port["name"] == *wanted || port["port"].to_string() == *wanted,
+    };
+    let chosen = ports.iter().find(|port| port["protocol"] == protocol && named(port));
+    chosen.ok_or_else(|| {
+        let of = question.service.port.as_ref().map_or(String::new(), |port| format!(" {port}"));
+        wrong(question, &format!("it has no {protocol} port{of}"))
+    })
+}
+
+fn inner_target(service: &Value, port: &Value, question: &Question) -> Result<String, LabError> {
+    let number = port["port"].as_u64().unwrap_or_default();
+    if question.by == By::Name {
+        let ServiceRef { namespace, name, .. } = &question.service;
+        return match question.from {
+            From::Pod(..) => Ok(format!("{name}.{namespace}.svc.cluster.local:{number}")),
+            _ => Err(wrong(question, "only Pods know names. Cure: --from pod/NAME with --dns")),
+        };
+    }
+    let address = addresses(&service["spec"]["clusterIPs"], question.family).into_iter().next();
+    let address = address.ok_or_else(|| {
+        wrong(question, "it has no cluster IP of this family. Cure: --dns, or the other family")
+    })?;
+    Ok(SocketAddr::new(address, u16::try_from(number).unwrap_or_default()).to_string())
+}
+
+fn addresses(list: &Value, family: Family) -> Vec<IpAddr> {
+    let texts = list.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str);
+    texts.filter_map(|text| text.parse().ok()).filter(|address| family.takes(address)).collect()
+}
+
+/// The Service's port on every node.
+async fn external_targets(
+    cluster: &Cluster,
+    port: &Value,
+    question: &Question,
+) -> Result<Vec<String>, LabError> {
+    let number = |field: &str| port[field].as_u64().and_then(|port| u16::try_from(port).ok());
+    let at = |address: IpAddr, port: u16| SocketAddr::new(address, port).to_string();
+    let mut targets = Vec::new();
+    if let Some(node_port) = number("nodePort").filter(|port| *port != 0) {
+        for node in cluster.list("/api/v1/nodes").await? {
+            let own = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
+            let internal = own.iter().filter(|one| one["type"] == "InternalIP");
+            let texts: Value = internal.map(|one| one["address"].clone()).collect();
+            let first = addresses(&texts, question.family).into_iter().next();
+            targets.extend(first.map(|address| at(address, node_port)));
+        }
+    }
+    if targets.is_empty() {
+        let why = "it has no node port, so nobody outside can reach it. Cure: type: NodePort";
+        return Err(wrong(question, why));
+    }
+    Ok(targets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_as_they_are_written() {
+        let pod = |ns: Option<&str>| From::Pod(ns.map(str::to_owned), "web-0".to_owned());
+        assert_eq!("pod/web-0".parse(), Ok(pod(None)));
+        assert_eq!("pod/shop/web-0".parse(), Ok(pod(Some("shop"))));
+        assert_eq!("zone/zone-a".parse(), Ok(From::Zone("zone-a".to_owned())));
+        assert_eq!("external".parse(), Ok(From::External));
+        assert!("rack/r1".parse::<From>().unwrap_err().contains("zone/NAME"));
+        let service: ServiceRef = "shop/cart:http".parse().unwrap();
+        assert_eq!((service.namespace.as_str(), service.name.as_str()), ("shop", "cart"));
+        assert_eq!(service.port.as_deref(), Some("http"));
+        assert_eq!("cart".parse::<ServiceRef>().unwrap().namespace, "default");
+        assert!("a/b/c".parse::<ServiceRef>().is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! The kubeconfigs of a lab: one for whoever is outside, one for its own processes. They differ in
+//! where the server is.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use kube::config::Kubeconfig;
+
+use crate::LabError;
+
+/// Somebody else's server, as its kubeconfig names it.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    config: Kubeconfig,
+    /// The name that its certificate has.
+    host: String,
+    /// Where it is.
+    pub(crate) address: SocketAddr,
+}
+
+impl Foreign {
+    /// Reads a kubeconfig and looks its server up.
+    pub(crate) async fn read(path: &Path) -> Result<Self, LabError> {
+        let unusable = |why: String| LabError::Kubeconfig { path: path.to_owned(), why };
+        let config = Kubeconfig::read_from(path).map_err(|error| unusable(error.to_string()))?;
+        let config = only_current(config).map_err(unusable)?;
+        let server = config.clusters[0].cluster.as_ref().and_then(|c| c.server.clone());
+        let server = server.ok_or_else(|| unusable("its cluster has no `server`".to_owned()))?;
+        let uri: http::Uri =
+            server.parse().map_err(|_| unusable(format!("server {server} is not a URL")))?;
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let port = uri.port_u16().unwrap_or(443);
+        let found = tokio::net::lookup_host((host.as_str(), port)).await;
+        let address = found
+            .map_err(|error| unusable(format!("server {server} cannot be found: {error}")))?
+            .next()
+            .ok_or_else(|| unusable(format!("server {server} has no address")))?;
+        Ok(Self { config, host, address })
+    }
+
+    /// The same server, reached by another address.
+    pub(crate) fn write_at(mut self, address: SocketAddr, out: &Path) -> Result<(), LabError> {
+        let name = self.host;
+        for cluster in self.config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+            cluster.server = Some(format!("https://{address}"));
+            cluster.tls_server_name.get_or_insert(name.clone());
+        }
+        write(&self.config, out)
+    }
+}
+
+/// Kubeconfigs often name several clusters; a lab is part of one.
+fn only_current(mut config: Kubeconfig) -> Result<Kubeconfig, String> {
+    let current = config.current_context.clone().ok_or("it has no current-context")?;
+    config.contexts.retain(|context| context.name == current);
+    let context = config.contexts.first().and_then(|named| named.context.clone());
+    let context = context.ok_or_else(|| format!("it has no context `{current}`"))?;
+    config.clusters.retain(|cluster| cluster.name == context.cluster);
+    config.auth_infos.retain(|user| Some(&user.name) == context.user.as_ref());
+    if config.clusters.is_empty() {
+        return Err(format!("it has no cluster `{}`", context.cluster));
+    }
+    Ok(config)
+}
+
+/// The lab's own server, as it is reached from the machine.
+pub(crate) fn write_outer(inner: &Path, address: SocketAddr, out: &Path) -> Result<(), LabError> {
+    let unusable = |error| LabError::Kubeconfig { path: inner.to_owned(), why: format!("{error}") };
+    let mut config = Kubeconfig::read_from(inner).map_err(unusable)?;
+    for cluster in config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        cluster.server = Some(format!("https://{address}"));
+    }
+    write(&config, out)
+}
+
+/// Only its owner may read it: it holds keys.
+fn write(config: &Kubeconfig, out: &Path) -> Result<(), LabError> {
+    let failed = |cause| LabError::File { path: PathBuf::from(out), cause };
+    let text = serde_saphyr::to_string(config).map_err(|error| failed(io::Error::other(error)))?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(out)
+        .map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)
+}

@@ -1,0 +1,249 @@
+//! A running lab: its world, its processes, and what is done to them.
+//!
+//! It listens and dials in the machine's own network and keeps the lab's processes in theirs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::LabError;
+use crate::control::{Fault, LabPhase, Place, Status};
+use crate::daemon::{Daemon, Order, Phase, Recipe};
+use crate::kubeconfig::{self, Foreign};
+use crate::relay::{self, Target};
+use crate::spec::{Api, Spec};
+use crate::world::{Cable, World};
+
+/// How long the API server may take before the lab gives up on it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A lab that runs. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Lab {
+    spec: Spec,
+    world: World,
+    daemons: BTreeMap<String, Daemon>,
+    cut: BTreeSet<String>,
+    phase: LabPhase,
+    /// Held, not used.
+    _relay: JoinHandle<()>,
+}
+
+impl Lab {
+    /// Makes the world and starts the processes. Nodes and proxies may still be on their way.
+    ///
+    /// # Errors
+    ///
+    /// The port is in use, the kernel refuses something, or the API does not come.
+    pub async fn start(spec: Spec) -> Result<Self, LabError> {
+        // First what a user may have chosen badly: nothing is made by then.
+        let api = Way::to(&spec).await?;
+        let world = World::build(&spec.topology)?;
+        let logs = spec.logs();
+        fs::create_dir_all(&logs).map_err(|cause| LabError::File { path: logs, cause })?;
+        let mut daemons = BTreeMap::new();
+        if let Some(recipe) = spec.api_server(&world) {
+            start(&mut daemons, recipe)?;
+        }
+        let relay = api.open(&spec, &world).await?;
+        for recipe in spec.others(&world)? {
+            start(&mut daemons, recipe)?;
+        }
+        let (cut, phase) = (BTreeSet::new(), LabPhase::Starting);
+        Ok(Self { spec, world, daemons, cut, phase, _relay: relay })
+    }
+
+    /// What it was started with.
+    #[must_use]
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// From now on it is up.
+    pub fn set_up(&mut self) {
+        self.phase = LabPhase::Up;
+    }
+
+    /// A `nearhop` command that would run in one of its places.
+    ///
+    /// # Errors
+    ///
+    /// There is no such place.
+    pub fn command(
+        &self,
+        place: &Place,
+        args: &[String],
+    ) -> Result<tokio::process::Command, LabError> {
+        let namespace = match place {
+            Place::Node(name) => self.world.node(name)?,
+            Place::External => self.world.external(),
+        };
+        let mut command = namespace.command(&self.spec.program);
+        command.args(args).stdin(Stdio::null());
+        let mut command = tokio::process::Command::from(command);
+        command.kill_on_drop(true);
+        Ok(command)
+    }
+
+    /// Disturbs or mends something.
+    ///
+    /// # Errors
+    ///
+    /// It names something that is not there.
+    pub async fn obey(&mut self, fault: Fault) -> Result<(), LabError> {
+        match fault {
+            Fault::Process(name, order) => self.order(&name, order).await,
+            Fault::Node(name, cable) => {
+                self.world.set_node(&name, cable)?;
+                self.remember(format!("node/{name}"), cable);
+                Ok(())
+            }
+            Fault::Zone(name, cable) => {
+                self.world.set_zone(&name, cable)?;
+                self.remember(format!("zone/{name}"), cable);
+                Ok(())
+            }
+            Fault::HealAll => self.heal_all().await,
+        }
+    }
+
+    fn remember(&mut self, place: String, cable: Cable) {
+        match cable {
+            Cable::Cut => self.cut.insert(place),
+            Cable::Healed => self.cut.remove(&place),
+        };
+    }
+
+    async fn order(&mut self, name: &str, order: Order) -> Result<(), LabError> {
+        let Some(daemon) = self.daemons.get_mut(name) else {
+            let known: Vec<&str> = self.daemons.keys().map(String::as_str).collect();
+            let (what, name, known) = ("process", name.to_owned(), known.join(", "));
+            return Err(LabError::NoSuchPlace { what, name, known });
+        };
+        daemon.order(order).await;
+        Ok(())
+    }
+
+    async fn heal_all(&mut self) -> Result<(), LabError> {
+        for place in std::mem::take(&mut self.cut) {
+            match place.split_once('/') {
+                Some(("node", name)) => self.world.set_node(name, Cable::Healed)?,
+                Some((_, name)) => self.world.set_zone(name, Cable::Healed)?,
+                None => {}
+            }
+        }
+        for daemon in self.daemons.values_mut() {
+            match daemon.state().phase {
+                Phase::Paused => daemon.order(Order::Resume).await,
+                Phase::Killed => daemon.order(Order::Start).await,
+                Phase::Running | Phase::Waiting => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What there is, and how it does.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let mut zones: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for node in &self.spec.topology.nodes {
+            zones.entry(node.zone().to_owned()).or_default().push(node.name.clone());
+        }
+        let state = |(name, daemon): (&String, &Daemon)| (name.clone(), daemon.state());
+        Status {
+            name: self.spec.name.clone(),
+            kubeconfig: self.spec.kubeconfig(),
+            logs: self.spec.logs(),
+            phase: self.phase,
+            processes: self.daemons.iter().map(state).collect(),
+            zones,
+            cut: self.cut.iter().cloned().collect(),
+        }
+    }
+}
+
+/// How the API will be reached from the other side.
+enum Way {
+    /// The lab's own, through a port of the machine.
+    In(TcpListener),
+    /// Somebody else's, through an address of the control plane.
+    Out(Foreign),
+}
+
+impl Way {
+    async fn to(spec: &Spec) -> Result<Self, LabError> {
+        match &spec.api {
+            Api::Own { .. } => {
+                let listening = TcpListener::bind(spec.listen).await;
+                listening
+                    .map(Self::In)
+                    .map_err(|cause| LabError::Listen { address: spec.listen, cause })
+            }
+            Api::Foreign { kubeconfig } => Ok(Self::Out(Foreign::read(kubeconfig).await?)),
+        }
+    }
+
+    /// Opens it, and writes both kubeconfigs.
+    async fn open(self, spec: &Spec, world: &World) -> Result<JoinHandle<()>, LabError> {
+        let inside = spec.inner_address();
+        let refused = |address| move |cause| LabError::Listen { address, cause };
+        match self {
+            Self::In(listener) => {
+                let namespace = Some(world.control_plane().clone());
+                let target = Target { namespace, address: inside };
+                wait_for_api(spec, &target).await?;
+                let address = listener.local_addr().map_err(refused(spec.listen))?;
+                let (inner, outer) = (spec.inner_kubeconfig(), spec.kubeconfig());
+                kubeconfig::write_outer(&inner, address, &outer)?;
+                Ok(relay::relay(listener, target))
+            }
+            Self::Out(foreign) => {
+                let target = Target { namespace: None, address: foreign.address };
+                let listener = relay::listen_in(world.control_plane(), inside).await;
+                let relay = relay::relay(listener.map_err(refused(inside))?, target);
+                copy_for_owner(spec)?;
+                foreign.write_at(inside, &spec.inner_kubeconfig())?;
+                Ok(relay)
+            }
+        }
+    }
+}
+
+/// A foreign cluster's kubeconfig under the name under which a lab's is looked for.
+fn copy_for_owner(spec: &Spec) -> Result<(), LabError> {
+    let Api::Foreign { kubeconfig } = &spec.api else { return Ok(()) };
+    std::os::unix::fs::symlink(kubeconfig, spec.kubeconfig())
+        .map_err(|cause| LabError::File { path: spec.kubeconfig(), cause })
+}
+
+fn start(daemons: &mut BTreeMap<String, Daemon>, recipe: Recipe) -> Result<(), LabError> {
+    let name = recipe.name.clone();
+    let path = recipe.program.clone();
+    let daemon = Daemon::start(recipe).map_err(|cause| LabError::File { path, cause })?;
+    daemons.insert(name, daemon);
+    Ok(())
+}
+
+/// The API server has written its kubeconfig when it answers.
+async fn wait_for_api(spec: &Spec, target: &Target) -> Result<(), LabError> {
+    let deadline = Instant::now() + PATIENCE;
+    while !spec.inner_kubeconfig().exists() || target.connect().await.is_err() {
+        if Instant::now() > deadline {
+            return Err(LabError::NoApi { log: last_lines(&spec.log("apiserver")) });
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// The end of a log, for whoever has no time to look for it.
+fn last_lines(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("\n")
+}

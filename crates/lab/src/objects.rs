@@ -1,0 +1,234 @@
+//! A fixture's namespaces, Services and Pods as API objects. Pods run `nearhop/echo`.
+//!
+//! Addresses are the lab's to give: cluster IPs, node ports and Pod addresses of the text are those
+//! of its world in tests, not of this one.
+
+use std::collections::BTreeMap;
+
+use nearhop_core::fixture::Fixture;
+use nearhop_core::labels::Labels;
+use nearhop_core::model::{
+    Asks, ClusterIps, Pod, Service, ServicePort, ServiceType, SourceRanges, TargetPort,
+    TrafficPolicy,
+};
+use serde_json::{Value, json};
+
+use crate::LabError;
+use crate::cluster::{Cluster, is_ready, name_of, wait_for};
+
+/// The image of a fixture's Pods.
+pub const ECHO: &str = "nearhop/echo";
+
+/// The objects of a fixture's text, in the order in which they can be created.
+///
+/// # Errors
+///
+/// The text cannot be read, or asks for what a lab cannot make.
+pub fn of_fixture(text: &str) -> Result<Vec<Value>, LabError> {
+    let fixture = Fixture::parse(text).map_err(|error| LabError::Config(error.to_string()))?;
+    let mut namespaces: BTreeMap<String, Value> = BTreeMap::new();
+    let used = fixture.services.iter().map(|service| service.key.namespace.to_string());
+    let used = used.chain(fixture.pods.iter().map(|pod| pod.key.namespace.to_string()));
+    for name in used.filter(|name| name != "default") {
+        namespaces.insert(name.clone(), namespace(&name, None));
+    }
+    for one in &fixture.namespaces {
+        let distribution = one.traffic_distribution.as_ref().map(|value| value.as_str());
+        namespaces.insert(one.name.to_string(), namespace(&one.name, distribution));
+    }
+    let mut objects: Vec<Value> = namespaces.into_values().collect();
+    objects.extend(fixture.services.iter().map(service));
+    for one in &fixture.pods {
+        objects.push(pod(one)?);
+    }
+    Ok(objects)
+}
+
+fn namespace(name: &str, distribution: Option<&str>) -> Value {
+    let annotations = distribution.map(|value| json!({"nearhop.dev/traffic-distribution": value}));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "annotations": annotations},
+    })
+}
+
+/// Creates objects, and waits until the Pods among them are ready.
+///
+/// # Errors
+///
+/// The API refuses one, or a Pod does not become ready.
+pub async fn create(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError> {
+    for object in objects {
+        put(cluster, object).await?;
+    }
+    let pods = objects.iter().filter(|object| object["kind"] == "Pod" && wants_ready(object));
+    let pods: Vec<&Value> = pods.collect();
+    wait_for("Pods", || async {
+        let found = cluster.list("/api/v1/pods").await?;
+        let same = |a: &Value, b: &Value| {
+            name_of(a) == name_of(b) && a["metadata"]["namespace"] == b["metadata"]["namespace"]
+        };
+        let ready = |pod: &Value| found.iter().any(|one| same(one, pod) && is_ready(one));
+        let missing = pods.iter().filter(|pod| !ready(pod));
+        Ok(missing.map(|pod| name_of(pod).to_owned()).collect())
+    })
+    .await
+}
+
+/// Creates an object, or brings the one that is there in line: a lab with `--data-dir` has it from
+/// the last time, and `default` is always there.
+async fn put(cluster: &Cluster, object: &Value) -> Result<(), LabError> {
+    let collection = collection(object);
+    let path = format!("{collection}/{}", name_of(object));
+    if cluster.get(&path).await.is_ok() {
+        cluster.patch(&path, object).await?;
+    } else {
+        cluster.create(&collection, object).await?;
+    }
+    Ok(())
+}
+
+/// The path of the collection that an object belongs to.
+fn collection(object: &Value) -> String {
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    match object["kind"].as_str() {
+        Some("Namespace") => "/api/v1/namespaces".to_owned(),
+        Some("Service") => format!("/api/v1/namespaces/{namespace}/services"),
+        _ => format!("/api/v1/namespaces/{namespace}/pods"),
+    }
+}
+
+/// One that is said to be not ready has a probe that says so.
+fn wants_ready(pod: &Value) -> bool {
+    pod["spec"]["containers"][0].get("readinessProbe").is_none()
+}
+
+fn labels(labels: &Labels) -> Value {
+    labels.iter().map(|(key, value)| (key.to_string(), Value::from(value.as_str()))).collect()
+}
+
+fn service(service: &Service) -> Value {
+    let mut spec = json!({
+        "ports": service.ports.iter().map(service_port).collect::<Vec<_>>(),
+        "selector": service.selector.as_ref().map(labels),
+        "type": match service.service_type {
+            ServiceType::ClusterIp => "ClusterIP",
+            ServiceType::NodePort => "NodePort",
+            ServiceType::LoadBalancer => "LoadBalancer",
+            ServiceType::ExternalName => "ExternalName",
+        },
+        "ipFamilyPolicy": "PreferDualStack",
+        "internalTrafficPolicy": policy(service.internal_traffic_policy),
+        "publishNotReadyAddresses": service.publish_not_ready_addresses,
+        "externalIPs": service.external_ips,
+    });
+    if service.cluster_ips == ClusterIps::Headless {
+        spec["clusterIP"] = "None".into();
+    }
+    if matches!(service.service_type, ServiceType::NodePort | ServiceType::LoadBalancer) {
+        spec["externalTrafficPolicy"] = policy(service.external_traffic_policy).into();
+    }
+    if let SourceRanges::Only(ranges) = &service.source_ranges {
+        spec["loadBalancerSourceRanges"] = ranges.iter().map(ToString::to_string).collect();
+    }
+    if let Some(affinity) = service.session_affinity {
+        spec["sessionAffinity"] = "ClientIP".into();
+        spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": affinity.as_secs()}});
+    }
+    let annotations = ask(&service.asks, &mut spec);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "namespace": service.key.namespace.as_str(),
+            "name": service.key.name.as_str(),
+            "labels": labels(&service.labels),
+            "annotations": annotations,
+        },
+        "spec": spec,
+    })
+}
+
+fn policy(policy: TrafficPolicy) -> &'static str {
+    match policy {
+        TrafficPolicy::Cluster => "Cluster",
+        TrafficPolicy::Local => "Local",
+    }
+}
+
+/// Writes what a Service asks for into its spec, and returns its annotations.
+fn ask(asks: &Asks, spec: &mut Value) -> Value {
+    let fields = [
+        ("trafficPolicy", &asks.traffic_policy),
+        ("trafficDistribution", &asks.traffic_distribution),
+        ("routingPreference", &asks.routing_preference),
+    ];
+    for (field, value) in fields.into_iter().filter_map(|(f, value)| Some((f, value.as_ref()?))) {
+        spec[field] = value.as_str().into();
+    }
+    if !asks.topology_keys.is_empty() {
+        spec["topologyKeys"] = asks.topology_keys.iter().map(|key| key.as_str()).collect();
+    }
+    let annotations = [
+        ("service.kubernetes.io/topology-mode", &asks.topology_mode),
+        ("service.kubernetes.io/topology-aware-hints", &asks.topology_aware_hints),
+        ("nearhop.dev/topology-keys", &asks.topology_keys_annotation),
+        ("nearhop.dev/traffic-distribution", &asks.traffic_distribution_annotation),
+        ("nearhop.dev/routing-preference", &asks.routing_preference_annotation),
+        ("nearhop.dev/max-overload", &asks.max_overload),
+    ];
+    let given = annotations.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+    given.map(|(key, value)| (key.to_owned(), Value::from(value.as_str()))).collect()
+}
+
+fn service_port(port: &ServicePort) -> Value {
+    let mut object = json!({
+        "name": port.name.as_str(),
+        "protocol": port.protocol.as_str(),
+        "port": port.port,
+        "targetPort": match &port.target {
+            TargetPort::Number(number) => Value::from(*number),
+            TargetPort::Named(name) => Value::from(name.as_str()),
+        },
+    });
+    if port.node_port != 0 {
+        object["nodePort"] = port.node_port.into();
+    }
+    object
+}
+
+fn pod(pod: &Pod) -> Result<Value, LabError> {
+    let name = &pod.key.name;
+    if pod.deleting || pod.terminal {
+        let why = "a lab cannot start a Pod that is terminating or failed. Cure: leave it out";
+        return Err(LabError::Config(format!("pod {name}: {why}")));
+    }
+    let port = |port: &nearhop_core::model::ContainerPort| json!({"name": port.name.as_str(), "containerPort": port.port, "protocol": port.protocol.as_str()});
+    let mut container = json!({
+        "name": "echo",
+        "image": ECHO,
+        "ports": pod.ports.iter().map(port).collect::<Vec<_>>(),
+    });
+    if !pod.ready {
+        container["readinessProbe"] = json!({"exec": {"command": ["/bin/false"]}});
+    }
+    let mut spec = json!({"containers": [container], "terminationGracePeriodSeconds": 5});
+    if let Some(node) = &pod.node {
+        spec["nodeName"] = node.as_str().into();
+    }
+    if let Some(dns) = &pod.dns {
+        spec["hostname"] = dns.hostname.as_str().into();
+        spec["subdomain"] = dns.subdomain.as_str().into();
+    }
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": pod.key.namespace.as_str(),
+            "name": name.as_str(),
+            "labels": labels(&pod.labels),
+        },
+        "spec": spec,
+    }))
+}

@@ -1,0 +1,125 @@
+//! Which addresses a lab uses: one range of each family for nodes, Pods and Services.
+//!
+//! All of them are inside the lab's own namespaces: what the machine or another lab uses is never
+//! in the way. They must only keep apart from each other.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+
+/// Two ranges, one of each family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dual {
+    /// IPv4.
+    pub v4: Ipv4Net,
+    /// IPv6.
+    pub v6: Ipv6Net,
+}
+
+impl FromStr for Dual {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "{text}: expected one range of each family, such as 10.244.0.0/16,fd00:10:244::/48"
+            )
+        };
+        let (first, second) = text.split_once(',').ok_or_else(wrong)?;
+        let read = |part: &str| part.trim().parse::<IpNet>().map_err(|_| wrong());
+        match (read(first)?, read(second)?) {
+            (IpNet::V4(v4), IpNet::V6(v6)) | (IpNet::V6(v6), IpNet::V4(v4)) => {
+                Ok(Self { v4: v4.trunc(), v6: v6.trunc() })
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl std::fmt::Display for Dual {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{},{}", self.v4, self.v6)
+    }
+}
+
+impl Dual {
+    fn both(&self) -> [IpNet; 2] {
+        [self.v4.into(), self.v6.into()]
+    }
+
+    /// The address at this place of each range; None where a range is too short.
+    pub(crate) fn at(&self, place: u32) -> Option<[IpAddr; 2]> {
+        let v4 = u32::from(self.v4.network()).checked_add(place)?;
+        let v6 = u128::from(self.v6.network()).checked_add(place.into())?;
+        let (v4, v6) = (std::net::Ipv4Addr::from(v4), std::net::Ipv6Addr::from(v6));
+        let inside = self.v4.contains(&v4) && v4 != self.v4.broadcast() && self.v6.contains(&v6);
+        inside.then_some([v4.into(), v6.into()])
+    }
+
+    /// The `n`th piece of each range, for the Pods of one node.
+    pub(crate) fn piece(&self, n: u32) -> Option<[IpNet; 2]> {
+        let v4 = self.v4.subnets(PODS_V4).ok()?.nth(n as usize)?;
+        let v6 = self.v6.subnets(PODS_V6).ok()?.nth(n as usize)?;
+        Some([v4.into(), v6.into()])
+    }
+}
+
+/// A node has 254 addresses for Pods, more than anybody starts on a laptop.
+const PODS_V4: u8 = 24;
+const PODS_V6: u8 = 64;
+
+/// All ranges of a lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ranges {
+    /// The nodes', the control plane's and the outside's.
+    pub nodes: Dual,
+    /// Each node takes a piece.
+    pub pods: Dual,
+    /// Cluster IPs.
+    pub services: Dual,
+}
+
+impl Default for Ranges {
+    fn default() -> Self {
+        let dual = |text: &str| text.parse().expect("a range of each family");
+        Self {
+            nodes: dual("172.31.0.0/16,fd00:172:31::/64"),
+            pods: dual("10.244.0.0/16,fd00:10:244::/48"),
+            services: dual("10.96.0.0/16,fd00:10:96::/112"),
+        }
+    }
+}
+
+impl Ranges {
+    /// Whether they keep apart.
+    ///
+    /// # Errors
+    ///
+    /// Two of them share addresses.
+    pub fn check(&self) -> Result<(), LabError> {
+        let named = [
+            ("--node-cidr", self.nodes),
+            ("--pod-cidr", self.pods),
+            ("--service-cidr", self.services),
+        ];
+        for (n, (flag, dual)) in named.iter().enumerate() {
+            for (other_flag, other) in &named[..n] {
+                for (range, taken) in dual.both().iter().zip(other.both()) {
+                    if range.contains(&taken) || taken.contains(range) {
+                        return Err(LabError::RangeInUse {
+                            flag,
+                            range: *range,
+                            other: other_flag,
+                            taken,
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

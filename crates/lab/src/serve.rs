@@ -1,0 +1,135 @@
+//! A lab, from its start to its end: readiness, the control socket, and what ends it.
+
+use std::io;
+
+use nearhop_runtime::shutdown::Shutdown;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::LabError;
+use crate::cluster::{Cluster, is_ready, name_of, wait_for};
+use crate::control::{Answer, Request};
+use crate::lab::Lab;
+use crate::objects;
+use crate::spec::Spec;
+
+/// Starts a lab, tells when it is ready, and does what is asked of it until it is to end.
+///
+/// # Errors
+///
+/// It cannot be started, or does not become ready.
+pub async fn serve(
+    spec: Spec,
+    shutdown: &Shutdown,
+    tell: impl FnOnce(&Lab),
+) -> Result<(), LabError> {
+    let socket = spec.control_socket();
+    let listener =
+        UnixListener::bind(&socket).map_err(|cause| LabError::File { path: socket, cause })?;
+    let (ask, mut asked) = mpsc::channel(16);
+    tokio::spawn(listen(listener, ask));
+    let mut lab = tokio::select! {
+        lab = Lab::start(spec.clone()) => lab?,
+        () = shutdown.wait() => return Ok(()),
+    };
+    let ready = make_ready(&spec);
+    tokio::pin!(ready);
+    let mut tell = Some(tell);
+    loop {
+        tokio::select! {
+            () = shutdown.wait() => return Ok(()),
+            done = &mut ready, if tell.is_some() => {
+                done?;
+                lab.set_up();
+                if let Some(tell) = tell.take() {
+                    tell(&lab);
+                }
+            }
+            Some((request, answer)) = asked.recv() => {
+                if let Request::Down = request {
+                    let _ = answer.send(Answer::Done);
+                    return Ok(());
+                }
+                obey(&mut lab, request, answer).await;
+            }
+        }
+    }
+}
+
+type Asked = (Request, oneshot::Sender<Answer>);
+
+async fn obey(lab: &mut Lab, request: Request, answer: oneshot::Sender<Answer>) {
+    let done = match request {
+        Request::Status | Request::Down => Answer::Status(Box::new(lab.status())),
+        Request::Fault(fault) => match lab.obey(fault).await {
+            Ok(()) => Answer::Done,
+            Err(error) => Answer::Refused(error.to_string()),
+        },
+        Request::Run(place, args) => match lab.command(&place, &args) {
+            // It may take long, and others may ask meanwhile.
+            Ok(command) => {
+                tokio::spawn(async move { answer.send(run(command).await) });
+                return;
+            }
+            Err(error) => Answer::Refused(error.to_string()),
+        },
+    };
+    // Whoever asked may have gone.
+    let _ = answer.send(done);
+}
+
+async fn run(mut command: tokio::process::Command) -> Answer {
+    match command.output().await {
+        Ok(output) => Answer::Output {
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            code: output.status.code(),
+        },
+        Err(error) => Answer::Refused(error.to_string()),
+    }
+}
+
+async fn listen(listener: UnixListener, ask: mpsc::Sender<Asked>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let ask = ask.clone();
+        tokio::spawn(async move {
+            // Whoever goes away in the middle gets no answer.
+            let _ = converse(stream, ask).await;
+        });
+    }
+}
+
+async fn converse(stream: UnixStream, ask: mpsc::Sender<Asked>) -> io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let mut line = String::new();
+    BufReader::new(read).read_line(&mut line).await?;
+    let answer = match serde_json::from_str(&line) {
+        Ok(request) => {
+            let (answer, answered) = oneshot::channel();
+            // An error means that the lab ends.
+            let _ = ask.send((request, answer)).await;
+            answered.await.unwrap_or_else(|_| Answer::Refused("the lab ends".to_owned()))
+        }
+        Err(error) => Answer::Refused(format!("not a request: {error}")),
+    };
+    let mut text = serde_json::to_string(&answer)?;
+    text.push('\n');
+    write.write_all(text.as_bytes()).await
+}
+
+/// Waits until all nodes are ready, creates the fixture's objects, and waits for its Pods.
+async fn make_ready(spec: &Spec) -> Result<(), LabError> {
+    let cluster = Cluster::connect(&spec.kubeconfig()).await?;
+    wait_for("nodes", || async {
+        let found = cluster.list("/api/v1/nodes").await?;
+        let wanted = spec.topology.nodes.iter().map(|node| node.name.clone());
+        let ready = |name: &str| found.iter().any(|node| name_of(node) == name && is_ready(node));
+        Ok(wanted.filter(|name| !ready(name)).collect())
+    })
+    .await?;
+    match &spec.fixture {
+        Some(text) => objects::create(&cluster, &objects::of_fixture(text)?).await,
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,204 @@
+//! What a lab is started with, and which processes that means.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+use crate::daemon::Recipe;
+use crate::topology::{LabNode, Topology};
+use crate::world::World;
+
+/// Where the API server listens inside the lab.
+pub const API_PORT: u16 = 6443;
+
+/// Where a node's agent answers the API server.
+const AGENT_PORT: u16 = 10250;
+
+/// Where a proxy says what it does, on its node's loopback.
+pub const PROXY_ADMIN: u16 = 10249;
+
+/// One is enough here, and a killed one is missed for as long as its lease lasts.
+const CONTROLLER: &str = "controller --mode replace --leader-elect=false";
+
+/// A lab to be. Written to a file, and read by the process that becomes it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// Its name.
+    pub name: String,
+    /// Its directory.
+    pub state: PathBuf,
+    /// The `nearhop` command.
+    pub program: PathBuf,
+    /// Its nodes.
+    pub topology: Topology,
+    /// Whose API.
+    pub api: Api,
+    /// Where the API is reached from the machine.
+    pub listen: SocketAddr,
+    /// Which controllers run.
+    pub controllers: Controllers,
+    /// `--feature-gates` of the API server, the controller and the proxies.
+    pub gates: String,
+    /// Objects to create when it is up: a fixture's text.
+    pub fixture: Option<String>,
+}
+
+/// Whose API server it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Api {
+    /// The lab's own; its objects are here.
+    Own {
+        /// A directory, made if it is not there.
+        data: PathBuf,
+    },
+    /// Somebody else's.
+    Foreign {
+        /// How to reach it.
+        kubeconfig: PathBuf,
+    },
+}
+
+/// Which controllers the lab runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Controllers {
+    /// nearhop's, and those for Deployments, scheduling and nodes.
+    All,
+    /// None: the cluster has its own.
+    None,
+}
+
+impl Spec {
+    /// The kubeconfig for processes in the lab.
+    #[must_use]
+    pub fn inner_kubeconfig(&self) -> PathBuf {
+        self.state.join("kubeconfig.lab")
+    }
+
+    /// The kubeconfig for everybody else.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.state.join("kubeconfig")
+    }
+
+    /// Where `lab status` and the like ask.
+    #[must_use]
+    pub fn control_socket(&self) -> PathBuf {
+        control_socket(&self.state)
+    }
+
+    /// Where the API is reached from inside.
+    #[must_use]
+    pub fn inner_address(&self) -> SocketAddr {
+        SocketAddr::new(self.topology.control_plane[0], API_PORT)
+    }
+
+    /// Where the processes' logs are.
+    #[must_use]
+    pub fn logs(&self) -> PathBuf {
+        self.state.join("log")
+    }
+
+    /// Where the log of a process is.
+    #[must_use]
+    pub fn log(&self, process: &str) -> PathBuf {
+        self.logs().join(format!("{}.log", process.replace('/', "-")))
+    }
+
+    /// The API server, if the lab has its own.
+    #[must_use]
+    pub fn api_server(&self, world: &World) -> Option<Recipe> {
+        let Api::Own { data } = &self.api else { return None };
+        let mut args = words("apiserver --enable-faults");
+        args.extend(flag("--listen", self.inner_address()));
+        args.extend(flag("--data-dir", data.display()));
+        args.extend(flag("--service-cidr", self.topology.ranges.services));
+        args.extend(flag("--kubeconfig-out", self.inner_kubeconfig().display()));
+        let args = self.with_gates(args);
+        Some(self.recipe("apiserver", args, world.control_plane()))
+    }
+
+    /// Everything else, for when the API is there.
+    ///
+    /// # Errors
+    ///
+    /// Never for the world of this topology.
+    pub fn others(&self, world: &World) -> Result<Vec<Recipe>, LabError> {
+        let mut recipes = Vec::new();
+        if self.controllers == Controllers::All {
+            let controller = self.with_gates(words(CONTROLLER));
+            recipes.push(self.recipe(
+                "controller",
+                self.with_api(controller),
+                world.control_plane(),
+            ));
+            let manager = words("manager --node-monitor-grace-period 4s");
+            recipes.push(self.recipe("manager", self.with_api(manager), world.control_plane()));
+        }
+        for node in &self.topology.nodes {
+            let namespace = world.node(&node.name)?;
+            let (agent, proxy) = (self.agent(node), self.proxy(node));
+            recipes.push(self.recipe(&format!("agent/{}", node.name), agent, namespace));
+            recipes.push(self.recipe(&format!("proxy/{}", node.name), proxy, namespace));
+        }
+        Ok(recipes)
+    }
+
+    fn agent(&self, node: &LabNode) -> Vec<String> {
+        let labels: Vec<String> =
+            node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let mut args = self.with_api(words("agent --heartbeat 1s --memory 16Gi"));
+        args.extend(flag("--node-name", &node.name));
+        args.extend(flag("--node-ip", join(&node.addresses)));
+        args.extend(flag("--pod-cidr", join(&node.pod_cidrs)));
+        args.extend(flag("--labels", labels.join(",")));
+        args.extend(flag("--cpu", format!("{}m", node.cpu_milli)));
+        args.extend(flag("--port", AGENT_PORT));
+        args.extend(flag("--root-dir", self.state.join("nodes").join(&node.name).display()));
+        args
+    }
+
+    fn proxy(&self, node: &LabNode) -> Vec<String> {
+        let mut args = self.with_gates(self.with_api(words("proxy")));
+        args.extend(flag("--hostname-override", &node.name));
+        args.extend(flag("--cluster-cidr", self.topology.ranges.pods));
+        args.extend(flag("--metrics-bind-address", format!("127.0.0.1:{PROXY_ADMIN}")));
+        args
+    }
+
+    fn with_gates(&self, mut args: Vec<String>) -> Vec<String> {
+        if !self.gates.is_empty() {
+            args.extend(flag("--feature-gates", &self.gates));
+        }
+        args
+    }
+
+    fn with_api(&self, mut args: Vec<String>) -> Vec<String> {
+        args.extend(flag("--kubeconfig", self.inner_kubeconfig().display()));
+        args
+    }
+
+    fn recipe(&self, name: &str, args: Vec<String>, namespace: &nearhop_net::Namespace) -> Recipe {
+        let (program, namespace) = (self.program.clone(), namespace.clone());
+        Recipe { name: name.to_owned(), program, args, namespace, log: self.log(name) }
+    }
+}
+
+/// Where a lab's socket is in its directory.
+#[must_use]
+pub fn control_socket(state: &Path) -> PathBuf {
+    state.join("control.sock")
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+fn flag(name: &str, value: impl ToString) -> [String; 2] {
+    [name.to_owned(), value.to_string()]
+}
+
+fn join(values: &[impl ToString; 2]) -> String {
+    format!("{},{}", values[0].to_string(), values[1].to_string())
+}

@@ -1,0 +1,157 @@
+//! A lab's directory: what it writes while it runs, and nothing after.
+//!
+//! `$XDG_RUNTIME_DIR/nearhop/NAME`, or `nearhop-UID/NAME` among the temporary files. Whoever runs
+//! the lab holds a lock in it: a directory whose lock is free was left by a lab that was killed,
+//! and the next start removes it. Processes and namespaces need no such care, they end by
+//! themselves.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::LabError;
+
+const LOCK: &str = "lock";
+
+/// The directory of a running lab. Removed when this is dropped.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    name: String,
+    /// Held, not used.
+    _lock: File,
+}
+
+impl StateDir {
+    /// Makes the directory of the lab `name`; without a name, of the first free one of `lab`,
+    /// `lab-2`, ... Removes what killed labs left.
+    ///
+    /// # Errors
+    ///
+    /// A lab of that name runs, or the directory cannot be made.
+    pub fn create(base: &Path, name: Option<&str>) -> Result<Self, LabError> {
+        make_base(base)?;
+        sweep(base)?;
+        match name {
+            Some(name) => Self::take(base, name)?.ok_or_else(|| LabError::Runs(name.to_owned())),
+            None => {
+                for n in 1.. {
+                    let name = if n == 1 { "lab".to_owned() } else { format!("lab-{n}") };
+                    if let Some(taken) = Self::take(base, &name)? {
+                        return Ok(taken);
+                    }
+                }
+                unreachable!("there are more numbers than labs")
+            }
+        }
+    }
+
+    fn take(base: &Path, name: &str) -> Result<Option<Self>, LabError> {
+        let path = base.join(name);
+        match private_dir().create(&path) {
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+            made => made.map_err(|cause| file_error(&path, cause))?,
+        }
+        let lock = path.join(LOCK);
+        let file = File::create(&lock).map_err(|cause| file_error(&lock, cause))?;
+        file.lock().map_err(|cause| file_error(&lock, cause))?;
+        Ok(Some(Self { path, name: name.to_owned(), _lock: file }))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The lab's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for StateDir {
+    fn drop(&mut self) {
+        // What cannot be removed now is removed by the next start.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Where the labs of the present user are.
+#[must_use]
+pub fn base() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
+    match runtime.map(PathBuf::from).filter(|path| path.is_dir()) {
+        Some(runtime) => runtime.join("nearhop"),
+        None => std::env::temp_dir().join(format!("nearhop-{}", nix::unistd::geteuid())),
+    }
+}
+
+/// The names of the labs that run.
+///
+/// # Errors
+///
+/// The directory cannot be read.
+pub fn running(base: &Path) -> Result<Vec<String>, LabError> {
+    let mut names: Vec<String> = labs(base)?
+        .into_iter()
+        .filter(|path| is_held(path))
+        .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+fn labs(base: &Path) -> Result<Vec<PathBuf>, LabError> {
+    let failed = |cause| file_error(base, cause);
+    let entries = match fs::read_dir(base) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
+}
+
+/// A directory without a lock file belongs to somebody who is just making it, or to nobody; it is
+/// empty and in nobody's way.
+fn is_held(lab: &Path) -> bool {
+    let lock = File::open(lab.join(LOCK));
+    lock.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+fn sweep(base: &Path) -> Result<(), LabError> {
+    for lab in labs(base)? {
+        let left = File::open(lab.join(LOCK)).is_ok_and(|file| file.try_lock().is_ok());
+        if left {
+            fs::remove_dir_all(&lab).map_err(|cause| file_error(&lab, cause))?;
+        }
+    }
+    Ok(())
+}
+
+/// In a directory that everybody may write to, somebody else may have been there first.
+fn make_base(base: &Path) -> Result<(), LabError> {
+    let failed = |cause| file_error(base, cause);
+    match private_dir().create(base) {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => return Err(failed(cause)),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(base).map_err(failed)?;
+    if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(failed(io::Error::other(
+            "it is not a directory of yours. Cure: set XDG_RUNTIME_DIR to one that is",
+        )));
+    }
+    Ok(())
+}
+
+fn private_dir() -> fs::DirBuilder {
+    let mut builder = fs::DirBuilder::new();
+    builder.mode(0o700);
+    builder
+}
+
+fn file_error(path: &Path, cause: io::Error) -> LabError {
+    LabError::File { path: path.to_owned(), cause }
+}

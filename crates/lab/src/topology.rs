@@ -1,0 +1,220 @@
+//! What a lab looks like: nodes, where they stand, what they have. A value; nothing exists yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use nearhop_core::fixture::Fixture;
+use nearhop_core::labels::well_known;
+use serde::{Deserialize, Serialize};
+
+use crate::LabError;
+use crate::ranges::Ranges;
+
+/// The label that tells racks apart, as core's fixtures write it.
+pub const RACK: &str = "rack";
+
+/// Where in the nodes' range the control plane, the outside and the first node are.
+const CONTROL_PLANE: u32 = 2;
+const EXTERNAL: u32 = 3;
+const FIRST_NODE: u32 = 10;
+
+/// What one machine can be expected to carry.
+const MAX_NODES: usize = 200;
+
+/// CPU of a node that says nothing.
+const CPU_MILLI: u64 = 4000;
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabNode {
+    /// Its name.
+    pub name: String,
+    /// Labels besides the hostname's.
+    pub labels: BTreeMap<String, String>,
+    /// Allocatable CPU in thousandths.
+    pub cpu_milli: u64,
+    /// One of each family.
+    pub addresses: [IpAddr; 2],
+    /// One of each family.
+    pub pod_cidrs: [IpNet; 2],
+}
+
+impl LabNode {
+    /// Its zone; empty where it has none.
+    #[must_use]
+    pub fn zone(&self) -> &str {
+        self.labels.get(well_known::ZONE).map_or("", String::as_str)
+    }
+
+    /// Its region; empty where it has none.
+    #[must_use]
+    pub fn region(&self) -> &str {
+        self.labels.get(well_known::REGION).map_or("", String::as_str)
+    }
+}
+
+/// A cluster to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// In the order in which they got their addresses.
+    pub nodes: Vec<LabNode>,
+    /// Where addresses come from.
+    pub ranges: Ranges,
+    /// Where the API server is.
+    pub control_plane: [IpAddr; 2],
+    /// Where clients from outside are.
+    pub external: [IpAddr; 2],
+}
+
+/// A node before it has addresses.
+#[derive(Clone, Debug)]
+struct Plan {
+    name: String,
+    labels: BTreeMap<String, String>,
+    cpu_milli: u64,
+}
+
+impl Topology {
+    /// Zones `zone-a`, `zone-b`, ... of one region, each with nodes `node-a1`, `node-a2`, ..., each
+    /// node a rack of its own.
+    ///
+    /// # Errors
+    ///
+    /// There would be no node, or too many; the ranges are too small or overlap.
+    pub fn grid(zones: usize, nodes_per_zone: usize, ranges: Ranges) -> Result<Self, LabError> {
+        let cpu = vec![CPU_MILLI; zones];
+        Self::grid_of(&cpu, nodes_per_zone, ranges)
+    }
+
+    /// The same, with the CPU of a node of each zone.
+    ///
+    /// # Errors
+    ///
+    /// See [`Topology::grid`].
+    pub fn grid_of(cpu: &[u64], nodes_per_zone: usize, ranges: Ranges) -> Result<Self, LabError> {
+        if cpu.is_empty() {
+            return Err(LabError::NoZones);
+        }
+        if nodes_per_zone == 0 {
+            return Err(LabError::NoNodes);
+        }
+        let mut nodes = Vec::new();
+        for (zone, cpu_milli) in cpu.iter().enumerate() {
+            let letter = zone_letter(zone);
+            for n in 1..=nodes_per_zone {
+                let labels = [
+                    (well_known::REGION, "region-1".to_owned()),
+                    (well_known::ZONE, format!("zone-{letter}")),
+                    (RACK, format!("rack-{letter}{n}")),
+                ];
+                let labels = labels.map(|(key, value)| (key.to_owned(), value)).into();
+                nodes.push(Plan {
+                    name: format!("node-{letter}{n}"),
+                    labels,
+                    cpu_milli: *cpu_milli,
+                });
+            }
+        }
+        Self::place(nodes, ranges)
+    }
+
+    /// The nodes of a fixture (see [`nearhop_core::fixture`]). Their addresses are the lab's to
+    /// give.
+    ///
+    /// # Errors
+    ///
+    /// It has no nodes, or too many, or says of one what a lab cannot do.
+    pub fn from_fixture(fixture: &Fixture, ranges: Ranges) -> Result<Self, LabError> {
+        let mut nodes = Vec::new();
+        for node in &fixture.nodes {
+            let refused = |what| Err(LabError::NodeOption { node: node.name.to_string(), what });
+            if !node.addresses.is_empty() {
+                return refused("address=");
+            }
+            if !node.pod_cidrs.is_empty() {
+                return refused("pod-cidr=");
+            }
+            if !node.ready || node.deleting || node.tainted_for_deletion {
+                return refused("notready, deleting and tainted-for-deletion");
+            }
+            let labels =
+                node.labels.iter().map(|(key, value)| (key.to_string(), value.to_string()));
+            nodes.push(Plan {
+                name: node.name.to_string(),
+                labels: labels.collect(),
+                cpu_milli: node.cpu_milli.unwrap_or(CPU_MILLI),
+            });
+        }
+        Self::place(nodes, ranges)
+    }
+
+    fn place(plans: Vec<Plan>, ranges: Ranges) -> Result<Self, LabError> {
+        ranges.check()?;
+        check_names(&plans)?;
+        let small = |flag| LabError::RangeTooSmall { flag, nodes: plans.len() };
+        let at = |place| ranges.nodes.at(place).ok_or(small("--node-cidr"));
+        let mut nodes = Vec::new();
+        for (n, plan) in (0u32..).zip(&plans) {
+            nodes.push(LabNode {
+                name: plan.name.clone(),
+                labels: plan.labels.clone(),
+                cpu_milli: plan.cpu_milli,
+                addresses: at(FIRST_NODE + n)?,
+                pod_cidrs: ranges.pods.piece(n).ok_or(small("--pod-cidr"))?,
+            });
+        }
+        Ok(Self { nodes, ranges, control_plane: at(CONTROL_PLANE)?, external: at(EXTERNAL)? })
+    }
+
+    /// The zones there are, in order; the empty name stands for nodes without one.
+    #[must_use]
+    pub fn zones(&self) -> Vec<String> {
+        let zones: BTreeSet<&str> = self.nodes.iter().map(LabNode::zone).collect();
+        zones.into_iter().map(str::to_owned).collect()
+    }
+
+    /// A node by its name.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&LabNode> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+}
+
+/// a to z, then aa, ab, ...
+fn zone_letter(zone: usize) -> String {
+    let letter = char::from(b'a' + u8::try_from(zone % 26).expect("below 26"));
+    match zone / 26 {
+        0 => letter.to_string(),
+        more => format!("{}{letter}", zone_letter(more - 1)),
+    }
+}
+
+fn check_names(plans: &[Plan]) -> Result<(), LabError> {
+    if plans.is_empty() {
+        return Err(LabError::NoNodes);
+    }
+    if plans.len() > MAX_NODES {
+        return Err(LabError::TooManyNodes { nodes: plans.len(), most: MAX_NODES });
+    }
+    let mut seen = BTreeSet::new();
+    for plan in plans {
+        if !is_host_name(&plan.name) {
+            return Err(LabError::NodeName(plan.name.clone()));
+        }
+        if !seen.insert(&plan.name) {
+            return Err(LabError::DuplicateNode(plan.name.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// What Kubernetes takes as the name of a Node and a kernel as a hostname.
+fn is_host_name(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    name.len() <= 63
+        && name.chars().all(inner)
+        && edge(name.chars().next())
+        && edge(name.chars().last())
+}
