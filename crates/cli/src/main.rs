@@ -4,6 +4,7 @@
 mod apiserver;
 mod conform;
 mod controller;
+mod demo;
 mod lab;
 mod manifests;
 mod parse;
@@ -29,6 +30,7 @@ enum Command {
     Apiserver(apiserver::Args),
     Conform(conform::Args),
     Controller(Box<controller::Args>),
+    Demo(demo::Args),
     Lab(lab::Args),
     #[command(hide = true)]
     LabDrive(lab::WorkerArgs),
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Apiserver(args) => apiserver::run(args),
         Command::Conform(args) => conform::run(&args),
         Command::Controller(args) => controller::run(*args),
+        Command::Demo(args) => demo::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::LabDrive(args) => lab::work(&args),
         Command::LabSupervisor(args) => lab::supervise(&args),

@@ -112,20 +112,29 @@ impl Cluster {
     }
 }
 
-/// Asks until nothing is missing. What is asked may fail in between: it counts as missing.
+/// What somebody waits for, or the names of those who keep it waiting.
+pub type Awaited<T> = Result<T, Vec<String>>;
+
+/// Nothing but the end of the waiting, or those who are missing.
+#[must_use]
+pub fn none_missing(missing: Vec<String>) -> Awaited<()> {
+    if missing.is_empty() { Ok(()) } else { Err(missing) }
+}
+
+/// Asks until it is there. What is asked may fail in between: it counts as missing.
 ///
 /// # Errors
 ///
 /// Something is missing for a minute; it is named.
-pub async fn wait_for<F>(what: &str, mut missing: impl FnMut() -> F) -> Result<(), LabError>
+pub async fn wait_for<T, F>(what: &str, mut look: impl FnMut() -> F) -> Result<T, LabError>
 where
-    F: Future<Output = Result<Vec<String>, LabError>>,
+    F: Future<Output = Result<Awaited<T>, LabError>>,
 {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let still = match missing().await {
-            Ok(none) if none.is_empty() => return Ok(()),
-            Ok(some) => some.join(", "),
+        let still = match look().await {
+            Ok(Ok(there)) => return Ok(there),
+            Ok(Err(missing)) => missing.join(", "),
             Err(error) => error.to_string(),
         };
         if Instant::now() > deadline {

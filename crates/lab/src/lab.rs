@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use nearhop_net::delay::Delay;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -62,6 +63,23 @@ impl Lab {
     #[must_use]
     pub fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// Its namespaces.
+    #[must_use]
+    pub(crate) fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// What it could not do as it was asked to, in plain words.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        match self.world.delays() {
+            Delay::Set => Vec::new(),
+            Delay::NotSupported => {
+                vec!["this kernel has no netem: --delay has no effect".to_owned()]
+            }
+        }
     }
 
     /// From now on it is up.

@@ -21,6 +21,7 @@
 pub mod cluster;
 pub mod control;
 pub mod daemon;
+pub mod demo;
 pub mod drive;
 pub mod enter;
 mod error;

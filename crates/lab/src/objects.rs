@@ -14,7 +14,7 @@ use nearhop_core::model::{
 use serde_json::{Value, json};
 
 use crate::LabError;
-use crate::cluster::{Cluster, is_ready, name_of, wait_for};
+use crate::cluster::{Cluster, is_ready, name_of, none_missing, wait_for};
 
 /// The image of a fixture's Pods.
 pub const ECHO: &str = "nearhop/echo";
@@ -71,7 +71,7 @@ pub async fn create(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError
         };
         let ready = |pod: &Value| found.iter().any(|one| same(one, pod) && is_ready(one));
         let missing = pods.iter().filter(|pod| !ready(pod));
-        Ok(missing.map(|pod| name_of(pod).to_owned()).collect())
+        Ok(none_missing(missing.map(|pod| name_of(pod).to_owned()).collect()))
     })
     .await
 }

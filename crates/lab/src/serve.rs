@@ -8,7 +8,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::LabError;
-use crate::cluster::{Cluster, is_ready, name_of, wait_for};
+use crate::cluster::{Cluster, is_ready, name_of, none_missing, wait_for};
 use crate::control::{Answer, Request};
 use crate::lab::Lab;
 use crate::objects;
@@ -119,13 +119,17 @@ async fn converse(stream: UnixStream, ask: mpsc::Sender<Asked>) -> io::Result<()
 }
 
 /// Waits until all nodes are ready, creates the fixture's objects, and waits for its Pods.
-async fn make_ready(spec: &Spec) -> Result<(), LabError> {
+///
+/// # Errors
+///
+/// Something does not become ready, or the API refuses an object.
+pub async fn make_ready(spec: &Spec) -> Result<(), LabError> {
     let cluster = Cluster::connect(&spec.kubeconfig()).await?;
     wait_for("nodes", || async {
         let found = cluster.list("/api/v1/nodes").await?;
         let wanted = spec.topology.nodes.iter().map(|node| node.name.clone());
         let ready = |name: &str| found.iter().any(|node| name_of(node) == name && is_ready(node));
-        Ok(wanted.filter(|name| !ready(name)).collect())
+        Ok(none_missing(wanted.filter(|name| !ready(name)).collect()))
     })
     .await?;
     match &spec.fixture {

@@ -14,6 +14,15 @@ use crate::LabError;
 
 const LOCK: &str = "lock";
 
+/// How a lab is to be called.
+#[derive(Clone, Copy, Debug)]
+pub enum LabName<'a> {
+    /// This.
+    Exactly(&'a str),
+    /// This, or the first of `stem-2`, `stem-3`, ... that is free.
+    Like(&'a str),
+}
+
 /// The directory of a running lab. Removed when this is dropped.
 #[derive(Debug)]
 pub struct StateDir {
@@ -24,20 +33,21 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// Makes the directory of the lab `name`; without a name, of the first free one of `lab`,
-    /// `lab-2`, ... Removes what killed labs left.
+    /// Makes a lab's directory, and removes what killed labs left.
     ///
     /// # Errors
     ///
     /// A lab of that name runs, or the directory cannot be made.
-    pub fn create(base: &Path, name: Option<&str>) -> Result<Self, LabError> {
+    pub fn create(base: &Path, name: LabName<'_>) -> Result<Self, LabError> {
         make_base(base)?;
         sweep(base)?;
         match name {
-            Some(name) => Self::take(base, name)?.ok_or_else(|| LabError::Runs(name.to_owned())),
-            None => {
+            LabName::Exactly(name) => {
+                Self::take(base, name)?.ok_or_else(|| LabError::Runs(name.to_owned()))
+            }
+            LabName::Like(stem) => {
                 for n in 1.. {
-                    let name = if n == 1 { "lab".to_owned() } else { format!("lab-{n}") };
+                    let name = if n == 1 { stem.to_owned() } else { format!("{stem}-{n}") };
                     if let Some(taken) = Self::take(base, &name)? {
                         return Ok(taken);
                     }

@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::str::FromStr;
+use std::time::Duration;
 
 use ipnet::IpNet;
+use jiff::SignedDuration;
 use nearhop_core::fixture::Fixture;
 use nearhop_core::labels::well_known;
 use serde::{Deserialize, Serialize};
@@ -54,6 +57,40 @@ impl LabNode {
     }
 }
 
+/// What a packet waits on its way, once for each border that it crosses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delays {
+    /// Between nodes.
+    pub node: Duration,
+    /// Between zones, besides.
+    pub zone: Duration,
+    /// Between regions, besides.
+    pub region: Duration,
+}
+
+impl FromStr for Delays {
+    type Err = String;
+
+    /// Reads `node=100us,zone=2ms,region=30ms`, any of them.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text}: expected delays of tiers, such as node=100us,zone=2ms,region=30ms");
+        let mut delays = Self::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let (tier, value) = part.split_once('=').ok_or_else(wrong)?;
+            let delay: SignedDuration = value.parse().map_err(|_| wrong())?;
+            let delay = Duration::try_from(delay).map_err(|_| wrong())?;
+            *match tier {
+                "node" => &mut delays.node,
+                "zone" => &mut delays.zone,
+                "region" => &mut delays.region,
+                _ => return Err(wrong()),
+            } = delay;
+        }
+        Ok(delays)
+    }
+}
+
 /// A cluster to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
@@ -65,6 +102,8 @@ pub struct Topology {
     pub control_plane: [IpAddr; 2],
     /// Where clients from outside are.
     pub external: [IpAddr; 2],
+    /// How slow its links are.
+    pub delays: Delays,
 }
 
 /// A node before it has addresses.
@@ -164,14 +203,16 @@ impl Topology {
                 pod_cidrs: ranges.pods.piece(n).ok_or(small("--pod-cidr"))?,
             });
         }
-        Ok(Self { nodes, ranges, control_plane: at(CONTROL_PLANE)?, external: at(EXTERNAL)? })
+        let (control_plane, external) = (at(CONTROL_PLANE)?, at(EXTERNAL)?);
+        Ok(Self { nodes, ranges, control_plane, external, delays: Delays::default() })
     }
 
-    /// The zones there are, in order; the empty name stands for nodes without one.
+    /// The zones there are, in order, each with its region; empty names stand for nodes without.
     #[must_use]
-    pub fn zones(&self) -> Vec<String> {
-        let zones: BTreeSet<&str> = self.nodes.iter().map(LabNode::zone).collect();
-        zones.into_iter().map(str::to_owned).collect()
+    pub fn zones(&self) -> Vec<(String, String)> {
+        let zones: BTreeSet<(&str, &str)> =
+            self.nodes.iter().map(|node| (node.zone(), node.region())).collect();
+        zones.into_iter().map(|(zone, region)| (zone.to_owned(), region.to_owned())).collect()
     }
 
     /// A node by its name.

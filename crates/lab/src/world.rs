@@ -1,23 +1,25 @@
 //! From a topology to namespaces and links.
 //!
 //! ```text
-//!   control plane --+            +-- bridge of zone a --+-- node-a1 (eth0)
-//!                   |            |                      +-- node-a2 (eth0)
-//!      the outside --+-- core ---+
-//!                                +-- bridge of zone b --+-- node-b1 (eth0)
-//!                                |                      +-- node-b2 (eth0)
-//!                                trunks: one for each zone
+//!   control plane --+                      +-- bridge of zone a --+-- node-a1 (eth0)
+//!                   |                      |                      +-- node-a2 (eth0)
+//!     the outside --+-- core -- region 1 --+
+//!                         |                +-- bridge of zone b --+-- node-b1 (eth0)
+//!                         |                                       +-- node-b2 (eth0)
+//!                         +---- region 2 -- ...
 //! ```
 //!
 //! All bridges are in one namespace, the fabric. A node's cable or a zone's trunk can be taken down
-//! and up again. Nodes send to each other's Pods through each other's addresses; what nobody has
+//! and up again; delays are on the way down, so that each border that is crossed counts once. Nodes send to each other's Pods through each other's addresses; what nobody has
 //! goes to the outside, which swallows it: as on a real node, a Service's address has a route.
 //! Pods are not made here: they are their node's business.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use nearhop_net::delay::{Delay, set_delay};
 use nearhop_net::{Namespace, link, sysctl};
 
 use crate::LabError;
@@ -44,8 +46,10 @@ pub struct World {
     external: Namespace,
     /// A node's namespace and its port in the fabric.
     nodes: BTreeMap<String, (Namespace, String)>,
-    /// A zone's trunk in the fabric.
-    trunks: BTreeMap<String, String>,
+    /// A zone's trunks in the fabric, one for each region that it is in.
+    trunks: BTreeMap<String, Vec<String>>,
+    /// Whether links are as slow as they were meant to be.
+    slow: Delay,
 }
 
 impl World {
@@ -63,9 +67,19 @@ impl World {
             fabric,
             nodes: BTreeMap::new(),
             trunks: BTreeMap::new(),
+            slow: Delay::Set,
         };
-        for (n, zone) in topology.zones().iter().enumerate() {
-            world.add_zone(n, zone)?;
+        let zones = topology.zones();
+        let regions: BTreeSet<&str> = zones.iter().map(|(_, region)| region.as_str()).collect();
+        let regions: Vec<&str> = regions.into_iter().collect();
+        for n in 0..regions.len() {
+            world.add_bridge(&region_bridge(n), CORE, topology.delays.region)?;
+        }
+        for (n, (zone, region)) in zones.iter().enumerate() {
+            let region = regions.iter().position(|one| one == region);
+            let region = region_bridge(region.expect("regions are those of the zones"));
+            let trunk = world.add_bridge(&zone_bridge(n), &region, topology.delays.zone)?;
+            world.trunks.entry(zone.clone()).or_default().push(trunk);
         }
         for (n, node) in topology.nodes.iter().enumerate() {
             world.add_node(n, node, topology)?;
@@ -73,18 +87,34 @@ impl World {
         Ok(world)
     }
 
-    fn add_zone(&mut self, n: usize, zone: &str) -> Result<(), LabError> {
-        let (bridge, near, far) = (zone_bridge(n), format!("trunk{n}"), format!("knurt{n}"));
-        link::bridge(&self.fabric, &bridge)?;
-        link::veth(&self.fabric, &near, &self.fabric, &far)?;
-        link::enslave(&self.fabric, &near, CORE)?;
-        link::enslave(&self.fabric, &far, &bridge)?;
-        self.trunks.insert(zone.to_owned(), near);
+    /// A bridge below another one, and the name of the upper end of the trunk between them.
+    fn add_bridge(&mut self, name: &str, above: &str, delay: Duration) -> Result<String, LabError> {
+        let (upper, lower) = (format!("{name}-up"), format!("{name}-down"));
+        link::bridge(&self.fabric, name)?;
+        link::veth(&self.fabric, &upper, &self.fabric, &lower)?;
+        link::enslave(&self.fabric, &upper, above)?;
+        link::enslave(&self.fabric, &lower, name)?;
+        self.slow_down(&upper, delay)?;
+        Ok(upper)
+    }
+
+    fn slow_down(&mut self, device: &str, delay: Duration) -> Result<(), LabError> {
+        if !delay.is_zero() && set_delay(&self.fabric, device, delay)? == Delay::NotSupported {
+            self.slow = Delay::NotSupported;
+        }
         Ok(())
     }
 
+    /// Whether links are as slow as the topology asks for.
+    #[must_use]
+    pub fn delays(&self) -> Delay {
+        self.slow
+    }
+
     fn add_node(&mut self, n: usize, node: &LabNode, topology: &Topology) -> Result<(), LabError> {
-        let zone = topology.zones().iter().position(|zone| zone == node.zone());
+        let own =
+            |(zone, region): &(String, String)| zone == node.zone() && region == node.region();
+        let zone = topology.zones().iter().position(own);
         let bridge = zone_bridge(zone.expect("zones are those of the nodes"));
         let port = format!("port{n}");
         let namespace = cable(&self.fabric, &node.name, &port, &bridge, &node.addresses, topology)?;
@@ -93,6 +123,7 @@ impl World {
         for (everywhere, outside) in everywhere().into_iter().zip(topology.external) {
             link::add_route(&namespace, everywhere, Some(outside), DEVICE)?;
         }
+        self.slow_down(&port, topology.delays.node)?;
         self.nodes.insert(node.name.clone(), (namespace, port));
         Ok(())
     }
@@ -138,9 +169,9 @@ impl World {
     ///
     /// There is no such zone.
     pub fn set_zone(&self, zone: &str, cable: Cable) -> Result<(), LabError> {
-        let trunk =
+        let trunks =
             self.trunks.get(zone).ok_or_else(|| no_such("zone", zone, self.trunks.keys()))?;
-        self.set(trunk, cable)
+        trunks.iter().try_for_each(|trunk| self.set(trunk, cable))
     }
 
     fn set(&self, port: &str, cable: Cable) -> Result<(), LabError> {
@@ -149,6 +180,10 @@ impl World {
             Cable::Cut => link::set_down(&self.fabric, port)?,
         })
     }
+}
+
+fn region_bridge(n: usize) -> String {
+    format!("region{n}")
 }
 
 fn zone_bridge(n: usize) -> String {

@@ -4,6 +4,7 @@
 //!   sandbox     a test, or a whole process, in namespaces of its own
 //!   namespace   one network namespace: run a closure or a program in it
 //!   link        veth pairs, bridges, addresses, routes
+//!   delay       links that take their time
 //!   sysctl      settings of a namespace
 //!   star        a node and the hosts around it, ready for packets
 //!   traffic     servers and clients that say who answered whom
@@ -19,6 +20,7 @@
 #![cfg(target_os = "linux")]
 
 mod child;
+pub mod delay;
 mod error;
 pub mod link;
 pub mod namespace;

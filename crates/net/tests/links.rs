@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use nearhop_net::delay::{Delay, set_delay};
 use nearhop_net::traffic::{Outcome, Protocol, Server, connect};
 use nearhop_net::{Namespace, link, sandbox, sysctl};
 
@@ -154,5 +155,25 @@ fn errors_say_what_and_where() {
                  No such file or directory (os error 2)",
             ]
         );
+    });
+}
+
+#[test]
+fn a_slow_link_takes_its_time_where_the_kernel_can() {
+    sandbox::run("a_slow_link_takes_its_time_where_the_kernel_can", || {
+        let (a, b) = (Namespace::new("a").unwrap(), Namespace::new("b").unwrap());
+        link::veth(&a, "eth0", &b, "eth0").unwrap();
+        link::add_address(&a, "eth0", net("10.1.0.1/24")).unwrap();
+        link::add_address(&b, "eth0", net("10.1.0.2/24")).unwrap();
+        let slow = Duration::from_millis(30);
+        let done = set_delay(&a, "eth0", slow).unwrap();
+        let begun = Instant::now();
+        assert_reaches(&a, &b, ip("10.1.0.2"));
+        match done {
+            Delay::Set => assert!(begun.elapsed() >= slow, "{:?}", begun.elapsed()),
+            Delay::NotSupported => eprintln!("skipped: this kernel has no netem"),
+        }
+        let missing = set_delay(&a, "eth7", slow).unwrap_err().to_string();
+        assert!(missing.contains("eth7"), "{missing}");
     });
 }

@@ -17,7 +17,7 @@ use nearhop_lab::control::{Answer, Request, Status, ask};
 use nearhop_lab::state;
 
 pub(crate) use drive::{WorkerArgs, work};
-pub(crate) use supervisor::{SupervisorArgs, supervise};
+pub(crate) use supervisor::{SupervisorArgs, start, supervise};
 
 /// A multi-zone cluster on this machine: nodes and Pods are namespaces, packets are real.
 #[derive(Debug, ClapArgs)]

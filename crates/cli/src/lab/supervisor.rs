@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use clap::Args as ClapArgs;
 use nearhop_lab::enter::{bind_to_parent, enter};
 use nearhop_lab::serve::serve;
@@ -17,9 +17,13 @@ use nearhop_runtime::shutdown::Shutdown;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::block_on;
+use crate::{complain, demo};
 
 /// Set by `--detach`: once the lab is up, nobody listens.
 pub(super) const QUIET_WHEN_UP: &str = "NEARHOP_QUIET_WHEN_UP";
+
+/// What a shell reports of a process that an interrupt ended.
+const INTERRUPTED: u8 = 130;
 
 /// The hidden command.
 pub(crate) const SUPERVISOR: &str = "lab-supervisor";
@@ -30,6 +34,10 @@ pub(crate) struct SupervisorArgs {
     /// What the lab is to be.
     #[arg(long, value_name = "FILE")]
     spec: PathBuf,
+
+    /// Do the demo, and end.
+    #[arg(long, value_name = "JSON")]
+    demo: Option<demo::Order>,
 }
 
 /// Makes the world, starts its first process, and waits for its end.
@@ -82,11 +90,20 @@ pub(crate) fn supervise(args: &SupervisorArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let done = runtime.block_on(async {
         let shutdown = Shutdown::on_signals()?;
-        serve(spec, &shutdown, |lab| announce(lab, begun)).await.map_err(anyhow::Error::from)
+        match args.demo {
+            Some(order) => tokio::select! {
+                done = demo::perform(spec, order) => done,
+                () = shutdown.wait() => Ok(ExitCode::from(INTERRUPTED)),
+            },
+            None => {
+                serve(spec, &shutdown, |lab| announce(lab, begun)).await?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
     });
     // Threads that dial for a relay may take their time; nobody waits for them any more.
     runtime.shutdown_background();
-    done.map(|()| ExitCode::SUCCESS).map_err(|error| anyhow!("{error:#}"))
+    done
 }
 
 /// What a user needs next.
@@ -112,6 +129,7 @@ fn announce(lab: &Lab, begun: Instant) {
         status.kubeconfig.display(),
         status.zones.keys().next().map_or("", String::as_str),
     );
+    lab.warnings().iter().for_each(|warning| complain(&format!("warning: {warning}")));
     // If nobody reads it, `lab status` says the same.
     let _ = std::io::stdout().write_all(text.as_bytes());
     let _ = std::io::stdout().flush();

@@ -16,7 +16,8 @@ use nearhop_lab::Topology;
 use nearhop_lab::objects;
 use nearhop_lab::ranges::{Dual, Ranges};
 use nearhop_lab::spec::{Api, Controllers, Spec};
-use nearhop_lab::state::{self, StateDir};
+use nearhop_lab::state::{self, LabName, StateDir};
+use nearhop_lab::topology::Delays;
 
 use super::supervisor;
 use crate::parse::parse_listen;
@@ -69,6 +70,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CIDR,CIDR", default_value_t = Ranges::default().services)]
     service_cidr: Dual,
 
+    /// How long packets take from node to node, besides from zone to zone, and besides from region
+    /// to region, where the kernel has netem: `node=100us,zone=2ms,region=30ms`.
+    #[arg(long, value_name = "TIER=DURATION,…", default_value = "")]
+    delay: Delays,
+
     /// Feature gates of the API server, the controller and the proxies.
     #[arg(long, value_name = "NAME=BOOL,…", value_parser = parse_gates, default_value = "")]
     feature_gates: String,
@@ -91,9 +97,13 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.detach {
         return detach();
     }
-    let (topology, fixture) = args.topology()?;
+    let (mut topology, fixture) = args.topology()?;
+    topology.delays = args.delay;
     let api = args.api()?;
-    let state = StateDir::create(&state::base(), args.name.as_deref())?;
+    let state = StateDir::create(
+        &state::base(),
+        args.name.as_deref().map_or(LabName::Like("lab"), LabName::Exactly),
+    )?;
     let data = |data: Option<PathBuf>| data.unwrap_or_else(|| state.path().join("data"));
     let spec = Spec {
         name: state.name().to_owned(),

@@ -50,13 +50,14 @@ async fn work_at(
 }
 
 /// The worker's command line, after the program's name.
-fn worker(job: &Job) -> Vec<String> {
+#[must_use]
+pub fn command_line(job: &Job) -> Vec<String> {
     let job = serde_json::to_string(job).expect("a job is plain data");
     vec![WORKER.to_owned(), "--job".to_owned(), job]
 }
 
 async fn in_lab(state: &Path, place: Place, job: &Job) -> Result<String, String> {
-    let (state, request) = (state.to_owned(), Request::Run(place, worker(job)));
+    let (state, request) = (state.to_owned(), Request::Run(place, command_line(job)));
     let answer = tokio::task::spawn_blocking(move || ask(&state, &request)).await;
     match answer.map_err(|error| error.to_string())?.map_err(|error| error.to_string())? {
         Answer::Output { stdout, code: Some(0), .. } => Ok(stdout),
@@ -73,7 +74,7 @@ async fn in_pod(
     job: &Job,
 ) -> Result<String, String> {
     let pods: Api<Pod> = Api::namespaced(cluster.client().clone(), namespace);
-    let command = std::iter::once(IN_CONTAINERS.to_owned()).chain(worker(job));
+    let command = std::iter::once(IN_CONTAINERS.to_owned()).chain(command_line(job));
     let params = AttachParams::default().stdin(false).stdout(true).stderr(true);
     let mut process = pods.exec(name, command, &params).await.map_err(|error| error.to_string())?;
     let (mut out, mut errors) = (String::new(), String::new());

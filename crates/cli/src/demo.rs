@@ -1,0 +1,203 @@
+//! `nearhop demo`: the main job on a cluster of its own, measured beside its prediction.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use clap::{Args as ClapArgs, ValueEnum};
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use nearhop_lab::Lab;
+use nearhop_lab::cluster::Cluster;
+use nearhop_lab::demo::{self, Matrix, Options, Outcome, Progress, Verdict};
+use nearhop_lab::serve::make_ready;
+use nearhop_lab::spec::{Api, Controllers, Spec};
+use nearhop_lab::state::{self, LabName, StateDir};
+
+use crate::lab::start;
+
+/// Shows where connections go under each policy, on a cluster of three zones that it makes for
+/// itself: measured, and beside it what was predicted.
+///
+/// Exits with 0 if every measurement agrees with its prediction, with 1 if one does not.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// Connections under each policy.
+    #[arg(long, value_name = "N", default_value_t = 6000, value_parser = clap::value_parser!(u64).range(100..=200_000))]
+    connections: u64,
+
+    /// Form of the output.
+    #[arg(short, long, value_name = "table|json", default_value = "table")]
+    output: Output,
+}
+
+/// `-o`, also for the process that does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Output {
+    Table,
+    Json,
+}
+
+/// What the supervisor is told.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Order {
+    options: Options,
+    output: Output,
+}
+
+impl std::str::FromStr for Order {
+    type Err = serde_json::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        serde_json::from_str(text)
+    }
+}
+
+/// Makes the cluster, and has it do the demo.
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let state = StateDir::create(&state::base(), LabName::Like("demo"))?;
+    let spec = Spec {
+        name: state.name().to_owned(),
+        state: state.path().to_owned(),
+        program: std::env::current_exe().context("cannot find the program's own file")?,
+        topology: demo::topology()?,
+        api: Api::Own { data: state.path().join("data") },
+        listen: ([127, 0, 0, 1], 0).into(),
+        controllers: Controllers::All,
+        gates: String::new(),
+        fixture: None,
+    };
+    let order = Order { options: Options { connections: args.connections }, output: args.output };
+    start(&spec, &["--demo".to_owned(), serde_json::to_string(&order)?])
+}
+
+/// The demo itself, in the supervisor.
+pub(crate) async fn perform(spec: Spec, order: Order) -> anyhow::Result<ExitCode> {
+    let begun = Instant::now();
+    let bar = Bar::new();
+    bar.show(&Progress { step: 0, steps: 1, doing: "starting a cluster".to_owned() });
+    let lab = Lab::start(spec).await?;
+    make_ready(lab.spec()).await?;
+    let cluster = Cluster::connect(&lab.spec().kubeconfig()).await?;
+    let outcomes = demo::run(&lab, &cluster, order.options, |progress| bar.show(progress)).await;
+    bar.clear();
+    let outcomes = outcomes?;
+    let text = match order.output {
+        Output::Json => serde_json::to_string_pretty(&outcomes)? + "\n",
+        Output::Table => render(&outcomes, begun),
+    };
+    std::io::stdout().write_all(text.as_bytes()).context("cannot print the result")?;
+    let agree = outcomes.iter().all(|outcome| outcome.verdict == Verdict::Agrees);
+    Ok(ExitCode::from(if agree { 0 } else { 1 }))
+}
+
+/// One line on a terminal, nothing elsewhere.
+struct Bar {
+    terminal: bool,
+}
+
+impl Bar {
+    fn new() -> Self {
+        Self { terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&self, progress: &Progress) {
+        const WIDTH: usize = 28;
+        if self.terminal {
+            let done = WIDTH * progress.step / progress.steps.max(1);
+            let bar = format!("{}{}", "#".repeat(done), "-".repeat(WIDTH - done));
+            self.print(&format!("\r\x1b[K[{bar}] {}", progress.doing));
+        }
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            self.print("\r\x1b[K");
+        }
+    }
+
+    fn print(&self, text: &str) {
+        // It is only there to be looked at.
+        let _ = write!(std::io::stderr(), "{text}");
+        let _ = std::io::stderr().flush();
+    }
+}
+
+fn render(outcomes: &[Outcome], begun: Instant) -> String {
+    let mut text = String::from(
+        "three zones with 16, 8 and 8 CPUs, two nodes each, 1, 4 and 4 pods; connections from every \
+         node, as many as it has CPU\nshares of all connections, from the client's zone to the \
+         pod's: measured, and (predicted)\n",
+    );
+    for (n, outcome) in outcomes.iter().enumerate() {
+        let _ = write!(text, "\n{}. {}\n   {}\n\n", n + 1, outcome.title, outcome.words);
+        for line in matrix(outcome).to_string().lines() {
+            let _ = writeln!(text, "   {}", line.trim_end());
+        }
+        let (got, want) = (&outcome.measured, &outcome.predicted);
+        let _ = writeln!(
+            text,
+            "\n   crossed zones {:.1}% ({:.1}%)   busiest pod {:.2} times the mean ({:.2})   {} \
+             connections, {} failed   {}",
+            got.crossed * 1e2,
+            want.crossed * 1e2,
+            got.worst,
+            want.worst,
+            got.answered + got.failed,
+            got.failed,
+            match outcome.verdict {
+                Verdict::Agrees => "agrees",
+                Verdict::Differs(_) => "DIFFERS",
+            }
+        );
+        if let Verdict::Differs(found) = &outcome.verdict {
+            found.iter().for_each(|one| {
+                let _ = writeln!(text, "   ! {one}");
+            });
+        }
+    }
+    text + &conclusion(outcomes, begun)
+}
+
+fn conclusion(outcomes: &[Outcome], begun: Instant) -> String {
+    let agree = outcomes.iter().filter(|outcome| outcome.verdict == Verdict::Agrees).count();
+    format!(
+        "\n{agree} of {} measurements agree with their predictions, after {:.1} s. That is: no \
+         connection failed, none went where\nnone was predicted, every share is within {:.0} \
+         points or {:.0} standard deviations, the busiest pod within {:.0}% or as many.\n",
+        outcomes.len(),
+        begun.elapsed().as_secs_f64(),
+        demo::POINTS * 1e2,
+        demo::SIGMAS,
+        demo::WORST * 1e2,
+    )
+}
+
+fn matrix(outcome: &Outcome) -> Table {
+    let matrices = [&outcome.measured.matrix, &outcome.predicted.matrix];
+    let from: BTreeSet<&String> = matrices.iter().flat_map(|matrix| matrix.keys()).collect();
+    // A zone that nobody reached has a column too.
+    let rows = matrices.iter().flat_map(|matrix| matrix.values());
+    let to: BTreeSet<&String> =
+        rows.flat_map(|row| row.keys()).chain(from.iter().copied()).collect();
+    let mut table = Table::new();
+    let head = to.iter().map(|zone| format!("TO {zone}"));
+    table.load_style(NOTHING).set_header(std::iter::once("FROM".to_owned()).chain(head));
+    for zone in &from {
+        let cells = to.iter().map(|other| {
+            let share = |matrix: &Matrix| {
+                matrix.get(*zone).and_then(|row| row.get(*other)).copied().unwrap_or(0.0) * 1e2
+            };
+            format!("{:.1}% ({:.1}%)", share(matrices[0]), share(matrices[1]))
+        });
+        table.add_row(std::iter::once((*zone).clone()).chain(cells));
+    }
+    table.column_iter_mut().skip(1).for_each(|column| {
+        column.set_cell_alignment(CellAlignment::Right);
+    });
+    table
+}

@@ -1,0 +1,170 @@
+//! The main job, shown: one Service under one policy after the other, real connections from every
+//! zone, and what was measured beside what core predicted.
+//!
+//! ```text
+//!   scenario   what is set, and what it does in plain words
+//!   predict    core's answer, from the cluster's objects
+//!   settle     waits until every proxy does what core says
+//!   judge      measured against predicted (pure)
+//! ```
+
+mod judge;
+mod predict;
+mod scenario;
+mod settle;
+
+use std::collections::BTreeMap;
+
+use futures_util::future::try_join_all;
+use serde::{Deserialize, Serialize};
+
+pub use judge::{Matrix, Measured, Outcome, POINTS, SIGMAS, Verdict, WORST};
+pub use scenario::Scenario;
+
+use crate::cluster::Cluster;
+use crate::control::Place;
+use crate::drive::run::command_line;
+use crate::drive::worker::{Job, Protocol};
+use crate::lab::Lab;
+use crate::objects;
+use crate::ranges::Ranges;
+use crate::topology::Topology;
+use crate::{LabError, drive::Tally};
+
+/// CPU of a node of each zone, in thousandths: half of all demand comes from the first.
+const CPU: [u64; 3] = [8000, 4000, 4000];
+const NODES_PER_ZONE: usize = 2;
+
+/// One Pod in the first zone, four in each of the others.
+const PODS: [(&str, usize); 5] =
+    [("node-a1", 1), ("node-b1", 3), ("node-b2", 1), ("node-c1", 2), ("node-c2", 2)];
+
+const NAMESPACE: &str = "demo";
+const SERVICE: &str = "web";
+
+/// Connections that a worker has open at the same time.
+const CONCURRENCY: usize = 4;
+const TIMEOUT_MS: u64 = 5000;
+
+/// What is asked of a demo.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Options {
+    /// Connections for each scenario.
+    pub connections: u64,
+}
+
+/// How far it is, for whoever waits.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Which step of how many.
+    pub step: usize,
+    /// How many there are.
+    pub steps: usize,
+    /// What is being done.
+    pub doing: String,
+}
+
+/// The demo's cluster.
+///
+/// # Errors
+///
+/// Never: the numbers are ours.
+pub fn topology() -> Result<Topology, LabError> {
+    Topology::grid_of(&CPU, NODES_PER_ZONE, Ranges::default())
+}
+
+/// The demo's Pods and its Service, as a fixture.
+#[must_use]
+pub fn fixture() -> String {
+    let mut text = format!("service {NAMESPACE}/{SERVICE} port=80->8080\n");
+    for (node, count) in PODS {
+        let letters = node.trim_start_matches("node-");
+        text += &format!("pods {NAMESPACE}/{SERVICE}-{letters} x{count} for={SERVICE} on={node}\n");
+    }
+    text
+}
+
+/// Sets one policy after the other, drives, and compares. The lab must be there; nodes may still be
+/// on their way.
+///
+/// # Errors
+///
+/// The lab fails; a measurement that differs from its prediction is no error.
+pub async fn run(
+    lab: &Lab,
+    cluster: &Cluster,
+    options: Options,
+    tell: impl Fn(&Progress),
+) -> Result<Vec<Outcome>, LabError> {
+    let steps = Scenario::ALL.len();
+    let say = |step: usize, doing: String| tell(&Progress { step, steps, doing });
+    say(0, "starting pods".to_owned());
+    objects::create(cluster, &objects::of_fixture(&fixture())?).await?;
+    let mut outcomes = Vec::new();
+    for (step, scenario) in Scenario::ALL.into_iter().enumerate() {
+        say(step, format!("{}: setting it", scenario.title()));
+        arrange(cluster, scenario).await?;
+        let prediction = settle::settle(lab, cluster, NAMESPACE, SERVICE).await?;
+        say(step, format!("{}: {} connections", scenario.title(), options.connections));
+        let measured = measure(lab, cluster, options).await?;
+        outcomes.push(judge::judge(scenario, &measured, &prediction.load));
+    }
+    say(steps, "done".to_owned());
+    Ok(outcomes)
+}
+
+async fn arrange(cluster: &Cluster, scenario: Scenario) -> Result<(), LabError> {
+    let service = format!("/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}");
+    cluster.patch(&service, &scenario.patch()).await?;
+    if scenario == Scenario::LastEndpointLost {
+        let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+        cluster.delete(&format!("{pods}/{SERVICE}-a1-0?gracePeriodSeconds=0")).await?;
+    }
+    Ok(())
+}
+
+/// Connections from every node, as many as its CPU stands for.
+async fn measure(lab: &Lab, cluster: &Cluster, options: Options) -> Result<Measured, LabError> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}");
+    let service = cluster.get(&path).await?;
+    let address = service["spec"]["clusterIP"].as_str().unwrap_or_default();
+    let nodes = &lab.spec().topology.nodes;
+    let total: u64 = nodes.iter().map(|node| node.cpu_milli).sum();
+    let work = nodes.iter().map(|node| async move {
+        let job = Job {
+            targets: vec![format!("{address}:80")],
+            protocol: Protocol::Tcp,
+            connections: options.connections * node.cpu_milli / total,
+            concurrency: CONCURRENCY,
+            timeout_ms: TIMEOUT_MS,
+            rate: 0,
+        };
+        let tally = work(lab, &node.name, &job).await?;
+        Ok::<_, LabError>((node.zone().to_owned(), tally))
+    });
+    let tallies = try_join_all(work).await?;
+    Ok(Measured::of(&tallies, &zones_of_pods(lab)))
+}
+
+/// Pods carry their node's letters in their names.
+fn zones_of_pods(lab: &Lab) -> BTreeMap<String, String> {
+    let mut zones = BTreeMap::new();
+    for (node, count) in PODS {
+        let zone = lab.spec().topology.node(node).map_or("", |node| node.zone());
+        let letters = node.trim_start_matches("node-");
+        for n in 0..count {
+            zones.insert(format!("{SERVICE}-{letters}-{n}"), zone.to_owned());
+        }
+    }
+    zones
+}
+
+async fn work(lab: &Lab, node: &str, job: &Job) -> Result<Tally, LabError> {
+    let mut command = lab.command(&Place::Node(node.to_owned()), &command_line(job))?;
+    let failed = |why: String| LabError::Api { what: format!("driving from node/{node}"), why };
+    let output = command.output().await.map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+}

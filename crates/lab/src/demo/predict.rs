@@ -1,0 +1,88 @@
+//! What core says of a Service, from the cluster's Nodes, Pods and the Service itself: the slices a
+//! controller would write, what every node's proxy would choose, and where the traffic would go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use nearhop_api::convert::convert_json;
+use nearhop_core::fixture::apply_plan;
+use nearhop_core::model::Slice;
+use nearhop_core::plan::{LoadPlan, LoadQuestion, plan_load};
+use nearhop_core::route::Place;
+use nearhop_core::route::table::decide;
+use nearhop_core::world::{PlanTime, Settings, World};
+use nearhop_core::{Family, ServiceKey};
+use serde_json::{Value, json};
+
+use crate::LabError;
+use crate::cluster::Cluster;
+
+/// What should be.
+#[derive(Debug)]
+pub(super) struct Prediction {
+    /// Where traffic goes.
+    pub(super) load: LoadPlan,
+    /// Endpoints and their weights, by node.
+    pub(super) choices: BTreeMap<String, Choice>,
+}
+
+/// Endpoints, each with its weight.
+pub(super) type Choice = BTreeSet<(String, u64)>;
+
+pub(super) async fn predict(
+    cluster: &Cluster,
+    namespace: &str,
+    name: &str,
+) -> Result<Prediction, LabError> {
+    let mut world = World::new(Settings::default());
+    let core = format!("/api/v1/namespaces/{namespace}");
+    let nodes = cluster.list("/api/v1/nodes").await?;
+    let pods = cluster.list(&format!("{core}/pods")).await?;
+    let service = cluster.get(&format!("{core}/services/{name}")).await?;
+    let objects = nodes.into_iter().map(|node| ("Node", node));
+    let objects = objects.chain(pods.into_iter().map(|pod| ("Pod", pod)));
+    for (kind, mut object) in objects.chain([("Service", service)]) {
+        // Items of a list do not say what they are.
+        object["apiVersion"] = json!("v1");
+        object["kind"] = json!(kind);
+        let (change, _) = convert_json(object.to_string().as_bytes());
+        world.apply_all(change);
+    }
+    let key = ServiceKey::new(namespace, name);
+    let now = PlanTime::at(Timestamp::UNIX_EPOCH);
+    let plan = world.plan(&key, now).ok_or_else(|| gone(&key))?;
+    apply_plan(&mut world, &key, plan);
+    let question = LoadQuestion { service: &key, port: 0, family: Family::Ipv4, what_if: None };
+    let load = plan_load(&world, question, now).ok_or_else(|| gone(&key))?;
+    Ok(Prediction { load, choices: choices(&world, &key) })
+}
+
+fn gone(key: &ServiceKey) -> LabError {
+    LabError::Api { what: format!("Service {key}"), why: "it is gone".to_owned() }
+}
+
+fn choices(world: &World, key: &ServiceKey) -> BTreeMap<String, Choice> {
+    let Some(service) = world.service(key) else { return BTreeMap::new() };
+    let slices: Vec<&Slice> = world.routed_slices(key).collect();
+    let choose = |node: &nearhop_core::model::Node| -> Choice {
+        let decision = decide(world, service, 0, Family::Ipv4, &slices, &Place::of(node));
+        let backends = decision.cluster.map(|set| set.backends).unwrap_or_default();
+        backends.iter().map(|one| (one.key.to_string(), u64::from(one.weight))).collect()
+    };
+    world.nodes().map(|node| (node.name.to_string(), choose(node))).collect()
+}
+
+/// What a proxy says of the same Service at `/debug/services`; none while its kernel is not in step.
+pub(super) fn read_choice(answer: &Value) -> Option<Choice> {
+    let ports = answer["ports"].as_array()?;
+    let port = ports.iter().find(|port| port["family"] == "IPv4")?;
+    let frontends = port["frontends"].as_array()?;
+    if frontends.is_empty() || frontends.iter().any(|one| one["inStep"] != true) {
+        return None;
+    }
+    let desired = port["cluster"]["desired"].as_array().map_or(&[][..], Vec::as_slice);
+    desired
+        .iter()
+        .map(|one| Some((one["endpoint"].as_str()?.to_owned(), one["weight"].as_u64()?)))
+        .collect()
+}
