@@ -7,6 +7,8 @@ pub mod cluster;
 pub mod http;
 pub mod kubectl;
 #[cfg(target_os = "linux")]
+pub mod lab;
+#[cfg(target_os = "linux")]
 pub mod node;
 pub mod replay;
 pub mod rest;

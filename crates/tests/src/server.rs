@@ -203,7 +203,7 @@ fn wait_until_listening(guard: &mut Guard, kubeconfig: &Path, scratch: &Path) ->
     Ok(())
 }
 
-fn read_kubeconfig(path: &Path) -> Result<(Target, Option<String>)> {
+pub(crate) fn read_kubeconfig(path: &Path) -> Result<(Target, Option<String>)> {
     let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let config: Value = serde_saphyr::from_str(&text).context("kubeconfig")?;
     let current = config["current-context"].as_str().unwrap_or_default();

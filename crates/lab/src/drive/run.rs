@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::control::{Answer, Place, Request, ask};
 
 /// Where every container finds the `nearhop` command.
-pub const IN_CONTAINERS: &str = "/nearhop";
+pub const IN_CONTAINERS: &str = "/.nearhop";
 
 /// Drives a Service of the lab in this directory.
 ///

@@ -126,13 +126,23 @@ async fn ask_http(address: SocketAddr) -> Result<String, Failure> {
     parse_http(&text).ok_or(Failure::NotUnderstood)
 }
 
-/// The body of a good answer: one word.
+/// The name in a good answer.
 fn parse_http(text: &str) -> Option<String> {
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?;
+    let good = head.starts_with("HTTP/1.") && status == "200";
+    name_in(body).filter(|_| good)
+}
+
+/// One word, or what `nearhop/echo` says to everything: an object with the Pod's name.
+fn name_in(body: &str) -> Option<String> {
     let word = body.trim();
+    if word.starts_with('{') {
+        let object: serde_json::Value = serde_json::from_str(word).ok()?;
+        return Some(object["pod"].as_str()?.to_owned());
+    }
     let named = !word.is_empty() && !word.contains(char::is_whitespace);
-    (head.starts_with("HTTP/1.") && status == "200" && named).then(|| word.to_owned())
+    named.then(|| word.to_owned())
 }
 
 async fn ask_udp(address: SocketAddr) -> Result<String, Failure> {
@@ -146,12 +156,7 @@ async fn ask_udp(address: SocketAddr) -> Result<String, Failure> {
     socket.send(b"hostname").await.map_err(wrong)?;
     let mut answer = vec![0; 1500];
     let length = socket.recv(&mut answer).await.map_err(wrong)?;
-    let text = String::from_utf8_lossy(&answer[..length]);
-    let word = text.trim();
-    if word.is_empty() || word.contains(char::is_whitespace) {
-        return Err(Failure::NotUnderstood);
-    }
-    Ok(word.to_owned())
+    name_in(&String::from_utf8_lossy(&answer[..length])).ok_or(Failure::NotUnderstood)
 }
 
 fn failure(error: &io::Error) -> Failure {
@@ -173,6 +178,8 @@ mod tests {
     fn only_a_good_answer_of_one_word_is_a_hostname() {
         let ok = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\necho-1\n";
         assert_eq!(parse_http(ok).as_deref(), Some("echo-1"));
+        assert_eq!(name_in("{\"pod\":\"echo-2\",\"node\":\"n\"}\n").as_deref(), Some("echo-2"));
+        assert_eq!(name_in("{\"node\":\"n\"}"), None);
         for bad in [
             "HTTP/1.1 503 Service Unavailable\r\n\r\necho-1",
             "HTTP/1.1 200 OK\r\n\r\n",

@@ -1,0 +1,37 @@
+//! What only a whole cluster shows: real packets through real proxies, Pods that come and go, and
+//! everything that can fail.
+//!
+//! Each test has a lab of its own, but for those of [`e2e`], which need nothing but an API. Labs
+//! run one after the other: some of these tests count seconds, and a machine with two cores has
+//! none to spare for a neighbour.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bad_input;
+mod commands;
+mod e2e;
+mod endings;
+mod faults;
+mod flows;
+mod local_dns;
+mod rollout;
+mod walkthrough;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The machine, for one lab.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    // A test that failed with it has let go of its lab.
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a test's body, with the machine to itself.
+fn run(body: impl Future<Output = anyhow::Result<()>>) {
+    let _alone = alone();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    if let Err(error) = runtime.block_on(body) {
+        panic!("{error:?}");
+    }
+}
