@@ -68,6 +68,15 @@ pub async fn connect_recorded(
     Ok(builder.with_layer(&counting).with_layer(&recording).build())
 }
 
+/// The authorities of the cluster's certificate, as DER; empty where the configuration names none
+/// and the host's are trusted.
+///
+/// # Errors
+/// There is no configuration, or it cannot be used.
+pub async fn authorities(options: &ClientOptions) -> Result<Vec<Vec<u8>>, RuntimeError> {
+    Ok(configure(options).await?.root_cert.unwrap_or_default())
+}
+
 async fn configure(options: &ClientOptions) -> Result<Config, RuntimeError> {
     let agent = HeaderValue::from_str(&options.user_agent)
         .map_err(|_| RuntimeError::UserAgent(options.user_agent.clone()))?;

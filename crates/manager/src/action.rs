@@ -1,0 +1,140 @@
+//! What a decision asks for, as values. Nothing is done here; `effect` does it.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+
+use crate::kind::{Kind, Object};
+use crate::object::{self, Name};
+
+/// One request to the API.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    /// Makes an object.
+    Create(Object),
+    /// Writes the status of an object, bound to the version that was read.
+    PutStatus(Object),
+    /// Merges into an object; the body names the version that was read.
+    Patch(Kind, Name, Value),
+    /// Deletes the object with this uid, and no other of the same name.
+    Delete {
+        /// What it is.
+        kind: Kind,
+        /// Where it is.
+        name: Name,
+        /// Which one it is.
+        uid: String,
+        /// Whether its node has a say.
+        mode: Deletion,
+    },
+    /// Gives a pod its node.
+    Bind {
+        /// The pod.
+        pod: Name,
+        /// Which one of that name.
+        uid: String,
+        /// Where it is to run.
+        node: String,
+    },
+    /// Tells people.
+    Tell(Telling),
+}
+
+/// How an object is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deletion {
+    /// With the time that it asks for.
+    Graceful,
+    /// At once: nobody is there to end it.
+    Forced,
+}
+
+/// What an Event object will say.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Telling {
+    /// About which object.
+    pub(crate) about: ObjectReference,
+    /// Whether someone should look.
+    pub(crate) severity: Severity,
+    /// One word.
+    pub(crate) reason: &'static str,
+    /// A sentence.
+    pub(crate) message: String,
+    /// Who says it.
+    pub(crate) by: &'static str,
+}
+
+/// Whether someone should look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Severity {
+    /// Things go as they should.
+    Normal,
+    /// Something needs attention.
+    Warning,
+}
+
+/// What is to be done about one piece of work.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Plan {
+    /// One stage after the other; the actions of a stage together. A failure ends it.
+    pub(crate) stages: Vec<Vec<Action>>,
+    /// When to look again if nothing changes.
+    pub(crate) again: Option<Duration>,
+}
+
+impl Plan {
+    /// Appends a stage, unless it is empty.
+    pub(crate) fn then(&mut self, actions: impl IntoIterator<Item = Action>) {
+        let actions: Vec<Action> = actions.into_iter().collect();
+        if !actions.is_empty() {
+            self.stages.push(actions);
+        }
+    }
+
+    /// Looks again after this long, or earlier.
+    pub(crate) fn look_again(&mut self, after: Duration) {
+        self.again = Some(self.again.map_or(after, |again| again.min(after)));
+    }
+
+    /// All actions in order.
+    #[cfg(test)]
+    pub(crate) fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.stages.iter().flatten()
+    }
+}
+
+impl From<Action> for Plan {
+    fn from(action: Action) -> Self {
+        Self { stages: vec![vec![action]], again: None }
+    }
+}
+
+impl Action {
+    /// Deletes an object that was read.
+    pub(crate) fn delete(kind: Kind, meta: &ObjectMeta, mode: Deletion) -> Self {
+        Self::Delete { kind, name: Name::of(meta), uid: object::uid(meta).to_owned(), mode }
+    }
+
+    /// Merges into an object that was read: refused if it is not that one, or has changed since.
+    pub(crate) fn patch(kind: Kind, meta: &ObjectMeta, mut body: Value) -> Self {
+        body["metadata"]["uid"] = object::uid(meta).into();
+        body["metadata"]["resourceVersion"] =
+            meta.resource_version.as_deref().unwrap_or_default().into();
+        Self::Patch(kind, Name::of(meta), body)
+    }
+}
+
+/// A reference for events.
+pub(crate) fn about(kind: Kind, meta: &ObjectMeta) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(kind.api_version().to_owned()),
+        kind: Some(kind.name().to_owned()),
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
+}

@@ -1,0 +1,242 @@
+//! All objects of one kind, as a watch shows them and as our own writes made them. Pure.
+//!
+//! The server's answers to our writes go in at once, and what the watch shows of the time before
+//! them is passed over. So nothing is created twice because a watch is slow, and no expectations
+//! are kept. This relies on `Init` being taken in before the list that follows it is asked for:
+//! whatever was written before that is in the list, and whatever is written after it is remembered
+//! here.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use k8s_openapi::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::watcher::Event;
+
+use crate::object::{self, Name};
+
+/// A late event is late by moments, not by this many deletions.
+const REMEMBERED: usize = 8192;
+
+/// What became of an object. None before: it is new; none after: it is gone.
+#[derive(Debug)]
+pub(crate) struct Change<T> {
+    pub(crate) old: Option<Arc<T>>,
+    pub(crate) new: Option<Arc<T>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Cache<T> {
+    items: BTreeMap<Name, Arc<T>>,
+    /// While a list comes in: what it has shown.
+    listed: Option<BTreeSet<Name>>,
+    /// Our own writes since the list was asked for.
+    own: BTreeSet<Name>,
+    /// Uids of objects that are gone. They never come back, whatever a late event shows.
+    dead: BTreeSet<String>,
+    order_of_death: VecDeque<String>,
+    synced: bool,
+}
+
+impl<T> Default for Cache<T> {
+    fn default() -> Self {
+        Self {
+            items: BTreeMap::new(),
+            listed: None,
+            own: BTreeSet::new(),
+            dead: BTreeSet::new(),
+            order_of_death: VecDeque::new(),
+            synced: false,
+        }
+    }
+}
+
+impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
+    pub(crate) fn get(&self, name: &Name) -> Option<&Arc<T>> {
+        self.items.get(name)
+    }
+
+    /// One that has no namespace.
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<T>> {
+        self.items.get(&Name::new("", name))
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.items.values()
+    }
+
+    pub(crate) fn within<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<T>> {
+        let from = self.items.range(Name::new(namespace, "")..);
+        from.take_while(move |(name, _)| name.namespace == namespace).map(|(_, item)| item)
+    }
+
+    /// Whether a list has been taken in whole.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Takes in what the watch shows.
+    pub(crate) fn see(&mut self, event: Event<T>) -> Vec<Change<T>> {
+        match event {
+            Event::Init => {
+                self.listed = Some(BTreeSet::new());
+                self.own.clear();
+                Vec::new()
+            }
+            Event::InitApply(item) => {
+                let name = Name::of(item.metadata());
+                let listed = self.listed.get_or_insert_default();
+                listed.insert(name.clone());
+                // A list is the truth even if its versions went back, as after a restored backup;
+                // only what we wrote meanwhile may be newer.
+                let newer = self.own.contains(&name) && !self.is_news(item.metadata());
+                if newer { Vec::new() } else { self.put(item) }
+            }
+            Event::InitDone => self.end_of_list(),
+            Event::Apply(item) => {
+                if self.is_news(item.metadata()) {
+                    self.put(item)
+                } else {
+                    Vec::new()
+                }
+            }
+            Event::Delete(item) => self.deleted(object::uid(item.metadata())),
+        }
+    }
+
+    /// Takes in the server's answer to a write of ours.
+    pub(crate) fn wrote(&mut self, item: T) -> Vec<Change<T>> {
+        if !self.is_news(item.metadata()) {
+            return Vec::new();
+        }
+        self.own.insert(Name::of(item.metadata()));
+        self.put(item)
+    }
+
+    /// Takes in that the object with this uid is gone.
+    pub(crate) fn deleted(&mut self, uid: &str) -> Vec<Change<T>> {
+        if self.dead.insert(uid.to_owned()) {
+            self.order_of_death.push_back(uid.to_owned());
+        }
+        if self.order_of_death.len() > REMEMBERED
+            && let Some(forgotten) = self.order_of_death.pop_front()
+        {
+            self.dead.remove(&forgotten);
+        }
+        let found = self.items.iter().find(|(_, item)| object::uid(item.metadata()) == uid);
+        let Some(name) = found.map(|(name, _)| name.clone()) else { return Vec::new() };
+        self.remove(&name).into_iter().collect()
+    }
+
+    fn end_of_list(&mut self) -> Vec<Change<T>> {
+        self.synced = true;
+        let listed = self.listed.take().unwrap_or_default();
+        let lost = |name: &&Name| !listed.contains(*name) && !self.own.contains(*name);
+        let lost: Vec<Name> = self.items.keys().filter(lost).cloned().collect();
+        lost.iter().filter_map(|name| self.remove(name)).collect()
+    }
+
+    fn is_news(&self, meta: &ObjectMeta) -> bool {
+        if self.dead.contains(object::uid(meta)) {
+            return false;
+        }
+        let Some(known) = self.items.get(&Name::of(meta)).map(|item| item.metadata()) else {
+            return true;
+        };
+        object::version(meta) > object::version(known)
+    }
+
+    fn put(&mut self, mut item: T) -> Vec<Change<T>> {
+        let meta = item.metadata_mut();
+        if self.dead.contains(object::uid(meta)) {
+            return Vec::new();
+        }
+        // Nobody here reads them, and they are half of an object.
+        meta.managed_fields = None;
+        let name = Name::of(meta);
+        let new = Arc::new(item);
+        let old = self.items.insert(name, Arc::clone(&new));
+        vec![Change { old, new: Some(new) }]
+    }
+
+    fn remove(&mut self, name: &Name) -> Option<Change<T>> {
+        let old = self.items.remove(name)?;
+        Some(Change { old: Some(old), new: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Pod;
+
+    fn pod(name: &str, uid: &str, version: u64) -> Pod {
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some("x".to_owned()),
+            uid: Some(uid.to_owned()),
+            resource_version: Some(version.to_string()),
+            ..ObjectMeta::default()
+        };
+        Pod { metadata, ..Pod::default() }
+    }
+
+    fn names(cache: &Cache<Pod>) -> Vec<(String, u64)> {
+        let show = |p: &Arc<Pod>| (p.metadata.name.clone().unwrap(), object::version(&p.metadata));
+        cache.within("x").map(show).collect()
+    }
+
+    #[test]
+    fn what_we_wrote_stands_until_the_watch_knows_more() {
+        let mut cache = Cache::default();
+        assert_eq!(cache.wrote(pod("a", "1", 7)).len(), 1);
+        assert!(cache.see(Event::Apply(pod("a", "1", 5))).is_empty(), "older");
+        assert!(cache.see(Event::Apply(pod("a", "1", 7))).is_empty(), "the same");
+        assert_eq!(cache.see(Event::Apply(pod("a", "1", 9))).len(), 1);
+        assert!(cache.wrote(pod("a", "1", 8)).is_empty(), "the answer came late");
+        assert_eq!(names(&cache), [("a".to_owned(), 9)]);
+    }
+
+    #[test]
+    fn the_dead_stay_dead() {
+        let mut cache = Cache::default();
+        cache.wrote(pod("a", "1", 7));
+        assert_eq!(cache.deleted("1").len(), 1);
+        assert!(cache.see(Event::Apply(pod("a", "1", 8))).is_empty());
+        assert!(cache.wrote(pod("a", "1", 9)).is_empty());
+        assert!(cache.see(Event::InitApply(pod("a", "1", 9))).is_empty());
+        assert_eq!(cache.see(Event::Apply(pod("a", "2", 10))).len(), 1, "another one may");
+        assert!(cache.see(Event::Delete(pod("a", "1", 11))).is_empty());
+        assert_eq!(names(&cache), [("a".to_owned(), 10)]);
+    }
+
+    #[test]
+    fn a_list_takes_away_what_it_does_not_show_but_not_what_we_just_made() {
+        let mut cache = Cache::default();
+        cache.see(Event::Apply(pod("old", "1", 1)));
+        cache.see(Event::Apply(pod("kept", "2", 2)));
+        cache.wrote(pod("early", "3", 3));
+        cache.see(Event::Init);
+        cache.wrote(pod("late", "4", 9));
+        assert!(!cache.is_synced());
+        cache.see(Event::InitApply(pod("kept", "2", 2)));
+        cache.see(Event::InitApply(pod("early", "3", 3)));
+        let gone = cache.see(Event::InitDone);
+        assert!(cache.is_synced());
+        assert_eq!(gone.len(), 1);
+        let expected = [("early", 3), ("kept", 2), ("late", 9)];
+        assert_eq!(names(&cache), expected.map(|(name, v)| (name.to_owned(), v)));
+        cache.see(Event::Init);
+        assert_eq!(cache.see(Event::InitDone).len(), 3, "now the list would have shown it");
+    }
+
+    #[test]
+    fn a_list_is_the_truth_even_if_versions_went_back() {
+        let mut cache = Cache::default();
+        cache.see(Event::Apply(pod("a", "1", 100)));
+        cache.see(Event::Init);
+        assert_eq!(cache.see(Event::InitApply(pod("a", "1", 50))).len(), 1);
+        cache.see(Event::InitDone);
+        assert_eq!(names(&cache), [("a".to_owned(), 50)]);
+    }
+}

@@ -1,0 +1,49 @@
+//! What a DaemonSet says of itself. Pure.
+
+use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
+
+use super::{Daemons, Place};
+use crate::action::{Action, Plan};
+use crate::object::unless_zero;
+use crate::pod::{self, Availability};
+
+/// Adds the writing of the status to a plan, if it is to change.
+pub(super) fn write(daemons: &Daemons<'_>, plan: &mut Plan) {
+    let old = daemons.set.status.clone().unwrap_or_default();
+    let mut status = DaemonSetStatus {
+        observed_generation: daemons.set.metadata.generation,
+        collision_count: old.collision_count,
+        conditions: old.conditions.clone(),
+        ..DaemonSetStatus::default()
+    };
+    let (mut available, mut updated) = (0, 0);
+    for (node, place) in &daemons.nodes {
+        let here = daemons.on(node);
+        if *place != Place::Run {
+            status.number_misscheduled += i32::from(!here.is_empty());
+            continue;
+        }
+        status.desired_number_scheduled += 1;
+        let Some(oldest) = here.first() else { continue };
+        status.current_number_scheduled += 1;
+        updated += i32::from(daemons.is_new(oldest));
+        match pod::availability(oldest, daemons.min_ready, daemons.now) {
+            Availability::NotReady => {}
+            Availability::In(rest) => {
+                status.number_ready += 1;
+                plan.look_again(rest);
+            }
+            Availability::Available => {
+                status.number_ready += 1;
+                available += 1;
+            }
+        }
+    }
+    status.number_available = unless_zero(available);
+    status.number_unavailable = unless_zero(status.desired_number_scheduled - available);
+    status.updated_number_scheduled = unless_zero(updated);
+    if status != old {
+        let written = DaemonSet { status: Some(status), ..daemons.set.clone() };
+        plan.then([Action::PutStatus(written.into())]);
+    }
+}

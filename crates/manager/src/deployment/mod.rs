@@ -1,0 +1,309 @@
+//! Deployments: which ReplicaSets there should be, and how large. Pure.
+//!
+//! The order of steps is Kubernetes'. In one thing this is stricter: pods that a ReplicaSet still
+//! has count, not only those it is asked for, so that a rollout never runs above its surge while
+//! deletions are on their way.
+
+mod revision;
+mod rolling;
+mod scale;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::json;
+
+use crate::action::{self, Action, Deletion, Plan, Severity, Telling};
+use crate::claim::{self, Claim};
+use crate::kind::Kind;
+use crate::object::{self, Round, scaled};
+use crate::pod;
+
+pub(crate) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+pub(crate) const MAX: &str = "deployment.kubernetes.io/max-replicas";
+pub(crate) const TEMPLATE_HASH: &str = "pod-template-hash";
+
+/// How old pods give way to new ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strategy {
+    RollingUpdate,
+    Recreate,
+}
+
+/// A Deployment and the ReplicaSets that are its own.
+struct Rollout<'a> {
+    deployment: &'a Deployment,
+    strategy: Strategy,
+    replicas: i32,
+    max_surge: i32,
+    max_unavailable: i32,
+    /// The one with the Deployment's template.
+    new: Option<&'a ReplicaSet>,
+    /// The others, oldest first.
+    old: Vec<&'a ReplicaSet>,
+    /// Names that are taken in the namespace.
+    taken: Vec<&'a str>,
+    now: Timestamp,
+}
+
+/// What is to be done about a Deployment, given the ReplicaSets and pods of its namespace.
+#[must_use]
+pub(crate) fn plan_rollout(
+    deployment: &Deployment,
+    sets: &[&ReplicaSet],
+    pods: &[&Pod],
+    now: Timestamp,
+) -> Plan {
+    let claims = claims(deployment, sets);
+    if !claims.is_empty() {
+        return Plan { stages: vec![claims], again: None };
+    }
+    let uid = object::uid(&deployment.metadata);
+    let mut own: Vec<&ReplicaSet> = sets.to_vec();
+    own.retain(|set| object::is_controlled_by(&set.metadata, uid));
+    let mut rollout = Rollout::new(deployment, own, now);
+    rollout.taken = sets.iter().map(|set| object::name(&set.metadata)).collect();
+    if object::is_deleting(&deployment.metadata) {
+        return rollout.with_status(Plan::default(), status::Progress::Untouched);
+    }
+    if let Some(first) = revision::sync(&rollout) {
+        return first.into();
+    }
+    if deployment.spec.as_ref().and_then(|spec| spec.paused) == Some(true) {
+        let mut plan = Plan::default();
+        plan.then(scale::proportional(&rollout));
+        plan.then(rollout.cleanup());
+        return rollout.with_status(plan, status::Progress::Untouched);
+    }
+    if scale::is_needed(&rollout) {
+        let mut plan = Plan::default();
+        plan.then(scale::proportional(&rollout));
+        return rollout.with_status(plan, status::Progress::Untouched);
+    }
+    match rollout.strategy {
+        Strategy::RollingUpdate => rollout.roll(),
+        Strategy::Recreate => rollout.recreate(pods),
+    }
+}
+
+/// ReplicaSets that become its own, and those that no longer are.
+fn claims(deployment: &Deployment, sets: &[&ReplicaSet]) -> Vec<Action> {
+    let Some(spec) = &deployment.spec else { return Vec::new() };
+    let owner = &deployment.metadata;
+    let change = |set: &&ReplicaSet| match claim::judge(&spec.selector, owner, &set.metadata) {
+        Claim::Adopt => Some(claim::adopt(Kind::ReplicaSet, "Deployment", owner, &set.metadata)),
+        Claim::Release => Some(claim::release(Kind::ReplicaSet, owner, &set.metadata)),
+        Claim::Own | Claim::Foreign => None,
+    };
+    sets.iter().filter_map(change).collect()
+}
+
+impl<'a> Rollout<'a> {
+    fn new(deployment: &'a Deployment, mut sets: Vec<&'a ReplicaSet>, now: Timestamp) -> Self {
+        sets.sort_by_key(|set| {
+            (set.metadata.creation_timestamp.clone(), object::name(&set.metadata))
+        });
+        let spec = deployment.spec.as_ref();
+        let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1);
+        let strategy = spec.and_then(|spec| spec.strategy.as_ref());
+        let kind = match strategy.and_then(|strategy| strategy.type_.as_deref()) {
+            Some("Recreate") => Strategy::Recreate,
+            _ => Strategy::RollingUpdate,
+        };
+        let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
+        let (max_surge, max_unavailable) = match kind {
+            Strategy::Recreate => (0, 0),
+            Strategy::RollingUpdate => fences(
+                rolling.and_then(|rolling| rolling.max_surge.as_ref()),
+                rolling.and_then(|rolling| rolling.max_unavailable.as_ref()),
+                replicas,
+            ),
+        };
+        let new = spec.and_then(|spec| revision::find_new(&spec.template, &sets));
+        let uid = |set: &ReplicaSet| object::uid(&set.metadata).to_owned();
+        sets.retain(|set| new.is_none_or(|new| uid(new) != uid(set)));
+        Self {
+            deployment,
+            strategy: kind,
+            replicas,
+            max_surge,
+            max_unavailable,
+            new,
+            old: sets,
+            taken: Vec::new(),
+            now,
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'a ReplicaSet> {
+        self.old.iter().copied().chain(self.new)
+    }
+
+    /// What may be available at least.
+    fn min_available(&self) -> i32 {
+        self.replicas - self.max_unavailable
+    }
+
+    /// How large a set may become without going above the surge, whatever its size is now.
+    fn room_for(&self, set: Option<&ReplicaSet>) -> i32 {
+        let uid = set.map(|set| object::uid(&set.metadata));
+        let others = self.all().filter(|other| uid != Some(object::uid(&other.metadata)));
+        self.replicas + self.max_surge - others.map(present).sum::<i32>()
+    }
+
+    fn roll(&self) -> Plan {
+        let Some(new) = self.new else { return self.create_new(self.room_for(None)) };
+        let mut plan = Plan::default();
+        let up = rolling::scale_new(self, new);
+        if let Some(count) = up {
+            plan.then(self.resize(new, count));
+        } else {
+            let down = rolling::scale_old(self, new);
+            plan.then(down.iter().flat_map(|(set, count)| self.resize(set, *count)));
+        }
+        if plan.stages.is_empty() && status::is_complete(self, self.deployment.status.as_ref()) {
+            plan.then(self.cleanup());
+        }
+        self.with_status(plan, status::Progress::Estimated)
+    }
+
+    fn recreate(&self, pods: &[&Pod]) -> Plan {
+        let mut plan = Plan::default();
+        let large = self.old.iter().filter(|set| wanted(set) > 0);
+        plan.then(large.flat_map(|set| self.resize(set, 0)));
+        if !plan.stages.is_empty() || self.old_pods_run(pods) {
+            return self.with_status(plan, status::Progress::Estimated);
+        }
+        let Some(new) = self.new else { return self.create_new(self.replicas) };
+        if wanted(new) != self.replicas {
+            plan.then(self.resize(new, self.replicas));
+        } else if status::is_complete(self, self.deployment.status.as_ref()) {
+            plan.then(self.cleanup());
+        }
+        self.with_status(plan, status::Progress::Estimated)
+    }
+
+    /// Whether a pod of an old set may still do its work, even if it is being deleted.
+    fn old_pods_run(&self, pods: &[&Pod]) -> bool {
+        let of_old = |pod: &&&Pod| {
+            let owner = object::controller_of(&pod.metadata);
+            owner.is_some_and(|owner| {
+                self.old.iter().any(|set| object::uid(&set.metadata) == owner.uid)
+            })
+        };
+        self.old.iter().any(|set| actual(set) > 0)
+            || pods.iter().filter(of_old).any(|pod| !pod::is_terminal(pod))
+    }
+
+    fn create_new(&self, room: i32) -> Plan {
+        let count = room.clamp(0, self.replicas);
+        let set = revision::new_set(self, count);
+        let name = object::name(&set.metadata).to_owned();
+        if self.taken.contains(&name.as_str()) {
+            // Somebody else's, or a template with the same hash: another name will be free.
+            return status::count_collision(self.deployment).into();
+        }
+        let mut plan = Plan::from(Action::Create(set.into()));
+        if count > 0 {
+            plan.then([self.tell_scaled("up", &name, 0, count)]);
+        }
+        self.with_status(plan, status::Progress::Created(name))
+    }
+
+    /// A new size for a set, if it is not its size already.
+    fn resize(&self, set: &ReplicaSet, count: i32) -> Vec<Action> {
+        let before = wanted(set);
+        let annotated = revision::replicas_annotations(self);
+        let known = |(key, value): (&String, &serde_json::Value)| {
+            object::annotation(&set.metadata, key) == value.as_str()
+        };
+        let is_annotated = annotated.as_object().is_some_and(|all| all.iter().all(known));
+        if before == count && is_annotated {
+            return Vec::new();
+        }
+        let body = json!({
+            "metadata": { "annotations": annotated },
+            "spec": { "replicas": count },
+        });
+        let mut actions = vec![Action::patch(Kind::ReplicaSet, &set.metadata, body)];
+        if before != count {
+            let way = if before < count { "up" } else { "down" };
+            let name = object::name(&set.metadata);
+            actions.push(self.tell_scaled(way, name, before, count));
+        }
+        actions
+    }
+
+    fn tell_scaled(&self, way: &str, set: &str, from: i32, to: i32) -> Action {
+        Action::Tell(Telling {
+            about: action::about(Kind::Deployment, &self.deployment.metadata),
+            severity: Severity::Normal,
+            reason: "ScalingReplicaSet",
+            message: format!("Scaled {way} replica set {set} from {from} to {to}"),
+            by: "deployment-controller",
+        })
+    }
+
+    /// Old sets beyond the history that is kept.
+    fn cleanup(&self) -> Vec<Action> {
+        let limit = self.deployment.spec.as_ref().and_then(|spec| spec.revision_history_limit);
+        let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else {
+            return Vec::new();
+        };
+        let alive = |set: &&ReplicaSet| !object::is_deleting(&set.metadata);
+        let mut sets: Vec<&ReplicaSet> = self.old.iter().copied().filter(alive).collect();
+        // By revision; the sort is stable, so equal ones stay oldest first.
+        sets.sort_by_key(|set| revision::of(&set.metadata));
+        let surplus = sets.len().saturating_sub(limit);
+        let idle = |set: &&&ReplicaSet| {
+            let observed = set.status.as_ref().and_then(|status| status.observed_generation);
+            present(set) == 0 && observed >= set.metadata.generation
+        };
+        let delete =
+            |set: &&ReplicaSet| Action::delete(Kind::ReplicaSet, &set.metadata, Deletion::Graceful);
+        sets[..surplus].iter().filter(idle).map(delete).collect()
+    }
+
+    fn with_status(&self, mut plan: Plan, progress: status::Progress) -> Plan {
+        status::write(self, &mut plan, &progress);
+        plan
+    }
+}
+
+/// How many pods a set is asked for.
+fn wanted(set: &ReplicaSet) -> i32 {
+    set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+}
+
+/// How many pods a set said it has.
+fn actual(set: &ReplicaSet) -> i32 {
+    set.status.as_ref().map_or(0, |status| status.replicas)
+}
+
+/// How many pods a set may have: those it is asked for, and those it has not deleted yet.
+fn present(set: &ReplicaSet) -> i32 {
+    wanted(set).max(actual(set))
+}
+
+/// How many of a set's pods are available and will stay.
+fn available(set: &ReplicaSet) -> i32 {
+    let available = set.status.as_ref().and_then(|status| status.available_replicas);
+    available.unwrap_or(0).min(wanted(set))
+}
+
+/// maxSurge and maxUnavailable as numbers. Both zero would stand still for ever.
+fn fences(
+    surge: Option<&IntOrString>,
+    unavailable: Option<&IntOrString>,
+    replicas: i32,
+) -> (i32, i32) {
+    let quarter = IntOrString::String("25%".to_owned());
+    let surge = scaled(surge.unwrap_or(&quarter), replicas, Round::Up);
+    let unavailable = scaled(unavailable.unwrap_or(&quarter), replicas, Round::Down);
+    let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
+    (surge, unavailable.min(replicas))
+}

@@ -1,0 +1,45 @@
+//! A rolling update: how far to scale the new ReplicaSet up, and the old ones down. Pure.
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+
+use super::{Rollout, available, wanted};
+
+/// The new set's next size, if it is to change.
+pub(super) fn scale_new(rollout: &Rollout<'_>, new: &ReplicaSet) -> Option<i32> {
+    let size = wanted(new);
+    let target = if size > rollout.replicas {
+        rollout.replicas
+    } else {
+        rollout.room_for(Some(new)).clamp(size, rollout.replicas)
+    };
+    (target != size).then_some(target)
+}
+
+/// The next sizes of old sets that are to change: first by what is not available in them, which
+/// costs nothing, then by what can be spared.
+pub(super) fn scale_old<'a>(rollout: &Rollout<'a>, new: &ReplicaSet) -> Vec<(&'a ReplicaSet, i32)> {
+    let mut sizes: Vec<i32> = rollout.old.iter().map(|set| wanted(set)).collect();
+    let total: i32 = sizes.iter().sum::<i32>() + wanted(new);
+    let not_yet = wanted(new) - available(new);
+    // What the new set lacks is still owed: old pods must not go for it a second time.
+    let most = total - rollout.min_available() - not_yet;
+    if most <= 0 {
+        return Vec::new();
+    }
+    let mut left = most;
+    for (set, size) in rollout.old.iter().zip(&mut sizes) {
+        let cut = (*size - available(set)).min(left);
+        *size -= cut;
+        left -= cut;
+    }
+    let kept = rollout.old.iter().zip(&sizes).map(|(set, size)| available(set).min(*size));
+    let standing = kept.sum::<i32>() + available(new);
+    let mut spare = (standing - rollout.min_available()).max(0);
+    for size in &mut sizes {
+        let cut = (*size).min(spare);
+        *size -= cut;
+        spare -= cut;
+    }
+    let resized = rollout.old.iter().copied().zip(sizes);
+    resized.filter(|(set, size)| wanted(set) != *size).collect()
+}

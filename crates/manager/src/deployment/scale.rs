@@ -1,0 +1,105 @@
+//! Scaling in the middle of a rollout: every ReplicaSet grows or shrinks by its share, so that
+//! scaling neither hastens the rollout nor undoes it. Pure.
+
+use std::cmp::Reverse;
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+
+use super::{DESIRED, MAX, Rollout, Strategy, actual, available, present, wanted};
+use crate::action::Action;
+use crate::object;
+
+/// Whether the Deployment was scaled since its sets were.
+pub(super) fn is_needed(rollout: &Rollout<'_>) -> bool {
+    let scaled = |set: &ReplicaSet| number(set, DESIRED).is_some_and(|n| n != rollout.replicas);
+    rollout.all().filter(|set| wanted(set) > 0).any(scaled)
+}
+
+fn number(set: &ReplicaSet, annotation: &str) -> Option<i32> {
+    object::annotation(&set.metadata, annotation)?.parse().ok().filter(|number| *number >= 0)
+}
+
+/// New sizes for all sets.
+pub(super) fn proportional(rollout: &Rollout<'_>) -> Vec<Action> {
+    if let Some(only) = active_or_latest(rollout) {
+        let size = wanted(only);
+        let room = rollout.room_for(Some(only)).max(size);
+        let target = rollout.replicas.min(room);
+        return if target == size && !is_needed(rollout) {
+            Vec::new()
+        } else {
+            rollout.resize(only, target)
+        };
+    }
+    if rollout.new.is_some_and(|new| is_saturated(rollout, new)) {
+        let active = rollout.old.iter().filter(|set| wanted(set) > 0);
+        return active.flat_map(|set| rollout.resize(set, 0)).collect();
+    }
+    match rollout.strategy {
+        Strategy::Recreate => Vec::new(),
+        Strategy::RollingUpdate => share_out(rollout),
+    }
+}
+
+/// The one set with pods; where none has, the newest.
+fn active_or_latest<'a>(rollout: &Rollout<'a>) -> Option<&'a ReplicaSet> {
+    let mut active = rollout.all().filter(|set| wanted(set) > 0);
+    match (active.next(), active.next()) {
+        (None, _) => rollout.new.or(rollout.old.last().copied()),
+        (Some(only), None) => Some(only),
+        (Some(_), Some(_)) => None,
+    }
+}
+
+/// Whether the new set alone is all that is asked for.
+fn is_saturated(rollout: &Rollout<'_>, new: &ReplicaSet) -> bool {
+    let replicas = rollout.replicas;
+    wanted(new) == replicas && number(new, DESIRED) == Some(replicas) && available(new) == replicas
+}
+
+fn share_out(rollout: &Rollout<'_>) -> Vec<Action> {
+    let mut sets: Vec<&ReplicaSet> = rollout.all().filter(|set| wanted(set) > 0).collect();
+    let total: i32 = sets.iter().map(|set| wanted(set)).sum();
+    let allowed = if rollout.replicas > 0 { rollout.replicas + rollout.max_surge } else { 0 };
+    let to_add = allowed - total;
+    // Pods that are still to go take up room; the annotations stay as they are until they went.
+    if to_add > 0 && rollout.all().map(present).sum::<i32>() + to_add > allowed {
+        return Vec::new();
+    }
+    let created = |set: &ReplicaSet| set.metadata.creation_timestamp.clone();
+    if to_add > 0 {
+        sets.sort_by_key(|set| (Reverse(wanted(set)), Reverse(created(set))));
+    } else {
+        sets.sort_by_key(|set| (Reverse(wanted(set)), created(set)));
+    }
+    let mut left = to_add;
+    let mut sizes: Vec<i32> = Vec::with_capacity(sets.len());
+    for set in &sets {
+        let share = fraction(rollout, set);
+        let share = if to_add > 0 { share.min(left) } else { share.max(left) };
+        let share = if to_add == 0 { 0 } else { share };
+        left -= share;
+        sizes.push(wanted(set) + share);
+    }
+    if let Some(largest) = sizes.first_mut() {
+        *largest = (*largest + left).max(0);
+    }
+    let resized = sets.into_iter().zip(sizes);
+    resized.flat_map(|(set, size)| rollout.resize(set, size)).collect()
+}
+
+/// What a set gains or loses if it keeps its share of the whole.
+fn fraction(rollout: &Rollout<'_>, set: &ReplicaSet) -> i32 {
+    let size = wanted(set);
+    if rollout.replicas == 0 {
+        return -size;
+    }
+    let max_now = rollout.replicas + rollout.max_surge;
+    let known = number(set, MAX).filter(|max| *max > 0);
+    let max_then = known.unwrap_or_else(|| rollout.all().map(actual).sum());
+    if max_then == 0 {
+        return 0;
+    }
+    let new_size = f64::from(size) * f64::from(max_now) / f64::from(max_then);
+    new_size.round() as i32 - size
+}

@@ -1,0 +1,210 @@
+//! The one place that writes: actions as requests, answers as values.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::{Method, Request};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::action::{Action, Deletion, Plan};
+use crate::kind::{Kind, Object};
+use crate::object::Name;
+use crate::tell;
+
+/// A server that is there answers well within this.
+const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What came of an action.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The object as it is now.
+    Wrote(Object),
+    /// The object with this uid is gone.
+    Deleted(Kind, String),
+    /// The pod with this uid was not bound after all.
+    Unbound(String),
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("it has changed meanwhile")]
+    Conflict,
+    #[error("it exists already")]
+    Exists,
+    #[error("it is not there")]
+    NotFound,
+    #[error("refused: {0}")]
+    Refused(String),
+    #[error("no answer: {0}")]
+    NoAnswer(String),
+}
+
+/// Does what a plan says, and tells each answer as it comes.
+pub(crate) async fn execute(
+    client: &Client,
+    plan: Plan,
+    answers: impl Fn(Answer),
+) -> Result<(), (Action, Failure)> {
+    for stage in plan.stages {
+        let all = stage.into_iter().map(|action| async {
+            let done = perform(client, &action).await;
+            match done {
+                Ok(Some(answer)) => answers(answer),
+                Ok(None) => {}
+                Err(failure) => {
+                    if let Action::Bind { uid, .. } = &action {
+                        answers(Answer::Unbound(uid.clone()));
+                    }
+                    return Err((action, failure));
+                }
+            }
+            Ok(())
+        });
+        let failed = join_all(all).await.into_iter().find_map(Result::err);
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+    }
+    Ok(())
+}
+
+/// A sender that nobody listens to any more belongs to a manager that ends.
+pub(crate) fn into_channel<T>(sender: &UnboundedSender<T>, value: T) {
+    let _unread = sender.send(value);
+}
+
+async fn perform(client: &Client, action: &Action) -> Result<Option<Answer>, Failure> {
+    match action {
+        Action::Create(object) => create(client, object).await.map(Some),
+        Action::PutStatus(object) => {
+            let (kind, name) = (object.kind(), Name::of(object.meta()));
+            let path = format!("{}/{}/status", kind.path(&name.namespace), name.name);
+            let body = written(object)?;
+            let value = send(client, Method::PUT, &path, "application/json", body).await?;
+            read(kind, value).map(Answer::Wrote).map(Some)
+        }
+        Action::Patch(kind, name, body) => {
+            let path = format!("{}/{}", kind.path(&name.namespace), name.name);
+            let body = body.to_string().into_bytes();
+            let form = "application/merge-patch+json";
+            let value = send(client, Method::PATCH, &path, form, body).await?;
+            read(*kind, value).map(Answer::Wrote).map(Some)
+        }
+        Action::Delete { kind, name, uid, mode } => {
+            delete(client, *kind, name, uid, *mode).await.map(Some)
+        }
+        Action::Bind { pod, uid, node } => bind(client, pod, uid, node).await.map(|()| None),
+        Action::Tell(telling) => {
+            // What cannot be told is no reason to do something again.
+            if let Err(failure) = tell::tell(client, telling).await {
+                tracing::debug!(reason = telling.reason, "event not written: {failure}");
+            }
+            Ok(None)
+        }
+    }
+}
+
+async fn create(client: &Client, object: &Object) -> Result<Answer, Failure> {
+    let kind = object.kind();
+    let path = kind.path(object.meta().namespace.as_deref().unwrap_or_default());
+    let body = written(object)?;
+    let made = send(client, Method::POST, &path, "application/json", body).await;
+    match (made, &object.meta().name) {
+        // Ours from before, or another's: the next look will tell, once it has been seen.
+        (Err(Failure::Exists), Some(name)) => {
+            let path = format!("{path}/{name}");
+            let found = send(client, Method::GET, &path, "application/json", Vec::new()).await?;
+            read(kind, found).map(Answer::Wrote)
+        }
+        (made, _) => read(kind, made?).map(Answer::Wrote),
+    }
+}
+
+async fn delete(
+    client: &Client,
+    kind: Kind,
+    name: &Name,
+    uid: &str,
+    mode: Deletion,
+) -> Result<Answer, Failure> {
+    let mut options = json!({
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": { "uid": uid },
+    });
+    if kind == Kind::ReplicaSet {
+        options["propagationPolicy"] = "Background".into();
+    }
+    if mode == Deletion::Forced {
+        options["gracePeriodSeconds"] = 0.into();
+    }
+    let path = format!("{}/{}", kind.path(&name.namespace), name.name);
+    let body = options.to_string().into_bytes();
+    let gone = Answer::Deleted(kind, uid.to_owned());
+    match send(client, Method::DELETE, &path, "application/json", body).await {
+        // Another of the same name is not meant.
+        Err(Failure::NotFound | Failure::Conflict) => Ok(gone),
+        Err(failure) => Err(failure),
+        Ok(value) => {
+            let meta = &value["metadata"];
+            let held = meta["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+            let lingers = mode == Deletion::Graceful && meta["deletionTimestamp"].is_string();
+            if value["kind"] == kind.name() && (held || lingers) {
+                read(kind, value).map(Answer::Wrote)
+            } else {
+                Ok(gone)
+            }
+        }
+    }
+}
+
+async fn bind(client: &Client, pod: &Name, uid: &str, node: &str) -> Result<(), Failure> {
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": { "name": pod.name, "namespace": pod.namespace, "uid": uid },
+        "target": { "apiVersion": "v1", "kind": "Node", "name": node },
+    });
+    let path = format!("{}/{}/binding", Kind::Pod.path(&pod.namespace), pod.name);
+    let body = body.to_string().into_bytes();
+    send(client, Method::POST, &path, "application/json", body).await.map(|_| ())
+}
+
+fn written(object: &Object) -> Result<Vec<u8>, Failure> {
+    object.write().map_err(|error| Failure::Refused(error.to_string()))
+}
+
+fn read(kind: Kind, value: Value) -> Result<Object, Failure> {
+    kind.read(value).map_err(|error| Failure::NoAnswer(format!("not a {}: {error}", kind.name())))
+}
+
+/// Sends one request and reads the answer.
+pub(crate) async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    content_type: &str,
+    body: Vec<u8>,
+) -> Result<Value, Failure> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content_type)
+        .body(body)
+        .map_err(|error| Failure::Refused(error.to_string()))?;
+    match tokio::time::timeout(TIMEOUT, client.request::<Value>(request)).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(kube::Error::Api(status))) => Err(match (status.code, status.reason.as_str()) {
+            (404, _) => Failure::NotFound,
+            (409, "AlreadyExists") => Failure::Exists,
+            (409, _) => Failure::Conflict,
+            (429 | 500.., _) => Failure::NoAnswer(status.message),
+            _ => Failure::Refused(status.message),
+        }),
+        Ok(Err(error)) => Err(Failure::NoAnswer(error.to_string())),
+        Err(_) => Err(Failure::NoAnswer(format!("none within {TIMEOUT:?}"))),
+    }
+}

@@ -1,0 +1,155 @@
+//! The kinds that the manager reads and writes: one table, from which the rest is written.
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Service, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::watcher;
+use serde_json::Value;
+
+use crate::cache::{Cache, Change};
+
+macro_rules! kinds {
+    ($($kind:ident in $api:literal as $plural:literal is $field:ident,)*) => {
+        /// A kind of object.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum Kind { $(
+            #[doc = concat!("`", stringify!($kind), "`.")]
+            $kind,
+        )* }
+
+        /// An object of one of the kinds.
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) enum Object { $(
+            #[doc = concat!("A `", stringify!($kind), "`.")]
+            $kind(Box<$kind>),
+        )* }
+
+        /// What a watch shows.
+        #[derive(Debug)]
+        pub(crate) enum Sight { $( $kind(watcher::Event<$kind>), )* }
+
+        /// What became of objects.
+        #[derive(Debug)]
+        pub(crate) enum Changes { $( $kind(Vec<Change<$kind>>), )* }
+
+        /// All objects at hand.
+        #[derive(Debug, Default)]
+        pub(crate) struct Objects { $( pub(crate) $field: Cache<$kind>, )* }
+
+        impl Kind {
+            /// As it is written in objects.
+            #[must_use]
+            pub(crate) const fn name(self) -> &'static str {
+                match self { $( Self::$kind => stringify!($kind), )* }
+            }
+
+            /// As it is written in paths.
+            pub(crate) const fn plural(self) -> &'static str {
+                match self { $( Self::$kind => $plural, )* }
+            }
+
+            /// Group and version.
+            pub(crate) const fn api_version(self) -> &'static str {
+                match self { $( Self::$kind => $api, )* }
+            }
+
+            /// Reads an object of this kind.
+            pub(crate) fn read(self, value: Value) -> serde_json::Result<Object> {
+                match self {
+                    $( Self::$kind => serde_json::from_value(value).map(Object::$kind), )*
+                }
+            }
+        }
+
+        impl Object {
+            /// Its kind.
+            #[must_use]
+            pub(crate) const fn kind(&self) -> Kind {
+                match self { $( Self::$kind(_) => Kind::$kind, )* }
+            }
+
+            /// Its metadata.
+            #[must_use]
+            pub(crate) fn meta(&self) -> &ObjectMeta {
+                match self { $( Self::$kind(object) => &object.metadata, )* }
+            }
+
+            /// As it goes over the wire.
+            pub(crate) fn write(&self) -> serde_json::Result<Vec<u8>> {
+                match self { $( Self::$kind(object) => serde_json::to_vec(object), )* }
+            }
+        }
+
+        impl Objects {
+            /// Takes in what a watch shows.
+            pub(crate) fn see(&mut self, sight: Sight) -> Changes {
+                match sight {
+                    $( Sight::$kind(event) => Changes::$kind(self.$field.see(event)), )*
+                }
+            }
+
+            /// Takes in the server's answer to a write.
+            pub(crate) fn wrote(&mut self, object: Object) -> Changes {
+                match object {
+                    $( Object::$kind(object) => Changes::$kind(self.$field.wrote(*object)), )*
+                }
+            }
+
+            /// Takes in that an object is gone.
+            pub(crate) fn deleted(&mut self, kind: Kind, uid: &str) -> Changes {
+                match kind {
+                    $( Kind::$kind => Changes::$kind(self.$field.deleted(uid)), )*
+                }
+            }
+
+            /// Whether all kinds that are watched have been listed.
+            pub(crate) fn is_synced(&self, watched: &[Kind]) -> bool {
+                watched.iter().all(|kind| match kind {
+                    $( Kind::$kind => self.$field.is_synced(), )*
+                })
+            }
+        }
+
+        $( impl From<$kind> for Object {
+            fn from(object: $kind) -> Self { Self::$kind(Box::new(object)) }
+        } )*
+    };
+}
+
+kinds! {
+    Node in "v1" as "nodes" is nodes,
+    Pod in "v1" as "pods" is pods,
+    Namespace in "v1" as "namespaces" is namespaces,
+    Service in "v1" as "services" is services,
+    ServiceAccount in "v1" as "serviceaccounts" is service_accounts,
+    ConfigMap in "v1" as "configmaps" is config_maps,
+    Lease in "coordination.k8s.io/v1" as "leases" is leases,
+    Deployment in "apps/v1" as "deployments" is deployments,
+    ReplicaSet in "apps/v1" as "replicasets" is replica_sets,
+    DaemonSet in "apps/v1" as "daemonsets" is daemon_sets,
+}
+
+impl Kind {
+    /// Where objects of this kind are; an empty namespace for kinds without.
+    pub(crate) fn path(self, namespace: &str) -> String {
+        let api = self.api_version();
+        let root = if api == "v1" { "/api" } else { "/apis" };
+        match namespace {
+            "" => format!("{root}/{api}/{}", self.plural()),
+            namespace => format!("{root}/{api}/namespaces/{namespace}/{}", self.plural()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        assert_eq!(Kind::Node.path(""), "/api/v1/nodes");
+        assert_eq!(Kind::Pod.path("x"), "/api/v1/namespaces/x/pods");
+        assert_eq!(Kind::ReplicaSet.path("x"), "/apis/apps/v1/namespaces/x/replicasets");
+    }
+}

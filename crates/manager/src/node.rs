@@ -1,0 +1,221 @@
+//! Whether a node is there, what its taints say, and which of its pods must go. Pure.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, PodCondition, Taint};
+use serde_json::json;
+
+use crate::action::{self, Action, Deletion, Plan, Severity, Telling};
+use crate::kind::Kind;
+use crate::object::{self, time};
+use crate::pod;
+use crate::taint::{self, NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE, UNSCHEDULABLE};
+
+const BY: &str = "node-controller";
+
+/// Taints that follow from conditions: type, status, key.
+const BY_CONDITION: [(&str, &str, &str); 6] = [
+    ("Ready", "False", NOT_READY),
+    ("Ready", "Unknown", UNREACHABLE),
+    ("MemoryPressure", "True", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "True", "node.kubernetes.io/disk-pressure"),
+    ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
+    ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
+];
+/// Conditions that only the node itself can know.
+const REPORTED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+/// Pods that say nothing about a node that is lost stay this long, as the API's defaults have it.
+const USUAL_PATIENCE: Duration = Duration::from_secs(300);
+
+/// How patient to be with a silent node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// With one that has reported before.
+    pub(crate) grace: Duration,
+    /// With one that never has.
+    pub(crate) startup: Duration,
+}
+
+/// What is to be done about a node that has been silent for this long, and about its pods.
+#[must_use]
+pub(crate) fn judge_node(
+    node: &Node,
+    pods: &[&Pod],
+    silent: Duration,
+    patience: Patience,
+    now: Timestamp,
+) -> Plan {
+    let mut plan = Plan::default();
+    if object::is_deleting(&node.metadata) {
+        return plan;
+    }
+    let ready = taint::condition(node, "Ready");
+    let limit = if ready.is_some() { patience.grace } else { patience.startup };
+    let lost = silent >= limit;
+    if !lost {
+        plan.look_again(limit - silent);
+    } else if ready.is_none_or(|ready| ready.status != "Unknown") {
+        let message = format!("Node {} status is now: NodeNotReady", object::name(&node.metadata));
+        plan.then([Action::PutStatus(silenced(node, now).into())]);
+        plan.then([tell(node, Severity::Normal, "NodeNotReady", message)]);
+        // The taints and the pods follow when this has been written.
+        return plan;
+    }
+    plan.then(retaint(node, now));
+    if ready.is_some_and(|ready| ready.status == "Unknown") {
+        plan.then(pods.iter().filter(|pod| pod::is_ready(pod)).map(|pod| not_ready(pod, now)));
+    }
+    plan
+}
+
+fn tell(node: &Node, severity: Severity, reason: &'static str, message: String) -> Action {
+    let about = action::about(Kind::Node, &node.metadata);
+    Action::Tell(Telling { about, severity, reason, message, by: BY })
+}
+
+/// The node, with nothing known of it any more.
+fn silenced(node: &Node, now: Timestamp) -> Node {
+    let mut node = node.clone();
+    let conditions = node.status.get_or_insert_default().conditions.get_or_insert_default();
+    for kind in REPORTED {
+        let old = conditions.iter_mut().find(|condition| condition.type_ == kind);
+        match old {
+            Some(old) if old.status == "Unknown" => {}
+            Some(old) => {
+                old.status = "Unknown".to_owned();
+                old.reason = Some("NodeStatusUnknown".to_owned());
+                old.message = Some("Kubelet stopped posting node status.".to_owned());
+                old.last_transition_time = Some(time(now));
+            }
+            None => conditions.push(NodeCondition {
+                type_: kind.to_owned(),
+                status: "Unknown".to_owned(),
+                reason: Some("NodeStatusNeverUpdated".to_owned()),
+                message: Some("Kubelet never posted node status.".to_owned()),
+                last_transition_time: Some(time(now)),
+                last_heartbeat_time: node.metadata.creation_timestamp.clone(),
+            }),
+        }
+    }
+    node
+}
+
+/// Brings the taints that follow from the node's state in order, and leaves others alone.
+fn retaint(node: &Node, now: Timestamp) -> Option<Action> {
+    let wanted = implied(node);
+    let ours = |taint: &Taint| {
+        taint.key == UNSCHEDULABLE && taint.effect == NO_SCHEDULE
+            || BY_CONDITION.iter().any(|(.., key)| taint.key == *key)
+                && (taint.effect == NO_SCHEDULE
+                    || taint.effect == NO_EXECUTE
+                        && [NOT_READY, UNREACHABLE].contains(&&*taint.key))
+    };
+    let same = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
+    let old = taint::taints(node);
+    let mut new: Vec<Taint> = old
+        .iter()
+        .filter(|taint| !ours(taint) || wanted.iter().any(|wanted| same(wanted, taint)))
+        .cloned()
+        .collect();
+    for mut taint in wanted {
+        if !new.iter().any(|known| same(known, &taint)) {
+            taint.time_added = Some(time(now));
+            new.push(taint);
+        }
+    }
+    if new == old {
+        return None;
+    }
+    let body = json!({ "spec": { "taints": new } });
+    Some(Action::patch(Kind::Node, &node.metadata, body))
+}
+
+/// The taints that a node's state calls for.
+fn implied(node: &Node) -> Vec<Taint> {
+    let mut wanted = Vec::new();
+    if taint::is_cordoned(node) {
+        wanted.push(taint::taint(UNSCHEDULABLE, NO_SCHEDULE));
+    }
+    for (kind, status, key) in BY_CONDITION {
+        if taint::condition(node, kind).is_some_and(|condition| condition.status == status) {
+            wanted.push(taint::taint(key, NO_SCHEDULE));
+            if kind == "Ready" {
+                wanted.push(taint::taint(key, NO_EXECUTE));
+            }
+        }
+    }
+    wanted
+}
+
+/// A pod whose node is lost cannot be asked any more.
+fn not_ready(pod: &Pod, now: Timestamp) -> Action {
+    let mut pod = pod.clone();
+    let all: &mut Vec<PodCondition> =
+        pod.status.get_or_insert_default().conditions.get_or_insert_default();
+    for condition in all.iter_mut().filter(|condition| condition.type_ == "Ready") {
+        condition.status = "False".to_owned();
+        condition.last_transition_time = Some(time(now));
+    }
+    Action::PutStatus(pod.into())
+}
+
+/// When a pod must leave its node because of a taint: after this long; none if it may stay.
+#[must_use]
+pub(crate) fn must_leave(pod: &Pod, node: &Node, now: Timestamp) -> Option<Duration> {
+    if object::is_deleting(&pod.metadata) {
+        return None;
+    }
+    let tolerations = taint::tolerations(pod);
+    let driving = taint::taints(node).iter().filter(|taint| taint.effect == NO_EXECUTE);
+    let rest = |taint: &Taint| -> Option<Duration> {
+        let mut matching = tolerations.iter().filter(|one| taint::tolerates(one, taint)).peekable();
+        let patience = match matching.peek() {
+            None if [NOT_READY, UNREACHABLE].contains(&taint.key.as_str()) => USUAL_PATIENCE,
+            None => Duration::ZERO,
+            // Without a number one tolerates for ever; of several numbers the least counts.
+            Some(_) => {
+                let seconds = matching.filter_map(|one| one.toleration_seconds).min()?;
+                Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+            }
+        };
+        let since = taint.time_added.as_ref().map_or(now, |added| added.0);
+        let stood = now.duration_since(since).max(SignedDuration::ZERO);
+        let stood = Duration::try_from(stood).unwrap_or_default();
+        Some(patience.saturating_sub(stood))
+    };
+    driving.filter_map(rest).min()
+}
+
+/// What is to be done about a pod because of its node's taints.
+pub(crate) fn plan_eviction(pod: &Pod, node: &Node, now: Timestamp) -> Plan {
+    match must_leave(pod, node, now) {
+        None => Plan::default(),
+        Some(Duration::ZERO) => {
+            let name = object::Name::of(&pod.metadata);
+            let mut plan = Plan::from(Action::delete(Kind::Pod, &pod.metadata, Deletion::Graceful));
+            plan.then([Action::Tell(Telling {
+                about: action::about(Kind::Pod, &pod.metadata),
+                severity: Severity::Normal,
+                reason: "TaintManagerEviction",
+                message: format!("Marking for deletion Pod {name}"),
+                by: "taint-eviction-controller",
+            })]);
+            plan
+        }
+        Some(rest) => Plan { stages: Vec::new(), again: Some(rest) },
+    }
+}
+
+/// What is to be done about a pod whose node has not existed for this long.
+pub(crate) fn plan_orphan(pod: &Pod, absent: Duration, quarantine: Duration) -> Plan {
+    match quarantine.checked_sub(absent) {
+        None | Some(Duration::ZERO) => {
+            Action::delete(Kind::Pod, &pod.metadata, Deletion::Forced).into()
+        }
+        Some(rest) => Plan { stages: Vec::new(), again: Some(rest) },
+    }
+}
+
+#[cfg(test)]
+mod tests;

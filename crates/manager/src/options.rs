@@ -1,0 +1,153 @@
+//! What can be set: which controllers run, and how patient they are. Parsing only; nothing is read
+//! from argv or files here.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How the manager runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which controllers run.
+    pub controllers: Controllers,
+    /// How long a node may be silent before it counts as lost.
+    pub node_monitor_grace_period: Duration,
+    /// How long a node that never reported may take to do so.
+    pub node_startup_grace_period: Duration,
+    /// The authority that pods are told to trust, as PEM; without it none is published.
+    pub root_ca: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            controllers: Controllers::default(),
+            node_monitor_grace_period: Duration::from_secs(40),
+            node_startup_grace_period: Duration::from_secs(60),
+            root_ca: None,
+        }
+    }
+}
+
+/// A controller that can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Controller {
+    /// Rolls out Deployments.
+    Deployment,
+    /// Keeps the number of pods of ReplicaSets.
+    ReplicaSet,
+    /// Keeps one pod on each node for DaemonSets.
+    DaemonSet,
+    /// Finds nodes for pods.
+    Scheduler,
+    /// Judges nodes by their leases.
+    NodeLifecycle,
+    /// Deletes pods that do not tolerate a NoExecute taint.
+    TaintEviction,
+    /// Deletes pods of nodes that are gone.
+    PodGc,
+    /// Keeps the ServiceAccount `default` in each namespace.
+    ServiceAccount,
+    /// Keeps the ConfigMap `kube-root-ca.crt` in each namespace.
+    RootCa,
+}
+
+/// Each controller with the names that kube-controller-manager has for it.
+const NAMES: [(Controller, &[&str]); 9] = [
+    (Controller::Deployment, &["deployment-controller", "deployment"]),
+    (Controller::ReplicaSet, &["replicaset-controller", "replicaset"]),
+    (Controller::DaemonSet, &["daemonset-controller", "daemonset"]),
+    (Controller::Scheduler, &["scheduler", "kube-scheduler"]),
+    (Controller::NodeLifecycle, &["node-lifecycle-controller", "nodelifecycle"]),
+    (Controller::TaintEviction, &["taint-eviction-controller"]),
+    (Controller::PodGc, &["pod-garbage-collector-controller", "podgc"]),
+    (Controller::ServiceAccount, &["serviceaccount-controller", "serviceaccount"]),
+    (Controller::RootCa, &["root-ca-certificate-publisher-controller", "root-ca-cert-publisher"]),
+];
+
+/// Which controllers run, in kube-controller-manager's spelling: `*` for all, `name` for one,
+/// `-name` for all but one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Controllers(BTreeSet<Controller>);
+
+impl Default for Controllers {
+    fn default() -> Self {
+        Self(NAMES.iter().map(|(controller, _)| *controller).collect())
+    }
+}
+
+impl Controllers {
+    /// Whether this one runs.
+    #[must_use]
+    pub fn has(&self, controller: Controller) -> bool {
+        self.0.contains(&controller)
+    }
+}
+
+/// A name that is none of a controller's.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is no controller; there are: {known}", known = known())]
+pub struct UnknownController {
+    name: String,
+}
+
+fn known() -> String {
+    let names: Vec<&str> = NAMES.iter().map(|(_, names)| names[0]).collect();
+    names.join(", ")
+}
+
+impl FromStr for Controllers {
+    type Err = UnknownController;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (mut on, mut off, mut all) = (BTreeSet::new(), BTreeSet::new(), false);
+        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            match item.strip_prefix('-') {
+                Some(name) => off.insert(find(name)?),
+                None if item == "*" => {
+                    all = true;
+                    true
+                }
+                None => on.insert(find(item)?),
+            };
+        }
+        if all {
+            on = Self::default().0;
+        }
+        Ok(Self(on.difference(&off).copied().collect()))
+    }
+}
+
+fn find(name: &str) -> Result<Controller, UnknownController> {
+    let found = NAMES.iter().find(|(_, names)| names.contains(&name));
+    found.map(|(found, _)| *found).ok_or_else(|| UnknownController { name: name.to_owned() })
+}
+
+impl fmt::Display for Controllers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let on = NAMES.iter().filter(|(controller, _)| self.has(*controller));
+        let names: Vec<&str> = on.map(|(_, names)| names[0]).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_are_spelt_as_kube_controller_manager_spells_them() {
+        let all: Controllers = "*".parse().unwrap();
+        assert_eq!(all, Controllers::default());
+        let some: Controllers = "*,-deployment, -nodelifecycle".parse().unwrap();
+        assert!(!some.has(Controller::Deployment) && !some.has(Controller::NodeLifecycle));
+        assert!(some.has(Controller::ReplicaSet) && some.has(Controller::Scheduler));
+        let two: Controllers = "scheduler,podgc".parse().unwrap();
+        assert_eq!(two.to_string(), "scheduler,pod-garbage-collector-controller");
+        let none: Controllers = "-scheduler".parse().unwrap();
+        assert_eq!(none.to_string(), "", "without * only what is named runs");
+        let error = "*,-bogus".parse::<Controllers>().unwrap_err().to_string();
+        assert!(error.contains("bogus") && error.contains("deployment-controller"), "{error}");
+    }
+}

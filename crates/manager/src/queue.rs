@@ -1,0 +1,194 @@
+//! Which piece of work is next. Pure: time goes in, the next deadline comes out.
+//!
+//! A piece of work waits at most once and is never done twice at a time. Of two due times the
+//! earlier stands. What failed waits ever longer, whatever else happens meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use nearhop_runtime::backoff::Backoff;
+
+use crate::object::Name;
+
+/// A piece of work: one decision about one object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Work {
+    Deployment(Name),
+    ReplicaSet(Name),
+    DaemonSet(Name),
+    /// Finds a node for a pod.
+    Schedule(Name),
+    /// Judges a node.
+    Node(String),
+    /// Whether a pod may stay where it is.
+    Pod(Name),
+    /// What every namespace has.
+    Namespace(String),
+}
+
+#[derive(Debug, Default)]
+struct Item {
+    due: Option<Instant>,
+    running: bool,
+    failures: u32,
+    pause_until: Option<Instant>,
+}
+
+/// Work that waits, and work that is being done.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    items: BTreeMap<Work, Item>,
+    waiting: BTreeSet<(Instant, Work)>,
+    running: usize,
+    backoff: Backoff,
+}
+
+/// More requests than this at a time only wait for each other in the server.
+const WORKERS: usize = 64;
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            items: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            running: 0,
+            // A conflict is over with the next event of the watch; a server that is away is not.
+            backoff: Backoff::new(Duration::from_millis(5), Duration::from_secs(30)),
+        }
+    }
+}
+
+impl Queue {
+    /// Asks for a piece of work, not before `at`.
+    pub(crate) fn add(&mut self, work: Work, at: Instant) {
+        let item = self.items.entry(work.clone()).or_default();
+        let at = item.pause_until.map_or(at, |pause| pause.max(at));
+        if item.due.is_some_and(|due| due <= at) {
+            return;
+        }
+        let old = item.due.replace(at);
+        if !item.running {
+            if let Some(old) = old {
+                self.waiting.remove(&(old, work.clone()));
+            }
+            self.waiting.insert((at, work));
+        }
+    }
+
+    /// Takes the next piece of work that is due.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Work> {
+        if self.running >= WORKERS || self.waiting.first().is_none_or(|(at, _)| *at > now) {
+            return None;
+        }
+        let (_, work) = self.waiting.pop_first()?;
+        let item = self.items.get_mut(&work).expect("what waits is there");
+        item.due = None;
+        item.running = true;
+        self.running += 1;
+        Some(work)
+    }
+
+    /// When something is due next.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let next = self.waiting.first().map(|(at, _)| *at);
+        next.filter(|_| self.running < WORKERS)
+    }
+
+    /// Ends a piece of work that went well; it is looked at again then, if asked for.
+    pub(crate) fn succeed(&mut self, work: &Work, again: Option<Instant>) {
+        if let Some(item) = self.items.get_mut(work) {
+            item.failures = 0;
+            item.pause_until = None;
+        }
+        self.stop(work);
+        if let Some(again) = again {
+            self.add(work.clone(), again);
+        }
+    }
+
+    /// Ends a piece of work that failed; it is tried again after a pause.
+    pub(crate) fn fail(&mut self, work: &Work, now: Instant, random: f64) -> Duration {
+        let mut pause = Duration::ZERO;
+        if let Some(item) = self.items.get_mut(work) {
+            pause = self.backoff.delay(item.failures, random);
+            item.failures = item.failures.saturating_add(1);
+            item.pause_until = Some(now + pause);
+            item.due = Some(now + pause);
+        }
+        self.stop(work);
+        pause
+    }
+
+    fn stop(&mut self, work: &Work) {
+        let Some(item) = self.items.get_mut(work) else { return };
+        if std::mem::take(&mut item.running) {
+            self.running -= 1;
+        }
+        match item.due {
+            Some(at) => {
+                self.waiting.insert((at, work.clone()));
+            }
+            None => {
+                self.items.remove(work);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(name: &str) -> Work {
+        Work::Node(name.to_owned())
+    }
+
+    #[test]
+    fn the_earlier_of_two_times_stands() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut queue = Queue::default();
+        queue.add(work("a"), start + 5 * second);
+        queue.add(work("a"), start + 2 * second);
+        queue.add(work("a"), start + 9 * second);
+        assert_eq!(queue.next_due(), Some(start + 2 * second));
+        assert_eq!(queue.take(start + second), None);
+        assert_eq!(queue.take(start + 2 * second), Some(work("a")));
+        assert_eq!(queue.next_due(), None);
+    }
+
+    #[test]
+    fn nothing_is_done_twice_at_a_time() {
+        let start = Instant::now();
+        let mut queue = Queue::default();
+        queue.add(work("a"), start);
+        queue.take(start).unwrap();
+        queue.add(work("a"), start);
+        assert_eq!(queue.take(start), None);
+        queue.succeed(&work("a"), None);
+        assert_eq!(queue.take(start), Some(work("a")));
+        queue.succeed(&work("a"), None);
+        assert!(queue.items.is_empty() && queue.running == 0);
+    }
+
+    #[test]
+    fn what_fails_waits_ever_longer_and_events_do_not_shorten_it() {
+        let start = Instant::now();
+        let mut queue = Queue::default();
+        queue.add(work("a"), start);
+        let mut now = start;
+        let mut pauses = Vec::new();
+        for _ in 0..4 {
+            queue.take(now).unwrap();
+            let pause = queue.fail(&work("a"), now, 0.0);
+            queue.add(work("a"), now);
+            assert_eq!(queue.take(now), None);
+            now += pause;
+            pauses.push(pause.as_millis());
+        }
+        assert_eq!(pauses, [5, 10, 20, 40]);
+        queue.take(now).unwrap();
+        queue.succeed(&work("a"), Some(now));
+        assert_eq!(queue.take(now), Some(work("a")));
+    }
+}

@@ -1,0 +1,287 @@
+//! ReplicaSets: which pods are theirs, how many to make, which to delete, what to say. Pure.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::action::{Action, Deletion, Plan};
+use crate::claim::{self, Claim};
+use crate::kind::Kind;
+use crate::object::{self, unless_zero};
+use crate::pod::{self, Availability};
+use crate::selector;
+
+/// No more than this at once, so that a wrong number does not flood the server.
+const BURST: usize = 500;
+
+/// What is to be done about a ReplicaSet, given the pods of its namespace. `related` are the pods
+/// of all ReplicaSets with the same owner: where many of them share a node, one goes first.
+#[must_use]
+pub(crate) fn plan_replicas(
+    set: &ReplicaSet,
+    pods: &[&Pod],
+    related: &[&Pod],
+    now: Timestamp,
+) -> Plan {
+    let Some(spec) = &set.spec else { return Plan::default() };
+    let (mut claims, mut own) = (Vec::new(), Vec::new());
+    for pod in pods.iter().filter(|pod| !pod::is_terminal(pod)) {
+        match claim::judge(&spec.selector, &set.metadata, &pod.metadata) {
+            Claim::Own => own.push(*pod),
+            Claim::Adopt => {
+                claims.push(claim::adopt(Kind::Pod, "ReplicaSet", &set.metadata, &pod.metadata));
+            }
+            Claim::Release => claims.push(claim::release(Kind::Pod, &set.metadata, &pod.metadata)),
+            Claim::Foreign => {}
+        }
+    }
+    if !claims.is_empty() {
+        return Plan { stages: vec![claims], again: None };
+    }
+    let (active, leaving): (Vec<&Pod>, Vec<&Pod>) =
+        own.into_iter().partition(|pod| pod::is_active(pod));
+    let mut plan = Plan::default();
+    let mut actions = Vec::new();
+    if !object::is_deleting(&set.metadata) {
+        actions.extend(resize(set, &active, related));
+    }
+    actions.extend(write_status(set, &active, leaving.len(), &mut plan, now));
+    plan.then(actions);
+    plan
+}
+
+fn resize(set: &ReplicaSet, active: &[&Pod], related: &[&Pod]) -> Vec<Action> {
+    let Some(spec) = &set.spec else { return Vec::new() };
+    let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
+    if active.len() < wanted {
+        let Some(template) = &spec.template else { return Vec::new() };
+        let owner = object::owned_by("ReplicaSet", &set.metadata);
+        let pod = pod::from_template(template, &set.metadata, owner);
+        let missing = (wanted - active.len()).min(BURST);
+        return (0..missing).map(|_| Action::Create(pod.clone().into())).collect();
+    }
+    let surplus = (active.len() - wanted).min(BURST);
+    let ranked = rank(active, related);
+    let delete = |pod: &Pod| Action::delete(Kind::Pod, &pod.metadata, Deletion::Graceful);
+    ranked.into_iter().take(surplus).map(delete).collect()
+}
+
+/// Pods in the order in which they are to go, as Kubernetes has it: unassigned, pending, not
+/// ready, cheap, doubled up on a node, ready for a short time, often restarted, young.
+pub(crate) fn rank<'a>(active: &[&'a Pod], related: &[&Pod]) -> Vec<&'a Pod> {
+    let mut on_node: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in related.iter().filter(|pod| pod::is_active(pod)) {
+        *on_node.entry(pod::node(pod)).or_default() += 1;
+    }
+    let mut ranked = active.to_vec();
+    ranked.sort_by_cached_key(|pod| {
+        let phase = match pod::phase(pod) {
+            "Pending" | "" => 0,
+            "Unknown" => 1,
+            _ => 2,
+        };
+        let doubled = on_node.get(pod::node(pod)).copied().unwrap_or(0);
+        (
+            (!pod::node(pod).is_empty(), phase, pod::is_ready(pod)),
+            deletion_cost(pod),
+            Reverse(doubled),
+            Reverse(pod::ready_since(pod)),
+            Reverse(restarts(pod)),
+            Reverse(pod.metadata.creation_timestamp.clone()),
+            object::uid(&pod.metadata).to_owned(),
+        )
+    });
+    ranked
+}
+
+fn deletion_cost(pod: &Pod) -> i32 {
+    let cost = object::annotation(&pod.metadata, "controller.kubernetes.io/pod-deletion-cost");
+    cost.and_then(|cost| cost.parse().ok()).unwrap_or(0)
+}
+
+fn restarts(pod: &Pod) -> i32 {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    statuses.into_iter().flatten().map(|status| status.restart_count).max().unwrap_or(0)
+}
+
+fn write_status(
+    set: &ReplicaSet,
+    active: &[&Pod],
+    leaving: usize,
+    plan: &mut Plan,
+    now: Timestamp,
+) -> Option<Action> {
+    let spec = set.spec.as_ref()?;
+    let template = spec.template.as_ref().and_then(|template| template.metadata.as_ref());
+    let labels = template.and_then(|meta| meta.labels.clone()).unwrap_or_default();
+    let full = k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector {
+        match_labels: Some(labels),
+        match_expressions: None,
+    };
+    let (mut labelled, mut ready, mut available) = (0, 0, 0);
+    for pod in active {
+        labelled += i32::from(selector::matches(&full, pod.metadata.labels.as_ref()));
+        match pod::availability(pod, spec.min_ready_seconds.unwrap_or(0), now) {
+            Availability::NotReady => {}
+            Availability::In(rest) => {
+                ready += 1;
+                plan.look_again(rest);
+            }
+            Availability::Available => {
+                ready += 1;
+                available += 1;
+            }
+        }
+    }
+    let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let old = set.status.clone().unwrap_or_default();
+    let status = ReplicaSetStatus {
+        replicas: count(active.len()),
+        fully_labeled_replicas: unless_zero(labelled),
+        ready_replicas: unless_zero(ready),
+        available_replicas: unless_zero(available),
+        terminating_replicas: Some(count(leaving)),
+        observed_generation: set.metadata.generation,
+        conditions: old.conditions.clone(),
+    };
+    let written = ReplicaSet { status: Some(status.clone()), ..set.clone() };
+    (status != old).then(|| Action::PutStatus(written.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{self, at};
+
+    fn set(replicas: i32) -> ReplicaSet {
+        testing::replica_set("web", replicas)
+    }
+
+    fn owned(set: &ReplicaSet, name: &str, node: &str, ready: Option<i64>) -> Pod {
+        let mut pod = testing::owned_pod("ReplicaSet", &set.metadata, name, node);
+        if let Some(since) = ready {
+            testing::set_ready(&mut pod, true, at(since));
+        }
+        pod
+    }
+
+    fn deleted(plan: &Plan) -> Vec<String> {
+        let name = |action: &Action| match action {
+            Action::Delete { name, .. } => Some(name.name.clone()),
+            _ => None,
+        };
+        plan.actions().filter_map(name).collect()
+    }
+
+    fn created(plan: &Plan) -> usize {
+        plan.actions().filter(|action| matches!(action, Action::Create(_))).count()
+    }
+
+    #[test]
+    fn missing_pods_are_made_from_the_template() {
+        let set = set(3);
+        let pod = owned(&set, "a", "n1", None);
+        let plan = plan_replicas(&set, &[&pod], &[&pod], at(0));
+        assert_eq!(created(&plan), 2);
+        let Some(Action::Create(crate::kind::Object::Pod(made))) = plan.actions().next() else {
+            panic!("{plan:?}")
+        };
+        assert_eq!(made.metadata.generate_name.as_deref(), Some("web-"));
+        assert!(object::is_controlled_by(&made.metadata, object::uid(&set.metadata)));
+        assert_eq!(object::label(&made.metadata, "app"), Some("web"));
+    }
+
+    #[test]
+    fn pods_that_ended_or_are_ending_are_replaced_and_not_deleted_again() {
+        let set = set(2);
+        let mut failed = owned(&set, "failed", "n1", None);
+        failed.status.get_or_insert_default().phase = Some("Failed".to_owned());
+        let mut ending = owned(&set, "ending", "n1", Some(1));
+        ending.metadata.deletion_timestamp = Some(object::time(at(5)));
+        let plan = plan_replicas(&set, &[&failed, &ending], &[], at(9));
+        assert_eq!((created(&plan), deleted(&plan)), (2, vec![]));
+    }
+
+    #[test]
+    fn the_least_useful_pods_go_first() {
+        let set = set(0);
+        let pending = owned(&set, "pending", "n1", None);
+        let mut running = owned(&set, "running", "n2", None);
+        running.status.get_or_insert_default().phase = Some("Running".to_owned());
+        let pods = [
+            owned(&set, "old", "n1", Some(10)),
+            owned(&set, "young", "n2", Some(50)),
+            owned(&set, "unassigned", "", None),
+            owned(&set, "doubled", "n3", Some(5)),
+            running,
+            pending,
+        ];
+        let mut related: Vec<&Pod> = pods.iter().collect();
+        let more = [owned(&set, "x", "n3", Some(5)), owned(&set, "y", "n3", Some(5))];
+        related.extend(&more);
+        let refs: Vec<&Pod> = pods.iter().collect();
+        let ranked = rank(&refs, &related);
+        let order: Vec<&str> = ranked.iter().map(|pod| object::name(&pod.metadata)).collect();
+        assert_eq!(order, ["unassigned", "pending", "running", "doubled", "young", "old"]);
+    }
+
+    #[test]
+    fn a_cheap_pod_goes_before_a_doubled_one() {
+        let set = set(1);
+        let mut cheap = owned(&set, "cheap", "n1", Some(1));
+        let cost = [("controller.kubernetes.io/pod-deletion-cost".to_owned(), "-5".to_owned())];
+        cheap.metadata.annotations = Some(cost.into());
+        let pods = [owned(&set, "a", "n2", Some(9)), owned(&set, "b", "n2", Some(9)), cheap];
+        let refs: Vec<&Pod> = pods.iter().collect();
+        let ranked = rank(&refs, &refs);
+        assert_eq!(object::name(&ranked[0].metadata), "cheap");
+    }
+
+    #[test]
+    fn strays_are_adopted_and_runaways_released_before_anything_is_counted() {
+        let set = set(1);
+        let mut stray = owned(&set, "stray", "n1", None);
+        stray.metadata.owner_references = None;
+        let mut runaway = owned(&set, "runaway", "n1", None);
+        runaway.metadata.labels = None;
+        let plan = plan_replicas(&set, &[&stray, &runaway], &[], at(0));
+        let patched = plan.actions().all(|action| matches!(action, Action::Patch(..)));
+        assert!(patched && plan.actions().count() == 2, "{plan:?}");
+    }
+
+    #[test]
+    fn the_status_counts_and_asks_to_be_called_when_a_pod_becomes_available() {
+        let mut set = set(3);
+        set.spec.as_mut().unwrap().min_ready_seconds = Some(10);
+        set.metadata.generation = Some(4);
+        let pods = [
+            owned(&set, "a", "n1", Some(0)),
+            owned(&set, "b", "n1", Some(5)),
+            owned(&set, "c", "n1", None),
+        ];
+        let refs: Vec<&Pod> = pods.iter().collect();
+        let plan = plan_replicas(&set, &refs, &refs, at(12));
+        assert_eq!(plan.again, Some(std::time::Duration::from_secs(3)));
+        let Some(Action::PutStatus(crate::kind::Object::ReplicaSet(written))) =
+            plan.actions().next()
+        else {
+            panic!("{plan:?}")
+        };
+        let status = written.status.clone().unwrap();
+        assert_eq!(status.replicas, 3);
+        assert_eq!((status.ready_replicas, status.available_replicas), (Some(2), Some(1)));
+        assert_eq!(status.observed_generation, Some(4));
+        let again = plan_replicas(&written, &refs, &refs, at(12));
+        assert_eq!(again.actions().count(), 0, "nothing is written twice");
+    }
+
+    #[test]
+    fn a_set_that_is_deleted_makes_nothing() {
+        let mut set = set(3);
+        set.metadata.deletion_timestamp = Some(object::time(at(1)));
+        assert_eq!(created(&plan_replicas(&set, &[], &[], at(2))), 0);
+    }
+}

@@ -1,0 +1,172 @@
+//! The loop: four events, one match. Everything that is known changes here and nowhere else.
+
+use std::time::Instant;
+
+use futures_util::StreamExt as _;
+use kube::Client;
+use nearhop_runtime::shutdown::Shutdown;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::sleep_until;
+
+use crate::action::Action;
+use crate::effect::{self, Answer, Failure};
+use crate::kind::Kind;
+use crate::options::Options;
+use crate::queue::{Queue, Work};
+use crate::watch::{self, Seen};
+use crate::world::{Now, World};
+
+/// What can happen.
+#[derive(Debug)]
+enum Event {
+    /// A watch shows something, or failed.
+    Seen(Box<Seen>),
+    /// A request was answered.
+    Answered(Answer),
+    /// A piece of work ended.
+    Done { work: Work, failed: Option<(Action, Failure)>, again: Option<Instant> },
+    /// Something is due.
+    Due,
+}
+
+/// Runs the controllers until the end is requested. Whatever fails is tried again; all state is in
+/// the API, so it can be stopped at any moment and started anew.
+pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
+    let kinds = watch::watched(&options);
+    tracing::info!(controllers = %options.controllers, "manager starts");
+    let mut watches = watch::start(&client, &kinds);
+    let (sender, receiver) = unbounded_channel();
+    let mut manager = Manager {
+        world: World::new(options),
+        queue: Queue::default(),
+        kinds,
+        synced: false,
+        client,
+        sender,
+    };
+    let mut receiver: UnboundedReceiver<Event> = receiver;
+    loop {
+        manager.start_work();
+        let due = manager.next_due();
+        let event = tokio::select! {
+            biased;
+            () = shutdown.wait() => break,
+            Some(event) = receiver.recv() => event,
+            Some(seen) = watches.next() => Event::Seen(Box::new(seen)),
+            () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => Event::Due,
+        };
+        manager.handle(event);
+    }
+}
+
+struct Manager {
+    world: World,
+    queue: Queue,
+    kinds: Vec<Kind>,
+    /// Nothing is decided before everything has been listed once.
+    synced: bool,
+    client: Client,
+    sender: UnboundedSender<Event>,
+}
+
+impl Manager {
+    fn next_due(&self) -> Option<Instant> {
+        self.queue.next_due().filter(|_| self.synced)
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = Instant::now();
+        match event {
+            Event::Seen(seen) => self.see(*seen, now),
+            Event::Answered(Answer::Wrote(object)) => {
+                let work = self.world.wrote(object, now);
+                self.add(work, now);
+            }
+            Event::Answered(Answer::Deleted(kind, uid)) => {
+                let work = self.world.deleted(kind, &uid, now);
+                self.add(work, now);
+            }
+            Event::Answered(Answer::Unbound(uid)) => {
+                self.world.assumed.remove(&uid);
+            }
+            Event::Done { work, failed: None, again } => self.queue.succeed(&work, again),
+            Event::Done { work, failed: Some((action, failure)), .. } => {
+                let pause = self.queue.fail(&work, now, rand::random());
+                match failure {
+                    Failure::Conflict | Failure::NotFound | Failure::Exists => {
+                        tracing::debug!(?work, ?pause, "{failure}; trying again");
+                    }
+                    Failure::Refused(_) | Failure::NoAnswer(_) => {
+                        let what = describe(&action);
+                        tracing::warn!(?work, ?pause, "{what}: {failure}; trying again");
+                    }
+                }
+            }
+            Event::Due => {}
+        }
+    }
+
+    fn see(&mut self, seen: Seen, now: Instant) {
+        match seen {
+            Ok(sight) => {
+                let work = self.world.see(sight, now);
+                self.add(work, now);
+                if !self.synced && self.world.objects.is_synced(&self.kinds) {
+                    self.synced = true;
+                    self.world.was_deaf(now);
+                    tracing::info!("everything has been listed");
+                }
+            }
+            Err((kind, error)) => {
+                tracing::warn!("watch of {}: {error}; trying again", kind.plural());
+                self.world.was_deaf(now);
+            }
+        }
+    }
+
+    fn add(&mut self, work: Vec<Work>, now: Instant) {
+        work.into_iter().for_each(|work| self.queue.add(work, now));
+    }
+
+    /// Starts all that is due.
+    fn start_work(&mut self) {
+        while self.synced
+            && let Some(work) = self.queue.take(Instant::now())
+        {
+            let now = Now::read();
+            let plan = self.world.plan(&work, now);
+            let again = plan.again.map(|again| now.steady + again);
+            if plan.stages.is_empty() {
+                self.queue.succeed(&work, again);
+                continue;
+            }
+            tracing::debug!(?work, ?plan, "acting");
+            self.world.assume(&plan);
+            let (client, sender) = (self.client.clone(), self.sender.clone());
+            tokio::spawn(async move {
+                let answered = |answer| effect::into_channel(&sender, Event::Answered(answer));
+                let failed = effect::execute(&client, plan, answered).await.err();
+                effect::into_channel(&sender, Event::Done { work, failed, again });
+            });
+        }
+    }
+}
+
+/// An action in a few words.
+fn describe(action: &Action) -> String {
+    match action {
+        Action::Create(object) => {
+            let meta = object.meta();
+            let name = meta.name.as_ref().or(meta.generate_name.as_ref());
+            format!("creating {} {}", object.kind().name(), name.map_or("", String::as_str))
+        }
+        Action::PutStatus(object) => {
+            let name = crate::object::Name::of(object.meta());
+            format!("writing the status of {} {name}", object.kind().name())
+        }
+        Action::Patch(kind, name, _) => format!("changing {} {name}", kind.name()),
+        Action::Delete { kind, name, .. } => format!("deleting {} {name}", kind.name()),
+        Action::Bind { pod, node, .. } => format!("binding Pod {pod} to Node {node}"),
+        Action::Tell(telling) => format!("telling {}", telling.reason),
+    }
+}

@@ -1,0 +1,213 @@
+//! What a pod requires of other pods: spread constraints that forbid, affinity and anti-affinity
+//! that are required, its own and those of pods that are there already. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, TopologySpreadConstraint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+
+use super::filter::domain;
+use super::{Seat, Snapshot};
+use crate::affinity;
+use crate::object::{self, Labels};
+use crate::selector;
+use crate::taint;
+
+/// Domains of a topology key that are allowed or forbidden.
+pub(super) struct Peers<'a> {
+    spreads: Vec<Spread<'a>>,
+    /// Key and values where no pod may be, by the pod's own anti-affinity.
+    forbidden: Vec<(String, &'a str)>,
+    /// The same by the anti-affinity of others.
+    unwanted: Vec<(String, &'a str)>,
+    /// For each term of its affinity: the key, and the values where one of its friends is.
+    wanted: Vec<(String, Vec<&'a str>)>,
+}
+
+struct Spread<'a> {
+    key: String,
+    max_skew: i32,
+    /// Pods in each domain that counts, and one more for the pod itself if it counts.
+    counts: BTreeMap<&'a str, i32>,
+    itself: i32,
+    min_domains: i32,
+}
+
+impl<'a> Peers<'a> {
+    pub(super) fn of(pod: &'a Pod, snapshot: &Snapshot<'a>) -> Self {
+        let spec = pod.spec.as_ref();
+        let constraints = spec.and_then(|spec| spec.topology_spread_constraints.as_ref());
+        let hard: Vec<&TopologySpreadConstraint> = constraints
+            .into_iter()
+            .flatten()
+            .filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule")
+            .collect();
+        let spreads = hard.iter().map(|one| Spread::of(one, &hard, pod, snapshot)).collect();
+        let mut forbidden = Vec::new();
+        for term in anti_terms(pod) {
+            forbidden.extend(places(term, pod, snapshot).into_iter().map(|d| (key(term), d)));
+        }
+        let wanted =
+            pro_terms(pod).map(|term| (key(term), places(term, pod, snapshot))).collect::<Vec<_>>();
+        let friendless = wanted.iter().all(|(_, places)| places.is_empty());
+        let own = pro_terms(pod).all(|term| is_meant(term, pod, pod, snapshot));
+        Self {
+            spreads,
+            forbidden,
+            unwanted: shunned(pod, snapshot),
+            // The first of a group that wants to be together has nobody to be with.
+            wanted: if friendless && own { Vec::new() } else { wanted },
+        }
+    }
+
+    /// Why other pods keep this one from a node.
+    pub(super) fn refusal(&self, _index: usize, seat: &Seat<'_>) -> Option<&'static str> {
+        let at = |(key, value): &(String, &str)| domain(seat, key) == Some(*value);
+        let missing = |spread: &Spread<'_>| domain(seat, &spread.key).is_none();
+        if self.spreads.iter().any(missing) {
+            return Some(
+                "node(s) didn't match pod topology spread constraints (missing required label)",
+            );
+        }
+        if self.spreads.iter().any(|spread| spread.is_too_full(seat)) {
+            return Some("node(s) didn't match pod topology spread constraints");
+        }
+        let lonely = |(key, places): &(String, Vec<&str>)| {
+            domain(seat, key).is_none_or(|place| !places.contains(&place))
+        };
+        if self.wanted.iter().any(lonely) {
+            return Some("node(s) didn't match pod affinity rules");
+        }
+        if self.forbidden.iter().any(at) {
+            return Some("node(s) didn't match pod anti-affinity rules");
+        }
+        let shunned = self.unwanted.iter().any(at);
+        shunned.then_some("node(s) didn't satisfy existing pods anti-affinity rules")
+    }
+}
+
+impl<'a> Spread<'a> {
+    fn of(
+        constraint: &TopologySpreadConstraint,
+        all: &[&TopologySpreadConstraint],
+        pod: &'a Pod,
+        snapshot: &Snapshot<'a>,
+    ) -> Self {
+        let wanted = with_label_keys(
+            constraint.label_selector.as_ref(),
+            constraint.match_label_keys.as_deref(),
+            pod,
+        );
+        let counts_in = |other: &Pod| {
+            other.metadata.namespace == pod.metadata.namespace
+                && !object::is_deleting(&other.metadata)
+                && wanted
+                    .as_ref()
+                    .is_some_and(|w| selector::matches(w, other.metadata.labels.as_ref()))
+        };
+        let honour_affinity = constraint.node_affinity_policy.as_deref() != Some("Ignore");
+        let honour_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
+        let mut counts: BTreeMap<&'a str, i32> = BTreeMap::new();
+        for seat in &snapshot.nodes {
+            let complete = all.iter().all(|other| domain(seat, &other.topology_key).is_some());
+            let allowed = pod.spec.as_ref().is_none_or(|spec| affinity::allows(spec, seat.node));
+            let clean = taint::keeps_away(seat.node, taint::tolerations(pod)).is_none();
+            if !complete || honour_affinity && !allowed || honour_taints && !clean {
+                continue;
+            }
+            let Some(place) = domain(seat, &constraint.topology_key) else { continue };
+            let here = seat.pods.iter().filter(|other| counts_in(other)).count();
+            *counts.entry(place).or_default() += i32::try_from(here).unwrap_or(i32::MAX);
+        }
+        Self {
+            key: constraint.topology_key.clone(),
+            max_skew: constraint.max_skew,
+            counts,
+            itself: i32::from(counts_in(pod)),
+            min_domains: constraint.min_domains.unwrap_or(1),
+        }
+    }
+
+    fn is_too_full(&self, seat: &Seat<'_>) -> bool {
+        let Some(place) = domain(seat, &self.key) else { return true };
+        let domains = i32::try_from(self.counts.len()).unwrap_or(i32::MAX);
+        let least = self.counts.values().min().copied().unwrap_or(0);
+        let least = if domains < self.min_domains { 0 } else { least };
+        let here = self.counts.get(place).copied().unwrap_or(0);
+        here + self.itself - least > self.max_skew
+    }
+}
+
+fn key(term: &PodAffinityTerm) -> String {
+    term.topology_key.clone()
+}
+
+fn anti_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    let anti = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    let terms = anti.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
+    terms.into_iter().flatten()
+}
+
+fn pro_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    let pro = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
+    let terms = pro.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
+    terms.into_iter().flatten()
+}
+
+/// Where pods are that the term of `owner` means.
+fn places<'a>(term: &PodAffinityTerm, owner: &Pod, snapshot: &Snapshot<'a>) -> Vec<&'a str> {
+    let has =
+        |seat: &&Seat<'a>| seat.pods.iter().any(|other| is_meant(term, owner, other, snapshot));
+    let seats = snapshot.nodes.iter().filter(has);
+    seats.filter_map(|seat| domain(seat, &term.topology_key)).collect()
+}
+
+/// Places from which pods that are there keep this one away.
+fn shunned<'a>(pod: &Pod, snapshot: &Snapshot<'a>) -> Vec<(String, &'a str)> {
+    let mut found = Vec::new();
+    for seat in &snapshot.nodes {
+        for other in &seat.pods {
+            let terms = anti_terms(other).filter(|term| is_meant(term, other, pod, snapshot));
+            let at = |term: &PodAffinityTerm| Some((key(term), domain(seat, &term.topology_key)?));
+            found.extend(terms.filter_map(at));
+        }
+    }
+    found
+}
+
+/// Whether a term of `owner` means `other`.
+fn is_meant(term: &PodAffinityTerm, owner: &Pod, other: &Pod, snapshot: &Snapshot<'_>) -> bool {
+    let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
+    let named = term.namespaces.as_deref().unwrap_or_default();
+    let by_label = term.namespace_selector.as_ref().is_some_and(|wanted| {
+        let labels: Option<&Labels> = snapshot.namespaces.get(namespace).copied().flatten();
+        selector::matches(wanted, labels)
+    });
+    let own = named.is_empty() && term.namespace_selector.is_none();
+    let within = by_label
+        || named.iter().any(|name| name == namespace)
+        || own && owner.metadata.namespace == other.metadata.namespace;
+    let wanted =
+        with_label_keys(term.label_selector.as_ref(), term.match_label_keys.as_deref(), owner);
+    within && wanted.is_some_and(|w| selector::matches(&w, other.metadata.labels.as_ref()))
+}
+
+/// A selector that also asks for the pod's own values of some labels. None selects nothing.
+fn with_label_keys(
+    wanted: Option<&LabelSelector>,
+    keys: Option<&[String]>,
+    pod: &Pod,
+) -> Option<LabelSelector> {
+    let mut wanted = wanted.cloned()?;
+    for key in keys.unwrap_or_default() {
+        let Some(value) = object::label(&pod.metadata, key) else { continue };
+        wanted.match_expressions.get_or_insert_default().push(LabelSelectorRequirement {
+            key: key.clone(),
+            operator: "In".to_owned(),
+            values: Some(vec![value.to_owned()]),
+        });
+    }
+    Some(wanted)
+}

@@ -1,0 +1,107 @@
+//! Which of the nodes that fit is best: even over zones, then over nodes, then the least loaded.
+//! Pure.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use super::filter::domain;
+use super::{Seat, Snapshot};
+use crate::affinity;
+use crate::object;
+use crate::quantity::{Amounts, add, amounts, requests};
+use crate::selector;
+use crate::taint;
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// The best of those that fit.
+pub(super) fn best<'s, 'a>(
+    pod: &Pod,
+    fitting: &[&'s Seat<'a>],
+    snapshot: &Snapshot<'a>,
+) -> Option<&'s Seat<'a>> {
+    let group = Group::of(pod, snapshot);
+    let mut in_zone: BTreeMap<&str, usize> = BTreeMap::new();
+    for seat in &snapshot.nodes {
+        *in_zone.entry(zone(seat)).or_default() += group.count(seat);
+    }
+    let rank = |seat: &&&Seat<'a>| {
+        let spec = pod.spec.as_ref();
+        (
+            disliked(pod, seat),
+            Reverse(spec.map_or(0, |spec| affinity::preference(spec, seat.node))),
+            in_zone.get(zone(seat)).copied().unwrap_or(0),
+            group.count(seat),
+            load(seat),
+            seat.pods.len(),
+            object::name(&seat.node.metadata).to_owned(),
+        )
+    };
+    fitting.iter().min_by_key(rank).copied()
+}
+
+fn zone<'a>(seat: &Seat<'a>) -> &'a str {
+    domain(seat, ZONE).unwrap_or_default()
+}
+
+/// Taints that ask pods to stay away, where they can.
+fn disliked(pod: &Pod, seat: &Seat<'_>) -> usize {
+    let soft = taint::taints(seat.node).iter().filter(|t| t.effect == "PreferNoSchedule");
+    soft.filter(|taint| !taint::is_tolerated(taint, taint::tolerations(pod))).count()
+}
+
+/// How full a node is, in thousandths of what it has: the fuller of CPU and memory.
+fn load(seat: &Seat<'_>) -> i128 {
+    let status = seat.node.status.as_ref();
+    let all = amounts(status.and_then(|status| status.allocatable.as_ref()));
+    let mut used = Amounts::new();
+    seat.pods.iter().for_each(|pod| add(&mut used, &requests(pod)));
+    let share = |name: &str| {
+        let whole = all.get(name).copied().filter(|whole| *whole > 0)?;
+        Some(used.get(name).copied().unwrap_or(0) * 1000 / whole)
+    };
+    ["cpu", "memory"].into_iter().filter_map(share).max().unwrap_or(0)
+}
+
+/// Pods that do the same work: those of the same controller; where there is none, those that the
+/// same Services select.
+enum Group<'a> {
+    Owner(&'a str),
+    Services(&'a str, Vec<LabelSelector>),
+}
+
+impl<'a> Group<'a> {
+    fn of(pod: &'a Pod, snapshot: &Snapshot<'_>) -> Self {
+        if let Some(owner) = object::controller_of(&pod.metadata) {
+            return Self::Owner(&owner.uid);
+        }
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let selecting = |service: &&Service| {
+            let wanted = service.spec.as_ref()?.selector.clone()?;
+            let same = service.metadata.namespace.as_deref() == Some(namespace);
+            let wanted = LabelSelector { match_labels: Some(wanted), match_expressions: None };
+            let selects = same
+                && !selector::is_empty(&wanted)
+                && selector::matches(&wanted, pod.metadata.labels.as_ref());
+            selects.then_some(wanted)
+        };
+        Self::Services(namespace, snapshot.services.iter().filter_map(selecting).collect())
+    }
+
+    fn count(&self, seat: &Seat<'_>) -> usize {
+        let alive = seat.pods.iter().filter(|pod| !object::is_deleting(&pod.metadata));
+        match self {
+            Self::Owner(uid) => {
+                alive.filter(|pod| object::is_controlled_by(&pod.metadata, uid)).count()
+            }
+            Self::Services(namespace, selectors) => {
+                let mine = alive.filter(|p| p.metadata.namespace.as_deref() == Some(*namespace));
+                let labels = mine.map(|pod| pod.metadata.labels.as_ref());
+                labels.filter(|l| selectors.iter().any(|s| selector::matches(s, *l))).count()
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Which work a change calls for. Pure.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+
+use crate::cache::Change;
+use crate::kind::Changes;
+use crate::object::{self, Name, name};
+use crate::pod;
+use crate::queue::Work;
+use crate::scheduler;
+use crate::selector;
+use crate::taint;
+use crate::world::World;
+
+impl World {
+    /// What is to be looked at after these changes.
+    pub(crate) fn touch(&mut self, changes: &Changes, now: Instant) -> Vec<Work> {
+        match changes {
+            Changes::Node(all) => all.iter().flat_map(|one| self.touch_node(one, now)).collect(),
+            Changes::Pod(all) => all.iter().flat_map(|one| self.touch_pod(one, now)).collect(),
+            Changes::Lease(all) => {
+                all.iter().for_each(|one| self.hear_lease(one, now));
+                Vec::new()
+            }
+            Changes::Service(all) => {
+                // Pods stay where they are; only those yet to come are spread by Services.
+                tracing::trace!(count = all.len(), "Services changed");
+                Vec::new()
+            }
+            Changes::Namespace(all) => {
+                metas(all, |one| &one.metadata).map(|m| Work::Namespace(name(m).into())).collect()
+            }
+            Changes::ServiceAccount(all) => within(metas(all, |one| &one.metadata)),
+            Changes::ConfigMap(all) => within(metas(all, |one| &one.metadata)),
+            Changes::Deployment(all) => {
+                metas(all, |one| &one.metadata).map(|m| Work::Deployment(Name::of(m))).collect()
+            }
+            Changes::ReplicaSet(all) => all.iter().flat_map(|one| self.touch_set(one)).collect(),
+            Changes::DaemonSet(all) => {
+                metas(all, |one| &one.metadata).map(|m| Work::DaemonSet(Name::of(m))).collect()
+            }
+        }
+    }
+
+    fn hear_lease(&mut self, change: &Change<Lease>, now: Instant) {
+        let renewed = |lease: &Option<Arc<Lease>>| {
+            let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
+            spec.and_then(|spec| spec.renew_time.clone())
+        };
+        if let Some(new) = &change.new
+            && renewed(&change.old) != renewed(&change.new)
+        {
+            self.heard.insert(name(&new.metadata).to_owned(), now);
+        }
+    }
+
+    fn touch_node(&mut self, change: &Change<Node>, now: Instant) -> Vec<Work> {
+        let Some(node) = change.new.as_ref().or(change.old.as_ref()) else { return Vec::new() };
+        let node_name = name(&node.metadata).to_owned();
+        match (&change.old, &change.new) {
+            (_, None) => {
+                self.heard.remove(&node_name);
+                self.absent.insert(node_name.clone(), now);
+            }
+            (None, Some(_)) => {
+                self.heard.entry(node_name.clone()).or_insert(now);
+                self.absent.remove(&node_name);
+            }
+            (Some(old), Some(new)) => {
+                if beat(old) != beat(new) {
+                    self.heard.insert(node_name.clone(), now);
+                }
+                if gist(old) == gist(new) {
+                    return Vec::new();
+                }
+            }
+        }
+        let mut work = vec![Work::Node(node_name.clone())];
+        let sets = self.objects.daemon_sets.all();
+        work.extend(sets.map(|set| Work::DaemonSet(Name::of(&set.metadata))));
+        work.extend(self.pods_on(&node_name).map(|pod| Work::Pod(Name::of(&pod.metadata))));
+        work.extend(self.waiting());
+        work
+    }
+
+    /// All pods that wait for a node: what changed may let them in.
+    fn waiting(&self) -> impl Iterator<Item = Work> {
+        let waiting = self.objects.pods.all().filter(|pod| scheduler::is_waiting(pod));
+        waiting.map(|pod| Work::Schedule(Name::of(&pod.metadata)))
+    }
+
+    fn touch_pod(&mut self, change: &Change<Pod>, now: Instant) -> Vec<Work> {
+        let mut work = Vec::new();
+        if let Some(old) = &change.old
+            && change.new.as_ref().is_none_or(|new| !pod::node(new).is_empty())
+        {
+            self.assumed.remove(object::uid(&old.metadata));
+        }
+        if let Some(new) = &change.new {
+            let node = pod::node(new);
+            if !node.is_empty() {
+                self.assumed.remove(object::uid(&new.metadata));
+                if self.objects.nodes.named(node).is_none() {
+                    self.absent.entry(node.to_owned()).or_insert(now);
+                }
+                work.push(Work::Pod(Name::of(&new.metadata)));
+            } else if scheduler::is_waiting(new) {
+                work.push(Work::Schedule(Name::of(&new.metadata)));
+            }
+        }
+        if gives_way(change) {
+            work.extend(self.waiting());
+        }
+        for pod in change.old.iter().chain(&change.new) {
+            self.touch_owner(pod, change.new.is_none(), &mut work);
+        }
+        work.dedup();
+        work
+    }
+
+    /// The sets that count this pod, or might take it.
+    fn touch_owner(&self, pod: &Pod, gone: bool, work: &mut Vec<Work>) {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let Some(owner) = object::controller_of(&pod.metadata) else {
+            let takes = |wanted: &LabelSelector| {
+                !selector::is_empty(wanted)
+                    && selector::matches(wanted, pod.metadata.labels.as_ref())
+            };
+            let sets = self.objects.replica_sets.within(namespace);
+            let sets = sets.filter(|s| s.spec.as_ref().is_some_and(|spec| takes(&spec.selector)));
+            work.extend(sets.map(|set| Work::ReplicaSet(Name::of(&set.metadata))));
+            let sets = self.objects.daemon_sets.within(namespace);
+            let sets = sets.filter(|s| s.spec.as_ref().is_some_and(|spec| takes(&spec.selector)));
+            work.extend(sets.map(|set| Work::DaemonSet(Name::of(&set.metadata))));
+            return;
+        };
+        let key = Name::new(namespace, &owner.name);
+        match owner.kind.as_str() {
+            "ReplicaSet" => {
+                // A Deployment that recreates waits for the last of its old pods.
+                if gone || pod::is_terminal(pod) {
+                    let set = self.objects.replica_sets.get(&key);
+                    work.extend(set.and_then(|set| deployment_of(set)));
+                }
+                work.push(Work::ReplicaSet(key));
+            }
+            "DaemonSet" => work.push(Work::DaemonSet(key)),
+            _ => {}
+        }
+    }
+
+    fn touch_set(&self, change: &Change<ReplicaSet>) -> Vec<Work> {
+        let mut work = Vec::new();
+        for set in change.old.iter().chain(&change.new) {
+            work.extend(deployment_of(set));
+        }
+        let Some(set) = change.new.as_ref() else { return work };
+        work.push(Work::ReplicaSet(Name::of(&set.metadata)));
+        if object::controller_of(&set.metadata).is_none() {
+            let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+            let takers = self.objects.deployments.within(namespace).filter(|deployment| {
+                let wanted = deployment.spec.as_ref().map(|spec| &spec.selector);
+                wanted.is_some_and(|w| selector::matches(w, set.metadata.labels.as_ref()))
+            });
+            work.extend(takers.map(|taker| Work::Deployment(Name::of(&taker.metadata))));
+        }
+        work.dedup();
+        work
+    }
+}
+
+fn deployment_of(set: &ReplicaSet) -> Option<Work> {
+    let owner = object::controller_of(&set.metadata).filter(|owner| owner.kind == "Deployment")?;
+    let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+    Some(Work::Deployment(Name::new(namespace, &owner.name)))
+}
+
+fn metas<T>(
+    changes: &[Change<T>],
+    meta: impl Fn(&T) -> &ObjectMeta,
+) -> impl Iterator<Item = &ObjectMeta> {
+    let objects = changes.iter().filter_map(|change| change.new.as_ref().or(change.old.as_ref()));
+    objects.map(move |object| meta(object))
+}
+
+fn within<'a>(metas: impl Iterator<Item = &'a ObjectMeta>) -> Vec<Work> {
+    let namespaces = metas.filter_map(|meta| meta.namespace.clone());
+    namespaces.map(Work::Namespace).collect()
+}
+
+/// Whether a pod left room behind, or stopped standing in another's way.
+fn gives_way(change: &Change<Pod>) -> bool {
+    let Some(old) = change.old.as_ref().filter(|old| !pod::node(old).is_empty()) else {
+        return false;
+    };
+    change.new.as_ref().is_none_or(|new| {
+        pod::is_terminal(new) && !pod::is_terminal(old)
+            || object::is_deleting(&new.metadata) != object::is_deleting(&old.metadata)
+            || new.metadata.labels != old.metadata.labels
+    })
+}
+
+/// When a node last said how it is.
+fn beat(node: &Node) -> Option<&NodeCondition> {
+    taint::condition(node, "Ready").filter(|ready| ready.status != "Unknown")
+}
+
+/// What matters about a node, and not when it was said.
+fn gist(node: &Node) -> impl PartialEq {
+    let status = node.status.clone().unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
+    let conditions: Vec<(String, String)> =
+        conditions.into_iter().map(|condition| (condition.type_, condition.status)).collect();
+    (
+        node.metadata.labels.clone(),
+        object::is_deleting(&node.metadata),
+        node.spec.clone(),
+        status.allocatable,
+        conditions,
+    )
+}

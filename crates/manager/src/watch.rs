@@ -1,0 +1,123 @@
+//! The watches: everything the manager reads comes in here.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures_util::stream::{BoxStream, SelectAll, StreamExt as _, select_all};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::utils::Backoff as WatchBackoff;
+use kube::runtime::watcher::{Config, Error, Event, watcher};
+use kube::{Api, Client, Resource};
+use nearhop_runtime::backoff::Backoff;
+use serde::de::DeserializeOwned;
+
+use crate::kind::{Kind, Sight};
+use crate::namespace;
+use crate::options::{Controller, Options};
+
+/// What a watch shows, or that it failed and is tried again.
+pub(crate) type Seen = Result<Sight, (Kind, Error)>;
+
+/// All watches together. They are read by the one loop that also takes in the answers to writes:
+/// the caches rely on that order.
+pub(crate) type Watches = SelectAll<BoxStream<'static, Seen>>;
+
+/// A lost server is looked for often: nodes count as silent only while somebody listens.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+
+/// The waits of one watch.
+#[derive(Debug, Default)]
+struct Waits {
+    failures: u32,
+}
+
+impl Iterator for Waits {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let wait = BACKOFF.delay(self.failures, rand::random());
+        self.failures = self.failures.saturating_add(1);
+        Some(wait)
+    }
+}
+
+impl WatchBackoff for Waits {
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+/// The kinds that are watched.
+pub(crate) fn watched(options: &Options) -> Vec<Kind> {
+    let mut kinds = vec![
+        Kind::Node,
+        Kind::Pod,
+        Kind::Namespace,
+        Kind::Service,
+        Kind::Deployment,
+        Kind::ReplicaSet,
+        Kind::DaemonSet,
+        Kind::Lease,
+    ];
+    if options.controllers.has(Controller::ServiceAccount) {
+        kinds.push(Kind::ServiceAccount);
+    }
+    if options.controllers.has(Controller::RootCa) && options.root_ca.is_some() {
+        kinds.push(Kind::ConfigMap);
+    }
+    kinds
+}
+
+/// Starts watching. Nothing is asked for before the stream is read.
+pub(crate) fn start(client: &Client, kinds: &[Kind]) -> Watches {
+    let streams = kinds.iter().map(|kind| match kind {
+        Kind::Node => all(client, *kind, Sight::Node),
+        Kind::Pod => all(client, *kind, Sight::Pod),
+        Kind::Namespace => all(client, *kind, Sight::Namespace),
+        Kind::Service => all(client, *kind, Sight::Service),
+        Kind::Deployment => all(client, *kind, Sight::Deployment),
+        Kind::ReplicaSet => all(client, *kind, Sight::ReplicaSet),
+        Kind::DaemonSet => all(client, *kind, Sight::DaemonSet),
+        Kind::Lease => {
+            let api: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+            stream(api, Config::default(), *kind, Sight::Lease)
+        }
+        Kind::ServiceAccount => {
+            let only = format!("metadata.name={}", namespace::ACCOUNT);
+            let api: Api<ServiceAccount> = Api::all(client.clone());
+            stream(api, Config::default().fields(&only), *kind, Sight::ServiceAccount)
+        }
+        Kind::ConfigMap => {
+            let only = format!("metadata.name={}", namespace::ROOT_CA);
+            let api: Api<ConfigMap> = Api::all(client.clone());
+            stream(api, Config::default().fields(&only), *kind, Sight::ConfigMap)
+        }
+    });
+    select_all(streams)
+}
+
+fn all<T>(
+    client: &Client,
+    kind: Kind,
+    sight: impl Fn(Event<T>) -> Sight + Send + 'static,
+) -> BoxStream<'static, Seen>
+where
+    T: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    stream(Api::all(client.clone()), Config::default(), kind, sight)
+}
+
+fn stream<T>(
+    api: Api<T>,
+    config: Config,
+    kind: Kind,
+    sight: impl Fn(Event<T>) -> Sight + Send + 'static,
+) -> BoxStream<'static, Seen>
+where
+    T: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let events = watcher(api, config).backoff(Waits::default());
+    events.map(move |event| event.map(&sight).map_err(|error| (kind, error))).boxed()
+}

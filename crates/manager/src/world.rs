@@ -1,0 +1,235 @@
+//! All that the manager knows, and what it decides from that. One writer; no socket, no task, and
+//! the clock is an argument.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::action::{Action, Plan};
+use crate::daemonset::plan_daemons;
+use crate::deployment::plan_rollout;
+use crate::kind::{Changes, Kind, Object, Objects, Sight};
+use crate::namespace::{self, Account, plan_namespace};
+use crate::node::{self, Patience};
+use crate::object::{self, Name};
+use crate::options::{Controller, Options};
+use crate::pod;
+use crate::queue::Work;
+use crate::replicaset::plan_replicas;
+use crate::scheduler::{self, Seat, Snapshot};
+
+/// The time, on the clock that objects carry and on the one that never jumps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    pub(crate) wall: Timestamp,
+    pub(crate) steady: Instant,
+}
+
+impl Now {
+    pub(crate) fn read() -> Self {
+        Self { wall: Timestamp::now(), steady: Instant::now() }
+    }
+}
+
+/// The objects, and what is remembered beside them.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) options: Options,
+    pub(crate) objects: Objects,
+    /// Nodes of pods that are being bound, by the pod's uid, until the watch shows it.
+    pub(crate) assumed: BTreeMap<String, String>,
+    /// When each node was last heard of.
+    pub(crate) heard: BTreeMap<String, Instant>,
+    /// Since when nodes that pods name are not there.
+    pub(crate) absent: BTreeMap<String, Instant>,
+}
+
+impl World {
+    pub(crate) fn new(options: Options) -> Self {
+        Self {
+            options,
+            objects: Objects::default(),
+            assumed: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            absent: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what a watch shows; says what is to be looked at.
+    pub(crate) fn see(&mut self, sight: Sight, now: Instant) -> Vec<Work> {
+        let changes = self.objects.see(sight);
+        self.touch(&changes, now)
+    }
+
+    /// Takes in the answer to a write.
+    pub(crate) fn wrote(&mut self, object: Object, now: Instant) -> Vec<Work> {
+        let changes: Changes = self.objects.wrote(object);
+        self.touch(&changes, now)
+    }
+
+    /// Takes in that an object is gone.
+    pub(crate) fn deleted(&mut self, kind: Kind, uid: &str, now: Instant) -> Vec<Work> {
+        let changes = self.objects.deleted(kind, uid);
+        self.touch(&changes, now)
+    }
+
+    /// Nothing was heard because nobody listened: no node is to blame.
+    pub(crate) fn was_deaf(&mut self, now: Instant) {
+        self.heard.values_mut().for_each(|heard| *heard = now);
+    }
+
+    /// Remembers what a plan is about to do.
+    pub(crate) fn assume(&mut self, plan: &Plan) {
+        for action in plan.stages.iter().flatten() {
+            if let Action::Bind { uid, node, .. } = action {
+                self.assumed.insert(uid.clone(), node.clone());
+            }
+        }
+    }
+
+    fn runs(&self, controller: Controller) -> bool {
+        self.options.controllers.has(controller)
+    }
+
+    /// What is to be done about a piece of work now.
+    pub(crate) fn plan(&self, work: &Work, now: Now) -> Plan {
+        let plan = match work {
+            Work::Deployment(name) => self.plan_deployment(name, now),
+            Work::ReplicaSet(name) => self.plan_replica_set(name, now),
+            Work::DaemonSet(name) => self.plan_daemon_set(name, now),
+            Work::Schedule(name) => self.plan_binding(name, now),
+            Work::Node(name) => self.plan_node(name, now),
+            Work::Pod(name) => self.plan_stay(name, now),
+            Work::Namespace(name) => self.plan_namespace(name),
+        };
+        plan.unwrap_or_default()
+    }
+
+    fn plan_deployment(&self, name: &Name, now: Now) -> Option<Plan> {
+        let deployment = self.objects.deployments.get(name)?;
+        let sets: Vec<&ReplicaSet> =
+            self.objects.replica_sets.within(&name.namespace).map(Arc::as_ref).collect();
+        let pods: Vec<&Pod> = self.objects.pods.within(&name.namespace).map(Arc::as_ref).collect();
+        let plan = || plan_rollout(deployment, &sets, &pods, now.wall);
+        self.runs(Controller::Deployment).then(plan)
+    }
+
+    fn plan_replica_set(&self, name: &Name, now: Now) -> Option<Plan> {
+        let set = self.objects.replica_sets.get(name)?;
+        if !self.runs(Controller::ReplicaSet) {
+            return None;
+        }
+        let pods: Vec<&Pod> = self.objects.pods.within(&name.namespace).map(Arc::as_ref).collect();
+        let owner = object::controller_of(&set.metadata).map(|owner| owner.uid.as_str());
+        let sisters = self.objects.replica_sets.within(&name.namespace).filter(|other| {
+            other.metadata.uid == set.metadata.uid
+                || owner.is_some_and(|uid| object::is_controlled_by(&other.metadata, uid))
+        });
+        let uids: Vec<&str> = sisters.map(|other| object::uid(&other.metadata)).collect();
+        let kin = |pod: &&Pod| {
+            let owner = object::controller_of(&pod.metadata);
+            owner.is_some_and(|owner| uids.contains(&owner.uid.as_str()))
+        };
+        let related: Vec<&Pod> = pods.iter().copied().filter(kin).collect();
+        Some(plan_replicas(set, &pods, &related, now.wall))
+    }
+
+    fn plan_daemon_set(&self, name: &Name, now: Now) -> Option<Plan> {
+        let set = self.objects.daemon_sets.get(name)?;
+        let nodes: Vec<_> = self.objects.nodes.all().map(Arc::as_ref).collect();
+        let pods: Vec<&Pod> = self.objects.pods.within(&name.namespace).map(Arc::as_ref).collect();
+        let plan = || plan_daemons(set, &nodes, &pods, now.wall);
+        self.runs(Controller::DaemonSet).then(plan)
+    }
+
+    fn plan_binding(&self, name: &Name, now: Now) -> Option<Plan> {
+        let pod = self.objects.pods.get(name)?;
+        let known = self.assumed.contains_key(object::uid(&pod.metadata));
+        if known || !self.runs(Controller::Scheduler) || !scheduler::is_waiting(pod) {
+            return None;
+        }
+        Some(scheduler::plan(pod, &self.snapshot(), now.wall))
+    }
+
+    fn snapshot(&self) -> Snapshot<'_> {
+        let mut on: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+        for pod in self.objects.pods.all().filter(|pod| !pod::is_terminal(pod)) {
+            let assumed = self.assumed.get(object::uid(&pod.metadata)).map(String::as_str);
+            let node = Some(pod::node(pod)).filter(|node| !node.is_empty()).or(assumed);
+            if let Some(node) = node {
+                on.entry(node).or_default().push(pod);
+            }
+        }
+        let seat = |node| {
+            let node: &Arc<_> = node;
+            Seat { node, pods: on.remove(object::name(&node.metadata)).unwrap_or_default() }
+        };
+        let namespaces = self.objects.namespaces.all();
+        Snapshot {
+            nodes: self.objects.nodes.all().map(seat).collect(),
+            services: self.objects.services.all().map(Arc::as_ref).collect(),
+            namespaces: namespaces
+                .map(|one| (object::name(&one.metadata), one.metadata.labels.as_ref()))
+                .collect(),
+        }
+    }
+
+    fn plan_node(&self, name: &str, now: Now) -> Option<Plan> {
+        let node = self.objects.nodes.named(name)?;
+        if !self.runs(Controller::NodeLifecycle) {
+            return None;
+        }
+        let on: Vec<&Pod> = self.pods_on(name).map(Arc::as_ref).collect();
+        let heard = self.heard.get(name).copied().unwrap_or(now.steady);
+        let patience = Patience {
+            grace: self.options.node_monitor_grace_period,
+            startup: self.options.node_startup_grace_period,
+        };
+        let silent = now.steady.saturating_duration_since(heard);
+        Some(node::judge_node(node, &on, silent, patience, now.wall))
+    }
+
+    pub(crate) fn pods_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Arc<Pod>> {
+        self.objects.pods.all().filter(move |pod| pod::node(pod) == node)
+    }
+
+    /// Whether a pod may stay on its node.
+    fn plan_stay(&self, name: &Name, now: Now) -> Option<Plan> {
+        let pod = self.objects.pods.get(name)?;
+        let node = pod::node(pod);
+        if node.is_empty() {
+            return None;
+        }
+        match self.objects.nodes.named(node) {
+            Some(node) => {
+                let plan = || node::plan_eviction(pod, node, now.wall);
+                self.runs(Controller::TaintEviction).then(plan)
+            }
+            None if self.runs(Controller::PodGc) && !pod::is_terminal(pod) => {
+                let since = self.absent.get(node).copied().unwrap_or(now.steady);
+                let absent = now.steady.saturating_duration_since(since);
+                let quarantine = self.options.node_monitor_grace_period;
+                Some(node::plan_orphan(pod, absent, quarantine))
+            }
+            None => None,
+        }
+    }
+
+    fn plan_namespace(&self, name: &str) -> Option<Plan> {
+        let namespace = self.objects.namespaces.named(name)?;
+        let account = if self.runs(Controller::ServiceAccount) {
+            let account = self.objects.service_accounts.get(&Name::new(name, namespace::ACCOUNT));
+            Account::Kept(account.map(Arc::as_ref))
+        } else {
+            Account::Ignored
+        };
+        let map = self.objects.config_maps.get(&Name::new(name, namespace::ROOT_CA));
+        let pem = self.options.root_ca.as_deref().filter(|_| self.runs(Controller::RootCa));
+        let authority = pem.map(|pem| (pem, map.map(Arc::as_ref)));
+        Some(plan_namespace(namespace, account, authority))
+    }
+}
