@@ -6,6 +6,7 @@ mod conform;
 mod controller;
 mod demo;
 mod lab;
+mod manager;
 mod manifests;
 mod parse;
 mod proxy;
@@ -36,6 +37,7 @@ enum Command {
     LabDrive(lab::WorkerArgs),
     #[command(hide = true)]
     LabSupervisor(lab::SupervisorArgs),
+    Manager(manager::Args),
     Manifests(manifests::Args),
     Proxy(Box<proxy::Args>),
 }
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(args),
         Command::LabDrive(args) => lab::work(&args),
         Command::LabSupervisor(args) => lab::supervise(&args),
+        Command::Manager(args) => manager::run(args),
         Command::Manifests(args) => manifests::run(&args),
         Command::Proxy(args) => proxy::run(*args),
     };

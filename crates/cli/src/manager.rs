@@ -1,0 +1,68 @@
+//! `nearhop manager`: the controllers and the scheduler that a lab needs, on the embedded API.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args as ClapArgs;
+use nearhop_manager::{Controllers, Options, pem, run as manage};
+use nearhop_runtime::client::{ClientOptions, authorities, connect};
+use nearhop_runtime::log;
+use nearhop_runtime::shutdown::Shutdown;
+
+use crate::parse::{LogArgs, parse_duration};
+
+/// Runs Deployments, ReplicaSets and DaemonSets, finds nodes for pods, and judges nodes.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// Kubeconfig of the cluster; without it $KUBECONFIG, the cluster it runs in, ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Context in the kubeconfig; without it the current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// Controllers that run: `*` for all, `name` for one, `-name` for all but one.
+    #[arg(long, value_name = "NAME,…", default_value = "*", allow_hyphen_values = true)]
+    controllers: Controllers,
+
+    /// How long a node may be silent before it counts as lost.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "40s")]
+    node_monitor_grace_period: Duration,
+
+    /// How long a node that never reported may take to do so.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
+    node_startup_grace_period: Duration,
+
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+/// Runs until it is told to stop.
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    log::init(args.log.verbosity, args.log.log_format);
+    // One thread: decisions are made one after the other, and the rest is waiting.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().context("cannot start the runtime")?;
+    runtime.block_on(manage_cluster(args))
+}
+
+async fn manage_cluster(args: Args) -> anyhow::Result<ExitCode> {
+    let shutdown = Shutdown::on_signals()?;
+    let client_options = ClientOptions {
+        kubeconfig: args.kubeconfig,
+        context: args.context,
+        user_agent: concat!("nearhop-manager/", env!("CARGO_PKG_VERSION")).to_owned(),
+    };
+    let client = connect(&client_options, None).await?;
+    let options = Options {
+        controllers: args.controllers,
+        node_monitor_grace_period: args.node_monitor_grace_period,
+        node_startup_grace_period: args.node_startup_grace_period,
+        root_ca: pem(&authorities(&client_options).await?),
+    };
+    manage(options, client, shutdown).await;
+    Ok(ExitCode::SUCCESS)
+}
