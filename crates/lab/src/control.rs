@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +21,8 @@ pub enum Request {
     Down,
     /// Disturbs or mends something.
     Fault(Fault),
-    /// Runs the `nearhop` command with these arguments somewhere, and answers with its output.
-    Run(Place, Vec<String>),
+    /// Runs a program with these arguments somewhere, and answers with its output.
+    Run(Place, PathBuf, Vec<String>),
 }
 
 /// What can be done to a lab.
@@ -86,11 +86,11 @@ pub struct Status {
     /// Its name.
     pub name: String,
     /// How to reach its API.
-    pub kubeconfig: std::path::PathBuf,
+    pub kubeconfig: PathBuf,
     /// The processes, by the names that `lab fault` knows.
     pub processes: BTreeMap<String, State>,
     /// Where the processes' logs are.
-    pub logs: std::path::PathBuf,
+    pub logs: PathBuf,
     /// Whether everything that was asked for is there.
     pub phase: LabPhase,
     /// Nodes by zone.

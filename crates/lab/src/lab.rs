@@ -87,7 +87,7 @@ impl Lab {
         self.phase = LabPhase::Up;
     }
 
-    /// A `nearhop` command that would run in one of its places.
+    /// A command that would run in one of its places.
     ///
     /// # Errors
     ///
@@ -95,13 +95,14 @@ impl Lab {
     pub fn command(
         &self,
         place: &Place,
+        program: &Path,
         args: &[String],
     ) -> Result<tokio::process::Command, LabError> {
         let namespace = match place {
             Place::Node(name) => self.world.node(name)?,
             Place::External => self.world.external(),
         };
-        let mut command = namespace.command(&self.spec.program);
+        let mut command = namespace.command(program);
         command.args(args).stdin(Stdio::null());
         let mut command = tokio::process::Command::from(command);
         command.kill_on_drop(true);

@@ -66,7 +66,7 @@ async fn obey(lab: &mut Lab, request: Request, answer: oneshot::Sender<Answer>) 
             Ok(()) => Answer::Done,
             Err(error) => Answer::Refused(error.to_string()),
         },
-        Request::Run(place, args) => match lab.command(&place, &args) {
+        Request::Run(place, program, args) => match lab.command(&place, &program, &args) {
             // It may take long, and others may ask meanwhile.
             Ok(command) => {
                 tokio::spawn(async move { answer.send(run(command).await) });

@@ -1,16 +1,18 @@
-//! `nearhop lab exec`: a command in a Pod, as `kubectl exec` would run it.
+//! `nearhop lab exec`: a command in a Pod, as `kubectl exec` would run it, or on a node.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args as ClapArgs;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, AttachParams};
+use nearhop_lab::control::{Answer, Place, Request, ask};
 use tokio::io::{AsyncWriteExt as _, copy, stderr, stdin, stdout};
 
 use super::{Name, block_on};
 
-/// Runs a command in a Pod.
+/// Runs a command in a Pod, or in a node's network.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -28,7 +30,7 @@ pub(crate) struct Args {
     #[arg(short = 'i', long)]
     stdin: bool,
 
-    /// The Pod: NAME or NAMESPACE/NAME.
+    /// The Pod: NAME or NAMESPACE/NAME; or node/NAME, or external.
     #[arg(value_name = "POD")]
     pod: String,
 
@@ -39,7 +41,22 @@ pub(crate) struct Args {
 
 /// Runs it; the exit code is the command's.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    block_on(exec(args))
+    let place = match args.pod.split_once('/') {
+        Some(("node", name)) => Place::Node(name.to_owned()),
+        None if args.pod == "external" => Place::External,
+        _ => return block_on(exec(args)),
+    };
+    let (program, rest) = args.command.split_first().context("no command after `--`")?;
+    let request = Request::Run(place, program.into(), rest.to_vec());
+    match ask(&args.name.find()?, &request).context("the lab does not answer")? {
+        Answer::Output { stdout: out, stderr: errors, code } => {
+            std::io::stdout().write_all(out.as_bytes())?;
+            std::io::stderr().write_all(errors.as_bytes())?;
+            Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+        }
+        Answer::Refused(why) => bail!("{program}: {why}"),
+        Answer::Done | Answer::Status(_) => bail!("the lab answered another question"),
+    }
 }
 
 async fn exec(args: Args) -> anyhow::Result<ExitCode> {

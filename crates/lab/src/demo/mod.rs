@@ -160,7 +160,8 @@ fn zones_of_pods(lab: &Lab) -> BTreeMap<String, String> {
 }
 
 async fn work(lab: &Lab, node: &str, job: &Job) -> Result<Tally, LabError> {
-    let mut command = lab.command(&Place::Node(node.to_owned()), &command_line(job))?;
+    let place = Place::Node(node.to_owned());
+    let mut command = lab.command(&place, &lab.spec().program, &command_line(job))?;
     let failed = |why: String| LabError::Api { what: format!("driving from node/{node}"), why };
     let output = command.output().await.map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {

@@ -49,7 +49,7 @@ async fn work_at(
     Ok((origin.zone.clone(), tally.map_err(|error| failed(error.to_string()))?))
 }
 
-/// The worker's command line, after the program's name.
+/// The worker's arguments, for the `nearhop` command.
 #[must_use]
 pub fn command_line(job: &Job) -> Vec<String> {
     let job = serde_json::to_string(job).expect("a job is plain data");
@@ -57,7 +57,8 @@ pub fn command_line(job: &Job) -> Vec<String> {
 }
 
 async fn in_lab(state: &Path, place: Place, job: &Job) -> Result<String, String> {
-    let (state, request) = (state.to_owned(), Request::Run(place, command_line(job)));
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let (state, request) = (state.to_owned(), Request::Run(place, program, command_line(job)));
     let answer = tokio::task::spawn_blocking(move || ask(&state, &request)).await;
     match answer.map_err(|error| error.to_string())?.map_err(|error| error.to_string())? {
         Answer::Output { stdout, code: Some(0), .. } => Ok(stdout),

@@ -1,0 +1,140 @@
+//! KEP-3015, "DNS": a name server on each node, reached on the own node while it is there, in the
+//! own zone while it is not.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use nearhop_tests::lab::{AGNHOST, Lab, Line, PATIENCE, Room};
+use serde_json::json;
+
+const NODES: [&str; 6] = ["node-a1", "node-a2", "node-b1", "node-b2", "node-c1", "node-c2"];
+const RATE: u32 = 100;
+
+#[test]
+fn kep_3015() {
+    crate::run(async {
+        let lab = Lab::up(&[])?;
+        for node in NODES {
+            // Flows of long-lived clients shall come home as well.
+            lab.fault(&["restart", &format!("proxy/{node}"), "--", "--udp-rehome=immediate"])?;
+        }
+        let room = Room::new(&lab.kubeconfig).await?;
+        let address = create(&room).await?;
+        let begun = Instant::now();
+        for node in NODES {
+            let job = json!({
+                "targets": [format!("{address}:53")],
+                "protocol": "udp",
+                "connections": 100_000,
+                "concurrency": 8,
+                "timeoutMs": 500,
+                "rate": RATE,
+            });
+            room.client_loop(&format!("client-{node}"), node, &job).await?;
+        }
+        until_answered_by(&room, "client-node-a1", "dns-node-a1").await?;
+
+        // The local one goes: what is asked of it is lost, then its zone answers.
+        room.delete_now("dns-node-a1").await?;
+        until_answered_by(&room, "client-node-a1", "dns-node-a2").await?;
+        let lines = room.lines("client-node-a1").await?;
+        check_loss(&lines)?;
+
+        // It comes back: the own node again, and nobody stays elsewhere.
+        serve(&room, "node-a1").await?;
+        room.until_ready(&["dns-node-a1"]).await?;
+        let ready = Instant::now();
+        until_answered_by(&room, "client-node-a1", "dns-node-a1").await?;
+        ensure!(ready.elapsed() < Duration::from_secs(2), "{:?}", ready.elapsed());
+        check_flows(&lab, &room).await?;
+
+        // Nobody else noticed.
+        for node in &NODES[1..] {
+            let lines = room.lines(&format!("client-{node}")).await?;
+            let own = format!("dns-{node}");
+            let other = lines.iter().find(|line| line.who != own);
+            ensure!(other.is_none(), "{node}: {other:?}");
+            let least = begun.elapsed().as_secs_f64() * f64::from(RATE) / 4.0;
+            ensure!(lines.len() as f64 > least, "{node}: only {} queries", lines.len());
+        }
+        Ok(())
+    });
+}
+
+async fn serve(room: &Room, node: &str) -> Result<()> {
+    let container = json!({
+        "name": "dns",
+        "image": AGNHOST,
+        "args": ["netexec", "--http-port=8080", "--udp-port=5353"],
+        "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1},
+    });
+    room.pod(&format!("dns-{node}"), node, &json!({"app": "dns"}), container).await
+}
+
+/// A server on each node, and the Service's address.
+async fn create(room: &Room) -> Result<String> {
+    let service = room
+        .service(
+            "dns",
+            json!({
+                "selector": {"app": "dns"},
+                "trafficDistribution": "PreferSameNode",
+                "ports": [{"name": "dns", "port": 53, "targetPort": 5353, "protocol": "UDP"}],
+            }),
+        )
+        .await?;
+    for node in NODES {
+        serve(room, node).await?;
+    }
+    let names = NODES.map(|node| format!("dns-{node}"));
+    room.until_ready(&names.each_ref().map(String::as_str)).await?;
+    room.until("hints for all nodes", PATIENCE, || async {
+        let endpoints = room.endpoints("dns").await?;
+        let hinted = endpoints.iter().filter(|one| !one["hints"]["forNodes"].is_null()).count();
+        Ok(if hinted == NODES.len() { Ok(()) } else { Err(format!("{hinted} have hints")) })
+    })
+    .await?;
+    Ok(service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The last answers of a client are all from one Pod.
+async fn until_answered_by(room: &Room, client: &str, pod: &str) -> Result<()> {
+    room.until(&format!("{client} to be answered by {pod}"), PATIENCE, || async {
+        let lines = room.lines(client).await?;
+        let last: Vec<&str> = lines.iter().rev().take(20).map(|line| line.who.as_str()).collect();
+        let own = last.len() == 20 && last.iter().all(|who| *who == pod);
+        Ok(if own { Ok(()) } else { Err(format!("{last:?}")) })
+    })
+    .await
+}
+
+/// At most a second without an answer, and nothing but the own node and the own zone.
+fn check_loss(lines: &[Line]) -> Result<()> {
+    let mut answered = 0.0;
+    for line in lines {
+        if line.who.starts_with('!') {
+            ensure!(line.at - answered < 1000.0, "no answer from {answered} to {} ms", line.at);
+        } else {
+            let near = ["dns-node-a1", "dns-node-a2"].contains(&line.who.as_str());
+            ensure!(near, "{line:?} left the zone");
+            answered = line.at;
+        }
+    }
+    Ok(())
+}
+
+/// No flow of the node leads to another node's Pod any more.
+async fn check_flows(lab: &Lab, room: &Room) -> Result<()> {
+    let other = room.get("pods/dns-node-a2").await?;
+    let address = other["status"]["podIP"].as_str().unwrap_or_default().to_owned();
+    if !std::path::Path::new("/proc/net/nf_conntrack").exists() {
+        eprintln!("flows are not looked at: this kernel does not list them in /proc");
+        return Ok(());
+    }
+    room.until("no flow left on the other Pod", Duration::from_secs(2), || async {
+        let flows = lab.text(&["lab", "exec", "node/node-a1", "--", "cat", "/proc/net/nf_conntrack"])?;
+        let left: Vec<&str> = flows.lines().filter(|flow| flow.contains(&address)).collect();
+        Ok(if left.is_empty() { Ok(()) } else { Err(left.join("\n")) })
+    })
+    .await
+}
