@@ -1,6 +1,7 @@
 //! `nearhop`: the only binary. Arguments, files and exit codes; what is decided, the crates below
 //! decide.
 
+mod agent;
 mod apiserver;
 mod conform;
 mod controller;
@@ -28,8 +29,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Agent(Box<agent::Args>),
     Apiserver(apiserver::Args),
     Conform(conform::Args),
+    #[command(hide = true)]
+    Container(agent::ContainerArgs),
     Controller(Box<controller::Args>),
     Demo(demo::Args),
     Lab(lab::Args),
@@ -38,6 +42,8 @@ enum Command {
     #[command(hide = true)]
     LabSupervisor(lab::SupervisorArgs),
     Manager(manager::Args),
+    #[command(hide = true)]
+    Image(agent::ImageArgs),
     Manifests(manifests::Args),
     Proxy(Box<proxy::Args>),
 }
@@ -49,14 +55,17 @@ fn main() -> ExitCode {
     let matches = with_environment(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let result = match cli.command {
+        Command::Agent(args) => agent::run(*args),
         Command::Apiserver(args) => apiserver::run(args),
         Command::Conform(args) => conform::run(&args),
+        Command::Container(args) => agent::container(&args),
         Command::Controller(args) => controller::run(*args),
         Command::Demo(args) => demo::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::LabDrive(args) => lab::work(&args),
         Command::LabSupervisor(args) => lab::supervise(&args),
         Command::Manager(args) => manager::run(args),
+        Command::Image(args) => agent::image(&args),
         Command::Manifests(args) => manifests::run(&args),
         Command::Proxy(args) => proxy::run(*args),
     };

@@ -1,0 +1,87 @@
+//! One more command in a running container: `kubectl exec` and probes.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, setns};
+use nix::unistd::{chroot, fchdir, setsid};
+
+use super::{ExecSpec, NOT_STARTED, TIMED_OUT, init, read};
+
+/// How often a command with a time limit is looked at.
+const GLANCE: Duration = Duration::from_millis(5);
+
+pub(super) fn main(file: &Path) -> ExitCode {
+    let code = run(file).unwrap_or_else(|why| {
+        let _unread = writeln!(std::io::stderr(), "error: {why}");
+        NOT_STARTED
+    });
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+fn run(file: &Path) -> Result<i32, String> {
+    let spec: ExecSpec = read(file)?;
+    // The agent has it from here on.
+    let _not_ours = std::fs::remove_file(file);
+    enter(spec.pid).map_err(|error| format!("enter the container: {error}"))?;
+    if spec.terminal {
+        own_terminal().map_err(|error| format!("take the terminal: {error}"))?;
+    }
+    let (first, rest) = spec.command.split_first().ok_or("there is no command")?;
+    let path = init::find(first, &spec.env)
+        .ok_or_else(|| format!("exec: {first:?}: executable file not found in $PATH"))?;
+    let directory = spec.directory.as_deref().unwrap_or(Path::new("/"));
+    let mut command = Command::new(path);
+    command.arg0(first).args(rest).env_clear().envs(spec.env.iter().cloned());
+    let child = command.current_dir(directory).spawn();
+    let child = child.map_err(|error| format!("exec {first:?}: {error}"))?;
+    wait(child, spec.timeout_ms.map(Duration::from_millis))
+}
+
+/// The network is entered already: whoever started this process saw to that.
+fn enter(pid: u32) -> std::io::Result<()> {
+    let of = |name: &str| File::open(format!("/proc/{pid}/ns/{name}"));
+    let (mnt, uts, ipc, own) = (of("mnt")?, of("uts")?, of("ipc")?, of("pid")?);
+    let root = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::fcntl::OFlag::O_DIRECTORY.bits())
+        .open(format!("/proc/{pid}/root"))?;
+    setns(own, CloneFlags::CLONE_NEWPID)?;
+    setns(uts, CloneFlags::CLONE_NEWUTS)?;
+    setns(ipc, CloneFlags::CLONE_NEWIPC)?;
+    setns(mnt, CloneFlags::CLONE_NEWNS)?;
+    fchdir(root)?;
+    chroot(".")?;
+    Ok(())
+}
+
+fn own_terminal() -> std::io::Result<()> {
+    setsid()?;
+    Ok(rustix::process::ioctl_tiocsctty(std::io::stdin())?)
+}
+
+fn wait(mut child: Child, timeout: Option<Duration>) -> Result<i32, String> {
+    let told = |error: std::io::Error| format!("wait for the command: {error}");
+    let Some(timeout) = timeout else { return Ok(code(child.wait().map_err(told)?)) };
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Some(status) = child.try_wait().map_err(told)? {
+            return Ok(code(status));
+        }
+        if Instant::now() >= deadline {
+            child.kill().map_err(told)?;
+            child.wait().map_err(told)?;
+            return Ok(TIMED_OUT);
+        }
+        std::thread::sleep(GLANCE);
+    }
+}
+
+fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}

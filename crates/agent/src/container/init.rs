@@ -1,0 +1,84 @@
+//! The container's first process: it builds what the container sees, and then becomes its program.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::IntoRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::sethostname;
+
+use super::{ContainerSpec, NOT_STARTED, Program, Report, read, root, shim};
+
+pub(super) fn main(file: &Path) -> ExitCode {
+    let Ok(mut socket) = shim::socket() else { return ExitCode::FAILURE };
+    let prepared = prepare(file);
+    let (mut command, pid) = match prepared {
+        Ok(prepared) => prepared,
+        Err(why) => return fail(&mut socket, why),
+    };
+    shim::tell(&mut socket, &Report::Started { pid });
+    let error = command.exec();
+    let program = command.get_program().to_string_lossy().into_owned();
+    fail(&mut socket, format!("exec {program:?}: {error}"))
+}
+
+fn fail(socket: &mut std::os::unix::net::UnixStream, why: String) -> ExitCode {
+    shim::tell(socket, &Report::Failed { why });
+    ExitCode::from(u8::try_from(NOT_STARTED).expect("it fits"))
+}
+
+/// The program as a command, and this process's number in the `/proc` that the agent sees.
+fn prepare(file: &Path) -> Result<(Command, u32), String> {
+    set_pdeathsig(Signal::SIGKILL).map_err(|errno| format!("die with the shim: {errno}"))?;
+    let spec: ContainerSpec = read(file)?;
+    let pid = outer_pid().map_err(|error| format!("read /proc/self: {error}"))?;
+    sethostname(&spec.hostname).map_err(|errno| format!("set the host's name: {errno}"))?;
+    // It is not reachable by its path once the root has changed.
+    let binary = File::open("/proc/self/exe").map_err(|error| format!("open this: {error}"))?;
+    root::enter(&spec)?;
+    let mut command = program(&spec, binary)?;
+    command.env_clear().envs(spec.env.iter().cloned()).stdin(Stdio::null());
+    let directory = spec.directory.as_deref().unwrap_or(Path::new("/"));
+    std::env::set_current_dir(directory)
+        .map_err(|error| format!("workingDir {}: {error}", directory.display()))?;
+    Ok((command, pid))
+}
+
+fn outer_pid() -> io::Result<u32> {
+    let number = fs::read_link("/proc/self")?;
+    let number = number.to_str().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| io::Error::other("it does not name a process"))
+}
+
+fn program(spec: &ContainerSpec, binary: File) -> Result<Command, String> {
+    match &spec.program {
+        Program::Host(words) => {
+            let (first, rest) = words.split_first().ok_or("there is no command")?;
+            let path = find(first, &spec.env)
+                .ok_or_else(|| format!("exec: {first:?}: executable file not found in $PATH"))?;
+            let mut command = Command::new(path);
+            command.arg0(first).args(rest);
+            Ok(command)
+        }
+        Program::BuiltIn(image, arguments) => {
+            // Exec closes it, when it has opened it.
+            let mut command = Command::new(format!("/proc/self/fd/{}", binary.into_raw_fd()));
+            command.arg0(format!("/{image}")).args(["image", image]).args(arguments);
+            Ok(command)
+        }
+    }
+}
+
+/// The file that a command's first word means.
+pub(super) fn find(word: &str, env: &[(String, String)]) -> Option<std::path::PathBuf> {
+    if word.contains('/') {
+        return Path::new(word).exists().then(|| word.into());
+    }
+    let path = env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
+    let places = path.unwrap_or(root::DEFAULT_PATH).split(':').filter(|place| !place.is_empty());
+    places.map(|place| Path::new(place).join(word)).find(|file| file.is_file())
+}

@@ -1,0 +1,74 @@
+//! The processes between the agent and a container's program.
+//!
+//! ```text
+//!   agent ── shim (`container run`)      new mount, UTS, IPC and PID namespaces; waits, forwards
+//!              └─ init (`container init`)  process 1 of them: builds the file system, then becomes
+//!                                          the program
+//!   agent ── `container exec`            enters those namespaces, runs one more command there
+//! ```
+//!
+//! Each dies with its parent, so that an agent that is killed leaves nothing behind. Deliberately
+//! not here: limits of memory and CPU, users, capabilities. A container is a process with a view
+//! of its own, not a prison.
+
+mod exec;
+mod init;
+mod root;
+mod shim;
+mod spec;
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::de::DeserializeOwned;
+
+pub use self::spec::{
+    Access, ContainerSpec, ExecSpec, Mount, NOT_STARTED, Program, Report, TIMED_OUT,
+};
+
+/// Which of the processes to be: the first argument of the hidden command `container`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// `run`: the shim.
+    Run,
+    /// `init`: process 1 of the container.
+    Init,
+    /// `exec`: one more command.
+    Exec,
+}
+
+impl Stage {
+    /// The argument that stands for it.
+    #[must_use]
+    pub const fn argument(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Init => "init",
+            Self::Exec => "exec",
+        }
+    }
+
+    /// Reads the argument.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Run, Self::Init, Self::Exec].into_iter().find(|stage| stage.argument() == text)
+    }
+}
+
+/// Is one of the processes, with the file that says what to do.
+#[must_use]
+pub fn main(stage: Stage, file: &Path) -> ExitCode {
+    match stage {
+        Stage::Run => shim::main(file),
+        Stage::Init => init::main(file),
+        Stage::Exec => exec::main(file),
+    }
+}
+
+fn read<T: DeserializeOwned>(file: &Path) -> Result<T, String> {
+    let told = |why: &dyn std::fmt::Display| format!("read {}: {why}", file.display());
+    let open = File::open(file).map_err(|error| told(&error))?;
+    serde_json::from_reader(BufReader::new(open)).map_err(|error| told(&error))
+}

@@ -1,0 +1,126 @@
+//! `nearhop/echo`: HTTP, TCP and UDP servers that answer who they are and whom they saw.
+//!
+//! ```text
+//!   --http-port=8080   any path: {"pod":..,"node":..,"zone":..,"client":"ADDRESS:PORT"}
+//!                      /hostname: the pod's name
+//!   --tcp-port=8081    the same, a line for each line
+//!   --udp-port=8081    the same, a packet for each packet
+//!   --drain=5s         after TERM it goes on, also with new connections, for this long, and then
+//!                      until no connection is open
+//! ```
+//!
+//! A port of -1 is not served. Pod, node and zone come from NEARHOP_POD, NEARHOP_NODE and
+//! NEARHOP_ZONE, which the agent sets.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+
+use super::flags::{Flags, duration};
+use super::say;
+use super::serve::{Answer, Ask, Open, accept, hostname, http, listen, plain, receive};
+
+/// How often it looks whether connections are open when it is to end.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// Who this is.
+struct Identity {
+    pod: String,
+    node: String,
+    zone: String,
+}
+
+impl Identity {
+    fn read() -> Self {
+        let variable = |name: &str| std::env::var(name).unwrap_or_default();
+        let pod = Some(variable("NEARHOP_POD")).filter(|it| !it.is_empty());
+        Self {
+            pod: pod.unwrap_or_else(hostname),
+            node: variable("NEARHOP_NODE"),
+            zone: variable("NEARHOP_ZONE"),
+        }
+    }
+
+    fn answer(&self, client: SocketAddr) -> String {
+        let Self { pod, node, zone } = self;
+        json!({ "pod": pod, "node": node, "zone": zone, "client": client.to_string() }).to_string()
+    }
+}
+
+pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
+    let mut port = |name: &str, usual| -> Result<Option<u16>, String> {
+        let number = flags.number(name, usual)?;
+        Ok(u16::try_from(number).ok())
+    };
+    let (web, tcp, udp) =
+        (port("http-port", 8080)?, port("tcp-port", 8081)?, port("udp-port", 8081)?);
+    let drain = flags.text("drain").map_or(Ok(Duration::from_secs(5)), |text| duration(&text))?;
+    flags.rest()?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let (identity, open) = (Arc::new(Identity::read()), Open::default());
+    if let Some(port) = web {
+        let identity = Arc::clone(&identity);
+        let answer = move |ask: Ask| std::future::ready(respond(&identity, &ask));
+        tokio::spawn(http(listen(port)?, open.clone(), answer));
+    }
+    if let Some(port) = tcp {
+        tokio::spawn(serve_tcp(listen(port)?, Arc::clone(&identity), open.clone()));
+    }
+    if let Some(port) = udp {
+        tokio::spawn(serve_udp(receive(port)?, identity));
+    }
+    say(&format!("serving HTTP on {web:?}, TCP on {tcp:?}, UDP on {udp:?}"));
+    terminate.recv().await;
+    say(&format!("TERM: serving for {} s more, and until no connection is open", drain.as_secs()));
+    sleep(drain).await;
+    while open.count() > 0 {
+        sleep(GLANCE).await;
+    }
+    Ok(0)
+}
+
+fn respond(identity: &Identity, ask: &Ask) -> Answer {
+    if ask.path.eq_ignore_ascii_case("/hostname") {
+        return Answer::ok(identity.pod.clone());
+    }
+    let mut answer = Answer::ok(format!("{}\n", identity.answer(ask.client)));
+    answer.headers.push(("content-type", "application/json".to_owned()));
+    answer
+}
+
+async fn serve_tcp(listener: TcpListener, identity: Arc<Identity>, open: Open) {
+    loop {
+        let Some((stream, client)) = accept(&listener).await else { continue };
+        let (identity, counted) = (Arc::clone(&identity), open.one());
+        tokio::spawn(async move {
+            let _open = counted;
+            let _gone = serve_stream(stream, &format!("{}\n", identity.answer(client))).await;
+        });
+    }
+}
+
+async fn serve_stream(stream: TcpStream, answer: &str) -> std::io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut lines = BufReader::new(reader);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).await? > 0 {
+        writer.write_all(answer.as_bytes()).await?;
+        line.clear();
+    }
+    Ok(())
+}
+
+async fn serve_udp(socket: UdpSocket, identity: Arc<Identity>) {
+    let mut buffer = [0; 2048];
+    loop {
+        if let Ok((_, client)) = socket.recv_from(&mut buffer).await {
+            let _gone = socket.send_to(identity.answer(plain(client)).as_bytes(), client).await;
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `agnhost serve-hostname`: says what its host is called, to whoever asks, by TCP, UDP or HTTP.
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
+
+use super::flags::Flags;
+use super::say;
+use super::serve::{Answer, Open, accept, hostname, http, listen, receive};
+
+/// How long it goes on serving when it is asked to end.
+const FAREWELL: Duration = Duration::from_secs(60);
+
+pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
+    let (tcp, udp) = (flags.switch("tcp").unwrap_or(false), flags.switch("udp").unwrap_or(false));
+    // The original insists on `--http=false` beside the others.
+    let web = flags.switch("http").unwrap_or(!tcp && !udp);
+    let close = flags.switch("close").unwrap_or(false);
+    let port = flags.number("port", 9376)?;
+    let port = u16::try_from(port).map_err(|_| format!("--port {port} is not a port"))?;
+    flags.rest()?;
+    let name = hostname();
+    if tcp {
+        tokio::spawn(serve_tcp(listen(port)?, name.clone()));
+    }
+    if udp {
+        tokio::spawn(serve_udp(receive(port)?, name.clone()));
+    }
+    if web && !tcp {
+        let answer = move |_| {
+            let mut answer = Answer::ok(name.clone());
+            if close {
+                answer.headers.push(("connection", "close".to_owned()));
+            }
+            std::future::ready(answer)
+        };
+        tokio::spawn(http(listen(port)?, Open::default(), answer));
+    }
+    let told = |error: std::io::Error| format!("wait for signals: {error}");
+    let mut terminate = signal(SignalKind::terminate()).map_err(told)?;
+    say(&format!("Serving on port {port}."));
+    terminate.recv().await;
+    say("Shutting down after receiving signal: terminated.");
+    sleep(FAREWELL).await;
+    Ok(0)
+}
+
+async fn serve_tcp(listener: tokio::net::TcpListener, name: String) {
+    loop {
+        let Some((mut stream, _)) = accept(&listener).await else { continue };
+        let name = name.clone();
+        tokio::spawn(async move {
+            let _gone = stream.write_all(name.as_bytes()).await;
+            let _gone = stream.shutdown().await;
+        });
+    }
+}
+
+async fn serve_udp(socket: tokio::net::UdpSocket, name: String) {
+    let mut buffer = [0; 2048];
+    loop {
+        if let Ok((_, client)) = socket.recv_from(&mut buffer).await {
+            let _gone = socket.send_to(name.as_bytes(), client).await;
+        }
+    }
+}

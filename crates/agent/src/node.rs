@@ -1,0 +1,235 @@
+//! The Node: made or adopted, described, and kept alive by a Lease.
+//!
+//! Taints are others' business, and so is the Node's end: an agent that stops leaves it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::{
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
+    NodeSystemInfo,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use nearhop_runtime::backoff::Backoff;
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::options::Options;
+
+/// The Kubernetes version that the agent behaves like.
+const VERSION: &str = "v1.36.2-nearhop";
+/// How often the Node's status is written although nothing changed.
+const STATUS_PERIOD: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(10);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+const LEASES: &str = "kube-node-lease";
+const LEASE_SECONDS: i32 = 40;
+
+/// Registers the Node; returns when it is there.
+pub(crate) async fn register(client: &Client, options: &Options) {
+    for attempt in 0.. {
+        match timeout(PATIENCE, put(client, options)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => tracing::warn!("the Node is not registered yet: {error}"),
+            Err(_) => tracing::warn!("the Node is not registered yet: no answer"),
+        }
+        sleep(BACKOFF.delay(attempt, rand::random())).await;
+    }
+}
+
+/// Renews the Lease and the status, for ever.
+pub(crate) async fn keep(client: Client, options: Arc<Options>) {
+    let mut written = Instant::now();
+    loop {
+        match timeout(PATIENCE, renew(&client, &options)).await {
+            Ok(Ok(Seen::Node)) => {}
+            Ok(Ok(Seen::NoNode)) => {
+                tracing::warn!("somebody has deleted the Node; it is registered again");
+                register(&client, &options).await;
+            }
+            Ok(Err(error)) => tracing::warn!("the Lease was not renewed: {error}"),
+            Err(_) => tracing::warn!("the Lease was not renewed: no answer"),
+        }
+        if written.elapsed() >= STATUS_PERIOD {
+            register(&client, &options).await;
+            written = Instant::now();
+        }
+        sleep(options.heartbeat).await;
+    }
+}
+
+async fn put(client: &Client, options: &Options) -> Result<(), kube::Error> {
+    let api: Api<Node> = Api::all(client.clone());
+    let name = &options.node;
+    let there = match api.get_opt(name).await? {
+        Some(node) => node,
+        None => match api.create(&PostParams::default(), &object(options)).await {
+            // Another was faster: adopt it with the next attempt.
+            Err(kube::Error::Api(refused)) if refused.code == 409 => api.get(name).await?,
+            done => done?,
+        },
+    };
+    let params = PatchParams::default();
+    let wanted = object(options);
+    let patch = json!({ "metadata": { "labels": wanted.metadata.labels } });
+    api.patch(name, &params, &Patch::Merge(patch)).await?;
+    if there.spec.and_then(|spec| spec.pod_cidrs).is_none_or(|ranges| ranges.is_empty()) {
+        api.patch(name, &params, &Patch::Merge(json!({ "spec": wanted.spec }))).await?;
+    }
+    let before = there.status.and_then(|status| status.conditions).unwrap_or_default();
+    let status = status(options, &before, Timestamp::now());
+    let patch = json!({ "status": status });
+    api.patch_status(name, &params, &Patch::Strategic(patch)).await?;
+    Ok(())
+}
+
+fn object(options: &Options) -> Node {
+    let mut labels = options.labels.clone();
+    for (key, value) in [
+        ("kubernetes.io/hostname", options.node.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", architecture()),
+    ] {
+        labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+    }
+    let ranges: Vec<String> = options.pod_cidrs.iter().map(ToString::to_string).collect();
+    Node {
+        metadata: ObjectMeta {
+            name: Some(options.node.clone()),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            pod_cidr: ranges.first().cloned(),
+            pod_cidrs: Some(ranges).filter(|ranges| !ranges.is_empty()),
+            ..NodeSpec::default()
+        }),
+        ..Node::default()
+    }
+}
+
+/// As Go calls it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn status(options: &Options, before: &[NodeCondition], now: Timestamp) -> NodeStatus {
+    let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
+    let mut addresses: Vec<NodeAddress> =
+        options.addresses.iter().map(|it| address("InternalIP", it.to_string())).collect();
+    addresses.push(address("Hostname", options.node.clone()));
+    let amounts: BTreeMap<String, Quantity> = [
+        ("cpu", options.cpu.clone()),
+        ("memory", options.memory.clone()),
+        ("pods", options.pods.to_string()),
+    ]
+    .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
+    .into();
+    NodeStatus {
+        addresses: Some(addresses),
+        capacity: Some(amounts.clone()),
+        allocatable: Some(amounts),
+        conditions: Some(conditions(before, now)),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(options.port) }),
+        }),
+        node_info: Some(node_info()),
+        ..NodeStatus::default()
+    }
+}
+
+fn conditions(before: &[NodeCondition], now: Timestamp) -> Vec<NodeCondition> {
+    let all = [
+        (
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "agent has sufficient memory available",
+        ),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "agent has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "agent has sufficient PID available"),
+        ("Ready", "True", "KubeletReady", "agent is posting ready status"),
+    ];
+    all.into_iter()
+        .map(|(kind, value, reason, message)| {
+            let same = before.iter().find(|it| it.type_ == kind && it.status == value);
+            let since = same.and_then(|it| it.last_transition_time.clone());
+            NodeCondition {
+                type_: kind.to_owned(),
+                status: value.to_owned(),
+                reason: Some(reason.to_owned()),
+                message: Some(message.to_owned()),
+                last_heartbeat_time: Some(Time(now)),
+                last_transition_time: Some(since.unwrap_or(Time(now))),
+            }
+        })
+        .collect()
+}
+
+fn node_info() -> NodeSystemInfo {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    NodeSystemInfo {
+        architecture: architecture().to_owned(),
+        operating_system: "linux".to_owned(),
+        kernel_version: read("/proc/sys/kernel/osrelease"),
+        boot_id: read("/proc/sys/kernel/random/boot_id"),
+        os_image: "the host's".to_owned(),
+        container_runtime_version: concat!("nearhop://", env!("CARGO_PKG_VERSION")).to_owned(),
+        kubelet_version: VERSION.to_owned(),
+        ..NodeSystemInfo::default()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Node,
+    NoNode,
+}
+
+async fn renew(client: &Client, options: &Options) -> Result<Seen, kube::Error> {
+    let api: Api<Lease> = Api::namespaced(client.clone(), LEASES);
+    let patch = json!({ "spec": { "renewTime": MicroTime(Timestamp::now()) } });
+    let done = api.patch(&options.node, &PatchParams::default(), &Patch::Merge(patch)).await;
+    match done {
+        Err(kube::Error::Api(refused)) if refused.code == 404 => {}
+        done => return done.map(|_| Seen::Node),
+    }
+    let nodes: Api<Node> = Api::all(client.clone());
+    let Some(node) = nodes.get_opt(&options.node).await? else { return Ok(Seen::NoNode) };
+    api.create(&PostParams::default(), &lease(options, &node)).await?;
+    Ok(Seen::Node)
+}
+
+fn lease(options: &Options, node: &Node) -> Lease {
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: options.node.clone(),
+        uid: node.metadata.uid.clone().unwrap_or_default(),
+        ..OwnerReference::default()
+    };
+    Lease {
+        metadata: ObjectMeta {
+            name: Some(options.node.clone()),
+            namespace: Some(LEASES.to_owned()),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(options.node.clone()),
+            lease_duration_seconds: Some(LEASE_SECONDS),
+            renew_time: Some(MicroTime(Timestamp::now())),
+            ..LeaseSpec::default()
+        }),
+    }
+}

@@ -1,0 +1,154 @@
+//! What all pods of a node share.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use nearhop_net::Namespace;
+use tokio::sync::watch;
+
+use super::log::LogReader;
+use crate::addresses::Pool;
+use crate::events::Recorder;
+use crate::names::Services;
+use crate::options::Options;
+use crate::spawn::Spawner;
+use crate::status::StatusWriter;
+
+/// The node, and ways to the outside.
+pub(crate) struct Context {
+    pub(crate) options: Arc<Options>,
+    pub(crate) client: Client,
+    pub(crate) node: Namespace,
+    pub(crate) spawner: Spawner,
+    pub(crate) recorder: Recorder,
+    pub(crate) writer: StatusWriter,
+    pub(crate) services: watch::Receiver<Arc<Services>>,
+    pub(crate) registry: Registry,
+    pool: Mutex<Pool>,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    pub(crate) fn new(
+        options: Arc<Options>,
+        client: Client,
+        node: Namespace,
+        services: watch::Receiver<Arc<Services>>,
+    ) -> Self {
+        Self {
+            node,
+            spawner: Spawner::start(),
+            recorder: Recorder::start(client.clone(), &options.node),
+            writer: StatusWriter::start(client.clone()),
+            services,
+            registry: Registry::default(),
+            pool: Mutex::new(Pool::new(options.pod_cidrs.clone())),
+            client,
+            options,
+        }
+    }
+
+    pub(crate) fn pool(&self) -> MutexGuard<'_, Pool> {
+        lock(&self.pool)
+    }
+
+    /// Where a pod's files live.
+    pub(crate) fn directory(&self, uid: &str) -> PathBuf {
+        self.options.root_dir.join("pods").join(uid)
+    }
+}
+
+/// What is behind a lock here is whole between any two statements.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How to run something in a container.
+#[derive(Clone, Debug)]
+pub(crate) struct ExecPlace {
+    pub(crate) pid: u32,
+    pub(crate) namespace: Namespace,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) directory: Option<PathBuf>,
+}
+
+/// What a server of logs and exec has to know of a container.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ContainerView {
+    pub(crate) log: Option<LogReader>,
+    pub(crate) previous: Option<LogReader>,
+    /// None while it does not run.
+    pub(crate) exec: Option<ExecPlace>,
+}
+
+/// The same of a pod.
+#[derive(Clone, Debug)]
+pub(crate) struct PodView {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) containers: BTreeMap<String, ContainerView>,
+}
+
+/// The pods of the node, by namespace and name, for those who ask from outside.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registry(Arc<Mutex<BTreeMap<(String, String), PodView>>>);
+
+impl Registry {
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<PodView> {
+        lock(&self.0).get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    pub(crate) fn pods(&self) -> Vec<Arc<Pod>> {
+        lock(&self.0).values().map(|view| Arc::clone(&view.pod)).collect()
+    }
+
+    pub(crate) fn put(&self, pod: &Arc<Pod>, addresses: &[IpAddr]) {
+        let mut all = lock(&self.0);
+        let (pod, addresses) = (Arc::clone(pod), addresses.to_owned());
+        match all.get_mut(&key(&pod)) {
+            Some(view) if view.pod.metadata.uid == pod.metadata.uid => {
+                (view.pod, view.addresses) = (pod, addresses);
+            }
+            _ => {
+                let view = PodView { pod, addresses, containers: BTreeMap::new() };
+                all.insert(key(&view.pod), view);
+            }
+        }
+    }
+
+    /// Changes what is known of a container.
+    pub(crate) fn update(
+        &self,
+        pod: &Pod,
+        container: &str,
+        change: impl FnOnce(&mut ContainerView),
+    ) {
+        let mut all = lock(&self.0);
+        let view = all.get_mut(&key(pod));
+        if let Some(view) = view.filter(|view| view.pod.metadata.uid == pod.metadata.uid) {
+            change(view.containers.entry(container.to_owned()).or_default());
+        }
+    }
+
+    pub(crate) fn remove(&self, pod: &Pod) {
+        let mut all = lock(&self.0);
+        if all.get(&key(pod)).is_some_and(|view| view.pod.metadata.uid == pod.metadata.uid) {
+            all.remove(&key(pod));
+        }
+    }
+}
+
+fn key(pod: &Pod) -> (String, String) {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    (text(&pod.metadata.namespace), text(&pod.metadata.name))
+}

@@ -1,0 +1,333 @@
+//! A container's command, arguments and environment. Pure: what others hold is in [`Sources`].
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Container, EnvVarSource, ObjectFieldSelector, Pod, Secret,
+};
+
+use crate::container::Program;
+
+/// The ConfigMaps and Secrets that a pod names; none where there is no such object.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    pub(crate) config_maps: BTreeMap<String, Option<ConfigMap>>,
+    pub(crate) secrets: BTreeMap<String, Option<Secret>>,
+}
+
+/// What a pod may learn about itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) pod_addresses: &'a [IpAddr],
+    pub(crate) node_addresses: &'a [IpAddr],
+}
+
+impl Sources {
+    pub(crate) fn config_map(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+        let map = self.config_maps.get(name)?.as_ref()?;
+        let text = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
+        let bytes = map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()));
+        Some(text.chain(bytes).collect())
+    }
+
+    pub(crate) fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+        let secret = self.secrets.get(name)?.as_ref()?;
+        Some(secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect())
+    }
+}
+
+type Variables = Vec<(String, String)>;
+
+fn set(variables: &mut Variables, name: &str, value: String) {
+    variables.retain(|(known, _)| known != name);
+    variables.push((name.to_owned(), value));
+}
+
+/// All of a container's environment; what is missing is said as a kubelet says it.
+pub(crate) fn environment(
+    container: &Container,
+    facts: Facts<'_>,
+    sources: &Sources,
+    base: Variables,
+) -> Result<Variables, String> {
+    let mut variables = base;
+    for from in container.env_from.iter().flatten() {
+        let prefix = from.prefix.as_deref().unwrap_or_default();
+        let found = match (&from.config_map_ref, &from.secret_ref) {
+            (Some(map), _) => {
+                wanted("configmap", &map.name, sources.config_map(&map.name), map.optional)?
+            }
+            (_, Some(secret)) => {
+                wanted("secret", &secret.name, sources.secret(&secret.name), secret.optional)?
+            }
+            _ => None,
+        };
+        for (key, value) in found.into_iter().flatten() {
+            set(&mut variables, &format!("{prefix}{key}"), text(value));
+        }
+    }
+    for variable in container.env.iter().flatten() {
+        let value = match (&variable.value, &variable.value_from) {
+            (_, Some(source)) => value_from(source, facts, sources)?,
+            (Some(value), None) => Some(expand(value, &variables)),
+            (None, None) => Some(String::new()),
+        };
+        if let Some(value) = value {
+            set(&mut variables, &variable.name, value);
+        }
+    }
+    Ok(variables)
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn wanted<T>(
+    kind: &str,
+    name: &str,
+    found: Option<T>,
+    optional: Option<bool>,
+) -> Result<Option<T>, String> {
+    if found.is_none() && !optional.unwrap_or(false) {
+        return Err(format!("{kind} {name:?} not found"));
+    }
+    Ok(found)
+}
+
+fn value_from(
+    source: &EnvVarSource,
+    facts: Facts<'_>,
+    sources: &Sources,
+) -> Result<Option<String>, String> {
+    if let Some(field) = &source.field_ref {
+        return field_value(field, facts).map(Some);
+    }
+    let (kind, name, key, optional, found) =
+        match (&source.config_map_key_ref, &source.secret_key_ref) {
+            (Some(it), _) => {
+                ("configmap", &it.name, &it.key, it.optional, sources.config_map(&it.name))
+            }
+            (_, Some(it)) => ("secret", &it.name, &it.key, it.optional, sources.secret(&it.name)),
+            _ => {
+                return Err(
+                    "valueFrom of this kind is not supported by this agent: use fieldRef, \
+                        configMapKeyRef or secretKeyRef"
+                        .to_owned(),
+                );
+            }
+        };
+    let Some(mut found) = wanted(kind, name, found, optional)? else { return Ok(None) };
+    match found.remove(key) {
+        Some(value) => Ok(Some(text(value))),
+        None if optional.unwrap_or(false) => Ok(None),
+        None => Err(format!("couldn't find key {key} in {kind} {name}")),
+    }
+}
+
+/// A field of the pod's that it may read.
+pub(crate) fn field_value(field: &ObjectFieldSelector, facts: Facts<'_>) -> Result<String, String> {
+    let meta = &facts.pod.metadata;
+    let spec = facts.pod.spec.as_ref();
+    let joined = |list: &[IpAddr]| list.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
+    let first = |list: &[IpAddr]| list.first().map(IpAddr::to_string).unwrap_or_default();
+    let owned = |text: Option<&String>| text.cloned().unwrap_or_default();
+    let path = field.field_path.as_str();
+    Ok(match path {
+        "metadata.name" => owned(meta.name.as_ref()),
+        "metadata.namespace" => owned(meta.namespace.as_ref()),
+        "metadata.uid" => owned(meta.uid.as_ref()),
+        "metadata.labels" => listed(meta.labels.as_ref()),
+        "metadata.annotations" => listed(meta.annotations.as_ref()),
+        "spec.nodeName" => owned(spec.and_then(|spec| spec.node_name.as_ref())),
+        "spec.serviceAccountName" => {
+            owned(spec.and_then(|spec| spec.service_account_name.as_ref()))
+        }
+        "status.podIP" => first(facts.pod_addresses),
+        "status.podIPs" => joined(facts.pod_addresses),
+        "status.hostIP" => first(facts.node_addresses),
+        "status.hostIPs" => joined(facts.node_addresses),
+        _ => {
+            let keyed = |start: &str| path.strip_prefix(start)?.strip_suffix("']");
+            if let Some(key) = keyed("metadata.labels['") {
+                owned(meta.labels.as_ref().and_then(|labels| labels.get(key)))
+            } else if let Some(key) = keyed("metadata.annotations['") {
+                owned(meta.annotations.as_ref().and_then(|all| all.get(key)))
+            } else {
+                return Err(format!("fieldPath {path:?} is not one that a pod can read"));
+            }
+        }
+    })
+}
+
+fn listed(pairs: Option<&BTreeMap<String, String>>) -> String {
+    let lines = pairs.into_iter().flatten().map(|(key, value)| format!("{key}={value:?}"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Replaces `$(NAME)` by a variable; `$$` stands for `$`, and unknown names stay.
+pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+            continue;
+        }
+        let named = rest.strip_prefix('(').and_then(|inner| inner.split_once(')'));
+        let known = |name: &str| variables.iter().rev().find(|(known, _)| known == name);
+        match named.map(|(name, after)| (known(name), after)) {
+            Some((Some((_, value)), after)) => {
+                out.push_str(value);
+                rest = after;
+            }
+            _ => out.push('$'),
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// What a container runs: its command from the host's files, or what its image stands for.
+pub(crate) fn program(
+    container: &Container,
+    variables: &[(String, String)],
+) -> Result<Program, String> {
+    let words = |list: &Option<Vec<String>>| -> Vec<String> {
+        list.iter().flatten().map(|word| expand(word, variables)).collect()
+    };
+    let (command, args) = (words(&container.command), words(&container.args));
+    let image = container.image.as_deref().unwrap_or_default();
+    let built_in = built_in(image);
+    match (command.split_first(), built_in) {
+        (Some((first, rest)), Some(name)) if is_entry(first, name) => {
+            Ok(Program::BuiltIn(name.to_owned(), [rest, &args].concat()))
+        }
+        (Some(_), _) => Ok(Program::Host([command, args].concat())),
+        (None, Some(name)) => Ok(Program::BuiltIn(name.to_owned(), args)),
+        (None, None) => Err(format!(
+            "image {image:?} is not one that this agent plays (nearhop/echo, agnhost, pause), and \
+             it pulls none: give the container a command that the host has"
+        )),
+    }
+}
+
+fn is_entry(word: &str, image: &str) -> bool {
+    word.strip_prefix('/').unwrap_or(word) == image
+}
+
+/// The short name of an image that is built in.
+pub(crate) fn built_in(image: &str) -> Option<&'static str> {
+    let without_digest = image.split('@').next().unwrap_or_default();
+    let last = without_digest.rsplit('/').next().unwrap_or_default();
+    let name = last.split(':').next().unwrap_or_default();
+    match name {
+        "agnhost" => Some("agnhost"),
+        "pause" => Some("pause"),
+        "echo" if without_digest.ends_with(&format!("nearhop/{last}")) => Some("echo"),
+        _ => None,
+    }
+}
+
+/// The names of ConfigMaps and of Secrets that a container's environment needs.
+pub(crate) fn needs(container: &Container) -> (Vec<String>, Vec<String>) {
+    let (mut maps, mut secrets) = (Vec::new(), Vec::new());
+    for from in container.env_from.iter().flatten() {
+        maps.extend(from.config_map_ref.iter().map(|it| it.name.clone()));
+        secrets.extend(from.secret_ref.iter().map(|it| it.name.clone()));
+    }
+    for source in container.env.iter().flatten().filter_map(|it| it.value_from.as_ref()) {
+        maps.extend(source.config_map_key_ref.iter().map(|it| it.name.clone()));
+        secrets.extend(source.secret_key_ref.iter().map(|it| it.name.clone()));
+    }
+    (maps, secrets)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMapKeySelector, EnvVar};
+
+    use super::*;
+
+    #[test]
+    fn variables_are_put_in_and_dollars_can_be_kept() {
+        let known = [("A".to_owned(), "1".to_owned()), ("B_C".to_owned(), "$(A)".to_owned())];
+        for (text, expected) in [
+            ("x$(A)y$(B_C)", "x1y$(A)"),
+            ("$$(A) $$$(A)", "$(A) $1"),
+            ("$(NONE) $A $( $", "$(NONE) $A $( $"),
+            ("a$$b", "a$b"),
+        ] {
+            assert_eq!(expand(text, &known), expected, "{text}");
+        }
+    }
+
+    fn variable(name: &str, value: &str) -> EnvVar {
+        EnvVar { name: name.into(), value: Some(value.into()), ..EnvVar::default() }
+    }
+
+    #[test]
+    fn later_variables_see_earlier_ones_and_missing_maps_are_named() {
+        let pod = Pod::default();
+        let facts = Facts { pod: &pod, pod_addresses: &[], node_addresses: &[] };
+        let mut container = Container {
+            env: Some(vec![variable("A", "1"), variable("B", "$(A)2"), variable("A", "$(B)3")]),
+            ..Container::default()
+        };
+        let built = environment(&container, facts, &Sources::default(), Vec::new()).unwrap();
+        assert_eq!(built, [("B".to_owned(), "12".to_owned()), ("A".to_owned(), "123".to_owned())]);
+        let from = EnvVarSource {
+            config_map_key_ref: Some(ConfigMapKeySelector {
+                name: "settings".into(),
+                key: "k".into(),
+                optional: None,
+            }),
+            ..EnvVarSource::default()
+        };
+        container.env =
+            Some(vec![EnvVar { name: "C".into(), value_from: Some(from), value: None }]);
+        let why = environment(&container, facts, &Sources::default(), Vec::new()).unwrap_err();
+        assert_eq!(why, "configmap \"settings\" not found");
+    }
+
+    #[test]
+    fn images_are_known_by_their_last_name() {
+        for (image, expected) in [
+            ("registry.k8s.io/e2e-test-images/agnhost:2.59", Some("agnhost")),
+            ("registry.k8s.io/pause:3.10@sha256:00", Some("pause")),
+            ("nearhop/echo", Some("echo")),
+            ("docker.io/nearhop/echo:1", Some("echo")),
+            ("other/echo", None),
+            ("nginx", None),
+        ] {
+            assert_eq!(built_in(image), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_the_hosts_unless_it_is_the_images_own() {
+        let run = |image: &str, command: &[&str], args: &[&str]| {
+            let words = |list: &[&str]| Some(list.iter().map(|it| (*it).to_owned()).collect());
+            let container = Container {
+                image: Some(image.to_owned()),
+                command: words(command),
+                args: words(args),
+                ..Container::default()
+            };
+            program(&container, &[])
+        };
+        let built_in = |words: &[&str]| {
+            Ok(Program::BuiltIn("agnhost".into(), words.iter().map(|it| (*it).into()).collect()))
+        };
+        assert_eq!(run("x/agnhost:2", &[], &["netexec"]), built_in(&["netexec"]));
+        assert_eq!(run("x/agnhost:2", &["/agnhost", "a"], &["b"]), built_in(&["a", "b"]));
+        let host = Program::Host(vec!["sh".into(), "-c".into()]);
+        assert_eq!(run("x/agnhost:2", &["sh"], &["-c"]), Ok(host));
+        assert!(run("nginx", &[], &[]).unwrap_err().contains("nginx"));
+    }
+}

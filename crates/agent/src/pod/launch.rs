@@ -1,0 +1,205 @@
+//! One run of a container: what it is given, its processes, and what they report.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::Child;
+use tokio::sync::mpsc;
+
+use super::context::{Context, ExecPlace};
+use super::env::{self, Facts};
+use super::log::{self, Stream};
+use super::machine::{Hindrance, Hope};
+use super::place::{Place, fetch};
+use super::volumes;
+use super::worker::{Event, Run};
+use crate::container::{ContainerSpec, Report};
+
+/// Where programs are looked for, unless the container says otherwise.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a run needs.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) context: Arc<Context>,
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) place: Arc<Place>,
+    pub(crate) container: Container,
+    pub(crate) run: Run,
+    pub(crate) events: mpsc::UnboundedSender<Event>,
+    /// Numbers of signals for the program.
+    pub(crate) signals: mpsc::UnboundedReceiver<i32>,
+}
+
+impl Launch {
+    /// Runs it to its end; everything that happens is told.
+    pub(crate) async fn go(mut self) {
+        let (spec, file) = match self.specify().await {
+            Ok(specified) => specified,
+            Err(hindrance) => return self.tell(Event::Hindered(self.run.clone(), hindrance)),
+        };
+        let started = self.start(&file).await;
+        let (child, socket, writer) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                let why = format!("start the container's processes: {error}");
+                return self.tell(Event::Report(self.run.clone(), Report::Failed { why }));
+            }
+        };
+        self.attend(spec, child, socket, writer).await;
+    }
+
+    fn tell(&self, event: Event) {
+        // A worker that has ended does not need it.
+        let _ended = self.events.send(event);
+    }
+
+    async fn specify(&self) -> Result<(ContainerSpec, PathBuf), Hindrance> {
+        let hindered = |reason, hope| move |message| Hindrance { reason, message, hope };
+        let config = hindered("CreateContainerConfigError", Hope::Soon);
+        let namespace = self.pod.metadata.namespace.clone().unwrap_or_default();
+        let (maps, secrets) = env::needs(&self.container);
+        let sources = fetch(&self.context.client, &namespace, &maps, &secrets).await;
+        let sources = sources.map_err(hindered("CreateContainerConfigError", Hope::Soon))?;
+        let facts = Facts {
+            pod: &self.pod,
+            pod_addresses: &self.place.addresses,
+            node_addresses: &self.context.options.addresses,
+        };
+        let env = env::environment(&self.container, facts, &sources, self.base());
+        let env = env.map_err(config)?;
+        let program =
+            env::program(&self.container, &env).map_err(hindered("ErrImagePull", Hope::Never))?;
+        let mut mounts = self.place.own_files();
+        let volumes = volumes::mounts(&self.container, &self.pod, &self.place.volumes(), &env);
+        mounts.extend(volumes.map_err(hindered("CreateContainerConfigError", Hope::Never))?);
+        let spec = ContainerSpec {
+            hostname: self.place.hostname.clone(),
+            root: self.place.directory.join("root"),
+            mounts,
+            program,
+            env,
+            directory: self.container.working_dir.clone().map(PathBuf::from),
+        };
+        let file = self.write(&spec).map_err(|error| Hindrance {
+            reason: "CreateContainerError",
+            message: format!("write the container's files: {error}"),
+            hope: Hope::Soon,
+        })?;
+        Ok((spec, file))
+    }
+
+    /// What every container's environment begins with.
+    fn base(&self) -> Vec<(String, String)> {
+        let options = &self.context.options;
+        let pod = self.pod.metadata.name.clone().unwrap_or_default();
+        let mut base = vec![
+            ("PATH".to_owned(), PATH.to_owned()),
+            ("HOME".to_owned(), "/root".to_owned()),
+            ("HOSTNAME".to_owned(), self.place.hostname.clone()),
+        ];
+        let image = self.container.image.as_deref().unwrap_or_default();
+        if env::built_in(image).is_some() {
+            base.push(("NEARHOP_POD".to_owned(), pod));
+            base.push(("NEARHOP_NODE".to_owned(), options.node.clone()));
+            base.push(("NEARHOP_ZONE".to_owned(), options.zone().to_owned()));
+        }
+        base
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.place.directory.join("containers").join(&self.run.container)
+    }
+
+    fn write(&self, spec: &ContainerSpec) -> io::Result<PathBuf> {
+        fs::create_dir_all(self.directory())?;
+        // A part of a volume that is not there yet is a directory.
+        for mount in &spec.mounts {
+            if !mount.source.exists() {
+                fs::create_dir_all(&mount.source)?;
+            }
+        }
+        let file = self.directory().join("spec.json");
+        fs::write(&file, serde_json::to_vec(spec)?)?;
+        Ok(file)
+    }
+
+    async fn start(
+        &self,
+        file: &std::path::Path,
+    ) -> io::Result<(Child, UnixStream, log::LogWriter)> {
+        let number = self.run.attempt;
+        let (writer, reader) = log::create(&self.directory().join(format!("{number}.log"))).await?;
+        let registry = &self.context.registry;
+        registry.update(&self.pod, &self.run.container, |view| {
+            view.previous = view.log.replace(reader);
+        });
+        if let Some(old) = number.checked_sub(2) {
+            let _not_there = fs::remove_file(self.directory().join(format!("{old}.log")));
+        }
+        let (child, socket) = self.context.spawner.shim(&self.place.namespace, file).await?;
+        Ok((child, socket, writer))
+    }
+
+    async fn attend(
+        &mut self,
+        spec: ContainerSpec,
+        mut child: Child,
+        socket: UnixStream,
+        writer: log::LogWriter,
+    ) {
+        let streams = (child.stdout.take(), child.stderr.take());
+        let (Some(out), Some(err)) = streams else { unreachable!("both are pipes") };
+        let copying = {
+            let (out_writer, err_writer) = (writer.clone(), writer.clone());
+            let out = tokio::spawn(async move { out_writer.copy(Stream::Out, out).await });
+            let err = tokio::spawn(async move { err_writer.copy(Stream::Err, err).await });
+            async move { (out.await.ok(), err.await.ok()) }
+        };
+        let last = self.listen(&spec, socket).await;
+        // Its log is whole before anybody learns of its end.
+        copying.await;
+        writer.close();
+        let _reaped = child.wait().await;
+        let lost = || Report::Failed { why: "the container's shim was killed".to_owned() };
+        self.tell(Event::Report(self.run.clone(), last.unwrap_or_else(lost)));
+    }
+
+    /// Passes reports and signals on, until the last report.
+    async fn listen(&mut self, spec: &ContainerSpec, socket: UnixStream) -> Option<Report> {
+        let (reader, mut writer) = socket.into_split();
+        let mut lines = BufReader::new(reader).lines();
+        let mut failed = None;
+        loop {
+            tokio::select! {
+                line = lines.next_line() => {
+                    let Ok(Some(line)) = line else { return failed };
+                    match serde_json::from_str(&line) {
+                        Ok(Report::Started { pid }) => self.tell(Event::Started(self.run.clone(), self.exec_place(spec, pid))),
+                        Ok(Report::Failed { why }) => failed = Some(Report::Failed { why }),
+                        // The end of a program that never was says nothing.
+                        Ok(ended) => return failed.or(Some(ended)),
+                        Err(_) => {}
+                    }
+                }
+                Some(signal) = self.signals.recv() => {
+                    let _ended = writer.write_all(format!("{signal}\n").as_bytes()).await;
+                }
+            }
+        }
+    }
+
+    fn exec_place(&self, spec: &ContainerSpec, pid: u32) -> ExecPlace {
+        ExecPlace {
+            pid,
+            namespace: self.place.namespace.clone(),
+            env: spec.env.clone(),
+            directory: spec.directory.clone(),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! One pod: what is decided about it, and how that is done.
+//!
+//! ```text
+//!   machine  what follows from what happened (pure)     view    the status that says so (pure)
+//!   worker   the task that owns the pod                 place   network, addresses, files
+//!   launch   a run of a container                       log     what it wrote
+//!   probe    thresholds (pure)     prober   asking      env, volumes  what a container is given
+//! ```
+
+pub(crate) mod context;
+pub(crate) mod env;
+pub(crate) mod launch;
+pub(crate) mod log;
+pub(crate) mod machine;
+pub(crate) mod place;
+pub(crate) mod probe;
+pub(crate) mod prober;
+pub(crate) mod view;
+pub(crate) mod volumes;
+pub(crate) mod worker;

@@ -1,0 +1,202 @@
+//! Asks containers how they are, and runs what they want run before their end.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::{LifecycleHandler, Probe};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::context::{Context, ExecPlace};
+use super::probe::{Opinion, ProbeKind, Question, Rhythm, host};
+use super::worker::{Event, Run};
+use crate::container::{ExecSpec, TIMED_OUT};
+use crate::spawn::Streams;
+
+/// A server that has just been started answers soon: in the first period it is asked this often at
+/// first, and each time half as often.
+const EAGER: Duration = Duration::from_millis(50);
+/// How much of an answer is told.
+const TOLD: usize = 1024;
+
+/// What a probe found.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    /// What is believed from now on, if that is news.
+    pub(crate) news: Option<bool>,
+    /// What was wrong.
+    pub(crate) failure: Option<String>,
+}
+
+/// One probe of one run of a container.
+#[derive(Debug)]
+pub(crate) struct Prober {
+    pub(crate) context: Arc<Context>,
+    pub(crate) run: Run,
+    pub(crate) kind: ProbeKind,
+    pub(crate) question: Result<Question, String>,
+    pub(crate) probe: Probe,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) exec: ExecPlace,
+    pub(crate) events: mpsc::UnboundedSender<Event>,
+}
+
+impl Prober {
+    /// Asks for ever.
+    pub(crate) async fn go(self) {
+        let rhythm = Rhythm::of(&self.probe);
+        let mut opinion = Opinion::new(self.kind, &self.probe);
+        sleep(rhythm.initial).await;
+        if self.kind != ProbeKind::Liveness {
+            self.ask_eagerly(&rhythm, &mut opinion).await;
+        }
+        loop {
+            let began = Instant::now();
+            let failure = self.ask(rhythm.timeout).await.err();
+            let news = opinion.take(failure.is_none());
+            self.tell(Finding { news, failure });
+            sleep(rhythm.period.saturating_sub(began.elapsed())).await;
+        }
+    }
+
+    /// In the first period only a success counts.
+    async fn ask_eagerly(&self, rhythm: &Rhythm, opinion: &mut Opinion) {
+        let end = Instant::now() + rhythm.period;
+        let mut pause = EAGER;
+        while Instant::now() + pause < end {
+            let began = Instant::now();
+            if self.ask(rhythm.timeout).await.is_ok() {
+                let news = opinion.take(true);
+                self.tell(Finding { news, failure: None });
+                sleep(rhythm.period.saturating_sub(began.elapsed())).await;
+                return;
+            }
+            sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    fn tell(&self, finding: Finding) {
+        if finding.news.is_some() || finding.failure.is_some() {
+            let _ended = self.events.send(Event::Probed(self.run.clone(), self.kind, finding));
+        }
+    }
+
+    async fn ask(&self, patience: Duration) -> Result<(), String> {
+        match &self.question {
+            Err(why) => Err(why.clone()),
+            Ok(Question::Exec(command)) => {
+                run_command(&self.context, &self.exec, command, patience).await
+            }
+            Ok(question) => {
+                let asked = timeout(patience, ask_network(question, self.address)).await;
+                asked.unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs())))
+            }
+        }
+    }
+}
+
+async fn ask_network(question: &Question, pod: Option<IpAddr>) -> Result<(), String> {
+    let (Question::Http { host: named, port, .. } | Question::Tcp { host: named, port }) = question
+    else {
+        return Err("not a question for the network".to_owned());
+    };
+    let host = host(named.as_deref(), pod).ok_or("the pod has no address")?;
+    let stream = TcpStream::connect((host.as_str(), *port)).await;
+    let stream = stream.map_err(|error| format!("dial {host} port {port}: {error}"))?;
+    let Question::Http { path, headers, .. } = question else { return Ok(()) };
+    let told =
+        |error: &dyn std::fmt::Display| format!("Get \"http://{host}:{port}{path}\": {error}");
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| told(&error))?;
+    tokio::spawn(connection);
+    let authority =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let mut request = http::Request::get(path.as_str()).header("user-agent", "kube-probe/1.36");
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        request = request.header("host", authority);
+    }
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    let request = request.body(Empty::<bytes::Bytes>::new()).map_err(|error| told(&error))?;
+    let answer = sender.send_request(request).await.map_err(|error| told(&error))?;
+    let code = answer.status().as_u16();
+    let _unread = answer.into_body().frame().await;
+    if (200..400).contains(&code) {
+        return Ok(());
+    }
+    Err(format!("HTTP probe failed with statuscode: {code}"))
+}
+
+/// Writes what a command in a container needs, and says where.
+pub(crate) fn write_exec(context: &Context, spec: &ExecSpec) -> std::io::Result<PathBuf> {
+    let directory = context.options.root_dir.join("exec");
+    std::fs::create_dir_all(&directory)?;
+    let file = directory.join(format!("{:032x}.json", rand::random::<u128>()));
+    std::fs::write(&file, serde_json::to_vec(spec)?)?;
+    Ok(file)
+}
+
+/// Runs a command in a container; fails with what it said.
+async fn run_command(
+    context: &Context,
+    place: &ExecPlace,
+    command: &[String],
+    patience: Duration,
+) -> Result<(), String> {
+    let spec = ExecSpec {
+        pid: place.pid,
+        command: command.to_owned(),
+        env: place.env.clone(),
+        directory: place.directory.clone(),
+        terminal: false,
+        timeout_ms: u64::try_from(patience.as_millis()).ok(),
+    };
+    let told = |error: std::io::Error| format!("exec: {error}");
+    let file = write_exec(context, &spec).map_err(told)?;
+    let spawned = context.spawner.exec(&place.namespace, &file, Streams::Pipes).await;
+    let mut child = spawned.map_err(told)?;
+    drop(child.stdin.take());
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let (out, err) = tokio::join!(read_some(out), read_some(err));
+    let status = child.wait().await.map_err(told)?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(TIMED_OUT) => Err(format!("command timed out after {} s", patience.as_secs())),
+        _ => Err(format!("{out}{err}").trim().to_owned()),
+    }
+}
+
+async fn read_some(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        let _told_so_far = stream.take(TOLD as u64).read_to_end(&mut bytes).await;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What a container wants done before its end; what fails is no reason not to end it.
+pub(crate) async fn run_hook(
+    context: &Context,
+    place: &ExecPlace,
+    hook: &LifecycleHandler,
+    patience: Duration,
+) {
+    if let Some(exec) = &hook.exec {
+        let command = exec.command.clone().unwrap_or_default();
+        if let Err(why) = run_command(context, place, &command, patience).await {
+            tracing::warn!("preStop: {why}");
+        }
+    }
+    if let Some(pause) = &hook.sleep {
+        sleep(Duration::from_secs(u64::try_from(pause.seconds).unwrap_or(0)).min(patience)).await;
+    }
+}

@@ -1,0 +1,300 @@
+//! A pod's volumes: which files they hold (pure), and the files themselves.
+//!
+//! Files are written when the pod starts and not again: a ConfigMap that changes later reaches new
+//! pods only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{
+    Container, DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, Volume,
+};
+
+use super::env::{Facts, Sources, expand, field_value};
+use crate::container::{Access, Mount};
+
+/// What a volume holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Whatever containers put there.
+    Empty,
+    /// These files, by their paths, and their modes.
+    Files(BTreeMap<String, (Vec<u8>, u32)>),
+}
+
+/// Why a volume cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Something it needs may still come.
+    Missing(String),
+    /// It never can.
+    Refused(String),
+}
+
+const DEFAULT_MODE: u32 = 0o644;
+
+/// The names of ConfigMaps and of Secrets that a pod's volumes need.
+pub(crate) fn needs(pod: &Pod) -> (Vec<String>, Vec<String>) {
+    let (mut maps, mut secrets) = (Vec::new(), Vec::new());
+    for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
+        maps.extend(volume.config_map.iter().map(|it| it.name.clone()));
+        secrets.extend(volume.secret.iter().filter_map(|it| it.secret_name.clone()));
+        let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten());
+        for source in projected {
+            maps.extend(source.config_map.iter().map(|it| it.name.clone()));
+            secrets.extend(source.secret.iter().map(|it| it.name.clone()));
+        }
+    }
+    (maps, secrets)
+}
+
+/// What a volume is to hold.
+pub(crate) fn content(
+    volume: &Volume,
+    facts: Facts<'_>,
+    sources: &Sources,
+) -> Result<Content, Trouble> {
+    let mode =
+        |mode: Option<i32>| mode.and_then(|it| u32::try_from(it).ok()).unwrap_or(DEFAULT_MODE);
+    if volume.empty_dir.is_some() {
+        return Ok(Content::Empty);
+    }
+    let mut files = BTreeMap::new();
+    if let Some(map) = &volume.config_map {
+        let data = found("configmap", &map.name, sources.config_map(&map.name), map.optional)?;
+        choose(&mut files, data, map.items.as_deref(), mode(map.default_mode), map.optional)?;
+    } else if let Some(secret) = &volume.secret {
+        let name = secret.secret_name.clone().unwrap_or_default();
+        let data = found("secret", &name, sources.secret(&name), secret.optional)?;
+        choose(
+            &mut files,
+            data,
+            secret.items.as_deref(),
+            mode(secret.default_mode),
+            secret.optional,
+        )?;
+    } else if let Some(downward) = &volume.downward_api {
+        let items = downward.items.as_deref().unwrap_or_default();
+        add_fields(&mut files, items, facts, mode(downward.default_mode))?;
+    } else if let Some(projected) = &volume.projected {
+        project(&mut files, projected, facts, sources, mode(projected.default_mode))?;
+    } else {
+        return Err(Trouble::Refused(format!(
+            "volume {:?} is of a kind that this agent does not have: use emptyDir, configMap, \
+             secret, downwardAPI or projected",
+            volume.name
+        )));
+    }
+    Ok(Content::Files(files))
+}
+
+type Files = BTreeMap<String, (Vec<u8>, u32)>;
+
+fn found(
+    kind: &str,
+    name: &str,
+    data: Option<BTreeMap<String, Vec<u8>>>,
+    optional: Option<bool>,
+) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
+    match data {
+        Some(data) => Ok(data),
+        None if optional.unwrap_or(false) => Ok(BTreeMap::new()),
+        None => Err(Trouble::Missing(format!("{kind} {name:?} not found"))),
+    }
+}
+
+fn choose(
+    files: &mut Files,
+    mut data: BTreeMap<String, Vec<u8>>,
+    items: Option<&[KeyToPath]>,
+    mode: u32,
+    optional: Option<bool>,
+) -> Result<(), Trouble> {
+    let Some(items) = items.filter(|items| !items.is_empty()) else {
+        files.extend(data.into_iter().map(|(key, value)| (key, (value, mode))));
+        return Ok(());
+    };
+    for item in items {
+        let own = item.mode.and_then(|it| u32::try_from(it).ok()).unwrap_or(mode);
+        match data.remove(&item.key) {
+            Some(value) => drop(files.insert(item.path.clone(), (value, own))),
+            None if optional.unwrap_or(false) => {}
+            None => {
+                let what = format!("references non-existent key: {}", item.key);
+                return Err(Trouble::Missing(what));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add_fields(
+    files: &mut Files,
+    items: &[DownwardAPIVolumeFile],
+    facts: Facts<'_>,
+    mode: u32,
+) -> Result<(), Trouble> {
+    for item in items {
+        let Some(field) = &item.field_ref else {
+            let what = "a downwardAPI file without fieldRef is not supported by this agent";
+            return Err(Trouble::Refused(format!("{what} ({})", item.path)));
+        };
+        let own = item.mode.and_then(|it| u32::try_from(it).ok()).unwrap_or(mode);
+        let value = field_value(field, facts).map_err(Trouble::Refused)?;
+        files.insert(item.path.clone(), (value.into_bytes(), own));
+    }
+    Ok(())
+}
+
+fn project(
+    files: &mut Files,
+    projected: &ProjectedVolumeSource,
+    facts: Facts<'_>,
+    sources: &Sources,
+    mode: u32,
+) -> Result<(), Trouble> {
+    for source in projected.sources.iter().flatten() {
+        if let Some(map) = &source.config_map {
+            // The certificate that comes with tokens: without it a pod can still do without API.
+            let optional = map.optional.or((map.name == "kube-root-ca.crt").then_some(true));
+            let data = found("configmap", &map.name, sources.config_map(&map.name), optional)?;
+            choose(files, data, map.items.as_deref(), mode, optional)?;
+        } else if let Some(secret) = &source.secret {
+            let data =
+                found("secret", &secret.name, sources.secret(&secret.name), secret.optional)?;
+            choose(files, data, secret.items.as_deref(), mode, secret.optional)?;
+        } else if let Some(downward) = &source.downward_api {
+            add_fields(files, downward.items.as_deref().unwrap_or_default(), facts, mode)?;
+        }
+        // Nobody here signs tokens, and few pods need one: the volume goes without.
+    }
+    Ok(())
+}
+
+/// Makes a volume's directory and its files.
+pub(crate) fn write(directory: &Path, content: &Content) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    match content {
+        Content::Empty => fs::set_permissions(directory, Permissions::from_mode(0o777)),
+        Content::Files(files) => files.iter().try_for_each(|(path, (bytes, mode))| {
+            let relative = Path::new(path);
+            if !stays_inside(relative) {
+                return Err(io::Error::other(format!("path {path:?} leaves the volume")));
+            }
+            let file = directory.join(relative);
+            fs::create_dir_all(file.parent().unwrap_or(directory))?;
+            fs::write(&file, bytes)?;
+            fs::set_permissions(&file, Permissions::from_mode(mode & 0o777))
+        }),
+    }
+}
+
+fn stays_inside(path: &Path) -> bool {
+    path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
+/// Where a container sees its pod's volumes, parents before what is in them.
+pub(crate) fn mounts(
+    container: &Container,
+    pod: &Pod,
+    directory: &Path,
+    variables: &[(String, String)],
+) -> Result<Vec<Mount>, String> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let by_name: BTreeMap<&str, &Volume> = volumes.map(|it| (it.name.as_str(), it)).collect();
+    let mut mounts = Vec::new();
+    for mount in container.volume_mounts.iter().flatten() {
+        let volume = by_name.get(mount.name.as_str());
+        let volume = volume.ok_or_else(|| format!("volumeMounts: no volume {:?}", mount.name))?;
+        let path = match (&mount.sub_path, &mount.sub_path_expr) {
+            (Some(path), _) if !path.is_empty() => path.clone(),
+            (_, Some(path)) => expand(path, variables),
+            _ => String::new(),
+        };
+        if !stays_inside(Path::new(&path)) {
+            return Err(format!("volumeMounts: subPath {path:?} leaves volume {:?}", mount.name));
+        }
+        let shared = volume.empty_dir.is_some() && !mount.read_only.unwrap_or(false);
+        let access = if shared { Access::Write } else { Access::Read };
+        let source = directory.join(&mount.name).join(&path);
+        mounts.push(Mount { source, target: PathBuf::from(&mount.mount_path), access });
+    }
+    mounts.sort_by(|a, b| a.target.cmp(&b.target));
+    let targets: BTreeSet<&PathBuf> = mounts.iter().map(|mount| &mount.target).collect();
+    if targets.len() < mounts.len() {
+        return Err("volumeMounts: two of them have one mountPath".to_owned());
+    }
+    Ok(mounts)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{
+        ConfigMap, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, PodSpec,
+        VolumeMount,
+    };
+
+    use super::*;
+
+    fn sources() -> Sources {
+        let data = [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())];
+        let map = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
+        Sources { config_maps: BTreeMap::from([("m".to_owned(), Some(map))]), ..Sources::default() }
+    }
+
+    fn map_volume(name: &str, items: Option<Vec<KeyToPath>>) -> Volume {
+        let config_map = ConfigMapVolumeSource {
+            name: name.to_owned(),
+            items,
+            ..ConfigMapVolumeSource::default()
+        };
+        Volume { name: "v".to_owned(), config_map: Some(config_map), ..Volume::default() }
+    }
+
+    #[test]
+    fn kinds_that_are_not_there_are_refused_and_missing_maps_may_come() {
+        let pod = Pod::default();
+        let facts = Facts { pod: &pod, pod_addresses: &[], node_addresses: &[] };
+        let host = HostPathVolumeSource { path: "/".to_owned(), ..HostPathVolumeSource::default() };
+        let volume = Volume { name: "h".into(), host_path: Some(host), ..Volume::default() };
+        assert!(matches!(content(&volume, facts, &sources()), Err(Trouble::Refused(_))));
+        let missing = content(&map_volume("none", None), facts, &sources());
+        assert!(matches!(missing, Err(Trouble::Missing(_))));
+        let all = content(&map_volume("m", None), facts, &sources()).unwrap();
+        let Content::Files(files) = all else { panic!("it holds files") };
+        assert_eq!(files.keys().collect::<Vec<_>>(), ["a", "b"]);
+        let one = KeyToPath { key: "b".into(), path: "x/y".into(), mode: Some(0o600) };
+        let chosen = content(&map_volume("m", Some(vec![one])), facts, &sources()).unwrap();
+        let file = ("x/y".to_owned(), (b"2".to_vec(), 0o600));
+        assert_eq!(chosen, Content::Files(BTreeMap::from([file])));
+    }
+
+    #[test]
+    fn a_volume_cannot_be_left() {
+        let mount = |sub_path: &str| VolumeMount {
+            name: "v".into(),
+            mount_path: "/data".into(),
+            sub_path: Some(sub_path.into()),
+            ..VolumeMount::default()
+        };
+        let volume = Volume {
+            name: "v".into(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        };
+        let spec = PodSpec { volumes: Some(vec![volume]), ..PodSpec::default() };
+        let pod = Pod { spec: Some(spec), ..Pod::default() };
+        let with = |sub_path: &str| Container {
+            volume_mounts: Some(vec![mount(sub_path)]),
+            ..Container::default()
+        };
+        let found = mounts(&with("a/b"), &pod, Path::new("/pods"), &[]).unwrap();
+        assert_eq!(found[0].source, Path::new("/pods/v/a/b"));
+        assert_eq!(found[0].access, Access::Write);
+        assert!(mounts(&with("../other"), &pod, Path::new("/pods"), &[]).is_err());
+        assert!(mounts(&with("/etc"), &pod, Path::new("/pods"), &[]).is_err());
+    }
+}

@@ -1,0 +1,528 @@
+//! The task that owns a pod: it hears what happens, asks the machine what follows, and does it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodStatus};
+use nix::sys::signal::Signal;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use super::context::{Context, ExecPlace};
+use super::launch::Launch;
+use super::machine::{
+    Action, Description, Failure, Hindrance, Machine, RestartPolicy, Role, State,
+};
+use super::place::{self, Place};
+use super::probe::{self, ProbeKind};
+use super::prober::{self, Prober};
+use super::view::{self, Surroundings};
+use super::volumes::Trouble;
+use crate::container::Report;
+use crate::events::Severity;
+use crate::status::{PodKey, Word};
+
+/// How long to wait before a place that could not be made is tried again.
+const PLACE_PAUSE: Duration = Duration::from_secs(2);
+
+/// One run of one container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) container: String,
+    pub(crate) attempt: u32,
+}
+
+/// Everything that can happen to a pod.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Its object changed.
+    Changed(Arc<Pod>),
+    /// Its object is gone.
+    Gone,
+    /// Its place is made, or cannot be.
+    Placed(Result<Place, Trouble>),
+    /// A container cannot be started as things are.
+    Hindered(Run, Hindrance),
+    Started(Run, ExecPlace),
+    Report(Run, Report),
+    /// What a probe found, and whether that is news.
+    Probed(Run, ProbeKind, prober::Finding),
+    /// A container's hook before its end is done.
+    Hooked(Run),
+    /// Names of Services changed.
+    Names,
+}
+
+/// What is known of a container's present run.
+#[derive(Debug)]
+struct Live {
+    attempt: u32,
+    id: String,
+    signals: mpsc::UnboundedSender<i32>,
+    exec: Option<ExecPlace>,
+    probes: Vec<(ProbeKind, AbortHandle)>,
+}
+
+/// How far the pod's place is.
+#[derive(Debug)]
+enum Ground {
+    /// Nothing was tried yet, or it failed.
+    None,
+    Making,
+    Made(Arc<Place>),
+    /// It was given back.
+    Left,
+}
+
+/// What has become of the pod's object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is to run.
+    Wanted,
+    /// It is to end, and its object is ours to delete.
+    Deleted,
+    /// Its object is gone.
+    Gone,
+}
+
+pub(crate) struct Worker {
+    context: Arc<Context>,
+    pod: Arc<Pod>,
+    key: PodKey,
+    machine: Machine,
+    ground: Ground,
+    fate: Fate,
+    around: Surroundings,
+    live: BTreeMap<String, Live>,
+    attempts: BTreeMap<String, u32>,
+    conditions: Vec<PodCondition>,
+    written: Option<PodStatus>,
+    finished: bool,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+/// Starts a pod's task.
+pub(crate) fn start(context: Arc<Context>, pod: Arc<Pod>) -> mpsc::UnboundedSender<Event> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let worker = Worker::new(context, pod, sender.clone());
+    tokio::spawn(worker.run(receiver));
+    sender
+}
+
+fn is_final(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+impl Worker {
+    fn new(context: Arc<Context>, pod: Arc<Pod>, events: mpsc::UnboundedSender<Event>) -> Self {
+        let status = pod.status.clone().unwrap_or_default();
+        let around = Surroundings {
+            node_addresses: context.options.addresses.clone(),
+            pod_addresses: Vec::new(),
+            since: Some(status.start_time.map_or_else(Timestamp::now, |time| time.0)),
+        };
+        Self {
+            key: PodKey::of(&pod),
+            machine: machine(&pod),
+            ground: Ground::None,
+            fate: Fate::Wanted,
+            around,
+            live: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            conditions: status.conditions.unwrap_or_default(),
+            written: None,
+            finished: false,
+            context,
+            pod,
+            events,
+        }
+    }
+
+    async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
+        self.context.registry.put(&self.pod, &[]);
+        if is_final(&self.pod) {
+            return self.wait_for_the_end(events).await;
+        }
+        self.look_at_deletion();
+        let mut names = self.context.services.clone();
+        loop {
+            self.step();
+            if self.fate == Fate::Gone && self.is_clear() {
+                break;
+            }
+            tokio::select! {
+                event = events.recv() => match event {
+                    Some(event) => self.take(event),
+                    None => break,
+                },
+                () = until(self.machine.next_look()) => {}
+                changed = names.changed() => if changed.is_ok() { self.take(Event::Names) },
+            }
+        }
+        self.context.registry.remove(&self.pod);
+        let _not_there = fs::remove_dir_all(self.context.directory(&self.key.uid));
+    }
+
+    /// A pod that had ended before this agent began: there is nothing to do but to let it go.
+    async fn wait_for_the_end(self, mut events: mpsc::UnboundedReceiver<Event>) {
+        let mut pod = Arc::clone(&self.pod);
+        loop {
+            if pod.metadata.deletion_timestamp.is_some() {
+                let status = pod.status.clone().unwrap_or_default();
+                self.context.writer.say(self.key.clone(), Word::Last(Box::new(status)));
+            }
+            match events.recv().await {
+                Some(Event::Changed(changed)) => pod = changed,
+                Some(Event::Gone) | None => break,
+                Some(_) => {}
+            }
+        }
+        self.context.registry.remove(&self.pod);
+        let _not_there = fs::remove_dir_all(self.context.directory(&self.key.uid));
+    }
+
+    /// Nothing of the pod is left on the node.
+    fn is_clear(&self) -> bool {
+        self.machine.is_still() && matches!(self.ground, Ground::None | Ground::Left)
+    }
+
+    fn take(&mut self, event: Event) {
+        let now = Timestamp::now();
+        match event {
+            Event::Changed(pod) => {
+                self.pod = pod;
+                self.context.registry.put(&self.pod, &self.around.pod_addresses);
+                self.look_at_deletion();
+            }
+            Event::Gone => {
+                self.fate = Fate::Gone;
+                self.machine.end(SignedDuration::ZERO, now);
+            }
+            Event::Placed(made) => self.placed(made),
+            Event::Hindered(run, hindrance) if self.is_present(&run) => {
+                self.live.remove(&run.container);
+                self.tell(
+                    &run.container,
+                    Severity::Warning,
+                    "Failed",
+                    format!("Error: {}", hindrance.message),
+                );
+                self.machine.hindered(&run.container, &hindrance, now);
+            }
+            Event::Started(run, exec) if self.is_present(&run) => self.started(&run, exec, now),
+            Event::Report(run, report) if self.is_present(&run) => self.ended(&run, report, now),
+            Event::Probed(run, kind, finding) if self.is_present(&run) => {
+                self.probed(&run, kind, finding, now);
+            }
+            Event::Hooked(run) if self.is_present(&run) => {
+                self.signal(&run.container, Signal::SIGTERM);
+            }
+            // Of a run that is over.
+            Event::Hindered(..) | Event::Started(..) | Event::Report(..) => {}
+            Event::Probed(..) | Event::Hooked(..) => {}
+            Event::Names => self.write_hosts(),
+        }
+    }
+
+    fn is_present(&self, run: &Run) -> bool {
+        self.live.get(&run.container).is_some_and(|live| live.attempt == run.attempt)
+    }
+
+    fn look_at_deletion(&mut self) {
+        if self.pod.metadata.deletion_timestamp.is_none() {
+            return;
+        }
+        let seconds = self.pod.metadata.deletion_grace_period_seconds.unwrap_or(30).max(0);
+        self.machine.end(SignedDuration::from_secs(seconds), Timestamp::now());
+        if self.fate == Fate::Wanted {
+            self.fate = Fate::Deleted;
+            let beats = |kind: &ProbeKind| *kind != ProbeKind::Readiness;
+            for live in self.live.values_mut() {
+                for (_, probe) in live.probes.iter().filter(|(kind, _)| beats(kind)) {
+                    probe.abort();
+                }
+            }
+        }
+    }
+
+    fn placed(&mut self, made: Result<Place, Trouble>) {
+        self.ground = match made {
+            Ok(place) => {
+                self.around.pod_addresses.clone_from(&place.addresses);
+                self.context.registry.put(&self.pod, &place.addresses);
+                self.machine.prepared();
+                Ground::Made(Arc::new(place))
+            }
+            Err(Trouble::Missing(why)) => {
+                self.tell_pod(Severity::Warning, "FailedMount", why);
+                let (events, pause) = (self.events.clone(), PLACE_PAUSE);
+                let pod = Arc::clone(&self.pod);
+                // Changing nothing makes the worker look again.
+                tokio::spawn(async move {
+                    sleep(pause).await;
+                    events.send(Event::Changed(pod))
+                });
+                Ground::None
+            }
+            Err(Trouble::Refused(why)) => {
+                self.tell_pod(Severity::Warning, "FailedMount", why);
+                Ground::Left
+            }
+        };
+    }
+
+    fn started(&mut self, run: &Run, exec: ExecPlace, now: Timestamp) {
+        let Some(live) = self.live.get_mut(&run.container) else { return };
+        live.exec = Some(exec.clone());
+        let id = live.id.clone();
+        self.machine.started(&run.container, &id, now);
+        self.context.registry.update(&self.pod, &run.container, |view| view.exec = Some(exec));
+        self.tell(&run.container, Severity::Normal, "Started", "Container started".to_owned());
+    }
+
+    fn ended(&mut self, run: &Run, report: Report, now: Timestamp) {
+        let (code, signal, why) = match report {
+            Report::Ended { code, signal } => (code, signal, Failure::None),
+            Report::Failed { why } => {
+                self.tell(&run.container, Severity::Warning, "Failed", format!("Error: {why}"));
+                (128, None, Failure::Start(why))
+            }
+            Report::Started { .. } => return,
+        };
+        if let Some(live) = self.live.remove(&run.container) {
+            live.probes.iter().for_each(|(_, probe)| probe.abort());
+        }
+        self.context.registry.update(&self.pod, &run.container, |view| view.exec = None);
+        self.machine.ended(&run.container, code, signal, why, now);
+    }
+
+    fn probed(&mut self, run: &Run, kind: ProbeKind, finding: prober::Finding, now: Timestamp) {
+        if let Some(why) = finding.failure {
+            let message = format!("{} probe failed: {why}", kind.name());
+            self.tell(&run.container, Severity::Warning, "Unhealthy", message);
+        }
+        let Some(healthy) = finding.news else { return };
+        if kind == ProbeKind::Startup
+            && let Some(live) = self.live.get(&run.container)
+        {
+            live.probes.iter().for_each(|(_, probe)| probe.abort());
+        }
+        let actions = self.machine.probed(&run.container, kind, healthy, now);
+        if !actions.is_empty() {
+            let message = format!(
+                "Container {} failed {} probe, will be restarted",
+                run.container,
+                kind.name().to_lowercase()
+            );
+            self.tell(&run.container, Severity::Normal, "Killing", message);
+        }
+        self.act(actions);
+    }
+
+    /// Does what is missing, and says how things are.
+    fn step(&mut self) {
+        if let (Ground::None, Fate::Wanted) = (&self.ground, self.fate) {
+            self.ground = Ground::Making;
+            let making = place::make(Arc::clone(&self.context), Arc::clone(&self.pod));
+            let events = self.events.clone();
+            tokio::spawn(async move { events.send(Event::Placed(making.await)) });
+        }
+        let actions = self.machine.advance(Timestamp::now());
+        self.act(actions);
+        let over = self.fate != Fate::Wanted || self.machine.is_over();
+        if over && self.machine.is_still() {
+            self.leave();
+        }
+        self.publish();
+    }
+
+    /// Gives the place back; a pod that is to be deleted is finished with that.
+    fn leave(&mut self) {
+        if let Ground::Made(place) = std::mem::replace(&mut self.ground, Ground::Left) {
+            let context = Arc::clone(&self.context);
+            tokio::task::spawn_blocking(move || place.disconnect(&context));
+        }
+    }
+
+    fn publish(&mut self) {
+        if self.fate == Fate::Gone || self.finished {
+            return;
+        }
+        let now = Timestamp::now();
+        let status = view::status(&self.pod, &self.machine, &self.around, &self.conditions, now);
+        self.conditions.clone_from(status.conditions.as_ref().unwrap_or(&Vec::new()));
+        if self.fate == Fate::Deleted && self.is_clear() {
+            self.finished = true;
+            self.context.writer.say(self.key.clone(), Word::Last(Box::new(status)));
+        } else if self.written.as_ref() != Some(&status) {
+            self.written = Some(status.clone());
+            self.context.writer.say(self.key.clone(), Word::Status(Box::new(status)));
+        }
+    }
+
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Start(name) => self.start(&name),
+                Action::Stop(name, grace) => self.stop(&name, grace),
+                Action::Kill(name) => self.signal(&name, Signal::SIGKILL),
+                Action::Probe(name, kinds) => self.probe(&name, &kinds),
+                Action::BackOff(name, wait) => self.back_off(&name, wait),
+            }
+        }
+    }
+
+    fn object(&self, name: &str) -> Option<Container> {
+        let spec = self.pod.spec.as_ref()?;
+        let mut all = spec.init_containers.iter().flatten().chain(&spec.containers);
+        all.find(|container| container.name == name).cloned()
+    }
+
+    fn start(&mut self, name: &str) {
+        let (Ground::Made(place), Some(container)) = (&self.ground, self.object(name)) else {
+            return;
+        };
+        let attempt = self.attempts.entry(name.to_owned()).and_modify(|it| *it += 1).or_insert(0);
+        let run = Run { container: name.to_owned(), attempt: *attempt };
+        let (signals, received) = mpsc::unbounded_channel();
+        let id =
+            format!("nearhop://{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
+        let live = Live { attempt: *attempt, id, signals, exec: None, probes: Vec::new() };
+        let launch = Launch {
+            context: Arc::clone(&self.context),
+            pod: Arc::clone(&self.pod),
+            place: Arc::clone(place),
+            container,
+            run,
+            events: self.events.clone(),
+            signals: received,
+        };
+        self.live.insert(name.to_owned(), live);
+        tokio::spawn(launch.go());
+    }
+
+    fn signal(&self, name: &str, signal: Signal) {
+        if let Some(live) = self.live.get(name) {
+            // It has just ended by itself.
+            let _ended = live.signals.send(signal as i32);
+        }
+    }
+
+    fn stop(&mut self, name: &str, grace: SignedDuration) {
+        self.tell(name, Severity::Normal, "Killing", format!("Stopping container {name}"));
+        let hook = self.object(name).and_then(|it| it.lifecycle).and_then(|it| it.pre_stop);
+        let Some(live) = self.live.get(name) else { return };
+        if grace == SignedDuration::ZERO {
+            return self.signal(name, Signal::SIGKILL);
+        }
+        let run = Run { container: name.to_owned(), attempt: live.attempt };
+        match (hook, live.exec.clone()) {
+            (Some(hook), Some(exec)) => {
+                let (context, events) = (Arc::clone(&self.context), self.events.clone());
+                let patience = grace.unsigned_abs();
+                tokio::spawn(async move {
+                    prober::run_hook(&context, &exec, &hook, patience).await;
+                    events.send(Event::Hooked(run))
+                });
+            }
+            _ => self.signal(name, Signal::SIGTERM),
+        }
+    }
+
+    fn probe(&mut self, name: &str, kinds: &[ProbeKind]) {
+        let Some(container) = self.object(name) else { return };
+        let address = self.around.pod_addresses.first().copied();
+        let Some(live) = self.live.get_mut(name) else { return };
+        let Some(exec) = &live.exec else { return };
+        for kind in kinds {
+            let Some(probe) = probe::of(&container, *kind) else { continue };
+            let prober = Prober {
+                context: Arc::clone(&self.context),
+                run: Run { container: name.to_owned(), attempt: live.attempt },
+                kind: *kind,
+                question: probe::question(&container, probe),
+                probe: probe.clone(),
+                address,
+                exec: exec.clone(),
+                events: self.events.clone(),
+            };
+            live.probes.push((*kind, tokio::spawn(prober.go()).abort_handle()));
+        }
+    }
+
+    fn back_off(&self, name: &str, wait: SignedDuration) {
+        let named = |it: &&super::machine::Container| it.description.name == name;
+        if let Some(container) = self.machine.containers.iter().find(named) {
+            let message = view::backoff_message(&self.pod, container, wait.as_secs());
+            self.tell(name, Severity::Warning, "BackOff", message);
+        }
+    }
+
+    fn write_hosts(&self) {
+        let Ground::Made(place) = &self.ground else { return };
+        let services = Arc::clone(&self.context.services.borrow());
+        let domain = &self.context.options.cluster_domain;
+        if let Err(error) = place.write_hosts(&self.pod, &services, domain) {
+            tracing::warn!(pod = %self.key.name, "write the pod's hosts file: {error}");
+        }
+    }
+
+    fn tell(&self, container: &str, severity: Severity, reason: &'static str, message: String) {
+        self.context.recorder.tell(&self.pod, Some(container), severity, reason, message);
+    }
+
+    fn tell_pod(&self, severity: Severity, reason: &'static str, message: String) {
+        self.context.recorder.tell(&self.pod, None, severity, reason, message);
+    }
+}
+
+async fn until(time: Option<Timestamp>) {
+    match time {
+        Some(time) => {
+            let left = time.duration_since(Timestamp::now()).max(SignedDuration::ZERO);
+            sleep(left.unsigned_abs()).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn machine(pod: &Pod) -> Machine {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let policy = match spec.restart_policy.as_deref() {
+        Some("Never") => RestartPolicy::Never,
+        Some("OnFailure") => RestartPolicy::OnFailure,
+        _ => RestartPolicy::Always,
+    };
+    let describe = |container: &Container, role| Description {
+        name: container.name.clone(),
+        role,
+        probes: probe::kinds(container),
+    };
+    let early = spec.init_containers.iter().flatten().map(|container| {
+        let sidecar = container.restart_policy.as_deref() == Some("Always");
+        describe(container, if sidecar { Role::Sidecar } else { Role::Init })
+    });
+    let main = spec.containers.iter().map(|container| describe(container, Role::Main));
+    let grace = spec.termination_grace_period_seconds.unwrap_or(30).max(0);
+    let mut machine =
+        Machine::new(policy, SignedDuration::from_secs(grace), early.chain(main).collect());
+    remember(&mut machine, pod);
+    machine
+}
+
+/// A pod that ran under an agent before this one starts again, and says so.
+fn remember(machine: &mut Machine, pod: &Pod) {
+    let Some(status) = &pod.status else { return };
+    let statuses = status.container_statuses.iter().flatten();
+    for known in statuses.chain(status.init_container_statuses.iter().flatten()) {
+        let Some(container) = machine.container(&known.name) else { continue };
+        let ran = known.container_id.is_some();
+        container.restarts = known.restart_count + i32::from(ran);
+        debug_assert!(matches!(container.state, State::Waiting { .. }));
+    }
+}

@@ -1,0 +1,251 @@
+//! The agent's loop: who is on this node. What becomes of each pod, its worker decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io};
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::utils::Backoff as Pauses;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use nearhop_net::{Namespace, NetError, sysctl};
+use nearhop_runtime::backoff::Backoff;
+use nearhop_runtime::shutdown::Shutdown;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use crate::names::{self, Services};
+use crate::options::{Options, ServiceHosts};
+use crate::pod::context::Context;
+use crate::pod::worker::{self, Event as PodEvent};
+use crate::status::PodKey;
+use crate::{node, server};
+
+/// How often changed names of Services are written down at most.
+const NAMES_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why an agent cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The node's network.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// Its files.
+    #[error("--root-dir {path}: {cause}")]
+    Root {
+        /// The directory.
+        path: String,
+        /// What the system said.
+        #[source]
+        cause: io::Error,
+    },
+}
+
+/// What the loop hears.
+enum Event {
+    Pods(watcher::Event<Pod>),
+    Shutdown,
+}
+
+/// Runs an agent in the present network namespace until it is told to stop. Its containers end with
+/// it; its Node stays.
+///
+/// # Errors
+/// The node's network or its files cannot be used.
+pub async fn run(options: Options, client: Client, shutdown: Shutdown) -> Result<(), AgentError> {
+    let mut options = options;
+    options.root_dir = prepare_root(&options)?;
+    let options = Arc::new(options);
+    let current = Namespace::current()?;
+    if let Err(error) = sysctl::forwarding(&current) {
+        tracing::warn!("pods reach only this node: {error}");
+    }
+    let (names, services) = watch::channel(Arc::new(Services::new()));
+    let context = Arc::new(Context::new(Arc::clone(&options), client.clone(), current, services));
+    server::start(Arc::clone(&context));
+    if options.service_hosts == ServiceHosts::Listed {
+        tokio::spawn(watch_services(client.clone(), names));
+    }
+    tokio::select! {
+        () = node::register(&client, &options) => {}
+        () = shutdown.wait() => return Ok(()),
+    }
+    tracing::info!(node = %options.node, "registered");
+    tokio::spawn(node::keep(client.clone(), Arc::clone(&options)));
+    watch_pods(&context, shutdown).await;
+    Ok(())
+}
+
+/// Relative paths would mean something else in a container's processes; what is left of pods that
+/// an earlier agent ran is of no use.
+fn prepare_root(options: &Options) -> Result<std::path::PathBuf, AgentError> {
+    let root = &options.root_dir;
+    let failed = |cause| AgentError::Root { path: root.display().to_string(), cause };
+    fs::create_dir_all(root).map_err(failed)?;
+    let root = fs::canonicalize(root).map_err(failed)?;
+    for left in ["pods", "exec"] {
+        let _not_there = fs::remove_dir_all(root.join(left));
+    }
+    Ok(root)
+}
+
+/// How long a watch that was refused waits: an API server that comes back is found soon.
+#[derive(Default)]
+struct Patience(u32);
+
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+
+impl Iterator for Patience {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0 = self.0.saturating_add(1);
+        Some(BACKOFF.delay(self.0 - 1, rand::random()))
+    }
+}
+
+impl Pauses for Patience {
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+}
+
+async fn watch_pods(context: &Arc<Context>, shutdown: Shutdown) {
+    let api: Api<Pod> = Api::all(context.client.clone());
+    let config = watcher::Config::default()
+        .any_semantic()
+        .fields(&format!("spec.nodeName={}", context.options.node));
+    let pods = watcher(api, config).backoff(Patience::default());
+    let mut pods = std::pin::pin!(pods);
+    let mut tenants = Tenants { context: Arc::clone(context), all: BTreeMap::new(), listed: None };
+    loop {
+        let event = tokio::select! {
+            pod = pods.next() => match pod {
+                Some(Ok(event)) => Event::Pods(event),
+                Some(Err(error)) => {
+                    tracing::warn!("watching pods: {error}");
+                    continue;
+                }
+                None => Event::Shutdown,
+            },
+            () = shutdown.wait() => Event::Shutdown,
+        };
+        match event {
+            Event::Pods(event) => tenants.take(event),
+            Event::Shutdown => return,
+        }
+    }
+}
+
+/// The pods of the node.
+struct Tenants {
+    context: Arc<Context>,
+    all: BTreeMap<PodKey, mpsc::UnboundedSender<PodEvent>>,
+    /// Those that a list in progress has named.
+    listed: Option<BTreeSet<PodKey>>,
+}
+
+impl Tenants {
+    fn take(&mut self, event: watcher::Event<Pod>) {
+        match event {
+            watcher::Event::Apply(pod) => self.put(pod),
+            watcher::Event::Delete(pod) => self.remove(&PodKey::of(&pod)),
+            watcher::Event::Init => self.listed = Some(BTreeSet::new()),
+            watcher::Event::InitApply(pod) => {
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(PodKey::of(&pod));
+                }
+                self.put(pod);
+            }
+            watcher::Event::InitDone => {
+                let listed = self.listed.take().unwrap_or_default();
+                let gone = self.all.keys().filter(|key| !listed.contains(key));
+                for key in gone.cloned().collect::<Vec<_>>() {
+                    self.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, pod: Pod) {
+        let (key, pod) = (PodKey::of(&pod), Arc::new(pod));
+        // A pod of the same name that is gone was not seen to go.
+        let same = |it: &&PodKey| it.namespace == key.namespace && it.name == key.name;
+        let replaced = self.all.keys().filter(same).find(|it| it.uid != key.uid).cloned();
+        if let Some(replaced) = replaced {
+            self.remove(&replaced);
+        }
+        match self.all.get(&key) {
+            Some(worker) => drop(worker.send(PodEvent::Changed(pod))),
+            None => {
+                let worker = worker::start(Arc::clone(&self.context), pod);
+                self.all.insert(key, worker);
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &PodKey) {
+        if let Some(worker) = self.all.remove(key) {
+            let _ended = worker.send(PodEvent::Gone);
+        }
+    }
+}
+
+/// Keeps the names of Services, and publishes them a little later, all at once.
+async fn watch_services(client: Client, names: watch::Sender<Arc<Services>>) {
+    let api: Api<Service> = Api::all(client);
+    let config = watcher::Config::default().any_semantic();
+    let services = watcher(api, config).backoff(Patience::default());
+    let mut services = std::pin::pin!(services);
+    let mut known = Services::new();
+    let mut fresh: Option<Services> = None;
+    let mut changed = false;
+    loop {
+        tokio::select! {
+            event = services.next() => {
+                match event {
+                    Some(Ok(event)) => changed |= note(event, &mut known, &mut fresh),
+                    Some(Err(error)) => tracing::warn!("watching Services: {error}"),
+                    None => return,
+                }
+            }
+            () = sleep(NAMES_PAUSE), if changed => {
+                changed = false;
+                names.send_replace(Arc::new(known.clone()));
+            }
+        }
+    }
+}
+
+/// Whether names changed; those that a list no longer has are gone when it is complete.
+fn note(
+    event: watcher::Event<Service>,
+    known: &mut Services,
+    fresh: &mut Option<Services>,
+) -> bool {
+    let put = |services: &mut Services, (key, addresses): ((String, String), Vec<IpAddr>)| {
+        services.insert(key, addresses.clone()) != Some(addresses)
+    };
+    match event {
+        watcher::Event::Apply(service) => put(known, names::entry(&service)),
+        watcher::Event::Delete(service) => known.remove(&names::entry(&service).0).is_some(),
+        watcher::Event::Init => {
+            *fresh = Some(Services::new());
+            false
+        }
+        watcher::Event::InitApply(service) => {
+            fresh.as_mut().map(|list| put(list, names::entry(&service)));
+            false
+        }
+        watcher::Event::InitDone => {
+            let list = fresh.take().unwrap_or_default();
+            let changed = list != *known;
+            *known = list;
+            changed
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The one writer of pods' statuses: newest only, patiently, in the order in which pods spoke.
+//!
+//! While the API server is away nothing is lost but what was overtaken.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client};
+use nearhop_runtime::backoff::Backoff;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+/// A request that takes longer is tried again.
+const PATIENCE: Duration = Duration::from_secs(10);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+
+/// Which pod: two pods of one name differ by their uid.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PodKey {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+impl PodKey {
+    pub(crate) fn of(pod: &Pod) -> Self {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let meta = &pod.metadata;
+        Self { namespace: text(&meta.namespace), name: text(&meta.name), uid: text(&meta.uid) }
+    }
+}
+
+/// What is to be written about a pod.
+#[derive(Debug)]
+pub(crate) enum Word {
+    Status(Box<PodStatus>),
+    /// Its last status; then the object goes.
+    Last(Box<PodStatus>),
+}
+
+/// Takes what pods say. Clones speak to the same writer.
+#[derive(Clone, Debug)]
+pub(crate) struct StatusWriter(mpsc::UnboundedSender<(PodKey, Word)>);
+
+impl StatusWriter {
+    pub(crate) fn start(client: Client) -> Self {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(write_all(client, receiver));
+        Self(sender)
+    }
+
+    pub(crate) fn say(&self, pod: PodKey, word: Word) {
+        // Only at the end of the process is nobody there to write.
+        let _ending = self.0.send((pod, word));
+    }
+}
+
+async fn write_all(client: Client, mut words: mpsc::UnboundedReceiver<(PodKey, Word)>) {
+    let mut waiting: BTreeMap<PodKey, Word> = BTreeMap::new();
+    let mut failures = 0;
+    loop {
+        if waiting.is_empty() {
+            let Some((pod, word)) = words.recv().await else { return };
+            waiting.insert(pod, word);
+        }
+        while let Ok((pod, word)) = words.try_recv() {
+            waiting.insert(pod, word);
+        }
+        let Some((pod, word)) = waiting.pop_first() else { continue };
+        match timeout(PATIENCE, write(&client, &pod, &word)).await {
+            Ok(Ok(())) => failures = 0,
+            outcome => {
+                let why =
+                    outcome.map_or_else(|_| "no answer".to_owned(), |it| it.unwrap_err_text());
+                tracing::warn!(pod = %pod.name, namespace = %pod.namespace, "status not written: {why}");
+                waiting.entry(pod).or_insert(word);
+                sleep(BACKOFF.delay(failures, rand::random())).await;
+                failures += 1;
+            }
+        }
+    }
+}
+
+trait ErrText {
+    fn unwrap_err_text(self) -> String;
+}
+
+impl ErrText for Result<(), kube::Error> {
+    fn unwrap_err_text(self) -> String {
+        self.err().map(|error| error.to_string()).unwrap_or_default()
+    }
+}
+
+/// A pod that is gone, or another of the same name, needs no status any more.
+async fn write(client: &Client, pod: &PodKey, word: &Word) -> Result<(), kube::Error> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
+    let (Word::Status(status) | Word::Last(status)) = word;
+    let patch = patch(&pod.uid, status);
+    let done = api.patch_status(&pod.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+    unless_gone(done.map(drop))?;
+    if let Word::Last(_) = word {
+        let preconditions = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(preconditions),
+            ..DeleteParams::default()
+        };
+        unless_gone(api.delete(&pod.name, &params).await.map(drop))?;
+    }
+    Ok(())
+}
+
+fn unless_gone(done: Result<(), kube::Error>) -> Result<(), kube::Error> {
+    match done {
+        Err(kube::Error::Api(refused)) if matches!(refused.code, 404 | 409) => Ok(()),
+        // Something about this very status: trying again would only stop the others.
+        Err(kube::Error::Api(refused)) if matches!(refused.code, 400 | 422) => {
+            tracing::error!("a pod's status was refused: {}", refused.message);
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// A merge leaves out what it does not name, so what may have been there is named.
+fn patch(uid: &str, status: &PodStatus) -> Value {
+    let mut status = serde_json::to_value(status).expect("a status is JSON");
+    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+        for field in ["reason", "message"] {
+            if condition.get(field).is_none() {
+                condition[field] = Value::Null;
+            }
+        }
+    }
+    json!({ "metadata": { "uid": uid }, "status": status })
+}
