@@ -60,8 +60,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn down(name: &Name) -> anyhow::Result<ExitCode> {
     let state = name.find()?;
-    request(&state, &Request::Down)?;
-    // Its directory is the last thing to go.
+    // It may be gone before it has answered; its directory is the last thing to go.
+    let _ = ask(&state, &Request::Down);
     while state.exists() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }

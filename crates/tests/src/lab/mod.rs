@@ -46,9 +46,10 @@ impl Lab {
             .context("start nearhop lab up")?;
         let stdout = process.stdout.take().context("stdout is piped")?;
         let mut lines = BufReader::new(stdout).lines();
-        let found = lines.by_ref().map_while(Result::ok).find_map(|line| {
-            line.trim().strip_prefix("export KUBECONFIG=").map(PathBuf::from)
-        });
+        let found = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| line.trim().strip_prefix("export KUBECONFIG=").map(PathBuf::from));
         // Keep the pipe drained, so that later output can never block it.
         std::thread::spawn(move || lines.for_each(drop));
         let Some(kubeconfig) = found else {

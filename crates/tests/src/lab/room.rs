@@ -101,7 +101,13 @@ impl Room {
     }
 
     /// A Pod of one container on a node.
-    pub async fn pod(&self, name: &str, node: &str, labels: &Value, container: Value) -> Result<()> {
+    pub async fn pod(
+        &self,
+        name: &str,
+        node: &str,
+        labels: &Value,
+        container: Value,
+    ) -> Result<()> {
         self.create(&json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -189,7 +195,9 @@ impl Room {
         let list = self.admin.get(&path).await?.ok()?.json();
         let slices = list["items"].as_array().cloned().unwrap_or_default();
         let v4 = slices.iter().filter(|slice| slice["addressType"] == "IPv4");
-        Ok(v4.flat_map(|slice| slice["endpoints"].as_array().cloned().unwrap_or_default()).collect())
+        Ok(v4
+            .flat_map(|slice| slice["endpoints"].as_array().cloned().unwrap_or_default())
+            .collect())
     }
 
     /// Waits until a Service's slices list so many addresses.
