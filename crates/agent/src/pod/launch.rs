@@ -19,6 +19,7 @@ use super::place::{Place, fetch};
 use super::volumes;
 use super::worker::{Event, Run};
 use crate::container::{ContainerSpec, Report};
+use crate::events::Severity;
 
 /// Where programs are looked for, unless the container says otherwise.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -43,6 +44,10 @@ impl Launch {
             Ok(specified) => specified,
             Err(hindrance) => return self.tell(Event::Hindered(self.run.clone(), hindrance)),
         };
+        let image = self.container.image.as_deref().unwrap_or_default();
+        let name = &self.run.container;
+        self.say("Pulled", format!("Container image {image:?} already present on machine"));
+        self.say("Created", format!("Created container {name}"));
         let started = self.start(&file).await;
         let (child, socket, writer) = match started {
             Ok(started) => started,
@@ -52,6 +57,11 @@ impl Launch {
             }
         };
         self.attend(spec, child, socket, writer).await;
+    }
+
+    fn say(&self, reason: &'static str, message: String) {
+        let (recorder, container) = (&self.context.recorder, Some(self.run.container.as_str()));
+        recorder.tell(&self.pod, container, Severity::Normal, reason, message);
     }
 
     fn tell(&self, event: Event) {

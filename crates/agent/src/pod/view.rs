@@ -155,7 +155,8 @@ fn conditions(
 ) -> Vec<PodCondition> {
     let over = matches!(machine.phase(), Phase::Succeeded | Phase::Failed);
     let network = machine.is_prepared() && !around.pod_addresses.is_empty() && !over;
-    let verdicts: [Verdict; 4] = [
+    let verdicts: [Verdict; 5] = [
+        ("PodScheduled", true, None),
         ("PodReadyToStartContainers", network, None),
         initialized(machine),
         containers_ready(machine),

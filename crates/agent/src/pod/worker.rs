@@ -282,7 +282,8 @@ impl Worker {
         let id = live.id.clone();
         self.machine.started(&run.container, &id, now);
         self.context.registry.update(&self.pod, &run.container, |view| view.exec = Some(exec));
-        self.tell(&run.container, Severity::Normal, "Started", "Container started".to_owned());
+        let message = format!("Started container {}", run.container);
+        self.tell(&run.container, Severity::Normal, "Started", message);
     }
 
     fn ended(&mut self, run: &Run, report: Report, now: Timestamp) {

@@ -1,10 +1,165 @@
-//! Logs and exec, as a kubelet serves them.
+//! Logs and exec, as a kubelet serves them to the API server: plain HTTP on the node's addresses.
+//!
+//! ```text
+//!   /containerLogs/{namespace}/{pod}/{container}    logs      what a container wrote
+//!   /exec/{namespace}/{pod}/{container}             exec      a command in it, by WebSocket
+//!   /pods   /healthz
+//! ```
+//!
+//! Deliberately without TLS and authentication: whoever reaches a node of a lab may ask. Attach and
+//! port-forward are refused.
 
+mod exec;
+mod logs;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::pod::context::Context;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
 
-/// Begins to serve.
+use crate::pod::context::{ContainerView, Context, PodView};
+
+/// How long to wait before an address that cannot be had is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+/// A refusal, as Kubernetes words it.
+#[derive(Debug)]
+struct Refusal {
+    code: StatusCode,
+    reason: &'static str,
+    message: String,
+}
+
+impl Refusal {
+    fn bad_request(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::BAD_REQUEST, reason: "BadRequest", message: message.into() }
+    }
+
+    fn not_found(message: impl Into<String>) -> Self {
+        Self { code: StatusCode::NOT_FOUND, reason: "NotFound", message: message.into() }
+    }
+
+    fn reply(&self) -> Reply {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code.as_u16(),
+        });
+        respond(self.code, "application/json", status.to_string())
+    }
+}
+
+/// Begins to serve on each of the node's addresses, now or when they are there.
 pub(crate) fn start(context: Arc<Context>) {
-    let _ = context;
+    for address in context.options.addresses.clone() {
+        let address = SocketAddr::new(address, context.options.port);
+        tokio::spawn(listen(Arc::clone(&context), address));
+    }
+}
+
+async fn listen(context: Arc<Context>, address: SocketAddr) {
+    let listener = loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => break listener,
+            Err(error) => tracing::warn!("logs and exec are not served on {address}: {error}"),
+        }
+        sleep(PAUSE).await;
+    };
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => drop(tokio::spawn(serve(Arc::clone(&context), stream))),
+            // Too many open files, perhaps: some will close.
+            Err(_) => sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn serve(context: Arc<Context>, stream: TcpStream) {
+    let service = service_fn(move |request| {
+        let context = Arc::clone(&context);
+        async move { Ok::<_, Infallible>(answer(context, request).await) }
+    });
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    // The API server may go away at any time.
+    let _gone = connection.with_upgrades().await;
+}
+
+async fn answer(context: Arc<Context>, request: Request<Incoming>) -> Reply {
+    let path = request.uri().path().to_owned();
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let reply = match (request.method(), parts.as_slice()) {
+        (&Method::GET, ["healthz"]) => Ok(respond(StatusCode::OK, "text/plain", "ok".to_owned())),
+        (&Method::GET, ["pods"]) => Ok(pods(&context)),
+        (&Method::GET, ["containerLogs", namespace, pod, container]) => {
+            match find(&context, namespace, pod, container) {
+                Ok((pod, view)) => logs::answer(&pod, container, &view, request.uri().query()),
+                Err(refusal) => Err(refusal),
+            }
+        }
+        (_, ["exec", namespace, pod, container]) => {
+            match find(&context, namespace, pod, container) {
+                Ok((_, view)) => exec::answer(context, container, view, request),
+                Err(refusal) => Err(refusal),
+            }
+        }
+        (_, ["attach" | "portForward", ..]) => Err(Refusal {
+            code: StatusCode::NOT_IMPLEMENTED,
+            reason: "NotImplemented",
+            message: format!("this agent has no {}: use logs, exec or a Service", parts[0]),
+        }),
+        _ => Err(Refusal::not_found(format!("there is nothing at {path}"))),
+    };
+    reply.unwrap_or_else(|refusal| refusal.reply())
+}
+
+fn find(
+    context: &Context,
+    namespace: &str,
+    pod: &str,
+    container: &str,
+) -> Result<(PodView, ContainerView), Refusal> {
+    let view = context.registry.get(namespace, pod);
+    let view = view.ok_or_else(|| Refusal::not_found(format!("pod \"{pod}\" not found")))?;
+    let spec = view.pod.spec.as_ref();
+    let mut containers = spec
+        .into_iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    if !containers.any(|it| it.name == container) {
+        let what = format!("container {container} is not valid for pod {pod}");
+        return Err(Refusal::bad_request(what));
+    }
+    let known = view.containers.get(container).cloned().unwrap_or_default();
+    Ok((view, known))
+}
+
+fn pods(context: &Context) -> Reply {
+    let items: Vec<Value> = context
+        .registry
+        .pods()
+        .iter()
+        .map(|pod| serde_json::to_value(&**pod).expect("a pod is JSON"))
+        .collect();
+    let list = json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items });
+    respond(StatusCode::OK, "application/json", list.to_string())
+}
+
+fn respond(code: StatusCode, content_type: &'static str, text: String) -> Reply {
+    let mut reply = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
+    *reply.status_mut() = code;
+    let value = http::HeaderValue::from_static(content_type);
+    reply.headers_mut().insert(http::header::CONTENT_TYPE, value);
+    reply
 }

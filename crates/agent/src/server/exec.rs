@@ -1,0 +1,320 @@
+//! A command in a container, by WebSocket: the protocols `v5.channel.k8s.io` and
+//! `v4.channel.k8s.io`, in which a message's first byte says which stream it is of.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use http::header::{
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE,
+};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use rustix::pty::OpenptFlags;
+use rustix::termios::{Winsize, tcsetwinsize};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::process::Child;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+
+use super::{Refusal, Reply};
+use crate::container::ExecSpec;
+use crate::pod::context::{ContainerView, Context, ExecPlace};
+use crate::pod::prober::write_exec;
+use crate::spawn::Streams;
+
+const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+const RESIZE: u8 = 4;
+const CLOSE: u8 = 255;
+/// What a command started in the background may still write after its end is not waited for longer.
+const LINGER: Duration = Duration::from_millis(500);
+const QUEUE: usize = 16;
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wish {
+    command: Vec<String>,
+    stdin: bool,
+    stdout: bool,
+    stderr: bool,
+    tty: bool,
+}
+
+impl Wish {
+    fn parse(query: &str) -> Self {
+        let mut wish = Self::default();
+        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+            let switch = matches!(&*value, "1" | "true");
+            match &*key {
+                "command" => wish.command.push(value.into_owned()),
+                "input" | "stdin" => wish.stdin = switch,
+                "output" | "stdout" => wish.stdout = switch,
+                "error" | "stderr" => wish.stderr = switch,
+                "tty" => wish.tty = switch,
+                _ => {}
+            }
+        }
+        wish
+    }
+}
+
+pub(super) fn answer(
+    context: Arc<Context>,
+    container: &str,
+    view: ContainerView,
+    mut request: Request<Incoming>,
+) -> Result<Reply, Refusal> {
+    let wish = Wish::parse(request.uri().query().unwrap_or_default());
+    if wish.command.is_empty() {
+        return Err(Refusal::bad_request("you must specify at least 1 command"));
+    }
+    let missing = || Refusal::bad_request(format!("container not found (\"{container}\")"));
+    let place = view.exec.ok_or_else(missing)?;
+    let (key, protocol) = negotiate(request.headers())?;
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let Ok(upgraded) = upgrade.await else { return };
+        let stream = TokioIo::new(upgraded);
+        let socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
+        // A client that goes away takes its command's streams with it.
+        let _gone = run(&context, &place, wish, socket).await;
+    });
+    let mut reply = Response::new(Empty::new().boxed_unsync());
+    *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = reply.headers_mut();
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    let accept = derive_accept_key(key.as_bytes());
+    headers.insert(SEC_WEBSOCKET_ACCEPT, accept.parse().expect("a key is plain text"));
+    Ok(reply)
+}
+
+/// The client's key, and the first of our protocols that it speaks.
+fn negotiate(headers: &HeaderMap) -> Result<(HeaderValue, &'static str), Refusal> {
+    let spoken = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|it| it.to_str().ok());
+    let spoken: Vec<&str> = spoken.flat_map(|it| it.split(',')).map(str::trim).collect();
+    let key = headers.get(SEC_WEBSOCKET_KEY).cloned();
+    let protocol = PROTOCOLS.into_iter().find(|ours| spoken.contains(ours));
+    match (key, protocol) {
+        (Some(key), Some(protocol)) => Ok((key, protocol)),
+        _ => Err(Refusal::bad_request(format!(
+            "exec needs a WebSocket with one of the protocols {} (kubectl 1.31 and newer)",
+            PROTOCOLS.join(", ")
+        ))),
+    }
+}
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+
+/// A command that runs, as seen from here.
+struct Running {
+    child: Child,
+    stdin: Option<Writer>,
+    /// For its size.
+    terminal: Option<OwnedFd>,
+    /// Tasks that copy what it writes.
+    copying: JoinSet<()>,
+    written: mpsc::Receiver<Vec<u8>>,
+}
+
+async fn run(
+    context: &Context,
+    place: &ExecPlace,
+    wish: Wish,
+    mut socket: Socket,
+) -> io::Result<()> {
+    let gone = |_| io::Error::other("the client is gone");
+    let status = match start(context, place, &wish).await {
+        Ok(running) => attend(running, &mut socket).await?,
+        Err(error) => failure(&format!("cannot start the command: {error}"), None),
+    };
+    let mut message = vec![ERROR];
+    message.extend_from_slice(status.to_string().as_bytes());
+    socket.send(Message::Binary(message.into())).await.map_err(gone)?;
+    let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+    socket.close(Some(frame)).await.map_err(gone)
+}
+
+async fn start(context: &Context, place: &ExecPlace, wish: &Wish) -> io::Result<Running> {
+    let mut env = place.env.clone();
+    if wish.tty && !env.iter().any(|(name, _)| name == "TERM") {
+        env.push(("TERM".to_owned(), "xterm".to_owned()));
+    }
+    let spec = ExecSpec {
+        pid: place.pid,
+        command: wish.command.clone(),
+        env,
+        directory: place.directory.clone(),
+        terminal: wish.tty,
+        timeout_ms: None,
+    };
+    let file = write_exec(context, &spec)?;
+    let (sender, written) = mpsc::channel(QUEUE);
+    let mut copying = JoinSet::new();
+    if wish.tty {
+        let (ours, theirs) = open_terminal()?;
+        let streams = Streams::Terminal(theirs);
+        let child = context.spawner.exec(&place.namespace, &file, streams).await?;
+        let (reader, writer) = (ours.try_clone()?, ours.try_clone()?);
+        copying.spawn(copy(STDOUT, file_of(reader), sender));
+        let stdin = Some(Box::new(file_of(writer)) as Writer);
+        return Ok(Running { child, stdin, terminal: Some(ours), copying, written });
+    }
+    let mut child = context.spawner.exec(&place.namespace, &file, Streams::Pipes).await?;
+    if let Some(out) = child.stdout.take().filter(|_| wish.stdout) {
+        copying.spawn(copy(STDOUT, out, sender.clone()));
+    }
+    if let Some(err) = child.stderr.take().filter(|_| wish.stderr) {
+        copying.spawn(copy(STDERR, err, sender));
+    }
+    let stdin = child.stdin.take().filter(|_| wish.stdin).map(|it| Box::new(it) as Writer);
+    Ok(Running { child, stdin, terminal: None, copying, written })
+}
+
+fn file_of(descriptor: OwnedFd) -> tokio::fs::File {
+    tokio::fs::File::from_std(File::from(descriptor))
+}
+
+/// Both ends of a new terminal.
+fn open_terminal() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let ours = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&ours)?;
+    rustix::pty::unlockpt(&ours)?;
+    let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags)?;
+    Ok((ours, theirs))
+}
+
+async fn copy(channel: u8, mut from: impl AsyncRead + Unpin, to: mpsc::Sender<Vec<u8>>) {
+    let mut buffer = vec![0; 32 * 1024];
+    // A terminal whose other end is closed fails instead of ending.
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        let mut message = Vec::with_capacity(read + 1);
+        message.push(channel);
+        message.extend_from_slice(&buffer[..read]);
+        if to.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Carries both directions until the command has ended; says how it did.
+async fn attend(mut running: Running, socket: &mut Socket) -> io::Result<Value> {
+    let gone = |_| io::Error::other("the client is gone");
+    let status = loop {
+        tokio::select! {
+            Some(message) = running.written.recv() => {
+                socket.send(Message::Binary(message.into())).await.map_err(gone)?;
+            }
+            message = socket.next() => match message {
+                Some(Ok(Message::Binary(message))) => running.take(&message).await,
+                Some(Ok(Message::Close(_)) | Err(_)) | None => {
+                    return Err(io::Error::other("the client is gone"));
+                }
+                Some(Ok(_)) => {}
+            },
+            status = running.child.wait() => break status?,
+        }
+    };
+    drop(running.stdin.take());
+    let rest = async {
+        while let Some(message) = running.written.recv().await {
+            socket.send(Message::Binary(message.into())).await.map_err(gone)?;
+        }
+        Ok::<_, io::Error>(())
+    };
+    // What runs on in the background may keep the streams open for ever.
+    let _lingers = timeout(LINGER, rest).await;
+    running.copying.abort_all();
+    Ok(match status.code() {
+        Some(0) => json!({ "metadata": {}, "status": "Success" }),
+        code => failure("command terminated with non-zero exit code", code),
+    })
+}
+
+impl Running {
+    async fn take(&mut self, message: &[u8]) {
+        match message.split_first() {
+            Some((&STDIN, bytes)) => {
+                let mut broken = false;
+                if let Some(stdin) = &mut self.stdin {
+                    broken = stdin.write_all(bytes).await.is_err() || stdin.flush().await.is_err();
+                }
+                if broken {
+                    self.stdin = None;
+                }
+            }
+            Some((&RESIZE, bytes)) => self.resize(bytes),
+            Some((&CLOSE, [STDIN])) if self.terminal.is_none() => self.stdin = None,
+            _ => {}
+        }
+    }
+
+    fn resize(&self, bytes: &[u8]) {
+        let Some(terminal) = &self.terminal else { return };
+        let size: Value = serde_json::from_slice(bytes).unwrap_or_default();
+        let number = |name: &str| size[name].as_u64().and_then(|it| u16::try_from(it).ok());
+        if let (Some(width), Some(height)) = (number("Width"), number("Height")) {
+            let size = Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
+            let _closed = tcsetwinsize(terminal, size);
+        }
+    }
+}
+
+fn failure(message: &str, code: Option<i32>) -> Value {
+    let Some(code) = code else {
+        return json!({
+            "metadata": {}, "status": "Failure", "reason": "InternalError", "message": message,
+        });
+    };
+    json!({
+        "metadata": {}, "status": "Failure", "reason": "NonZeroExitCode",
+        "message": format!("{message}: {code}"),
+        "details": { "causes": [{ "reason": "ExitCode", "message": code.to_string() }] },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_protocol_that_both_speak_is_taken() {
+        let asked = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_static("k"));
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, text.parse().unwrap());
+            negotiate(&headers).map(|(_, protocol)| protocol).ok()
+        };
+        assert_eq!(asked("v4.channel.k8s.io, v5.channel.k8s.io"), Some(PROTOCOLS[0]));
+        assert_eq!(asked("v4.channel.k8s.io"), Some(PROTOCOLS[1]));
+        assert_eq!(asked("base64.channel.k8s.io"), None);
+        assert!(negotiate(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn the_kubelets_and_the_apis_words_are_understood() {
+        let wish = Wish::parse("command=sh&command=-c&command=a%20b&input=1&output=true&tty=0");
+        assert_eq!(wish.command, ["sh", "-c", "a b"]);
+        assert!(wish.stdin && wish.stdout && !wish.stderr && !wish.tty);
+    }
+}

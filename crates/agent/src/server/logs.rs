@@ -1,0 +1,257 @@
+//! What a container wrote: the part that was asked for, now and as it comes.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use jiff::{SignedDuration, Timestamp};
+use tokio::fs::File;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::sync::mpsc;
+
+use super::{Refusal, Reply};
+use crate::pod::context::{ContainerView, PodView};
+use crate::pod::log::{LogReader, Progress};
+
+/// Pieces that may wait for a slow client.
+const QUEUE: usize = 64;
+
+/// Which part of a log, and how it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wish {
+    follow: bool,
+    previous: bool,
+    timestamps: bool,
+    tail: Option<usize>,
+    since: Option<Timestamp>,
+    limit: Option<u64>,
+}
+
+impl Wish {
+    fn parse(query: &str, now: Timestamp) -> Result<Self, Refusal> {
+        let mut wish = Self::default();
+        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+            let number = || {
+                let wrong = || Refusal::bad_request(format!("{key}={value}: expected a number"));
+                value.parse::<u64>().map_err(|_| wrong())
+            };
+            let switch = !matches!(&*value, "false" | "0");
+            match &*key {
+                "follow" => wish.follow = switch,
+                "previous" => wish.previous = switch,
+                "timestamps" => wish.timestamps = switch,
+                "tailLines" => wish.tail = usize::try_from(number()?).ok(),
+                "limitBytes" => wish.limit = Some(number()?),
+                "sinceSeconds" => {
+                    let seconds = i64::try_from(number()?).unwrap_or(i64::MAX);
+                    let since = now.checked_sub(SignedDuration::from_secs(seconds));
+                    wish.since = Some(since.unwrap_or(Timestamp::MIN));
+                }
+                "sinceTime" => {
+                    let wrong =
+                        |_| Refusal::bad_request(format!("sinceTime={value}: expected a time"));
+                    wish.since = Some(value.parse().map_err(wrong)?);
+                }
+                _ => {}
+            }
+        }
+        Ok(wish)
+    }
+
+    /// An entry as it is shown; none if it is too old.
+    fn show(&self, entry: &[u8]) -> Option<Vec<u8>> {
+        let mut parts = entry.splitn(4, |byte| *byte == b' ');
+        let (time, _stream, tag, text) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        if let Some(since) = self.since {
+            let at: Timestamp = std::str::from_utf8(time).ok()?.parse().ok()?;
+            if at < since {
+                return None;
+            }
+        }
+        let mut shown = Vec::with_capacity(entry.len());
+        if self.timestamps {
+            shown.extend_from_slice(time);
+            shown.push(b' ');
+        }
+        shown.extend_from_slice(text);
+        if tag == b"F" {
+            shown.push(b'\n');
+        }
+        Some(shown)
+    }
+}
+
+pub(super) fn answer(
+    pod: &PodView,
+    container: &str,
+    view: &ContainerView,
+    query: Option<&str>,
+) -> Result<Reply, Refusal> {
+    let wish = Wish::parse(query.unwrap_or_default(), Timestamp::now())?;
+    let name = pod.pod.metadata.name.as_deref().unwrap_or_default();
+    let log = if wish.previous { &view.previous } else { &view.log };
+    let log = log.clone().ok_or_else(|| {
+        Refusal::bad_request(if wish.previous {
+            format!("previous terminated container {container:?} in pod {name:?} not found")
+        } else {
+            format!(
+                "container {container:?} in pod {name:?} is waiting to start: ContainerCreating"
+            )
+        })
+    })?;
+    let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE);
+    tokio::spawn(async move {
+        // A log that has gone with its pod just ends.
+        let _ended = Pump { wish, sender, sent: 0, held: VecDeque::new() }.run(log).await;
+    });
+    let frames = stream::unfold(receiver, |mut receiver| async move {
+        let bytes = receiver.recv().await?;
+        Some((Ok::<_, Infallible>(Frame::data(bytes)), receiver))
+    });
+    let mut reply = Response::new(StreamBody::new(frames).boxed_unsync());
+    *reply.status_mut() = StatusCode::OK;
+    let value = http::HeaderValue::from_static("text/plain");
+    reply.headers_mut().insert(http::header::CONTENT_TYPE, value);
+    Ok(reply)
+}
+
+/// Brings a log to a client.
+struct Pump {
+    wish: Wish,
+    sender: mpsc::Sender<Bytes>,
+    sent: u64,
+    /// The last entries so far, where only those are asked for.
+    held: VecDeque<Vec<u8>>,
+}
+
+/// Whether there is anything more to send.
+#[derive(PartialEq, Eq)]
+enum Next {
+    More,
+    Enough,
+}
+
+impl Pump {
+    async fn run(mut self, mut log: LogReader) -> io::Result<()> {
+        let mut file = BufReader::new(File::open(&log.path).await?);
+        let mut entry = Vec::new();
+        let mut holding = self.wish.tail.is_some();
+        loop {
+            // Looked at before the file, so that nothing is missed in between.
+            let closed = *log.progress.borrow_and_update() == Progress::Closed;
+            while file.read_until(b'\n', &mut entry).await? > 0 && entry.ends_with(b"\n") {
+                entry.pop();
+                if self.take(&entry, holding).await == Next::Enough {
+                    return Ok(());
+                }
+                entry.clear();
+            }
+            if std::mem::take(&mut holding) {
+                for shown in std::mem::take(&mut self.held) {
+                    if self.send(shown).await == Next::Enough {
+                        return Ok(());
+                    }
+                }
+            }
+            if closed || !self.wish.follow {
+                return Ok(());
+            }
+            tokio::select! {
+                changed = log.progress.changed() => if changed.is_err() {
+                    // The writer is gone without a word: look once more, and no more.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    self.wish.follow = false;
+                },
+                () = self.sender.closed() => return Ok(()),
+            }
+        }
+    }
+
+    async fn take(&mut self, entry: &[u8], holding: bool) -> Next {
+        let Some(shown) = self.wish.show(entry) else { return Next::More };
+        match self.wish.tail {
+            Some(count) if holding => {
+                self.held.push_back(shown);
+                if self.held.len() > count {
+                    self.held.pop_front();
+                }
+                Next::More
+            }
+            _ => self.send(shown).await,
+        }
+    }
+
+    async fn send(&mut self, mut shown: Vec<u8>) -> Next {
+        let left = self.wish.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.sent));
+        shown.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        self.sent += shown.len() as u64;
+        let gone = self.sender.send(Bytes::from(shown)).await.is_err();
+        if gone || self.wish.limit.is_some_and(|limit| self.sent >= limit) {
+            return Next::Enough;
+        }
+        Next::More
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use tokio::sync::watch;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    async fn shown(query: &str) -> String {
+        let mut text = String::new();
+        for (second, line) in ["a", "b b", "c"].into_iter().enumerate() {
+            let time = at(i64::try_from(second).unwrap());
+            writeln!(text, "{time:.9} stdout F {line}").unwrap();
+        }
+        writeln!(text, "{:.9} stdout P open", at(3)).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let (_writer, progress) = watch::channel(Progress::Closed);
+        let log = LogReader { path: file.path().to_owned(), progress };
+        let (sender, mut receiver) = mpsc::channel(QUEUE);
+        let wish = Wish::parse(query, at(4)).unwrap();
+        Pump { wish, sender, sent: 0, held: VecDeque::new() }.run(log).await.unwrap();
+        let mut out = Vec::new();
+        while let Some(bytes) = receiver.recv().await {
+            out.extend_from_slice(&bytes);
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_part_that_was_asked_for_is_shown() {
+        assert_eq!(shown("").await, "a\nb b\nc\nopen");
+        assert_eq!(shown("tailLines=2").await, "c\nopen");
+        assert_eq!(shown("tailLines=0").await, "");
+        assert_eq!(shown("sinceSeconds=3").await, "b b\nc\nopen");
+        assert_eq!(shown("sinceTime=2023-11-14T22:13:22Z").await, "c\nopen");
+        assert_eq!(shown("limitBytes=4&follow=true").await, "a\nb ");
+        assert_eq!(
+            shown("tailLines=2&timestamps=true").await,
+            "2023-11-14T22:13:22.000000000Z c\n2023-11-14T22:13:23.000000000Z open"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        assert!(Wish::parse("tailLines=x", at(0)).is_err());
+        assert!(Wish::parse("sinceTime=yesterday", at(0)).is_err());
+        let wish = Wish::parse("follow=true&previous=false", at(0)).unwrap();
+        assert!(wish.follow && !wish.previous);
+    }
+}
