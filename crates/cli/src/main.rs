@@ -40,6 +40,8 @@ enum Command {
     #[command(hide = true)]
     LabDrive(lab::WorkerArgs),
     #[command(hide = true)]
+    LabHold(lab::HoldArgs),
+    #[command(hide = true)]
     LabSupervisor(lab::SupervisorArgs),
     Manager(manager::Args),
     #[command(hide = true)]
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::LabDrive(args) => lab::work(&args),
+        Command::LabHold(args) => lab::hold(&args),
         Command::LabSupervisor(args) => lab::supervise(&args),
         Command::Manager(args) => manager::run(args),
         Command::Image(args) => agent::image(&args),

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::Args as ClapArgs;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
+use nearhop_lab::drive::hold::{self, Hold};
 use nearhop_lab::drive::origin::{By, Family, From, Question, ServiceRef};
 use nearhop_lab::drive::report::Report;
 use nearhop_lab::drive::run::drive;
@@ -180,4 +181,28 @@ fn print_line(attempt: &worker::Attempt) {
 fn parse_job(text: &str) -> Result<Job, String> {
     let job: Job = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if job.targets.is_empty() { Err("no targets".to_owned()) } else { Ok(job) }
+}
+
+/// Keeps connections open where it runs.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct HoldArgs {
+    /// What to hold, as JSON.
+    #[arg(long, value_name = "JSON", value_parser = parse_hold)]
+    job: Hold,
+}
+
+/// Says `open` and how many, and at the end what became of them.
+pub(crate) fn hold(args: &HoldArgs) -> anyhow::Result<ExitCode> {
+    let opened = |count: usize| {
+        // Whoever waits for it reads it.
+        let _ = writeln!(std::io::stdout(), "open {count}");
+    };
+    let held = block_on(async { Ok(hold::hold(&args.job, opened).await) })?;
+    let text = serde_json::to_string(&held).context("a count is plain data")?;
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parse_hold(text: &str) -> Result<Hold, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }

@@ -16,7 +16,7 @@ use nearhop_lab::cluster::Cluster;
 use nearhop_lab::control::{Answer, Request, Status, ask};
 use nearhop_lab::state;
 
-pub(crate) use drive::{WorkerArgs, work};
+pub(crate) use drive::{HoldArgs, WorkerArgs, hold, work};
 pub(crate) use supervisor::{SupervisorArgs, start, supervise};
 
 /// A multi-zone cluster on this machine: nodes and Pods are namespaces, packets are real.

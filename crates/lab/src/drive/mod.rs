@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   worker   opens connections where it runs, and tallies them   (hidden command `lab-drive`)
+//!   hold     opens connections and keeps them open               (hidden command `lab-hold`)
 //!   origin   where connections are to come from, and to whom     (from the cluster's objects)
 //!   run      sends the workers out, and waits for them
 //!   report   the tallies of all origins, by pod, node and zone   (pure)
 //! ```
 
+pub mod hold;
 pub mod origin;
 pub mod report;
 pub mod run;

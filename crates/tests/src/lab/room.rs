@@ -94,6 +94,11 @@ impl Room {
         Ok(())
     }
 
+    /// Ends a Pod without any grace.
+    pub async fn kill_pod(&self, name: &str) -> Result<()> {
+        self.delete_pod(&format!("{name}?gracePeriodSeconds=0")).await
+    }
+
     /// A Pod of agnhost or echo on a node.
     pub async fn server(&self, name: &str, node: &str, app: &str, args: &[&str]) -> Result<()> {
         let container = json!({"name": "server", "image": AGNHOST, "args": args});

@@ -217,7 +217,10 @@ async fn local_endpoint_comes_back(site: &Site) -> Result<()> {
     let second = scene.server(two).await?;
     scene.room.until_endpoints(SERVICE, 2).await?;
     let both = |first: &String| {
-        [Client { node: one, expected: vec![first.clone()] }, Client { node: two, expected: vec![second.clone()] }]
+        [
+            Client { node: one, expected: vec![first.clone()] },
+            Client { node: two, expected: vec![second.clone()] },
+        ]
     };
     scene.expect(&both(&first)).await?;
     scene.room.delete_pod(&first).await?;

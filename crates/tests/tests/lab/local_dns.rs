@@ -35,7 +35,7 @@ fn kep_3015() {
         until_answered_by(&room, "client-node-a1", "dns-node-a1").await?;
 
         // The local one goes: what is asked of it is lost, then its zone answers.
-        room.delete_now("dns-node-a1").await?;
+        room.kill_pod("dns-node-a1").await?;
         until_answered_by(&room, "client-node-a1", "dns-node-a2").await?;
         let lines = room.lines("client-node-a1").await?;
         check_loss(&lines)?;
@@ -132,7 +132,8 @@ async fn check_flows(lab: &Lab, room: &Room) -> Result<()> {
         return Ok(());
     }
     room.until("no flow left on the other Pod", Duration::from_secs(2), || async {
-        let flows = lab.text(&["lab", "exec", "node/node-a1", "--", "cat", "/proc/net/nf_conntrack"])?;
+        let flows =
+            lab.text(&["lab", "exec", "node/node-a1", "--", "cat", "/proc/net/nf_conntrack"])?;
         let left: Vec<&str> = flows.lines().filter(|flow| flow.contains(&address)).collect();
         Ok(if left.is_empty() { Ok(()) } else { Err(left.join("\n")) })
     })

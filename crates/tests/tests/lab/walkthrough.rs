@@ -146,7 +146,8 @@ async fn until_reached(
 
 /// What the kernel of the node holds, where `nft` is installed to show it.
 async fn check_rules(lab: &Lab, room: &Room, node: &str, zone: Option<&str>) -> Result<()> {
-    let shown = lab.run(&["lab", "exec", &format!("node/{node}"), "--", "nft", "list", "ruleset"])?;
+    let shown =
+        lab.run(&["lab", "exec", &format!("node/{node}"), "--", "nft", "list", "ruleset"])?;
     if !shown.status.success() {
         eprintln!("rules are not looked at: {}", String::from_utf8_lossy(&shown.stderr));
         return Ok(());

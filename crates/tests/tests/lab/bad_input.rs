@@ -1,0 +1,115 @@
+//! What cannot be done is said in one sentence with its cure, and nothing is left behind.
+
+use std::net::TcpListener;
+
+use anyhow::{Result, ensure};
+use nearhop_tests::lab::command;
+
+/// The arguments of `lab up`, a file for `--config`, and what must be said.
+const CASES: [(&[&str], Option<&str>, &[&str]); 15] = [
+    (&["--zones", "0"], None, &["at least one zone", "--zones 1 or more"]),
+    (&["--nodes-per-zone", "0"], None, &["at least one node", "--nodes-per-zone 1"]),
+    (&["--zones", "100", "--nodes-per-zone", "10"], None, &["1000 nodes", "at most 200"]),
+    (&[], Some("node n1 zone=a\nnode n1 zone=b\n"), &["n1", "twice|two nodes|already"]),
+    (&[], Some("node Big_Node\n"), &["Big_Node", "lower case"]),
+    (&[], Some("service s\n"), &["at least one node"]),
+    (&[], Some("node n1 colour=red\n"), &["colour", "line 1|1:"]),
+    (&[], Some("node n1 notready\n"), &["n1", "notready", "lab fault"]),
+    (&[], Some("node n1\npod p for=s on=n1 failed\n"), &["pod p", "failed"]),
+    (
+        &["--pod-cidr", "10.96.0.0/16,fd00:10:244::/48"],
+        None,
+        &["10.96.0.0/16 is in use", "--pod-cidr"],
+    ),
+    (&["--node-cidr", "10.1.0.0/30,fd00:1::/64"], None, &["--node-cidr", "no room"]),
+    (&["--service-cidr", "10.96.0.0/16"], None, &["one range of each family"]),
+    (&["--kubeconfig", "/no/such/file"], None, &["/no/such/file"]),
+    (&["--name", "../etc"], None, &["letters, digits"]),
+    (&["--delay", "planet=1s"], None, &["zone=2ms"]),
+];
+
+#[test]
+fn bad_input_is_refused() {
+    crate::run(async {
+        for (args, config, wanted) in CASES {
+            let scratch = tempfile::tempdir()?;
+            let file = scratch.path().join("lab.conf");
+            let mut command = command(scratch.path())?;
+            command.args(["lab", "up"]).args(args);
+            if let Some(text) = config {
+                std::fs::write(&file, text)?;
+                command.arg("--config").arg(&file);
+            }
+            let output = command.output()?;
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            ensure!(output.status.code() == Some(2), "{args:?} {config:?}: {output:?}");
+            for words in wanted {
+                let any = words.split('|').any(|word| said.contains(word));
+                ensure!(any, "{args:?} {config:?}: `{words}` is not in: {said}");
+            }
+            ensure!(said.trim_end().lines().count() <= 3, "{args:?}: {said}");
+            check_nothing_left(scratch.path())?;
+        }
+        Ok(())
+    });
+}
+
+fn check_nothing_left(runtime: &std::path::Path) -> Result<()> {
+    let labs = std::fs::read_dir(runtime.join("nearhop")).map_or(0, Iterator::count);
+    ensure!(labs == 0, "a directory is left");
+    Ok(())
+}
+
+/// A port that somebody has, and a name that a lab has.
+#[test]
+fn what_is_taken_is_said_to_be() {
+    crate::run(async {
+        let taken = TcpListener::bind("127.0.0.1:0")?;
+        let address = taken.local_addr()?.to_string();
+        let scratch = tempfile::tempdir()?;
+        let output = command(scratch.path())?.args(["lab", "up", "--listen", &address]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(said.contains(&address) && said.contains("another --listen"), "{said}");
+        ensure!(said.trim_end().lines().count() == 1, "{said}");
+        check_nothing_left(scratch.path())?;
+
+        let lab = nearhop_tests::lab::Lab::up(&["--zones", "1", "--name", "mine"])?;
+        let again = lab.run(&["lab", "up", "--name", "mine"])?;
+        let said = String::from_utf8_lossy(&again.stderr).into_owned();
+        ensure!(said.contains("`mine` runs already") && said.contains("another --name"), "{said}");
+        Ok(())
+    });
+}
+
+/// Neither root nor user namespaces: said, with every switch that could be the cause.
+#[test]
+fn no_namespaces_are_explained() {
+    crate::run(async {
+        let limit = "/proc/sys/user/max_user_namespaces";
+        let scratch = tempfile::tempdir()?;
+        let binary = nearhop_tests::server::binary()?;
+        // In a user namespace that may have none below it, as an ordinary user.
+        let script = format!(
+            "echo 0 > {limit} && exec setpriv --reuid=65534 --regid=65534 --clear-groups \
+             --inh-caps=-all --bounding-set=-all \"$0\" lab up"
+        );
+        let output = std::process::Command::new("unshare")
+            .args(["--user", "--map-users=0,0,65536", "--map-groups=0,0,65536", "--setuid", "0"])
+            .args(["--setgid", "0", "sh", "-c", &script])
+            .arg(binary)
+            .env("XDG_RUNTIME_DIR", "")
+            .env("TMPDIR", scratch.path())
+            .output();
+        let Ok(output) = output else {
+            eprintln!("skipped: unshare is not installed");
+            return Ok(());
+        };
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !said.contains("a lab needs") {
+            eprintln!("skipped: this machine cannot be made to refuse: {said}");
+            return Ok(());
+        }
+        ensure!(said.contains("sudo") && said.contains("user.max_user_namespaces"), "{said}");
+        Ok(())
+    });
+}

@@ -1,0 +1,214 @@
+//! The commands of a running lab, as a user types them.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use nearhop_tests::lab::{Lab, Room, command};
+use serde_json::{Value, json};
+
+const CONFIG: &str = "\
+# Two zones of two regions, and a Service of each kind of port.
+node n1 zone=east region=eu cpu=8 rack=r1
+node n2 zone=west region=us cpu=2
+service shop/cart port=http:80->8080 port=echo:81->8081/udp type=NodePort traffic-distribution=PreferSameZone
+pod shop/cart-0 for=cart on=n1
+pod shop/cart-1 for=cart on=n2
+pod shop/broken for=cart on=n2 notready
+";
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A lab from a file: driven from everywhere, looked into, disturbed, ended.
+#[test]
+fn a_lab_from_a_file() {
+    crate::run(async {
+        let scratch = tempfile::tempdir()?;
+        let config = scratch.path().join("lab.conf");
+        std::fs::write(&config, CONFIG)?;
+        let lab = Lab::up(&["--config", config.to_str().context("a name")?])?;
+
+        let status = lab.text(&["lab", "status"])?;
+        ensure!(status.contains("is up") && status.contains("east        n1"), "{status}");
+
+        let report = lab.drive(&["shop/cart", "-n", "200"])?;
+        let matrix = &report["matrix"];
+        ensure!(matrix["east"] == json!({"east": 100}), "{report}");
+        ensure!(matrix["west"] == json!({"west": 100}), "{report}");
+        ensure!(report["latency"]["p50Us"].as_u64() > Some(0), "{report}");
+
+        let udp = lab.drive(&["shop/cart:echo", "--udp", "--from", "zone/west", "-n", "50"])?;
+        ensure!(udp["pods"]["cart-1"]["answers"] == 50, "{udp}");
+        let six = lab.drive(&["shop/cart", "--ipv6", "--from", "node/n1", "-n", "50"])?;
+        ensure!(six["pods"]["cart-0"]["answers"] == 50, "{six}");
+        let outside = lab.drive(&["shop/cart", "--from", "external", "-n", "100"])?;
+        ensure!(
+            outside["answered"] == 100 && outside["pods"].as_object().is_some_and(|p| p.len() == 2),
+            "{outside}"
+        );
+        let named = lab.drive(&["shop/cart", "--dns", "--from", "pod/cart-1", "-n", "50"])?;
+        ensure!(named["pods"]["cart-1"]["answers"] == 50, "{named}");
+
+        exec(&lab)?;
+        refusals(&lab)?;
+        logs_by_kubectl(&lab)?;
+
+        lab.fault(&["cut", "node/n2"])?;
+        let status = lab.text(&["lab", "status"])?;
+        ensure!(status.contains("cut off     node/n2"), "{status}");
+        lab.fault(&["heal", "all"])?;
+        lab.fault(&["pause", "controller"])?;
+        ensure!(lab.text(&["lab", "status"])?.contains("controller           paused"));
+        lab.fault(&["resume", "controller"])?;
+
+        let runtime = lab.runtime_dir().to_owned();
+        lab.text(&["lab", "down"])?;
+        let left: Vec<_> = std::fs::read_dir(runtime.join("nearhop"))?.collect();
+        ensure!(left.is_empty(), "{left:?}");
+        ensure!(lab.wait(std::time::Duration::from_secs(10))?.success());
+        Ok(())
+    });
+}
+
+fn exec(lab: &Lab) -> Result<()> {
+    let hostname = lab.text(&["lab", "exec", "shop/cart-1", "--", "hostname"])?;
+    ensure!(hostname.trim() == "cart-1", "{hostname}");
+    let failed =
+        lab.run(&["lab", "exec", "shop/cart-1", "--", "/bin/sh", "-c", "echo no >&2; exit 7"])?;
+    ensure!(failed.status.code() == Some(7) && failed.stderr.starts_with(b"no"), "{failed:?}");
+    let hosts = lab.text(&["lab", "exec", "shop/cart-1", "--", "cat", "/etc/hosts"])?;
+    ensure!(hosts.contains("cart.shop.svc.cluster.local"), "{hosts}");
+    Ok(())
+}
+
+/// What is not there is named, with what is.
+fn refusals(lab: &Lab) -> Result<()> {
+    let cases: [(&[&str], &str); 8] = [
+        (&["drive", "shop/nobody"], "nobody"),
+        (&["drive", "shop/cart:443"], "no TCP port 443"),
+        (&["drive", "shop/cart", "--from", "zone/north"], "it has east, west"),
+        (&["drive", "shop/cart", "--from", "pod/nobody"], "nobody"),
+        (&["drive", "shop/cart", "--dns"], "--from pod/NAME"),
+        (&["fault", "kill", "proxy/n9"], "proxy/n1"),
+        (&["fault", "cut", "rack/r1"], "node/NAME or zone/NAME"),
+        (&["exec", "shop/nobody", "--", "true"], "nobody"),
+    ];
+    for (args, wanted) in cases {
+        let output = lab.run(&[&["lab"], args].concat())?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.code() == Some(2), "{args:?}: {output:?}");
+        ensure!(said.contains(wanted), "{args:?}: {said}");
+    }
+    Ok(())
+}
+
+/// Stock kubectl, where it is installed.
+fn logs_by_kubectl(lab: &Lab) -> Result<()> {
+    let kubectl = |args: &[&str]| {
+        Command::new("kubectl").env("KUBECONFIG", &lab.kubeconfig).args(args).output()
+    };
+    let Ok(nodes) = kubectl(&["get", "nodes", "-o", "name"]) else {
+        eprintln!("skipped: kubectl is not installed");
+        return Ok(());
+    };
+    ensure!(nodes.stdout == b"node/n1\nnode/n2\n", "{nodes:?}");
+    let done =
+        kubectl(&["-n", "shop", "exec", "cart-0", "--", "/bin/sh", "-c", "hostname; exit 3"])?;
+    ensure!(done.stdout == b"cart-0\n" && done.status.code() == Some(3), "{done:?}");
+    let loud = ["-n", "shop", "run", "loud", "--image=none", "--restart=Never", "--command", "--"];
+    let loud = kubectl(&[&loud[..], &["/bin/sh", "-c", "seq 1 5"]].concat())?;
+    ensure!(loud.status.success(), "{loud:?}");
+    let ready = ["-n", "shop", "wait", "pod/loud", "--for=jsonpath={.status.phase}=Succeeded"];
+    let waited = kubectl(&ready)?;
+    ensure!(waited.status.success(), "{waited:?}");
+    let tail = kubectl(&["-n", "shop", "logs", "loud", "--tail=2", "-f"])?;
+    ensure!(tail.stdout == b"4\n5\n", "{tail:?}");
+    Ok(())
+}
+
+/// `--data-dir`: what was there is there again, and runs again.
+#[test]
+fn objects_survive_a_restart() {
+    crate::run(async {
+        let data = tempfile::tempdir()?;
+        let args = [
+            "--zones",
+            "1",
+            "--nodes-per-zone",
+            "1",
+            "--data-dir",
+            data.path().to_str().context("a name")?,
+        ];
+        let lab = Lab::up(&args)?;
+        let room = Room::new(&lab.kubeconfig).await?;
+        room.server("kept", "node-a1", "kept", &["netexec"]).await?;
+        room.until_ready(&["kept"]).await?;
+        let namespace = room.namespace.clone();
+        drop(lab);
+
+        let lab = Lab::up(&args)?;
+        let said = format!("{namespace}/kept");
+        let hostname = room_until_exec(&lab, &said).await?;
+        ensure!(hostname.trim() == "kept", "{hostname}");
+        Ok(())
+    });
+}
+
+async fn room_until_exec(lab: &Lab, pod: &str) -> Result<String> {
+    let room = Room::new(&lab.kubeconfig).await?;
+    room.until(&format!("{pod} to run again"), nearhop_tests::lab::PATIENCE, || async {
+        Ok(Ok(lab.text(&["lab", "exec", pod, "--", "hostname"])?))
+    })
+    .await
+}
+
+/// `--kubeconfig`: a lab's nodes join a cluster that is there, which has its own controllers.
+#[test]
+fn a_lab_joins_a_cluster() {
+    crate::run(async {
+        let cluster = Lab::up(&["--zones", "1", "--nodes-per-zone", "1"])?;
+        let config = tempfile::NamedTempFile::new()?;
+        std::fs::write(config.path(), "node far-1 zone=far\n")?;
+        let files = [config.path(), cluster.kubeconfig.as_path()];
+        let [config, kubeconfig] = files.map(|path| path.to_str().unwrap_or_default());
+        let lab = Lab::up(&["--config", config, "--kubeconfig", kubeconfig])?;
+        let status: Value = serde_json::from_str(&lab.text(&["lab", "status", "-o", "json"])?)?;
+        let processes = status["processes"].as_object().cloned().unwrap_or_default();
+        let names: Vec<&str> = processes.keys().map(String::as_str).collect();
+        ensure!(names == ["agent/far-1", "proxy/far-1"], "{names:?}");
+
+        let room = Room::new(&cluster.kubeconfig).await?;
+        let place = json!({"topology.kubernetes.io/zone": "far"});
+        room.create(&crate::rollout::deployment("web", &place, 2, crate::rollout::Gap::None))
+            .await?;
+        crate::rollout::until_rolled(&room, "web").await?;
+        let pods = room.pods_of("web").await?;
+        ensure!(pods.iter().all(|pod| text(&pod["spec"]["nodeName"]) == "far-1"), "{pods:?}");
+        Ok(())
+    });
+}
+
+/// The demo itself: all predictions are met, and it says so.
+#[test]
+fn the_demo_agrees_with_its_predictions() {
+    crate::run(async {
+        let scratch = tempfile::tempdir()?;
+        let output = command(scratch.path())?
+            .args(["demo", "--connections", "3000", "-o", "json"])
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stdout));
+        let outcomes: Vec<Value> = serde_json::from_slice(&output.stdout)?;
+        ensure!(outcomes.len() == 7, "{} scenarios", outcomes.len());
+        for outcome in &outcomes {
+            ensure!(outcome["verdict"] == "agrees", "{outcome}");
+            ensure!(outcome["measured"]["answered"] == 3000, "{outcome}");
+        }
+        let crossed = |n: usize| outcomes[n]["measured"]["crossed"].as_f64().unwrap_or(1.0);
+        ensure!(crossed(0) > 0.6 && crossed(1) == 0.0 && crossed(2) == 0.0, "{outcomes:?}");
+        let left: Vec<_> = std::fs::read_dir(scratch.path().join("nearhop"))?.collect();
+        ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    });
+}

@@ -1,0 +1,136 @@
+//! However a lab ends, nothing is left of it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nearhop_tests::lab::{Lab, Room, command};
+
+/// Processes of the machine whose command line names this directory: all of a lab's do.
+fn processes_of(directory: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let path = entry?.path();
+        // Processes come and go while they are listed.
+        let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.contains(&directory.display().to_string()) {
+            found.push(line);
+        }
+    }
+    Ok(found)
+}
+
+fn until_gone(directory: &Path) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let left = processes_of(directory)?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("still there: {left:#?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn labs_in(runtime: &Path) -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(runtime.join("nearhop"))?;
+    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+fn signal(pid: u32, name: &str) -> Result<()> {
+    let killed = std::process::Command::new("kill").args([name, &pid.to_string()]).status()?;
+    ensure!(killed.success());
+    Ok(())
+}
+
+/// Ctrl-C, `kill`, and the end of the terminal: the directory is gone, and so is every process,
+/// those of Pods too.
+#[test]
+fn it_ends_when_told() {
+    crate::run(async {
+        for name in ["-INT", "-TERM", "-HUP"] {
+            let lab = Lab::up(&["--zones", "1"])?;
+            let room = Room::new(&lab.kubeconfig).await?;
+            room.server("served", "node-a1", "x", &["netexec"]).await?;
+            room.until_ready(&["served"]).await?;
+            let runtime = lab.runtime_dir().to_owned();
+            ensure!(processes_of(&runtime)?.len() > 5, "{:?}", processes_of(&runtime)?);
+            signal(lab.pid(), name)?;
+            let keep = tempfile::tempdir()?;
+            std::fs::create_dir(keep.path().join("nearhop"))?;
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !labs_in(&runtime)?.is_empty() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            ensure!(labs_in(&runtime)?.is_empty(), "{name}: {:?}", labs_in(&runtime)?);
+            until_gone(&runtime).with_context(|| name.to_owned())?;
+        }
+        Ok(())
+    });
+}
+
+/// `kill -9` of the command: its processes are gone at once, and the next lab removes its files.
+#[test]
+fn a_killed_one_leaves_nothing() {
+    crate::run(async {
+        let lab = Lab::up(&["--zones", "1"])?;
+        let runtime = lab.runtime_dir().to_owned();
+        signal(lab.pid(), "-KILL")?;
+        until_gone(&runtime)?;
+        ensure!(labs_in(&runtime)? == ["lab"], "{:?}", labs_in(&runtime)?);
+        let status = lab.run(&["lab", "status"])?;
+        ensure!(String::from_utf8_lossy(&status.stderr).contains("no lab runs"), "{status:?}");
+        let next = command(&runtime)?.args(["lab", "up", "--name", "next", "--detach"]).output()?;
+        ensure!(next.status.success(), "{next:?}");
+        ensure!(labs_in(&runtime)? == ["next"], "{:?}", labs_in(&runtime)?);
+        lab.text(&["lab", "down"])?;
+        until_gone(&runtime)
+    });
+}
+
+/// The supervisor ends in the middle, as a panic would end it: the command says so and cleans up.
+#[test]
+fn a_supervisor_that_dies_is_cleaned_up_after() {
+    crate::run(async {
+        let lab = Lab::up(&["--zones", "1"])?;
+        let runtime = lab.runtime_dir().to_owned();
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", lab.pid()))?;
+        let supervisor: u32 = children.trim().parse().context("it has one child")?;
+        signal(supervisor, "-KILL")?;
+        until_gone(&runtime)?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !labs_in(&runtime)?.is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        ensure!(labs_in(&runtime)?.is_empty(), "{:?}", labs_in(&runtime)?);
+        Ok(())
+    });
+}
+
+/// Two labs beside each other: same names, same addresses, and neither knows of the other.
+#[test]
+fn two_labs_coexist() {
+    crate::run(async {
+        let one = Lab::up(&["--zones", "1"])?;
+        let other =
+            command(one.runtime_dir())?.args(["lab", "up", "--zones", "1", "-d"]).output()?;
+        ensure!(other.status.success(), "{other:?}");
+        let said = String::from_utf8_lossy(&other.stdout).into_owned();
+        ensure!(said.contains("lab `lab-2`"), "{said}");
+        let which = one.run(&["lab", "status"])?;
+        ensure!(String::from_utf8_lossy(&which.stderr).contains("lab, lab-2"), "{which:?}");
+        let room = Room::new(&one.kubeconfig).await?;
+        room.server("here", "node-a1", "x", &["netexec"]).await?;
+        room.until_ready(&["here"]).await?;
+        let second = one.kubeconfig.parent().context("a directory")?.with_file_name("lab-2");
+        let elsewhere = Room::new(&second.join("kubeconfig")).await?;
+        elsewhere.server("there", "node-a1", "x", &["netexec"]).await?;
+        elsewhere.until_ready(&["there"]).await?;
+        one.text(&["lab", "down", "--name", "lab-2"])?;
+        ensure!(one.text(&["lab", "status"])?.contains("lab `lab` is up"));
+        Ok(())
+    });
+}

@@ -1,0 +1,278 @@
+//! Things that break, and what goes on meanwhile.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use nearhop_tests::lab::{AGNHOST, Lab, Line, PATIENCE, Room};
+use serde_json::json;
+
+use crate::rollout::{Gap, check_lines, client, deployment, roll, service, until_rolled, zone};
+
+const ZONES: [&str; 3] = ["a", "b", "c"];
+
+/// A 2/2/2 Service under PreferSameZone, served and settled, and a client on a node of each zone.
+async fn scene(lab: &Lab) -> Result<(Room, Vec<(String, String)>)> {
+    let room = Room::new(&lab.kubeconfig).await?;
+    let address = service(&room, "PreferSameZone").await?;
+    for letter in ZONES {
+        let name = format!("web-{letter}");
+        room.create(&deployment(&name, &zone(letter), 2, Gap::None)).await?;
+        until_rolled(&room, &name).await?;
+    }
+    until_local(lab, &room).await?;
+    let mut clients = Vec::new();
+    for letter in ZONES {
+        let client = client(&room, &format!("node-{letter}1"), &address, 50).await?;
+        clients.push((client, format!("web-{letter}-")));
+    }
+    Ok((room, clients))
+}
+
+async fn until_local(lab: &Lab, room: &Room) -> Result<()> {
+    let name = format!("{}/web", room.namespace);
+    room.until("every zone serves itself", PATIENCE, || async {
+        let report = lab.drive(&[&name, "-n", "120"])?;
+        let local = report["crossZone"] == 0.0 && report["answered"] == 120;
+        Ok(if local { Ok(()) } else { Err(report.to_string()) })
+    })
+    .await
+}
+
+async fn wait(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// Nobody was turned away, and nobody left the zone.
+async fn check_all(room: &Room, clients: &[(String, String)]) -> Result<()> {
+    for (client, prefix) in clients {
+        check_lines(client, &room.lines(client).await?, prefix)?;
+    }
+    Ok(())
+}
+
+/// A zone is cut off: inside and outside of it everything goes on; healed, it is one cluster again.
+#[test]
+fn a_zone_is_cut_and_healed() {
+    crate::run(async {
+        let lab = Lab::up(&[])?;
+        let (room, clients) = scene(&lab).await?;
+        lab.fault(&["cut", "zone/zone-a"])?;
+        until_nodes(&room, &["node-b1", "node-b2", "node-c1", "node-c2"]).await?;
+        room.until("the lost endpoints to be unready", PATIENCE, || async {
+            let endpoints = room.endpoints("web").await?;
+            let ready = endpoints.iter().filter(|one| one["conditions"]["ready"] == true);
+            let zones: BTreeSet<&str> = ready.filter_map(|one| one["zone"].as_str()).collect();
+            let gone = !zones.contains("zone-a");
+            Ok(if gone { Ok(()) } else { Err(format!("{zones:?}")) })
+        })
+        .await?;
+        wait(2).await;
+        lab.fault(&["heal", "zone/zone-a"])?;
+        let nodes = ["node-a1", "node-a2", "node-b1", "node-b2", "node-c1", "node-c2"];
+        until_nodes(&room, &nodes).await?;
+        until_local(&lab, &room).await?;
+        check_all(&room, &clients).await
+    });
+}
+
+async fn until_nodes(room: &Room, wanted: &[&str]) -> Result<()> {
+    room.until(&format!("exactly {wanted:?} ready"), PATIENCE, || async {
+        let list = room.admin.get("/api/v1/nodes").await?.ok()?.json();
+        let nodes = list["items"].as_array().cloned().unwrap_or_default();
+        let ready: Vec<&str> = nodes
+            .iter()
+            .filter(|node| {
+                let conditions = node["status"]["conditions"].as_array();
+                conditions.is_some_and(|all| {
+                    all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+                })
+            })
+            .filter_map(|node| node["metadata"]["name"].as_str())
+            .collect();
+        Ok(if ready == wanted { Ok(()) } else { Err(format!("{ready:?}")) })
+    })
+    .await
+}
+
+/// A proxy is killed: its rules go on working; started again, it leaves alone what was right.
+#[test]
+fn a_proxy_is_killed() {
+    crate::run(async {
+        let lab = Lab::up(&[])?;
+        let (room, clients) = scene(&lab).await?;
+        lab.fault(&["kill", "proxy/node-a1"])?;
+        let before = rules(&lab)?;
+        wait(3).await;
+        lab.fault(&["start", "proxy/node-a1"])?;
+        wait(3).await;
+        ensure!(before == rules(&lab)?, "the rules have changed\n{before}\n{}", rules(&lab)?);
+        // It is in charge again: a new policy gets through.
+        room.patch("services/web", &json!({"spec": {"trafficDistribution": null}})).await?;
+        let name = format!("{}/web", room.namespace);
+        let checked: Vec<(String, Vec<Line>)> = lines_of(&room, &clients).await?;
+        room.until("the new policy on the node", PATIENCE, || async {
+            let report = lab.drive(&[&name, "--from", "node/node-a1", "-n", "100"])?;
+            let everywhere =
+                report["matrix"]["zone-a"].as_object().is_some_and(|row| row.len() == 3);
+            Ok(if everywhere { Ok(()) } else { Err(report.to_string()) })
+        })
+        .await?;
+        for ((client, prefix), (_, lines)) in clients.iter().zip(&checked) {
+            check_lines(client, lines, prefix)?;
+        }
+        for (client, _) in &clients {
+            check_lines(client, &room.lines(client).await?, "web-")?;
+        }
+        Ok(())
+    });
+}
+
+async fn lines_of(room: &Room, clients: &[(String, String)]) -> Result<Vec<(String, Vec<Line>)>> {
+    let mut all = Vec::new();
+    for (client, _) in clients {
+        all.push((client.clone(), room.lines(client).await?));
+    }
+    Ok(all)
+}
+
+/// What the kernel holds, where `nft` is installed to show it: without handles and counters, which
+/// tell rules apart that say the same.
+fn rules(lab: &Lab) -> Result<String> {
+    let shown = lab.run(&["lab", "exec", "node/node-a1", "--", "nft", "-s", "list", "ruleset"])?;
+    if !shown.status.success() {
+        eprintln!("rules are not looked at: {}", String::from_utf8_lossy(&shown.stderr));
+    }
+    Ok(String::from_utf8(shown.stdout)?)
+}
+
+/// The API server is away for half a minute. A Pod ends for good, another one starts again, and
+/// everybody else is served; when it is back, everything is in order within five seconds.
+#[test]
+fn the_api_server_is_away() {
+    crate::run(async {
+        let lab = Lab::up(&[])?;
+        let (room, clients) = scene(&lab).await?;
+        let (others, own) = (&clients[1..], &clients[0].0);
+        for (name, policy) in [("web-a-mortal", "Never"), ("web-a-phoenix", "Always")] {
+            room.create(&json!({
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "labels": {"app": "web"}},
+                "spec": {
+                    "nodeName": "node-a2",
+                    "restartPolicy": policy,
+                    "containers": [{
+                        "name": "server",
+                        "image": AGNHOST,
+                        "args": ["netexec", "--http-port=8080", "--udp-port=-1"],
+                    }],
+                },
+            }))
+            .await?;
+        }
+        room.until_ready(&["web-a-mortal", "web-a-phoenix"]).await?;
+        room.until_endpoints("web", 8).await?;
+        let exits = [address(&room, "web-a-mortal").await?, address(&room, "web-a-phoenix").await?];
+
+        lab.fault(&["kill", "apiserver"])?;
+        let down = Instant::now();
+        wait(5).await;
+        for address in &exits {
+            exit(&lab, address)?;
+        }
+        wait(25).await;
+        ensure!(down.elapsed() >= Duration::from_secs(30));
+        lab.fault(&["start", "apiserver"])?;
+        let back = Instant::now();
+        room.until("the API", PATIENCE, || async {
+            room.get("services/web").await?;
+            Ok(Ok(()))
+        })
+        .await?;
+        room.until_endpoints("web", 7).await?;
+        let name = format!("{}/web", room.namespace);
+        room.until("everything in order", PATIENCE, || async {
+            let report = lab.drive(&[&name, "--from", "zone/zone-a", "-n", "200"])?;
+            let pods = report["pods"].as_object().cloned().unwrap_or_default();
+            let served = report["answered"] == 200 && report["crossZone"] == 0.0;
+            let right = pods.len() == 3 && pods.contains_key("web-a-phoenix");
+            Ok(if served && right { Ok(()) } else { Err(report.to_string()) })
+        })
+        .await?;
+        ensure!(back.elapsed() < Duration::from_secs(5), "{:?}", back.elapsed());
+
+        for (client, prefix) in others {
+            check_lines(client, &room.lines(client).await?, prefix)?;
+        }
+        let lines = room.lines(own).await?;
+        let served = lines.iter().filter(|line| line.who.starts_with("web-a-")).count();
+        ensure!(served * 10 > lines.len() * 6, "{served} of {} in the Pods' own zone", lines.len());
+        Ok(())
+    });
+}
+
+async fn address(room: &Room, pod: &str) -> Result<String> {
+    let pod = room.get(&format!("pods/{pod}")).await?;
+    Ok(format!("{}:8080", pod["status"]["podIP"].as_str().unwrap_or_default()))
+}
+
+/// Tells a server to end, from its node.
+fn exit(lab: &Lab, address: &str) -> Result<()> {
+    let (host, port) = address.split_once(':').unwrap_or_default();
+    let ask = format!(
+        "exec 3<>/dev/tcp/{host}/{port}; printf 'GET /exit?code=0 HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"
+    );
+    lab.run(&["lab", "exec", "node/node-a2", "--", "bash", "-c", &ask])?;
+    Ok(())
+}
+
+/// Controllers are killed in the middle of a rolling update, and nobody who is served notices.
+#[test]
+fn controllers_are_killed_in_mid_rollout() {
+    crate::run(async {
+        let lab = Lab::up(&[])?;
+        let (room, clients) = scene(&lab).await?;
+        for letter in ZONES {
+            roll(&room, &format!("web-{letter}"), "2").await?;
+        }
+        for _ in 0..2 {
+            lab.fault(&["restart", "controller"])?;
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            lab.fault(&["restart", "manager"])?;
+            tokio::time::sleep(Duration::from_millis(700)).await;
+        }
+        for letter in ZONES {
+            until_rolled(&room, &format!("web-{letter}")).await?;
+        }
+        room.until_endpoints("web", 6).await?;
+        until_local(&lab, &room).await?;
+        check_all(&room, &clients).await
+    });
+}
+
+/// A flaky API, watches that end, history that is gone: everything still comes about.
+#[test]
+fn the_api_is_flaky() {
+    crate::run(async {
+        let lab = Lab::up(&[])?;
+        let (room, clients) = scene(&lab).await?;
+        lab.fault(&["flaky", "--share", "20", "--code", "500", "--delay", "20ms"])?;
+        lab.fault(&["drop-watches"])?;
+        lab.fault(&["heal", "all"])?;
+        lab.fault(&["compact"])?;
+        lab.fault(&["flaky", "--share", "10"])?;
+        for letter in ZONES {
+            let path = format!("deployments/web-{letter}");
+            room.until("scaled", PATIENCE, || async {
+                room.patch(&path, &json!({"spec": {"replicas": 3}})).await?;
+                Ok(Ok(()))
+            })
+            .await?;
+        }
+        room.until_endpoints("web", 9).await?;
+        lab.fault(&["heal", "all"])?;
+        until_local(&lab, &room).await?;
+        check_all(&room, &clients).await
+    });
+}

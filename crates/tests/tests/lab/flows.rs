@@ -1,0 +1,105 @@
+//! Established connections outlive everything that is done to their Service.
+
+use anyhow::{Context, Result, ensure};
+use nearhop_tests::lab::{ECHO, Lab, PATIENCE, Room};
+use serde_json::{Value, json};
+
+use crate::rollout::{Gap, deployment, roll, service, until_rolled, zone};
+
+const FLOWS: usize = 400;
+const SECONDS: u64 = 40;
+
+#[test]
+fn four_hundred_flows_survive() {
+    crate::run(async {
+        let lab = Lab::up(&[])?;
+        let room = Room::new(&lab.kubeconfig).await?;
+        let address = service(&room, "PreferSameZone").await?;
+        for letter in ["a", "b", "c"] {
+            let name = format!("web-{letter}");
+            let mut object = deployment(&name, &zone(letter), 2, Gap::None);
+            // Longer than the test: a Pod past its grace period may take its flows with it.
+            object["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = json!(300);
+            room.create(&object).await?;
+            until_rolled(&room, &name).await?;
+        }
+        hold(&room, &address).await?;
+
+        for _ in 0..3 {
+            distribute(&room, &json!("PreferSameNode")).await?;
+            distribute(&room, &Value::Null).await?;
+            distribute(&room, &json!("PreferSameZone")).await?;
+        }
+        for mode in [json!("Auto"), Value::Null] {
+            let annotations = json!({"service.kubernetes.io/topology-mode": mode});
+            room.patch("services/web", &json!({"metadata": {"annotations": annotations}})).await?;
+            pause().await;
+        }
+        for node in ["node-a1", "node-a2", "node-b1", "node-b2", "node-c1", "node-c2"] {
+            lab.fault(&["restart", &format!("proxy/{node}")])?;
+        }
+        for letter in ["a", "b", "c"] {
+            roll(&room, &format!("web-{letter}"), "2").await?;
+        }
+        for letter in ["a", "b", "c"] {
+            until_replaced(&room, &format!("web-{letter}")).await?;
+        }
+
+        let held = until_told(&room).await?;
+        ensure!(held["kept"] == FLOWS && held["lost"] == json!([]), "{held}");
+        let answers = held["answers"].as_u64().unwrap_or_default();
+        ensure!(answers > FLOWS as u64 * 20, "the busy ones were not busy: {answers} answers");
+        Ok(())
+    });
+}
+
+/// A Pod that opens the flows; returns when they are open.
+async fn hold(room: &Room, address: &str) -> Result<()> {
+    let job = json!({"target": format!("{address}:81"), "flows": FLOWS, "seconds": SECONDS});
+    let command = ["/.nearhop", "lab-hold", "--job", &job.to_string()];
+    let container = json!({"name": "holder", "image": ECHO, "command": command});
+    room.create(&json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "holder"},
+        "spec": {"nodeName": "node-a1", "restartPolicy": "Never", "containers": [container]},
+    }))
+    .await?;
+    room.until("flows to be open", PATIENCE, || async {
+        let log = room.log("holder", "").await?;
+        Ok(if log.starts_with(&format!("open {FLOWS}")) { Ok(()) } else { Err(log) })
+    })
+    .await
+}
+
+async fn distribute(room: &Room, value: &Value) -> Result<()> {
+    room.patch("services/web", &json!({"spec": {"trafficDistribution": value}})).await?;
+    pause().await;
+    Ok(())
+}
+
+/// Long enough for slices and rules to follow; nothing depends on it.
+async fn pause() {
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+}
+
+/// New Pods are ready and in use; old ones may still be serving what they have.
+async fn until_replaced(room: &Room, name: &str) -> Result<()> {
+    room.until(&format!("{name} replaced"), PATIENCE, || async {
+        let path = format!("/apis/apps/v1/namespaces/{}/deployments/{name}", room.namespace);
+        let status = room.admin.get(&path).await?.ok()?.json()["status"].clone();
+        let done = status["updatedReplicas"] == 2 && status["readyReplicas"] == 2;
+        Ok(if done { Ok(()) } else { Err(status.to_string()) })
+    })
+    .await
+}
+
+/// The holder's last line.
+async fn until_told(room: &Room) -> Result<Value> {
+    room.until("the holder's count", PATIENCE * 2, || async {
+        let log = room.log("holder", "").await?;
+        let last = log.lines().last().context("it said that they are open")?;
+        Ok(serde_json::from_str(last).map_err(|_| last.to_owned()))
+    })
+    .await
+}
