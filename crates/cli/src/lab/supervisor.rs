@@ -55,6 +55,10 @@ pub(crate) fn start(spec: &Spec, more: &[String]) -> anyhow::Result<ExitCode> {
             .kill_on_drop(true)
             .spawn()
             .context("cannot start the lab's first process")?;
+        if std::env::var_os(QUIET_WHEN_UP).is_some() {
+            // From here on the other one speaks.
+            close_outputs();
+        }
         // Held, not used: `wait` would close it, and that is how the other end learns of our end.
         let _alive = child.stdin.take();
         let mut terminate = signal(SignalKind::terminate())?;

@@ -32,6 +32,6 @@ fn run(body: impl Future<Output = anyhow::Result<()>>) {
     let _alone = alone();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     if let Err(error) = runtime.block_on(body) {
-        panic!("{error:?}");
+        panic!("{error:#}");
     }
 }
