@@ -1,0 +1,328 @@
+//! What a pod is given: a network, files, names, logs, exec.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::Api;
+use kube::api::{LogParams, PostParams};
+use serde_json::json;
+use tokio::net::UdpSocket;
+use tokio::time::{sleep, timeout};
+
+use crate::socket::exec;
+use crate::world::{LONG, NODE, NODE_IP, Test, World, condition, get};
+
+pub(crate) const ALL: &[(&str, Test)] = &[
+    ("the_node_says_what_it_is", || Box::pin(the_node_says_what_it_is())),
+    ("a_pod_has_its_own_name_network_and_files", || Box::pin(a_pod_has_its_own())),
+    ("netexec_answers_at_the_pods_addresses", || Box::pin(netexec_answers())),
+    ("echo_says_who_answered_whom", || Box::pin(echo_says())),
+    ("logs_are_cut_followed_and_kept", || Box::pin(logs_are_cut())),
+    ("commands_run_in_containers", || Box::pin(commands_run())),
+    ("volumes_and_variables_reach_containers", || Box::pin(volumes_and_variables())),
+    ("what_cannot_run_harms_nobody", || Box::pin(what_cannot_run())),
+    ("pods_find_services_by_name", || Box::pin(pods_find_services())),
+];
+
+fn sh(script: &str) -> serde_json::Value {
+    json!({ "containers": [{ "name": "c", "image": "busybox", "command": ["/bin/sh", "-c", script] }] })
+}
+
+async fn the_node_says_what_it_is() {
+    let world = World::start().await;
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-node-lease");
+    let deadline = Instant::now() + LONG;
+    let renewed = |lease: Option<Lease>| lease.and_then(|it| it.spec).and_then(|it| it.renew_time);
+    let mut first = None;
+    loop {
+        let now = renewed(leases.get_opt(NODE).await.unwrap());
+        if now.is_some() && first.is_some() && first != now {
+            break;
+        }
+        first = first.or(now);
+        assert!(Instant::now() < deadline, "the Lease is never renewed");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let node = serde_json::to_value(nodes.get(NODE).await.unwrap()).unwrap();
+    assert_eq!(node["metadata"]["labels"]["topology.kubernetes.io/zone"], "zone-a");
+    assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], NODE);
+    assert_eq!(node["spec"]["podCIDRs"], json!(["10.244.1.0/24", "fd00:10:244:1::/64"]));
+    assert_eq!(node["status"]["allocatable"]["cpu"], "4");
+    assert_eq!(node["status"]["addresses"][0], json!({ "type": "InternalIP", "address": NODE_IP }));
+    assert_eq!(node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"], 10250);
+    assert_eq!(condition(&node, "Ready"), "True");
+}
+
+async fn a_pod_has_its_own() {
+    let world = World::start().await;
+    let script = "echo name $(hostname) $(cat /etc/hostname); echo one > /tmp/own && echo tmp; \
+        echo two > /own && echo root; touch /usr/own || echo read-only; \
+        echo pid $$$$; grep -c . /etc/passwd; echo done; exec sleep 1000";
+    world.create("own", sh(script)).await;
+    let pod = world.ready("own").await;
+    let log = world.log("own", "done").await;
+    for line in ["name own own\n", "\ntmp\n", "\nroot\n", "\nread-only\n", "\npid 1\n"] {
+        assert!(log.contains(line), "{line:?} in {log}");
+    }
+    let status = &pod["status"];
+    assert_eq!(status["phase"], "Running");
+    assert_eq!(status["podIP"], "10.244.1.1");
+    assert_eq!(status["podIPs"], json!([{ "ip": "10.244.1.1" }, { "ip": "fd00:10:244:1::1" }]));
+    assert_eq!(status["hostIPs"][0]["ip"], NODE_IP);
+    assert_eq!(status["qosClass"], "BestEffort");
+    assert_eq!(status["observedGeneration"], pod["metadata"]["generation"]);
+    assert!(status["startTime"].is_string());
+    for kind in ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady"] {
+        assert_eq!(condition(&pod, kind), "True", "{kind}");
+    }
+    let container = &status["containerStatuses"][0];
+    assert_eq!((&container["ready"], &container["started"]), (&json!(true), &json!(true)));
+    assert!(container["containerID"].as_str().unwrap().starts_with("nearhop://"));
+    assert!(container["state"]["running"]["startedAt"].is_string());
+    let addresses =
+        exec("own", "c", "v5.channel.k8s.io", &["cat", "/proc/net/fib_trie"], None).await;
+    assert!(addresses.out.contains("10.244.1.1"), "{addresses:?}");
+    assert!(!addresses.out.contains(NODE_IP), "the node's network is not the pod's");
+    world.event("own", "Started").await;
+}
+
+async fn netexec_answers() {
+    let world = World::start().await;
+    let spec = json!({ "containers": [{
+        "name": "c", "image": "registry.k8s.io/e2e-test-images/agnhost:2.59",
+        "args": ["netexec", "--http-port=8080", "--udp-port", "8081"],
+        "ports": [{ "name": "web", "containerPort": 8080 }],
+        "readinessProbe": { "httpGet": { "path": "/healthz", "port": "web" } },
+    }] });
+    world.create("net", spec).await;
+    world.ready("net").await;
+    for address in ["10.244.1.1", "fd00:10:244:1::1"] {
+        assert_eq!(get(address, 8080, "/hostname").await.unwrap(), "net");
+    }
+    let client: SocketAddr = get("10.244.1.1", 8080, "/clientip").await.unwrap().parse().unwrap();
+    assert_eq!(client.ip().to_string(), NODE_IP);
+    assert_eq!(get("10.244.1.1", 8080, "/echo?msg=a%20b").await.unwrap(), "a b");
+    let shell = get("10.244.1.1", 8080, "/shell?cmd=echo%20hi;%20exit%203").await.unwrap();
+    assert_eq!(shell, r#"{"error":"exit status 3","output":"hi\n"}"#);
+    let dial = "/dial?host=127.0.0.1&port=8081&protocol=udp&request=hostname&tries=2";
+    assert_eq!(get("10.244.1.1", 8080, dial).await.unwrap(), r#"{"responses":["net","net"]}"#);
+    let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+    socket.connect("10.244.1.1:8081").await.unwrap();
+    socket.send(b"echo Two").await.unwrap();
+    let mut buffer = [0; 64];
+    let read = timeout(LONG, socket.recv(&mut buffer)).await.unwrap().unwrap();
+    assert_eq!(&buffer[..read], b"two");
+}
+
+async fn echo_says() {
+    let world = World::start().await;
+    let spec = json!({ "containers": [{ "name": "c", "image": "nearhop/echo" }] });
+    world.create("echo", spec).await;
+    world.ready("echo").await;
+    let deadline = Instant::now() + LONG;
+    let answer = loop {
+        if let Some(answer) = get("10.244.1.1", 8080, "/").await {
+            break answer;
+        }
+        assert!(Instant::now() < deadline, "nobody answers");
+    };
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!((&answer["pod"], &answer["node"]), (&json!("echo"), &json!(NODE)));
+    assert_eq!(answer["zone"], "zone-a");
+    assert!(answer["client"].as_str().unwrap().starts_with(NODE_IP));
+    let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+    socket.connect("10.244.1.1:8081").await.unwrap();
+    socket.send(b"?").await.unwrap();
+    let mut buffer = [0; 256];
+    let read = timeout(LONG, socket.recv(&mut buffer)).await.unwrap().unwrap();
+    let answer: serde_json::Value = serde_json::from_slice(&buffer[..read]).unwrap();
+    assert_eq!(answer["pod"], "echo");
+}
+
+async fn logs_are_cut() {
+    let world = World::start().await;
+    let spec =
+        sh("echo out; echo err >&2; until [ -e /tmp/go ]; do sleep 0.05; done; echo last; exit 3");
+    world.create("talk", spec).await;
+    world.log("talk", "err").await;
+    let following = {
+        let pods = world.pods();
+        tokio::spawn(async move {
+            let params = LogParams { follow: true, ..LogParams::default() };
+            pods.logs("talk", &params).await
+        })
+    };
+    exec("talk", "c", "v5.channel.k8s.io", &["touch", "/tmp/go"], None).await;
+    let followed = timeout(LONG, following).await.expect("it ends with the container");
+    let followed = followed.unwrap().unwrap();
+    assert!(followed.ends_with("last\n") && followed.contains("err\n"), "{followed:?}");
+    world
+        .until("talk", "restarted", |pod| {
+            pod["status"]["containerStatuses"][0]["restartCount"] == 1
+        })
+        .await;
+    world.log("talk", "out").await;
+    let logs = |params: LogParams| {
+        let pods = world.pods();
+        async move { pods.logs("talk", &params).await.unwrap() }
+    };
+    let previous = LogParams { previous: true, tail_lines: Some(1), ..LogParams::default() };
+    assert_eq!(logs(previous).await, "last\n");
+    let timed = LogParams { timestamps: true, tail_lines: Some(1), ..LogParams::default() };
+    let timed = logs(timed).await;
+    assert!(timed.split(' ').next().unwrap().ends_with('Z'), "{timed}");
+    let short = LogParams { limit_bytes: Some(2), previous: true, ..LogParams::default() };
+    assert_eq!(logs(short).await.len(), 2);
+}
+
+async fn commands_run() {
+    let world = World::start().await;
+    world.create("box", sh("exec sleep 1000")).await;
+    world.ready("box").await;
+    for protocol in ["v5.channel.k8s.io", "v4.channel.k8s.io"] {
+        let ran =
+            exec("box", "c", protocol, &["sh", "-c", "hostname; echo e >&2; exit 4"], None).await;
+        assert_eq!((ran.out.as_str(), ran.err.as_str()), ("box\n", "e\n"));
+        assert_eq!(ran.status["reason"], "NonZeroExitCode");
+        assert_eq!(ran.status["details"]["causes"][0]["message"], "4");
+    }
+    let ran = exec("box", "c", "v5.channel.k8s.io", &["cat"], Some("to and fro")).await;
+    assert_eq!((ran.out.as_str(), &ran.status["status"]), ("to and fro", &json!("Success")));
+    let ran = exec("box", "c", "v5.channel.k8s.io", &["no-such-program"], None).await;
+    assert!(ran.err.contains("no-such-program"), "{ran:?}");
+    by_kubectl(&world);
+}
+
+/// Where stock kubectl is installed, it agrees.
+fn by_kubectl(world: &World) {
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("kubectl");
+        command.arg("--kubeconfig").arg(world.kubeconfig()).args(arguments).output()
+    };
+    let Ok(version) = run(&["version", "--client"]) else {
+        println!("kubectl is not installed: its part is left out");
+        return;
+    };
+    assert!(version.status.success());
+    let ran = run(&["exec", "box", "--", "sh", "-c", "hostname; exit 4"]).unwrap();
+    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "box\n", "{told}");
+    assert!(told.contains("exit code 4"), "{told}");
+}
+
+async fn volumes_and_variables() {
+    let world = World::start().await;
+    world.config_map("settings", json!({ "file.txt": "from the map\n", "KEY": "value" })).await;
+    let spec = json!({
+        "volumes": [
+            { "name": "shared", "emptyDir": {} },
+            { "name": "map", "configMap": { "name": "settings", "items": [{ "key": "file.txt", "path": "a/b" }] } },
+            { "name": "self", "downwardAPI": { "items": [{ "path": "name", "fieldRef": { "fieldPath": "metadata.name" } }] } },
+        ],
+        "initContainers": [{
+            "name": "first", "image": "x", "command": ["/bin/sh", "-c", "echo made > /data/first"],
+            "volumeMounts": [{ "name": "shared", "mountPath": "/data" }],
+        }],
+        "containers": [
+            {
+                "name": "c", "image": "x", "workingDir": "/not/there/yet",
+                "command": ["/bin/sh", "-c", "cat /data/first /etc/map/a/b /usr/lib/self/name; echo; echo $ONE $(TWO) $P_KEY; \
+                    pwd; touch /etc/map/x || echo map-read-only; until [ -e /data/other ]; do sleep 0.05; done; \
+                    cat /data/other; echo done; exec sleep 1000"],
+                "env": [
+                    { "name": "ONE", "valueFrom": { "configMapKeyRef": { "name": "settings", "key": "KEY" } } },
+                    { "name": "TWO", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
+                ],
+                "envFrom": [{ "prefix": "P_", "configMapRef": { "name": "settings" } }],
+                "volumeMounts": [
+                    { "name": "shared", "mountPath": "/data" },
+                    { "name": "map", "mountPath": "/etc/map" },
+                    { "name": "self", "mountPath": "/usr/lib/self" },
+                ],
+            },
+            {
+                "name": "other", "image": "x",
+                "command": ["/bin/sh", "-c", "echo from the other > /somewhere/other; exec sleep 1000"],
+                "volumeMounts": [{ "name": "shared", "mountPath": "/somewhere" }],
+            },
+        ],
+    });
+    world.create("full", spec).await;
+    let pod = world.ready("full").await;
+    assert_eq!(pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"], 0);
+    let params =
+        LogParams { container: Some("c".to_owned()), follow: false, ..LogParams::default() };
+    let deadline = Instant::now() + LONG;
+    let log = loop {
+        let log = world.pods().logs("full", &params).await.unwrap();
+        if log.contains("done") {
+            break log;
+        }
+        assert!(Instant::now() < deadline, "{log}");
+        sleep(Duration::from_millis(20)).await;
+    };
+    let expected = "made\nfrom the map\nfull\nvalue 10.244.1.1 value\n/not/there/yet\n";
+    assert!(log.starts_with(expected), "{log}");
+    assert!(log.contains("map-read-only\n") && log.ends_with("from the other\ndone\n"), "{log}");
+}
+
+async fn what_cannot_run() {
+    let world = World::start().await;
+    let mut host = sh("exec sleep 1000");
+    host["volumes"] = json!([{ "name": "h", "hostPath": { "path": "/" } }]);
+    world.create("host-path", host).await;
+    world.create("image", json!({ "containers": [{ "name": "c", "image": "nginx" }] })).await;
+    let mut absent =
+        json!({ "containers": [{ "name": "c", "image": "x", "command": ["/no/such"] }] });
+    absent["restartPolicy"] = "Never".into();
+    world.create("absent", absent).await;
+    let mut waits = sh("exec sleep 1000");
+    waits["containers"][0]["envFrom"] = json!([{ "configMapRef": { "name": "later" } }]);
+    world.create("waits", waits).await;
+    world.create("fine", sh("exec sleep 1000")).await;
+    world.ready("fine").await;
+    assert!(world.event("host-path", "FailedMount").await.contains("\"h\""));
+    let reason = |pod: &serde_json::Value| {
+        pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].clone()
+    };
+    world.until("image", "refused", |pod| reason(pod) == "ErrImagePull").await;
+    world.until("waits", "waiting", |pod| reason(pod) == "CreateContainerConfigError").await;
+    let absent = world.until("absent", "failed", |pod| pod["status"]["phase"] == "Failed").await;
+    let ended = &absent["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!((&ended["reason"], &ended["exitCode"]), (&json!("StartError"), &json!(128)));
+    world.config_map("later", json!({ "A": "1" })).await;
+    world.ready("waits").await;
+    for name in ["host-path", "image", "absent"] {
+        world.delete(name, 30).await;
+        world.gone(name).await;
+    }
+}
+
+async fn pods_find_services() {
+    let world = World::start().await;
+    world.create("asks", sh("exec sleep 1000")).await;
+    world.ready("asks").await;
+    let service = json!({
+        "metadata": { "name": "cart" },
+        "spec": { "clusterIP": "10.96.0.77", "ports": [{ "port": 80 }] },
+    });
+    let service: Service = serde_json::from_value(service).unwrap();
+    let api: Api<Service> = Api::default_namespaced(world.client.clone());
+    api.create(&PostParams::default(), &service).await.unwrap();
+    let deadline = Instant::now() + LONG;
+    loop {
+        let name = ["getent", "hosts", "cart.default.svc.cluster.local"];
+        let ran = exec("asks", "c", "v5.channel.k8s.io", &name, None).await;
+        if ran.out.starts_with("10.96.0.77") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the Service's name is not found: {ran:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    let own = exec("asks", "c", "v5.channel.k8s.io", &["cat", "/etc/resolv.conf"], None).await;
+    assert!(own.out.contains("search default.svc.cluster.local"), "{own:?}");
+}
