@@ -84,7 +84,11 @@ async fn put(client: &Client, options: &Options) -> Result<(), kube::Error> {
     }
     let before = there.status.and_then(|status| status.conditions).unwrap_or_default();
     let status = status(options, &before, Timestamp::now());
-    let patch = json!({ "status": status });
+    let mut patch = json!({ "status": status });
+    // Merged by their type, two InternalIPs would become one.
+    if let Some(addresses) = patch["status"]["addresses"].as_array_mut() {
+        addresses.push(json!({ "$patch": "replace" }));
+    }
     api.patch_status(name, &params, &Patch::Strategic(patch)).await?;
     Ok(())
 }

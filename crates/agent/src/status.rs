@@ -73,24 +73,16 @@ async fn write_all(client: Client, mut words: mpsc::UnboundedReceiver<(PodKey, W
         match timeout(PATIENCE, write(&client, &pod, &word)).await {
             Ok(Ok(())) => failures = 0,
             outcome => {
-                let why =
-                    outcome.map_or_else(|_| "no answer".to_owned(), |it| it.unwrap_err_text());
+                let why = match outcome {
+                    Ok(done) => done.err().map(|error| error.to_string()).unwrap_or_default(),
+                    Err(_) => "no answer".to_owned(),
+                };
                 tracing::warn!(pod = %pod.name, namespace = %pod.namespace, "status not written: {why}");
                 waiting.entry(pod).or_insert(word);
                 sleep(BACKOFF.delay(failures, rand::random())).await;
                 failures += 1;
             }
         }
-    }
-}
-
-trait ErrText {
-    fn unwrap_err_text(self) -> String;
-}
-
-impl ErrText for Result<(), kube::Error> {
-    fn unwrap_err_text(self) -> String {
-        self.err().map(|error| error.to_string()).unwrap_or_default()
     }
 }
 
@@ -135,5 +127,35 @@ fn patch(uid: &str, status: &PodStatus) -> Value {
             }
         }
     }
+    // Addresses of an earlier place would stay.
+    if let Some(addresses) = status["podIPs"].as_array_mut() {
+        addresses.push(json!({ "$patch": "replace" }));
+    }
     json!({ "metadata": { "uid": uid }, "status": status })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{PodCondition, PodIP};
+
+    use super::*;
+
+    #[test]
+    fn what_a_merge_would_keep_is_named() {
+        let ready = PodCondition {
+            type_: "Ready".to_owned(),
+            status: "True".to_owned(),
+            ..PodCondition::default()
+        };
+        let status = PodStatus {
+            conditions: Some(vec![ready]),
+            pod_ips: Some(vec![PodIP { ip: "10.0.0.1".to_owned() }]),
+            ..PodStatus::default()
+        };
+        let patch = patch("u", &status);
+        assert_eq!(patch["metadata"]["uid"], "u");
+        assert_eq!(patch["status"]["podIPs"][1]["$patch"], "replace");
+        let condition = patch["status"]["conditions"][0].as_object().unwrap();
+        assert_eq!((&condition["reason"], &condition["message"]), (&Value::Null, &Value::Null));
+    }
 }

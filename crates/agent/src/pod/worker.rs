@@ -51,6 +51,8 @@ pub(crate) enum Event {
     Report(Run, Report),
     /// What a probe found, and whether that is news.
     Probed(Run, ProbeKind, prober::Finding),
+    /// It is time to try to make its place again.
+    Again,
     /// A container's hook before its end is done.
     Hooked(Run),
     /// Names of Services changed.
@@ -70,8 +72,10 @@ struct Live {
 /// How far the pod's place is.
 #[derive(Debug)]
 enum Ground {
-    /// Nothing was tried yet, or it failed.
+    /// Nothing was tried yet, or it is to be tried again.
     None,
+    /// It could not be made; it is tried again after a while.
+    Failed,
     Making,
     Made(Arc<Place>),
     /// It was given back.
@@ -188,7 +192,8 @@ impl Worker {
 
     /// Nothing of the pod is left on the node.
     fn is_clear(&self) -> bool {
-        self.machine.is_still() && matches!(self.ground, Ground::None | Ground::Left)
+        self.machine.is_still()
+            && matches!(self.ground, Ground::None | Ground::Failed | Ground::Left)
     }
 
     fn take(&mut self, event: Event) {
@@ -204,6 +209,11 @@ impl Worker {
                 self.machine.end(SignedDuration::ZERO, now);
             }
             Event::Placed(made) => self.placed(made),
+            Event::Again => {
+                if let Ground::Failed = self.ground {
+                    self.ground = Ground::None;
+                }
+            }
             Event::Hindered(run, hindrance) if self.is_present(&run) => {
                 self.live.remove(&run.container);
                 self.tell(
@@ -260,14 +270,12 @@ impl Worker {
             }
             Err(Trouble::Missing(why)) => {
                 self.tell_pod(Severity::Warning, "FailedMount", why);
-                let (events, pause) = (self.events.clone(), PLACE_PAUSE);
-                let pod = Arc::clone(&self.pod);
-                // Changing nothing makes the worker look again.
+                let events = self.events.clone();
                 tokio::spawn(async move {
-                    sleep(pause).await;
-                    events.send(Event::Changed(pod))
+                    sleep(PLACE_PAUSE).await;
+                    events.send(Event::Again)
                 });
-                Ground::None
+                Ground::Failed
             }
             Err(Trouble::Refused(why)) => {
                 self.tell_pod(Severity::Warning, "FailedMount", why);
@@ -313,16 +321,13 @@ impl Worker {
         {
             live.probes.iter().for_each(|(_, probe)| probe.abort());
         }
-        let actions = self.machine.probed(&run.container, kind, healthy, now);
-        if !actions.is_empty() {
-            let message = format!(
-                "Container {} failed {} probe, will be restarted",
-                run.container,
-                kind.name().to_lowercase()
-            );
-            self.tell(&run.container, Severity::Normal, "Killing", message);
+        for action in self.machine.probed(&run.container, kind, healthy, now) {
+            let Action::Stop(name, grace) = action else { continue };
+            let probe = kind.name().to_lowercase();
+            let message = format!("Container {name} failed {probe} probe, will be restarted");
+            self.tell(&name, Severity::Normal, "Killing", message);
+            self.stop(&name, grace);
         }
-        self.act(actions);
     }
 
     /// Does what is missing, and says how things are.
@@ -344,6 +349,10 @@ impl Worker {
 
     /// Gives the place back; a pod that is to be deleted is finished with that.
     fn leave(&mut self) {
+        // One that is being made will be left when it is made.
+        if let Ground::Making = self.ground {
+            return;
+        }
         if let Ground::Made(place) = std::mem::replace(&mut self.ground, Ground::Left) {
             let context = Arc::clone(&self.context);
             tokio::task::spawn_blocking(move || place.disconnect(&context));
@@ -370,7 +379,11 @@ impl Worker {
         for action in actions {
             match action {
                 Action::Start(name) => self.start(&name),
-                Action::Stop(name, grace) => self.stop(&name, grace),
+                Action::Stop(name, grace) => {
+                    let message = format!("Stopping container {name}");
+                    self.tell(&name, Severity::Normal, "Killing", message);
+                    self.stop(&name, grace);
+                }
                 Action::Kill(name) => self.signal(&name, Signal::SIGKILL),
                 Action::Probe(name, kinds) => self.probe(&name, &kinds),
                 Action::BackOff(name, wait) => self.back_off(&name, wait),
@@ -415,7 +428,6 @@ impl Worker {
     }
 
     fn stop(&mut self, name: &str, grace: SignedDuration) {
-        self.tell(name, Severity::Normal, "Killing", format!("Stopping container {name}"));
         let hook = self.object(name).and_then(|it| it.lifecycle).and_then(|it| it.pre_stop);
         let Some(live) = self.live.get(name) else { return };
         if grace == SignedDuration::ZERO {

@@ -39,6 +39,9 @@ pub(crate) fn in_runtime(test: &Test) {
 /// This binary as an agent.
 pub(crate) fn agent(kubeconfig: &Path, root: &Path) -> ExitCode {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).expect("it is a signal");
+    if std::env::var_os("NEARHOP_TEST_LOG").is_some() {
+        nearhop_runtime::log::init(2, nearhop_runtime::log::LogFormat::Text);
+    }
     let runtime = tokio::runtime::Runtime::new().expect("threads can be had");
     runtime.block_on(async {
         let options = ClientOptions {
