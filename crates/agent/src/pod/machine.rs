@@ -539,3 +539,6 @@ pub(crate) enum Hope {
     Soon,
     Never,
 }
+
+#[cfg(test)]
+mod tests;

@@ -235,3 +235,6 @@ fn condition(
         observed_generation: pod.metadata.generation,
     }
 }
+
+#[cfg(test)]
+mod tests;
