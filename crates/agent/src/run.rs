@@ -47,7 +47,7 @@ pub enum AgentError {
 
 /// What the loop hears.
 enum Event {
-    Pods(watcher::Event<Pod>),
+    Pods(Box<watcher::Event<Pod>>),
     Shutdown,
 }
 
@@ -125,7 +125,7 @@ async fn watch_pods(context: &Arc<Context>, shutdown: Shutdown) {
     loop {
         let event = tokio::select! {
             pod = pods.next() => match pod {
-                Some(Ok(event)) => Event::Pods(event),
+                Some(Ok(event)) => Event::Pods(Box::new(event)),
                 Some(Err(error)) => {
                     tracing::warn!("watching pods: {error}");
                     continue;
@@ -135,7 +135,7 @@ async fn watch_pods(context: &Arc<Context>, shutdown: Shutdown) {
             () = shutdown.wait() => Event::Shutdown,
         };
         match event {
-            Event::Pods(event) => tenants.take(event),
+            Event::Pods(event) => tenants.take(*event),
             Event::Shutdown => return,
         }
     }

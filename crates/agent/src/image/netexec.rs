@@ -156,10 +156,9 @@ async fn exit(ask: &Ask) -> Answer {
         std::process::exit(i32::from(code))
     };
     if last.is_zero() {
-        end.await
-    } else {
-        drop(tokio::spawn(end))
+        return end.await;
     }
+    tokio::spawn(end);
     Answer::ok("")
 }
 

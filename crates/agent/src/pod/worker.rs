@@ -153,20 +153,23 @@ impl Worker {
             return self.wait_for_the_end(events).await;
         }
         self.look_at_deletion();
-        let mut names = self.context.services.clone();
+        let (mut names, mut hears_names) = (self.context.services.clone(), true);
         loop {
             self.step();
             if self.fate == Fate::Gone && self.is_clear() {
                 break;
             }
             tokio::select! {
-                event = events.recv() => match event {
-                    Some(event) => self.take(event),
-                    None => break,
-                },
-                () = until(self.machine.next_look()) => {}
-                changed = names.changed() => if changed.is_ok() { self.take(Event::Names) },
-            }
+                            event = events.recv() => match event {
+                                Some(event) => self.take(event),
+                                None => break,
+                            },
+                            () = until(self.machine.next_look()) => {}
+            changed = names.changed(), if hears_names => match changed {
+                                Ok(()) => self.take(Event::Names),
+                                Err(_) => hears_names = false,
+                            },
+                        }
         }
         self.context.registry.remove(&self.pod);
         let _not_there = fs::remove_dir_all(self.context.directory(&self.key.uid));

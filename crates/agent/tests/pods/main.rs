@@ -3,6 +3,8 @@
 //! A harness of its own: this binary is also the agent and its containers' processes, as `nearhop`
 //! is elsewhere.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[cfg(target_os = "linux")]
 use std::panic::catch_unwind;
 #[cfg(target_os = "linux")]
