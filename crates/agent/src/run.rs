@@ -21,7 +21,8 @@ use tokio::time::sleep;
 use crate::names::{self, Services};
 use crate::options::{Options, ServiceHosts};
 use crate::pod::context::Context;
-use crate::pod::worker::{self, Event as PodEvent};
+use crate::pod::event::Event as PodEvent;
+use crate::pod::worker;
 use crate::status::PodKey;
 use crate::{node, server};
 

@@ -2,7 +2,7 @@
 //!
 //! While the API server is away nothing is lost but what was overtaken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -58,31 +58,62 @@ impl StatusWriter {
     }
 }
 
+/// What waits to be written: the newest word of each pod, in the order in which pods spoke.
+#[derive(Debug, Default)]
+struct Waiting {
+    words: BTreeMap<PodKey, Word>,
+    order: VecDeque<PodKey>,
+}
+
+impl Waiting {
+    fn put(&mut self, pod: PodKey, word: Word) {
+        if self.words.insert(pod.clone(), word).is_none() {
+            self.order.push_back(pod);
+        }
+    }
+
+    fn take(&mut self) -> Option<(PodKey, Word)> {
+        let pod = self.order.pop_front()?;
+        let word = self.words.remove(&pod)?;
+        Some((pod, word))
+    }
+
+    /// Behind the others, so that one that cannot be written does not stop them; unless the pod has
+    /// spoken again.
+    fn put_back(&mut self, pod: PodKey, word: Word) {
+        if !self.words.contains_key(&pod) {
+            self.put(pod, word);
+        }
+    }
+}
+
 async fn write_all(client: Client, mut words: mpsc::UnboundedReceiver<(PodKey, Word)>) {
-    let mut waiting: BTreeMap<PodKey, Word> = BTreeMap::new();
+    let mut waiting = Waiting::default();
     let mut failures = 0;
     loop {
-        if waiting.is_empty() {
+        if waiting.order.is_empty() {
             let Some((pod, word)) = words.recv().await else { return };
-            waiting.insert(pod, word);
+            waiting.put(pod, word);
         }
         while let Ok((pod, word)) = words.try_recv() {
-            waiting.insert(pod, word);
+            waiting.put(pod, word);
         }
-        let Some((pod, word)) = waiting.pop_first() else { continue };
-        match timeout(PATIENCE, write(&client, &pod, &word)).await {
-            Ok(Ok(())) => failures = 0,
-            outcome => {
-                let why = match outcome {
-                    Ok(done) => done.err().map(|error| error.to_string()).unwrap_or_default(),
-                    Err(_) => "no answer".to_owned(),
-                };
-                tracing::warn!(pod = %pod.name, namespace = %pod.namespace, "status not written: {why}");
-                waiting.entry(pod).or_insert(word);
-                sleep(BACKOFF.delay(failures, rand::random())).await;
-                failures += 1;
+        let Some((pod, word)) = waiting.take() else { continue };
+        let why = match timeout(PATIENCE, write(&client, &pod, &word)).await {
+            Ok(Ok(())) => {
+                failures = 0;
+                continue;
             }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer".to_owned(),
+        };
+        tracing::warn!(pod = %pod.name, namespace = %pod.namespace, "status not written: {why}");
+        while let Ok((pod, word)) = words.try_recv() {
+            waiting.put(pod, word);
         }
+        waiting.put_back(pod, word);
+        sleep(BACKOFF.delay(failures, rand::random())).await;
+        failures += 1;
     }
 }
 
@@ -139,6 +170,29 @@ mod tests {
     use k8s_openapi::api::core::v1::{PodCondition, PodIP};
 
     use super::*;
+
+    #[test]
+    fn the_newest_word_counts_and_nobody_stops_the_others() {
+        let key = |name: &str| PodKey {
+            namespace: "n".to_owned(),
+            name: name.to_owned(),
+            uid: String::new(),
+        };
+        let word = |phase: &str| {
+            let status = PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() };
+            Word::Status(Box::new(status))
+        };
+        let mut waiting = Waiting::default();
+        waiting.put(key("a"), word("1"));
+        waiting.put(key("b"), word("1"));
+        let (first, old) = waiting.take().unwrap();
+        waiting.put(key("a"), word("2"));
+        waiting.put_back(first, old);
+        assert_eq!(waiting.take().unwrap().0, key("b"));
+        let (last, Word::Status(status)) = waiting.take().unwrap() else { panic!("a status") };
+        assert_eq!((last, status.phase.as_deref()), (key("a"), Some("2")));
+        assert!(waiting.take().is_none());
+    }
 
     #[test]
     fn what_a_merge_would_keep_is_named() {

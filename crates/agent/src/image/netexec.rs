@@ -208,6 +208,23 @@ async fn dial(ask: &Ask) -> Answer {
     let Some(address) = found else {
         return bad(format!("host and/or port param are invalid. lookup {host}: no such host"));
     };
+    let mut told = Map::new();
+    let (responses, errors) = attempts(address, &protocol, request, tries).await;
+    for (name, list) in [("responses", responses), ("errors", errors)] {
+        if !list.is_empty() {
+            told.insert(name.to_owned(), json!(list));
+        }
+    }
+    Answer::ok(Value::Object(told).to_string())
+}
+
+/// What was answered, and what went wrong.
+async fn attempts(
+    address: SocketAddr,
+    protocol: &str,
+    request: &str,
+    tries: u32,
+) -> (Vec<String>, Vec<String>) {
     let (mut responses, mut errors) = (Vec::new(), Vec::new());
     for _ in 0..tries {
         let attempt = async {
@@ -223,13 +240,7 @@ async fn dial(ask: &Ask) -> Answer {
             Err(_) => errors.push(format!("no answer from {address} within 5s")),
         }
     }
-    let mut told = Map::new();
-    for (name, list) in [("responses", responses), ("errors", errors)] {
-        if !list.is_empty() {
-            told.insert(name.to_owned(), json!(list));
-        }
-    }
-    Answer::ok(Value::Object(told).to_string())
+    (responses, errors)
 }
 
 async fn dial_http(address: SocketAddr, request: &str) -> Result<String, String> {

@@ -87,6 +87,8 @@ pub(crate) struct ExecPlace {
 pub(crate) struct ContainerView {
     pub(crate) log: Option<LogReader>,
     pub(crate) previous: Option<LogReader>,
+    /// Its last run has ended and the next one has not begun: the last run is the previous one.
+    pub(crate) between: bool,
     /// None while it does not run.
     pub(crate) exec: Option<ExecPlace>,
 }

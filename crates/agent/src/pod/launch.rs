@@ -13,11 +13,11 @@ use tokio::sync::mpsc;
 
 use super::context::{Context, ExecPlace};
 use super::env::{self, Facts};
+use super::event::{Event, Run};
 use super::log::{self, Stream};
 use super::machine::{Hindrance, Hope};
 use super::place::{Place, fetch};
 use super::volumes;
-use super::worker::{Event, Run};
 use crate::container::{ContainerSpec, Report};
 use crate::events::Severity;
 
@@ -148,6 +148,7 @@ impl Launch {
         let registry = &self.context.registry;
         registry.update(&self.pod, &self.run.container, |view| {
             view.previous = view.log.replace(reader);
+            view.between = false;
         });
         if let Some(old) = number.checked_sub(2) {
             let _not_there = fs::remove_file(self.directory().join(format!("{old}.log")));

@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!   machine  what follows from what happened (pure)     view    the status that says so (pure)
-//!   worker   the task that owns the pod                 place   network, addresses, files
+//!   describe the machine of an object (pure)            place   network, addresses, files
+//!   worker   the task that owns the pod
 //!   launch   a run of a container                       log     what it wrote
 //!   probe    thresholds (pure)     prober   asking      env, volumes  what a container is given
 //! ```
 
 pub(crate) mod context;
+pub(crate) mod describe;
 pub(crate) mod env;
+pub(crate) mod event;
 pub(crate) mod launch;
 pub(crate) mod log;
 pub(crate) mod machine;

@@ -48,6 +48,15 @@ pub(crate) fn of(container: &Container, kind: ProbeKind) -> Option<&Probe> {
     }
 }
 
+/// What a probe found.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    /// What is believed from now on, if that is news.
+    pub(crate) news: Option<bool>,
+    /// What was wrong.
+    pub(crate) failure: Option<String>,
+}
+
 /// How many answers in a row change what is believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opinion {

@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::context::{Context, ExecPlace};
-use super::probe::{Opinion, ProbeKind, Question, Rhythm, host};
-use super::worker::{Event, Run};
+use super::event::{Event, Run};
+use super::probe::{Finding, Opinion, ProbeKind, Question, Rhythm, host};
 use crate::container::{ExecSpec, TIMED_OUT};
 use crate::spawn::Streams;
 
@@ -24,15 +24,6 @@ use crate::spawn::Streams;
 const EAGER: Duration = Duration::from_millis(50);
 /// How much of an answer is told.
 const TOLD: usize = 1024;
-
-/// What a probe found.
-#[derive(Debug)]
-pub(crate) struct Finding {
-    /// What is believed from now on, if that is news.
-    pub(crate) news: Option<bool>,
-    /// What was wrong.
-    pub(crate) failure: Option<String>,
-}
 
 /// One probe of one run of a container.
 #[derive(Debug)]

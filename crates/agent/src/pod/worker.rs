@@ -13,10 +13,10 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use super::context::{Context, ExecPlace};
+use super::describe::machine;
+use super::event::{Event, Run};
 use super::launch::Launch;
-use super::machine::{
-    Action, Description, Failure, Hindrance, Machine, RestartPolicy, Role, State,
-};
+use super::machine::{Action, Failure, Hindrance, Machine};
 use super::place::{self, Place};
 use super::probe::{self, ProbeKind};
 use super::prober::{self, Prober};
@@ -28,36 +28,6 @@ use crate::status::{PodKey, Word};
 
 /// How long to wait before a place that could not be made is tried again.
 const PLACE_PAUSE: Duration = Duration::from_secs(2);
-
-/// One run of one container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) container: String,
-    pub(crate) attempt: u32,
-}
-
-/// Everything that can happen to a pod.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// Its object changed.
-    Changed(Arc<Pod>),
-    /// Its object is gone.
-    Gone,
-    /// Its place is made, or cannot be.
-    Placed(Result<Place, Trouble>),
-    /// A container cannot be started as things are.
-    Hindered(Run, Hindrance),
-    Started(Run, ExecPlace),
-    Report(Run, Report),
-    /// What a probe found, and whether that is news.
-    Probed(Run, ProbeKind, prober::Finding),
-    /// It is time to try to make its place again.
-    Again,
-    /// A container's hook before its end is done.
-    Hooked(Run),
-    /// Names of Services changed.
-    Names,
-}
 
 /// What is known of a container's present run.
 #[derive(Debug)]
@@ -218,14 +188,7 @@ impl Worker {
                 }
             }
             Event::Hindered(run, hindrance) if self.is_present(&run) => {
-                self.live.remove(&run.container);
-                self.tell(
-                    &run.container,
-                    Severity::Warning,
-                    "Failed",
-                    format!("Error: {}", hindrance.message),
-                );
-                self.machine.hindered(&run.container, &hindrance, now);
+                self.hindered(&run, &hindrance, now);
             }
             Event::Started(run, exec) if self.is_present(&run) => self.started(&run, exec, now),
             Event::Report(run, report) if self.is_present(&run) => self.ended(&run, report, now),
@@ -287,6 +250,13 @@ impl Worker {
         };
     }
 
+    fn hindered(&mut self, run: &Run, hindrance: &Hindrance, now: Timestamp) {
+        self.live.remove(&run.container);
+        let message = format!("Error: {}", hindrance.message);
+        self.tell(&run.container, Severity::Warning, "Failed", message);
+        self.machine.hindered(&run.container, hindrance, now);
+    }
+
     fn started(&mut self, run: &Run, exec: ExecPlace, now: Timestamp) {
         let Some(live) = self.live.get_mut(&run.container) else { return };
         live.exec = Some(exec.clone());
@@ -313,7 +283,7 @@ impl Worker {
         self.machine.ended(&run.container, code, signal, why, now);
     }
 
-    fn probed(&mut self, run: &Run, kind: ProbeKind, finding: prober::Finding, now: Timestamp) {
+    fn probed(&mut self, run: &Run, kind: ProbeKind, finding: probe::Finding, now: Timestamp) {
         if let Some(why) = finding.failure {
             let message = format!("{} probe failed: {why}", kind.name());
             self.tell(&run.container, Severity::Warning, "Unhealthy", message);
@@ -472,6 +442,7 @@ impl Worker {
     }
 
     fn back_off(&self, name: &str, wait: SignedDuration) {
+        self.context.registry.update(&self.pod, name, |view| view.between = true);
         let named = |it: &&super::machine::Container| it.description.name == name;
         if let Some(container) = self.machine.containers.iter().find(named) {
             let message = view::backoff_message(&self.pod, container, wait.as_secs());
@@ -504,41 +475,5 @@ async fn until(time: Option<Timestamp>) {
             sleep(left.unsigned_abs()).await;
         }
         None => std::future::pending().await,
-    }
-}
-
-fn machine(pod: &Pod) -> Machine {
-    let spec = pod.spec.clone().unwrap_or_default();
-    let policy = match spec.restart_policy.as_deref() {
-        Some("Never") => RestartPolicy::Never,
-        Some("OnFailure") => RestartPolicy::OnFailure,
-        _ => RestartPolicy::Always,
-    };
-    let describe = |container: &Container, role| Description {
-        name: container.name.clone(),
-        role,
-        probes: probe::kinds(container),
-    };
-    let early = spec.init_containers.iter().flatten().map(|container| {
-        let sidecar = container.restart_policy.as_deref() == Some("Always");
-        describe(container, if sidecar { Role::Sidecar } else { Role::Init })
-    });
-    let main = spec.containers.iter().map(|container| describe(container, Role::Main));
-    let grace = spec.termination_grace_period_seconds.unwrap_or(30).max(0);
-    let mut machine =
-        Machine::new(policy, SignedDuration::from_secs(grace), early.chain(main).collect());
-    remember(&mut machine, pod);
-    machine
-}
-
-/// A pod that ran under an agent before this one starts again, and says so.
-fn remember(machine: &mut Machine, pod: &Pod) {
-    let Some(status) = &pod.status else { return };
-    let statuses = status.container_statuses.iter().flatten();
-    for known in statuses.chain(status.init_container_statuses.iter().flatten()) {
-        let Some(container) = machine.container(&known.name) else { continue };
-        let ran = known.container_id.is_some();
-        container.restarts = known.restart_count + i32::from(ran);
-        debug_assert!(matches!(container.state, State::Waiting { .. }));
     }
 }

@@ -96,7 +96,8 @@ pub(super) fn answer(
 ) -> Result<Reply, Refusal> {
     let wish = Wish::parse(query.unwrap_or_default(), Timestamp::now())?;
     let name = pod.pod.metadata.name.as_deref().unwrap_or_default();
-    let log = if wish.previous { &view.previous } else { &view.log };
+    let earlier = wish.previous && !view.between;
+    let log = if earlier { &view.previous } else { &view.log };
     let log = log.clone().ok_or_else(|| {
         Refusal::bad_request(if wish.previous {
             format!("previous terminated container {container:?} in pod {name:?} not found")

@@ -1,0 +1,205 @@
+//! One container: its state, and what it needs to go on. Pure.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::probe::ProbeKind;
+use super::Action;
+
+const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(10);
+const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(5);
+
+/// When a container starts, and what its end means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Before the others, to its end.
+    Init,
+    /// Before the others, and beside them.
+    Sidecar,
+    /// What the pod is for.
+    Main,
+}
+
+/// What happens to a container that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RestartPolicy {
+    Always,
+    OnFailure,
+    Never,
+}
+
+/// What the machine has to know of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Description {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) probes: Vec<ProbeKind>,
+}
+
+/// How a container's run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) signal: Option<i32>,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) finished: Timestamp,
+    pub(crate) id: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It has never been started, or will not be before something changes.
+    Waiting {
+        reason: String,
+        message: String,
+    },
+    /// Its processes are being started.
+    Starting,
+    Running {
+        since: Timestamp,
+    },
+    Ended(Ended),
+}
+
+/// The end of a container that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stop {
+    pub(super) kill_at: Timestamp,
+    pub(super) killed: bool,
+}
+
+/// Which probes a run of a container has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    Nothing,
+    Startup,
+    Everything,
+}
+
+/// One container of the pod.
+#[derive(Clone, Debug)]
+pub(crate) struct Container {
+    pub(crate) description: Description,
+    pub(crate) state: State,
+    pub(crate) last: Option<Ended>,
+    pub(crate) restarts: i32,
+    pub(crate) id: String,
+    /// Its startup probe, if any, has succeeded.
+    pub(crate) started: bool,
+    pub(crate) ready: bool,
+    pub(super) stop: Option<Stop>,
+    pub(super) asked: Asked,
+    /// Ends in a row that were followed by a restart.
+    pub(super) crashes: u32,
+    /// Not started before this.
+    pub(super) not_before: Option<Timestamp>,
+}
+
+impl Container {
+    pub(super) fn new(description: Description, waiting: &str) -> Self {
+        let state = State::Waiting { reason: waiting.to_owned(), message: String::new() };
+        Self {
+            description,
+            state,
+            last: None,
+            restarts: 0,
+            id: String::new(),
+            started: false,
+            ready: false,
+            stop: None,
+            asked: Asked::Nothing,
+            crashes: 0,
+            not_before: None,
+        }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        matches!(self.state, State::Starting | State::Running { .. })
+    }
+
+    /// It waits for its next start after an end.
+    pub(crate) fn backs_off(&self, now: Timestamp) -> Option<SignedDuration> {
+        let waits = matches!(self.state, State::Ended(_));
+        let until = self.not_before.filter(|until| waits && *until > now)?;
+        let State::Ended(ended) = &self.state else { return None };
+        Some(until.duration_since(ended.finished))
+    }
+
+    pub(super) fn has(&self, kind: ProbeKind) -> bool {
+        self.description.probes.contains(&kind)
+    }
+
+    pub(super) fn succeeded(&self) -> bool {
+        matches!(&self.state, State::Ended(ended) if ended.code == 0)
+    }
+
+    pub(super) fn restarts_by(&self, policy: RestartPolicy) -> bool {
+        let State::Ended(ended) = &self.state else { return true };
+        match (self.description.role, policy) {
+            (Role::Sidecar, _) => true,
+            (Role::Init, RestartPolicy::Never) | (Role::Main, RestartPolicy::Never) => false,
+            (Role::Init, _) | (Role::Main, RestartPolicy::OnFailure) => ended.code != 0,
+            (Role::Main, RestartPolicy::Always) => true,
+        }
+    }
+
+    pub(super) fn begin(&mut self) -> Action {
+        if let State::Ended(ended) = &self.state {
+            self.last = Some(ended.clone());
+            self.restarts += 1;
+            self.crashes += 1;
+        }
+        self.state = State::Starting;
+        self.not_before = None;
+        (self.started, self.ready, self.stop, self.asked) = (false, false, None, Asked::Nothing);
+        Action::Start(self.description.name.clone())
+    }
+
+    /// Starts it when it may; says so if it has to wait.
+    pub(super) fn start_when_due(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+        if let (State::Ended(ended), None) = (&self.state, self.not_before) {
+            let wait = backoff(self.crashes);
+            self.not_before = Some(ended.finished + wait);
+            if wait > SignedDuration::ZERO {
+                actions.push(Action::BackOff(self.description.name.clone(), wait));
+            }
+        }
+        if self.not_before.is_none_or(|due| due <= now) {
+            actions.push(self.begin());
+        }
+    }
+
+    pub(super) fn ask_to_end(&mut self, now: Timestamp, by: Timestamp, actions: &mut Vec<Action>) {
+        if !self.is_alive() {
+            return;
+        }
+        match &mut self.stop {
+            None => {
+                let grace = by.duration_since(now).max(SignedDuration::ZERO);
+                actions.push(Action::Stop(self.description.name.clone(), grace));
+                self.stop = Some(Stop { kill_at: by, killed: false });
+            }
+            // Later wishes shorten the time and never lengthen it.
+            Some(stop) => stop.kill_at = stop.kill_at.min(by),
+        }
+    }
+
+    pub(super) fn kill_when_due(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+        let alive = self.is_alive();
+        if let Some(stop) = self.stop.as_mut().filter(|stop| alive && !stop.killed)
+            && stop.kill_at <= now
+        {
+            stop.killed = true;
+            actions.push(Action::Kill(self.description.name.clone()));
+        }
+    }
+}
+
+/// How long to wait before the start after this many restarts: none, 10 s, 20 s, ... 5 min.
+fn backoff(crashes: u32) -> SignedDuration {
+    match crashes.checked_sub(1) {
+        None => SignedDuration::ZERO,
+        Some(doublings) => (FIRST_BACKOFF * (1 << doublings.min(10))).min(LONGEST_BACKOFF),
+    }
+}
