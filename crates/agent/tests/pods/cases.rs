@@ -231,7 +231,7 @@ async fn volumes_and_variables() {
             {
                 "name": "c", "image": "x", "workingDir": "/not/there/yet",
                 "command": ["/bin/sh", "-c", "cat /data/first /etc/map/a/b /usr/lib/self/name; echo; echo $ONE $(TWO) $P_KEY; \
-                    pwd; touch /etc/map/x || echo map-read-only; until [ -e /data/other ]; do sleep 0.05; done; \
+                    pwd; touch /etc/map/x 2>/dev/null || echo map-read-only; until [ -e /data/other ]; do sleep 0.05; done; \
                     cat /data/other; echo done; exec sleep 1000"],
                 "env": [
                     { "name": "ONE", "valueFrom": { "configMapKeyRef": { "name": "settings", "key": "KEY" } } },
