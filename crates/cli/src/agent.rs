@@ -82,6 +82,7 @@ pub(crate) struct Args {
 
 /// One of the processes of a container.
 #[derive(Debug, ClapArgs)]
+#[command(disable_help_flag = true)]
 pub(crate) struct ContainerArgs {
     /// Which one.
     #[arg(value_parser = parse_stage)]
@@ -89,6 +90,10 @@ pub(crate) struct ContainerArgs {
 
     /// What it is to do.
     file: PathBuf,
+
+    /// A program's words.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
 }
 
 /// A built-in image.
@@ -149,7 +154,7 @@ fn options(args: Args) -> Options {
 
 /// Is one of the processes of a container.
 pub(crate) fn container(args: &ContainerArgs) -> anyhow::Result<ExitCode> {
-    Ok(container::main(args.stage, &args.file))
+    Ok(container::main(args.stage, &args.file, &args.words))
 }
 
 /// Plays a built-in image.
@@ -164,5 +169,5 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
 }
 
 fn parse_stage(text: &str) -> Result<Stage, String> {
-    Stage::parse(text).ok_or_else(|| "expected run, init or exec".to_owned())
+    Stage::parse(text).ok_or_else(|| "expected run, init, exec or terminal".to_owned())
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, setns};
 use nix::unistd::{chroot, fchdir, setsid};
 
-use super::{ExecSpec, NOT_STARTED, TIMED_OUT, init, read};
+use super::{ExecSpec, NOT_STARTED, Stage, TIMED_OUT, init, read};
 
 /// How often a command with a time limit is looked at.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -29,15 +29,21 @@ fn run(file: &Path) -> Result<i32, String> {
     // The agent has it from here on.
     let _not_ours = std::fs::remove_file(file);
     enter(spec.pid).map_err(|error| format!("enter the container: {error}"))?;
-    if spec.terminal {
-        own_terminal().map_err(|error| format!("take the terminal: {error}"))?;
-    }
     let (first, rest) = spec.command.split_first().ok_or("there is no command")?;
     let path = init::find(first, &spec.env)
         .ok_or_else(|| format!("exec: {first:?}: executable file not found in $PATH"))?;
     let directory = spec.directory.as_deref().unwrap_or(Path::new("/"));
-    let mut command = Command::new(path);
-    command.arg0(first).args(rest).env_clear().envs(spec.env.iter().cloned());
+    let mut command = if spec.terminal {
+        // Whoever owns the terminal must be a process that the container knows.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["container", Stage::Terminal.argument()]).arg(path).args(&spec.command);
+        command
+    } else {
+        let mut command = Command::new(path);
+        command.arg0(first).args(rest);
+        command
+    };
+    command.env_clear().envs(spec.env.iter().cloned());
     let child = command.current_dir(directory).spawn();
     let child = child.map_err(|error| format!("exec {first:?}: {error}"))?;
     wait(child, spec.timeout_ms.map(Duration::from_millis))
@@ -60,9 +66,18 @@ fn enter(pid: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-fn own_terminal() -> std::io::Result<()> {
-    setsid()?;
-    Ok(rustix::process::ioctl_tiocsctty(std::io::stdin())?)
+/// Takes the terminal that is its standard input, and becomes the program.
+pub(super) fn terminal(program: &Path, words: &[String]) -> ExitCode {
+    let taken = setsid().map_err(std::io::Error::from).and_then(|_| {
+        rustix::process::ioctl_tiocsctty(std::io::stdin()).map_err(std::io::Error::from)
+    });
+    let error = match (taken, words.split_first()) {
+        (Ok(()), Some((first, rest))) => Command::new(program).arg0(first).args(rest).exec(),
+        (Ok(()), None) => std::io::Error::other("there is no command"),
+        (Err(error), _) => error,
+    };
+    let _unread = writeln!(std::io::stderr(), "error: exec {}: {error}", program.display());
+    ExitCode::from(u8::try_from(NOT_STARTED).expect("it fits"))
 }
 
 fn wait(mut child: Child, timeout: Option<Duration>) -> Result<i32, String> {

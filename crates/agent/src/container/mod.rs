@@ -5,6 +5,7 @@
 //!              └─ init (`container init`)  process 1 of them: builds the file system, then becomes
 //!                                          the program
 //!   agent ── `container exec`            enters those namespaces, runs one more command there
+//!              └─ `container terminal`   takes the terminal there, then becomes the command
 //! ```
 //!
 //! Each dies with its parent, so that an agent that is killed leaves nothing behind. Deliberately
@@ -37,6 +38,8 @@ pub enum Stage {
     Init,
     /// `exec`: one more command.
     Exec,
+    /// `terminal`: the same with a terminal, inside.
+    Terminal,
 }
 
 impl Stage {
@@ -47,23 +50,27 @@ impl Stage {
             Self::Run => "run",
             Self::Init => "init",
             Self::Exec => "exec",
+            Self::Terminal => "terminal",
         }
     }
 
     /// Reads the argument.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Run, Self::Init, Self::Exec].into_iter().find(|stage| stage.argument() == text)
+        let all = [Self::Run, Self::Init, Self::Exec, Self::Terminal];
+        all.into_iter().find(|stage| stage.argument() == text)
     }
 }
 
-/// Is one of the processes, with the file that says what to do.
+/// Is one of the processes, with the file that says what to do; with a terminal, the program's file
+/// and its words.
 #[must_use]
-pub fn main(stage: Stage, file: &Path) -> ExitCode {
+pub fn main(stage: Stage, file: &Path, words: &[String]) -> ExitCode {
     match stage {
         Stage::Run => shim::main(file),
         Stage::Init => init::main(file),
         Stage::Exec => exec::main(file),
+        Stage::Terminal => exec::terminal(file, words),
     }
 }
 

@@ -25,9 +25,9 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["agent", kubeconfig, root] => world::agent(kubeconfig.as_ref(), root.as_ref()),
-        ["container", stage, file] => {
+        ["container", stage, file, ..] => {
             let stage = nearhop_agent::container::Stage::parse(stage).expect("the agent knows it");
-            nearhop_agent::container::main(stage, file.as_ref())
+            nearhop_agent::container::main(stage, file.as_ref(), &arguments[3..])
         }
         ["image", image, ..] => nearhop_agent::image::main(image, &arguments[2..]),
         _ => run_tests(&words),
