@@ -46,14 +46,21 @@ pub(crate) fn plan_replicas(
     let mut plan = Plan::default();
     let mut actions = Vec::new();
     if !object::is_deleting(&set.metadata) {
-        actions.extend(resize(set, &active, related));
+        actions.extend(resize(set, &active, related, now));
     }
-    actions.extend(write_status(set, &active, leaving.len(), &mut plan, now));
-    plan.then(actions);
+    let status = write_status(set, &active, leaving.len(), &mut plan, now);
+    if let Some(Action::Delete { .. }) = actions.first() {
+        // The status says which size was acted on. Deployments rely on that: pods that are too
+        // many must be on their way before.
+        plan.then(actions);
+        plan.then(status);
+    } else {
+        plan.then(actions.into_iter().chain(status));
+    }
     plan
 }
 
-fn resize(set: &ReplicaSet, active: &[&Pod], related: &[&Pod]) -> Vec<Action> {
+fn resize(set: &ReplicaSet, active: &[&Pod], related: &[&Pod], now: Timestamp) -> Vec<Action> {
     let Some(spec) = &set.spec else { return Vec::new() };
     let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
     if active.len() < wanted {
@@ -64,14 +71,20 @@ fn resize(set: &ReplicaSet, active: &[&Pod], related: &[&Pod]) -> Vec<Action> {
         return (0..missing).map(|_| Action::Create(pod.clone().into())).collect();
     }
     let surplus = (active.len() - wanted).min(BURST);
-    let ranked = rank(active, related);
+    let available = |pod: &Pod| pod::is_available(pod, spec.min_ready_seconds.unwrap_or(0), now);
+    let ranked = rank(active, related, available);
     let delete = |pod: &Pod| Action::delete(Kind::Pod, &pod.metadata, Deletion::Graceful);
     ranked.into_iter().take(surplus).map(delete).collect()
 }
 
 /// Pods in the order in which they are to go, as Kubernetes has it: unassigned, pending, not
-/// ready, cheap, doubled up on a node, ready for a short time, often restarted, young.
-pub(crate) fn rank<'a>(active: &[&'a Pod], related: &[&Pod]) -> Vec<&'a Pod> {
+/// ready, cheap, doubled up on a node, ready for a short time, often restarted, young. Beyond that
+/// one that is not available yet goes before one that is: a rollout counts on those.
+fn rank<'a>(
+    active: &[&'a Pod],
+    related: &[&Pod],
+    available: impl Fn(&Pod) -> bool,
+) -> Vec<&'a Pod> {
     let mut on_node: BTreeMap<&str, usize> = BTreeMap::new();
     for pod in related.iter().filter(|pod| pod::is_active(pod)) {
         *on_node.entry(pod::node(pod)).or_default() += 1;
@@ -85,7 +98,7 @@ pub(crate) fn rank<'a>(active: &[&'a Pod], related: &[&Pod]) -> Vec<&'a Pod> {
         };
         let doubled = on_node.get(pod::node(pod)).copied().unwrap_or(0);
         (
-            (!pod::node(pod).is_empty(), phase, pod::is_ready(pod)),
+            (!pod::node(pod).is_empty(), phase, pod::is_ready(pod), available(pod)),
             deletion_cost(pod),
             Reverse(doubled),
             Reverse(pod::ready_since(pod)),
@@ -223,7 +236,7 @@ mod tests {
         let more = [owned(&set, "x", "n3", Some(5)), owned(&set, "y", "n3", Some(5))];
         related.extend(&more);
         let refs: Vec<&Pod> = pods.iter().collect();
-        let ranked = rank(&refs, &related);
+        let ranked = rank(&refs, &related, pod::is_ready);
         let order: Vec<&str> = ranked.iter().map(|pod| object::name(&pod.metadata)).collect();
         assert_eq!(order, ["unassigned", "pending", "running", "doubled", "young", "old"]);
     }
@@ -236,8 +249,21 @@ mod tests {
         cheap.metadata.annotations = Some(cost.into());
         let pods = [owned(&set, "a", "n2", Some(9)), owned(&set, "b", "n2", Some(9)), cheap];
         let refs: Vec<&Pod> = pods.iter().collect();
-        let ranked = rank(&refs, &refs);
+        let ranked = rank(&refs, &refs, pod::is_ready);
         assert_eq!(object::name(&ranked[0].metadata), "cheap");
+    }
+
+    #[test]
+    fn a_pod_that_is_not_available_yet_goes_before_a_doubled_one_that_is() {
+        let set = set(2);
+        let pods = [
+            owned(&set, "a", "n2", Some(0)),
+            owned(&set, "b", "n2", Some(0)),
+            owned(&set, "late", "n1", Some(9)),
+        ];
+        let refs: Vec<&Pod> = pods.iter().collect();
+        let ranked = rank(&refs, &refs, |pod| pod::is_available(pod, 5, at(10)));
+        assert_eq!(object::name(&ranked[0].metadata), "late");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Deployments: which ReplicaSets there should be, and how large. Pure.
 //!
-//! The order of steps is Kubernetes'. In one thing this is stricter: pods that a ReplicaSet still
-//! has count, not only those it is asked for, so that a rollout never runs above its surge while
-//! deletions are on their way.
+//! The order of steps is Kubernetes'. In one thing this is stricter: nothing is scaled up while
+//! another ReplicaSet has not yet acted on its new size, so that a rollout never runs above its
+//! surge while deletions are on their way.
 
 mod revision;
 mod rolling;
@@ -148,15 +148,17 @@ impl<'a> Rollout<'a> {
         self.replicas - self.max_unavailable
     }
 
-    /// How large a set may become without going above the surge, whatever its size is now.
-    fn room_for(&self, set: Option<&ReplicaSet>) -> i32 {
+    /// How large a set may become without going above the surge, whatever its size is now. None
+    /// if that is not known: another set may still have pods that it is no longer asked for.
+    fn room_for(&self, set: Option<&ReplicaSet>) -> Option<i32> {
         let uid = set.map(|set| object::uid(&set.metadata));
-        let others = self.all().filter(|other| uid != Some(object::uid(&other.metadata)));
-        self.replicas + self.max_surge - others.map(present).sum::<i32>()
+        let mut others = self.all().filter(|other| uid != Some(object::uid(&other.metadata)));
+        let taken = others.try_fold(0, |sum, set| is_settled(set).then(|| sum + wanted(set)))?;
+        Some(self.replicas + self.max_surge - taken)
     }
 
     fn roll(&self) -> Plan {
-        let Some(new) = self.new else { return self.create_new(self.room_for(None)) };
+        let Some(new) = self.new else { return self.create_new(self.room_for(None).unwrap_or(0)) };
         let mut plan = Plan::default();
         let up = rolling::scale_new(self, new);
         if let Some(count) = up {
@@ -195,7 +197,7 @@ impl<'a> Rollout<'a> {
                 self.old.iter().any(|set| object::uid(&set.metadata) == owner.uid)
             })
         };
-        self.old.iter().any(|set| actual(set) > 0)
+        self.old.iter().any(|set| actual(set) > 0 || !is_settled(set))
             || pods.iter().filter(of_old).any(|pod| !pod::is_terminal(pod))
     }
 
@@ -259,10 +261,7 @@ impl<'a> Rollout<'a> {
         // By revision; the sort is stable, so equal ones stay oldest first.
         sets.sort_by_key(|set| revision::of(&set.metadata));
         let surplus = sets.len().saturating_sub(limit);
-        let idle = |set: &&&ReplicaSet| {
-            let observed = set.status.as_ref().and_then(|status| status.observed_generation);
-            present(set) == 0 && observed >= set.metadata.generation
-        };
+        let idle = |set: &&&ReplicaSet| wanted(set) == 0 && actual(set) == 0 && is_settled(set);
         let delete =
             |set: &&ReplicaSet| Action::delete(Kind::ReplicaSet, &set.metadata, Deletion::Graceful);
         sets[..surplus].iter().filter(idle).map(delete).collect()
@@ -284,9 +283,10 @@ fn actual(set: &ReplicaSet) -> i32 {
     set.status.as_ref().map_or(0, |status| status.replicas)
 }
 
-/// How many pods a set may have: those it is asked for, and those it has not deleted yet.
-fn present(set: &ReplicaSet) -> i32 {
-    wanted(set).max(actual(set))
+/// Whether a set has acted on the size it is asked for: it has no more pods than that.
+fn is_settled(set: &ReplicaSet) -> bool {
+    let observed = set.status.as_ref().and_then(|status| status.observed_generation);
+    observed >= set.metadata.generation
 }
 
 /// How many of a set's pods are available and will stay.

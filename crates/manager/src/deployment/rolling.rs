@@ -10,7 +10,7 @@ pub(super) fn scale_new(rollout: &Rollout<'_>, new: &ReplicaSet) -> Option<i32> 
     let target = if size > rollout.replicas {
         rollout.replicas
     } else {
-        rollout.room_for(Some(new)).clamp(size, rollout.replicas)
+        rollout.room_for(Some(new)).unwrap_or(size).clamp(size, rollout.replicas)
     };
     (target != size).then_some(target)
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 
-use super::{DESIRED, MAX, Rollout, Strategy, actual, available, present, wanted};
+use super::{DESIRED, MAX, Rollout, Strategy, actual, available, is_settled, wanted};
 use crate::action::Action;
 use crate::object;
 
@@ -23,7 +23,7 @@ fn number(set: &ReplicaSet, annotation: &str) -> Option<i32> {
 pub(super) fn proportional(rollout: &Rollout<'_>) -> Vec<Action> {
     if let Some(only) = active_or_latest(rollout) {
         let size = wanted(only);
-        let room = rollout.room_for(Some(only)).max(size);
+        let room = rollout.room_for(Some(only)).map_or(size, |room| room.max(size));
         let target = rollout.replicas.min(room);
         return if target == size && !is_needed(rollout) {
             Vec::new()
@@ -63,7 +63,7 @@ fn share_out(rollout: &Rollout<'_>) -> Vec<Action> {
     let allowed = if rollout.replicas > 0 { rollout.replicas + rollout.max_surge } else { 0 };
     let to_add = allowed - total;
     // Pods that are still to go take up room; the annotations stay as they are until they went.
-    if to_add > 0 && rollout.all().map(present).sum::<i32>() + to_add > allowed {
+    if to_add > 0 && !rollout.all().all(is_settled) {
         return Vec::new();
     }
     let created = |set: &ReplicaSet| set.metadata.creation_timestamp.clone();
