@@ -1,8 +1,8 @@
 //! Deployments: which ReplicaSets there should be, and how large. Pure.
 //!
-//! The order of steps is Kubernetes'. In one thing this is stricter: nothing is scaled up while
-//! another ReplicaSet has not yet acted on its new size, so that a rollout never runs above its
-//! surge while deletions are on their way.
+//! The order of steps is Kubernetes'. In one thing this is stricter: a rollout waits while one of
+//! its ReplicaSets has not yet acted on its new size. Until then the set may have pods that it is
+//! no longer asked for, and count some as available that are gone: both bounds could be broken.
 
 mod revision;
 mod rolling;
@@ -160,8 +160,9 @@ impl<'a> Rollout<'a> {
     fn roll(&self) -> Plan {
         let Some(new) = self.new else { return self.create_new(self.room_for(None).unwrap_or(0)) };
         let mut plan = Plan::default();
-        let up = rolling::scale_new(self, new);
-        if let Some(count) = up {
+        if !self.all().all(is_settled) {
+            // What they say of themselves is of the time before.
+        } else if let Some(count) = rolling::scale_new(self, new) {
             plan.then(self.resize(new, count));
         } else {
             let down = rolling::scale_old(self, new);
