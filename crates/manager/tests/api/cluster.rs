@@ -20,10 +20,14 @@ use tokio::task::JoinHandle;
 use crate::kubelet::Kubelet;
 
 /// Long enough for any machine; nothing waits that long unless it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Names and zones of nodes.
+pub(crate) const SIX: [(&str, &str); 6] =
+    [("n1", "a"), ("n2", "a"), ("n3", "b"), ("n4", "b"), ("n5", "c"), ("n6", "c")];
 
 pub(crate) struct Cluster {
-    pub(crate) server: ApiServer,
+    _server: ApiServer,
     pub(crate) client: Client,
     pub(crate) kubelet: Kubelet,
     pub(crate) directory: TempDir,
@@ -32,8 +36,11 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
+    /// Nobody renews leases here, so silence means nothing.
     pub(crate) async fn start() -> Self {
-        Self::start_with(Options::default()).await
+        let options =
+            Options { node_monitor_grace_period: Duration::from_secs(3600), ..Options::default() };
+        Self::start_with(options).await
     }
 
     pub(crate) async fn start_with(options: Options) -> Self {
@@ -43,7 +50,8 @@ impl Cluster {
         server.write_kubeconfig(&directory.path().join("kubeconfig")).expect("it can be written");
         let client = client(&directory, "nearhop-test/1").await;
         let kubelet = Kubelet::start(client.clone());
-        let mut cluster = Self { server, client, kubelet, directory, options, manager: None };
+        let mut cluster =
+            Self { _server: server, client, kubelet, directory, options, manager: None };
         cluster.start_manager().await;
         cluster
     }
@@ -55,7 +63,8 @@ impl Cluster {
         self.manager = Some((trigger, task));
     }
 
-    /// Ends the manager in the middle of whatever it does, as kill -9 would.
+    /// Ends the manager in the middle of whatever it does. Requests that are on their way still
+    /// arrive, beside those of its successor.
     pub(crate) fn kill_manager(&mut self) {
         if let Some((_, task)) = self.manager.take() {
             task.abort();

@@ -1,0 +1,116 @@
+//! Where pods go, and what is said where they cannot go anywhere.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, SIX, check, node_of, wait_for};
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut pod = json!({
+        "metadata": { "name": name, "labels": { "app": name } },
+        "spec": { "containers": [{ "name": "c", "image": "v1" }] },
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        pod["spec"][key] = value.clone();
+    }
+    pod
+}
+
+async fn bound(cluster: &Cluster, name: &str) -> String {
+    wait_for(name, || async {
+        let pod = cluster.pods().get(name).await.unwrap();
+        let node = node_of(&pod);
+        check(!node.is_empty(), &pod.status).map(|()| node)
+    })
+    .await
+}
+
+/// The message of a pod that gets no node.
+async fn refused(cluster: &Cluster, name: &str, message: &str) {
+    wait_for(name, || async {
+        let pod = cluster.pods().get(name).await.unwrap();
+        let conditions = pod.status.unwrap().conditions.unwrap_or_default();
+        let good = conditions.iter().any(|condition| {
+            condition.type_ == "PodScheduled"
+                && condition.status == "False"
+                && condition.reason.as_deref() == Some("Unschedulable")
+                && condition.message.as_deref() == Some(message)
+        });
+        check(good, conditions)
+    })
+    .await;
+    wait_for("an event", || async {
+        let events = cluster.events(name).await;
+        let told =
+            |(reason, text): &(String, String)| reason == "FailedScheduling" && text == message;
+        check(events.iter().any(told), events)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pods_go_where_they_may_and_say_why_they_cannot() {
+    let cluster = Cluster::start().await;
+    cluster.add_nodes(&SIX).await;
+    let spec = json!({ "nodeSelector": { "topology.kubernetes.io/zone": "b" } });
+    cluster.create(&cluster.pods(), pod("selected", spec)).await;
+    assert_eq!(bound(&cluster, "selected").await, "n3");
+    let taints = json!({ "spec": { "taints": [
+        { "key": "dedicated", "value": "db", "effect": "NoSchedule" },
+    ] } });
+    cluster.patch(&cluster.nodes(), "n1", taints).await;
+    cluster.patch(&cluster.nodes(), "n2", json!({ "spec": { "unschedulable": true } })).await;
+    let spec = json!({ "nodeSelector": { "topology.kubernetes.io/zone": "a" } });
+    cluster.create(&cluster.pods(), pod("waits", spec.clone())).await;
+    refused(
+        &cluster,
+        "waits",
+        "0/6 nodes are available: 1 node(s) had untolerated taint {dedicated: db}, 1 node(s) were \
+         unschedulable, 4 node(s) didn't match Pod's node affinity/selector.",
+    )
+    .await;
+    let mut tolerant = pod("tolerant", spec);
+    tolerant["spec"]["tolerations"] = json!([{ "key": "dedicated", "operator": "Exists" }]);
+    cluster.create(&cluster.pods(), tolerant).await;
+    assert_eq!(bound(&cluster, "tolerant").await, "n1");
+    cluster.patch(&cluster.nodes(), "n2", json!({ "spec": { "unschedulable": null } })).await;
+    assert_eq!(bound(&cluster, "waits").await, "n2", "it is tried again when a node changes");
+    let events = cluster.events("waits").await;
+    assert!(events.iter().any(|(reason, _)| reason == "Scheduled"), "{events:?}");
+}
+
+#[tokio::test]
+async fn room_is_counted_and_found_again() {
+    let cluster = Cluster::start().await;
+    cluster.add_nodes(&SIX[..1]).await;
+    let hungry = |cpu: &str| {
+        json!({ "containers": [{ "name": "c", "image": "v1",
+            "resources": { "requests": { "cpu": cpu } } }] })
+    };
+    cluster.create(&cluster.pods(), pod("first", hungry("3"))).await;
+    bound(&cluster, "first").await;
+    cluster.create(&cluster.pods(), pod("second", hungry("2"))).await;
+    refused(&cluster, "second", "0/1 nodes are available: 1 Insufficient cpu.").await;
+    cluster.delete(&cluster.pods(), "first").await;
+    assert_eq!(bound(&cluster, "second").await, "n1");
+}
+
+#[tokio::test]
+async fn what_nobody_provides_is_refused_by_name() {
+    let cluster = Cluster::start().await;
+    cluster.add_nodes(&SIX[..1]).await;
+    let spec = json!({ "volumes": [
+        { "name": "v", "persistentVolumeClaim": { "claimName": "data" } },
+    ] });
+    cluster.create(&cluster.pods(), pod("claims", spec)).await;
+    wait_for("a reason", || async {
+        let events = cluster.events("claims").await;
+        let named = events.iter().any(|(_, text)| text.contains("spec.volumes[0]"));
+        check(named, events)
+    })
+    .await;
+    let other = json!({ "schedulerName": "other" });
+    cluster.create(&cluster.pods(), pod("others", other)).await;
+    cluster.create(&cluster.pods(), pod("mine", json!({}))).await;
+    bound(&cluster, "mine").await;
+    assert_eq!(node_of(&cluster.pods().get("others").await.unwrap()), "");
+}
