@@ -1,1 +1,158 @@
 //! Single decisions.
+
+use serde_json::json;
+
+use super::sim::{Sim, Step};
+use crate::action::Action;
+use crate::deployment::{fences, wanted};
+use crate::kind::{Kind, Object};
+use crate::object;
+
+#[test]
+fn fences_are_resolved_as_kubernetes_does() {
+    let parse = |value: serde_json::Value| serde_json::from_value(value).unwrap();
+    for (surge, unavailable, replicas, expected) in [
+        (json!("25%"), json!("25%"), 10, (3, 2)),
+        (json!("25%"), json!("25%"), 1, (1, 0)),
+        (json!(0), json!("10%"), 5, (0, 1)),
+        (json!(3), json!(2), 10, (3, 2)),
+        (json!(0), json!(7), 3, (0, 3)),
+        (json!("100%"), json!(0), 4, (4, 0)),
+    ] {
+        let (s, u) = (parse(surge.clone()), parse(unavailable.clone()));
+        assert_eq!(fences(Some(&s), Some(&u), replicas), expected, "{surge} {unavailable}");
+    }
+    assert_eq!(fences(None, None, 8), (2, 2), "a quarter where nothing is said");
+}
+
+/// Sizes of the sets, oldest revision first.
+fn sizes(sim: &Sim) -> Vec<i32> {
+    let mut sets: Vec<_> = sim.sets.values().collect();
+    sets.sort_by_key(|set| {
+        object::annotation(&set.metadata, crate::deployment::revision::REVISION)
+            .and_then(|text| text.parse::<i64>().ok())
+    });
+    sets.into_iter().map(wanted).collect()
+}
+
+fn started(replicas: i32, surge: i32, unavailable: i32) -> Sim {
+    let mut sim = Sim::new(replicas, &json!(surge), &json!(unavailable), 0);
+    sim.settle(|_| {});
+    sim
+}
+
+/// Lets the Deployment and its sets act, and no pod change.
+fn act(sim: &mut Sim) {
+    for _ in 0..10 {
+        sim.step(&Step::Deployment);
+        (0..sim.sets.len()).for_each(|index| {
+            sim.step(&Step::Set(index));
+        });
+    }
+}
+
+#[test]
+fn a_rollout_goes_as_far_as_it_may_before_anything_is_ready() {
+    let mut sim = started(10, 3, 2);
+    sim.step(&Step::Roll(1));
+    act(&mut sim);
+    assert_eq!(sizes(&sim), [8, 5], "the example in Kubernetes' own words");
+    assert_eq!((sim.active(), sim.available()), (13, 8));
+}
+
+#[test]
+fn a_roll_over_takes_the_broken_ones_first() {
+    let mut sim = started(10, 3, 2);
+    sim.step(&Step::Roll(1));
+    act(&mut sim);
+    sim.step(&Step::Roll(2));
+    act(&mut sim);
+    assert_eq!(sizes(&sim), [8, 0, 5], "what never became ready is gone");
+    assert_eq!(sim.available(), 8);
+}
+
+#[test]
+fn an_undo_uses_the_old_set_and_counts_the_revision_on() {
+    let mut sim = started(4, 1, 1);
+    sim.step(&Step::Roll(1));
+    sim.settle(|_| {});
+    sim.step(&Step::Roll(2));
+    sim.settle(|_| {});
+    sim.step(&Step::Roll(1));
+    sim.settle(|_| {});
+    assert_eq!(sim.sets.len(), 3, "nothing new was made");
+    let revisions = |key: &str| {
+        let sets = sim.sets.values().filter(|set| wanted(set) > 0);
+        sets.filter_map(|set| object::annotation(&set.metadata, key)).collect::<Vec<_>>()
+    };
+    assert_eq!(revisions("deployment.kubernetes.io/revision"), ["4"]);
+    assert_eq!(revisions("deployment.kubernetes.io/revision-history"), ["2"]);
+    let its = object::annotation(&sim.deployment.metadata, "deployment.kubernetes.io/revision");
+    assert_eq!(its, Some("4"));
+}
+
+#[test]
+fn scaling_in_the_middle_keeps_the_proportions() {
+    let mut sim = started(10, 3, 2);
+    sim.step(&Step::Roll(1));
+    act(&mut sim);
+    assert_eq!(sizes(&sim), [8, 5]);
+    sim.step(&Step::Scale(20));
+    sim.step(&Step::Deployment);
+    assert_eq!(sizes(&sim), [14, 9], "23 in the proportion of 8 to 5");
+}
+
+#[test]
+fn a_name_that_is_taken_makes_another() {
+    let mut sim = started(1, 1, 0);
+    sim.step(&Step::Roll(1));
+    let Some(Action::Create(Object::ReplicaSet(mut taken))) = sim.plan().actions().next().cloned()
+    else {
+        panic!("{:?}", sim.plan())
+    };
+    let first = object::name(&taken.metadata).to_owned();
+    taken.metadata.owner_references = None;
+    taken.metadata.labels = None;
+    taken.metadata.uid = Some("foreign".to_owned());
+    sim.sets.insert(first.clone(), *taken);
+    sim.step(&Step::Deployment);
+    let collisions = sim.deployment.status.as_ref().unwrap().collision_count;
+    assert_eq!(collisions, Some(1));
+    let Some(Action::Create(second)) = sim.plan().actions().next().cloned() else { panic!() };
+    assert_ne!(object::name(second.meta()), first);
+}
+
+#[test]
+fn history_beyond_the_limit_is_deleted() {
+    let mut sim = started(2, 1, 0);
+    sim.deployment.spec.as_mut().unwrap().revision_history_limit = Some(1);
+    for version in 1..5 {
+        sim.step(&Step::Roll(version));
+        sim.settle(|_| {});
+    }
+    assert_eq!(sizes(&sim), [0, 2]);
+}
+
+#[test]
+fn a_paused_deployment_makes_no_new_set() {
+    let mut sim = started(2, 1, 0);
+    sim.step(&Step::Pause(true));
+    sim.step(&Step::Roll(1));
+    act(&mut sim);
+    assert_eq!(sizes(&sim), [2]);
+    let conditions = sim.deployment.status.as_ref().unwrap().conditions.clone().unwrap();
+    let reason = conditions.iter().find(|one| one.type_ == "Progressing").unwrap();
+    assert_eq!(reason.reason.as_deref(), Some("DeploymentPaused"));
+    sim.step(&Step::Pause(false));
+    sim.settle(|_| {});
+    assert_eq!(sizes(&sim), [0, 2]);
+}
+
+#[test]
+fn a_strange_set_is_adopted_first() {
+    let mut sim = started(2, 1, 0);
+    let set = sim.sets.values_mut().next().unwrap();
+    set.metadata.owner_references = None;
+    let plan = sim.plan();
+    assert!(matches!(plan.actions().next(), Some(Action::Patch(Kind::ReplicaSet, ..))), "{plan:?}");
+}
