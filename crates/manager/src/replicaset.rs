@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(status.replicas, 3);
         assert_eq!((status.ready_replicas, status.available_replicas), (Some(2), Some(1)));
         assert_eq!(status.observed_generation, Some(4));
-        let again = plan_replicas(&written, &refs, &refs, at(12));
+        let again = plan_replicas(written, &refs, &refs, at(12));
         assert_eq!(again.actions().count(), 0, "nothing is written twice");
     }
 

@@ -24,7 +24,7 @@ enum Event {
     /// A request was answered.
     Answered(Answer),
     /// A piece of work ended.
-    Done { work: Work, failed: Option<(Action, Failure)>, again: Option<Instant> },
+    Done { work: Work, failed: Option<Box<(Action, Failure)>>, again: Option<Instant> },
     /// Something is due.
     Due,
 }
@@ -90,7 +90,8 @@ impl Manager {
                 self.world.assumed.remove(&uid);
             }
             Event::Done { work, failed: None, again } => self.queue.succeed(&work, again),
-            Event::Done { work, failed: Some((action, failure)), .. } => {
+            Event::Done { work, failed: Some(failed), .. } => {
+                let (action, failure) = *failed;
                 let pause = self.queue.fail(&work, now, rand::random());
                 match failure {
                     Failure::Conflict | Failure::NotFound | Failure::Exists => {
@@ -145,7 +146,7 @@ impl Manager {
             let (client, sender) = (self.client.clone(), self.sender.clone());
             tokio::spawn(async move {
                 let answered = |answer| effect::into_channel(&sender, Event::Answered(answer));
-                let failed = effect::execute(&client, plan, answered).await.err();
+                let failed = effect::execute(&client, plan, answered).await.err().map(Box::new);
                 effect::into_channel(&sender, Event::Done { work, failed, again });
             });
         }

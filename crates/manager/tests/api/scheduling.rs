@@ -9,7 +9,7 @@ fn pod(name: &str, spec: Value) -> Value {
         "metadata": { "name": name, "labels": { "app": name } },
         "spec": { "containers": [{ "name": "c", "image": "v1" }] },
     });
-    for (key, value) in spec.as_object().unwrap() {
+    for (key, value) in spec.as_object().expect("tests write objects") {
         pod["spec"][key] = value.clone();
     }
     pod
@@ -17,7 +17,7 @@ fn pod(name: &str, spec: Value) -> Value {
 
 async fn bound(cluster: &Cluster, name: &str) -> String {
     wait_for(name, || async {
-        let pod = cluster.pods().get(name).await.unwrap();
+        let pod = cluster.pods().get(name).await.expect("it is there");
         let node = node_of(&pod);
         check(!node.is_empty(), &pod.status).map(|()| node)
     })
@@ -27,8 +27,8 @@ async fn bound(cluster: &Cluster, name: &str) -> String {
 /// The message of a pod that gets no node.
 async fn refused(cluster: &Cluster, name: &str, message: &str) {
     wait_for(name, || async {
-        let pod = cluster.pods().get(name).await.unwrap();
-        let conditions = pod.status.unwrap().conditions.unwrap_or_default();
+        let pod = cluster.pods().get(name).await.expect("it is there");
+        let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
         let good = conditions.iter().any(|condition| {
             condition.type_ == "PodScheduled"
                 && condition.status == "False"

@@ -246,12 +246,12 @@ async fn a_daemon_runs_on_every_node_that_comes_and_stays_when_it_is_cordoned() 
 
 async fn daemons_on(cluster: &Cluster, nodes: &[&str], version: &str) {
     wait_for("daemons", || async {
-        let found = cluster.daemon_sets().get("agent").await.unwrap();
+        let found = cluster.daemon_sets().get("agent").await.expect("it is there");
         let status = found.status.unwrap_or_default();
         let pods = cluster.active_pods().await;
         let mut seen: Vec<String> = pods.iter().map(node_of).collect();
         seen.sort();
-        let count = i32::try_from(nodes.len()).unwrap();
+        let count = i32::try_from(nodes.len()).expect("a few");
         let good = seen == nodes
             && pods.iter().all(|pod| image(pod) == version)
             && status.number_available == Some(count)
