@@ -12,7 +12,7 @@ use anyhow::Result;
 
 use crate::Verdict;
 use crate::step::{self, Done, Keep, Step};
-use crate::tidy;
+use crate::{rootless, tidy};
 
 pub(crate) fn run_tests(root: &Path, args: &[OsString]) -> Result<Verdict> {
     let done = run_steps(test_steps(root, find_runner(root), args))?;
@@ -20,9 +20,9 @@ pub(crate) fn run_tests(root: &Path, args: &[OsString]) -> Result<Verdict> {
 }
 
 pub(crate) fn run_all(root: &Path) -> Result<Verdict> {
-    let mut steps = test_steps(root, find_runner(root), &[]);
-    steps.extend(lint_steps(root));
-    let mut done = run_steps(steps)?;
+    let mut done = run_steps(test_steps(root, find_runner(root), &[]))?;
+    done.push(step::run_inline("rootless", || rootless::run(root, &binary()))?);
+    done.extend(run_steps(lint_steps(root))?);
     done.push(step::run_inline("tidy", || tidy::run(root))?);
     Ok(report(&done))
 }

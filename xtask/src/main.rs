@@ -5,6 +5,7 @@
 //! rooms do not compile.
 
 mod ci;
+mod rootless;
 mod step;
 mod tidy;
 
@@ -19,7 +20,7 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   test [ARGS...]  every test of the workspace, then the conformance cases; ARGS go to the test runner
-  ci              test, formatting, clippy, docs, tidy
+  ci              test, the lab again as an ordinary user, formatting, clippy, docs, tidy
   tidy            the architecture's invariants and the house rules";
 
 /// What a command found, as opposed to an error that kept it from looking.

@@ -18,13 +18,16 @@ mod local_dns;
 mod rollout;
 mod walkthrough;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 
-/// The machine, for one lab.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    // A test that failed with it has let go of its lab.
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// The machine, for one lab: the lock goes with the file.
+fn alone() -> File {
+    let user = std::fs::metadata("/proc/self").unwrap().uid();
+    let name = format!("nearhop-tests-lab-{user}.lock");
+    let lock = File::create(std::env::temp_dir().join(name)).unwrap();
+    lock.lock().unwrap();
+    lock
 }
 
 /// Runs a test's body, with the machine to itself.
