@@ -26,15 +26,19 @@ use crate::LabError;
 pub fn enter() -> Result<(), LabError> {
     let spaces = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
     match unshare(spaces) {
-        Ok(()) => {}
+        Ok(()) => keep_mounts_private().map_err(LabError::Unshare),
+        // Some systems allow the namespace, and nothing in it: all of it is tried.
         Err(Errno::EPERM) => enter_user_namespace(spaces)
-            .map_err(|nested| LabError::Forbidden { direct: Errno::EPERM.into(), nested })?,
-        Err(errno) => return Err(LabError::Unshare(errno.into())),
+            .and_then(|()| keep_mounts_private())
+            .map_err(|nested| LabError::Forbidden { direct: Errno::EPERM.into(), nested }),
+        Err(errno) => Err(LabError::Unshare(errno.into())),
     }
-    // What is mounted here from now on stays here.
+}
+
+/// What is mounted here from now on stays here.
+fn keep_mounts_private() -> io::Result<()> {
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
-        .map_err(|errno| LabError::Unshare(errno.into()))
+    Ok(mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?)
 }
 
 fn enter_user_namespace(spaces: CloneFlags) -> io::Result<()> {

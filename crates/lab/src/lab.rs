@@ -82,6 +82,19 @@ impl Lab {
         }
     }
 
+    /// Adds what processes that do not run have said last: most likely it is why.
+    #[must_use]
+    pub fn explain(&self, error: LabError) -> LabError {
+        let LabError::NotReady(mut text) = error else { return error };
+        for (name, daemon) in &self.daemons {
+            if daemon.state().phase == Phase::Waiting {
+                let said = last_lines(&self.spec.log(name));
+                text += &format!("\n{name} does not run; its log ends with:\n{said}");
+            }
+        }
+        LabError::NotReady(text)
+    }
+
     /// From now on it is up.
     pub fn set_up(&mut self) {
         self.phase = LabPhase::Up;

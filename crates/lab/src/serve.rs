@@ -40,7 +40,7 @@ pub async fn serve(
         tokio::select! {
             () = shutdown.wait() => return Ok(()),
             done = &mut ready, if tell.is_some() => {
-                done?;
+                done.map_err(|error| lab.explain(error))?;
                 lab.set_up();
                 if let Some(tell) = tell.take() {
                     tell(&lab);

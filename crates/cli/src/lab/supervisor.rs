@@ -117,7 +117,7 @@ fn announce(lab: &Lab, begun: Instant) {
     let name = &status.name;
     let flag = if name == "lab" { String::new() } else { format!(" --name {name}") };
     let text = format!(
-        "lab `{name}`: {zones} zones, {nodes} nodes, up after {:.1} s
+        "lab `{name}`: {}, {}, up after {:.1} s
 
   export KUBECONFIG={}
 
@@ -129,6 +129,8 @@ fn announce(lab: &Lab, begun: Instant) {
 
   nearhop lab status{flag}     nearhop lab fault{flag} cut zone/{}     nearhop lab down{flag}
 ",
+        counted(zones, "zone"),
+        counted(nodes, "node"),
         begun.elapsed().as_secs_f64(),
         status.kubeconfig.display(),
         status.zones.keys().next().map_or("", String::as_str),
@@ -140,6 +142,10 @@ fn announce(lab: &Lab, begun: Instant) {
     if std::env::var_os(QUIET_WHEN_UP).is_some() {
         close_outputs();
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// So that whoever waits for the end of our words does not wait for our own end.

@@ -151,13 +151,15 @@ pub struct Places {
     pub pods: BTreeMap<String, (String, String)>,
 }
 
-/// Finds the origins, and where those who answer will be.
+/// Finds the origins, and where those who answer will be. The lab's nodes may not be all of the
+/// cluster's.
 ///
 /// # Errors
 ///
 /// Something that was named is not there, or cannot be reached from there.
 pub async fn find(
     cluster: &Cluster,
+    nodes: &[String],
     question: &Question,
 ) -> Result<(Vec<Origin>, Places), LabError> {
     let ServiceRef { namespace, name, .. } = &question.service;
@@ -167,7 +169,9 @@ pub async fn find(
     let zones = zones_of(&cluster.list("/api/v1/nodes").await?);
     let pods = cluster.list(&format!("/api/v1/namespaces/{namespace}/pods")).await?;
     let places = Places { pods: pods.iter().map(|pod| place_of(pod, &zones)).collect() };
-    let clients = clients(cluster, question, &zones).await?;
+    let here = zones.iter().filter(|(node, _)| nodes.contains(node));
+    let here = here.map(|(node, zone)| (node.clone(), zone.clone())).collect();
+    let clients = clients(cluster, question, &here).await?;
     let targets = match question.from {
         From::External => external_targets(cluster, port, question).await?,
         _ => vec![inner_target(&service, port, question)?],

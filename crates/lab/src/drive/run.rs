@@ -28,9 +28,18 @@ pub async fn drive(
     cluster: &Cluster,
     question: &Question,
 ) -> Result<Report, LabError> {
-    let (origins, places) = find(cluster, question).await?;
+    let (origins, places) = find(cluster, &nodes_of(state)?, question).await?;
     let tallies = try_join_all(origins.iter().map(|origin| work_at(state, cluster, origin)));
     Ok(report(&tallies.await?, &places))
+}
+
+/// The nodes that the lab holds.
+fn nodes_of(state: &Path) -> Result<Vec<String>, LabError> {
+    let failed = |cause| LabError::File { path: state.to_owned(), cause };
+    match ask(state, &Request::Status).map_err(failed)? {
+        Answer::Status(status) => Ok(status.zones.into_values().flatten().collect()),
+        _ => Err(LabError::NotRunning("the lab answered another question".to_owned())),
+    }
 }
 
 async fn work_at(
