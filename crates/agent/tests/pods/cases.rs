@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::net::UdpSocket;
 use tokio::time::{sleep, timeout};
 
-use crate::socket::exec;
+use crate::socket::{exec, exec_in_terminal};
 use crate::world::{LONG, NODE, NODE_IP, Test, World, condition, get};
 
 pub(crate) const ALL: &[(&str, Test)] = &[
@@ -194,6 +194,13 @@ async fn commands_run() {
     assert_eq!((ran.out.as_str(), &ran.status["status"]), ("to and fro", &json!("Success")));
     let ran = exec("box", "c", "v5.channel.k8s.io", &["no-such-program"], None).await;
     assert!(ran.err.contains("no-such-program"), "{ran:?}");
+    let script = "tty; stty size; echo $TERM; exit 5\n";
+    let ran = exec_in_terminal("box", "c", script).await;
+    for word in ["/dev/pts/", "33 99", "xterm"] {
+        assert!(ran.out.contains(word), "{word} in {ran:?}");
+    }
+    assert!(!ran.out.contains("Cannot set tty"), "the shell owns its terminal: {ran:?}");
+    assert_eq!(ran.status["details"]["causes"][0]["message"], "5");
     by_kubectl(&world);
 }
 

@@ -25,24 +25,41 @@ pub(crate) async fn exec(
     command: &[&str],
     input: Option<&str>,
 ) -> Ran {
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    query.append_pair("output", "1").append_pair("error", "1");
-    if input.is_some() {
-        query.append_pair("input", "1");
+    let mut messages = Vec::new();
+    let mut query = vec![("output", "1"), ("error", "1")];
+    if let Some(input) = input {
+        query.push(("input", "1"));
+        messages.push([&[0], input.as_bytes()].concat());
+        messages.push(vec![255, 0]);
     }
-    for word in command {
-        query.append_pair("command", word);
-    }
-    let url = format!("ws://{NODE_IP}:{PORT}/exec/default/{pod}/{container}?{}", query.finish());
+    query.extend(command.iter().map(|word| ("command", *word)));
+    converse(&format!("{pod}/{container}"), protocol, &query, messages).await
+}
+
+/// The same in a terminal of 99 columns and 33 rows.
+pub(crate) async fn exec_in_terminal(pod: &str, container: &str, input: &str) -> Ran {
+    let query = [("output", "1"), ("input", "1"), ("tty", "1"), ("command", "sh")];
+    let size = [&[4][..], br#"{"Width":99,"Height":33}"#].concat();
+    let messages = vec![size, [&[0], input.as_bytes()].concat()];
+    converse(&format!("{pod}/{container}"), "v5.channel.k8s.io", &query, messages).await
+}
+
+/// Sends messages, and hears everything to the end.
+async fn converse(
+    place: &str,
+    protocol: &str,
+    query: &[(&str, &str)],
+    messages: Vec<Vec<u8>>,
+) -> Ran {
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
+    let url = format!("ws://{NODE_IP}:{PORT}/exec/default/{place}?{query}");
     let mut request = url.into_client_request().expect("a good address");
     let header = protocol.parse().expect("a good header");
     request.headers_mut().insert("sec-websocket-protocol", header);
     let stream = TcpStream::connect((NODE_IP, PORT)).await.expect("the agent listens");
     let (mut socket, _) = client_async(request, stream).await.expect("the agent speaks it");
-    if let Some(input) = input {
-        let message = [&[0], input.as_bytes()].concat();
+    for message in messages {
         socket.send(Message::Binary(message.into())).await.expect("it listens");
-        socket.send(Message::Binary(vec![255, 0].into())).await.expect("it listens");
     }
     let mut streams = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
     while let Some(Ok(message)) = socket.next().await {
