@@ -43,25 +43,54 @@ pub(crate) async fn register(client: &Client, options: &Options) {
     }
 }
 
-/// Renews the Lease and the status, for ever.
+/// Renews the Lease, and corrects the Node where somebody has changed what it says, for ever.
 pub(crate) async fn keep(client: Client, options: Arc<Options>) {
     let mut written = Instant::now();
     loop {
-        match timeout(PATIENCE, renew(&client, &options)).await {
-            Ok(Ok(Seen::Node)) => {}
-            Ok(Ok(Seen::NoNode)) => {
-                tracing::warn!("somebody has deleted the Node; it is registered again");
-                register(&client, &options).await;
+        let beat = async {
+            let node = Api::<Node>::all(client.clone()).get_opt(&options.node).await?;
+            if let Some(node) = &node {
+                renew(&client, &options, node).await?;
             }
-            Ok(Err(error)) => tracing::warn!("the Lease was not renewed: {error}"),
-            Err(_) => tracing::warn!("the Lease was not renewed: no answer"),
-        }
-        if written.elapsed() >= STATUS_PERIOD {
+            Ok::<_, kube::Error>(node)
+        };
+        let right = match timeout(PATIENCE, beat).await {
+            Ok(Ok(Some(node))) => is_right(&node, &options),
+            Ok(Ok(None)) => {
+                tracing::warn!("somebody has deleted the Node; it is registered again");
+                false
+            }
+            Ok(Err(error)) => {
+                tracing::warn!("the Lease was not renewed: {error}");
+                true
+            }
+            Err(_) => {
+                tracing::warn!("the Lease was not renewed: no answer");
+                true
+            }
+        };
+        if !right || written.elapsed() >= STATUS_PERIOD {
             register(&client, &options).await;
             written = Instant::now();
         }
         sleep(options.heartbeat).await;
     }
+}
+
+/// Whether the Node says what it should: whoever misses an agent writes that it is not ready, and
+/// the agent that is back has to say otherwise.
+fn is_right(node: &Node, options: &Options) -> bool {
+    let known = node.status.clone().unwrap_or_default();
+    let wanted = status(options, &[], Timestamp::UNIX_EPOCH);
+    let says = |condition: &NodeCondition| {
+        let mut all = known.conditions.iter().flatten();
+        all.any(|it| it.type_ == condition.type_ && it.status == condition.status)
+    };
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    wanted.conditions.iter().flatten().all(says)
+        && known.addresses == wanted.addresses
+        && known.daemon_endpoints == wanted.daemon_endpoints
+        && options.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 async fn put(client: &Client, options: &Options) -> Result<(), kube::Error> {
@@ -194,24 +223,16 @@ fn node_info() -> NodeSystemInfo {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    Node,
-    NoNode,
-}
-
-async fn renew(client: &Client, options: &Options) -> Result<Seen, kube::Error> {
+async fn renew(client: &Client, options: &Options, node: &Node) -> Result<(), kube::Error> {
     let api: Api<Lease> = Api::namespaced(client.clone(), LEASES);
     let patch = json!({ "spec": { "renewTime": MicroTime(Timestamp::now()) } });
     let done = api.patch(&options.node, &PatchParams::default(), &Patch::Merge(patch)).await;
     match done {
-        Err(kube::Error::Api(refused)) if refused.code == 404 => {}
-        done => return done.map(|_| Seen::Node),
+        Err(kube::Error::Api(refused)) if refused.code == 404 => {
+            api.create(&PostParams::default(), &lease(options, node)).await.map(drop)
+        }
+        done => done.map(drop),
     }
-    let nodes: Api<Node> = Api::all(client.clone());
-    let Some(node) = nodes.get_opt(&options.node).await? else { return Ok(Seen::NoNode) };
-    api.create(&PostParams::default(), &lease(options, &node)).await?;
-    Ok(Seen::Node)
 }
 
 fn lease(options: &Options, node: &Node) -> Lease {
@@ -235,5 +256,24 @@ fn lease(options: &Options, node: &Node) -> Lease {
             renew_time: Some(MicroTime(Timestamp::now())),
             ..LeaseSpec::default()
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_somebody_thinks_dead_is_not_right() {
+        let mut options = Options::new("n", "/".into());
+        options.labels.insert("zone".to_owned(), "a".to_owned());
+        let mut node = object(&options);
+        assert!(!is_right(&node, &options), "it says nothing yet");
+        node.status = Some(status(&options, &[], Timestamp::UNIX_EPOCH));
+        assert!(is_right(&node, &options));
+        let conditions = node.status.as_mut().and_then(|it| it.conditions.as_mut()).unwrap();
+        let ready = conditions.iter_mut().find(|it| it.type_ == "Ready").unwrap();
+        ready.status = "Unknown".to_owned();
+        assert!(!is_right(&node, &options));
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::Api;
-use kube::api::{LogParams, PostParams};
+use kube::api::{LogParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::net::UdpSocket;
 use tokio::time::{sleep, timeout};
@@ -55,6 +55,16 @@ async fn the_node_says_what_it_is() {
     assert_eq!(node["status"]["addresses"][0], json!({ "type": "InternalIP", "address": NODE_IP }));
     assert_eq!(node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"], 10250);
     assert_eq!(condition(&node, "Ready"), "True");
+    let missed = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } });
+    let params = PatchParams::default();
+    nodes.patch_status(NODE, &params, &Patch::Strategic(missed)).await.unwrap();
+    let deadline = Instant::now() + LONG;
+    while condition(&serde_json::to_value(nodes.get(NODE).await.unwrap()).unwrap(), "Ready")
+        != "True"
+    {
+        assert!(Instant::now() < deadline, "whoever thinks that it is dead is not corrected");
+        sleep(Duration::from_millis(50)).await;
+    }
 }
 
 async fn a_pod_has_its_own() {
