@@ -231,36 +231,52 @@ fn by_kubectl(world: &World) {
     assert!(told.contains("exit code 4"), "{told}");
 }
 
+fn volumes() -> serde_json::Value {
+    json!([
+        { "name": "shared", "emptyDir": {} },
+        { "name": "map", "configMap": { "name": "settings", "items": [{ "key": "file.txt", "path": "a/b" }] } },
+        { "name": "self", "downwardAPI": { "items": [{ "path": "name", "fieldRef": { "fieldPath": "metadata.name" } }] } },
+        { "name": "token", "projected": { "sources": [
+            { "serviceAccountToken": { "path": "token" } },
+            { "configMap": { "name": "kube-root-ca.crt", "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
+            { "downwardAPI": { "items": [{ "path": "namespace", "fieldRef": { "fieldPath": "metadata.namespace" } }] } },
+        ] } },
+    ])
+}
+
+/// A container that reads everything it is given.
+fn reader() -> serde_json::Value {
+    json!({
+        "name": "c", "image": "x", "workingDir": "/not/there/yet",
+        "command": ["/bin/sh", "-c", "cat /data/first /etc/map/a/b /usr/lib/self/name; echo; \
+            cat /var/run/secrets/kubernetes.io/serviceaccount/namespace; echo; echo $ONE $(TWO) $P_KEY; \
+            pwd; touch /etc/map/x 2>/dev/null || echo map-read-only; until [ -e /data/other ]; do sleep 0.05; done; \
+            cat /data/other; echo done; exec sleep 1000"],
+        "env": [
+            { "name": "ONE", "valueFrom": { "configMapKeyRef": { "name": "settings", "key": "KEY" } } },
+            { "name": "TWO", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
+        ],
+        "envFrom": [{ "prefix": "P_", "configMapRef": { "name": "settings" } }],
+        "volumeMounts": [
+            { "name": "shared", "mountPath": "/data" },
+            { "name": "map", "mountPath": "/etc/map" },
+            { "name": "self", "mountPath": "/usr/lib/self" },
+            { "name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true },
+        ],
+    })
+}
+
 async fn volumes_and_variables() {
     let world = World::start().await;
     world.config_map("settings", json!({ "file.txt": "from the map\n", "KEY": "value" })).await;
     let spec = json!({
-        "volumes": [
-            { "name": "shared", "emptyDir": {} },
-            { "name": "map", "configMap": { "name": "settings", "items": [{ "key": "file.txt", "path": "a/b" }] } },
-            { "name": "self", "downwardAPI": { "items": [{ "path": "name", "fieldRef": { "fieldPath": "metadata.name" } }] } },
-        ],
+        "volumes": volumes(),
         "initContainers": [{
             "name": "first", "image": "x", "command": ["/bin/sh", "-c", "echo made > /data/first"],
             "volumeMounts": [{ "name": "shared", "mountPath": "/data" }],
         }],
         "containers": [
-            {
-                "name": "c", "image": "x", "workingDir": "/not/there/yet",
-                "command": ["/bin/sh", "-c", "cat /data/first /etc/map/a/b /usr/lib/self/name; echo; echo $ONE $(TWO) $P_KEY; \
-                    pwd; touch /etc/map/x 2>/dev/null || echo map-read-only; until [ -e /data/other ]; do sleep 0.05; done; \
-                    cat /data/other; echo done; exec sleep 1000"],
-                "env": [
-                    { "name": "ONE", "valueFrom": { "configMapKeyRef": { "name": "settings", "key": "KEY" } } },
-                    { "name": "TWO", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } },
-                ],
-                "envFrom": [{ "prefix": "P_", "configMapRef": { "name": "settings" } }],
-                "volumeMounts": [
-                    { "name": "shared", "mountPath": "/data" },
-                    { "name": "map", "mountPath": "/etc/map" },
-                    { "name": "self", "mountPath": "/usr/lib/self" },
-                ],
-            },
+            reader(),
             {
                 "name": "other", "image": "x",
                 "command": ["/bin/sh", "-c", "echo from the other > /somewhere/other; exec sleep 1000"],
@@ -282,7 +298,7 @@ async fn volumes_and_variables() {
         assert!(Instant::now() < deadline, "{log}");
         sleep(Duration::from_millis(20)).await;
     };
-    let expected = "made\nfrom the map\nfull\nvalue 10.244.1.1 value\n/not/there/yet\n";
+    let expected = "made\nfrom the map\nfull\ndefault\nvalue 10.244.1.1 value\n/not/there/yet\n";
     assert!(log.starts_with(expected), "{log}");
     assert!(log.contains("map-read-only\n") && log.ends_with("from the other\ndone\n"), "{log}");
 }
