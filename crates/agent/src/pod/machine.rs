@@ -38,6 +38,8 @@ pub(crate) struct Machine {
     /// How long containers may take to end.
     pub(crate) grace: SignedDuration,
     prepared: bool,
+    /// Main containers have been allowed to run.
+    begun: bool,
     /// The pod is to end, at the latest by then.
     ending: Option<Timestamp>,
 }
@@ -72,7 +74,7 @@ impl Machine {
         let waiting =
             if containers.iter().any(early) { "PodInitializing" } else { "ContainerCreating" };
         let containers = containers.into_iter().map(|it| Container::new(it, waiting)).collect();
-        Self { policy, containers, grace, prepared: false, ending: None }
+        Self { policy, containers, grace, prepared: false, begun: false, ending: None }
     }
 
     pub(crate) fn container(&mut self, name: &str) -> Option<&mut Container> {
@@ -176,7 +178,8 @@ impl Machine {
         if let Some(by) = self.ending {
             self.wind_up(now, by, &mut actions);
         } else if self.prepared {
-            if self.early_are_done(now, &mut actions) {
+            self.begun = self.early_are_done(now, &mut actions);
+            if self.begun {
                 self.run_main(now, &mut actions);
             }
             self.settle(&mut actions);
@@ -203,6 +206,10 @@ impl Machine {
     fn early_are_done(&mut self, now: Timestamp, actions: &mut Vec<Action>) -> bool {
         let policy = self.policy;
         let over = self.is_over();
+        if self.begun {
+            self.restart_sidecars(now, actions);
+            return true;
+        }
         for container in &mut self.containers {
             match (container.description.role, &container.state) {
                 (Role::Main, _) => return true,
@@ -218,6 +225,15 @@ impl Machine {
             }
         }
         true
+    }
+
+    /// Beside main containers, which do not wait for them a second time.
+    fn restart_sidecars(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
+        let over = self.is_over();
+        let sidecar = |it: &&mut Container| it.description.role == Role::Sidecar && !it.is_alive();
+        for container in self.containers.iter_mut().filter(sidecar).filter(|_| !over) {
+            container.start_when_due(now, actions);
+        }
     }
 
     fn run_main(&mut self, now: Timestamp, actions: &mut Vec<Action>) {

@@ -199,3 +199,18 @@ fn what_cannot_start_is_tried_again_only_if_there_is_hope() {
     assert_eq!(machine.phase(), Phase::Pending);
     assert_eq!(machine.containers[0].restarts, 0);
 }
+
+#[test]
+fn a_sidecar_that_crashes_does_not_hold_up_the_others() {
+    let parts: [(&str, Role, &[ProbeKind]); 2] =
+        [("side", Role::Sidecar, &[]), ("main", Role::Main, &[])];
+    let mut machine = pod(RestartPolicy::Always, &parts);
+    run(&mut machine, at(0));
+    run(&mut machine, at(0));
+    end(&mut machine, "side", 1, at(1));
+    assert_eq!(run(&mut machine, at(1)), ["side"]);
+    end(&mut machine, "side", 1, at(2));
+    end(&mut machine, "main", 1, at(2));
+    assert_eq!(run(&mut machine, at(2)), ["main"], "the sidecar waits, and nobody for it");
+    assert_eq!(run(&mut machine, at(12)), ["side"]);
+}
