@@ -25,7 +25,7 @@ use super::{Access, ContainerSpec, Mount, Program};
 pub(super) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Where built-in images find this binary.
+/// Where every container finds this binary.
 const BINARY: &str = ".nearhop";
 
 /// More links than this in one path lead nowhere.
@@ -39,9 +39,10 @@ pub(super) fn enter(spec: &ContainerSpec) -> Result<(), String> {
         .map_err(|errno| format!("keep mounts private: {errno}"))?;
     let mut root = Root::new(&spec.root).map_err(|error| format!("make a root: {error}"))?;
     root.copy_host().map_err(|error| format!("mount the host's files: {error}"))?;
+    // Only for those who call it by name; a container itself starts without it.
+    let _absent = root.add_binary();
     if let Program::BuiltIn(image, _) = &spec.program {
-        // Only for those who call it by name; the container itself starts without it.
-        let _unnamed = root.name_binary(image);
+        let _unnamed = root.name_image(image);
     }
     for volume in &spec.mounts {
         let target = volume.target.display();
@@ -155,12 +156,16 @@ impl Root {
         if directory.is_dir() { self.take_entries(directory, &[]) } else { Ok(()) }
     }
 
-    /// So that `/agnhost` and `/pause` can be called by what runs in the container.
-    fn name_binary(&mut self, image: &str) -> io::Result<()> {
+    /// So that traffic can be driven from every container, whatever runs in it.
+    fn add_binary(&mut self) -> io::Result<()> {
         let binary = fs::read_link("/proc/self/exe")?;
         let target = self.at(Path::new(BINARY));
         File::create(&target)?;
-        bind(&binary, &target)?;
+        bind(&binary, &target)
+    }
+
+    /// So that `/agnhost` and `/pause` can be called by what runs in the container.
+    fn name_image(&mut self, image: &str) -> io::Result<()> {
         let script = self.at(Path::new(image.rsplit('/').next().unwrap_or(image)));
         fs::write(&script, format!("#!/bin/sh\nexec /{BINARY} image {image} \"$@\"\n"))?;
         fs::set_permissions(&script, Permissions::from_mode(0o755))
