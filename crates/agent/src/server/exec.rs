@@ -18,9 +18,9 @@ use hyper_util::rt::TokioIo;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, Interest};
-use tokio::process::{Child, ChildStdin};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::unix::pipe;
+use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -123,39 +123,14 @@ fn negotiate(headers: &HeaderMap) -> Result<(HeaderValue, &'static str), Refusal
 }
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
-/// Our end of a terminal. With the last of its holders it hangs up, and so does who is on it.
-type Terminal = Arc<AsyncFd<OwnedFd>>;
-
-/// Where a command's standard input comes from.
-enum Input {
-    Pipe(ChildStdin),
-    Terminal(Terminal),
-}
-
-impl Input {
-    async fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        let terminal = match self {
-            Self::Pipe(pipe) => {
-                pipe.write_all(bytes).await?;
-                return pipe.flush().await;
-            }
-            Self::Terminal(terminal) => terminal,
-        };
-        while !bytes.is_empty() {
-            let write = |end: &OwnedFd| Ok(rustix::io::write(end, bytes)?);
-            let written = terminal.async_io(Interest::WRITABLE, write).await?;
-            bytes = &bytes[written..];
-        }
-        Ok(())
-    }
-}
+type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// A command that runs, as seen from here.
 struct Running {
     child: Child,
-    stdin: Option<Input>,
-    /// For its size.
-    terminal: Option<Terminal>,
+    stdin: Option<Writer>,
+    /// For its size. With the last descriptor of ours it hangs up, and so does who is on it.
+    terminal: Option<OwnedFd>,
     /// Tasks that copy what it writes.
     copying: JoinSet<()>,
     written: mpsc::Receiver<Vec<u8>>,
@@ -199,8 +174,11 @@ async fn start(context: &Context, place: &ExecPlace, wish: &Wish) -> io::Result<
         let (ours, theirs) = open_terminal()?;
         let streams = Streams::Terminal(theirs);
         let child = context.spawner.exec(&place.namespace, &file, streams).await?;
-        copying.spawn(copy_terminal(Arc::clone(&ours), sender));
-        let stdin = Some(Input::Terminal(Arc::clone(&ours)));
+        // Any descriptor that can be waited for will do, pipe or not.
+        let reader = pipe::Receiver::from_owned_fd_unchecked(ours.try_clone()?)?;
+        let writer = pipe::Sender::from_owned_fd_unchecked(ours.try_clone()?)?;
+        copying.spawn(copy(STDOUT, reader, sender));
+        let stdin = Some(Box::new(writer) as Writer);
         return Ok(Running { child, stdin, terminal: Some(ours), copying, written });
     }
     let mut child = context.spawner.exec(&place.namespace, &file, Streams::Pipes).await?;
@@ -210,38 +188,26 @@ async fn start(context: &Context, place: &ExecPlace, wish: &Wish) -> io::Result<
     if let Some(err) = child.stderr.take().filter(|_| wish.stderr) {
         copying.spawn(copy(STDERR, err, sender));
     }
-    let stdin = child.stdin.take().filter(|_| wish.stdin).map(Input::Pipe);
+    let stdin = child.stdin.take().filter(|_| wish.stdin).map(|it| Box::new(it) as Writer);
     Ok(Running { child, stdin, terminal: None, copying, written })
 }
 
 /// Both ends of a new terminal.
-fn open_terminal() -> io::Result<(Terminal, OwnedFd)> {
+fn open_terminal() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = rustix::pty::openpt(flags)?;
     rustix::pty::grantpt(&ours)?;
     rustix::pty::unlockpt(&ours)?;
     let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags)?;
     rustix::io::ioctl_fionbio(&ours, true)?;
-    Ok((Arc::new(AsyncFd::register(ours)?), theirs))
+    Ok((ours, theirs))
 }
 
 async fn copy(channel: u8, mut from: impl AsyncRead + Unpin, to: mpsc::Sender<Vec<u8>>) {
     let mut buffer = vec![0; 32 * 1024];
+    // A terminal whose other end is closed fails instead of ending.
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         if to.send([&[channel], &buffer[..read]].concat()).await.is_err() {
-            return;
-        }
-    }
-}
-
-async fn copy_terminal(from: Terminal, to: mpsc::Sender<Vec<u8>>) {
-    let mut buffer = vec![0; 32 * 1024];
-    // A terminal whose other end is closed fails instead of ending.
-    while let Ok(read @ 1..) = from
-        .async_io(Interest::READABLE, |end| Ok(rustix::io::read(end, buffer.as_mut_slice())?))
-        .await
-    {
-        if to.send([&[STDOUT], &buffer[..read]].concat()).await.is_err() {
             return;
         }
     }
@@ -286,7 +252,7 @@ impl Running {
         match message.split_first() {
             Some((&STDIN, bytes)) => {
                 if let Some(stdin) = &mut self.stdin
-                    && stdin.write(bytes).await.is_err()
+                    && (stdin.write_all(bytes).await.is_err() || stdin.flush().await.is_err())
                 {
                     self.stdin = None;
                 }
@@ -303,7 +269,7 @@ impl Running {
         let number = |name: &str| size[name].as_u64().and_then(|it| u16::try_from(it).ok());
         if let (Some(width), Some(height)) = (number("Width"), number("Height")) {
             let size = Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
-            let _closed = tcsetwinsize(terminal.get_ref(), size);
+            let _closed = tcsetwinsize(terminal, size);
         }
     }
 }
