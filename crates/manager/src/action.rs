@@ -85,12 +85,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Appends a stage, unless it is empty.
+    /// Appends a stage, unless it is empty. What is told about it is told when it is done.
     pub(crate) fn then(&mut self, actions: impl IntoIterator<Item = Action>) {
-        let actions: Vec<Action> = actions.into_iter().collect();
-        if !actions.is_empty() {
-            self.stages.push(actions);
-        }
+        let (told, done): (Vec<Action>, Vec<Action>) =
+            actions.into_iter().partition(|action| matches!(action, Action::Tell(_)));
+        self.stages.extend([done, told].into_iter().filter(|stage| !stage.is_empty()));
     }
 
     /// Looks again after this long, or earlier.

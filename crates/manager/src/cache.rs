@@ -81,6 +81,9 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
             Event::Init => {
                 self.listed = Some(BTreeSet::new());
                 self.own.clear();
+                // The list does not show what was gone before, and if it does, it was not.
+                self.dead.clear();
+                self.order_of_death.clear();
                 Vec::new()
             }
             Event::InitApply(item) => {
@@ -208,6 +211,15 @@ mod tests {
         assert_eq!(cache.see(Event::Apply(pod("a", "2", 10))).len(), 1, "another one may");
         assert!(cache.see(Event::Delete(pod("a", "1", 11))).is_empty());
         assert_eq!(names(&cache), [("a".to_owned(), 10)]);
+    }
+
+    #[test]
+    fn a_list_that_shows_the_dead_knows_better() {
+        let mut cache = Cache::default();
+        cache.wrote(pod("a", "1", 7));
+        cache.deleted("1");
+        cache.see(Event::Init);
+        assert_eq!(cache.see(Event::InitApply(pod("a", "1", 7))).len(), 1);
     }
 
     #[test]

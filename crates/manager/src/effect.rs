@@ -145,8 +145,9 @@ async fn delete(
     let body = options.to_string().into_bytes();
     let gone = Answer::Deleted(kind, uid.to_owned());
     match send(client, Method::DELETE, &path, "application/json", body).await {
-        // Another of the same name is not meant.
-        Err(Failure::NotFound | Failure::Conflict) => Ok(gone),
+        // Only this proves it. A conflict may be about anything: the watch will tell if another
+        // has the name by now.
+        Err(Failure::NotFound) => Ok(gone),
         Err(failure) => Err(failure),
         Ok(value) => {
             let meta = &value["metadata"];

@@ -13,6 +13,7 @@ use crate::effect::{self, Answer, Failure};
 use crate::kind::Kind;
 use crate::options::Options;
 use crate::queue::{Queue, Work};
+use crate::tell;
 use crate::watch::{self, Seen};
 use crate::world::{Now, World};
 
@@ -100,10 +101,25 @@ impl Manager {
                     Failure::Refused(_) | Failure::NoAnswer(_) => {
                         let what = describe(&action);
                         tracing::warn!(?work, ?pause, "{what}: {failure}; trying again");
+                        self.complain(&action, &failure);
                     }
                 }
             }
             Event::Due => {}
+        }
+    }
+
+    /// Tells people what only they can mend.
+    fn complain(&self, action: &Action, failure: &Failure) {
+        if let (Failure::Refused(_), Some(telling)) =
+            (failure, tell::failed_create(action, failure))
+        {
+            let client = self.client.clone();
+            tokio::spawn(async move {
+                if let Err(failure) = tell::tell(&client, &telling).await {
+                    tracing::debug!(reason = telling.reason, "event not written: {failure}");
+                }
+            });
         }
     }
 

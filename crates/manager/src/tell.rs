@@ -2,11 +2,13 @@
 
 use http::Method;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::action::{Severity, Telling};
+use crate::action::{Action, Severity, Telling};
 use crate::effect::{Failure, send};
+use crate::kind::Object;
 use crate::object;
 
 const JSON: &str = "application/json";
@@ -31,6 +33,24 @@ pub(crate) async fn tell(client: &Client, telling: &Telling) -> Result<(), Failu
     let body = patch.to_string().into_bytes();
     let form = "application/merge-patch+json";
     send(client, Method::PATCH, &path, form, body).await.map(|_| ())
+}
+
+/// What is to be told if an owner's pod could not be made.
+pub(crate) fn failed_create(action: &Action, failure: &Failure) -> Option<Telling> {
+    let Action::Create(Object::Pod(pod)) = action else { return None };
+    let owner = object::controller_of(&pod.metadata)?;
+    let about = ObjectReference {
+        api_version: Some(owner.api_version.clone()),
+        kind: Some(owner.kind.clone()),
+        name: Some(owner.name.clone()),
+        namespace: pod.metadata.namespace.clone(),
+        uid: Some(owner.uid.clone()),
+        ..ObjectReference::default()
+    };
+    let by =
+        if owner.kind == "DaemonSet" { "daemonset-controller" } else { "replicaset-controller" };
+    let message = format!("Error creating: {failure}");
+    Some(Telling { about, severity: Severity::Warning, reason: "FailedCreate", message, by })
 }
 
 /// The name follows from what is said, so that saying it again finds it.
@@ -67,6 +87,18 @@ mod tests {
     use crate::action::about;
     use crate::kind::Kind;
     use crate::testing::{self, at};
+
+    #[test]
+    fn a_pod_that_cannot_be_made_is_its_owners_trouble() {
+        let set = testing::replica_set("web", 1);
+        let mut pod = testing::owned_pod("ReplicaSet", &set.metadata, "p", "");
+        let refused = Failure::Refused("no room".to_owned());
+        let told = failed_create(&Action::Create(pod.clone().into()), &refused).unwrap();
+        assert_eq!(told.about.name.as_deref(), Some("web"));
+        assert_eq!(told.message, "Error creating: refused: no room");
+        pod.metadata.owner_references = None;
+        assert_eq!(failed_create(&Action::Create(pod.into()), &refused), None);
+    }
 
     #[test]
     fn the_same_said_again_has_the_same_name() {

@@ -73,7 +73,7 @@ impl World {
                 self.absent.remove(&node_name);
             }
             (Some(old), Some(new)) => {
-                if beat(old) != beat(new) {
+                if beat(new).is_some() && beat(old) != beat(new) {
                     self.heard.insert(node_name.clone(), now);
                 }
                 if gist(old) == gist(new) {

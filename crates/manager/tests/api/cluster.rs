@@ -63,6 +63,14 @@ impl Cluster {
         self.manager = Some((trigger, task));
     }
 
+    /// A second manager beside the first, until the returned value is dropped.
+    pub(crate) async fn second_manager(&self) -> Trigger {
+        let (trigger, shutdown) = Shutdown::manual();
+        let client = client(&self.directory, "nearhop-manager/2").await;
+        tokio::spawn(run(self.options.clone(), client, shutdown));
+        trigger
+    }
+
     /// Ends the manager in the middle of whatever it does. Requests that are on their way still
     /// arrive, beside those of its successor.
     pub(crate) fn kill_manager(&mut self) {

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, SIX, deployment, template};
 
-async fn order(cluster: &Cluster, faults: Value) {
+/// Has the server misbehave, or behave again.
+pub(crate) async fn order(cluster: &Cluster, faults: Value) {
     let body = faults.to_string().into_bytes();
     let request = Request::post("/nearhop/faults").header("content-type", "application/json");
     let request = request.body(body).expect("it is sound");

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use crate::cluster::{Cluster, SIX, check, deployment, image, list, node_of, template, wait_for};
+use crate::faults::order;
 
 #[tokio::test]
 async fn a_deployment_comes_up_spread_over_zones_and_nodes() {
@@ -172,6 +173,46 @@ async fn a_manager_that_was_killed_goes_on_where_it_was() {
         let revision = &found.metadata.annotations.unwrap()["deployment.kubernetes.io/revision"];
         assert_eq!(*revision, round.to_string());
     }
+}
+
+#[tokio::test]
+async fn two_managers_get_in_each_others_way_and_break_nothing() {
+    let cluster = Cluster::start().await;
+    let _second = cluster.second_manager().await;
+    cluster.add_nodes(&SIX).await;
+    cluster.create(&cluster.deployments(), deployment("web", 5, "v0")).await;
+    for round in 1..4 {
+        let patch = json!({ "spec": { "template": template("web", &format!("v{round}")) } });
+        cluster.patch(&cluster.deployments(), "web", patch).await;
+        cluster.rolled_out("web").await;
+    }
+    wait_for("five pods", || async {
+        let pods = cluster.active_pods().await;
+        check(pods.len() == 5 && pods.iter().all(|pod| image(pod) == "v3"), names(&pods))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pod_that_is_refused_is_told_to_its_owner() {
+    let cluster = Cluster::start().await;
+    cluster.add_nodes(&SIX[..1]).await;
+    let fault = json!({
+        "answer": { "code": 403, "share": 1.0 },
+        "userAgent": "nearhop-manager",
+        "path": "/namespaces/default/pods",
+    });
+    order(&cluster, fault).await;
+    cluster.create(&cluster.deployments(), deployment("web", 1, "v1")).await;
+    wait_for("a word", || async {
+        let sets = list(&cluster.replica_sets()).await;
+        let name = sets.first().and_then(|set| set.metadata.name.clone()).unwrap_or_default();
+        let events = cluster.events(&name).await;
+        check(events.iter().any(|(reason, _)| reason == "FailedCreate"), events)
+    })
+    .await;
+    order(&cluster, json!({})).await;
+    cluster.rolled_out("web").await;
 }
 
 #[tokio::test]
