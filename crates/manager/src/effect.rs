@@ -25,6 +25,8 @@ pub(crate) enum Answer {
     Deleted(Kind, String),
     /// The pod with this uid was not bound after all.
     Unbound(String),
+    /// The server is there.
+    Alive,
 }
 
 /// Why a request failed.
@@ -172,6 +174,13 @@ async fn bind(client: &Client, pod: &Name, uid: &str, node: &str) -> Result<(), 
     let path = format!("{}/{}/binding", Kind::Pod.path(&pod.namespace), pod.name);
     let body = body.to_string().into_bytes();
     send(client, Method::POST, &path, "application/json", body).await.map(|_| ())
+}
+
+/// Asks the server for a sign of life.
+pub(crate) async fn ping(client: &Client, patience: Duration) -> Option<Answer> {
+    let request = Request::get("/livez").body(Vec::new()).ok()?;
+    let answer = tokio::time::timeout(patience, client.request_text(request)).await;
+    matches!(answer, Ok(Ok(_))).then_some(Answer::Alive)
 }
 
 fn written(object: &Object) -> Result<Vec<u8>, Failure> {

@@ -1,17 +1,17 @@
-//! The loop: four events, one match. Everything that is known changes here and nowhere else.
+//! The loop: five events, one match. Everything that is known changes here and nowhere else.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use kube::Client;
 use nearhop_runtime::shutdown::Shutdown;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::sleep_until;
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use crate::action::Action;
 use crate::effect::{self, Answer, Failure};
 use crate::kind::Kind;
-use crate::options::Options;
+use crate::options::{Controller, Options};
 use crate::queue::{Queue, Work};
 use crate::tell;
 use crate::watch::{self, Seen};
@@ -28,6 +28,8 @@ enum Event {
     Done { work: Work, failed: Option<Box<(Action, Failure)>>, again: Option<Instant> },
     /// Something is due.
     Due,
+    /// It is time to ask whether the server is there: a watch that is silent does not tell.
+    Pulse,
 }
 
 /// Runs the controllers until the end is requested. Whatever fails is tried again; all state is in
@@ -36,6 +38,9 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
     let kinds = watch::watched(&options);
     tracing::info!(controllers = %options.controllers, "manager starts");
     let mut watches = watch::start(&client, &kinds);
+    let judges = options.controllers.has(Controller::NodeLifecycle);
+    let mut pulse = interval(pulse_of(&options));
+    pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (sender, receiver) = unbounded_channel();
     let mut manager = Manager {
         world: World::new(options),
@@ -55,9 +60,16 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
             Some(event) = receiver.recv() => event,
             Some(seen) = watches.next() => Event::Seen(Box::new(seen)),
             () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => Event::Due,
+            _ = pulse.tick(), if judges => Event::Pulse,
         };
         manager.handle(event);
     }
+}
+
+/// How often the server is asked for a sign of life.
+fn pulse_of(options: &Options) -> Duration {
+    (options.node_monitor_grace_period / 5)
+        .clamp(Duration::from_millis(100), Duration::from_secs(8))
 }
 
 struct Manager {
@@ -87,6 +99,7 @@ impl Manager {
                 let work = self.world.deleted(kind, &uid, now);
                 self.add(work, now);
             }
+            Event::Answered(Answer::Alive) => self.world.hear_server(now),
             Event::Answered(Answer::Unbound(uid)) => {
                 self.world.assumed.remove(&uid);
             }
@@ -106,7 +119,18 @@ impl Manager {
                 }
             }
             Event::Due => {}
+            Event::Pulse => self.ping(),
         }
+    }
+
+    fn ping(&self) {
+        let (client, sender) = (self.client.clone(), self.sender.clone());
+        let patience = pulse_of(&self.world.options);
+        tokio::spawn(async move {
+            if let Some(alive) = effect::ping(&client, patience).await {
+                effect::into_channel(&sender, Event::Answered(alive));
+            }
+        });
     }
 
     /// Tells people what only they can mend.
@@ -130,6 +154,7 @@ impl Manager {
                 self.add(work, now);
                 if !self.synced && self.world.objects.is_synced(&self.kinds) {
                     self.synced = true;
+                    self.world.hear_server(now);
                     self.world.was_deaf(now);
                     tracing::info!("everything has been listed");
                 }

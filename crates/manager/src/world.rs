@@ -46,6 +46,8 @@ pub(crate) struct World {
     pub(crate) heard: BTreeMap<String, Instant>,
     /// Since when nodes that pods name are not there.
     pub(crate) absent: BTreeMap<String, Instant>,
+    /// When the server last gave a sign of life.
+    server: Option<Instant>,
 }
 
 impl World {
@@ -56,6 +58,7 @@ impl World {
             assumed: BTreeMap::new(),
             heard: BTreeMap::new(),
             absent: BTreeMap::new(),
+            server: None,
         }
     }
 
@@ -75,6 +78,20 @@ impl World {
     pub(crate) fn deleted(&mut self, kind: Kind, uid: &str, now: Instant) -> Vec<Work> {
         let changes = self.objects.deleted(kind, uid);
         self.touch(&changes, now)
+    }
+
+    /// The server gives a sign of life. If it gave none for a while, nodes could not reach it
+    /// either.
+    pub(crate) fn hear_server(&mut self, now: Instant) {
+        if self.is_server_silent(now) {
+            self.was_deaf(now);
+        }
+        self.server = Some(now);
+    }
+
+    fn is_server_silent(&self, now: Instant) -> bool {
+        let patience = self.options.node_monitor_grace_period / 2;
+        self.server.is_none_or(|last| now.saturating_duration_since(last) > patience)
     }
 
     /// Nothing was heard because nobody listened: no node is to blame.
@@ -183,6 +200,11 @@ impl World {
         if !self.runs(Controller::NodeLifecycle) {
             return None;
         }
+        if self.is_server_silent(now.steady) {
+            // Whoever is to blame, it is not the node. The next sign of life gives it new time.
+            let again = self.options.node_monitor_grace_period / 2;
+            return Some(Plan { stages: Vec::new(), again: Some(again) });
+        }
         let on: Vec<&Pod> = self.pods_on(name).map(Arc::as_ref).collect();
         let heard = self.heard.get(name).copied().unwrap_or(now.steady);
         let patience = Patience {
@@ -231,5 +253,36 @@ impl World {
         let pem = self.options.root_ca.as_deref().filter(|_| self.runs(Controller::RootCa));
         let authority = pem.map(|pem| (pem, map.map(Arc::as_ref)));
         Some(plan_namespace(namespace, account, authority))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use kube::runtime::watcher::Event;
+
+    use super::*;
+    use crate::testing;
+
+    /// Whether a node would be called lost after these signs of life of the server, in seconds.
+    fn is_lost(server: &[u64], at: u64) -> bool {
+        let start = Instant::now();
+        let time = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut world = World::new(Options::default());
+        world.hear_server(start);
+        world.see(Sight::Node(Event::Apply(testing::node("n1", "a"))), start);
+        server.iter().for_each(|seconds| world.hear_server(time(*seconds)));
+        let now = Now { wall: testing::at(0), steady: time(at) };
+        !world.plan(&Work::Node("n1".to_owned()), now).stages.is_empty()
+    }
+
+    #[test]
+    fn a_node_is_blamed_only_while_the_server_is_there() {
+        assert!(!is_lost(&[10, 20, 30], 39), "the grace period is 40 s");
+        assert!(is_lost(&[10, 20, 30, 40], 41));
+        assert!(!is_lost(&[10], 41), "nobody was heard, not even the server");
+        assert!(!is_lost(&[10, 50], 51), "it just came back: nodes get new time");
+        assert!(is_lost(&[10, 50, 60, 70, 80, 90], 91));
     }
 }
