@@ -15,7 +15,8 @@ use tokio::time::{sleep, timeout};
 
 /// A request that takes longer is tried again.
 const PATIENCE: Duration = Duration::from_secs(10);
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+/// Short, because what waits here keeps traffic going to pods that are gone.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 
 /// Which pod: two pods of one name differ by their uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -24,6 +24,10 @@ const SHORT: Duration = Duration::from_secs(1);
 /// A watch that lasts longer shows that all is well, even where nothing happened.
 const STEADY: Duration = Duration::from_secs(10);
 
+/// The longest pause for a server that is not there: asking costs it nothing, and until it is found
+/// again nodes route by what was. One that answers, but badly, is spared for longer.
+const AWAY: Duration = Duration::from_millis(1500);
+
 /// Events that are handed on at once; fewer where no more have arrived.
 const BATCH: usize = 256;
 
@@ -51,6 +55,8 @@ pub(crate) struct Task {
     /// What is to be handed on with the next batch.
     outbox: Vec<Event>,
     backoff: Backoff,
+    /// For a server that is not there.
+    away: Backoff,
     /// What was last complained about, so that it is not said again and again.
     complaint: Option<String>,
 }
@@ -74,6 +80,7 @@ impl Task {
             events,
             outbox: Vec::new(),
             backoff: Backoff::new(options.backoff, options.backoff_cap),
+            away: Backoff::new(options.backoff, options.backoff_cap.min(AWAY)),
             complaint: None,
             options: options.clone(),
         }
@@ -188,6 +195,7 @@ impl Task {
 
     pub(crate) fn all_is_well(&mut self) {
         self.backoff.reset();
+        self.away.reset();
         if self.complaint.take().is_some() {
             tracing::info!(kind = %self.kind, "watching again");
         }
@@ -201,7 +209,10 @@ impl Task {
         let text = error.describe(self.kind);
         self.board.failed(&text);
         self.complain(text);
-        self.backoff.pause().max(error.retry_after())
+        match error {
+            Error::Unreachable(_) => self.away.pause(),
+            _ => self.backoff.pause().max(error.retry_after()),
+        }
     }
 
     fn complain(&mut self, text: String) {

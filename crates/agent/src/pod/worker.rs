@@ -173,6 +173,9 @@ impl Worker {
         let now = Timestamp::now();
         match event {
             Event::Changed(pod) => {
+                if self.is_contradicted_by(&pod) {
+                    self.written = None;
+                }
                 self.pod = pod;
                 self.context.registry.put(&self.pod, &self.around.pod_addresses);
                 self.look_at_deletion();
@@ -203,6 +206,17 @@ impl Worker {
             Event::Probed(..) | Event::Hooked(..) => {}
             Event::Names => self.write_hosts(),
         }
+    }
+
+    /// Whether the object says otherwise than this agent did: of a node that was cut off, others
+    /// say that its pods are not ready. An object that is merely older costs one patch more.
+    fn is_contradicted_by(&self, pod: &Pod) -> bool {
+        let ready = |status: Option<&PodStatus>| {
+            let conditions = status?.conditions.as_ref()?;
+            conditions.iter().find(|one| one.type_ == "Ready").map(|one| one.status.clone())
+        };
+        let there = ready(pod.status.as_ref());
+        there.is_some() && self.written.is_some() && there != ready(self.written.as_ref())
     }
 
     fn is_present(&self, run: &Run) -> bool {

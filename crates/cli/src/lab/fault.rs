@@ -51,8 +51,8 @@ enum Command {
         /// Share of the requests, in percent.
         #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
         share: f64,
-        /// What they get.
-        #[arg(long, value_name = "CODE", default_value_t = 503)]
+        /// What they get: 403, 409, 422, 429 or 500.
+        #[arg(long, value_name = "CODE", default_value_t = 500)]
         code: u16,
         /// How late every answer is.
         #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
@@ -108,6 +108,6 @@ fn cable(place: &str, cable: Cable) -> anyhow::Result<Fault> {
 async fn inflict(name: &Name, faults: Value) -> anyhow::Result<()> {
     let (_, cluster): (_, Cluster) = name.connect().await?;
     let asked = cluster.create(FAULTS, &faults).await;
-    asked.context("the API server takes no faults; only a lab's own does")?;
+    asked.context("the API server was not disturbed (only a lab's own takes faults)")?;
     Ok(())
 }

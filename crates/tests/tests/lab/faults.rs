@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use nearhop_tests::lab::{AGNHOST, Lab, Line, PATIENCE, Room};
+use nearhop_tests::lab::{AGNHOST, Lab, PATIENCE, Room};
 use serde_json::json;
 
 use crate::rollout::{Gap, check_lines, client, deployment, roll, service, until_rolled, zone};
@@ -107,10 +107,10 @@ fn a_proxy_is_killed() {
         lab.fault(&["start", "proxy/node-a1"])?;
         wait(3).await;
         ensure!(before == rules(&lab)?, "the rules have changed\n{before}\n{}", rules(&lab)?);
+        check_all(&room, &clients).await?;
         // It is in charge again: a new policy gets through.
         room.patch("services/web", &json!({"spec": {"trafficDistribution": null}})).await?;
         let name = format!("{}/web", room.namespace);
-        let checked: Vec<(String, Vec<Line>)> = lines_of(&room, &clients).await?;
         room.until("the new policy on the node", PATIENCE, || async {
             let report = lab.drive(&[&name, "--from", "node/node-a1", "-n", "100"])?;
             let everywhere =
@@ -118,22 +118,11 @@ fn a_proxy_is_killed() {
             Ok(if everywhere { Ok(()) } else { Err(report.to_string()) })
         })
         .await?;
-        for ((client, prefix), (_, lines)) in clients.iter().zip(&checked) {
-            check_lines(client, lines, prefix)?;
-        }
         for (client, _) in &clients {
             check_lines(client, &room.lines(client).await?, "web-")?;
         }
         Ok(())
     });
-}
-
-async fn lines_of(room: &Room, clients: &[(String, String)]) -> Result<Vec<(String, Vec<Line>)>> {
-    let mut all = Vec::new();
-    for (client, _) in clients {
-        all.push((client.clone(), room.lines(client).await?));
-    }
-    Ok(all)
 }
 
 /// What the kernel holds, where `nft` is installed to show it: without handles and counters, which
