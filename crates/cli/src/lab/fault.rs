@@ -46,7 +46,8 @@ enum Command {
     Pause { process: String },
     /// Let a paused process go on.
     Resume { process: String },
-    /// Let the API server answer a share of requests with an error, and all of them late.
+    /// Let the API server answer a share of requests with an error, and all of them late, until
+    /// the next order to it or `heal all`.
     Flaky {
         /// Share of the requests, in percent.
         #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]

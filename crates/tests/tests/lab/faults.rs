@@ -246,11 +246,9 @@ fn the_api_is_flaky() {
     crate::run(async {
         let lab = Lab::up(&[])?;
         let (room, clients) = scene(&lab).await?;
-        lab.fault(&["flaky", "--share", "20", "--code", "500", "--delay", "20ms"])?;
         lab.fault(&["drop-watches"])?;
-        lab.fault(&["heal", "all"])?;
         lab.fault(&["compact"])?;
-        lab.fault(&["flaky", "--share", "10"])?;
+        lab.fault(&["flaky", "--share", "20", "--delay", "20ms"])?;
         for letter in ZONES {
             let path = format!("deployments/web-{letter}");
             room.until("scaled", PATIENCE, || async {
@@ -260,6 +258,7 @@ fn the_api_is_flaky() {
             .await?;
         }
         room.until_endpoints("web", 9).await?;
+        wait(2).await;
         lab.fault(&["heal", "all"])?;
         until_local(&lab, &room).await?;
         check_all(&room, &clients).await
