@@ -232,3 +232,50 @@ fn pod(pod: &Pod) -> Result<Value, LabError> {
         "spec": spec,
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_becomes_objects_in_an_order_that_can_be_created() {
+        let text = "\
+namespace team traffic-distribution=PreferSameZone
+node n1 zone=a
+service shop/cart port=http:80->8080 port=53->5353/udp node-port=30053 type=NodePort etp=Local topology-mode=Auto
+service team/db cluster-ip=None topology-keys=rack,*
+pod shop/cart-0 for=cart on=n1
+pod shop/sick for=cart on=n1 notready
+";
+        let objects = of_fixture(text).expect("it can be made");
+        let kinds: Vec<(&str, &str)> =
+            objects.iter().map(|one| (one["kind"].as_str().unwrap_or(""), name_of(one))).collect();
+        let expected = [
+            ("Namespace", "shop"),
+            ("Namespace", "team"),
+            ("Service", "cart"),
+            ("Service", "db"),
+            ("Pod", "cart-0"),
+            ("Pod", "sick"),
+        ];
+        assert_eq!(kinds, expected);
+        let annotation = &objects[1]["metadata"]["annotations"]["nearhop.dev/traffic-distribution"];
+        assert_eq!(annotation, "PreferSameZone");
+        let cart = &objects[2];
+        assert_eq!(cart["metadata"]["annotations"]["service.kubernetes.io/topology-mode"], "Auto");
+        assert_eq!(cart["spec"]["externalTrafficPolicy"], "Local");
+        assert_eq!(cart["spec"]["ports"][1]["nodePort"], 30053);
+        assert_eq!(cart["spec"]["ports"][1]["protocol"], "UDP");
+        assert_eq!(cart["spec"].get("clusterIP"), None, "addresses are the lab's to give");
+        assert_eq!(objects[3]["spec"]["clusterIP"], "None");
+        assert_eq!(objects[3]["spec"]["topologyKeys"], json!(["rack", "*"]));
+        assert_eq!(objects[4]["spec"]["containers"][0]["image"], ECHO);
+        assert!(wants_ready(&objects[4]) && !wants_ready(&objects[5]));
+    }
+
+    #[test]
+    fn a_pod_that_is_ending_cannot_be_started() {
+        let said = of_fixture("pod p for=s on=n1 terminating").expect_err("it ends").to_string();
+        assert!(said.contains("pod p") && said.contains("Cure"), "{said}");
+    }
+}

@@ -123,3 +123,36 @@ impl Ranges {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_share_addresses_are_told() {
+        assert!(Ranges::default().check().is_ok());
+        let pods = "10.0.0.0/8,fd00:10:244::/48".parse().expect("a pair");
+        let said = Ranges { pods, ..Ranges::default() }.check().expect_err("10.96 is in 10");
+        let said = said.to_string();
+        assert!(said.contains("--service-cidr 10.96.0.0/16 is in use"), "{said}");
+        assert!(said.contains("--pod-cidr has 10.0.0.0/8"), "{said}");
+    }
+
+    #[test]
+    fn a_pair_has_one_of_each_family_in_any_order() {
+        let pair: Dual = "fd00::1/64,10.1.2.3/16".parse().expect("a pair");
+        assert_eq!(pair.to_string(), "10.1.0.0/16,fd00::/64");
+        for wrong in ["10.0.0.0/8", "10.0.0.0/8,11.0.0.0/8", "a,b", ""] {
+            assert!(wrong.parse::<Dual>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_short_range_runs_out() {
+        let pair: Dual = "10.0.0.0/29,fd00::/64".parse().expect("a pair");
+        assert!(pair.at(6).is_some());
+        assert_eq!(pair.at(7), None, "the last address is everybody's");
+        assert_eq!(pair.at(8), None);
+        assert_eq!(pair.piece(0), None, "no room for a node's Pods");
+    }
+}

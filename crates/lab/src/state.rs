@@ -165,3 +165,46 @@ fn private_dir() -> fs::DirBuilder {
 fn file_error(path: &Path, cause: io::Error) -> LabError {
     LabError::File { path: path.to_owned(), cause }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_once_and_given_back() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let base = scratch.path().join("labs");
+        let create = |name| StateDir::create(&base, name);
+        let one = create(LabName::Like("lab")).expect("free");
+        let two = create(LabName::Like("lab")).expect("free");
+        assert_eq!((one.name(), two.name()), ("lab", "lab-2"));
+        assert_eq!(running(&base).expect("readable"), ["lab", "lab-2"]);
+        let said = create(LabName::Exactly("lab")).expect_err("it runs").to_string();
+        assert!(said.contains("`lab` runs already"), "{said}");
+        drop(one);
+        assert_eq!(running(&base).expect("readable"), ["lab-2"]);
+        assert_eq!(create(LabName::Exactly("lab")).expect("free again").name(), "lab");
+    }
+
+    #[test]
+    fn what_a_killed_one_left_is_swept_away() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let base = scratch.path().join("labs");
+        let alive = StateDir::create(&base, LabName::Exactly("alive")).expect("free");
+        let dead = base.join("dead");
+        fs::create_dir(&dead).expect("free");
+        fs::write(dead.join(LOCK), "").expect("writable");
+        fs::write(dead.join("data"), "x").expect("writable");
+        let _next = StateDir::create(&base, LabName::Like("lab")).expect("free");
+        assert!(!dead.exists() && alive.path().exists());
+    }
+
+    #[test]
+    fn a_directory_of_somebody_elses_is_not_used() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let base = scratch.path().join("labs");
+        fs::write(&base, "not a directory").expect("writable");
+        let said = StateDir::create(&base, LabName::Like("lab")).expect_err("a file").to_string();
+        assert!(said.contains("XDG_RUNTIME_DIR"), "{said}");
+    }
+}

@@ -259,3 +259,62 @@ fn is_host_name(name: &str) -> bool {
         && edge(name.chars().next())
         && edge(name.chars().last())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Topology, String> {
+        let fixture = Fixture::parse(text).expect("the text is one");
+        Topology::from_fixture(&fixture, Ranges::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_grid_has_zones_racks_and_addresses_of_its_own() {
+        let topology = Topology::grid_of(&[8000, 2000], 2, Ranges::default()).expect("it fits");
+        let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names, ["node-a1", "node-a2", "node-b1", "node-b2"]);
+        let last = topology.node("node-b2").expect("it is there");
+        assert_eq!((last.zone(), last.region(), last.cpu_milli), ("zone-b", "region-1", 2000));
+        assert_eq!(last.labels[RACK], "rack-b2");
+        assert_eq!(last.addresses[0].to_string(), "172.31.0.13");
+        assert_eq!(last.pod_cidrs[1].to_string(), "fd00:10:244:3::/64");
+        assert_eq!(zone_letter(25), "z");
+        assert_eq!(zone_letter(26), "aa");
+    }
+
+    #[test]
+    fn a_text_says_which_nodes_there_are() {
+        let topology = of("node n1 zone=east region=eu cpu=2\nnode n2 label:a=b\n").expect("fine");
+        assert_eq!(topology.node("n1").map(|node| node.cpu_milli), Some(2000));
+        assert_eq!(topology.node("n2").map(|node| node.labels["a"].as_str()), Some("b"));
+        let zones = [(String::new(), String::new()), ("east".to_owned(), "eu".to_owned())];
+        assert_eq!(topology.zones(), zones);
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_named() {
+        for (text, words) in [
+            ("service s\n", "at least one node"),
+            ("node n1 address=10.0.0.1\n", "n1: a lab cannot do address="),
+            ("node n1 pod-cidr=10.0.0.0/24\n", "pod-cidr="),
+            ("node n1 notready\n", "lab fault"),
+        ] {
+            let said = of(text).expect_err(text);
+            assert!(said.contains(words), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn delays_are_read_by_tier() {
+        let delays: Delays = "zone=2ms,node=100us".parse().expect("fine");
+        assert_eq!(
+            (delays.zone, delays.node),
+            (Duration::from_millis(2), Duration::from_micros(100))
+        );
+        assert!(delays.region.is_zero());
+        for wrong in ["zone", "zone=soon", "planet=1s", "zone=-1s"] {
+            assert!(wrong.parse::<Delays>().is_err(), "{wrong}");
+        }
+    }
+}

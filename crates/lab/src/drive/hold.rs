@@ -80,13 +80,10 @@ async fn keep(stream: TcpStream, idle: bool, end: Instant) -> io::Result<u64> {
         sleep_until(end.into()).await;
     }
     loop {
-        let who = ask(&mut stream).await.map_err(|error| {
+        ask(&mut stream).await.map_err(|error| {
             let after = begun.elapsed().as_secs_f64();
             io::Error::new(error.kind(), format!("after {after:.1} s: {error}"))
         })?;
-        if who.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server"));
-        }
         answers += 1;
         if Instant::now() >= end {
             return Ok(answers);
@@ -95,11 +92,12 @@ async fn keep(stream: TcpStream, idle: bool, end: Instant) -> io::Result<u64> {
     }
 }
 
-async fn ask(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
+async fn ask(stream: &mut BufReader<TcpStream>) -> io::Result<()> {
     stream.write_all(b"hostname\n").await?;
     let mut line = String::new();
     match timeout(PATIENCE, stream.read_line(&mut line)).await {
-        Ok(read) => read.map(|_| line),
+        Ok(Ok(0)) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server")),
+        Ok(read) => read.map(drop),
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
 }

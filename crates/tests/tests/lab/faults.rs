@@ -7,7 +7,9 @@ use anyhow::{Result, ensure};
 use nearhop_tests::lab::{AGNHOST, Lab, PATIENCE, Room};
 use serde_json::json;
 
-use crate::rollout::{Gap, check_lines, client, deployment, roll, service, until_rolled, zone};
+use crate::rollout::{
+    Gap, check_lines, client, deployment, roll, service, until_local, until_rolled, zone,
+};
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
@@ -27,16 +29,6 @@ async fn scene(lab: &Lab) -> Result<(Room, Vec<(String, String)>)> {
         clients.push((client, format!("web-{letter}-")));
     }
     Ok((room, clients))
-}
-
-async fn until_local(lab: &Lab, room: &Room) -> Result<()> {
-    let name = format!("{}/web", room.namespace);
-    room.until("every zone serves itself", PATIENCE, || async {
-        let report = lab.drive(&[&name, "-n", "120"])?;
-        let local = report["crossZone"] == 0.0 && report["answered"] == 120;
-        Ok(if local { Ok(()) } else { Err(report.to_string()) })
-    })
-    .await
 }
 
 async fn wait(seconds: u64) {

@@ -153,7 +153,7 @@ fn zones_keep_to_themselves() {
 }
 
 /// All zones are served from within before anybody counts.
-async fn until_local(lab: &Lab, room: &Room) -> Result<()> {
+pub(crate) async fn until_local(lab: &Lab, room: &Room) -> Result<()> {
     let name = format!("{}/web", room.namespace);
     room.until("no connection leaves its zone", PATIENCE, || async {
         let report = lab.drive(&[&name, "-n", "300"])?;
