@@ -116,7 +116,10 @@ impl Cluster {
 pub type Awaited<T> = Result<T, Vec<String>>;
 
 /// Nothing but the end of the waiting, or those who are missing.
-#[must_use]
+///
+/// # Errors
+///
+/// Somebody is missing.
 pub fn none_missing(missing: Vec<String>) -> Awaited<()> {
     if missing.is_empty() { Ok(()) } else { Err(missing) }
 }

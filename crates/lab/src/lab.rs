@@ -204,7 +204,7 @@ enum Way {
     /// The lab's own, through a port of the machine.
     In(TcpListener),
     /// Somebody else's, through an address of the control plane.
-    Out(Foreign),
+    Out(Box<Foreign>),
 }
 
 impl Way {
@@ -216,7 +216,9 @@ impl Way {
                     .map(Self::In)
                     .map_err(|cause| LabError::Listen { address: spec.listen, cause })
             }
-            Api::Foreign { kubeconfig } => Ok(Self::Out(Foreign::read(kubeconfig).await?)),
+            Api::Foreign { kubeconfig } => {
+                Ok(Self::Out(Box::new(Foreign::read(kubeconfig).await?)))
+            }
         }
     }
 

@@ -175,10 +175,11 @@ impl World {
     }
 
     fn set(&self, port: &str, cable: Cable) -> Result<(), LabError> {
-        Ok(match cable {
-            Cable::Healed => link::set_up(&self.fabric, port)?,
-            Cable::Cut => link::set_down(&self.fabric, port)?,
-        })
+        let done = match cable {
+            Cable::Healed => link::set_up(&self.fabric, port),
+            Cable::Cut => link::set_down(&self.fabric, port),
+        };
+        Ok(done?)
     }
 }
 

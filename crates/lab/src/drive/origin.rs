@@ -256,7 +256,7 @@ fn choose_port<'a>(service: &'a Value, question: &Question) -> Result<&'a Value,
     let ports = service["spec"]["ports"].as_array().map_or(&[][..], Vec::as_slice);
     let named = |port: &Value| match &question.service.port {
         None => true,
-        Some(wanted) => port["name"] == *wanted || port["port"].to_string() == *wanted,
+        Some(wanted) => port["name"] == *wanted || port["port"].as_u64() == wanted.parse().ok(),
     };
     let chosen = ports.iter().find(|port| port["protocol"] == protocol && named(port));
     chosen.ok_or_else(|| {

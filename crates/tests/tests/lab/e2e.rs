@@ -344,7 +344,7 @@ fn logs_are_judged_from_the_newest_answer() {
     let expected = BTreeSet::from(["a", "b"]);
     let good = line("c") + &line("a").repeat(6) + &line("b").repeat(6);
     assert_eq!(judge(&good, &expected), Ok(()), "what was before does not count");
-    let stray = good.clone() + &line("c");
+    let stray = good + &line("c");
     assert!(judge(&stray, &expected).unwrap_err().contains("there is c"));
     assert!(judge(&line("a").repeat(30), &expected).is_err(), "b was not seen");
     assert!(judge(&(line("a") + &line("b")).repeat(4), &expected).is_err(), "too few");
