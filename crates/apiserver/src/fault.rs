@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 use crate::status::ApiError;
 
-/// What the admin endpoint takes. Each member is optional; what is left out is switched off, and
-/// `compact`, `dropWatches` and `restart` happen once.
+/// What the admin endpoint takes. Each member is optional; what is left out is switched off.
+/// `compact`, `dropWatches` and `restart` happen once, and alone switch nothing off.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Faults {
@@ -83,6 +83,13 @@ impl Faults {
         Ok(faults)
     }
 
+    /// Whether it asks for nothing but what happens once: then what is in force stays so.
+    fn is_momentary(&self) -> bool {
+        let &Self { compact, drop_watches, restart, .. } = self;
+        let once = Self { compact, drop_watches, restart, ..Self::default() };
+        (compact || drop_watches || restart) && *self == once
+    }
+
     fn answers(&self) -> impl Iterator<Item = &AnswerFault> {
         self.answer.iter().chain(&self.answers)
     }
@@ -118,7 +125,9 @@ impl FaultBox {
         if faults.drop_watches {
             self.drop_watches();
         }
-        *self.faults.write().unwrap_or_else(PoisonError::into_inner) = faults;
+        if !faults.is_momentary() {
+            *self.faults.write().unwrap_or_else(PoisonError::into_inner) = faults;
+        }
     }
 
     /// Ends all watches.

@@ -80,10 +80,7 @@ pub(crate) async fn perform(spec: Spec, order: Order) -> anyhow::Result<ExitCode
     let begun = Instant::now();
     let bar = Bar::new();
     bar.show(&Progress { step: 0, steps: 1, doing: "starting a cluster".to_owned() });
-    let lab = Lab::start(spec).await?;
-    make_ready(lab.spec()).await?;
-    let cluster = Cluster::connect(&lab.spec().kubeconfig()).await?;
-    let outcomes = demo::run(&lab, &cluster, order.options, |progress| bar.show(progress)).await;
+    let outcomes = measure(spec, order.options, &bar).await;
     bar.clear();
     let outcomes = outcomes?;
     let text = match order.output {
@@ -93,6 +90,15 @@ pub(crate) async fn perform(spec: Spec, order: Order) -> anyhow::Result<ExitCode
     std::io::stdout().write_all(text.as_bytes()).context("cannot print the result")?;
     let agree = outcomes.iter().all(|outcome| outcome.verdict == Verdict::Agrees);
     Ok(ExitCode::from(if agree { 0 } else { 1 }))
+}
+
+async fn measure(spec: Spec, options: Options, bar: &Bar) -> anyhow::Result<Vec<Outcome>> {
+    let lab = Lab::start(spec).await?;
+    let ready = make_ready(lab.spec()).await;
+    ready.map_err(|error| lab.explain(error))?;
+    let cluster = Cluster::connect(&lab.spec().kubeconfig()).await?;
+    let outcomes = demo::run(&lab, &cluster, options, |progress| bar.show(progress)).await;
+    Ok(outcomes.map_err(|error| lab.explain(error))?)
 }
 
 /// One line on a terminal, nothing elsewhere.

@@ -24,8 +24,9 @@ const SHORT: Duration = Duration::from_secs(1);
 /// A watch that lasts longer shows that all is well, even where nothing happened.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// The longest pause for a server that is not there: asking costs it nothing, and until it is found
-/// again nodes route by what was. One that answers, but badly, is spared for longer.
+/// The longest pause, give or take half of it, for a server that is not there: asking costs it
+/// nothing, and until it is found again nodes route by what was. One that answers, but badly, is
+/// spared for longer.
 const AWAY: Duration = Duration::from_millis(1500);
 
 /// Events that are handed on at once; fewer where no more have arrived.

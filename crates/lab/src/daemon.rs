@@ -4,19 +4,24 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nearhop_net::Namespace;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Child;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 /// A process that ends by itself is started again after this, the second time in a row after twice
 /// as long, and so on.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// One that ran for longer had started well.
+const STEADY: Duration = Duration::from_secs(10);
+
+type Inbox = mpsc::Receiver<(Order, oneshot::Sender<Done>)>;
 
 /// What to run, and where.
 #[derive(Clone, Debug)]
@@ -75,10 +80,19 @@ pub enum Phase {
     Waiting,
 }
 
+/// What came of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It is done.
+    Obeyed,
+    /// There is no process to do it to.
+    NotRunning,
+}
+
 /// A handle on a process that is kept running.
 #[derive(Debug)]
 pub struct Daemon {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<(Order, oneshot::Sender<Done>)>,
     state: watch::Receiver<State>,
     task: JoinHandle<()>,
 }
@@ -94,7 +108,8 @@ impl Daemon {
         let (orders, inbox) = mpsc::channel(1);
         let first = State { phase: Phase::Running, restarts: 0, last_end: None };
         let (publish, state) = watch::channel(first);
-        let keeper = Keeper { recipe, publish, wait: FIRST_WAIT, more: Vec::new() };
+        let keeper =
+            Keeper { recipe, publish, wait: FIRST_WAIT, since: Instant::now(), more: Vec::new() };
         Ok(Self { orders, state, task: tokio::spawn(keeper.keep(child, inbox)) })
     }
 
@@ -105,12 +120,11 @@ impl Daemon {
     }
 
     /// Does something to it, and waits until it is done.
-    pub async fn order(&mut self, order: Order) {
-        // The keeper answers every order with a new state, also where nothing changes.
-        self.state.mark_unchanged();
-        if self.orders.send(order).await.is_ok() {
-            let _ = self.state.changed().await;
-        }
+    pub async fn order(&mut self, order: Order) -> Done {
+        let (answer, answered) = oneshot::channel();
+        // Without a keeper there is no process either.
+        let _ = self.orders.send((order, answer)).await;
+        answered.await.unwrap_or(Done::NotRunning)
     }
 }
 
@@ -124,27 +138,35 @@ struct Keeper {
     recipe: Recipe,
     publish: watch::Sender<State>,
     wait: Duration,
+    /// Since when the present one runs.
+    since: Instant,
     /// Arguments of the last restart.
     more: Vec<String>,
 }
 
 enum Event {
-    Order(Order),
+    Order(Order, oneshot::Sender<Done>),
     Ended(io::Result<ExitStatus>),
     Due,
     Over,
 }
 
 impl Keeper {
-    async fn keep(mut self, first: Child, mut inbox: mpsc::Receiver<Order>) {
+    async fn keep(mut self, first: Child, mut inbox: Inbox) {
         let mut child = Some(first);
         loop {
             match self.next(child.as_mut(), &mut inbox).await {
-                Event::Order(order) => self.obey(order, &mut child).await,
+                Event::Order(order, answer) => {
+                    // Whoever asked may have gone.
+                    let _ = answer.send(self.obey(order, &mut child).await);
+                }
                 Event::Ended(end) => {
                     let end =
                         end.map_or_else(|error| error.to_string(), |status| status.to_string());
                     child = None;
+                    if self.since.elapsed() > STEADY {
+                        self.wait = FIRST_WAIT;
+                    }
                     self.publish.send_modify(|state| {
                         state.phase = Phase::Waiting;
                         state.last_end = Some(end);
@@ -159,7 +181,7 @@ impl Keeper {
         }
     }
 
-    async fn next(&self, child: Option<&mut Child>, inbox: &mut mpsc::Receiver<Order>) -> Event {
+    async fn next(&self, child: Option<&mut Child>, inbox: &mut Inbox) -> Event {
         let waiting = self.publish.borrow().phase == Phase::Waiting;
         let ended = async {
             match child {
@@ -172,16 +194,18 @@ impl Keeper {
             }
         };
         tokio::select! {
-            order = inbox.recv() => order.map_or(Event::Over, Event::Order),
+            order = inbox.recv() => {
+                order.map_or(Event::Over, |(order, answer)| Event::Order(order, answer))
+            }
             event = ended => event,
         }
     }
 
-    async fn obey(&mut self, order: Order, child: &mut Option<Child>) {
+    async fn obey(&mut self, order: Order, child: &mut Option<Child>) -> Done {
         match order {
             Order::Kill => {
                 end(child).await;
-                self.set(Phase::Killed);
+                self.publish.send_modify(|state| state.phase = Phase::Killed);
             }
             Order::Restart(more) => {
                 end(child).await;
@@ -189,25 +213,26 @@ impl Keeper {
                 *child = self.start_again();
             }
             Order::Start if child.is_none() => *child = self.start_again(),
-            Order::Start => self.set(Phase::Running),
-            Order::Pause => self.signal(child.as_ref(), Signal::SIGSTOP, Phase::Paused),
-            Order::Resume => self.signal(child.as_ref(), Signal::SIGCONT, Phase::Running),
+            Order::Pause => return self.signal(child.as_ref(), Signal::SIGSTOP, Phase::Paused),
+            Order::Start | Order::Resume => {
+                return self.signal(child.as_ref(), Signal::SIGCONT, Phase::Running);
+            }
         }
+        Done::Obeyed
     }
 
-    fn signal(&self, child: Option<&Child>, signal: Signal, phase: Phase) {
+    fn signal(&self, child: Option<&Child>, signal: Signal, phase: Phase) -> Done {
         let pid = child.and_then(Child::id).and_then(|id| i32::try_from(id).ok());
-        let done = pid.is_some_and(|pid| kill(Pid::from_raw(pid), signal).is_ok());
-        // Also where nothing changed: somebody waits for an answer.
-        self.publish.send_modify(|state| {
-            if done {
-                state.phase = phase;
-            }
-        });
+        if !pid.is_some_and(|pid| kill(Pid::from_raw(pid), signal).is_ok()) {
+            return Done::NotRunning;
+        }
+        self.publish.send_modify(|state| state.phase = phase);
+        Done::Obeyed
     }
 
     fn start_again(&mut self) -> Option<Child> {
         let started = spawn(&self.recipe, &self.more);
+        self.since = Instant::now();
         self.publish.send_modify(|state| match &started {
             Ok(_) => {
                 state.phase = Phase::Running;
@@ -219,10 +244,6 @@ impl Keeper {
             }
         });
         started.ok()
-    }
-
-    fn set(&self, phase: Phase) {
-        self.publish.send_modify(|state| state.phase = phase);
     }
 }
 

@@ -3,13 +3,19 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use kube::config::Kubeconfig;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::LabError;
+
+/// How long somebody else's server may take to be reached.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Somebody else's server, as its kubeconfig names it.
 #[derive(Debug)]
@@ -17,6 +23,8 @@ pub(crate) struct Foreign {
     config: Kubeconfig,
     /// The name that its certificate has.
     host: String,
+    /// Where on the server the API is; empty for most.
+    path: String,
     /// Where it is.
     pub(crate) address: SocketAddr,
 }
@@ -31,25 +39,46 @@ impl Foreign {
         let server = server.ok_or_else(|| unusable("its cluster has no `server`".to_owned()))?;
         let uri: http::Uri =
             server.parse().map_err(|_| unusable(format!("server {server} is not a URL")))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(unusable(format!("server {server} is not one of https")));
+        }
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = uri.port_u16().unwrap_or(443);
         let found = tokio::net::lookup_host((host.as_str(), port)).await;
-        let address = found
-            .map_err(|error| unusable(format!("server {server} cannot be found: {error}")))?
-            .next()
-            .ok_or_else(|| unusable(format!("server {server} has no address")))?;
-        Ok(Self { config, host, address })
+        let found =
+            found.map_err(|error| unusable(format!("server {server} cannot be found: {error}")))?;
+        let address = first_that_answers(found.collect()).await;
+        let address =
+            address.ok_or_else(|| unusable(format!("server {server} does not answer")))?;
+        let path = uri.path().trim_end_matches('/').to_owned();
+        Ok(Self { config, host, path, address })
+    }
+
+    /// The kubeconfig itself, for whoever is outside.
+    pub(crate) fn write(&self, out: &Path) -> Result<(), LabError> {
+        write(&self.config, out)
     }
 
     /// The same server, reached by another address.
     pub(crate) fn write_at(mut self, address: SocketAddr, out: &Path) -> Result<(), LabError> {
-        let name = self.host;
+        let (name, path) = (self.host, self.path);
         for cluster in self.config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-            cluster.server = Some(format!("https://{address}"));
+            cluster.server = Some(format!("https://{address}{path}"));
             cluster.tls_server_name.get_or_insert(name.clone());
         }
         write(&self.config, out)
     }
+}
+
+/// A name may have addresses at which nobody listens, such as both of `localhost`.
+async fn first_that_answers(addresses: Vec<SocketAddr>) -> Option<SocketAddr> {
+    for address in addresses {
+        let dialled = timeout(PATIENCE, TcpStream::connect(address)).await;
+        if matches!(dialled, Ok(Ok(_))) {
+            return Some(address);
+        }
+    }
+    None
 }
 
 /// Kubeconfigs often name several clusters; a lab is part of one.
@@ -70,8 +99,16 @@ fn only_current(mut config: Kubeconfig) -> Result<Kubeconfig, String> {
 pub(crate) fn write_outer(inner: &Path, address: SocketAddr, out: &Path) -> Result<(), LabError> {
     let unusable = |error| LabError::Kubeconfig { path: inner.to_owned(), why: format!("{error}") };
     let mut config = Kubeconfig::read_from(inner).map_err(unusable)?;
+    // Who listens everywhere is reached on loopback; and whatever the address is, it is not in the
+    // certificate, but this name is.
+    let here: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    let ip = if address.ip().is_unspecified() { here } else { address.ip() };
     for cluster in config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-        cluster.server = Some(format!("https://{address}"));
+        cluster.server = Some(format!("https://{}", SocketAddr::new(ip, address.port())));
+        cluster.tls_server_name = Some("localhost".to_owned());
     }
     write(&config, out)
 }

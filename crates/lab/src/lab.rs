@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 
 use nearhop_net::delay::Delay;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 use crate::LabError;
 use crate::control::{Fault, LabPhase, Place, Status};
-use crate::daemon::{Daemon, Order, Phase, Recipe};
+use crate::daemon::{Daemon, Done, Order, Phase, Recipe};
 use crate::kubeconfig::{self, Foreign};
-use crate::relay::{self, Target};
+use crate::relay::{self, Relay, Target};
 use crate::spec::{Api, Spec};
 use crate::world::{Cable, World};
 
@@ -32,7 +31,7 @@ pub struct Lab {
     cut: BTreeSet<String>,
     phase: LabPhase,
     /// Held, not used.
-    _relay: JoinHandle<()>,
+    _relay: Relay,
 }
 
 impl Lab {
@@ -157,8 +156,10 @@ impl Lab {
             let (what, name, known) = ("process", name.to_owned(), known.join(", "));
             return Err(LabError::NoSuchPlace { what, name, known });
         };
-        daemon.order(order).await;
-        Ok(())
+        match daemon.order(order).await {
+            Done::Obeyed => Ok(()),
+            Done::NotRunning => Err(LabError::NotRunning(format!("{name} does not run"))),
+        }
     }
 
     async fn heal_all(&mut self) -> Result<(), LabError> {
@@ -171,8 +172,9 @@ impl Lab {
         }
         for daemon in self.daemons.values_mut() {
             match daemon.state().phase {
-                Phase::Paused => daemon.order(Order::Resume).await,
-                Phase::Killed => daemon.order(Order::Start).await,
+                // What ended meanwhile is started again by itself.
+                Phase::Paused => drop(daemon.order(Order::Resume).await),
+                Phase::Killed => drop(daemon.order(Order::Start).await),
                 Phase::Running | Phase::Waiting => {}
             }
         }
@@ -223,7 +225,7 @@ impl Way {
     }
 
     /// Opens it, and writes both kubeconfigs.
-    async fn open(self, spec: &Spec, world: &World) -> Result<JoinHandle<()>, LabError> {
+    async fn open(self, spec: &Spec, world: &World) -> Result<Relay, LabError> {
         let inside = spec.inner_address();
         let refused = |address| move |cause| LabError::Listen { address, cause };
         match self {
@@ -240,19 +242,12 @@ impl Way {
                 let target = Target { namespace: None, address: foreign.address };
                 let listener = relay::listen_in(world.control_plane(), inside).await;
                 let relay = relay::relay(listener.map_err(refused(inside))?, target);
-                copy_for_owner(spec)?;
+                foreign.write(&spec.kubeconfig())?;
                 foreign.write_at(inside, &spec.inner_kubeconfig())?;
                 Ok(relay)
             }
         }
     }
-}
-
-/// A foreign cluster's kubeconfig under the name under which a lab's is looked for.
-fn copy_for_owner(spec: &Spec) -> Result<(), LabError> {
-    let Api::Foreign { kubeconfig } = &spec.api else { return Ok(()) };
-    std::os::unix::fs::symlink(kubeconfig, spec.kubeconfig())
-        .map_err(|cause| LabError::File { path: spec.kubeconfig(), cause })
 }
 
 fn start(daemons: &mut BTreeMap<String, Daemon>, recipe: Recipe) -> Result<(), LabError> {

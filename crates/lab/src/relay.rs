@@ -41,9 +41,19 @@ impl Target {
     }
 }
 
-/// Joins each connection to the listener with a new one to the target, until the task is dropped.
-pub(crate) fn relay(listener: TcpListener, target: Target) -> JoinHandle<()> {
-    tokio::spawn(async move {
+/// A running relay; it takes no more connections when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Relay(JoinHandle<()>);
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Joins each connection to the listener with a new one to the target.
+pub(crate) fn relay(listener: TcpListener, target: Target) -> Relay {
+    Relay(tokio::spawn(async move {
         loop {
             let Ok((client, _)) = listener.accept().await else {
                 // Out of descriptors, most likely: somebody will close one.
@@ -56,7 +66,7 @@ pub(crate) fn relay(listener: TcpListener, target: Target) -> JoinHandle<()> {
                 let _ = join(client, &target).await;
             });
         }
-    })
+    }))
 }
 
 async fn join(mut client: TcpStream, target: &Target) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use std::io;
 
 use nearhop_runtime::shutdown::Shutdown;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 
@@ -59,7 +59,7 @@ pub async fn serve(
 
 type Asked = (Request, oneshot::Sender<Answer>);
 
-async fn obey(lab: &mut Lab, request: Request, answer: oneshot::Sender<Answer>) {
+async fn obey(lab: &mut Lab, request: Request, mut answer: oneshot::Sender<Answer>) {
     let done = match request {
         Request::Status | Request::Down => Answer::Status(Box::new(lab.status())),
         Request::Fault(fault) => match lab.obey(fault).await {
@@ -67,9 +67,14 @@ async fn obey(lab: &mut Lab, request: Request, answer: oneshot::Sender<Answer>) 
             Err(error) => Answer::Refused(error.to_string()),
         },
         Request::Run(place, program, args) => match lab.command(&place, &program, &args) {
-            // It may take long, and others may ask meanwhile.
+            // It may take long, and others may ask meanwhile; it ends with whoever asked.
             Ok(command) => {
-                tokio::spawn(async move { answer.send(run(command).await) });
+                tokio::spawn(async move {
+                    tokio::select! {
+                        output = run(command) => drop(answer.send(output)),
+                        () = answer.closed() => {}
+                    }
+                });
                 return;
             }
             Err(error) => Answer::Refused(error.to_string()),
@@ -102,14 +107,21 @@ async fn listen(listener: UnixListener, ask: mpsc::Sender<Asked>) {
 
 async fn converse(stream: UnixStream, ask: mpsc::Sender<Asked>) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read);
     let mut line = String::new();
-    BufReader::new(read).read_line(&mut line).await?;
+    read.read_line(&mut line).await?;
     let answer = match serde_json::from_str(&line) {
         Ok(request) => {
             let (answer, answered) = oneshot::channel();
             // An error means that the lab ends.
             let _ = ask.send((request, answer)).await;
-            answered.await.unwrap_or_else(|_| Answer::Refused("the lab ends".to_owned()))
+            let mut more = [0];
+            tokio::select! {
+                answer = answered => {
+                    answer.unwrap_or_else(|_| Answer::Refused("the lab ends".to_owned()))
+                }
+                _ = read.read(&mut more) => return Ok(()),
+            }
         }
         Err(error) => Answer::Refused(format!("not a request: {error}")),
     };

@@ -5,12 +5,14 @@
 //! and the next start removes it. Processes and namespaces need no such care, they end by
 //! themselves.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::LabError;
+use crate::spec::control_socket;
 
 const LOCK: &str = "lock";
 
@@ -40,6 +42,9 @@ impl StateDir {
     /// A lab of that name runs, or the directory cannot be made.
     pub fn create(base: &Path, name: LabName<'_>) -> Result<Self, LabError> {
         make_base(base)?;
+        // One start at a time: between making a directory and locking it, it looks like a dead one.
+        let gate = base.join(LOCK);
+        let _gate = lock(&gate).map_err(|cause| file_error(&gate, cause))?;
         sweep(base)?;
         match name {
             LabName::Exactly(name) => {
@@ -60,13 +65,14 @@ impl StateDir {
     fn take(base: &Path, name: &str) -> Result<Option<Self>, LabError> {
         let path = base.join(name);
         match private_dir().create(&path) {
-            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+            Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists && is_held(&path) => {
+                return Ok(None);
+            }
             made => made.map_err(|cause| file_error(&path, cause))?,
         }
-        let lock = path.join(LOCK);
-        let file = File::create(&lock).map_err(|cause| file_error(&lock, cause))?;
-        file.lock().map_err(|cause| file_error(&lock, cause))?;
-        Ok(Some(Self { path, name: name.to_owned(), _lock: file }))
+        let file = path.join(LOCK);
+        let lock = lock(&file).map_err(|cause| file_error(&file, cause))?;
+        Ok(Some(Self { path, name: name.to_owned(), _lock: lock }))
     }
 
     /// Where it is.
@@ -85,8 +91,14 @@ impl StateDir {
 impl Drop for StateDir {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next start.
-        let _ = fs::remove_dir_all(&self.path);
+        let _ = remove(&self.path);
     }
+}
+
+fn lock(path: &Path) -> io::Result<File> {
+    let file = File::create(path)?;
+    file.lock()?;
+    Ok(file)
 }
 
 /// Where the labs of the present user are.
@@ -99,7 +111,7 @@ pub fn base() -> PathBuf {
     }
 }
 
-/// The names of the labs that run.
+/// The names of the labs that run and can be asked.
 ///
 /// # Errors
 ///
@@ -107,7 +119,7 @@ pub fn base() -> PathBuf {
 pub fn running(base: &Path) -> Result<Vec<String>, LabError> {
     let mut names: Vec<String> = labs(base)?
         .into_iter()
-        .filter(|path| is_held(path))
+        .filter(|path| is_held(path) && control_socket(path).exists())
         .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
         .collect();
     names.sort();
@@ -120,24 +132,44 @@ fn labs(base: &Path) -> Result<Vec<PathBuf>, LabError> {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,
     };
-    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
+    let paths: Result<Vec<PathBuf>, LabError> =
+        entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect();
+    Ok(paths?.into_iter().filter(|path| path.is_dir()).collect())
 }
 
-/// A directory without a lock file belongs to somebody who is just making it, or to nobody; it is
-/// empty and in nobody's way.
 fn is_held(lab: &Path) -> bool {
     let lock = File::open(lab.join(LOCK));
     lock.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
+/// What cannot be removed is in the way of its own name only.
 fn sweep(base: &Path) -> Result<(), LabError> {
-    for lab in labs(base)? {
-        let left = File::open(lab.join(LOCK)).is_ok_and(|file| file.try_lock().is_ok());
-        if left {
-            fs::remove_dir_all(&lab).map_err(|cause| file_error(&lab, cause))?;
-        }
+    for lab in labs(base)?.iter().filter(|lab| !is_held(lab)) {
+        let _ = remove(lab);
     }
     Ok(())
+}
+
+/// A killed lab's processes may still be writing, and Pods may have left directories that not even
+/// their owner may write to.
+fn remove(path: &Path) -> io::Result<()> {
+    for _ in 0..5 {
+        if fs::remove_dir_all(path).is_ok() {
+            return Ok(());
+        }
+        make_writable(path);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    fs::remove_dir_all(path)
+}
+
+fn make_writable(directory: &Path) {
+    let _ = fs::set_permissions(directory, Permissions::from_mode(0o700));
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            make_writable(&entry.path());
+        }
+    }
 }
 
 /// In a directory that everybody may write to, somebody else may have been there first.
@@ -178,6 +210,10 @@ mod tests {
         let one = create(LabName::Like("lab")).expect("free");
         let two = create(LabName::Like("lab")).expect("free");
         assert_eq!((one.name(), two.name()), ("lab", "lab-2"));
+        assert!(running(&base).expect("readable").is_empty(), "nobody can be asked yet");
+        for lab in [&one, &two] {
+            fs::write(control_socket(lab.path()), "").expect("writable");
+        }
         assert_eq!(running(&base).expect("readable"), ["lab", "lab-2"]);
         let said = create(LabName::Exactly("lab")).expect_err("it runs").to_string();
         assert!(said.contains("`lab` runs already"), "{said}");
@@ -195,8 +231,13 @@ mod tests {
         fs::create_dir(&dead).expect("free");
         fs::write(dead.join(LOCK), "").expect("writable");
         fs::write(dead.join("data"), "x").expect("writable");
+        fs::create_dir(dead.join("locked")).expect("writable");
+        fs::write(dead.join("locked/file"), "x").expect("writable");
+        fs::set_permissions(dead.join("locked"), Permissions::from_mode(0o555)).expect("ours");
+        fs::create_dir(base.join("half-made")).expect("free");
         let _next = StateDir::create(&base, LabName::Like("lab")).expect("free");
         assert!(!dead.exists() && alive.path().exists());
+        assert!(!base.join("half-made").exists());
     }
 
     #[test]

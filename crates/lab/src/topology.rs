@@ -122,6 +122,10 @@ impl Topology {
     ///
     /// There would be no node, or too many; the ranges are too small or overlap.
     pub fn grid(zones: usize, nodes_per_zone: usize, ranges: Ranges) -> Result<Self, LabError> {
+        let nodes = zones.saturating_mul(nodes_per_zone);
+        if nodes > MAX_NODES || zones > MAX_NODES {
+            return Err(LabError::TooManyNodes { nodes, most: MAX_NODES });
+        }
         let cpu = vec![CPU_MILLI; zones];
         Self::grid_of(&cpu, nodes_per_zone, ranges)
     }

@@ -9,10 +9,10 @@ use clap::Args as ClapArgs;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use nearhop_lab::drive::hold::{self, Hold};
-use nearhop_lab::drive::origin::{By, Family, From, Question, ServiceRef};
+use nearhop_lab::drive::origin::{By, From, Question, ServiceRef};
 use nearhop_lab::drive::report::Report;
 use nearhop_lab::drive::run::drive;
-use nearhop_lab::drive::worker::{self, Job, Protocol};
+use nearhop_lab::drive::worker::{self, Family, Job, Protocol};
 
 use super::status::Output;
 use super::{Name, block_on};

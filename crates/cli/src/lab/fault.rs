@@ -1,7 +1,7 @@
 //! `nearhop lab fault`: cables, processes and the API server, disturbed on demand.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::{Args as ClapArgs, Subcommand};
@@ -47,7 +47,7 @@ enum Command {
     /// Let a paused process go on.
     Resume { process: String },
     /// Let the API server answer a share of requests with an error, and all of them late, until
-    /// the next order to it or `heal all`.
+    /// `heal all`.
     Flaky {
         /// Share of the requests, in percent.
         #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
@@ -67,6 +67,10 @@ enum Command {
 
 const FAULTS: &str = "/nearhop/faults";
 
+/// How long an API server may take to be healed, and how often it is tried.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Does it, and returns when it is done.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let state = args.name.find()?;
@@ -77,7 +81,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Cut { place } => lab(cable(&place, Cable::Cut)?),
         Command::Heal { place } if place == "all" => {
             lab(Fault::HealAll)?;
-            api(json!({}))
+            let status = request(&state, &Request::Status)?;
+            let own = status.is_some_and(|status| status.processes.contains_key("apiserver"));
+            if own { block_on(heal_api(&args.name)) } else { Ok(()) }
         }
         Command::Heal { place } => lab(cable(&place, Cable::Healed)?),
         Command::Kill { process: name } => process(name, Order::Kill),
@@ -103,6 +109,17 @@ fn cable(place: &str, cable: Cable) -> anyhow::Result<Fault> {
         Some(("node", name)) => Ok(Fault::Node(name.to_owned(), cable)),
         Some(("zone", name)) => Ok(Fault::Zone(name.to_owned(), cable)),
         _ => bail!("`{place}`: expected node/NAME or zone/NAME"),
+    }
+}
+
+/// An API server that has just been started takes a moment.
+async fn heal_api(name: &Name) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match inflict(name, json!({})).await {
+            Err(_) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
+            done => return done,
+        }
     }
 }
 

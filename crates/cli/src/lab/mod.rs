@@ -9,6 +9,7 @@ mod up;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args as ClapArgs, Subcommand};
@@ -18,6 +19,9 @@ use nearhop_lab::state;
 
 pub(crate) use drive::{HoldArgs, WorkerArgs, hold, work};
 pub(crate) use supervisor::{SupervisorArgs, start, supervise};
+
+/// How long a lab may take to end.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A multi-zone cluster on this machine: nodes and Pods are namespaces, packets are real.
 #[derive(Debug, ClapArgs)]
@@ -33,12 +37,17 @@ enum Command {
     Exec(exec::Args),
     Drive(drive::Args),
     Fault(fault::Args),
-    Down(Name),
+    Down(Down),
+}
+
+/// Ends a lab.
+#[derive(Debug, ClapArgs)]
+struct Down {
+    #[command(flatten)]
+    name: Name,
 }
 
 /// Which lab.
-///
-/// Ends a lab.
 #[derive(Debug, ClapArgs)]
 struct Name {
     /// Name of the lab; not needed where only one runs.
@@ -54,7 +63,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Exec(args) => exec::run(args),
         Command::Drive(args) => drive::run(args),
         Command::Fault(args) => fault::run(args),
-        Command::Down(name) => down(&name),
+        Command::Down(args) => down(&args.name),
     }
 }
 
@@ -62,8 +71,12 @@ fn down(name: &Name) -> anyhow::Result<ExitCode> {
     let state = name.find()?;
     // It may be gone before it has answered; its directory is the last thing to go.
     let _ = ask(&state, &Request::Down);
+    let deadline = Instant::now() + PATIENCE;
     while state.exists() {
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        if Instant::now() > deadline {
+            bail!("the lab does not end. Cure: kill `nearhop lab up`; the next start cleans up");
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,5 +120,9 @@ fn request(state: &std::path::Path, request: &Request) -> anyhow::Result<Option<
 /// The runtime of a command that is no daemon.
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("cannot start the runtime")?.block_on(work)
+    let runtime = runtime.context("cannot start the runtime")?;
+    let done = runtime.block_on(work);
+    // A thread may still sit in a read of standard input.
+    runtime.shutdown_background();
+    done
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -21,6 +22,9 @@ use crate::{complain, demo};
 
 /// Set by `--detach`: once the lab is up, nobody listens.
 pub(super) const QUIET_WHEN_UP: &str = "NEARHOP_QUIET_WHEN_UP";
+
+/// The last word to whoever waits for a lab that goes on without him.
+pub(super) const UP: &[u8] = b"\0";
 
 /// What a shell reports of a process that an interrupt ended.
 const INTERRUPTED: u8 = 130;
@@ -50,7 +54,8 @@ pub(crate) fn start(spec: &Spec, more: &[String]) -> anyhow::Result<ExitCode> {
     block_on(async {
         let mut command = Command::new(&spec.program);
         command.arg(SUPERVISOR).arg("--spec").arg(&file).args(more);
-        command.stdin(std::process::Stdio::piped());
+        // Ctrl-C is for this process, which tells the other one once.
+        command.stdin(std::process::Stdio::piped()).process_group(0);
         let mut child = tokio::process::Command::from(command)
             .kill_on_drop(true)
             .spawn()
@@ -76,7 +81,7 @@ pub(crate) fn start(spec: &Spec, more: &[String]) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// A terminal tells everybody of Ctrl-C, `kill` only whom it names.
+/// It ends everything else with itself.
 fn tell(child: &tokio::process::Child) {
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(nix::unistd::Pid::from_raw);
     // It may have ended a moment ago.
@@ -140,6 +145,8 @@ fn announce(lab: &Lab, begun: Instant) {
     let _ = std::io::stdout().write_all(text.as_bytes());
     let _ = std::io::stdout().flush();
     if std::env::var_os(QUIET_WHEN_UP).is_some() {
+        let _ = std::io::stdout().write_all(UP);
+        let _ = std::io::stdout().flush();
         close_outputs();
     }
 }

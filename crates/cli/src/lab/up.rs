@@ -172,12 +172,13 @@ fn detach() -> anyhow::Result<ExitCode> {
         .context("cannot start it in the background")?;
     let mut text = Vec::new();
     said.read_to_end(&mut text).context("cannot hear what it says")?;
-    io::stdout().write_all(&text)?;
-    // It closes its outputs when it is up, or when it has failed.
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    let ended = child.try_wait().context("cannot learn whether it runs")?;
-    let code = ended.map_or(0, |status| status.code().unwrap_or(1));
-    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+    if let Some(text) = text.strip_suffix(supervisor::UP) {
+        io::stdout().write_all(text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    io::stderr().write_all(&text)?;
+    let code = child.wait().context("cannot learn how it ended")?.code();
+    Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
 fn parse_gates(text: &str) -> Result<String, String> {

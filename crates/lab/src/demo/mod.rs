@@ -24,7 +24,7 @@ pub use scenario::Scenario;
 use crate::cluster::Cluster;
 use crate::control::Place;
 use crate::drive::run::command_line;
-use crate::drive::worker::{Job, Protocol};
+use crate::drive::worker::{Family, Job, Protocol};
 use crate::lab::Lab;
 use crate::objects;
 use crate::ranges::Ranges;
@@ -138,6 +138,7 @@ async fn measure(lab: &Lab, cluster: &Cluster, options: Options) -> Result<Measu
             concurrency: CONCURRENCY,
             timeout_ms: TIMEOUT_MS,
             rate: 0,
+            family: Family::V4,
         };
         let tally = work(lab, &node.name, &job).await?;
         Ok::<_, LabError>((node.zone().to_owned(), tally))

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use nearhop_core::labels::well_known;
 use serde_json::Value;
 
-use super::worker::{Job, Protocol};
+use super::worker::{Family, Job, Protocol};
 use crate::LabError;
 use crate::cluster::{Cluster, name_of};
 use crate::control::Place;
@@ -104,21 +104,6 @@ pub enum By {
     Name,
 }
 
-/// Over which family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    fn takes(self, address: &IpAddr) -> bool {
-        address.is_ipv4() == (self == Self::V4)
-    }
-}
-
 /// Where a worker runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Where {
@@ -176,6 +161,9 @@ pub async fn find(
         From::External => external_targets(cluster, port, question).await?,
         _ => vec![inner_target(&service, port, question)?],
     };
+    if clients.is_empty() {
+        return Err(wrong(question, "the API knows none of the lab's nodes yet"));
+    }
     let count = clients.len() as u64;
     let origins = (0u64..).zip(clients).map(|(n, (zone, place))| {
         let extra = u64::from(n < question.connections % count);
@@ -186,6 +174,7 @@ pub async fn find(
             concurrency: question.concurrency.div_ceil(count as usize),
             timeout_ms: TIMEOUT_MS,
             rate: 0,
+            family: question.family,
         };
         Origin { zone, place, job }
     });

@@ -89,6 +89,7 @@ async fn in_pod(
     let mut process = pods.exec(name, command, &params).await.map_err(|error| error.to_string())?;
     let (mut out, mut errors) = (String::new(), String::new());
     let (stdout, stderr) = (process.stdout(), process.stderr());
+    let status = process.take_status();
     let read = async {
         if let Some(mut stdout) = stdout {
             stdout.read_to_string(&mut out).await?;
@@ -99,5 +100,13 @@ async fn in_pod(
         Ok::<_, std::io::Error>(())
     };
     read.await.map_err(|error| error.to_string())?;
-    if out.is_empty() { Err(errors) } else { Ok(out) }
+    if !out.is_empty() {
+        return Ok(out);
+    }
+    if let Some(status) = status
+        && let Some(message) = status.await.and_then(|status| status.message)
+    {
+        errors += &message;
+    }
+    Err(errors)
 }

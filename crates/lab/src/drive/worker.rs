@@ -33,6 +33,28 @@ pub struct Job {
     pub timeout_ms: u64,
     /// At most so many a second; 0 is as fast as it goes.
     pub rate: u32,
+    /// For names.
+    #[serde(default)]
+    pub family: Family,
+}
+
+/// Over which family, where a name has both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// IPv4.
+    #[default]
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Whether an address is of it.
+    #[must_use]
+    pub fn takes(self, address: &IpAddr) -> bool {
+        address.is_ipv4() == (self == Self::V4)
+    }
 }
 
 /// How to connect.
@@ -89,7 +111,7 @@ async fn work_lane(
         let begun = Instant::now();
         let target = &job.targets[turn as usize % job.targets.len()];
         let patience = Duration::from_millis(job.timeout_ms);
-        let outcome = timeout(patience, ask(job.protocol, target)).await;
+        let outcome = timeout(patience, ask(job, target)).await;
         let outcome = outcome.unwrap_or(Err(Failure::TimedOut));
         let took = begun.elapsed();
         tell(&Attempt { at: begun - start, took, outcome: outcome.clone() });
@@ -98,15 +120,15 @@ async fn work_lane(
     tally
 }
 
-async fn ask(protocol: Protocol, target: &str) -> Result<String, Failure> {
+async fn ask(job: &Job, target: &str) -> Result<String, Failure> {
     let address = match target.parse::<SocketAddr>() {
         Ok(address) => address,
         Err(_) => {
-            let found = lookup_host(target).await.map_err(|_| Failure::NoSuchName)?;
-            found.into_iter().next().ok_or(Failure::NoSuchName)?
+            let mut found = lookup_host(target).await.map_err(|_| Failure::NoSuchName)?;
+            found.find(|address| job.family.takes(&address.ip())).ok_or(Failure::NoSuchName)?
         }
     };
-    match protocol {
+    match job.protocol {
         Protocol::Tcp => ask_http(address).await,
         Protocol::Udp => ask_udp(address).await,
     }
@@ -192,8 +214,8 @@ mod tests {
     }
 
     fn job(targets: &[String], protocol: Protocol) -> Job {
-        let targets = targets.to_vec();
-        Job { targets, protocol, connections: 10, concurrency: 3, timeout_ms: 300, rate: 0 }
+        let (targets, family) = (targets.to_vec(), Family::V4);
+        Job { targets, protocol, connections: 10, concurrency: 3, timeout_ms: 300, rate: 0, family }
     }
 
     #[tokio::test]
