@@ -133,7 +133,7 @@ impl Spec {
                 self.with_api(controller),
                 world.control_plane(),
             ));
-            let manager = words("manager --node-monitor-grace-period 4s");
+            let manager = words("manager --node-monitor-grace-period 8s");
             recipes.push(self.recipe("manager", self.with_api(manager), world.control_plane()));
         }
         for node in &self.topology.nodes {

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -45,14 +46,16 @@ impl Lab {
             .spawn()
             .context("start nearhop lab up")?;
         let stdout = process.stdout.take().context("stdout is piped")?;
-        let mut lines = BufReader::new(stdout).lines();
-        let found = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| line.trim().strip_prefix("export KUBECONFIG=").map(PathBuf::from));
-        // Keep the pipe drained, so that later output can never block it.
-        std::thread::spawn(move || lines.for_each(drop));
-        let Some(kubeconfig) = found else {
+        let (tell, told) = mpsc::channel();
+        // The pipe is drained to the end, so that later output can never block it.
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Some(path) = line.trim().strip_prefix("export KUBECONFIG=") {
+                    let _ = tell.send(PathBuf::from(path));
+                }
+            }
+        });
+        let Ok(kubeconfig) = told.recv_timeout(PATIENCE * 2) else {
             let _ = process.kill();
             let _ = process.wait();
             bail!("nearhop lab up: {}", fs::read_to_string(errors)?);

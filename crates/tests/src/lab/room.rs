@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, AttachParams};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::PATIENCE;
@@ -20,6 +21,9 @@ use crate::server::read_kubeconfig;
 pub const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.53";
 /// The lab's own server.
 pub const ECHO: &str = "nearhop/echo";
+
+/// A request that takes so much longer than what it asks for is stuck.
+const STUCK: Duration = Duration::from_secs(20);
 
 /// A namespace of one's own.
 pub struct Room {
@@ -229,10 +233,11 @@ impl Room {
     {
         let deadline = Instant::now() + patience;
         loop {
-            let why = match look().await {
-                Ok(Ok(there)) => return Ok(there),
-                Ok(Err(why)) => why,
-                Err(error) => format!("{error:#}"),
+            let why = match timeout(patience + STUCK, look()).await {
+                Ok(Ok(Ok(there))) => return Ok(there),
+                Ok(Ok(Err(why))) => why,
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(_) => "a look at it has no end".to_owned(),
             };
             if Instant::now() > deadline {
                 bail!("waited for: {what}; but {why}");

@@ -6,6 +6,8 @@ use anyhow::{Context, Result, ensure};
 use nearhop_tests::lab::{Lab, Room, command};
 use serde_json::{Value, json};
 
+use crate::endings::labs_in;
+
 const CONFIG: &str = "\
 # Two zones of two regions, and a Service of each kind of port.
 node n1 zone=east region=eu cpu=8 rack=r1
@@ -64,8 +66,7 @@ fn a_lab_from_a_file() {
 
         let runtime = lab.runtime_dir().to_owned();
         lab.text(&["lab", "down"])?;
-        let left: Vec<_> = std::fs::read_dir(runtime.join("nearhop"))?.collect();
-        ensure!(left.is_empty(), "{left:?}");
+        ensure!(labs_in(&runtime)?.is_empty(), "{:?}", labs_in(&runtime)?);
         ensure!(lab.wait(std::time::Duration::from_secs(10))?.success());
         Ok(())
     });
@@ -207,8 +208,7 @@ fn the_demo_agrees_with_its_predictions() {
         }
         let crossed = |n: usize| outcomes[n]["measured"]["crossed"].as_f64().unwrap_or(1.0);
         ensure!(crossed(0) > 0.6 && crossed(1) == 0.0 && crossed(2) == 0.0, "{outcomes:?}");
-        let left: Vec<_> = std::fs::read_dir(scratch.path().join("nearhop"))?.collect();
-        ensure!(left.is_empty(), "{left:?}");
+        ensure!(labs_in(scratch.path())?.is_empty(), "{:?}", labs_in(scratch.path())?);
         Ok(())
     });
 }

@@ -35,9 +35,10 @@ fn until_gone(directory: &Path) -> Result<()> {
     }
 }
 
-fn labs_in(runtime: &Path) -> Result<Vec<String>> {
-    let entries = std::fs::read_dir(runtime.join("nearhop"))?;
-    entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+pub(crate) fn labs_in(runtime: &Path) -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(runtime.join("nearhop"))?.collect::<Result<Vec<_>, _>>()?;
+    let labs = entries.iter().filter(|entry| entry.path().is_dir());
+    Ok(labs.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
 fn signal(pid: u32, name: &str) -> Result<()> {
@@ -59,8 +60,6 @@ fn it_ends_when_told() {
             let runtime = lab.runtime_dir().to_owned();
             ensure!(processes_of(&runtime)?.len() > 5, "{:?}", processes_of(&runtime)?);
             signal(lab.pid(), name)?;
-            let keep = tempfile::tempdir()?;
-            std::fs::create_dir(keep.path().join("nearhop"))?;
             let deadline = Instant::now() + Duration::from_secs(10);
             while !labs_in(&runtime)?.is_empty() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(20));

@@ -4,10 +4,10 @@ use anyhow::{Context, Result, ensure};
 use nearhop_tests::lab::{ECHO, Lab, PATIENCE, Room};
 use serde_json::{Value, json};
 
-use crate::rollout::{Gap, deployment, roll, service, until_rolled, zone};
+use crate::rollout::{Gap, deployment, names, roll, service, until_rolled, zone};
 
 const FLOWS: usize = 400;
-const SECONDS: u64 = 40;
+const SECONDS: u64 = 60;
 
 #[test]
 fn four_hundred_flows_survive() {
@@ -38,12 +38,17 @@ fn four_hundred_flows_survive() {
         for node in ["node-a1", "node-a2", "node-b1", "node-b2", "node-c1", "node-c2"] {
             lab.fault(&["restart", &format!("proxy/{node}")])?;
         }
+        let before = names(&room).await?;
         for letter in ["a", "b", "c"] {
             roll(&room, &format!("web-{letter}"), "2").await?;
         }
         for letter in ["a", "b", "c"] {
-            until_replaced(&room, &format!("web-{letter}")).await?;
+            until_rolled(&room, &format!("web-{letter}")).await?;
         }
+        let after = names(&room).await?;
+        ensure!(before.is_disjoint(&after), "not rolled: {before:?} {after:?}");
+        let log = room.log("holder", "").await?;
+        ensure!(log.trim() == format!("open {FLOWS}"), "all of that took longer than the flows");
 
         let held = until_told(&room).await?;
         ensure!(held["kept"] == FLOWS && held["lost"] == json!([]), "{held}");
@@ -81,17 +86,6 @@ async fn distribute(room: &Room, value: &Value) -> Result<()> {
 /// Long enough for slices and rules to follow; nothing depends on it.
 async fn pause() {
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-}
-
-/// New Pods are ready and in use; old ones may still be serving what they have.
-async fn until_replaced(room: &Room, name: &str) -> Result<()> {
-    room.until(&format!("{name} replaced"), PATIENCE, || async {
-        let path = format!("/apis/apps/v1/namespaces/{}/deployments/{name}", room.namespace);
-        let status = room.admin.get(&path).await?.ok()?.json()["status"].clone();
-        let done = status["updatedReplicas"] == 2 && status["readyReplicas"] == 2;
-        Ok(if done { Ok(()) } else { Err(status.to_string()) })
-    })
-    .await
 }
 
 /// The holder's last line.

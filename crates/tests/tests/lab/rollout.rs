@@ -163,7 +163,8 @@ pub(crate) async fn until_local(lab: &Lab, room: &Room) -> Result<()> {
     .await
 }
 
-async fn names(room: &Room) -> Result<BTreeSet<String>> {
+/// The Pods that are not on their way out.
+pub(crate) async fn names(room: &Room) -> Result<BTreeSet<String>> {
     let pods = room.pods_of("web").await?;
     let living = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
     Ok(living.map(|pod| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect())
