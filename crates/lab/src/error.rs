@@ -128,6 +128,12 @@ pub enum LabError {
         /// What it said.
         why: String,
     },
+    /// Another agent speaks for the Node.
+    #[error(
+        "the cluster has a node `{0}` that lives. Cure: other names for the lab's, by --config, or \
+         end the one that is there"
+    )]
+    NodeTaken(String),
     /// A kubeconfig that cannot be used.
     #[error("kubeconfig {}: {why}. Cure: one that kubectl works with", path.display())]
     Kubeconfig {

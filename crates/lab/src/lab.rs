@@ -8,10 +8,12 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use jiff::{SignedDuration, Timestamp};
 use nearhop_net::delay::Delay;
 use tokio::net::TcpListener;
 
 use crate::LabError;
+use crate::cluster::{Cluster, name_of};
 use crate::control::{Fault, LabPhase, Place, Status};
 use crate::daemon::{Daemon, Done, Order, Phase, Recipe};
 use crate::kubeconfig::{self, Foreign};
@@ -21,6 +23,9 @@ use crate::world::{Cable, World};
 
 /// How long the API server may take before the lab gives up on it.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Whoever renewed a Node's Lease since then is alive; an agent of a lab does so every second.
+const ALIVE: SignedDuration = SignedDuration::from_secs(5);
 
 /// A lab that runs. It ends when this is dropped.
 #[derive(Debug)]
@@ -219,7 +224,9 @@ impl Way {
                     .map_err(|cause| LabError::Listen { address: spec.listen, cause })
             }
             Api::Foreign { kubeconfig } => {
-                Ok(Self::Out(Box::new(Foreign::read(kubeconfig).await?)))
+                let foreign = Foreign::read(kubeconfig).await?;
+                check_names_free(spec, kubeconfig).await?;
+                Ok(Self::Out(Box::new(foreign)))
             }
         }
     }
@@ -248,6 +255,22 @@ impl Way {
             }
         }
     }
+}
+
+/// Two agents for one Node would both run its Pods. One that lives has just said so.
+async fn check_names_free(spec: &Spec, kubeconfig: &Path) -> Result<(), LabError> {
+    let cluster = Cluster::connect(kubeconfig).await?;
+    let leases = cluster.list("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases");
+    let leases = leases.await?;
+    for node in &spec.topology.nodes {
+        let lease = leases.iter().find(|lease| name_of(lease) == node.name);
+        let renewed = lease.and_then(|lease| lease["spec"]["renewTime"].as_str()?.parse().ok());
+        let age = renewed.map(|time: Timestamp| Timestamp::now().duration_since(time));
+        if age.is_some_and(|age| age < ALIVE) {
+            return Err(LabError::NodeTaken(node.name.clone()));
+        }
+    }
+    Ok(())
 }
 
 fn start(daemons: &mut BTreeMap<String, Daemon>, recipe: Recipe) -> Result<(), LabError> {

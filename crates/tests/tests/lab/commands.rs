@@ -179,6 +179,16 @@ fn a_lab_joins_a_cluster() {
         let names: Vec<&str> = processes.keys().map(String::as_str).collect();
         ensure!(names == ["agent/far-1", "proxy/far-1"], "{names:?}");
 
+        // A Node of a name that is taken would have two agents.
+        let taken =
+            ["lab", "up", "--zones", "1", "--nodes-per-zone", "1", "--kubeconfig", kubeconfig];
+        let taken = lab.run(&taken)?;
+        let said = String::from_utf8_lossy(&taken.stderr).into_owned();
+        ensure!(
+            taken.status.code() == Some(2) && said.contains("a node `node-a1` that lives"),
+            "{said}"
+        );
+
         let room = Room::new(&cluster.kubeconfig).await?;
         let place = json!({"topology.kubernetes.io/zone": "far"});
         room.create(&crate::rollout::deployment("web", &place, 2, crate::rollout::Gap::None))
