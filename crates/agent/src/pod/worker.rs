@@ -130,16 +130,16 @@ impl Worker {
                 break;
             }
             tokio::select! {
-                            event = events.recv() => match event {
-                                Some(event) => self.take(event),
-                                None => break,
-                            },
-                            () = until(self.machine.next_look()) => {}
-            changed = names.changed(), if hears_names => match changed {
-                                Ok(()) => self.take(Event::Names),
-                                Err(_) => hears_names = false,
-                            },
-                        }
+                event = events.recv() => match event {
+                    Some(event) => self.take(event),
+                    None => break,
+                },
+                () = until(self.machine.next_look()) => {}
+                changed = names.changed(), if hears_names => match changed {
+                    Ok(()) => self.take(Event::Names),
+                    Err(_) => hears_names = false,
+                },
+            }
         }
         self.context.registry.remove(&self.pod);
         let _not_there = fs::remove_dir_all(self.context.directory(&self.key.uid));
