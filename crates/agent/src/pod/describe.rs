@@ -38,6 +38,6 @@ fn remember(machine: &mut Machine, pod: &Pod) {
     for known in statuses.chain(status.init_container_statuses.iter().flatten()) {
         let Some(container) = machine.container(&known.name) else { continue };
         let ran = known.container_id.is_some();
-        container.restarts = known.restart_count + i32::from(ran);
+        container.restarts = known.restart_count.saturating_add(i32::from(ran));
     }
 }

@@ -92,7 +92,7 @@ impl Machine {
 
     /// The pod is to end within this time. A later wish may only shorten it.
     pub(crate) fn end(&mut self, grace: SignedDuration, now: Timestamp) {
-        let by = now + grace;
+        let by = after(now, grace);
         self.ending = Some(self.ending.map_or(by, |earlier| earlier.min(by)));
     }
 
@@ -166,7 +166,7 @@ impl Machine {
             (ProbeKind::Startup, true) => container.started = true,
             (ProbeKind::Liveness, true) => {}
             (ProbeKind::Startup | ProbeKind::Liveness, false) => {
-                container.ask_to_end(now, now + grace, &mut actions);
+                container.ask_to_end(now, after(now, grace), &mut actions);
             }
         }
         actions
@@ -247,7 +247,7 @@ impl Machine {
         // Nobody is left whom sidecars could serve.
         if self.is_over() {
             self.end(self.grace, now);
-            self.wind_up(now, now + self.grace, actions);
+            self.wind_up(now, after(now, self.grace), actions);
         }
     }
 
@@ -335,6 +335,11 @@ impl Machine {
         });
         looks.flatten().min()
     }
+}
+
+/// Users may name more seconds than there is time: that is as long as there is.
+fn after(now: Timestamp, wait: SignedDuration) -> Timestamp {
+    now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
 /// Why a container has ended without a program's doing.

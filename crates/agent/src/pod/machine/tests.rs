@@ -214,3 +214,33 @@ fn a_sidecar_that_crashes_does_not_hold_up_the_others() {
     assert_eq!(run(&mut machine, at(2)), ["main"], "the sidecar waits, and nobody for it");
     assert_eq!(run(&mut machine, at(12)), ["side"]);
 }
+
+#[test]
+fn more_grace_than_there_is_time_is_no_harm() {
+    let endless = seconds(1_000_000_000_000);
+    let mut machine =
+        pod(RestartPolicy::Always, &[("main", Role::Main, &[ProbeKind::Liveness][..])]);
+    machine.grace = endless;
+    run(&mut machine, at(0));
+    let actions = machine.probed("main", ProbeKind::Liveness, false, at(1));
+    assert!(matches!(actions[..], [Action::Stop(..)]), "{actions:?}");
+    machine.end(endless, at(2));
+    assert_eq!(machine.advance(at(3)), [], "it was asked already");
+    assert_eq!(machine.next_look(), Some(Timestamp::MAX));
+    machine.end(seconds(5), at(3));
+    machine.advance(at(4));
+    assert_eq!(machine.next_look(), Some(at(8)), "a shorter time counts");
+}
+
+#[test]
+fn sidecars_of_a_pod_with_endless_grace_are_asked_to_end() {
+    let parts: [(&str, Role, &[ProbeKind]); 2] =
+        [("side", Role::Sidecar, &[]), ("main", Role::Main, &[])];
+    let mut machine = pod(RestartPolicy::Never, &parts);
+    machine.grace = seconds(i64::MAX);
+    assert_eq!(run(&mut machine, at(0)), ["side"]);
+    assert_eq!(run(&mut machine, at(0)), ["main"]);
+    end(&mut machine, "main", 0, at(1));
+    let actions = machine.advance(at(1));
+    assert!(matches!(&actions[..], [Action::Stop(name, _)] if name == "side"), "{actions:?}");
+}
