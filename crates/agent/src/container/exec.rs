@@ -9,7 +9,8 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
-use nix::unistd::{chroot, fchdir, setsid};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, chroot, fchdir, setsid};
 
 use super::{ExecSpec, NOT_STARTED, Stage, TIMED_OUT, init, read};
 
@@ -44,6 +45,9 @@ fn run(file: &Path) -> Result<i32, String> {
         command
     };
     command.env_clear().envs(spec.env.iter().cloned());
+    if spec.timeout_ms.is_some() {
+        command.process_group(0);
+    }
     let child = command.current_dir(directory).spawn();
     let child = child.map_err(|error| format!("exec {first:?}: {error}"))?;
     wait(child, spec.timeout_ms.map(Duration::from_millis))
@@ -89,12 +93,18 @@ fn wait(mut child: Child, timeout: Option<Duration>) -> Result<i32, String> {
             return Ok(code(status));
         }
         if Instant::now() >= deadline {
-            child.kill().map_err(told)?;
+            kill_group(&child).map_err(told)?;
             child.wait().map_err(told)?;
             return Ok(TIMED_OUT);
         }
         std::thread::sleep(GLANCE);
     }
+}
+
+/// With all that it started: a probe comes again and again, and what it leaves would add up.
+fn kill_group(child: &Child) -> std::io::Result<()> {
+    let group = i32::try_from(child.id()).expect("a process's number is positive");
+    Ok(killpg(Pid::from_raw(group), Signal::SIGKILL)?)
 }
 
 fn code(status: ExitStatus) -> i32 {

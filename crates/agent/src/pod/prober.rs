@@ -2,15 +2,17 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{LifecycleHandler, Probe};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::process::Child;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::context::{Context, ExecPlace};
@@ -23,7 +25,9 @@ use crate::spawn::Streams;
 /// first, and each time half as often.
 const EAGER: Duration = Duration::from_millis(50);
 /// How much of an answer is told.
-const TOLD: usize = 1024;
+const TOLD: u64 = 1024;
+/// What a command left in the background may still say after its end is not waited for longer.
+const LINGER: Duration = Duration::from_millis(500);
 
 /// One probe of one run of a container.
 #[derive(Debug)]
@@ -154,24 +158,51 @@ async fn run_command(
     let told = |error: std::io::Error| format!("exec: {error}");
     let file = write_exec(context, &spec).map_err(told)?;
     let spawned = context.spawner.exec(&place.namespace, &file, Streams::Pipes).await;
-    let mut child = spawned.map_err(told)?;
-    drop(child.stdin.take());
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let (out, err) = tokio::join!(read_some(out), read_some(err));
-    let status = child.wait().await.map_err(told)?;
+    let (status, said) = hear(spawned.map_err(told)?).await.map_err(told)?;
     match status.code() {
         Some(0) => Ok(()),
         Some(TIMED_OUT) => Err(format!("command timed out after {} s", patience.as_secs())),
-        _ => Err(format!("{out}{err}").trim().to_owned()),
+        _ => Err(said.trim().to_owned()),
     }
 }
 
-async fn read_some(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
-    let mut bytes = Vec::new();
-    if let Some(stream) = stream {
-        let _told_so_far = stream.take(TOLD as u64).read_to_end(&mut bytes).await;
+/// How a command ended, and the beginning of what it said.
+///
+/// Its end is what counts: its streams may be open for longer, in the hands of what it started.
+async fn hear(mut child: Child) -> std::io::Result<(ExitStatus, String)> {
+    drop(child.stdin.take());
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let (mut from_out, mut from_err) = (Vec::new(), Vec::new());
+    let (ended, end) = oneshot::channel::<()>();
+    let waiting = async {
+        let status = child.wait().await;
+        drop(ended);
+        status
+    };
+    let reading = async {
+        let streams =
+            async { tokio::join!(read_some(out, &mut from_out), read_some(err, &mut from_err)) };
+        let enough = async {
+            let _dropped = end.await;
+            sleep(LINGER).await;
+        };
+        tokio::select! {
+            _both = streams => {}
+            () = enough => {}
+        }
+    };
+    let (status, ()) = tokio::join!(waiting, reading);
+    from_out.append(&mut from_err);
+    Ok((status?, String::from_utf8_lossy(&from_out).into_owned()))
+}
+
+/// The beginning of a stream. The rest is read too: whoever writes to a pipe that nobody reads is
+/// stopped, or killed.
+async fn read_some(stream: Option<impl AsyncRead + Unpin>, bytes: &mut Vec<u8>) {
+    let Some(mut stream) = stream else { return };
+    if (&mut stream).take(TOLD).read_to_end(bytes).await.is_ok() {
+        let _unread = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// What a container wants done before its end; what fails is no reason not to end it.
@@ -189,5 +220,36 @@ pub(crate) async fn run_hook(
     }
     if let Some(pause) = &hook.sleep {
         sleep(Duration::from_secs(u64::try_from(pause.seconds).unwrap_or(0)).min(patience)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use tokio::process::Command;
+
+    use super::*;
+
+    async fn heard(script: &str) -> (Option<i32>, String) {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (status, said) = hear(command.spawn().unwrap()).await.unwrap();
+        (status.code(), said)
+    }
+
+    #[tokio::test]
+    async fn a_command_may_say_more_than_is_told() {
+        let (code, said) =
+            heard("head -c 1000000 /dev/zero && head -c 1000000 /dev/zero >&2").await;
+        assert_eq!((code, said.len()), (Some(0), 2 * usize::try_from(TOLD).unwrap()));
+    }
+
+    #[tokio::test]
+    async fn what_is_left_in_the_background_is_not_waited_for() {
+        let heard = timeout(Duration::from_secs(30), heard("sleep 60 & echo so; exit 3")).await;
+        let (code, said) = heard.expect("the end of the command is the end");
+        assert_eq!((code, said.as_str()), (Some(3), "so\n"));
     }
 }

@@ -14,6 +14,7 @@ pub(crate) const ALL: &[(&str, Test)] = &[
     ("readiness_comes_and_goes", || Box::pin(readiness())),
     ("a_crash_is_followed_by_a_restart_and_then_by_a_wait", || Box::pin(a_crash())),
     ("a_container_that_is_not_alive_is_restarted", || Box::pin(not_alive())),
+    ("a_probe_that_hangs_leaves_nothing", || Box::pin(a_probe_hangs())),
     ("a_pod_that_is_done_stays_done", || Box::pin(done())),
     ("a_pod_that_ends_goes_on_serving", || Box::pin(ends())),
     ("a_forced_end_is_at_once", || Box::pin(forced())),
@@ -101,6 +102,25 @@ async fn not_alive() {
     let pod = world.until("beats", "restarted", |pod| first(pod)["restartCount"] == 1).await;
     assert_eq!(first(&pod)["lastState"]["terminated"]["exitCode"], 0, "it was asked before");
     assert!(world.event("beats", "Killing").await.contains("liveness"));
+}
+
+async fn a_probe_hangs() {
+    let world = World::start().await;
+    let mark = mark();
+    let mut spec = sh("exec sleep 1000");
+    spec["containers"][0]["readinessProbe"] = json!({
+        "exec": { "command": ["sh", "-c", format!("sh -c 'sleep 1000; : {mark}'; true")] },
+        "periodSeconds": 2, "timeoutSeconds": 1, "failureThreshold": 1,
+    });
+    spec["containers"][0]["lifecycle"] = json!({ "preStop": {
+        "exec": { "command": ["sh", "-c", "head -c 100000 /dev/zero; sleep 1000; true"] },
+    } });
+    world.create("hangs", spec).await;
+    assert!(world.event("hangs", "Unhealthy").await.contains("timed out after 1 s"));
+    // Between two probes nothing of the first is there.
+    none_left(&mark).await;
+    world.delete("hangs", 1).await;
+    world.gone("hangs").await;
 }
 
 async fn done() {
