@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use http::header::{
     CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE,
@@ -43,8 +44,11 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 const CLOSE: u8 = 255;
-/// What a command started in the background may still write after its end is not waited for longer.
+/// What a command started in the background may still write after its end is not waited for when it
+/// has been silent for this long.
 const LINGER: Duration = Duration::from_millis(500);
+/// How long a client may take to hear that it is over.
+const GOODBYE: Duration = Duration::from_secs(5);
 const QUEUE: usize = 16;
 
 /// What was asked for.
@@ -128,10 +132,13 @@ type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 /// A command that runs, as seen from here.
 struct Running {
     child: Child,
-    stdin: Option<Writer>,
+    /// To the task that writes to it; closed with this.
+    stdin: Option<mpsc::Sender<Bytes>>,
+    /// What that task has no room for yet. Until it has, nothing more is heard of the client.
+    unfed: Option<Bytes>,
     /// For its size. With the last descriptor of ours it hangs up, and so does who is on it.
     terminal: Option<OwnedFd>,
-    /// Tasks that copy what it writes.
+    /// Tasks that copy what it writes, and what it is to read.
     copying: JoinSet<()>,
     written: mpsc::Receiver<Vec<u8>>,
 }
@@ -151,7 +158,11 @@ async fn run(
     message.extend_from_slice(status.to_string().as_bytes());
     socket.send(Message::Binary(message.into())).await.map_err(gone)?;
     let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
-    socket.close(Some(frame)).await.map_err(gone)
+    socket.close(Some(frame)).await.map_err(gone)?;
+    // Closed with something unread, the connection would take from the client what it has not read.
+    let unread = async { while let Some(Ok(_)) = socket.next().await {} };
+    let _silent = timeout(GOODBYE, unread).await;
+    Ok(())
 }
 
 async fn start(context: &Context, place: &ExecPlace, wish: &Wish) -> io::Result<Running> {
@@ -178,8 +189,9 @@ async fn start(context: &Context, place: &ExecPlace, wish: &Wish) -> io::Result<
         let reader = pipe::Receiver::from_owned_fd_unchecked(ours.try_clone()?)?;
         let writer = pipe::Sender::from_owned_fd_unchecked(ours.try_clone()?)?;
         copying.spawn(copy(STDOUT, reader, sender));
-        let stdin = Some(Box::new(writer) as Writer);
-        return Ok(Running { child, stdin, terminal: Some(ours), copying, written });
+        let stdin = Some(feed_by(Box::new(writer), &mut copying));
+        let terminal = Some(ours);
+        return Ok(Running { child, stdin, unfed: None, terminal, copying, written });
     }
     let mut child = context.spawner.exec(&place.namespace, &file, Streams::Pipes).await?;
     if let Some(out) = child.stdout.take().filter(|_| wish.stdout) {
@@ -188,8 +200,22 @@ async fn start(context: &Context, place: &ExecPlace, wish: &Wish) -> io::Result<
     if let Some(err) = child.stderr.take().filter(|_| wish.stderr) {
         copying.spawn(copy(STDERR, err, sender));
     }
-    let stdin = child.stdin.take().filter(|_| wish.stdin).map(|it| Box::new(it) as Writer);
-    Ok(Running { child, stdin, terminal: None, copying, written })
+    let stdin = child.stdin.take().filter(|_| wish.stdin);
+    let stdin = stdin.map(|it| feed_by(Box::new(it), &mut copying));
+    Ok(Running { child, stdin, unfed: None, terminal: None, copying, written })
+}
+
+/// A task of its own, because a command that does not read may first want to be read.
+fn feed_by(mut stdin: Writer, tasks: &mut JoinSet<()>) -> mpsc::Sender<Bytes> {
+    let (sender, mut receiver) = mpsc::channel::<Bytes>(QUEUE);
+    tasks.spawn(async move {
+        while let Some(bytes) = receiver.recv().await {
+            if stdin.write_all(&bytes).await.is_err() || stdin.flush().await.is_err() {
+                return;
+            }
+        }
+    });
+    sender
 }
 
 /// Both ends of a new terminal.
@@ -221,8 +247,9 @@ async fn attend(mut running: Running, socket: &mut Socket) -> io::Result<Value> 
             Some(message) = running.written.recv() => {
                 socket.send(Message::Binary(message.into())).await.map_err(gone)?;
             }
-            message = socket.next() => match message {
-                Some(Ok(Message::Binary(message))) => running.take(&message).await,
+            () = feed(&mut running.stdin, &mut running.unfed), if running.unfed.is_some() => {}
+            message = socket.next(), if running.unfed.is_none() => match message {
+                Some(Ok(Message::Binary(message))) => running.take(&message),
                 Some(Ok(Message::Close(_)) | Err(_)) | None => {
                     return Err(io::Error::other("the client is gone"));
                 }
@@ -232,14 +259,11 @@ async fn attend(mut running: Running, socket: &mut Socket) -> io::Result<Value> 
         }
     };
     drop(running.stdin.take());
-    let rest = async {
-        while let Some(message) = running.written.recv().await {
-            socket.send(Message::Binary(message.into())).await.map_err(gone)?;
-        }
-        Ok::<_, io::Error>(())
-    };
-    // What runs on in the background may keep the streams open for ever.
-    let _lingers = timeout(LINGER, rest).await;
+    // What runs on in the background may keep the streams open for ever. A client that is slow is
+    // waited for: what the command wrote is the client's.
+    while let Ok(Some(message)) = timeout(LINGER, running.written.recv()).await {
+        socket.send(Message::Binary(message.into())).await.map_err(gone)?;
+    }
     running.copying.abort_all();
     Ok(match status.code() {
         Some(0) => json!({ "metadata": {}, "status": "Success" }),
@@ -247,16 +271,23 @@ async fn attend(mut running: Running, socket: &mut Socket) -> io::Result<Value> 
     })
 }
 
+/// Hands on what waits to be read by the command, when there is room for it; what a command that
+/// has closed its input is sent goes nowhere.
+async fn feed(stdin: &mut Option<mpsc::Sender<Bytes>>, unfed: &mut Option<Bytes>) {
+    let fed = match &*stdin {
+        Some(sender) => sender.reserve().await.map(|room| unfed.take().map(|it| room.send(it))),
+        None => Ok(None),
+    };
+    if fed.is_err() {
+        *stdin = None;
+    }
+    *unfed = None;
+}
+
 impl Running {
-    async fn take(&mut self, message: &[u8]) {
+    fn take(&mut self, message: &Bytes) {
         match message.split_first() {
-            Some((&STDIN, bytes)) => {
-                if let Some(stdin) = &mut self.stdin
-                    && (stdin.write_all(bytes).await.is_err() || stdin.flush().await.is_err())
-                {
-                    self.stdin = None;
-                }
-            }
+            Some((&STDIN, _)) => self.unfed = Some(message.slice(1..)),
             Some((&RESIZE, bytes)) => self.resize(bytes),
             Some((&CLOSE, [STDIN])) if self.terminal.is_none() => self.stdin = None,
             _ => {}

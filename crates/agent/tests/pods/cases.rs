@@ -202,6 +202,7 @@ async fn commands_run() {
     }
     let ran = exec("box", "c", "v5.channel.k8s.io", &["cat"], Some("to and fro")).await;
     assert_eq!((ran.out.as_str(), &ran.status["status"]), ("to and fro", &json!("Success")));
+    much_goes_through().await;
     let ran = exec("box", "c", "v5.channel.k8s.io", &["no-such-program"], None).await;
     assert!(ran.err.contains("no-such-program"), "{ran:?}");
     let script = "tty; stty size; echo $TERM; exit 5\n";
@@ -212,6 +213,18 @@ async fn commands_run() {
     assert!(!ran.out.contains("Cannot set tty"), "the shell owns its terminal: {ran:?}");
     assert_eq!(ran.status["details"]["causes"][0]["message"], "5");
     by_kubectl(&world);
+}
+
+/// A command that writes while it reads is read while it is written to; one that does not read to
+/// the end of its input ends all the same.
+async fn much_goes_through() {
+    let much: String = (0..1_000_000).map(|number| format!("{number:07}\n")).collect();
+    let ran = timeout(LONG, exec("box", "c", "v5.channel.k8s.io", &["cat"], Some(&much))).await;
+    let ran = ran.expect("neither waits for the other");
+    assert!(ran.out == much, "{} of {} bytes came back", ran.out.len(), much.len());
+    let first = ["head", "-n", "1"];
+    let ran = timeout(LONG, exec("box", "c", "v5.channel.k8s.io", &first, Some(&much))).await;
+    assert_eq!(ran.expect("it ends").out, "0000000\n");
 }
 
 /// Where stock kubectl is installed, it agrees.

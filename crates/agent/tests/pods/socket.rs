@@ -29,7 +29,7 @@ pub(crate) async fn exec(
     let mut query = vec![("output", "1"), ("error", "1")];
     if let Some(input) = input {
         query.push(("input", "1"));
-        messages.push([&[0], input.as_bytes()].concat());
+        messages.extend(input.as_bytes().chunks(32 * 1024).map(|part| [&[0], part].concat()));
         messages.push(vec![255, 0]);
     }
     query.extend(command.iter().map(|word| ("command", *word)));
@@ -57,17 +57,25 @@ async fn converse(
     let header = protocol.parse().expect("a good header");
     request.headers_mut().insert("sec-websocket-protocol", header);
     let stream = TcpStream::connect((NODE_IP, PORT)).await.expect("the agent listens");
-    let (mut socket, _) = client_async(request, stream).await.expect("the agent speaks it");
-    for message in messages {
-        socket.send(Message::Binary(message.into())).await.expect("it listens");
-    }
+    let (socket, _) = client_async(request, stream).await.expect("the agent speaks it");
+    let (mut to, mut from) = socket.split();
+    // It may have to be heard before it listens on, and it may end before it has heard everything.
+    let sending = tokio::spawn(async move {
+        for message in messages {
+            if to.send(Message::Binary(message.into())).await.is_err() {
+                break;
+            }
+        }
+        to
+    });
     let mut streams = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
-    while let Some(Ok(message)) = socket.next().await {
+    while let Some(Ok(message)) = from.next().await {
         if let Message::Binary(bytes) = message {
             let (channel, rest) = bytes.split_first().expect("each message names its stream");
             streams[usize::from(*channel)].extend_from_slice(rest);
         }
     }
+    let _still_open = sending.await.expect("sending does not panic");
     let [_, out, err, status] = streams;
     let text = |bytes| String::from_utf8(bytes).expect("it is text");
     let status = serde_json::from_slice(&status).expect("the end is told as JSON");
