@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use crate::names::{self, Services};
 use crate::options::{Options, ServiceHosts};
-use crate::pod::context::Context;
+use crate::pod::context::{Context, make_private};
 use crate::pod::event::Event as PodEvent;
 use crate::pod::worker;
 use crate::status::PodKey;
@@ -82,7 +82,7 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) -> Result
 }
 
 /// Relative paths would mean something else in a container's processes; what is left of pods that
-/// an earlier agent ran is of no use.
+/// an earlier agent ran is of no use. Nobody else may look at what is in there.
 fn prepare_root(options: &Options) -> Result<std::path::PathBuf, AgentError> {
     let root = &options.root_dir;
     let failed = |cause| AgentError::Root { path: root.display().to_string(), cause };
@@ -90,6 +90,7 @@ fn prepare_root(options: &Options) -> Result<std::path::PathBuf, AgentError> {
     let root = fs::canonicalize(root).map_err(failed)?;
     for left in ["pods", "exec"] {
         let _not_there = fs::remove_dir_all(root.join(left));
+        make_private(&root.join(left)).map_err(failed)?;
     }
     Ok(root)
 }

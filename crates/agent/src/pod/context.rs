@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::{DirBuilder, Permissions};
+use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -66,6 +69,13 @@ impl Context {
     pub(crate) fn directory(&self, uid: &str) -> PathBuf {
         self.options.root_dir.join("pods").join(uid)
     }
+}
+
+/// Makes a directory that only the agent's user can enter, if it is not there: pods' files and
+/// environments hold Secrets.
+pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    std::fs::set_permissions(directory, Permissions::from_mode(0o700))
 }
 
 /// What is behind a lock here is whole between any two statements.
@@ -153,4 +163,21 @@ impl Registry {
 fn key(pod: &Pod) -> (String, String) {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     (text(&pod.metadata.namespace), text(&pod.metadata.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_else_enters_a_private_directory_even_if_it_was_open_before() {
+        let root = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let directory = root.path().join("pods/uid");
+        make_private(&directory).unwrap();
+        assert_eq!((mode(&root.path().join("pods")), mode(&directory)), (0o700, 0o700));
+        std::fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
+        make_private(&directory).unwrap();
+        assert_eq!(mode(&directory), 0o700);
+    }
 }

@@ -13,7 +13,7 @@ use kube::{Api, Client, Resource};
 use nearhop_net::{Namespace, link, star};
 use tokio::task::spawn_blocking;
 
-use super::context::Context;
+use super::context::{Context, make_private};
 use super::env::{Facts, Sources};
 use super::volumes::{self, Trouble};
 use crate::container::{Access, Mount};
@@ -105,6 +105,7 @@ impl Place {
             contents.push((&volume.name, volumes::content(volume, facts, sources)?));
         }
         let told = |what: &str, error: io::Error| Trouble::Missing(format!("{what}: {error}"));
+        make_private(&self.directory).map_err(|error| told("the pod's directory", error))?;
         for (name, content) in contents {
             volumes::write(&self.volumes().join(name), &content)
                 .map_err(|error| told(&format!("volume {name:?}"), error))?;

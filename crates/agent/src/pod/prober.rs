@@ -15,7 +15,7 @@ use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::context::{Context, ExecPlace};
+use super::context::{Context, ExecPlace, make_private};
 use super::event::{Event, Run};
 use super::probe::{Finding, Opinion, ProbeKind, Question, Rhythm, host};
 use crate::container::{ExecSpec, TIMED_OUT};
@@ -134,7 +134,7 @@ async fn ask_network(question: &Question, pod: Option<IpAddr>) -> Result<(), Str
 /// Writes what a command in a container needs, and says where.
 pub(crate) fn write_exec(context: &Context, spec: &ExecSpec) -> std::io::Result<PathBuf> {
     let directory = context.options.root_dir.join("exec");
-    std::fs::create_dir_all(&directory)?;
+    make_private(&directory)?;
     let file = directory.join(format!("{:032x}.json", rand::random::<u128>()));
     std::fs::write(&file, serde_json::to_vec(spec)?)?;
     Ok(file)

@@ -1,6 +1,7 @@
 //! What a pod is given: a network, files, names, logs, exec.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -97,6 +98,10 @@ async fn a_pod_has_its_own() {
         exec("own", "c", "v5.channel.k8s.io", &["cat", "/proc/net/fib_trie"], None).await;
     assert!(addresses.out.contains("10.244.1.1"), "{addresses:?}");
     assert!(!addresses.out.contains(NODE_IP), "the node's network is not the pod's");
+    for private in ["pods", "exec"] {
+        let directory = std::fs::metadata(world.directory.path().join("agent").join(private));
+        assert_eq!(directory.unwrap().permissions().mode() & 0o777, 0o700, "{private}");
+    }
     world.event("own", "Started").await;
 }
 
