@@ -22,6 +22,8 @@
 mod addresses;
 pub mod container;
 mod events;
+#[cfg(test)]
+mod fake;
 pub mod image;
 mod names;
 mod node;

@@ -1,6 +1,7 @@
 //! The one writer of pods' statuses: newest only, patiently, in the order in which pods spoke.
 //!
-//! While the API server is away nothing is lost but what was overtaken.
+//! While the API server is away nothing is lost but what was overtaken. A status that it refuses is
+//! given up after a while; a deletion never, because nobody else would see to it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -17,6 +18,9 @@ use tokio::time::{sleep, timeout};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Short, because what waits here keeps traffic going to pods that are gone.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
+
+/// A status that was refused this often is not the API server's mood.
+const REFUSALS: u32 = 5;
 
 /// Which pod: two pods of one name differ by their uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +44,8 @@ pub(crate) enum Word {
     Status(Box<PodStatus>),
     /// Its last status; then the object goes.
     Last(Box<PodStatus>),
+    /// The object goes; its last status was refused.
+    Delete,
 }
 
 /// Takes what pods say. Clones speak to the same writer.
@@ -62,28 +68,54 @@ impl StatusWriter {
 /// What waits to be written: the newest word of each pod, in the order in which pods spoke.
 #[derive(Debug, Default)]
 struct Waiting {
-    words: BTreeMap<PodKey, Word>,
+    words: BTreeMap<PodKey, Said>,
     order: VecDeque<PodKey>,
+}
+
+/// A word, and how often it was refused.
+#[derive(Debug)]
+struct Said {
+    word: Word,
+    refusals: u32,
+}
+
+impl Said {
+    /// What to try next after one more refusal: at last no status, but still a deletion.
+    fn refused(self, why: &str) -> Option<Self> {
+        let refusals = self.refusals.saturating_add(1);
+        let word = match self.word {
+            Word::Delete => return Some(Self { word: Word::Delete, refusals }),
+            word if refusals < REFUSALS => return Some(Self { word, refusals }),
+            Word::Status(_) => None,
+            Word::Last(_) => Some(Word::Delete),
+        };
+        tracing::error!("a status is given up after {refusals} refusals: {why}");
+        word.map(|word| Self { word, refusals: 0 })
+    }
 }
 
 impl Waiting {
     fn put(&mut self, pod: PodKey, word: Word) {
-        if self.words.insert(pod.clone(), word).is_none() {
+        self.insert(pod, Said { word, refusals: 0 });
+    }
+
+    fn insert(&mut self, pod: PodKey, said: Said) {
+        if self.words.insert(pod.clone(), said).is_none() {
             self.order.push_back(pod);
         }
     }
 
-    fn take(&mut self) -> Option<(PodKey, Word)> {
+    fn take(&mut self) -> Option<(PodKey, Said)> {
         let pod = self.order.pop_front()?;
-        let word = self.words.remove(&pod)?;
-        Some((pod, word))
+        let said = self.words.remove(&pod)?;
+        Some((pod, said))
     }
 
     /// Behind the others, so that one that cannot be written does not stop them; unless the pod has
     /// spoken again.
-    fn put_back(&mut self, pod: PodKey, word: Word) {
+    fn put_back(&mut self, pod: PodKey, said: Said) {
         if !self.words.contains_key(&pod) {
-            self.put(pod, word);
+            self.insert(pod, said);
         }
     }
 }
@@ -99,54 +131,73 @@ async fn write_all(client: Client, mut words: mpsc::UnboundedReceiver<(PodKey, W
         while let Ok((pod, word)) = words.try_recv() {
             waiting.put(pod, word);
         }
-        let Some((pod, word)) = waiting.take() else { continue };
-        let why = match timeout(PATIENCE, write(&client, &pod, &word)).await {
+        let Some((pod, said)) = waiting.take() else { continue };
+        let (why, left) = match timeout(PATIENCE, write(&client, &pod, &said.word)).await {
             Ok(Ok(())) => {
                 failures = 0;
                 continue;
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer".to_owned(),
+            Ok(Err(error)) if is_refusal(&error) => {
+                let why = format!("pod {}/{}: {error}", pod.namespace, pod.name);
+                let left = said.refused(&why);
+                (why, left)
+            }
+            Ok(Err(error)) => (error.to_string(), Some(said)),
+            Err(_) => ("no answer".to_owned(), Some(said)),
         };
         tracing::warn!(pod = %pod.name, namespace = %pod.namespace, "status not written: {why}");
         while let Ok((pod, word)) = words.try_recv() {
             waiting.put(pod, word);
         }
-        waiting.put_back(pod, word);
+        if let Some(said) = left {
+            waiting.put_back(pod, said);
+        }
         sleep(BACKOFF.delay(failures, rand::random())).await;
         failures += 1;
     }
 }
 
+/// Something about the very object: it may be that this status will never be taken.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(refused) if matches!(refused.code, 400 | 422))
+}
+
 /// A pod that is gone, or another of the same name, needs no status any more.
 async fn write(client: &Client, pod: &PodKey, word: &Word) -> Result<(), kube::Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
-    let (Word::Status(status) | Word::Last(status)) = word;
-    let patch = patch(&pod.uid, status);
-    let done = api.patch_status(&pod.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-    unless_gone(done.map(drop))?;
-    if let Word::Last(_) = word {
+    if let Word::Status(status) | Word::Last(status) = word {
+        let patch = Patch::Strategic(patch(&pod.uid, status));
+        let done = api.patch_status(&pod.name, &PatchParams::default(), &patch).await;
+        unless_gone(&api, pod, done.map(drop)).await?;
+    }
+    if let Word::Last(_) | Word::Delete = word {
         let preconditions = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
         let params = DeleteParams {
             grace_period_seconds: Some(0),
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
-        unless_gone(api.delete(&pod.name, &params).await.map(drop))?;
+        let done = api.delete(&pod.name, &params).await;
+        unless_gone(&api, pod, done.map(drop)).await?;
     }
     Ok(())
 }
 
-fn unless_gone(done: Result<(), kube::Error>) -> Result<(), kube::Error> {
-    match done {
-        Err(kube::Error::Api(refused)) if matches!(refused.code, 404 | 409) => Ok(()),
-        // Something about this very status: trying again would only stop the others.
-        Err(kube::Error::Api(refused)) if matches!(refused.code, 400 | 422) => {
-            tracing::error!("a pod's status was refused: {}", refused.message);
-            Ok(())
-        }
-        done => done,
-    }
+/// A conflict says that the pod is another one by now, or only that somebody else wrote at the same
+/// time: the pod itself knows.
+async fn unless_gone(
+    api: &Api<Pod>,
+    pod: &PodKey,
+    done: Result<(), kube::Error>,
+) -> Result<(), kube::Error> {
+    let conflict = match done {
+        Err(kube::Error::Api(refused)) if refused.code == 404 => return Ok(()),
+        Err(kube::Error::Api(refused)) if refused.code == 409 => refused,
+        done => return done,
+    };
+    let there = api.get_opt(&pod.name).await?;
+    let same = there.is_some_and(|there| there.metadata.uid.as_ref() == Some(&pod.uid));
+    if same { Err(kube::Error::Api(conflict)) } else { Ok(()) }
 }
 
 /// A merge leaves out what it does not name, so what may have been there is named.
@@ -167,50 +218,4 @@ fn patch(uid: &str, status: &PodStatus) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::{PodCondition, PodIP};
-
-    use super::*;
-
-    #[test]
-    fn the_newest_word_counts_and_nobody_stops_the_others() {
-        let key = |name: &str| PodKey {
-            namespace: "n".to_owned(),
-            name: name.to_owned(),
-            uid: String::new(),
-        };
-        let word = |phase: &str| {
-            let status = PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() };
-            Word::Status(Box::new(status))
-        };
-        let mut waiting = Waiting::default();
-        waiting.put(key("a"), word("1"));
-        waiting.put(key("b"), word("1"));
-        let (first, old) = waiting.take().unwrap();
-        waiting.put(key("a"), word("2"));
-        waiting.put_back(first, old);
-        assert_eq!(waiting.take().unwrap().0, key("b"));
-        let (last, Word::Status(status)) = waiting.take().unwrap() else { panic!("a status") };
-        assert_eq!((last, status.phase.as_deref()), (key("a"), Some("2")));
-        assert!(waiting.take().is_none());
-    }
-
-    #[test]
-    fn what_a_merge_would_keep_is_named() {
-        let ready = PodCondition {
-            type_: "Ready".to_owned(),
-            status: "True".to_owned(),
-            ..PodCondition::default()
-        };
-        let status = PodStatus {
-            conditions: Some(vec![ready]),
-            pod_ips: Some(vec![PodIP { ip: "10.0.0.1".to_owned() }]),
-            ..PodStatus::default()
-        };
-        let patch = patch("u", &status);
-        assert_eq!(patch["metadata"]["uid"], "u");
-        assert_eq!(patch["status"]["podIPs"][1]["$patch"], "replace");
-        let condition = patch["status"]["conditions"][0].as_object().unwrap();
-        assert_eq!((&condition["reason"], &condition["message"]), (&Value::Null, &Value::Null));
-    }
-}
+mod tests;

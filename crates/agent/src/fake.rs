@@ -1,0 +1,75 @@
+//! An API server for tests that says what it is told to say. It keeps nothing.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// What was asked, as `GET /path`, in order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked(Arc<Mutex<Vec<String>>>);
+
+impl Asked {
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn count(&self, line: &str) -> usize {
+        self.all().iter().filter(|asked| *asked == line).count()
+    }
+
+    fn note(&self, line: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
+    }
+}
+
+/// Starts one: `answer` is told what is asked, and how often that was asked before.
+pub(crate) async fn start<F>(answer: F) -> (Client, Asked)
+where
+    F: Fn(&str, usize) -> (u16, Value) + Clone + Send + Sync + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.default_retry = false;
+    let asked = Asked::default();
+    tokio::spawn(serve(listener, answer, asked.clone()));
+    (Client::try_from(config).unwrap(), asked)
+}
+
+async fn serve<F>(listener: TcpListener, answer: F, asked: Asked)
+where
+    F: Fn(&str, usize) -> (u16, Value) + Clone + Send + Sync + 'static,
+{
+    while let Ok((stream, _)) = listener.accept().await {
+        let (answer, asked) = (answer.clone(), asked.clone());
+        let service = service_fn(move |request: Request<Incoming>| {
+            let line = format!("{} {}", request.method(), request.uri().path());
+            let (code, body) = answer(&line, asked.count(&line));
+            asked.note(&line);
+            let mut reply = Response::new(Full::new(Bytes::from(body.to_string())));
+            *reply.status_mut() = code.try_into().unwrap();
+            async { Ok::<_, Infallible>(reply) }
+        });
+        let connection = hyper::server::conn::http1::Builder::new();
+        tokio::spawn(connection.serve_connection(TokioIo::new(stream), service));
+    }
+}
+
+/// A refusal as the API words it.
+pub(crate) fn refusal(code: u16) -> (u16, Value) {
+    let reason = if code == 404 { "NotFound" } else { "Test" };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": format!("no: {code}"), "reason": reason, "code": code,
+    });
+    (code, status)
+}

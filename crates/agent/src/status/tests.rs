@@ -1,0 +1,136 @@
+//! What is written, in which order, and what is given up.
+
+use k8s_openapi::api::core::v1::{PodCondition, PodIP};
+
+use super::*;
+use crate::fake::{Asked, refusal, start};
+
+const POD: &str = "/api/v1/namespaces/n/pods/a";
+
+fn key() -> PodKey {
+    PodKey { namespace: "n".to_owned(), name: "a".to_owned(), uid: "u".to_owned() }
+}
+
+/// The pod as the API has it.
+fn there(uid: &str) -> (u16, Value) {
+    let meta = json!({ "name": "a", "namespace": "n", "uid": uid });
+    (200, json!({ "apiVersion": "v1", "kind": "Pod", "metadata": meta }))
+}
+
+async fn until_asked(asked: &Asked, line: &str, times: usize) {
+    let long = Duration::from_secs(30);
+    let enough = async {
+        while asked.count(line) < times {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(long, enough).await.unwrap_or_else(|_| panic!("{line}: {:?}", asked.all()));
+}
+
+#[tokio::test]
+async fn a_conflict_is_the_end_only_for_another_pod() {
+    let status = || Word::Status(Box::default());
+    for (uid, taken) in [("u", false), ("other", true)] {
+        let (client, _) = start(move |line, _| match line.starts_with("GET ") {
+            true => there(uid),
+            false => refusal(409),
+        })
+        .await;
+        let words = [status(), Word::Last(Box::default()), Word::Delete];
+        for word in words {
+            assert_eq!(write(&client, &key(), &word).await.is_ok(), taken, "{uid} {word:?}");
+        }
+    }
+    let (client, _) =
+        start(|line, _| refusal(if line.starts_with("GET ") { 404 } else { 409 })).await;
+    write(&client, &key(), &status()).await.unwrap();
+}
+
+#[test]
+fn a_status_is_given_up_and_a_deletion_never() {
+    let refuse = |word: Word, times: u32| {
+        let first = Said { word, refusals: 0 };
+        (0..times).try_fold(first, |said, _| said.refused("no")).map(|said| said.word)
+    };
+    assert!(matches!(refuse(Word::Status(Box::default()), REFUSALS - 1), Some(Word::Status(_))));
+    assert!(refuse(Word::Status(Box::default()), REFUSALS).is_none());
+    assert!(matches!(refuse(Word::Last(Box::default()), REFUSALS - 1), Some(Word::Last(_))));
+    assert!(matches!(refuse(Word::Last(Box::default()), 3 * REFUSALS), Some(Word::Delete)));
+}
+
+#[tokio::test]
+async fn a_deletion_survives_conflicts_and_refusals() {
+    let (client, asked) = start(|line, before| match line.split(' ').next() {
+        Some("DELETE") if before == 0 => refusal(409),
+        Some("DELETE") if before == 1 => refusal(422),
+        Some("PATCH") => refusal(422),
+        _ => there("u"),
+    })
+    .await;
+    let writer = StatusWriter::start(client);
+    writer.say(key(), Word::Last(Box::default()));
+    until_asked(&asked, &format!("DELETE {POD}"), 3).await;
+    let patches = asked.count(&format!("PATCH {POD}/status"));
+    assert_eq!(patches, usize::try_from(REFUSALS).unwrap());
+}
+
+#[tokio::test]
+async fn a_status_that_is_refused_for_good_is_given_up() {
+    let (client, asked) = start(|line, _| match line.contains("/pods/a/") {
+        true => refusal(400),
+        false => there("u"),
+    })
+    .await;
+    let writer = StatusWriter::start(client);
+    writer.say(key(), Word::Status(Box::default()));
+    let patch = format!("PATCH {POD}/status");
+    until_asked(&asked, &patch, usize::try_from(REFUSALS).unwrap()).await;
+    // The one after it is written only when nothing waits before it.
+    let other = PodKey { name: "b".to_owned(), ..key() };
+    writer.say(other, Word::Status(Box::default()));
+    until_asked(&asked, "PATCH /api/v1/namespaces/n/pods/b/status", 1).await;
+    assert_eq!(asked.count(&patch), usize::try_from(REFUSALS).unwrap());
+}
+
+#[test]
+fn the_newest_word_counts_and_nobody_stops_the_others() {
+    let key = |name: &str| PodKey {
+        namespace: "n".to_owned(),
+        name: name.to_owned(),
+        uid: String::new(),
+    };
+    let word = |phase: &str| {
+        let status = PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() };
+        Word::Status(Box::new(status))
+    };
+    let mut waiting = Waiting::default();
+    waiting.put(key("a"), word("1"));
+    waiting.put(key("b"), word("1"));
+    let (first, old) = waiting.take().unwrap();
+    waiting.put(key("a"), word("2"));
+    waiting.put_back(first, old);
+    assert_eq!(waiting.take().unwrap().0, key("b"));
+    let (last, said) = waiting.take().unwrap();
+    let Word::Status(status) = said.word else { panic!("a status") };
+    assert_eq!((last, status.phase.as_deref()), (key("a"), Some("2")));
+    assert!(waiting.take().is_none());
+}
+
+#[test]
+fn what_a_merge_would_keep_is_named() {
+    let ready = PodCondition {
+        type_: "Ready".to_owned(),
+        status: "True".to_owned(),
+        ..PodCondition::default()
+    };
+    let status = PodStatus {
+        conditions: Some(vec![ready]),
+        pod_ips: Some(vec![PodIP { ip: "10.0.0.1".to_owned() }]),
+        ..PodStatus::default()
+    };
+    let patch = patch("u", &status);
+    assert_eq!(patch["metadata"]["uid"], "u");
+    assert_eq!(patch["status"]["podIPs"][1]["$patch"], "replace");
+    let condition = patch["status"]["conditions"][0].as_object().unwrap();
+    assert_eq!((&condition["reason"], &condition["message"]), (&Value::Null, &Value::Null));
+}
