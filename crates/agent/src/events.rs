@@ -18,6 +18,8 @@ use tokio::time::{sleep, timeout};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often one is tried.
 const TRIES: u32 = 3;
+/// Between tries, at first.
+const PAUSE: Duration = Duration::from_millis(200);
 /// How many may wait.
 const QUEUE: usize = 1000;
 /// How many are remembered, to be counted.
@@ -92,19 +94,34 @@ async fn write_all(client: Client, node: String, mut notices: mpsc::Receiver<Not
             (format!("{}.{:016x}", text(&about.name), rand::random::<u64>()), 0)
         });
         *count += 1;
-        for attempt in 0..TRIES {
-            let done = timeout(PATIENCE, write(&client, &node, &notice, name, *count)).await;
-            match done {
-                Ok(Ok(())) => break,
-                // The namespace is going, or the event itself has gone.
-                Ok(Err(kube::Error::Api(refused))) if refused.code < 500 && refused.code != 429 => {
-                    *count = 0;
-                    break;
-                }
-                _ => sleep(Duration::from_millis(200) * (attempt + 1)).await,
+        *count = deliver(&client, &node, &notice, name, *count).await;
+    }
+}
+
+/// Writes a notice that came for the `count`th time; says how often it is known to have come.
+async fn deliver(client: &Client, node: &str, notice: &Notice, name: &str, count: i32) -> i32 {
+    let mut count = count;
+    for attempt in 0..TRIES {
+        let done = timeout(PATIENCE, write(client, node, notice, name, count)).await;
+        let code = match done {
+            Ok(Ok(())) => return count,
+            Ok(Err(kube::Error::Api(refused))) => refused.code,
+            Ok(Err(_)) | Err(_) => 500,
+        };
+        match code {
+            // An earlier try was taken though nobody said so.
+            409 if count == 1 => return count,
+            // Events do not live long: it begins again.
+            404 if count > 1 => count = 1,
+            409 | 429 | 500.. => sleep(PAUSE * (attempt + 1)).await,
+            // The namespace is going.
+            _ => {
+                tracing::debug!("event {name}: refused with {code}");
+                return 0;
             }
         }
     }
+    count
 }
 
 async fn write(
@@ -142,4 +159,38 @@ async fn write(
         ..Event::default()
     };
     api.create(&PostParams::default(), &event).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{refusal, start};
+
+    const ALL: &str = "/api/v1/namespaces/n/events";
+
+    fn notice() -> Notice {
+        let about =
+            ObjectReference { namespace: Some("n".to_owned()), ..ObjectReference::default() };
+        let (severity, message) = (Severity::Normal, String::new());
+        Notice { about, severity, reason: "Test", message, at: Timestamp::UNIX_EPOCH }
+    }
+
+    #[tokio::test]
+    async fn an_event_that_is_there_is_counted_and_one_that_is_gone_begins_again() {
+        let taken = || (200, json!({ "metadata": {}, "involvedObject": {} }));
+        let (client, asked) = start(move |line, before| match (line.split(' ').next(), before) {
+            (Some("POST"), 0) => refusal(500),
+            (Some("POST"), 1) => refusal(409),
+            (Some("PATCH"), 0) => refusal(409),
+            (Some("PATCH"), 2) => refusal(404),
+            _ => taken(),
+        })
+        .await;
+        assert_eq!(deliver(&client, "node", &notice(), "e", 1).await, 1, "it was taken after all");
+        assert_eq!(deliver(&client, "node", &notice(), "e", 2).await, 2, "a conflict passes");
+        assert_eq!(deliver(&client, "node", &notice(), "e", 3).await, 1, "it was forgotten");
+        let (post, patch) = (format!("POST {ALL}"), format!("PATCH {ALL}/e"));
+        let expected = [&post, &post, &patch, &patch, &patch, &post];
+        assert_eq!(asked.all().iter().collect::<Vec<_>>(), expected);
+    }
 }

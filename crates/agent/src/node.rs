@@ -3,6 +3,7 @@
 //! Taints are others' business, and so is the Node's end: an agent that stops leaves it.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,47 +35,60 @@ const LEASE_SECONDS: i32 = 40;
 /// Registers the Node; returns when it is there.
 pub(crate) async fn register(client: &Client, options: &Options) {
     for attempt in 0.. {
-        match timeout(PATIENCE, put(client, options)).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => tracing::warn!("the Node is not registered yet: {error}"),
-            Err(_) => tracing::warn!("the Node is not registered yet: no answer"),
-        }
+        let Err(why) = patiently(put(client, options)).await else { return };
+        tracing::warn!("the Node is not registered yet: {why}");
         sleep(BACKOFF.delay(attempt, rand::random())).await;
     }
 }
 
+async fn patiently<T>(asking: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+    let answer = timeout(PATIENCE, asking).await.map_err(|_| "no answer".to_owned())?;
+    answer.map_err(|error| error.to_string())
+}
+
 /// Renews the Lease, and corrects the Node where somebody has changed what it says, for ever.
+///
+/// Neither waits for the other: a Node whose description is refused is alive all the same.
 pub(crate) async fn keep(client: Client, options: Arc<Options>) {
-    let mut written = Instant::now();
+    let (mut written, mut failures) = (Instant::now(), 0);
     loop {
-        let beat = async {
-            let node = Api::<Node>::all(client.clone()).get_opt(&options.node).await?;
-            if let Some(node) = &node {
-                renew(&client, &options, node).await?;
+        let right = beat(&client, &options).await;
+        let due = right == Some(false) || failures > 0 || written.elapsed() >= STATUS_PERIOD;
+        let done = if due { patiently(put(&client, &options)).await } else { Ok(()) };
+        match done {
+            Ok(()) => {
+                if due {
+                    (written, failures) = (Instant::now(), 0);
+                }
+                sleep(options.heartbeat).await;
             }
-            Ok::<_, kube::Error>(node)
-        };
-        let right = match timeout(PATIENCE, beat).await {
-            Ok(Ok(Some(node))) => is_right(&node, &options),
-            Ok(Ok(None)) => {
-                tracing::warn!("somebody has deleted the Node; it is registered again");
-                false
+            Err(why) => {
+                tracing::warn!("the Node is not described: {why}");
+                sleep(BACKOFF.delay(failures, rand::random()).min(options.heartbeat)).await;
+                failures = failures.saturating_add(1);
             }
-            Ok(Err(error)) => {
-                tracing::warn!("the Lease was not renewed: {error}");
-                true
-            }
-            Err(_) => {
-                tracing::warn!("the Lease was not renewed: no answer");
-                true
-            }
-        };
-        if !right || written.elapsed() >= STATUS_PERIOD {
-            register(&client, &options).await;
-            written = Instant::now();
         }
-        sleep(options.heartbeat).await;
     }
+}
+
+/// Renews the Lease; whether the Node is right, as far as that is known.
+async fn beat(client: &Client, options: &Options) -> Option<bool> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = match patiently(nodes.get_opt(&options.node)).await {
+        Ok(Some(node)) => node,
+        Ok(None) => {
+            tracing::warn!("somebody has deleted the Node; it is registered again");
+            return Some(false);
+        }
+        Err(why) => {
+            tracing::warn!("the Lease was not renewed: {why}");
+            return None;
+        }
+    };
+    if let Err(why) = patiently(renew(client, options, &node)).await {
+        tracing::warn!("the Lease was not renewed: {why}");
+    }
+    Some(is_right(&node, options))
 }
 
 /// Whether the Node says what it should: whoever misses an agent writes that it is not ready, and
@@ -262,6 +276,7 @@ fn lease(options: &Options, node: &Node) -> Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::{refusal, start};
 
     #[test]
     fn a_node_that_somebody_thinks_dead_is_not_right() {
@@ -275,5 +290,38 @@ mod tests {
         let ready = conditions.iter_mut().find(|it| it.type_ == "Ready").unwrap();
         ready.status = "Unknown".to_owned();
         assert!(!is_right(&node, &options));
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_description_is_refused_is_alive_all_the_same() {
+        let (client, asked) = start(|line, before| match line {
+            "PATCH /api/v1/nodes/n" if before < 2 => refusal(422),
+            "PATCH /api/v1/nodes/n" if before < 3 => refusal(409),
+            _ => (200, json!({ "metadata": { "name": "n", "uid": "u" }, "spec": {} })),
+        })
+        .await;
+        let mut options = Options::new("n", "/".into());
+        options.heartbeat = Duration::from_millis(10);
+        let keeping = tokio::spawn(keep(client, Arc::new(options)));
+        let described = async {
+            while asked.count("PATCH /api/v1/nodes/n/status") == 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), described).await.expect("it is tried again");
+        keeping.abort();
+        let renewed = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n";
+        assert!(asked.count(&format!("PATCH {renewed}")) >= 4, "{:?}", asked.all());
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_is_refused_does_not_hide_a_wrong_node() {
+        let (client, asked) = start(|line, _| match line.contains("/leases/") {
+            true => refusal(422),
+            false => (200, json!({ "metadata": { "name": "n", "uid": "u" } })),
+        })
+        .await;
+        let options = Options::new("n", "/".into());
+        assert_eq!(beat(&client, &options).await, Some(false), "{:?}", asked.all());
     }
 }
