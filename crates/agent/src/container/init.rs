@@ -16,11 +16,11 @@ use super::{ContainerSpec, NOT_STARTED, Program, Report, read, root, shim};
 pub(super) fn main(file: &Path) -> ExitCode {
     let Ok(mut socket) = shim::socket() else { return ExitCode::FAILURE };
     let prepared = prepare(file);
-    let (mut command, pid) = match prepared {
+    let (mut command, started) = match prepared {
         Ok(prepared) => prepared,
         Err(why) => return fail(&mut socket, why),
     };
-    shim::tell(&mut socket, &Report::Started { pid });
+    shim::tell(&mut socket, &started);
     let error = command.exec();
     let program = command.get_program().to_string_lossy().into_owned();
     fail(&mut socket, format!("exec {program:?}: {error}"))
@@ -31,21 +31,22 @@ fn fail(socket: &mut std::os::unix::net::UnixStream, why: String) -> ExitCode {
     ExitCode::from(u8::try_from(NOT_STARTED).expect("it fits"))
 }
 
-/// The program as a command, and this process's number in the `/proc` that the agent sees.
-fn prepare(file: &Path) -> Result<(Command, u32), String> {
+/// The program as a command, and what the agent is told of it: this process's number is that of the
+/// `/proc` that the agent sees.
+fn prepare(file: &Path) -> Result<(Command, Report), String> {
     set_pdeathsig(Signal::SIGKILL).map_err(|errno| format!("die with the shim: {errno}"))?;
     let spec: ContainerSpec = read(file)?;
     let pid = outer_pid().map_err(|error| format!("read /proc/self: {error}"))?;
     sethostname(&spec.hostname).map_err(|errno| format!("set the host's name: {errno}"))?;
     // It is not reachable by its path once the root has changed.
     let binary = File::open("/proc/self/exe").map_err(|error| format!("open this: {error}"))?;
-    root::enter(&spec)?;
+    let open = root::enter(&spec)?;
     let mut command = program(&spec, binary)?;
     command.env_clear().envs(spec.env.iter().cloned()).stdin(Stdio::null());
     let directory = spec.directory.as_deref().unwrap_or(Path::new("/"));
     std::env::set_current_dir(directory)
         .map_err(|error| format!("workingDir {}: {error}", directory.display()))?;
-    Ok((command, pid))
+    Ok((command, Report::Started { pid, open }))
 }
 
 fn outer_pid() -> io::Result<u32> {

@@ -10,12 +10,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{chroot, pivot_root};
 
@@ -32,8 +34,8 @@ const BINARY: &str = ".nearhop";
 const MAX_LINKS: usize = 40;
 
 /// Changes the calling process's root; it must be alone in its mount namespace, or with those that
-/// shall see the same.
-pub(super) fn enter(spec: &ContainerSpec) -> Result<(), String> {
+/// shall see the same. Says which of the host's mounts could not be made read-only, and why.
+pub(super) fn enter(spec: &ContainerSpec) -> Result<Vec<String>, String> {
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
         .map_err(|errno| format!("keep mounts private: {errno}"))?;
@@ -52,8 +54,9 @@ pub(super) fn enter(spec: &ContainerSpec) -> Result<(), String> {
         let made = root.prepare(directory, Kind::Directory);
         made.map_err(|error| format!("workingDir {}: {error}", directory.display()))?;
     }
-    root.seal().map_err(|error| format!("make mounts read-only: {error}"))?;
-    root.change().map_err(|error| format!("change the root: {error}"))
+    let open = root.seal().map_err(|error| format!("make mounts read-only: {error}"))?;
+    root.change().map_err(|error| format!("change the root: {error}"))?;
+    Ok(open)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -230,17 +233,20 @@ impl Root {
         Ok(here)
     }
 
-    /// Takes the right to write to the host's mounts away, as far as that is possible.
-    fn seal(&self) -> io::Result<()> {
-        for (point, flags) in parse_mounts(&fs::read("/proc/self/mountinfo")?) {
+    /// Takes the right to write to the host's mounts away; says where that failed.
+    fn seal(&self) -> io::Result<Vec<String>> {
+        let mut open = Vec::new();
+        for MountPoint { id, point, flags } in parse_mounts(&fs::read("/proc/self/mountinfo")?) {
             let Ok(inside) = point.strip_prefix(&self.place) else { continue };
             let path = Path::new("/").join(inside);
-            if self.owner(&path) == Owner::Host {
-                // A mount that is hidden below another cannot be reached, nor be written to.
-                let _hidden = remount_read_only(&point, flags);
+            if self.owner(&path) == Owner::Host
+                && let Err(error) = remount_read_only(&point, flags)
+                && leads_to(&point, id)
+            {
+                open.push(format!("{}: {error}", path.display()));
             }
         }
-        Ok(())
+        Ok(open)
     }
 
     fn change(&self) -> io::Result<()> {
@@ -283,15 +289,38 @@ fn remount_read_only(point: &Path, flags: MsFlags) -> io::Result<()> {
     Ok(mount(None::<&str>, point, None::<&str>, flags, None::<&str>)?)
 }
 
-/// The mount points of a `mountinfo`, and the flags that a remount has to repeat.
-fn parse_mounts(text: &[u8]) -> Vec<(PathBuf, MsFlags)> {
+/// Whether a path leads to this mount. One that is hidden below another, or that this process may not
+/// even look at, cannot be written to by a container either.
+fn leads_to(point: &Path, id: u64) -> bool {
+    let flags = (OFlag::O_PATH | OFlag::O_NOFOLLOW).bits();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(point);
+    let Ok(opened) = opened else { return false };
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd()));
+    let about = about.unwrap_or_default();
+    let found = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    // Where the kernel does not say, it counts as one that can be written to.
+    found.and_then(|number| number.trim().parse().ok()).is_none_or(|found: u64| found == id)
+}
+
+/// A line of a `mountinfo`.
+#[derive(Debug, PartialEq, Eq)]
+struct MountPoint {
+    id: u64,
+    point: PathBuf,
+    /// Those that a remount has to repeat.
+    flags: MsFlags,
+}
+
+fn parse_mounts(text: &[u8]) -> Vec<MountPoint> {
     let lines = text.split(|byte| *byte == b'\n');
     lines
         .filter_map(|line| {
-            let mut fields = line.split(|byte| *byte == b' ').skip(4);
-            let point = unescape(fields.next()?);
-            let flags = fields.next()?.split(|byte| *byte == b',').map(flag);
-            Some((PathBuf::from(OsString::from_vec(point)), flags.collect()))
+            let mut fields = line.split(|byte| *byte == b' ');
+            let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+            let mut fields = fields.skip(3);
+            let point = PathBuf::from(OsString::from_vec(unescape(fields.next()?)));
+            let flags = fields.next()?.split(|byte| *byte == b',').map(flag).collect();
+            Some(MountPoint { id, point, flags })
         })
         .collect()
 }
@@ -338,11 +367,21 @@ mod tests {
         let text = b"36 35 98:0 /mnt1 /a\\040b/c rw,nosuid,relatime - ext4 /dev/root rw\n\
             37 35 0:5 / /dev ro,nodev,noexec shared:2 - tmpfs tmpfs rw\n";
         let found = parse_mounts(text);
-        assert_eq!(found[0].0, Path::new("/a b/c"));
-        assert_eq!(found[0].1, MsFlags::MS_NOSUID | MsFlags::MS_RELATIME);
-        assert_eq!(found[1].0, Path::new("/dev"));
-        assert_eq!(found[1].1, MsFlags::MS_NODEV | MsFlags::MS_NOEXEC);
-        assert_eq!(found.len(), 2);
+        let mount = |id, point: &str, flags| MountPoint { id, point: point.into(), flags };
+        let expected = [
+            mount(36, "/a b/c", MsFlags::MS_NOSUID | MsFlags::MS_RELATIME),
+            mount(37, "/dev", MsFlags::MS_NODEV | MsFlags::MS_NOEXEC),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_path_leads_to_the_mount_that_is_on_top() {
+        let all = parse_mounts(&fs::read("/proc/self/mountinfo").unwrap());
+        let proc = all.iter().rfind(|mount| mount.point == Path::new("/proc")).unwrap();
+        assert!(leads_to(&proc.point, proc.id));
+        assert!(!leads_to(&proc.point, proc.id + 1_000_000), "another mount is hidden");
+        assert!(!leads_to(Path::new("/proc/no/such"), proc.id), "nothing is there");
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub enum Report {
     Started {
         /// The process.
         pid: u32,
+        /// Mounts of the host's that it could write to, and why.
+        open: Vec<String>,
     },
     /// There will be no program.
     Failed {

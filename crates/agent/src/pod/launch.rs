@@ -191,7 +191,7 @@ impl Launch {
                 line = lines.next_line() => {
                     let Ok(Some(line)) = line else { return failed };
                     match serde_json::from_str(&line) {
-                        Ok(Report::Started { pid }) => self.tell(Event::Started(self.run.clone(), self.exec_place(spec, pid))),
+                        Ok(Report::Started { pid, open }) => self.started(spec, pid, &open),
                         Ok(Report::Failed { why }) => failed = Some(Report::Failed { why }),
                         // The end of a program that never was says nothing.
                         Ok(ended) => return failed.or(Some(ended)),
@@ -203,6 +203,15 @@ impl Launch {
                 }
             }
         }
+    }
+
+    fn started(&self, spec: &ContainerSpec, pid: u32, open: &[String]) {
+        if !open.is_empty() {
+            let pod = self.pod.metadata.name.as_deref().unwrap_or_default();
+            let (container, open) = (&self.run.container, open.join("; "));
+            tracing::warn!(pod, container, "it can write to mounts of the host's: {open}");
+        }
+        self.tell(Event::Started(self.run.clone(), self.exec_place(spec, pid)));
     }
 
     fn exec_place(&self, spec: &ContainerSpec, pid: u32) -> ExecPlace {
