@@ -29,7 +29,7 @@ pub(crate) struct Args {
     controllers: Controllers,
 
     /// How long a node may be silent before it counts as lost.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "40s")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_grace, default_value = "40s")]
     node_monitor_grace_period: Duration,
 
     /// How long a node that never reported may take to do so.
@@ -38,6 +38,16 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     log: LogArgs,
+}
+
+/// Reads how patient to be with nodes. With no patience every node is lost before it is heard.
+fn parse_grace(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("nodes cannot be heard all the time: give them more than 0, \
+                               such as 40s"
+            .to_owned()),
+        grace => Ok(grace),
+    }
 }
 
 /// Runs until it is told to stop.
@@ -65,4 +75,17 @@ async fn manage_cluster(args: Args) -> anyhow::Result<ExitCode> {
     };
     manage(options, client, shutdown).await;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_given_some_time() {
+        assert_eq!(parse_grace("500ms"), Ok(Duration::from_millis(500)));
+        for bad in ["0", "0s", "fast"] {
+            assert!(parse_grace(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use nearhop_runtime::shutdown::Shutdown;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
-use crate::action::Action;
+use crate::action::{Action, Plan};
 use crate::effect::{self, Answer, Failure};
 use crate::kind::Kind;
 use crate::options::{Controller, Options};
@@ -64,6 +64,15 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
         };
         manager.handle(event);
     }
+}
+
+/// Nothing is looked at more often than this without a reason from outside: a decision that asks
+/// for itself again at once must not keep the others, and the events, from their turn.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// When a plan is to be looked at again. A time beyond the clock's range never comes.
+fn due_again(plan: &Plan, now: Instant) -> Option<Instant> {
+    plan.again.and_then(|again| now.checked_add(again.max(BREATH)))
 }
 
 /// How often the server is asked for a sign of life.
@@ -170,14 +179,14 @@ impl Manager {
         work.into_iter().for_each(|work| self.queue.add(work, now));
     }
 
-    /// Starts all that is due.
+    /// Starts all that is due now. What becomes due meanwhile waits until events had their turn.
     fn start_work(&mut self) {
+        let now = Now::read();
         while self.synced
-            && let Some(work) = self.queue.take(Instant::now())
+            && let Some(work) = self.queue.take(now.steady)
         {
-            let now = Now::read();
             let plan = self.world.plan(&work, now);
-            let again = plan.again.map(|again| now.steady + again);
+            let again = due_again(&plan, now.steady);
             if plan.stages.is_empty() {
                 self.queue.succeed(&work, again);
                 continue;
@@ -210,5 +219,20 @@ fn describe(action: &Action) -> String {
         Action::Delete { kind, name, .. } => format!("deleting {} {name}", kind.name()),
         Action::Bind { pod, node, .. } => format!("binding Pod {pod} to Node {node}"),
         Action::Tell(telling) => format!("telling {}", telling.reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_due_again_at_once_or_beyond_all_times() {
+        let now = Instant::now();
+        let due = |again| due_again(&Plan { stages: Vec::new(), again }, now);
+        assert_eq!(due(None), None);
+        assert_eq!(due(Some(Duration::ZERO)), Some(now + BREATH));
+        assert_eq!(due(Some(10 * BREATH)), Some(now + 10 * BREATH));
+        assert_eq!(due(Some(Duration::MAX)), None, "it never comes");
     }
 }

@@ -36,7 +36,11 @@ pub(super) fn proportional(rollout: &Rollout<'_>) -> Vec<Action> {
         return active.flat_map(|set| rollout.resize(set, 0)).collect();
     }
     match rollout.strategy {
-        Strategy::Recreate => Vec::new(),
+        // Sizes are the rollout's own matter, once the sets know the number it goes by.
+        Strategy::Recreate => {
+            let active = rollout.all().filter(|set| wanted(set) > 0);
+            active.flat_map(|set| rollout.resize(set, wanted(set))).collect()
+        }
         Strategy::RollingUpdate => share_out(rollout),
     }
 }

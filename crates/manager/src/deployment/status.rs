@@ -35,7 +35,11 @@ pub(super) fn write(rollout: &Rollout<'_>, plan: &mut Plan, progress: &Progress)
     judge_available(rollout, &mut status);
     judge_progress(rollout, &old, &mut status, progress);
     take_failures(rollout, &mut status);
-    if let Some(rest) = deadline(rollout, &status) {
+    // Where nothing is rolled out, nothing is judged when the time is over: looking again would
+    // never end.
+    if *progress != Progress::Untouched
+        && let Some(rest) = deadline(rollout, &status)
+    {
         plan.look_again(rest);
     }
     if status != old {

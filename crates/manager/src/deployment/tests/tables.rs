@@ -156,3 +156,30 @@ fn a_strange_set_is_adopted_first() {
     let plan = sim.plan();
     assert!(matches!(plan.actions().next(), Some(Action::Patch(Kind::ReplicaSet, ..))), "{plan:?}");
 }
+
+#[test]
+fn a_rollout_that_becomes_a_recreation_of_another_size_goes_on() {
+    let mut sim = started(4, 1, 1);
+    sim.step(&Step::Roll(1));
+    act(&mut sim);
+    assert!(sizes(&sim).iter().all(|size| *size > 0), "{:?}", sizes(&sim));
+    let strategy = sim.deployment.spec.as_mut().unwrap().strategy.as_mut().unwrap();
+    strategy.type_ = Some("Recreate".to_owned());
+    strategy.rolling_update = None;
+    sim.step(&Step::Scale(6));
+    sim.settle(|_| {});
+    assert_eq!(sizes(&sim), [0, 6]);
+}
+
+#[test]
+fn a_deployment_that_is_deleted_in_a_rollout_is_not_looked_at_for_its_deadline() {
+    let mut sim = started(4, 1, 1);
+    sim.step(&Step::Roll(1));
+    act(&mut sim);
+    assert!(sim.plan().again.is_some(), "a rollout that goes on has a deadline");
+    sim.deployment.metadata.deletion_timestamp = Some(object::time(sim.time()));
+    (0..300).for_each(|_| {
+        sim.step(&Step::Tick);
+    });
+    assert_eq!(sim.plan().again, None);
+}
