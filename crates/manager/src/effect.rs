@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::action::{Action, Deletion, Plan};
 use crate::kind::{Kind, Object};
 use crate::object::Name;
+use crate::queue::Setback;
 use crate::tell;
 
 /// A server that is there answers well within this.
@@ -42,6 +43,16 @@ pub(crate) enum Failure {
     Refused(String),
     #[error("no answer: {0}")]
     NoAnswer(String),
+}
+
+impl Failure {
+    /// What it means for the next attempt.
+    pub(crate) fn setback(&self) -> Setback {
+        match self {
+            Self::NoAnswer(_) => Setback::Silence,
+            Self::Conflict | Self::Exists | Self::NotFound | Self::Refused(_) => Setback::Refusal,
+        }
+    }
 }
 
 /// Does what a plan says, and tells each answer as it comes.

@@ -26,37 +26,40 @@ pub(crate) enum Work {
     Namespace(String),
 }
 
+/// How a piece of work failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setback {
+    /// The server said no.
+    Refusal,
+    /// The server said nothing, or that it is not able to.
+    Silence,
+}
+
 #[derive(Debug, Default)]
 struct Item {
     due: Option<Instant>,
     running: bool,
-    failures: u32,
+    refusals: u32,
+    silences: u32,
     pause_until: Option<Instant>,
 }
 
 /// Work that waits, and work that is being done.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Queue {
     items: BTreeMap<Work, Item>,
     waiting: BTreeSet<(Instant, Work)>,
     running: usize,
-    backoff: Backoff,
 }
 
 /// More requests than this at a time only wait for each other in the server.
 const WORKERS: usize = 64;
 
-impl Default for Queue {
-    fn default() -> Self {
-        Self {
-            items: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-            running: 0,
-            // A conflict is over with the next event of the watch; a server that is away is not.
-            backoff: Backoff::new(Duration::from_millis(5), Duration::from_secs(30)),
-        }
-    }
-}
+/// A conflict is over with the next event of the watch; what is refused otherwise stays so.
+const REFUSED: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(30));
+
+/// However long a server was away: when it is back, all that waited for it is done soon.
+const SILENT: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(1500));
 
 impl Queue {
     /// Asks for a piece of work, not before `at`.
@@ -97,7 +100,8 @@ impl Queue {
     /// Ends a piece of work that went well; it is looked at again then, if asked for.
     pub(crate) fn succeed(&mut self, work: &Work, again: Option<Instant>) {
         if let Some(item) = self.items.get_mut(work) {
-            item.failures = 0;
+            item.refusals = 0;
+            item.silences = 0;
             item.pause_until = None;
         }
         self.stop(work);
@@ -107,11 +111,22 @@ impl Queue {
     }
 
     /// Ends a piece of work that failed; it is tried again after a pause.
-    pub(crate) fn fail(&mut self, work: &Work, now: Instant, random: f64) -> Duration {
+    pub(crate) fn fail(
+        &mut self,
+        work: &Work,
+        setback: Setback,
+        now: Instant,
+        random: f64,
+    ) -> Duration {
         let mut pause = Duration::ZERO;
         if let Some(item) = self.items.get_mut(work) {
-            pause = self.backoff.delay(item.failures, random);
-            item.failures = item.failures.saturating_add(1);
+            // Counted apart: the first conflict after a long silence is a first conflict.
+            let (backoff, count) = match setback {
+                Setback::Refusal => (REFUSED, &mut item.refusals),
+                Setback::Silence => (SILENT, &mut item.silences),
+            };
+            pause = backoff.delay(*count, random);
+            *count = count.saturating_add(1);
             item.pause_until = Some(now + pause);
             item.due = Some(now + pause);
         }
@@ -180,7 +195,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..4 {
             queue.take(now).unwrap();
-            let pause = queue.fail(&work("a"), now, 0.0);
+            let pause = queue.fail(&work("a"), Setback::Refusal, now, 0.0);
             queue.add(work("a"), now);
             assert_eq!(queue.take(now), None);
             now += pause;
@@ -190,5 +205,21 @@ mod tests {
         queue.take(now).unwrap();
         queue.succeed(&work("a"), Some(now));
         assert_eq!(queue.take(now), Some(work("a")));
+    }
+
+    #[test]
+    fn a_server_that_was_away_for_long_is_not_kept_waiting() {
+        let mut now = Instant::now();
+        let mut queue = Queue::default();
+        queue.add(work("a"), now);
+        for _ in 0..30 {
+            queue.take(now).unwrap();
+            let pause = queue.fail(&work("a"), Setback::Silence, now, 0.0);
+            assert!(pause <= Duration::from_millis(1500), "{pause:?}");
+            now += pause;
+        }
+        queue.take(now).unwrap();
+        let pause = queue.fail(&work("a"), Setback::Refusal, now, 0.0);
+        assert_eq!(pause, Duration::from_millis(5), "the first conflict after that");
     }
 }

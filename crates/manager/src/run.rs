@@ -115,7 +115,7 @@ impl Manager {
             Event::Done { work, failed: None, again } => self.queue.succeed(&work, again),
             Event::Done { work, failed: Some(failed), .. } => {
                 let (action, failure) = *failed;
-                let pause = self.queue.fail(&work, now, rand::random());
+                let pause = self.queue.fail(&work, failure.setback(), now, rand::random());
                 match failure {
                     Failure::Conflict | Failure::NotFound | Failure::Exists => {
                         tracing::debug!(?work, ?pause, "{failure}; trying again");
