@@ -110,7 +110,10 @@ impl Manager {
             }
             Event::Answered(Answer::Alive) => self.world.hear_server(now),
             Event::Answered(Answer::Unbound(uid)) => {
+                // Others may have been refused because of it.
                 self.world.assumed.remove(&uid);
+                let waiting = self.world.waiting().collect();
+                self.add(waiting, now);
             }
             Event::Done { work, failed: None, again } => self.queue.succeed(&work, again),
             Event::Done { work, failed: Some(failed), .. } => {

@@ -90,7 +90,7 @@ impl World {
     }
 
     /// All pods that wait for a node: what changed may let them in.
-    fn waiting(&self) -> impl Iterator<Item = Work> {
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = Work> {
         let waiting = self.objects.pods.all().filter(|pod| scheduler::is_waiting(pod));
         waiting.map(|pod| Work::Schedule(Name::of(&pod.metadata)))
     }
@@ -116,6 +116,10 @@ impl World {
         }
         if gives_way(change) {
             work.extend(self.waiting());
+        } else if arrives(change) {
+            let waiting = self.objects.pods.all().filter(|pod| scheduler::is_waiting(pod));
+            let hoping = waiting.filter(|pod| scheduler::hopes_for_others(pod));
+            work.extend(hoping.map(|pod| Work::Schedule(Name::of(&pod.metadata))));
         }
         for pod in change.old.iter().chain(&change.new) {
             self.touch_owner(pod, change.new.is_none(), &mut work);
@@ -206,6 +210,14 @@ fn gives_way(change: &Change<Pod>) -> bool {
     })
 }
 
+/// Whether a pod has got its node: those who want to be with it, or as many as it, may follow.
+fn arrives(change: &Change<Pod>) -> bool {
+    let is_there = |pod: &Option<Arc<Pod>>| {
+        pod.as_ref().is_some_and(|pod| !pod::node(pod).is_empty() && pod::is_active(pod))
+    };
+    is_there(&change.new) && !is_there(&change.old)
+}
+
 /// When a node last said how it is.
 fn beat(node: &Node) -> Option<&NodeCondition> {
     taint::condition(node, "Ready").filter(|ready| ready.status != "Unknown")
@@ -224,4 +236,55 @@ fn gist(node: &Node) -> impl PartialEq {
         status.allocatable,
         conditions,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+    use crate::kind::Sight;
+    use crate::options::Options;
+    use crate::testing;
+
+    fn pod_with(name: &str, field: &str, value: serde_json::Value) -> Pod {
+        let mut pod = serde_json::to_value(testing::pod(name, "")).unwrap();
+        pod["spec"][field] = value;
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_pod_that_gets_its_node_calls_those_who_hope_for_others() {
+        let selector = json!({ "matchLabels": { "app": "web" } });
+        let term = json!([{ "topologyKey": "zone", "labelSelector": selector }]);
+        let spread = json!([{ "topologyKey": "zone", "maxSkew": 1, "labelSelector": selector,
+                              "whenUnsatisfiable": "DoNotSchedule" }]);
+        let friends = |kind: &str| json!({ kind: { "requiredDuringSchedulingIgnoredDuringExecution": term } });
+        let now = Instant::now();
+        let mut world = World::new(Options::default());
+        for pod in [
+            pod_with("friend", "affinity", friends("podAffinity")),
+            pod_with("loner", "affinity", friends("podAntiAffinity")),
+            pod_with("spread", "topologySpreadConstraints", spread),
+            testing::pod("plain", ""),
+            testing::pod("p", ""),
+        ] {
+            world.see(Sight::Pod(Event::Apply(pod)), now);
+        }
+        let mut bound = testing::pod("p", "n1");
+        bound.metadata.resource_version = Some("2".to_owned());
+        let work = world.see(Sight::Pod(Event::Apply(bound.clone())), now);
+        let called: Vec<&str> = work
+            .iter()
+            .filter_map(|work| match work {
+                Work::Schedule(name) => Some(name.name.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(called, ["friend", "spread"], "the others gain nothing by it");
+        bound.metadata.resource_version = Some("3".to_owned());
+        let work = world.see(Sight::Pod(Event::Apply(bound)), now);
+        assert!(!work.iter().any(|work| matches!(work, Work::Schedule(_))), "it was there before");
+    }
 }

@@ -11,6 +11,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, Service};
@@ -22,6 +23,9 @@ use crate::pod;
 
 /// The name under which pods ask for this scheduler.
 pub(crate) const NAME: &str = "default-scheduler";
+
+/// Whatever a pod waits for and no event told of is found out this soon.
+const SECOND_LOOK: Duration = Duration::from_secs(30);
 
 /// All that a decision needs to know.
 #[derive(Debug, Default)]
@@ -76,6 +80,12 @@ pub(crate) fn is_waiting(pod: &Pod) -> bool {
         && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
 }
 
+/// Whether other pods that get their nodes may let this one in: it wants to be near some, or no
+/// fuller than elsewhere.
+pub(crate) fn hopes_for_others(pod: &Pod) -> bool {
+    peers::hopes(pod)
+}
+
 /// The node for a pod.
 ///
 /// # Errors
@@ -120,15 +130,18 @@ pub(crate) fn plan(pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
             plan
         }
         Err(unfit) => {
+            let mut plan = Plan::default();
+            if matches!(unfit, Unfit::Nodes(..)) {
+                plan.look_again(SECOND_LOOK);
+            }
             let message = unfit.to_string();
             let known = pod::condition(pod, "PodScheduled");
-            if known.is_some_and(|known| {
+            if !known.is_some_and(|known| {
                 known.status == "False" && known.message.as_deref() == Some(&message)
             }) {
-                return Plan::default();
+                plan.then([Action::PutStatus(refused(pod, &message, now).into())]);
+                plan.then([tell(Severity::Warning, "FailedScheduling", message)]);
             }
-            let mut plan = Plan::from(Action::PutStatus(refused(pod, &message, now).into()));
-            plan.then([tell(Severity::Warning, "FailedScheduling", message)]);
             plan
         }
     }

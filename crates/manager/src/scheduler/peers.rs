@@ -35,13 +35,7 @@ struct Spread<'a> {
 
 impl<'a> Peers<'a> {
     pub(super) fn of(pod: &'a Pod, snapshot: &Snapshot<'a>) -> Self {
-        let spec = pod.spec.as_ref();
-        let constraints = spec.and_then(|spec| spec.topology_spread_constraints.as_ref());
-        let hard: Vec<&TopologySpreadConstraint> = constraints
-            .into_iter()
-            .flatten()
-            .filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule")
-            .collect();
+        let hard: Vec<&TopologySpreadConstraint> = hard_spreads(pod).collect();
         let spreads = hard.iter().map(|one| Spread::of(one, &hard, pod, snapshot)).collect();
         let mut forbidden = Vec::new();
         for term in anti_terms(pod) {
@@ -136,6 +130,18 @@ impl<'a> Spread<'a> {
         let here = self.counts.get(place).copied().unwrap_or(0);
         here + self.itself - least > self.max_skew
     }
+}
+
+/// Whether a pod that gets its node can make room for this one. With anti-affinity alone, it
+/// cannot.
+pub(super) fn hopes(pod: &Pod) -> bool {
+    pro_terms(pod).next().is_some() || hard_spreads(pod).next().is_some()
+}
+
+fn hard_spreads(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
+    let spec = pod.spec.as_ref();
+    let all = spec.and_then(|spec| spec.topology_spread_constraints.as_ref());
+    all.into_iter().flatten().filter(|one| one.when_unsatisfiable == "DoNotSchedule")
 }
 
 fn key(term: &PodAffinityTerm) -> String {

@@ -246,5 +246,6 @@ fn a_refusal_is_said_once() {
         panic!("{first:?}")
     };
     assert_eq!(first.actions().count(), 2, "the status and an event");
-    assert_eq!(plan(said, &snapshot, at(9)), Plan::default());
+    let second = plan(said, &snapshot, at(9));
+    assert_eq!(second, Plan { stages: Vec::new(), again: Some(SECOND_LOOK) });
 }
