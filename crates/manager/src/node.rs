@@ -101,7 +101,8 @@ fn silenced(node: &Node, now: Timestamp) -> Node {
     node
 }
 
-/// Brings the taints that follow from the node's state in order, and leaves others alone.
+/// Brings the taints that follow from the node's state in order. Of others it only notes since when
+/// they drive pods away: whoever set them by hand did not, and patience needs a beginning.
 fn retaint(node: &Node, now: Timestamp) -> Option<Action> {
     let wanted = implied(node);
     let ours = |taint: &Taint| {
@@ -123,6 +124,9 @@ fn retaint(node: &Node, now: Timestamp) -> Option<Action> {
             taint.time_added = Some(time(now));
             new.push(taint);
         }
+    }
+    for taint in new.iter_mut().filter(|taint| taint.effect == NO_EXECUTE) {
+        taint.time_added.get_or_insert_with(|| time(now));
     }
     if new == old {
         return None;

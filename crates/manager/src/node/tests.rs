@@ -20,7 +20,11 @@ fn with_ready(status: &str) -> Node {
 }
 
 fn with_taints(mut node: Node, taints: &[(&str, &str)]) -> Node {
-    let taints = taints.iter().map(|(key, effect)| taint::taint(key, effect)).collect();
+    let taint = |(key, effect): &(&str, &str)| Taint {
+        time_added: (*effect == NO_EXECUTE).then(|| time(at(0))),
+        ..taint::taint(key, effect)
+    };
+    let taints = taints.iter().map(taint).collect();
     node.spec.get_or_insert_default().taints = Some(taints);
     node
 }
@@ -124,6 +128,30 @@ fn pods_leave_when_their_patience_ends() {
     }
     let node = with_taints(with_ready("True"), &[("custom", NO_SCHEDULE)]);
     assert_eq!(must_leave(&testing::pod("p", "n1"), &node, at(100)), None);
+}
+
+#[test]
+fn a_taint_that_somebody_set_counts_from_when_it_was_seen() {
+    let mut node =
+        with_taints(with_ready("True"), &[("custom", NO_EXECUTE), ("soft", NO_SCHEDULE)]);
+    node.spec.as_mut().unwrap().taints.as_mut().unwrap()[0].time_added = None;
+    let plan = judged(&node, &[], 1);
+    let Some(Action::Patch(Kind::Node, _, body)) = plan.actions().next() else {
+        panic!("{plan:?}")
+    };
+    let taints: Vec<Taint> = serde_json::from_value(body["spec"]["taints"].clone()).unwrap();
+    let since: Vec<_> = taints.iter().map(|taint| taint.time_added.clone()).collect();
+    assert_eq!(since, [Some(time(at(100))), None]);
+    node.spec.as_mut().unwrap().taints = Some(taints);
+    assert_eq!(written(&judged(&node, &[], 2)), None, "it is noted once");
+    let mut pod = testing::pod("p", "n1");
+    pod.spec.as_mut().unwrap().tolerations = Some(vec![Toleration {
+        operator: Some("Exists".to_owned()),
+        toleration_seconds: Some(30),
+        ..Toleration::default()
+    }]);
+    assert_eq!(must_leave(&pod, &node, at(120)), Some(Duration::from_secs(10)));
+    assert_eq!(must_leave(&pod, &node, at(130)), Some(Duration::ZERO));
 }
 
 #[test]
