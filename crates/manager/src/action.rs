@@ -18,6 +18,9 @@ pub(crate) enum Action {
     PutStatus(Object),
     /// Merges into an object; the body names the version that was read.
     Patch(Kind, Name, Value),
+    /// The same, for an object that is to be an owner's. First the server is asked whether the
+    /// owner still lives: what a watch shows may be of the time before it was deleted.
+    Adopt(Owner, Kind, Name, Value),
     /// Deletes the object with this uid, and no other of the same name.
     Delete {
         /// What it is.
@@ -40,6 +43,17 @@ pub(crate) enum Action {
     },
     /// Tells people.
     Tell(Telling),
+}
+
+/// Who adopts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// What it is.
+    pub(crate) kind: Kind,
+    /// Where it is.
+    pub(crate) name: Name,
+    /// Which one of that name.
+    pub(crate) uid: String,
 }
 
 /// How an object is deleted.
@@ -117,12 +131,22 @@ impl Action {
     }
 
     /// Merges into an object that was read: refused if it is not that one, or has changed since.
-    pub(crate) fn patch(kind: Kind, meta: &ObjectMeta, mut body: Value) -> Self {
-        body["metadata"]["uid"] = object::uid(meta).into();
-        body["metadata"]["resourceVersion"] =
-            meta.resource_version.as_deref().unwrap_or_default().into();
-        Self::Patch(kind, Name::of(meta), body)
+    pub(crate) fn patch(kind: Kind, meta: &ObjectMeta, body: Value) -> Self {
+        Self::Patch(kind, Name::of(meta), bound(meta, body))
     }
+
+    /// The same for one that is to be the owner's.
+    pub(crate) fn adopt(owner: Owner, kind: Kind, meta: &ObjectMeta, body: Value) -> Self {
+        Self::Adopt(owner, kind, Name::of(meta), bound(meta, body))
+    }
+}
+
+/// A change of this object in this version only.
+fn bound(meta: &ObjectMeta, mut body: Value) -> Value {
+    body["metadata"]["uid"] = object::uid(meta).into();
+    body["metadata"]["resourceVersion"] =
+        meta.resource_version.as_deref().unwrap_or_default().into();
+    body
 }
 
 /// A reference for events.

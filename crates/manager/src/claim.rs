@@ -3,9 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde_json::json;
 
-use crate::action::Action;
+use crate::action::{Action, Owner};
 use crate::kind::Kind;
-use crate::object;
+use crate::object::{self, Name};
 use crate::selector;
 
 /// What an owner has to do with an object.
@@ -35,13 +35,15 @@ pub(crate) fn judge(wanted: &LabelSelector, owner: &ObjectMeta, object: &ObjectM
 /// Makes an object the owner's.
 pub(crate) fn adopt(
     kind: Kind,
-    owner_kind: &str,
+    owner_kind: Kind,
     owner: &ObjectMeta,
     object: &ObjectMeta,
 ) -> Action {
     let mut owners = object.owner_references.clone().unwrap_or_default();
-    owners.push(object::owned_by(owner_kind, owner));
-    Action::patch(kind, object, json!({ "metadata": { "ownerReferences": owners } }))
+    owners.push(object::owned_by(owner_kind.name(), owner));
+    let owner =
+        Owner { kind: owner_kind, name: Name::of(owner), uid: object::uid(owner).to_owned() };
+    Action::adopt(owner, kind, object, json!({ "metadata": { "ownerReferences": owners } }))
 }
 
 /// Lets go of an object.

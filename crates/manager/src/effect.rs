@@ -8,7 +8,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::action::{Action, Deletion, Plan};
+use crate::action::{Action, Deletion, Owner, Plan};
 use crate::kind::{Kind, Object};
 use crate::object::Name;
 use crate::queue::Setback;
@@ -99,12 +99,10 @@ async fn perform(client: &Client, action: &Action) -> Result<Option<Answer>, Fai
             let value = send(client, Method::PUT, &path, "application/json", body).await?;
             read(kind, value).map(Answer::Wrote).map(Some)
         }
-        Action::Patch(kind, name, body) => {
-            let path = format!("{}/{}", kind.path(&name.namespace), name.name);
-            let body = body.to_string().into_bytes();
-            let form = "application/merge-patch+json";
-            let value = send(client, Method::PATCH, &path, form, body).await?;
-            read(*kind, value).map(Answer::Wrote).map(Some)
+        Action::Patch(kind, name, body) => patch(client, *kind, name, body).await.map(Some),
+        Action::Adopt(owner, kind, name, body) => {
+            ask_for(client, owner).await?;
+            patch(client, *kind, name, body).await.map(Some)
         }
         Action::Delete { kind, name, uid, mode } => {
             delete(client, *kind, name, uid, *mode).await.map(Some)
@@ -118,6 +116,29 @@ async fn perform(client: &Client, action: &Action) -> Result<Option<Answer>, Fai
             Ok(None)
         }
     }
+}
+
+async fn patch(client: &Client, kind: Kind, name: &Name, body: &Value) -> Result<Answer, Failure> {
+    let path = format!("{}/{}", kind.path(&name.namespace), name.name);
+    let body = body.to_string().into_bytes();
+    let value = send(client, Method::PATCH, &path, "application/merge-patch+json", body).await?;
+    read(kind, value).map(Answer::Wrote)
+}
+
+/// Asks the server itself whether an owner may adopt.
+async fn ask_for(client: &Client, owner: &Owner) -> Result<(), Failure> {
+    let path = format!("{}/{}", owner.kind.path(&owner.name.namespace), owner.name.name);
+    match send(client, Method::GET, &path, "application/json", Vec::new()).await {
+        Ok(found) if lives(owner, &found) => Ok(()),
+        Ok(_) | Err(Failure::NotFound) => Err(Failure::Conflict),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Whether what the server has is this owner, and it stays.
+fn lives(owner: &Owner, found: &Value) -> bool {
+    let meta = &found["metadata"];
+    meta["uid"] == owner.uid && meta["deletionTimestamp"].is_null()
 }
 
 async fn create(client: &Client, object: &Object) -> Result<Answer, Failure> {
@@ -227,5 +248,24 @@ pub(crate) async fn send(
         }),
         Ok(Err(error)) => Err(Failure::NoAnswer(error.to_string())),
         Err(_) => Err(Failure::NoAnswer(format!("none within {TIMEOUT:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_that_is_gone_leaving_or_another_does_not_adopt() {
+        let uid = "1".to_owned();
+        let owner = Owner { kind: Kind::ReplicaSet, name: Name::new("x", "web"), uid };
+        for (meta, expected) in [
+            (json!({ "uid": "1" }), true),
+            (json!({ "uid": "2" }), false),
+            (json!({ "uid": "1", "deletionTimestamp": "2026-01-01T00:00:00Z" }), false),
+            (json!({}), false),
+        ] {
+            assert_eq!(lives(&owner, &json!({ "metadata": meta })), expected, "{meta}");
+        }
     }
 }

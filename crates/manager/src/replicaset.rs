@@ -32,7 +32,12 @@ pub(crate) fn plan_replicas(
         match claim::judge(&spec.selector, &set.metadata, &pod.metadata) {
             Claim::Own => own.push(*pod),
             Claim::Adopt => {
-                claims.push(claim::adopt(Kind::Pod, "ReplicaSet", &set.metadata, &pod.metadata));
+                claims.push(claim::adopt(
+                    Kind::Pod,
+                    Kind::ReplicaSet,
+                    &set.metadata,
+                    &pod.metadata,
+                ));
             }
             Claim::Release => claims.push(claim::release(Kind::Pod, &set.metadata, &pod.metadata)),
             Claim::Foreign => {}
@@ -274,8 +279,11 @@ mod tests {
         let mut runaway = owned(&set, "runaway", "n1", None);
         runaway.metadata.labels = None;
         let plan = plan_replicas(&set, &[&stray, &runaway], &[], at(0));
-        let patched = plan.actions().all(|action| matches!(action, Action::Patch(..)));
-        assert!(patched && plan.actions().count() == 2, "{plan:?}");
+        let [Action::Adopt(owner, ..), Action::Patch(..)] = &plan.stages[0][..] else {
+            panic!("{plan:?}")
+        };
+        assert_eq!((owner.kind, owner.uid.as_str()), (Kind::ReplicaSet, "uid-web"));
+        assert_eq!(plan.stages.len(), 1, "{plan:?}");
     }
 
     #[test]

@@ -219,6 +219,10 @@ fn describe(action: &Action) -> String {
             format!("writing the status of {} {name}", object.kind().name())
         }
         Action::Patch(kind, name, _) => format!("changing {} {name}", kind.name()),
+        Action::Adopt(owner, kind, name, _) => {
+            let (by, adopter) = (owner.kind.name(), &owner.name);
+            format!("adopting {} {name} for {by} {adopter}", kind.name())
+        }
         Action::Delete { kind, name, .. } => format!("deleting {} {name}", kind.name()),
         Action::Bind { pod, node, .. } => format!("binding Pod {pod} to Node {node}"),
         Action::Tell(telling) => format!("telling {}", telling.reason),

@@ -63,7 +63,7 @@ pub(crate) fn plan_daemons(
         match claim::judge(&spec.selector, &set.metadata, &pod.metadata) {
             Claim::Own => own.push(*pod),
             Claim::Adopt => {
-                claims.push(claim::adopt(Kind::Pod, "DaemonSet", &set.metadata, &pod.metadata));
+                claims.push(claim::adopt(Kind::Pod, Kind::DaemonSet, &set.metadata, &pod.metadata));
             }
             Claim::Release => claims.push(claim::release(Kind::Pod, &set.metadata, &pod.metadata)),
             Claim::Foreign => {}

@@ -95,7 +95,9 @@ fn claims(deployment: &Deployment, sets: &[&ReplicaSet]) -> Vec<Action> {
     let Some(spec) = &deployment.spec else { return Vec::new() };
     let owner = &deployment.metadata;
     let change = |set: &&ReplicaSet| match claim::judge(&spec.selector, owner, &set.metadata) {
-        Claim::Adopt => Some(claim::adopt(Kind::ReplicaSet, "Deployment", owner, &set.metadata)),
+        Claim::Adopt => {
+            Some(claim::adopt(Kind::ReplicaSet, Kind::Deployment, owner, &set.metadata))
+        }
         Claim::Release => Some(claim::release(Kind::ReplicaSet, owner, &set.metadata)),
         Claim::Own | Claim::Foreign => None,
     };

@@ -154,7 +154,10 @@ fn a_strange_set_is_adopted_first() {
     let set = sim.sets.values_mut().next().unwrap();
     set.metadata.owner_references = None;
     let plan = sim.plan();
-    assert!(matches!(plan.actions().next(), Some(Action::Patch(Kind::ReplicaSet, ..))), "{plan:?}");
+    assert!(
+        matches!(plan.actions().next(), Some(Action::Adopt(_, Kind::ReplicaSet, ..))),
+        "{plan:?}"
+    );
 }
 
 #[test]
