@@ -173,7 +173,7 @@ impl Manager {
             }
             Err((kind, error)) => {
                 tracing::warn!("watch of {}: {error}; trying again", kind.plural());
-                self.world.was_deaf(now);
+                self.world.watch_failed(kind, now);
             }
         }
     }

@@ -99,6 +99,14 @@ impl World {
         self.heard.values_mut().for_each(|heard| *heard = now);
     }
 
+    /// A watch failed. Only those that nodes are heard by make deaf: otherwise a watch of something
+    /// else that never works would keep all lost nodes alive.
+    pub(crate) fn watch_failed(&mut self, kind: Kind, now: Instant) {
+        if matches!(kind, Kind::Node | Kind::Lease) {
+            self.was_deaf(now);
+        }
+    }
+
     /// Remembers what a plan is about to do.
     pub(crate) fn assume(&mut self, plan: &Plan) {
         for action in plan.stages.iter().flatten() {
@@ -275,6 +283,22 @@ mod tests {
         server.iter().for_each(|seconds| world.hear_server(time(*seconds)));
         let now = Now { wall: testing::at(0), steady: time(at) };
         !world.plan(&Work::Node("n1".to_owned()), now).stages.is_empty()
+    }
+
+    #[test]
+    fn only_a_watch_that_nodes_are_heard_by_gives_them_new_time() {
+        for (kind, lost) in [(Kind::Pod, true), (Kind::Node, false), (Kind::Lease, false)] {
+            let start = Instant::now();
+            let late = start + Duration::from_secs(41);
+            let mut world = World::new(Options::default());
+            world.see(Sight::Node(Event::Apply(testing::node("n1", "a"))), start);
+            (0..5).for_each(|n| world.hear_server(start + Duration::from_secs(10 * n)));
+            world.heard.insert("n1".to_owned(), start);
+            world.watch_failed(kind, late);
+            let now = Now { wall: testing::at(0), steady: late };
+            let plan = world.plan(&Work::Node("n1".to_owned()), now);
+            assert_eq!(!plan.stages.is_empty(), lost, "{kind:?}");
+        }
     }
 
     #[test]
