@@ -23,7 +23,8 @@ pub(crate) fn preference(spec: &PodSpec, node: &Node) -> i32 {
         .and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref())
         .into_iter()
         .flatten();
-    wishes.filter(|wish| meets(&wish.preference, node)).map(|wish| wish.weight).sum()
+    let met = wishes.filter(|wish| meets(&wish.preference, node));
+    object::sum(met.map(|wish| wish.weight))
 }
 
 /// A term without any requirement matches nothing.

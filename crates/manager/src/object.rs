@@ -99,18 +99,25 @@ pub(crate) fn unless_zero(count: i32) -> Option<i32> {
     (count != 0).then_some(count)
 }
 
+/// All together. Counts come from whoever writes objects: a sum beyond all numbers is the largest
+/// one, and no reason to stop.
+pub(crate) fn sum(counts: impl Iterator<Item = i32>) -> i32 {
+    counts.fold(0, i32::saturating_add)
+}
+
 /// How many a number or a percentage of `total` is.
 pub(crate) fn scaled(value: &IntOrString, total: i32, round: Round) -> i32 {
     match value {
         IntOrString::Int(number) => *number,
         IntOrString::String(text) => {
             let percent: i64 = text.strip_suffix('%').and_then(|n| n.parse().ok()).unwrap_or(0);
-            let hundredfold = percent * i64::from(total);
+            let hundredfold = percent.saturating_mul(i64::from(total));
             let whole = match round {
-                Round::Up => (hundredfold + 99).div_euclid(100),
+                Round::Up => hundredfold.saturating_add(99).div_euclid(100),
                 Round::Down => hundredfold.div_euclid(100),
             };
-            i32::try_from(whole).unwrap_or(i32::MAX)
+            let end = if whole < 0 { i32::MIN } else { i32::MAX };
+            i32::try_from(whole).unwrap_or(end)
         }
     }
 }
@@ -163,6 +170,9 @@ mod tests {
             (percent("0%"), 9, 0, 0),
             (percent("100%"), 9, 9, 9),
             (percent("1%"), 1, 1, 0),
+            (percent("9223372036854775807%"), 2, i32::MAX, i32::MAX),
+            (percent("-9223372036854775808%"), 2, i32::MIN, i32::MIN),
+            (percent("100%"), i32::MAX, i32::MAX, i32::MAX),
         ] {
             assert_eq!(scaled(&value, total, Round::Up), up, "{value:?} of {total}");
             assert_eq!(scaled(&value, total, Round::Down), down, "{value:?} of {total}");

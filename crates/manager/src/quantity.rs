@@ -30,7 +30,9 @@ pub(crate) fn thousandths(quantity: &Quantity) -> Option<i128> {
         "Ti" => (2, 40),
         "Pi" => (2, 50),
         "Ei" => (2, 60),
-        _ => (10, suffix.strip_prefix(['e', 'E'])?.parse().ok().filter(|e: &i32| e.abs() < 19)?),
+        _ => {
+            (10, suffix.strip_prefix(['e', 'E'])?.parse().ok().filter(|e| (-18..=18).contains(e))?)
+        }
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
@@ -45,7 +47,7 @@ pub(crate) fn thousandths(quantity: &Quantity) -> Option<i128> {
 }
 
 fn up(number: i128, by: i128) -> i128 {
-    number.div_euclid(by) + i128::from(number.rem_euclid(by) != 0)
+    number.div_euclid(by).saturating_add(i128::from(number.rem_euclid(by) != 0))
 }
 
 /// What is listed, as amounts. What is no amount asks for more than any node has.
@@ -81,7 +83,8 @@ pub(crate) fn requests(pod: &Pod) -> Amounts {
 /// Adds what is asked for to a sum.
 pub(crate) fn add(sum: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
-        *sum.entry(name.clone()).or_default() += amount;
+        let held = sum.entry(name.clone()).or_default();
+        *held = held.saturating_add(*amount);
     }
 }
 
@@ -107,6 +110,9 @@ mod tests {
             ("2k", Some(2_000_000)),
             ("1e3", Some(1_000_000)),
             ("1n", Some(1)),
+            ("1e30", None),
+            ("1e-2147483648", None),
+            ("170141183460469231731687303715884105727", None),
             ("abc", None),
             ("", None),
             ("1Xi", None),
@@ -134,5 +140,15 @@ mod tests {
         .unwrap();
         let asked = requests(&pod);
         assert_eq!((asked["cpu"], asked["memory"]), (1610, 9_000_000));
+    }
+
+    #[test]
+    fn what_is_beyond_all_numbers_is_the_largest_one() {
+        let container = |name: &str| serde_json::json!({ "name": name, "resources": { "requests": { "memory": "1e30" } } });
+        let names = ["a", "b", "c", "d", "e", "f"];
+        let containers: Vec<_> = names.into_iter().map(container).collect();
+        let pod = serde_json::json!({ "spec": { "containers": containers } });
+        let asked = requests(&serde_json::from_value(pod).unwrap());
+        assert_eq!(asked["memory"], i128::MAX);
     }
 }

@@ -147,7 +147,12 @@ impl<'a> Rollout<'a> {
 
     /// What may be available at least.
     fn min_available(&self) -> i32 {
-        self.replicas - self.max_unavailable
+        self.replicas.saturating_sub(self.max_unavailable)
+    }
+
+    /// How many pods there may be at most.
+    fn most(&self) -> i32 {
+        self.replicas.saturating_add(self.max_surge)
     }
 
     /// How large a set may become without going above the surge, whatever its size is now. None
@@ -155,8 +160,9 @@ impl<'a> Rollout<'a> {
     fn room_for(&self, set: Option<&ReplicaSet>) -> Option<i32> {
         let uid = set.map(|set| object::uid(&set.metadata));
         let mut others = self.all().filter(|other| uid != Some(object::uid(&other.metadata)));
-        let taken = others.try_fold(0, |sum, set| is_settled(set).then(|| sum + wanted(set)))?;
-        Some(self.replicas + self.max_surge - taken)
+        let taken = others
+            .try_fold(0_i32, |sum, set| is_settled(set).then(|| sum.saturating_add(wanted(set))))?;
+        Some(self.most().saturating_sub(taken))
     }
 
     fn roll(&self) -> Plan {
@@ -205,7 +211,7 @@ impl<'a> Rollout<'a> {
     }
 
     fn create_new(&self, room: i32) -> Plan {
-        let count = room.clamp(0, self.replicas);
+        let count = room.clamp(0, self.replicas.max(0));
         let set = revision::new_set(self, count);
         let name = object::name(&set.metadata).to_owned();
         if self.taken.contains(&name.as_str()) {
@@ -305,8 +311,8 @@ fn fences(
     replicas: i32,
 ) -> (i32, i32) {
     let quarter = IntOrString::String("25%".to_owned());
-    let surge = scaled(surge.unwrap_or(&quarter), replicas, Round::Up);
-    let unavailable = scaled(unavailable.unwrap_or(&quarter), replicas, Round::Down);
+    let surge = scaled(surge.unwrap_or(&quarter), replicas, Round::Up).max(0);
+    let unavailable = scaled(unavailable.unwrap_or(&quarter), replicas, Round::Down).max(0);
     let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
     (surge, unavailable.min(replicas))
 }

@@ -25,6 +25,12 @@ pub(super) fn of(meta: &ObjectMeta) -> i64 {
     object::annotation(meta, REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
+/// The revision after those of the old sets.
+fn next(rollout: &Rollout<'_>) -> i64 {
+    let last = rollout.old.iter().map(|set| of(&set.metadata)).max();
+    last.unwrap_or(0).saturating_add(1)
+}
+
 /// The oldest set with this template.
 pub(super) fn find_new<'a>(
     template: &PodTemplateSpec,
@@ -57,7 +63,7 @@ pub(super) fn sync(rollout: &Rollout<'_>) -> Option<Action> {
             annotations.insert(key, value.into());
         }
     }
-    let newest = rollout.old.iter().map(|set| of(&set.metadata)).max().unwrap_or(0) + 1;
+    let newest = next(rollout);
     let current = of(&new.metadata);
     if current < newest {
         annotations.insert(REVISION.to_owned(), newest.to_string().into());
@@ -106,7 +112,7 @@ fn copied(rollout: &Rollout<'_>) -> impl Iterator<Item = (String, String)> {
 pub(super) fn replicas_annotations(rollout: &Rollout<'_>) -> Value {
     json!({
         DESIRED: rollout.replicas.to_string(),
-        MAX: (rollout.replicas + rollout.max_surge).to_string(),
+        MAX: rollout.most().to_string(),
     })
 }
 
@@ -123,11 +129,11 @@ pub(super) fn new_set(rollout: &Rollout<'_>, count: i32) -> ReplicaSet {
     let labels = labels.clone();
     let mut selector = spec.selector;
     selector.match_labels.get_or_insert_default().insert(TEMPLATE_HASH.to_owned(), hash.clone());
-    let newest = rollout.old.iter().map(|set| of(&set.metadata)).max().unwrap_or(0) + 1;
+    let newest = next(rollout);
     let mut annotations: Labels = copied(rollout).collect();
     annotations.insert(REVISION.to_owned(), newest.to_string());
     annotations.insert(DESIRED.to_owned(), rollout.replicas.to_string());
-    annotations.insert(MAX.to_owned(), (rollout.replicas + rollout.max_surge).to_string());
+    annotations.insert(MAX.to_owned(), rollout.most().to_string());
     ReplicaSet {
         metadata: ObjectMeta {
             name: Some(format!("{}-{hash}", object::name(&deployment.metadata))),

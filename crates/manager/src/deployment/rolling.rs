@@ -3,6 +3,7 @@
 use k8s_openapi::api::apps::v1::ReplicaSet;
 
 use super::{Rollout, available, wanted};
+use crate::object;
 
 /// The new set's next size, if it is to change.
 pub(super) fn scale_new(rollout: &Rollout<'_>, new: &ReplicaSet) -> Option<i32> {
@@ -19,22 +20,22 @@ pub(super) fn scale_new(rollout: &Rollout<'_>, new: &ReplicaSet) -> Option<i32> 
 /// costs nothing, then by what can be spared.
 pub(super) fn scale_old<'a>(rollout: &Rollout<'a>, new: &ReplicaSet) -> Vec<(&'a ReplicaSet, i32)> {
     let mut sizes: Vec<i32> = rollout.old.iter().map(|set| wanted(set)).collect();
-    let total: i32 = sizes.iter().sum::<i32>() + wanted(new);
-    let not_yet = wanted(new) - available(new);
+    let total = object::sum(sizes.iter().copied().chain([wanted(new)]));
+    let not_yet = wanted(new).saturating_sub(available(new));
     // What the new set lacks is still owed: old pods must not go for it a second time.
-    let most = total - rollout.min_available() - not_yet;
+    let most = total.saturating_sub(rollout.min_available()).saturating_sub(not_yet);
     if most <= 0 {
         return Vec::new();
     }
     let mut left = most;
     for (set, size) in rollout.old.iter().zip(&mut sizes) {
-        let cut = (*size - available(set)).min(left);
+        let cut = size.saturating_sub(available(set)).min(left);
         *size -= cut;
         left -= cut;
     }
     let kept = rollout.old.iter().zip(&sizes).map(|(set, size)| available(set).min(*size));
-    let standing = kept.sum::<i32>() + available(new);
-    let mut spare = (standing - rollout.min_available()).max(0);
+    let standing = object::sum(kept.chain([available(new)]));
+    let mut spare = standing.saturating_sub(rollout.min_available()).max(0);
     for size in &mut sizes {
         let cut = (*size).min(spare);
         *size -= cut;

@@ -63,9 +63,9 @@ fn is_saturated(rollout: &Rollout<'_>, new: &ReplicaSet) -> bool {
 
 fn share_out(rollout: &Rollout<'_>) -> Vec<Action> {
     let mut sets: Vec<&ReplicaSet> = rollout.all().filter(|set| wanted(set) > 0).collect();
-    let total: i32 = sets.iter().map(|set| wanted(set)).sum();
-    let allowed = if rollout.replicas > 0 { rollout.replicas + rollout.max_surge } else { 0 };
-    let to_add = allowed - total;
+    let total = object::sum(sets.iter().map(|set| wanted(set)));
+    let allowed = if rollout.replicas > 0 { rollout.most() } else { 0 };
+    let to_add = allowed.saturating_sub(total);
     // Pods that are still to go take up room; the annotations stay as they are until they went.
     if to_add > 0 && !rollout.all().all(is_settled) {
         return Vec::new();
@@ -82,11 +82,11 @@ fn share_out(rollout: &Rollout<'_>) -> Vec<Action> {
         let share = fraction(rollout, set);
         let share = if to_add > 0 { share.min(left) } else { share.max(left) };
         let share = if to_add == 0 { 0 } else { share };
-        left -= share;
-        sizes.push(wanted(set) + share);
+        left = left.saturating_sub(share);
+        sizes.push(wanted(set).saturating_add(share));
     }
     if let Some(largest) = sizes.first_mut() {
-        *largest = (*largest + left).max(0);
+        *largest = largest.saturating_add(left).max(0);
     }
     let resized = sets.into_iter().zip(sizes);
     resized.flat_map(|(set, size)| rollout.resize(set, size)).collect()
@@ -96,14 +96,14 @@ fn share_out(rollout: &Rollout<'_>) -> Vec<Action> {
 fn fraction(rollout: &Rollout<'_>, set: &ReplicaSet) -> i32 {
     let size = wanted(set);
     if rollout.replicas == 0 {
-        return -size;
+        return size.saturating_neg();
     }
-    let max_now = rollout.replicas + rollout.max_surge;
+    let max_now = rollout.most();
     let known = number(set, MAX).filter(|max| *max > 0);
-    let max_then = known.unwrap_or_else(|| rollout.all().map(actual).sum());
+    let max_then = known.unwrap_or_else(|| object::sum(rollout.all().map(actual)));
     if max_then == 0 {
         return 0;
     }
     let new_size = f64::from(size) * f64::from(max_now) / f64::from(max_then);
-    new_size.round() as i32 - size
+    (new_size.round() as i32).saturating_sub(size)
 }

@@ -52,7 +52,7 @@ pub(super) fn write(rollout: &Rollout<'_>, plan: &mut Plan, progress: &Progress)
 pub(super) fn count_collision(deployment: &Deployment) -> Action {
     let mut written = deployment.clone();
     let status = written.status.get_or_insert_default();
-    status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
+    status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
     Action::PutStatus(written.into())
 }
 
@@ -68,10 +68,10 @@ pub(super) fn is_complete(rollout: &Rollout<'_>, status: Option<&DeploymentStatu
 
 fn count(rollout: &Rollout<'_>, old: &DeploymentStatus) -> DeploymentStatus {
     let sum = |of: fn(&ReplicaSetStatus) -> i32| -> i32 {
-        rollout.all().filter_map(|set| set.status.as_ref()).map(of).sum()
+        object::sum(rollout.all().filter_map(|set| set.status.as_ref()).map(of))
     };
     let available = sum(|status| status.available_replicas.unwrap_or(0));
-    let wanted: i32 = rollout.all().map(wanted).sum();
+    let wanted = object::sum(rollout.all().map(wanted));
     let updated = rollout.new.and_then(|new| new.status.as_ref()).map_or(0, |s| s.replicas);
     DeploymentStatus {
         observed_generation: rollout.deployment.metadata.generation,
@@ -79,7 +79,7 @@ fn count(rollout: &Rollout<'_>, old: &DeploymentStatus) -> DeploymentStatus {
         updated_replicas: unless_zero(updated),
         ready_replicas: unless_zero(sum(|status| status.ready_replicas.unwrap_or(0))),
         available_replicas: unless_zero(available),
-        unavailable_replicas: unless_zero((wanted - available).max(0)),
+        unavailable_replicas: unless_zero(wanted.saturating_sub(available).max(0)),
         terminating_replicas: Some(sum(|status| status.terminating_replicas.unwrap_or(0))),
         collision_count: old.collision_count,
         conditions: old.conditions.clone(),
@@ -169,7 +169,7 @@ fn estimate(
 
 fn is_further(old: &DeploymentStatus, new: &DeploymentStatus) -> bool {
     let outdated = |status: &DeploymentStatus| {
-        status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0)
+        status.replicas.unwrap_or(0).saturating_sub(status.updated_replicas.unwrap_or(0))
     };
     new.updated_replicas > old.updated_replicas
         || outdated(new) < outdated(old)

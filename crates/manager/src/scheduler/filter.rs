@@ -93,7 +93,7 @@ impl<'a> Wishes<'a> {
             why.push("Too many pods".to_owned());
         }
         for (name, amount) in self.requests.iter().filter(|(_, amount)| **amount > 0) {
-            if amount + of(&used, name) > of(&all, name) {
+            if amount.saturating_add(of(&used, name)) > of(&all, name) {
                 why.push(format!("Insufficient {name}"));
             }
         }

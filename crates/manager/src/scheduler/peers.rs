@@ -111,7 +111,8 @@ impl<'a> Spread<'a> {
             }
             let Some(place) = domain(seat, &constraint.topology_key) else { continue };
             let here = seat.pods.iter().filter(|other| counts_in(other)).count();
-            *counts.entry(place).or_default() += i32::try_from(here).unwrap_or(i32::MAX);
+            let count = counts.entry(place).or_default();
+            *count = count.saturating_add(i32::try_from(here).unwrap_or(i32::MAX));
         }
         Self {
             key: constraint.topology_key.clone(),
@@ -128,7 +129,7 @@ impl<'a> Spread<'a> {
         let least = self.counts.values().min().copied().unwrap_or(0);
         let least = if domains < self.min_domains { 0 } else { least };
         let here = self.counts.get(place).copied().unwrap_or(0);
-        here + self.itself - least > self.max_skew
+        here.saturating_add(self.itself).saturating_sub(least) > self.max_skew
     }
 }
 

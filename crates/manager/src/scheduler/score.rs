@@ -61,7 +61,7 @@ fn load(seat: &Seat<'_>) -> i128 {
     seat.pods.iter().for_each(|pod| add(&mut used, &requests(pod)));
     let share = |name: &str| {
         let whole = all.get(name).copied().filter(|whole| *whole > 0)?;
-        Some(used.get(name).copied().unwrap_or(0) * 1000 / whole)
+        Some(used.get(name).copied().unwrap_or(0).saturating_mul(1000) / whole)
     };
     ["cpu", "memory"].into_iter().filter_map(share).max().unwrap_or(0)
 }

@@ -249,3 +249,21 @@ fn a_refusal_is_said_once() {
     let second = plan(said, &snapshot, at(9));
     assert_eq!(second, Plan { stages: Vec::new(), again: Some(SECOND_LOOK) });
 }
+
+#[test]
+fn a_pod_that_asks_for_more_than_there_are_numbers_is_refused() {
+    let mut table = Table::six();
+    let hungry = json!({ "containers": [
+        { "name": "a", "resources": { "requests": { "memory": "1e30" } } },
+        { "name": "b", "resources": { "requests": { "memory": "1e30" } } },
+    ] });
+    let said = table.schedule(&waiting("p", &hungry));
+    assert_eq!(said, "0/6 nodes are available: 6 Insufficient memory.");
+    for index in 0..3 {
+        let mut there = waiting(&format!("there{index}"), &hungry);
+        there.spec.as_mut().unwrap().node_name = Some("n1".to_owned());
+        table.pods.push(there);
+    }
+    assert_eq!(table.schedule(&testing::pod("p", "")), "n2", "n1 is the fullest of all");
+    assert_eq!(table.schedule(&waiting("p", &hungry)), said);
+}

@@ -186,3 +186,37 @@ fn a_deployment_that_is_deleted_in_a_rollout_is_not_looked_at_for_its_deadline()
     });
     assert_eq!(sim.plan().again, None);
 }
+
+#[test]
+fn numbers_at_their_end_stop_nothing() {
+    let all = i32::MAX;
+    let fence = json!("9223372036854775807%");
+    for (replicas, surge, unavailable) in
+        [(all, &fence, &fence), (all, &json!(all), &json!(0)), (all, &json!("25%"), &json!(1))]
+    {
+        let mut sim = Sim::new(replicas, surge, unavailable, 0);
+        sim.step(&Step::Deployment);
+        sim.step(&Step::Set(0));
+        assert_eq!(sizes(&sim), [all], "{surge} {unavailable}");
+        // All sets as large as can be, and all said to be there, though nobody could make them.
+        for version in 1..3 {
+            sim.step(&Step::Roll(version));
+            for set in sim.sets.values_mut() {
+                set.spec.as_mut().unwrap().replicas = Some(all);
+                let status = set.status.get_or_insert_default();
+                (status.replicas, status.available_replicas) = (all, Some(all));
+                status.observed_generation = set.metadata.generation;
+                let annotations = set.metadata.annotations.get_or_insert_default();
+                let last = i64::MAX.to_string();
+                annotations.insert(crate::deployment::revision::REVISION.to_owned(), last);
+            }
+            for scaled in [all, all - 1, 1, 0, all] {
+                sim.step(&Step::Scale(scaled));
+                (0..3).for_each(|_| {
+                    sim.step(&Step::Deployment);
+                });
+            }
+        }
+        assert!(sizes(&sim).iter().all(|size| (0..=all).contains(size)), "{:?}", sizes(&sim));
+    }
+}
