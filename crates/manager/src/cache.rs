@@ -25,11 +25,19 @@ pub(crate) struct Change<T> {
     pub(crate) new: Option<Arc<T>>,
 }
 
+/// What a list has shown so far.
+#[derive(Debug, Default)]
+struct Listing {
+    names: BTreeSet<Name>,
+    /// The newest version in it: the list is at least as new.
+    newest: u64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Cache<T> {
     items: BTreeMap<Name, Arc<T>>,
     /// While a list comes in: what it has shown.
-    listed: Option<BTreeSet<Name>>,
+    listed: Option<Listing>,
     /// Our own writes since the list was asked for.
     own: BTreeSet<Name>,
     /// Uids of objects that are gone. They never come back, whatever a late event shows.
@@ -79,7 +87,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
     pub(crate) fn see(&mut self, event: Event<T>) -> Vec<Change<T>> {
         match event {
             Event::Init => {
-                self.listed = Some(BTreeSet::new());
+                self.listed = Some(Listing::default());
                 self.own.clear();
                 // The list does not show what was gone before, and if it does, it was not.
                 self.dead.clear();
@@ -89,7 +97,8 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
             Event::InitApply(item) => {
                 let name = Name::of(item.metadata());
                 let listed = self.listed.get_or_insert_default();
-                listed.insert(name.clone());
+                listed.names.insert(name.clone());
+                listed.newest = listed.newest.max(object::version(item.metadata()));
                 // A list is the truth even if its versions went back, as after a restored backup;
                 // only what we wrote meanwhile may be newer.
                 let newer = self.own.contains(&name) && !self.is_news(item.metadata());
@@ -134,8 +143,17 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
     fn end_of_list(&mut self) -> Vec<Change<T>> {
         self.synced = true;
         let listed = self.listed.take().unwrap_or_default();
-        let lost = |name: &&Name| !listed.contains(*name) && !self.own.contains(*name);
-        let lost: Vec<Name> = self.items.keys().filter(lost).cloned().collect();
+        // What we wrote before the list was made, and it does not show, is gone already: no watch
+        // will tell. What is newer than all it shows may have come after it.
+        let after = |name: &Name, item: &T| {
+            self.own.contains(name) && object::version(item.metadata()) > listed.newest
+        };
+        let lost: Vec<Name> = self
+            .items
+            .iter()
+            .filter(|(name, item)| !listed.names.contains(*name) && !after(name, item))
+            .map(|(name, _)| name.clone())
+            .collect();
         lost.iter().filter_map(|name| self.remove(name)).collect()
     }
 
@@ -240,6 +258,17 @@ mod tests {
         assert_eq!(names(&cache), expected.map(|(name, v)| (name.to_owned(), v)));
         cache.see(Event::Init);
         assert_eq!(cache.see(Event::InitDone).len(), 3, "now the list would have shown it");
+    }
+
+    #[test]
+    fn what_was_made_and_gone_before_the_list_leaves_no_ghost() {
+        let mut cache = Cache::default();
+        cache.see(Event::Init);
+        cache.wrote(pod("ghost", "1", 5));
+        cache.wrote(pod("late", "2", 9));
+        cache.see(Event::InitApply(pod("other", "3", 7)));
+        assert_eq!(cache.see(Event::InitDone).len(), 1, "the list is newer, and shows no ghost");
+        assert_eq!(names(&cache), [("late".to_owned(), 9), ("other".to_owned(), 7)]);
     }
 
     #[test]
