@@ -95,6 +95,41 @@ async fn room_is_counted_and_found_again() {
 }
 
 #[tokio::test]
+async fn a_pod_waits_for_the_one_it_wants_to_be_with() {
+    let cluster = Cluster::start().await;
+    cluster.add_nodes(&SIX).await;
+    let wanted = json!({ "affinity": { "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{
+            "topologyKey": "kubernetes.io/hostname",
+            "labelSelector": { "matchLabels": { "app": "friend" } },
+        }],
+    } } });
+    cluster.create(&cluster.pods(), pod("lonely", wanted)).await;
+    let why = "0/6 nodes are available: 6 node(s) didn't match pod affinity rules.";
+    refused(&cluster, "lonely", why).await;
+    cluster.create(&cluster.pods(), pod("friend", json!({}))).await;
+    assert_eq!(bound(&cluster, "lonely").await, bound(&cluster, "friend").await);
+}
+
+#[tokio::test]
+async fn a_taint_without_a_time_drives_pods_away_when_their_patience_ends() {
+    let cluster = Cluster::start().await;
+    cluster.add_nodes(&SIX[..1]).await;
+    let patient = json!({ "tolerations": [{
+        "key": "out", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1,
+    }] });
+    cluster.create(&cluster.pods(), pod("patient", patient)).await;
+    bound(&cluster, "patient").await;
+    let taints = json!({ "spec": { "taints": [{ "key": "out", "effect": "NoExecute" }] } });
+    cluster.patch(&cluster.nodes(), "n1", taints).await;
+    wait_for("the eviction", || async {
+        let events = cluster.events("patient").await;
+        check(events.iter().any(|(reason, _)| reason == "TaintManagerEviction"), events)
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_nobody_provides_is_refused_by_name() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX[..1]).await;
