@@ -108,7 +108,26 @@ impl Cluster {
             .header(http::header::CONTENT_TYPE, kind)
             .body(body)
             .map_err(|error| failed(error.to_string()))?;
-        self.0.request(request).await.map_err(|error| failed(error.to_string()))
+        self.0.request(request).await.map_err(|error| failed(describe(&error)))
+    }
+}
+
+/// What the API said, or why it said nothing.
+#[must_use]
+pub fn describe(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => {
+            let mut text = "the API server does not answer".to_owned();
+            let mut cause: Option<&dyn std::error::Error> = Some(other);
+            while let Some(error) = cause {
+                if error.source().is_none() {
+                    text += &format!(" ({error})");
+                }
+                cause = error.source();
+            }
+            text + ". Cure: `nearhop lab status` shows whether it runs"
+        }
     }
 }
 

@@ -37,7 +37,7 @@ pub enum LabError {
     NodeName(String),
     /// Something that core can imagine and a lab cannot make.
     #[error(
-        "node {node}: a lab cannot do {what}. Cure: leave it out; faults come by `nearhop lab fault`"
+        "node {node}: a lab cannot do {what}. Cure: leave it out; addresses are the lab's to give, and faults come by `nearhop lab fault`"
     )]
     NodeOption {
         /// Which node.
@@ -103,7 +103,7 @@ pub enum LabError {
     #[error(
         "this kernel makes no PID and mount namespaces: {0}. Cure: a kernel with CONFIG_PID_NS"
     )]
-    Unshare(#[source] io::Error),
+    Unshare(io::Error),
     /// The port is in use, most likely.
     #[error(
         "cannot listen on {address}: {cause}. Cure: another --listen, or `:0` for any free port"
@@ -115,10 +115,23 @@ pub enum LabError {
         cause: io::Error,
     },
     /// The API server did not come.
-    #[error("the API server does not answer. Its log says:\n{log}")]
+    #[error("the API server does not start: {why}")]
     NoApi {
-        /// The end of it.
-        log: String,
+        /// What it said.
+        why: String,
+    },
+    /// A process that is down can be neither paused nor resumed.
+    #[error("{0} does not run. Cure: `nearhop lab fault start {0}`")]
+    ProcessDown(String),
+    /// Addresses that no node and no Pod can have.
+    #[error(
+        "{flag} {range} is loopback, link-local or multicast. Cure: a private range such as 10.0.0.0/8"
+    )]
+    RangeUnusable {
+        /// The flag.
+        flag: &'static str,
+        /// Its value.
+        range: IpNet,
     },
     /// The API refuses something.
     #[error("{what}: {why}")]
@@ -154,7 +167,6 @@ pub enum LabError {
         /// Which.
         path: PathBuf,
         /// What the system said.
-        #[source]
         cause: io::Error,
     },
 }

@@ -18,7 +18,7 @@ use crate::control::{Fault, LabPhase, Place, Status};
 use crate::daemon::{Daemon, Done, Order, Phase, Recipe};
 use crate::kubeconfig::{self, Foreign};
 use crate::relay::{self, Relay, Target};
-use crate::spec::{Api, Spec};
+use crate::spec::{APISERVER, Api, Spec};
 use crate::world::{Cable, World};
 
 /// How long the API server may take before the lab gives up on it.
@@ -55,7 +55,7 @@ impl Lab {
         if let Some(recipe) = spec.api_server(&world) {
             start(&mut daemons, recipe)?;
         }
-        let relay = api.open(&spec, &world).await?;
+        let relay = api.open(&spec, &world, daemons.get(APISERVER)).await?;
         for recipe in spec.others(&world)? {
             start(&mut daemons, recipe)?;
         }
@@ -163,7 +163,7 @@ impl Lab {
         };
         match daemon.order(order).await {
             Done::Obeyed => Ok(()),
-            Done::NotRunning => Err(LabError::NotRunning(format!("{name} does not run"))),
+            Done::NotRunning => Err(LabError::ProcessDown(name.to_owned())),
         }
     }
 
@@ -232,14 +232,19 @@ impl Way {
     }
 
     /// Opens it, and writes both kubeconfigs.
-    async fn open(self, spec: &Spec, world: &World) -> Result<Relay, LabError> {
+    async fn open(
+        self,
+        spec: &Spec,
+        world: &World,
+        server: Option<&Daemon>,
+    ) -> Result<Relay, LabError> {
         let inside = spec.inner_address();
         let refused = |address| move |cause| LabError::Listen { address, cause };
         match self {
             Self::In(listener) => {
                 let namespace = Some(world.control_plane().clone());
                 let target = Target { namespace, address: inside };
-                wait_for_api(spec, &target).await?;
+                wait_for_api(spec, &target, server).await?;
                 let address = listener.local_addr().map_err(refused(spec.listen))?;
                 let (inner, outer) = (spec.inner_kubeconfig(), spec.kubeconfig());
                 kubeconfig::write_outer(&inner, address, &outer)?;
@@ -282,15 +287,27 @@ fn start(daemons: &mut BTreeMap<String, Daemon>, recipe: Recipe) -> Result<(), L
 }
 
 /// The API server has written its kubeconfig when it answers.
-async fn wait_for_api(spec: &Spec, target: &Target) -> Result<(), LabError> {
+async fn wait_for_api(
+    spec: &Spec,
+    target: &Target,
+    server: Option<&Daemon>,
+) -> Result<(), LabError> {
     let deadline = Instant::now() + PATIENCE;
     while !spec.inner_kubeconfig().exists() || target.connect().await.is_err() {
-        if Instant::now() > deadline {
-            return Err(LabError::NoApi { log: last_lines(&spec.log("apiserver")) });
+        let ended = server.is_some_and(|server| server.state().last_end.is_some());
+        if ended || Instant::now() > deadline {
+            return Err(LabError::NoApi { why: complaint(&spec.log(APISERVER)) });
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
+}
+
+/// The last error that a process told of.
+fn complaint(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let last = text.lines().rev().find_map(|line| line.strip_prefix("error: "));
+    last.unwrap_or("it does not say why").to_owned()
 }
 
 /// The end of a log, for whoever has no time to look for it.

@@ -72,6 +72,14 @@ impl Dual {
 const PODS_V4: u8 = 24;
 const PODS_V6: u8 = 64;
 
+fn is_usable(address: IpAddr) -> bool {
+    let link_local = match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_unspecified(),
+        IpAddr::V6(address) => address.is_unicast_link_local() || address.is_unspecified(),
+    };
+    !(link_local || address.is_loopback() || address.is_multicast())
+}
+
 /// All ranges of a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranges {
@@ -106,6 +114,12 @@ impl Ranges {
             ("--pod-cidr", self.pods),
             ("--service-cidr", self.services),
         ];
+        for (flag, dual) in named {
+            let unusable = dual.both().into_iter().find(|range| !is_usable(range.network()));
+            if let Some(range) = unusable {
+                return Err(LabError::RangeUnusable { flag, range });
+            }
+        }
         for (n, (flag, dual)) in named.iter().enumerate() {
             for (other_flag, other) in &named[..n] {
                 for (range, taken) in dual.both().iter().zip(other.both()) {
@@ -136,6 +150,15 @@ mod tests {
         let said = said.to_string();
         assert!(said.contains("--service-cidr 10.96.0.0/16 is in use"), "{said}");
         assert!(said.contains("--pod-cidr has 10.0.0.0/8"), "{said}");
+    }
+
+    #[test]
+    fn ranges_that_nobody_can_use_are_told() {
+        for wrong in ["127.0.0.0/16,fd01::/48", "10.9.0.0/16,fe80::/64", "224.0.0.0/16,fd01::/48"] {
+            let pods = wrong.parse().expect("a pair");
+            let said = Ranges { pods, ..Ranges::default() }.check().expect_err(wrong).to_string();
+            assert!(said.contains("--pod-cidr") && said.contains("loopback"), "{wrong}: {said}");
+        }
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::world::World;
 /// Where the API server listens inside the lab.
 pub const API_PORT: u16 = 6443;
 
+/// The name of the process that is the API server.
+pub const APISERVER: &str = "apiserver";
+
 /// Where a node's agent answers the API server.
 const AGENT_PORT: u16 = 10250;
 
@@ -116,7 +119,7 @@ impl Spec {
         args.extend(flag("--service-cidr", self.topology.ranges.services));
         args.extend(flag("--kubeconfig-out", self.inner_kubeconfig().display()));
         let args = self.with_gates(args);
-        Some(self.recipe("apiserver", args, world.control_plane()))
+        Some(self.recipe(APISERVER, args, world.control_plane()))
     }
 
     /// Everything else, for when the API is there.

@@ -75,7 +75,8 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     if let Some(port) = udp {
         tokio::spawn(serve_udp(receive(port)?, identity));
     }
-    say(&format!("serving HTTP on {web:?}, TCP on {tcp:?}, UDP on {udp:?}"));
+    let at = |port: Option<u16>| port.map_or_else(|| "nothing".to_owned(), |port| port.to_string());
+    say(&format!("serving HTTP on {}, TCP on {}, UDP on {}", at(web), at(tcp), at(udp)));
     terminate.recv().await;
     say(&format!("TERM: serving for {} s more, and until no connection is open", drain.as_secs()));
     sleep(drain).await;

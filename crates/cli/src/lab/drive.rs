@@ -90,8 +90,10 @@ fn describe(report: &Report) -> String {
         report.answered,
         report.cross_zone * 100.0
     );
-    let _ = writeln!(text, "{}\n", matrix(report));
-    let _ = writeln!(text, "{}", pods(report));
+    if report.answered > 0 {
+        let _ = writeln!(text, "{}\n", matrix(report));
+        let _ = writeln!(text, "{}", pods(report));
+    }
     for (failure, count) in &report.failures {
         let _ = writeln!(text, "\n{count} {}", failure.words());
     }

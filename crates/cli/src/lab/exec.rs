@@ -3,10 +3,11 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args as ClapArgs;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, AttachParams};
+use nearhop_lab::cluster::describe;
 use nearhop_lab::control::{Answer, Place, Request, ask};
 use tokio::io::{AsyncWriteExt as _, copy, stderr, stdin, stdout};
 
@@ -54,7 +55,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             std::io::stderr().write_all(errors.as_bytes())?;
             Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
         }
-        Answer::Refused(why) => bail!("{program}: {why}"),
+        Answer::Refused(why) => bail!("{why}"),
         Answer::Done | Answer::Status(_) => bail!("the lab answered another question"),
     }
 }
@@ -64,9 +65,12 @@ async fn exec(args: Args) -> anyhow::Result<ExitCode> {
     let (namespace, name) = args.pod.split_once('/').unwrap_or((&args.namespace, &args.pod));
     let pods: Api<Pod> = Api::namespaced(cluster.client().clone(), namespace);
     let mut params = AttachParams::default().stdin(args.stdin).stdout(true).stderr(true);
-    params.container = args.container;
-    let started = pods.exec(name, args.command, &params).await;
-    let mut process = started.with_context(|| format!("pod {namespace}/{name}"))?;
+    let refused = |error: kube::Error| anyhow!("pod {namespace}/{name}: {}", describe(&error));
+    params.container = match args.container {
+        Some(container) => Some(container),
+        None => first_container(&pods.get(name).await.map_err(refused)?),
+    };
+    let mut process = pods.exec(name, args.command, &params).await.map_err(refused)?;
     let status = process.take_status();
     let output = process.stdout();
     let errors = process.stderr();
@@ -95,6 +99,10 @@ async fn exec(args: Args) -> anyhow::Result<ExitCode> {
         None => None,
     };
     Ok(ExitCode::from(exit_code(status.as_ref())))
+}
+
+fn first_container(pod: &Pod) -> Option<String> {
+    Some(pod.spec.as_ref()?.containers.first()?.name.clone())
 }
 
 /// Of a command that failed, the API says so in a cause named `ExitCode`.

@@ -126,6 +126,6 @@ async fn heal_api(name: &Name) -> anyhow::Result<()> {
 async fn inflict(name: &Name, faults: Value) -> anyhow::Result<()> {
     let (_, cluster): (_, Cluster) = name.connect().await?;
     let asked = cluster.create(FAULTS, &faults).await;
-    asked.context("the API server was not disturbed (only a lab's own takes faults)")?;
+    asked.context("the API server was not disturbed")?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
@@ -13,7 +13,6 @@ use clap::Args as ClapArgs;
 use nearhop_lab::enter::{bind_to_parent, enter};
 use nearhop_lab::serve::serve;
 use nearhop_lab::{Lab, Spec};
-use nearhop_runtime::log::{self, LogFormat};
 use nearhop_runtime::shutdown::Shutdown;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -91,7 +90,6 @@ fn tell(child: &tokio::process::Child) {
 /// Runs the lab until it is told to end.
 pub(crate) fn supervise(args: &SupervisorArgs) -> anyhow::Result<ExitCode> {
     bind_to_parent().context("cannot be bound to the command that started this")?;
-    log::init(1, LogFormat::Text);
     let begun = Instant::now();
     let text = fs::read_to_string(&args.spec)
         .with_context(|| format!("cannot read {}", args.spec.display()))?;
@@ -137,18 +135,34 @@ fn announce(lab: &Lab, begun: Instant) {
         counted(zones, "zone"),
         counted(nodes, "node"),
         begun.elapsed().as_secs_f64(),
-        status.kubeconfig.display(),
+        quoted(&status.kubeconfig),
         status.zones.keys().next().map_or("", String::as_str),
     );
     lab.warnings().iter().for_each(|warning| complain(&format!("warning: {warning}")));
-    // If nobody reads it, `lab status` says the same.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    let _ = std::io::stdout().flush();
-    if std::env::var_os(QUIET_WHEN_UP).is_some() {
-        let _ = std::io::stdout().write_all(UP);
-        let _ = std::io::stdout().flush();
+    let detached = std::env::var_os(QUIET_WHEN_UP).is_some();
+    let told = say(text.as_bytes(), if detached { UP } else { b"" });
+    // Otherwise `lab status` says the same to whoever asks.
+    if detached {
+        if told.is_err() {
+            // Whoever wanted it gave up before it was there.
+            std::process::exit(1);
+        }
         close_outputs();
     }
+}
+
+fn say(text: &[u8], last: &[u8]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text)?;
+    out.write_all(last)?;
+    out.flush()
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 fn counted(count: usize, what: &str) -> String {

@@ -1,5 +1,7 @@
-//! What core says of a Service, from the cluster's Nodes, Pods and the Service itself: the slices a
-//! controller would write, what every node's proxy would choose, and where the traffic would go.
+//! What core says of a Service, from the cluster's Nodes and Pods, the Service and its slices: how a
+//! controller would change those, what every node's proxy would choose, and where the traffic would
+//! go. Slices that are right as they are stay: which of two like Pods is lent to another zone depends
+//! on who came first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +18,8 @@ use serde_json::{Value, json};
 
 use crate::LabError;
 use crate::cluster::Cluster;
+
+const DISCOVERY: &str = "discovery.k8s.io/v1";
 
 /// What should be.
 #[derive(Debug)]
@@ -39,11 +43,15 @@ pub(super) async fn predict(
     let nodes = cluster.list("/api/v1/nodes").await?;
     let pods = cluster.list(&format!("{core}/pods")).await?;
     let service = cluster.get(&format!("{core}/services/{name}")).await?;
-    let objects = nodes.into_iter().map(|node| ("Node", node));
-    let objects = objects.chain(pods.into_iter().map(|pod| ("Pod", pod)));
-    for (kind, mut object) in objects.chain([("Service", service)]) {
+    let slices = format!("/apis/{DISCOVERY}/namespaces/{namespace}/endpointslices");
+    let slices = cluster.list(&slices).await?;
+    let objects = nodes.into_iter().map(|node| ("v1", "Node", node));
+    let objects = objects.chain(pods.into_iter().map(|pod| ("v1", "Pod", pod)));
+    let objects = objects.chain([("v1", "Service", service)]);
+    let slices = slices.into_iter().map(|slice| (DISCOVERY, "EndpointSlice", slice));
+    for (version, kind, mut object) in objects.chain(slices) {
         // Items of a list do not say what they are.
-        object["apiVersion"] = json!("v1");
+        object["apiVersion"] = json!(version);
         object["kind"] = json!(kind);
         let (change, _) = convert_json(object.to_string().as_bytes());
         world.apply_all(change);

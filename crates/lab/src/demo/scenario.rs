@@ -77,7 +77,7 @@ impl Scenario {
     #[must_use]
     pub fn words(self, measured: &Measured) -> String {
         let crossed = format!("{:.0}%", measured.crossed * 100.0);
-        let worst = format!("{:.1} times the mean", measured.worst);
+        let worst = format!("{:.2} times the mean", measured.worst);
         match self {
             Self::NothingSet => {
                 format!("Everybody uses every pod: {crossed} of the connections leave their zone.")

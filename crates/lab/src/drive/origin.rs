@@ -15,6 +15,9 @@ use crate::control::Place;
 /// How long a connection may take.
 const TIMEOUT_MS: u64 = 3000;
 
+/// The zone of clients that have none because they are outside.
+pub const EXTERNAL: &str = "external";
+
 /// `--from`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum From {
@@ -152,8 +155,7 @@ pub async fn find(
     let service = service.map_err(|error| wrong(question, &format!("{error}")))?;
     let port = choose_port(&service, question)?;
     let zones = zones_of(&cluster.list("/api/v1/nodes").await?);
-    let pods = cluster.list(&format!("/api/v1/namespaces/{namespace}/pods")).await?;
-    let places = Places { pods: pods.iter().map(|pod| place_of(pod, &zones)).collect() };
+    let places = find_places(cluster, namespace).await?;
     let here = zones.iter().filter(|(node, _)| nodes.contains(node));
     let here = here.map(|(node, zone)| (node.clone(), zone.clone())).collect();
     let clients = clients(cluster, question, &here).await?;
@@ -179,6 +181,17 @@ pub async fn find(
         Origin { zone, place, job }
     });
     Ok((origins.filter(|origin| origin.job.connections > 0).collect(), places))
+}
+
+/// Where the Pods of a namespace are now.
+///
+/// # Errors
+///
+/// The API does not answer.
+pub async fn find_places(cluster: &Cluster, namespace: &str) -> Result<Places, LabError> {
+    let zones = zones_of(&cluster.list("/api/v1/nodes").await?);
+    let pods = cluster.list(&format!("/api/v1/namespaces/{namespace}/pods")).await?;
+    Ok(Places { pods: pods.iter().map(|pod| place_of(pod, &zones)).collect() })
 }
 
 fn wrong(question: &Question, why: &str) -> LabError {
@@ -212,7 +225,7 @@ async fn clients(
         known: known.join(", "),
     };
     match &question.from {
-        From::External => Ok(vec![("external".to_owned(), Where::Lab(Place::External))]),
+        From::External => Ok(vec![(EXTERNAL.to_owned(), Where::Lab(Place::External))]),
         From::Everywhere => {
             Ok(zones.iter().map(|(node, zone)| (zone.clone(), on_node(node))).collect())
         }
@@ -250,8 +263,14 @@ fn choose_port<'a>(service: &'a Value, question: &Question) -> Result<&'a Value,
     let chosen = ports.iter().find(|port| port["protocol"] == protocol && named(port));
     chosen.ok_or_else(|| {
         let of = question.service.port.as_ref().map_or(String::new(), |port| format!(" {port}"));
-        wrong(question, &format!("it has no {protocol} port{of}"))
+        let there = ports.iter().map(|one| format!("{}/{}", one["port"], text(&one["protocol"])));
+        let there = there.collect::<Vec<_>>().join(", ");
+        wrong(question, &format!("it has no {protocol} port{of}; it has {there}"))
     })
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 fn inner_target(service: &Value, port: &Value, question: &Question) -> Result<String, LabError> {
@@ -265,7 +284,10 @@ fn inner_target(service: &Value, port: &Value, question: &Question) -> Result<St
     }
     let address = addresses(&service["spec"]["clusterIPs"], question.family).into_iter().next();
     let address = address.ok_or_else(|| {
-        wrong(question, "it has no cluster IP of this family. Cure: --dns, or the other family")
+        wrong(
+            question,
+            "it has no cluster IP of this family. Cure: ipFamilyPolicy: PreferDualStack",
+        )
     })?;
     Ok(SocketAddr::new(address, u16::try_from(number).unwrap_or_default()).to_string())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::origin::Places;
+use super::origin::{EXTERNAL, Places};
 use super::{Failure, Tally};
 
 /// How traffic went.
@@ -15,7 +15,7 @@ pub struct Report {
     pub connections: u64,
     /// How many were answered.
     pub answered: u64,
-    /// Part of the answered that left its zone, 0 to 1.
+    /// Part of the answered that is known to have left its zone, 0 to 1.
     pub cross_zone: f64,
     /// Answers by zone of the client and of the Pod.
     pub matrix: BTreeMap<String, BTreeMap<String, u64>>,
@@ -62,25 +62,27 @@ pub fn report(tallies: &[(String, Tally)], places: &Places) -> Report {
     let mut matrix: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     let mut pods: BTreeMap<String, Answered> = BTreeMap::new();
     let mut nodes: BTreeMap<String, u64> = BTreeMap::new();
-    let mut home = 0;
+    let mut crossed = 0;
     for (from, tally) in tallies {
         all.merge(tally);
         let row = matrix.entry(from.clone()).or_default();
         for (pod, answers) in &tally.answers {
-            let (node, zone) = places.pods.get(pod).cloned().unwrap_or_default();
+            let place = places.pods.get(pod).cloned();
+            // Who is nowhere, or has come from outside, has crossed nothing.
+            let away = from != EXTERNAL && place.as_ref().is_some_and(|(_, zone)| zone != from);
+            crossed += if away { *answers } else { 0 };
+            let (node, zone) = place.unwrap_or_default();
             *row.entry(zone.clone()).or_default() += answers;
             *nodes.entry(node.clone()).or_default() += answers;
-            home += if zone == *from { *answers } else { 0 };
             let own = pods.entry(pod.clone()).or_default();
             *own = Answered { node, zone, answers: own.answers + answers };
         }
     }
     let answered = all.answered();
-    let away = (answered - home) as f64;
     Report {
         connections: answered + all.failed(),
         answered,
-        cross_zone: if answered > 0 { away / answered as f64 } else { 0.0 },
+        cross_zone: crossed as f64 / answered.max(1) as f64,
         matrix,
         pods,
         nodes,
@@ -128,7 +130,7 @@ mod tests {
         let report = report(&tallies, &places);
         assert_eq!((report.connections, report.answered), (15, 10));
         assert_eq!(report.matrix["a"], BTreeMap::from([("a".into(), 3), ("b".into(), 1)]));
-        assert!((report.cross_zone - 0.3).abs() < 1e-9, "{}", report.cross_zone);
+        assert!((report.cross_zone - 0.1).abs() < 1e-9, "`gone` is nowhere: {}", report.cross_zone);
         assert_eq!(
             report.pods["b-0"],
             Answered { node: "n2".into(), zone: "b".into(), answers: 5 }

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, AttachParams};
 use tokio::io::AsyncReadExt as _;
 
-use super::origin::{Origin, Question, Where, find};
+use super::origin::{Origin, Question, Where, find, find_places};
 use super::report::{Report, report};
 use super::worker::Job;
 use super::{Tally, WORKER};
 use crate::LabError;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, describe};
 use crate::control::{Answer, Place, Request, ask};
 
 /// Where every container finds the `nearhop` command.
@@ -28,9 +28,14 @@ pub async fn drive(
     cluster: &Cluster,
     question: &Question,
 ) -> Result<Report, LabError> {
-    let (origins, places) = find(cluster, &nodes_of(state)?, question).await?;
+    let (origins, mut places) = find(cluster, &nodes_of(state)?, question).await?;
     let tallies = try_join_all(origins.iter().map(|origin| work_at(state, cluster, origin)));
-    Ok(report(&tallies.await?, &places))
+    let tallies = tallies.await?;
+    // Some may have come meanwhile; without an API those that were there are all that is known.
+    if let Ok(now) = find_places(cluster, &question.service.namespace).await {
+        places.pods.extend(now.pods);
+    }
+    Ok(report(&tallies, &places))
 }
 
 /// The nodes that the lab holds.
@@ -86,7 +91,7 @@ async fn in_pod(
     let pods: Api<Pod> = Api::namespaced(cluster.client().clone(), namespace);
     let command = std::iter::once(IN_CONTAINERS.to_owned()).chain(command_line(job));
     let params = AttachParams::default().stdin(false).stdout(true).stderr(true);
-    let mut process = pods.exec(name, command, &params).await.map_err(|error| error.to_string())?;
+    let mut process = pods.exec(name, command, &params).await.map_err(|error| describe(&error))?;
     let (mut out, mut errors) = (String::new(), String::new());
     let (stdout, stderr) = (process.stdout(), process.stderr());
     let status = process.take_status();

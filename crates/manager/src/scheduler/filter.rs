@@ -19,7 +19,7 @@ pub(super) fn check_supported(pod: &Pod) -> Result<(), Unfit> {
     if let Some(index) = claim {
         return Err(Unfit::Unsupported(format!(
             "spec.volumes[{index}] claims a PersistentVolume, and this scheduler binds none: use \
-             emptyDir or hostPath, or set spec.nodeName"
+             emptyDir or a ConfigMap, or set spec.nodeName"
         )));
     }
     if spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use nearhop_tests::lab::command;
 
 /// The arguments of `lab up`, a file for `--config`, and what must be said.
-const CASES: [(&[&str], Option<&str>, &[&str]); 15] = [
+const CASES: [(&[&str], Option<&str>, &[&str]); 18] = [
     (&["--zones", "0"], None, &["at least one zone", "--zones 1 or more"]),
     (&["--nodes-per-zone", "0"], None, &["at least one node", "--nodes-per-zone 1"]),
     (&["--zones", "100", "--nodes-per-zone", "10"], None, &["1000 nodes", "at most 200"]),
@@ -22,6 +22,13 @@ const CASES: [(&[&str], Option<&str>, &[&str]); 15] = [
         &["10.96.0.0/16 is in use", "--pod-cidr"],
     ),
     (&["--node-cidr", "10.1.0.0/30,fd00:1::/64"], None, &["--node-cidr", "no room"]),
+    (
+        &["--pod-cidr", "127.1.0.0/16,fd00:10:244::/48"],
+        None,
+        &["--pod-cidr 127.1.0.0/16", "loopback"],
+    ),
+    (&["--data-dir", "/dev/null/x"], None, &["/dev/null/x"]),
+    (&[], Some("node n1\npod p for=s on=n2\n"), &["pod p", "no node `n2`"]),
     (&["--service-cidr", "10.96.0.0/16"], None, &["one range of each family"]),
     (&["--kubeconfig", "/no/such/file"], None, &["/no/such/file"]),
     (&["--name", "../etc"], None, &["letters, digits"]),
