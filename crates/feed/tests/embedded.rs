@@ -146,6 +146,7 @@ async fn a_server_that_often_fails_is_followed_all_the_same() {
         seen.until_pods(&names("pod", 10)).await;
         for i in 0..6 {
             cluster.fault(json!({"dropWatches": true})).await;
+            cluster.fault(json!({})).await;
             cluster.delete_pod(&format!("pod-{}", 9 - i)).await;
             cluster.fault(failing.clone()).await;
         }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use nearhop_core::Name;
 use nearhop_core::fixture::Fixture;
 use nearhop_core::labels::Labels;
 use nearhop_core::model::{
@@ -40,11 +39,6 @@ pub fn of_fixture(text: &str) -> Result<Vec<Value>, LabError> {
     let mut objects: Vec<Value> = namespaces.into_values().collect();
     objects.extend(fixture.services.iter().map(service));
     for one in &fixture.pods {
-        let there = |node: &Name| fixture.nodes.iter().any(|other| other.name == *node);
-        if let Some(node) = one.node.as_ref().filter(|node| !there(node)) {
-            let why = format!("there is no node `{node}`. Cure: a line `node {node}`");
-            return Err(LabError::Config(format!("pod {}: {why}", one.key.name)));
-        }
         objects.push(pod(one)?);
     }
     Ok(objects)
@@ -284,7 +278,5 @@ pod shop/sick for=cart on=n1 notready
         let said =
             of_fixture("node n1\npod p for=s on=n1 terminating").expect_err("it ends").to_string();
         assert!(said.contains("pod p") && said.contains("Cure"), "{said}");
-        let said = of_fixture("node n1\npod p for=s on=n2").expect_err("no n2").to_string();
-        assert!(said.contains("pod p: there is no node `n2`"), "{said}");
     }
 }

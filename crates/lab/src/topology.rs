@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use jiff::SignedDuration;
+use nearhop_core::Name;
 use nearhop_core::fixture::Fixture;
 use nearhop_core::labels::well_known;
 use serde::{Deserialize, Serialize};
@@ -169,6 +170,7 @@ impl Topology {
     ///
     /// It has no nodes, or too many, or says of one what a lab cannot do.
     pub fn from_fixture(fixture: &Fixture, ranges: Ranges) -> Result<Self, LabError> {
+        check_places(fixture)?;
         let mut nodes = Vec::new();
         for node in &fixture.nodes {
             let refused = |what| Err(LabError::NodeOption { node: node.name.to_string(), what });
@@ -224,6 +226,18 @@ impl Topology {
     pub fn node(&self, name: &str) -> Option<&LabNode> {
         self.nodes.iter().find(|node| node.name == name)
     }
+}
+
+/// A Pod may run on a node that is not there in a test's world, and would wait for ever in this one.
+fn check_places(fixture: &Fixture) -> Result<(), LabError> {
+    for pod in &fixture.pods {
+        let there = |name: &Name| fixture.nodes.iter().any(|node| node.name == *name);
+        if let Some(node) = pod.node.as_ref().filter(|node| !there(node)) {
+            let why = format!("there is no node `{node}`. Cure: a line `node {node}`");
+            return Err(LabError::Config(format!("pod {}: {why}", pod.key.name)));
+        }
+    }
+    Ok(())
 }
 
 /// a to z, then aa, ab, ...
@@ -303,6 +317,7 @@ mod tests {
             ("node n1 address=10.0.0.1\n", "n1: a lab cannot do address="),
             ("node n1 pod-cidr=10.0.0.0/24\n", "pod-cidr="),
             ("node n1 notready\n", "lab fault"),
+            ("node n1\npod p for=s on=n2\n", "pod p: there is no node `n2`"),
         ] {
             let said = of(text).expect_err(text);
             assert!(said.contains(words), "{text}: {said}");
