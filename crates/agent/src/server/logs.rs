@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, SeekFrom};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,12 +12,15 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use jiff::{SignedDuration, Timestamp};
 use tokio::fs::File;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncSeekExt as _, BufReader};
 use tokio::sync::mpsc;
 
 use super::{Refusal, Reply};
 use crate::pod::context::{ContainerView, PodView};
 use crate::pod::log::{LogReader, Progress};
+
+/// How much is read and sent at once.
+const CHUNK: usize = 64 * 1024;
 
 /// Pieces that may wait for a slow client.
 const QUEUE: usize = 64;
@@ -110,7 +113,8 @@ pub(super) fn answer(
     let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE);
     tokio::spawn(async move {
         // A log that has gone with its pod just ends.
-        let _ended = Pump { wish, sender, sent: 0, held: VecDeque::new() }.run(log).await;
+        let _ended =
+            Pump { wish, sender, sent: 0, held: VecDeque::new(), ready: Vec::new() }.run(log).await;
     });
     let frames = stream::unfold(receiver, |mut receiver| async move {
         let bytes = receiver.recv().await?;
@@ -130,6 +134,8 @@ struct Pump {
     sent: u64,
     /// The last entries so far, where only those are asked for.
     held: VecDeque<Vec<u8>>,
+    /// What is to be sent with the next frame.
+    ready: Vec<u8>,
 }
 
 /// Whether there is anything more to send.
@@ -141,7 +147,11 @@ enum Next {
 
 impl Pump {
     async fn run(mut self, mut log: LogReader) -> io::Result<()> {
-        let mut file = BufReader::new(File::open(&log.path).await?);
+        let mut file = File::open(&log.path).await?;
+        if let (Some(count), None) = (self.wish.tail, self.wish.since) {
+            seek_last(&mut file, count).await?;
+        }
+        let mut file = BufReader::with_capacity(CHUNK, file);
         let mut entry = Vec::new();
         let mut holding = self.wish.tail.is_some();
         loop {
@@ -161,7 +171,7 @@ impl Pump {
                     }
                 }
             }
-            if closed || !self.wish.follow {
+            if self.flush().await == Next::Enough || closed || !self.wish.follow {
                 return Ok(());
             }
             tokio::select! {
@@ -193,12 +203,44 @@ impl Pump {
         let left = self.wish.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.sent));
         shown.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         self.sent += shown.len() as u64;
-        let gone = self.sender.send(Bytes::from(shown)).await.is_err();
-        if gone || self.wish.limit.is_some_and(|limit| self.sent >= limit) {
-            return Next::Enough;
+        self.ready.extend_from_slice(&shown);
+        let enough = self.wish.limit.is_some_and(|limit| self.sent >= limit);
+        if !enough && self.ready.len() < CHUNK {
+            return Next::More;
         }
-        Next::More
+        let gone = self.flush().await == Next::Enough;
+        if gone || enough { Next::Enough } else { Next::More }
     }
+
+    /// Lines are gathered while there are more: a frame for each would cost more than the line.
+    async fn flush(&mut self) -> Next {
+        if self.ready.is_empty() {
+            return Next::More;
+        }
+        let ready = Bytes::from(std::mem::take(&mut self.ready));
+        if self.sender.send(ready).await.is_err() { Next::Enough } else { Next::More }
+    }
+}
+
+/// Goes to where the last entries begin, without reading all the others.
+async fn seek_last(file: &mut File, count: usize) -> io::Result<()> {
+    let mut begin = file.seek(SeekFrom::End(0)).await?;
+    let mut ends = 0;
+    let mut chunk = vec![0; CHUNK];
+    while begin > 0 {
+        let size = begin.min(CHUNK as u64);
+        let part = &mut chunk[..usize::try_from(size).expect("a chunk is small")];
+        begin = file.seek(SeekFrom::Start(begin - size)).await?;
+        file.read_exact(part).await?;
+        for (n, _) in part.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+            ends += 1;
+            // The last one ends the last entry, the one before that begins it.
+            if ends > count {
+                return file.seek(SeekFrom::Start(begin + n as u64 + 1)).await.map(drop);
+            }
+        }
+    }
+    file.seek(SeekFrom::Start(0)).await.map(drop)
 }
 
 #[cfg(test)]
@@ -226,7 +268,10 @@ mod tests {
         let log = LogReader { path: file.path().to_owned(), progress };
         let (sender, mut receiver) = mpsc::channel(QUEUE);
         let wish = Wish::parse(query, at(4)).unwrap();
-        Pump { wish, sender, sent: 0, held: VecDeque::new() }.run(log).await.unwrap();
+        Pump { wish, sender, sent: 0, held: VecDeque::new(), ready: Vec::new() }
+            .run(log)
+            .await
+            .unwrap();
         let mut out = Vec::new();
         while let Some(bytes) = receiver.recv().await {
             out.extend_from_slice(&bytes);
@@ -246,6 +291,21 @@ mod tests {
             shown("tailLines=2&timestamps=true").await,
             "2023-11-14T22:13:22.000000000Z c\n2023-11-14T22:13:23.000000000Z open"
         );
+    }
+
+    #[tokio::test]
+    async fn the_last_entries_are_found_from_the_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text: String = (0..20_000).map(|n| format!("entry {n}\n")).collect();
+        std::fs::write(file.path(), &text).unwrap();
+        let mut file = File::open(file.path()).await.unwrap();
+        for count in [0, 1, 5, 15_000, 20_000, 30_000] {
+            seek_last(&mut file, count).await.unwrap();
+            let mut rest = String::new();
+            file.read_to_string(&mut rest).await.unwrap();
+            assert_eq!(rest.lines().count(), count.min(20_000));
+            assert!(text.ends_with(&rest));
+        }
     }
 
     #[test]
