@@ -223,7 +223,7 @@ impl Keeper {
 
     fn signal(&self, child: Option<&Child>, signal: Signal, phase: Phase) -> Done {
         let pid = child.and_then(Child::id).and_then(|id| i32::try_from(id).ok());
-        if !pid.is_some_and(|pid| kill(Pid::from_raw(pid), signal).is_ok()) {
+        if pid.is_none_or(|pid| kill(Pid::from_raw(pid), signal).is_err()) {
             return Done::NotRunning;
         }
         self.publish.send_modify(|state| state.phase = phase);
