@@ -83,9 +83,6 @@ pub enum LabError {
         "a lab `{0}` runs already. Cure: another --name, or end it with `nearhop lab down --name {0}`"
     )]
     Runs(String),
-    /// No lab of that name, or none at all.
-    #[error("{0}. Cure: start one with `nearhop lab up`")]
-    NotRunning(String),
     /// Neither root nor a user namespace.
     #[error(
         "a lab needs to be root, or user namespaces, and this machine refuses both ({direct}; user \

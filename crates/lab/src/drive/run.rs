@@ -1,5 +1,6 @@
 //! Sends the workers to their places, and puts together what they counted.
 
+use std::io;
 use std::path::Path;
 
 use futures_util::future::try_join_all;
@@ -43,7 +44,7 @@ fn nodes_of(state: &Path) -> Result<Vec<String>, LabError> {
     let failed = |cause| LabError::File { path: state.to_owned(), cause };
     match ask(state, &Request::Status).map_err(failed)? {
         Answer::Status(status) => Ok(status.zones.into_values().flatten().collect()),
-        _ => Err(LabError::NotRunning("the lab answered another question".to_owned())),
+        _ => Err(failed(io::Error::other("the lab answered another question"))),
     }
 }
 

@@ -99,13 +99,6 @@ impl Lab {
             .with_context(|| format!("lab drive: {}", String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// The end of a process's log.
-    pub fn log(&self, process: &str) -> String {
-        let file = format!("{}.log", process.replace('/', "-"));
-        let path = self.kubeconfig.with_file_name("log").join(file);
-        fs::read_to_string(path).unwrap_or_default()
-    }
-
     /// Waits for the end of `lab up`.
     pub fn wait(mut self, patience: Duration) -> Result<std::process::ExitStatus> {
         let deadline = Instant::now() + patience;

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -70,10 +71,17 @@ fn a_node_that_comes_late_is_followed_when_it_comes() {
 }
 
 /// Connects again and again until it is told to stop: what became of each connection.
-fn hammer(from: &Namespace, to: SocketAddr, stop: &AtomicBool) -> Result<Vec<Outcome>> {
+fn hammer(
+    from: &Namespace,
+    to: SocketAddr,
+    stop: &AtomicBool,
+    begun: &Sender<()>,
+) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         outcomes.push(connect(from, Protocol::Tcp, to, PATIENCE, None)?);
+        // Nobody listens after the first.
+        let _ = begun.send(());
     }
     Ok(outcomes)
 }
@@ -86,10 +94,12 @@ fn a_node_that_moves_loses_no_connection() {
         let proxy = ProxyProcess::start(site, &[])?;
         proxy.until_programmed("web", &[a])?;
         let stop = Arc::new(AtomicBool::new(false));
+        let (tell, begun) = channel();
         let client = {
             let (from, stop) = (site.client.clone(), stop.clone());
-            std::thread::spawn(move || hammer(&from, to, &stop))
+            std::thread::spawn(move || hammer(&from, to, &stop, &tell))
         };
+        begun.recv_timeout(PATIENCE)?;
         site.move_node(NODE, Some("b")).await?;
         let moved = proxy.until_programmed("web", &[b]);
         // A few more, of which all must be there.
