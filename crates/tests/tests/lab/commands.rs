@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use nearhop_tests::lab::{Lab, Room, command};
+use nearhop_tests::lab::{Lab, PATIENCE, Room, command};
 use serde_json::{Value, json};
 
 use crate::endings::labs_in;
@@ -34,10 +34,14 @@ fn a_lab_from_a_file() {
         let status = lab.text(&["lab", "status"])?;
         ensure!(status.contains("is up") && status.contains("east        n1"), "{status}");
 
-        let report = lab.drive(&["shop/cart", "-n", "200"])?;
-        let matrix = &report["matrix"];
-        ensure!(matrix["east"] == json!({"east": 100}), "{report}");
-        ensure!(matrix["west"] == json!({"west": 100}), "{report}");
+        let room = Room::new(&lab.kubeconfig).await?;
+        let wanted = json!({"east": {"east": 100}, "west": {"west": 100}});
+        // Pods are ready a moment before the last proxy knows.
+        let report = room.until("each zone to serve itself", PATIENCE, || async {
+            let report = lab.drive(&["shop/cart", "-n", "200"])?;
+            Ok(if report["matrix"] == wanted { Ok(report) } else { Err(report.to_string()) })
+        });
+        let report = report.await?;
         ensure!(report["latency"]["p50Us"].as_u64() > Some(0), "{report}");
 
         let udp = lab.drive(&["shop/cart:echo", "--udp", "--from", "zone/west", "-n", "50"])?;
@@ -158,7 +162,7 @@ fn objects_survive_a_restart() {
 
 async fn room_until_exec(lab: &Lab, pod: &str) -> Result<String> {
     let room = Room::new(&lab.kubeconfig).await?;
-    room.until(&format!("{pod} to run again"), nearhop_tests::lab::PATIENCE, || async {
+    room.until(&format!("{pod} to run again"), PATIENCE, || async {
         Ok(Ok(lab.text(&["lab", "exec", pod, "--", "hostname"])?))
     })
     .await
