@@ -11,22 +11,17 @@ use clap::{ArgAction, Args as ClapArgs};
 use ipnet::IpNet;
 use nearhop_agent::container::{self, Stage};
 use nearhop_agent::{Options, ServiceHosts};
-use nearhop_runtime::client::{ClientOptions, connect};
+use nearhop_runtime::client::connect;
 use nearhop_runtime::log;
 use nearhop_runtime::shutdown::Shutdown;
 
-use crate::parse::{LogArgs, parse_duration};
+use crate::parse::{ClusterArgs, LogArgs, parse_duration};
 
 /// Registers a Node and runs its pods as processes, each pod in a network of its own.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Kubeconfig of the cluster; without it $KUBECONFIG, the cluster it runs in, ~/.kube/config.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-
-    /// Context in the kubeconfig; without it the current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// Name of the Node.
     #[arg(long, value_name = "NODE")]
@@ -122,12 +117,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
-    let client = ClientOptions {
-        kubeconfig: args.kubeconfig.clone(),
-        context: args.context.clone(),
-        user_agent: concat!("nearhop-agent/", env!("CARGO_PKG_VERSION")).to_owned(),
-    };
-    let client = connect(&client, None).await?;
+    let client = connect(&args.cluster.client("agent"), None).await?;
     nearhop_agent::run(options(args), client, shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }

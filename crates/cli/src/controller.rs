@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use nearhop_core::hint::capacity::MaxUnzonedShare;
 use nearhop_core::intent::check_distribution;
 use nearhop_runtime::admin::{self, Admin};
 use nearhop_runtime::backoff::Backoff;
-use nearhop_runtime::client::{Client, ClientOptions, connect};
+use nearhop_runtime::client::{Client, connect};
 use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_runtime::log;
@@ -25,7 +24,7 @@ use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
 
 use crate::complain;
-use crate::parse::{LogArgs, parse_domain, parse_duration, parse_listen, parse_share};
+use crate::parse::{ClusterArgs, LogArgs, parse_domain, parse_duration, parse_listen, parse_share};
 
 /// Exit code of `--dry-run` where something would be written, as of `kubectl diff`.
 const DIFFERENT: u8 = 1;
@@ -35,13 +34,8 @@ const FAILED: u8 = 1;
 /// Keeps EndpointSlices with hints, conditions and events for Services.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Kubeconfig of the cluster; without it $KUBECONFIG, the cluster it runs in, ~/.kube/config.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-
-    /// Context in the kubeconfig; without it the current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// labelled: Services labelled service.kubernetes.io/service-proxy-name: nearhop, beside the
     /// cluster's own controller. replace: all Services with a selector, instead of it. Default:
@@ -137,15 +131,7 @@ async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
     }
     let shutdown = Shutdown::on_signals()?;
     let metrics = Metrics::of_process();
-    let client = connect(
-        &ClientOptions {
-            kubeconfig: args.kubeconfig.clone(),
-            context: args.context.clone(),
-            user_agent: concat!("nearhop-controller/", env!("CARGO_PKG_VERSION")).to_owned(),
-        },
-        Some(&metrics),
-    )
-    .await?;
+    let client = connect(&args.cluster.client("controller"), Some(&metrics)).await?;
     let mode = match args.mode {
         Some(mode) => mode,
         None => usual_mode(&client, &args, &shutdown).await?,

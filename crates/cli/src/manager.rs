@@ -1,28 +1,22 @@
 //! `nearhop manager`: the controllers and the scheduler that a lab needs, on the embedded API.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
 use nearhop_manager::{Controllers, Options, pem, run as manage};
-use nearhop_runtime::client::{ClientOptions, authorities, connect};
+use nearhop_runtime::client::{authorities, connect};
 use nearhop_runtime::log;
 use nearhop_runtime::shutdown::Shutdown;
 
-use crate::parse::{LogArgs, parse_duration};
+use crate::parse::{ClusterArgs, LogArgs, parse_duration};
 
 /// Runs Deployments, ReplicaSets and DaemonSets, finds nodes for pods, and judges nodes.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Kubeconfig of the cluster; without it $KUBECONFIG, the cluster it runs in, ~/.kube/config.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-
-    /// Context in the kubeconfig; without it the current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// Controllers that run: `*` for all, `name` for one, `-name` for all but one.
     #[arg(long, value_name = "NAME,…", default_value = "*", allow_hyphen_values = true)]
@@ -61,11 +55,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn manage_cluster(args: Args) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
-    let client_options = ClientOptions {
-        kubeconfig: args.kubeconfig,
-        context: args.context,
-        user_agent: concat!("nearhop-manager/", env!("CARGO_PKG_VERSION")).to_owned(),
-    };
+    let client_options = args.cluster.client("manager");
     let client = connect(&client_options, None).await?;
     let options = Options {
         controllers: args.controllers,

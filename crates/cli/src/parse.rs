@@ -1,12 +1,37 @@
 //! Values of flags that more than one command takes.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use jiff::SignedDuration;
 use nearhop_core::hint::capacity::MaxUnzonedShare;
+use nearhop_runtime::client::ClientOptions;
 use nearhop_runtime::log::LogFormat;
+
+/// Which cluster a daemon works for.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ClusterArgs {
+    /// Kubeconfig of the cluster; without it $KUBECONFIG, the cluster it runs in, ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Context in the kubeconfig; without it the current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl ClusterArgs {
+    /// For a client that introduces itself as `nearhop-NAME`.
+    pub(crate) fn client(&self, name: &str) -> ClientOptions {
+        ClientOptions {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            user_agent: format!("nearhop-{name}/{}", env!("CARGO_PKG_VERSION")),
+        }
+    }
+}
 
 /// How much is logged, and how.
 #[derive(Debug, ClapArgs)]

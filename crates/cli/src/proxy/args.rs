@@ -12,18 +12,13 @@ use nearhop_netfilter::config::{Masquerade, Priorities};
 use nearhop_netfilter::conntrack::Rehome;
 use nearhop_proxy::options::{DetectLocal, NodePortChoice, Options};
 
-use crate::parse::{LogArgs, parse_duration, parse_listen};
+use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
 /// Keeps the node's kernel sending each connection to the nearest endpoint: nftables by netlink.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Kubeconfig of the cluster; without it $KUBECONFIG, the cluster it runs in, ~/.kube/config.
-    #[arg(long, value_name = "FILE")]
-    pub(super) kubeconfig: Option<PathBuf>,
-
-    /// Context in the kubeconfig; without it the current one.
-    #[arg(long, value_name = "NAME")]
-    pub(super) context: Option<String>,
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
 
     /// Name of the Node that this proxy serves; without it the host's name.
     #[arg(long, value_name = "NODE")]

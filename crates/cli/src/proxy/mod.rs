@@ -16,7 +16,7 @@ use nearhop_proxy::options::Options;
 use nearhop_proxy::run::{Surroundings, run as proxy};
 use nearhop_proxy::sysctl::{self, ConntrackLimits};
 use nearhop_runtime::admin;
-use nearhop_runtime::client::{ClientOptions, connect};
+use nearhop_runtime::client::connect;
 use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::log;
 use nearhop_runtime::metrics::Metrics;
@@ -50,15 +50,7 @@ async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
     let lock = Lock::take(&options.table)?;
     let metrics = Metrics::of_process();
-    let client = connect(
-        &ClientOptions {
-            kubeconfig: args.kubeconfig.clone(),
-            context: args.context.clone(),
-            user_agent: concat!("nearhop-proxy/", env!("CARGO_PKG_VERSION")).to_owned(),
-        },
-        Some(&metrics),
-    )
-    .await?;
+    let client = connect(&args.cluster.client("proxy"), Some(&metrics)).await?;
     for refused in sysctl::apply(&limits(&args)) {
         tracing::warn!("{refused}");
     }
