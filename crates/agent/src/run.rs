@@ -9,12 +9,11 @@ use std::{fs, io};
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::utils::Backoff as Pauses;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use nearhop_net::{Namespace, NetError, sysctl};
-use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::shutdown::Shutdown;
+use nearhop_runtime::waits::Waits;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -95,33 +94,12 @@ fn prepare_root(options: &Options) -> Result<std::path::PathBuf, AgentError> {
     Ok(root)
 }
 
-/// How long a watch that was refused waits: an API server that comes back is found soon.
-#[derive(Default)]
-struct Patience(u32);
-
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
-
-impl Iterator for Patience {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        self.0 = self.0.saturating_add(1);
-        Some(BACKOFF.delay(self.0 - 1, rand::random()))
-    }
-}
-
-impl Pauses for Patience {
-    fn reset(&mut self) {
-        self.0 = 0;
-    }
-}
-
 async fn watch_pods(context: &Arc<Context>, shutdown: Shutdown) {
     let api: Api<Pod> = Api::all(context.client.clone());
     let config = watcher::Config::default()
         .any_semantic()
         .fields(&format!("spec.nodeName={}", context.options.node));
-    let pods = watcher(api, config).backoff(Patience::default());
+    let pods = watcher(api, config).backoff(Waits::default());
     let mut pods = std::pin::pin!(pods);
     let mut tenants = Tenants { context: Arc::clone(context), all: BTreeMap::new(), listed: None };
     loop {
@@ -201,7 +179,7 @@ impl Tenants {
 async fn watch_services(client: Client, names: watch::Sender<Arc<Services>>) {
     let api: Api<Service> = Api::all(client);
     let config = watcher::Config::default().any_semantic();
-    let services = watcher(api, config).backoff(Patience::default());
+    let services = watcher(api, config).backoff(Waits::default());
     let mut services = std::pin::pin!(services);
     let mut known = Services::new();
     let mut fresh: Option<Services> = None;

@@ -1,16 +1,14 @@
 //! The watches: everything the manager reads comes in here.
 
 use std::fmt::Debug;
-use std::time::Duration;
 
 use futures_util::stream::{BoxStream, SelectAll, StreamExt as _, select_all};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::utils::Backoff as WatchBackoff;
 use kube::runtime::watcher::{Config, Error, Event, watcher};
 use kube::{Api, Client, Resource};
-use nearhop_runtime::backoff::Backoff;
+use nearhop_runtime::waits::Waits;
 use serde::de::DeserializeOwned;
 
 use crate::kind::{Kind, Sight};
@@ -23,31 +21,6 @@ pub(crate) type Seen = Result<Sight, (Kind, Error)>;
 /// All watches together. They are read by the one loop that also takes in the answers to writes:
 /// the caches rely on that order.
 pub(crate) type Watches = SelectAll<BoxStream<'static, Seen>>;
-
-/// A lost server is looked for often: nodes count as silent only while somebody listens.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
-
-/// The waits of one watch.
-#[derive(Debug, Default)]
-struct Waits {
-    failures: u32,
-}
-
-impl Iterator for Waits {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let wait = BACKOFF.delay(self.failures, rand::random());
-        self.failures = self.failures.saturating_add(1);
-        Some(wait)
-    }
-}
-
-impl WatchBackoff for Waits {
-    fn reset(&mut self) {
-        self.failures = 0;
-    }
-}
 
 /// The kinds that are watched.
 pub(crate) fn watched(options: &Options) -> Vec<Kind> {

@@ -8,6 +8,7 @@
 //!   client    a kube client that is set up for daemons
 //!   lease     who of several may act
 //!   shutdown  signals               backoff how long to wait before the next attempt
+//!   waits     the same for kube's watches
 //! ```
 //!
 //! Deliberately not here: anything about Services or slices, watching, and retrying for a caller,
@@ -23,5 +24,6 @@ pub mod log;
 pub mod metrics;
 pub mod server;
 pub mod shutdown;
+pub mod waits;
 
 pub use crate::error::RuntimeError;

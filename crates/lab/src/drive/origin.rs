@@ -132,9 +132,11 @@ pub struct Origin {
     pub job: Job,
 }
 
-/// Where Pods are.
+/// Where nodes and Pods are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
+    /// Zone, by the node's name.
+    pub zones: BTreeMap<String, String>,
     /// Node and zone, by the Pod's name.
     pub pods: BTreeMap<String, (String, String)>,
 }
@@ -154,9 +156,8 @@ pub async fn find(
     let service = cluster.get(&format!("/api/v1/namespaces/{namespace}/services/{name}")).await;
     let service = service.map_err(|error| wrong(question, &format!("{error}")))?;
     let port = choose_port(&service, question)?;
-    let zones = zones_of(&cluster.list("/api/v1/nodes").await?);
     let places = find_places(cluster, namespace).await?;
-    let here = zones.iter().filter(|(node, _)| nodes.contains(node));
+    let here = places.zones.iter().filter(|(node, _)| nodes.contains(node));
     let here = here.map(|(node, zone)| (node.clone(), zone.clone())).collect();
     let clients = clients(cluster, question, &here).await?;
     let targets = match question.from {
@@ -191,7 +192,8 @@ pub async fn find(
 pub async fn find_places(cluster: &Cluster, namespace: &str) -> Result<Places, LabError> {
     let zones = zones_of(&cluster.list("/api/v1/nodes").await?);
     let pods = cluster.list(&format!("/api/v1/namespaces/{namespace}/pods")).await?;
-    Ok(Places { pods: pods.iter().map(|pod| place_of(pod, &zones)).collect() })
+    let pods = pods.iter().map(|pod| place_of(pod, &zones)).collect();
+    Ok(Places { zones, pods })
 }
 
 fn wrong(question: &Question, why: &str) -> LabError {

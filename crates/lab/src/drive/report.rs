@@ -122,7 +122,8 @@ mod tests {
     fn answers_are_told_by_where_they_came_from() {
         let place = |node: &str, zone: &str| (node.to_owned(), zone.to_owned());
         let pods = [("a-0", place("n1", "a")), ("b-0", place("n2", "b"))];
-        let places = Places { pods: pods.map(|(pod, place)| (pod.to_owned(), place)).into() };
+        let pods = pods.map(|(pod, place)| (pod.to_owned(), place)).into();
+        let places = Places { pods, ..Places::default() };
         let tallies = [
             ("a".to_owned(), tally(&[("a-0", 3), ("b-0", 1)], 0)),
             ("b".to_owned(), tally(&[("b-0", 4), ("gone", 2)], 5)),
