@@ -1,4 +1,4 @@
-//! Service, Pod, Node, Namespace and EndpointSlice (v1) as they come over the wire, as far as
+//! Service, Pod, Node, Namespace, EndpointSlice (v1) and PodLocator as they come over the wire, as far as
 //! nearhop reads them. Everything else in an object is skipped without being built.
 //!
 //! No default is filled in here and nothing is judged; `convert` does both.
@@ -129,6 +129,8 @@ objects! {
         cluster_ips: List<Name>,
         /// Families.
         ip_families: List<Name>,
+        /// What an alias stands for.
+        external_name: Name,
         /// External addresses.
         #[serde(rename = "externalIPs")]
         external_ips: List<Name>,
@@ -348,6 +350,18 @@ objects! {
     Namespace {
         /// Metadata.
         metadata: Metadata,
+    }
+
+    /// A PodLocator (nearhop.dev/v1alpha1).
+    PodLocator {
+        /// Metadata.
+        metadata: Metadata,
+        /// The Pod's addresses.
+        ips: List<PodIp>,
+        /// The node it runs on.
+        node_name: Name,
+        /// Labels of that node.
+        node_labels: Strings,
     }
 
     /// An EndpointSlice.

@@ -274,7 +274,7 @@ fn start_feed(client: &kube::Client, mode: Mode) -> (Feed, mpsc::Receiver<Vec<Fe
             let labels = match kind {
                 Kind::Services => mode.service_selector(),
                 Kind::EndpointSlices => Some(mode.slice_selector()),
-                Kind::Pods | Kind::Nodes | Kind::Namespaces => None,
+                Kind::Pods | Kind::Nodes | Kind::Namespaces | Kind::PodLocators => None,
             };
             (kind, Selectors { labels, fields: None })
         })

@@ -16,16 +16,19 @@ pub enum Gate {
     PreferSameTrafficDistribution,
     /// `spec.routingPreference` (first draft of KEP-4444).
     ServiceRoutingPreference,
+    /// PodLocators (KEP-536).
+    PodLocator,
 }
 
 impl Gate {
     /// All gates.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::TopologyAwareHints,
         Self::ServiceTopology,
         Self::ServiceTrafficDistribution,
         Self::PreferSameTrafficDistribution,
         Self::ServiceRoutingPreference,
+        Self::PodLocator,
     ];
 
     /// The gate's name.
@@ -36,12 +39,14 @@ impl Gate {
             Self::ServiceTrafficDistribution => "ServiceTrafficDistribution",
             Self::PreferSameTrafficDistribution => "PreferSameTrafficDistribution",
             Self::ServiceRoutingPreference => "ServiceRoutingPreference",
+            Self::PodLocator => "PodLocator",
         }
     }
 
-    /// Whether it is on when nobody says anything: all but the draft that was never accepted.
+    /// Whether it is on when nobody says anything: all but the draft that was never accepted, and
+    /// PodLocators, which need a definition in the cluster first.
     pub fn default_on(self) -> bool {
-        self != Self::ServiceRoutingPreference
+        !matches!(self, Self::ServiceRoutingPreference | Self::PodLocator)
     }
 }
 

@@ -15,6 +15,7 @@ pub mod hint;
 pub mod intent;
 pub mod key;
 pub mod labels;
+pub mod locate;
 pub mod model;
 pub mod plan;
 pub mod problem;

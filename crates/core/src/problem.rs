@@ -16,6 +16,8 @@ pub enum ObjectRef {
     Slice(Name, Name),
     /// A Pod.
     Pod(PodKey),
+    /// A PodLocator.
+    Locator(PodKey),
     /// A Node.
     Node(Name),
     /// A Namespace.
@@ -32,6 +34,7 @@ impl fmt::Display for ObjectRef {
             Self::Service(key) => write!(f, "Service {key}"),
             Self::Slice(namespace, name) => write!(f, "EndpointSlice {namespace}/{name}"),
             Self::Pod(key) => write!(f, "Pod {key}"),
+            Self::Locator(key) => write!(f, "PodLocator {key}"),
             Self::Node(name) => write!(f, "Node {name}"),
             Self::Namespace(name) => write!(f, "Namespace {name}"),
             Self::Setting(name) => write!(f, "setting {name}"),

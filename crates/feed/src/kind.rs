@@ -17,6 +17,8 @@ pub enum Kind {
     Namespaces,
     /// EndpointSlices.
     EndpointSlices,
+    /// PodLocators, which a cluster need not have.
+    PodLocators,
 }
 
 impl Kind {
@@ -28,6 +30,7 @@ impl Kind {
             Self::Nodes => "nodes",
             Self::Namespaces => "namespaces",
             Self::EndpointSlices => "endpointslices",
+            Self::PodLocators => "podlocators",
         }
     }
 
@@ -39,6 +42,7 @@ impl Kind {
             Self::Nodes => "/api/v1/nodes",
             Self::Namespaces => "/api/v1/namespaces",
             Self::EndpointSlices => "/apis/discovery.k8s.io/v1/endpointslices",
+            Self::PodLocators => "/apis/nearhop.dev/v1alpha1/podlocators",
         }
     }
 
@@ -55,6 +59,7 @@ impl Kind {
             Self::Nodes => ObjectRef::Node(name),
             Self::Namespaces => ObjectRef::Namespace(name),
             Self::EndpointSlices => ObjectRef::Slice(namespace, name),
+            Self::PodLocators => ObjectRef::Locator(PodKey { namespace, name }),
         }
     }
 }

@@ -14,6 +14,7 @@ pub(crate) fn empty(kind: Kind) -> Roll {
         Kind::Pods => Roll::Pods(BTreeSet::new()),
         Kind::Nodes => Roll::Nodes(BTreeSet::new()),
         Kind::Namespaces => Roll::Namespaces(BTreeSet::new()),
+        Kind::PodLocators => Roll::Locators(BTreeSet::new()),
         Kind::EndpointSlices => Roll::Slices(BTreeSet::new()),
     }
 }
@@ -39,6 +40,8 @@ fn note_change(roll: &mut Roll, change: &Change) {
         (Roll::Namespaces(all), Change::Namespace(namespace)) => {
             _ = all.insert(namespace.name.clone());
         }
+        (Roll::Locators(all), Change::Locator(locator)) => _ = all.insert(locator.key.clone()),
+        (Roll::Locators(all), Change::LocatorGone(key)) => _ = all.remove(key),
         (Roll::Namespaces(all), Change::NamespaceGone(name)) => _ = all.remove(name),
         (Roll::Slices(all), Change::Slice(slice)) => {
             _ = all.insert((slice.namespace.clone(), slice.name.clone()));
@@ -56,6 +59,7 @@ fn note_object(roll: &mut Roll, object: &ObjectRef) {
         (Roll::Services(all), ObjectRef::Service(key)) => _ = all.insert(key.clone()),
         (Roll::Pods(all), ObjectRef::Pod(key)) => _ = all.insert(key.clone()),
         (Roll::Nodes(all), ObjectRef::Node(name)) => _ = all.insert(name.clone()),
+        (Roll::Locators(all), ObjectRef::Locator(key)) => _ = all.insert(key.clone()),
         (Roll::Namespaces(all), ObjectRef::Namespace(name)) => _ = all.insert(name.clone()),
         (Roll::Slices(all), ObjectRef::Slice(namespace, name)) => {
             _ = all.insert((namespace.clone(), name.clone()));

@@ -3,6 +3,7 @@
 //! Each function reads one kind. What cannot be read is left out and named by a [`Problem`]; an
 //! object is given up only when nobody could say which one it is.
 
+mod locator;
 mod node;
 mod pod;
 mod reader;
@@ -14,6 +15,7 @@ use nearhop_core::problem::quote;
 use nearhop_core::{Change, Name, ObjectRef, Problem};
 use serde::de::DeserializeOwned;
 
+pub use locator::convert_locator;
 pub use node::{convert_namespace, convert_node};
 pub use pod::convert_pod;
 pub use service::convert_service;
@@ -60,10 +62,14 @@ fn convert_any(bytes: &[u8]) -> Result<(Option<Change>, Vec<Problem>), Problem> 
         ("discovery.k8s.io/v1", "EndpointSlice") => {
             convert_slice(read(bytes)?).into_change(|slice| Change::Slice(Box::new(slice)))
         }
+        ("nearhop.dev/v1alpha1", "PodLocator") => {
+            convert_locator(read(bytes)?).into_change(|locator| Change::Locator(Box::new(locator)))
+        }
         (version, kind) => {
             let cause = format!("{} of {} is not a kind that is read", quote(kind), quote(version));
-            let cure = "give a Service, Pod, Node or Namespace of v1 or an EndpointSlice of \
-                        discovery.k8s.io/v1; it is ignored until then";
+            let cure = "give a Service, Pod, Node or Namespace of v1, an EndpointSlice of \
+                        discovery.k8s.io/v1 or a PodLocator of nearhop.dev/v1alpha1; it is \
+                        ignored until then";
             return Err(Problem::new(unnamed(), "kind", cause, cure));
         }
     })

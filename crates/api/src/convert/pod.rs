@@ -41,7 +41,7 @@ fn read_pod(
         key: PodKey { namespace, name },
         uid: reader.take(metadata.uid, format_args!("metadata.uid")).unwrap_or_else(empty),
         labels: reader.labels(metadata.labels, format_args!("metadata.labels")),
-        ips: read_ips(reader, status.pod_ips),
+        ips: read_ips(reader, status.pod_ips, "status.podIPs"),
         node: node.filter(|node| !node.is_empty()),
         dns: read_dns(reader, spec.hostname, spec.subdomain),
         ports: read_ports(reader, spec.containers, spec.init_containers).into(),
@@ -56,10 +56,14 @@ fn empty() -> Name {
     Name::from("")
 }
 
-fn read_ips(reader: &mut Reader, field: Field<List<wire::PodIp>>) -> Addresses {
-    let ips = reader.list(field, format_args!("status.podIPs"));
+pub(super) fn read_ips(
+    reader: &mut Reader,
+    field: Field<List<wire::PodIp>>,
+    at: &str,
+) -> Addresses {
+    let ips = reader.list(field, format_args!("{at}"));
     let ips = ips.into_iter().filter_map(|(i, pod_ip)| {
-        reader.text(pod_ip.ip, format_args!("status.podIPs[{i}].ip"), parse_address, ADDRESS)
+        reader.text(pod_ip.ip, format_args!("{at}[{i}].ip"), parse_address, ADDRESS)
     });
     ips.collect()
 }

@@ -23,6 +23,7 @@ pub(super) enum Kind {
     Node,
     Namespace,
     EndpointSlice,
+    PodLocator,
 }
 
 impl Kind {
@@ -37,6 +38,7 @@ impl Kind {
             Self::Node => ObjectRef::Node(name),
             Self::Namespace => ObjectRef::Namespace(name),
             Self::EndpointSlice => ObjectRef::Slice(namespace, name),
+            Self::PodLocator => ObjectRef::Locator(PodKey { namespace, name }),
         }
     }
 }

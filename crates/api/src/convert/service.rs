@@ -56,6 +56,8 @@ fn read_service(
             reader.text(Field::Read(family), at, Family::parse, "IPv4 or IPv6")
         })
         .collect();
+    let external_name = reader.take(spec.external_name, format_args!("spec.externalName"));
+    service.external_name = external_name.filter(|name| !name.is_empty());
     let external_ips = reader.list(spec.external_ips, format_args!("spec.externalIPs"));
     service.external_ips = read_addresses(reader, external_ips, "spec.externalIPs");
     service.load_balancer_ips = read_ingress(reader, status);

@@ -473,7 +473,7 @@ impl Control {
                 _ if gone => (now.instant + ORPHAN_DELAY, Urgency::Usual),
                 Origin::Service => (now.instant, Urgency::Fresh),
                 Origin::Pod => (now.instant + self.choices.batch_period, Urgency::Usual),
-                Origin::Place => (now.instant, Urgency::Usual),
+                Origin::Place | Origin::Locator => (now.instant, Urgency::Usual),
                 // Our own write, perhaps: its answer will tell.
                 Origin::Slice if self.pending.contains_key(&key) => continue,
                 Origin::Slice => (self.repair_time(&key, now), Urgency::Usual),

@@ -11,6 +11,7 @@ pub(super) enum Origin {
     Service,
     Pod,
     Slice,
+    Locator,
 }
 
 impl Origin {
@@ -19,6 +20,7 @@ impl Origin {
             Change::Service(_) | Change::ServiceGone(_) => Self::Service,
             Change::Pod(_) | Change::PodGone(_) => Self::Pod,
             Change::Slice(_) | Change::SliceGone(..) => Self::Slice,
+            Change::Locator(_) | Change::LocatorGone(_) => Self::Locator,
             Change::Only(roll) => Self::of_roll(roll),
             Change::Node(_)
             | Change::NodeGone(_)
@@ -33,6 +35,7 @@ impl Origin {
             Roll::Services(_) => Self::Service,
             Roll::Pods(_) => Self::Pod,
             Roll::Slices(_) => Self::Slice,
+            Roll::Locators(_) => Self::Locator,
             Roll::Nodes(_) | Roll::Namespaces(_) => Self::Place,
         }
     }
@@ -42,7 +45,8 @@ impl Origin {
 pub(super) fn is_listed(roll: &Roll, object: &ObjectRef) -> bool {
     match (roll, object) {
         (Roll::Services(names), ObjectRef::Service(key)) => names.contains(key),
-        (Roll::Pods(names), ObjectRef::Pod(key)) => names.contains(key),
+        (Roll::Pods(names), ObjectRef::Pod(key))
+        | (Roll::Locators(names), ObjectRef::Locator(key)) => names.contains(key),
         (Roll::Nodes(names), ObjectRef::Node(name))
         | (Roll::Namespaces(names), ObjectRef::Namespace(name)) => names.contains(name),
         (Roll::Slices(names), ObjectRef::Slice(namespace, name)) => {
@@ -64,6 +68,8 @@ pub(super) fn object_of(change: &Change) -> Option<ObjectRef> {
         Change::NamespaceGone(name) => ObjectRef::Namespace(name.clone()),
         Change::Slice(slice) => ObjectRef::Slice(slice.namespace.clone(), slice.name.clone()),
         Change::SliceGone(namespace, name) => ObjectRef::Slice(namespace.clone(), name.clone()),
+        Change::Locator(locator) => ObjectRef::Locator(locator.key.clone()),
+        Change::LocatorGone(key) => ObjectRef::Locator(key.clone()),
         Change::Planned(..) | Change::Only(_) => return None,
     })
 }

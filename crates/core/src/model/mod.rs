@@ -4,12 +4,14 @@
 //! that could not be read never gets here (see `nearhop-api`). What is representable and still
 //! wrong (a port 0, a zone name nobody could hint at) is found by the `problems` functions.
 
+mod locator;
 mod node;
 mod pod;
 mod service;
 mod slice;
 
-pub use node::{Namespace, Node};
+pub use locator::Locator;
+pub use node::{Namespace, Node, zone_of};
 pub use pod::{Addresses, ContainerPort, Pod, PodDns, Second};
 pub use service::{
     Asks, ClusterIps, DEFAULT_AFFINITY, LONGEST_AFFINITY, Service, ServicePort, ServiceType,

@@ -8,6 +8,11 @@ use crate::key::Name;
 use crate::labels::{Labels, well_known};
 use crate::problem::{ObjectRef, Problem};
 
+/// The zone that a Node's labels name, if it is usable as a hint.
+pub fn zone_of(labels: &Labels) -> Option<&Name> {
+    labels.get(well_known::ZONE).filter(|zone| is_zone_name(zone))
+}
+
 /// A Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
@@ -46,7 +51,7 @@ impl Node {
 
     /// Its zone, if the label is there and usable as a hint.
     pub fn zone(&self) -> Option<&Name> {
-        self.labels.get(well_known::ZONE).filter(|zone| is_zone_name(zone))
+        zone_of(&self.labels)
     }
 
     /// Its region.

@@ -145,6 +145,8 @@ pub struct Service {
     pub deleting: bool,
     /// `spec.type`.
     pub service_type: ServiceType,
+    /// `spec.externalName`, for a Service of that type.
+    pub external_name: Option<Name>,
     /// `spec.selector`; without one nobody but the user writes slices.
     pub selector: Option<Labels>,
     /// `spec.ports`.
@@ -190,6 +192,7 @@ impl Service {
             created: None,
             deleting: false,
             service_type: ServiceType::default(),
+            external_name: None,
             selector: None,
             ports: Vec::new(),
             cluster_ips: ClusterIps::default(),

@@ -11,7 +11,7 @@ use super::reason::{Candidates, Miss, Reason, Tier, Tried};
 use crate::gate::{Gate, Gates};
 use crate::key::{EndpointKey, Name};
 use crate::labels::Labels;
-use crate::model::{Node, Service, ServicePort, TrafficPolicy};
+use crate::model::{Node, Service, ServicePort, TrafficPolicy, zone_of};
 use crate::routing::{KeyRouting, WeightTable};
 
 /// Where a node (or the asker of a DNS question) stands.
@@ -28,11 +28,12 @@ pub struct Place {
 impl Place {
     /// The place of a node.
     pub fn of(node: &Node) -> Self {
-        Self {
-            node: Some(node.name.clone()),
-            zone: node.zone().cloned(),
-            labels: node.labels.clone(),
-        }
+        Self::at(node.name.clone(), node.labels.clone())
+    }
+
+    /// The place of a node with these labels.
+    pub fn at(node: Name, labels: Labels) -> Self {
+        Self { node: Some(node), zone: zone_of(&labels).cloned(), labels }
     }
 }
 

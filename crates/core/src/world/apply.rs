@@ -11,7 +11,7 @@ use crate::hint::capacity::measure_capacity;
 use crate::intent::{Intent, IntentDecision};
 use crate::key::{Name, PodKey, ServiceKey};
 use crate::labels::Labels;
-use crate::model::{Namespace, Node, Pod, Service, Slice};
+use crate::model::{Locator, Namespace, Node, Pod, Service, Slice};
 use crate::problem::{ObjectRef, Problem};
 use crate::routing::{Routing, SliceRouting};
 
@@ -41,6 +41,8 @@ impl World {
             Change::PodGone(key) => self.remove_pod(&key),
             Change::Node(node) => self.put_node(node),
             Change::NodeGone(name) => self.remove_node(&name),
+            Change::Locator(locator) => self.put_locator(*locator),
+            Change::LocatorGone(key) => self.remove_locator(&key),
             Change::Namespace(namespace) => self.put_namespace(namespace),
             Change::NamespaceGone(name) => self.remove_namespace(&name),
             Change::Slice(slice) => self.put_slice(*slice),
@@ -68,6 +70,10 @@ impl World {
             Roll::Namespaces(kept) => {
                 let gone = self.namespaces.keys().filter(|name| !kept.contains(*name));
                 gone.cloned().map(Change::NamespaceGone).collect()
+            }
+            Roll::Locators(kept) => {
+                let all = self.locators.iter().map(|locator| &locator.key);
+                all.filter(|key| !kept.contains(key)).cloned().map(Change::LocatorGone).collect()
             }
             Roll::Slices(kept) => {
                 let all = self.slices.values().flat_map(ByName::iter);
@@ -324,6 +330,7 @@ impl World {
         let entry = self.nodes.entry(name.clone()).or_default();
         let before = std::mem::replace(&mut entry.node, now.clone());
         let rejoined = std::mem::take(&mut entry.pods);
+        self.ranges.set(before.as_deref(), now.as_deref());
         let mut touched = Touched::default();
         for pod in rejoined {
             let services = self.selecting(&pod.pod);
@@ -342,6 +349,18 @@ impl World {
             self.capacity_stale = true;
         }
         touched
+    }
+
+    fn put_locator(&mut self, mut locator: Locator) -> Touched {
+        self.interner.name(&mut locator.key.namespace);
+        self.interner.optional_name(&mut locator.node);
+        self.interner.labels(&mut locator.node_labels);
+        let key = locator.key.clone();
+        if self.locators.put(locator) { touch_locator(key) } else { Touched::default() }
+    }
+
+    fn remove_locator(&mut self, key: &PodKey) -> Touched {
+        if self.locators.remove(key) { touch_locator(key.clone()) } else { Touched::default() }
     }
 
     /// Measures capacity anew and touches the Services that cross a threshold by it.
@@ -438,11 +457,15 @@ impl World {
     }
 }
 
+fn touch_locator(key: PodKey) -> Touched {
+    Touched { locators: BTreeSet::from([key]), ..Touched::default() }
+}
+
 fn touch_service(key: ServiceKey) -> Touched {
     Touched {
         plan: BTreeSet::from([key.clone()]),
         routes: BTreeSet::from([key]),
-        nodes: BTreeSet::new(),
+        ..Touched::default()
     }
 }
 

@@ -11,17 +11,20 @@ mod intern;
 mod select;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::cidr::Cidr;
 use crate::gate::Gates;
 use crate::hint::capacity::{Capacity, MaxUnzonedShare};
 use crate::hint::{HintContext, HintState};
 use crate::intent::{IntentContext, IntentDecision, decide_intent};
 use crate::key::{Name, PodKey, ServiceKey};
 use crate::labels::well_known;
-use crate::model::{Namespace, Node, Pod, Service, Slice};
+use crate::locate::{Located, Locators, NodeRanges};
+use crate::model::{Locator, Namespace, Node, Pod, Service, Slice};
 use crate::problem::{ObjectRef, Problem};
 use crate::slice::{PlanInput, PodOnNode, SlicePlan, plan_slices};
 use by_name::{ByName, Named};
@@ -86,6 +89,10 @@ pub enum Change {
     Node(Node),
     /// A Node is gone.
     NodeGone(Name),
+    /// A PodLocator is like this now.
+    Locator(Box<Locator>),
+    /// A PodLocator is gone.
+    LocatorGone(PodKey),
     /// A Namespace is like this now.
     Namespace(Namespace),
     /// A Namespace is gone.
@@ -111,6 +118,8 @@ pub enum Roll {
     Nodes(BTreeSet<Name>),
     /// Namespaces.
     Namespaces(BTreeSet<Name>),
+    /// PodLocators.
+    Locators(BTreeSet<PodKey>),
     /// Slices, by namespace and name.
     Slices(BTreeSet<(Name, Name)>),
 }
@@ -124,12 +133,17 @@ pub struct Touched {
     pub routes: BTreeSet<ServiceKey>,
     /// Nodes that stand elsewhere now.
     pub nodes: BTreeSet<Name>,
+    /// Pods whose PodLocators are to be planned.
+    pub locators: BTreeSet<PodKey>,
 }
 
 impl Touched {
     /// Whether nothing is to be done.
     pub fn is_empty(&self) -> bool {
-        self.plan.is_empty() && self.routes.is_empty() && self.nodes.is_empty()
+        self.plan.is_empty()
+            && self.routes.is_empty()
+            && self.nodes.is_empty()
+            && self.locators.is_empty()
     }
 
     /// Adds what another change touched.
@@ -137,6 +151,7 @@ impl Touched {
         self.plan.extend(other.plan);
         self.routes.extend(other.routes);
         self.nodes.extend(other.nodes);
+        self.locators.extend(other.locators);
     }
 }
 
@@ -191,6 +206,8 @@ pub struct World {
     slices: BTreeMap<Name, ByName<Slice>>,
     /// The same slices by Service, sorted by name.
     service_slices: BTreeMap<ServiceKey, Vec<Arc<Slice>>>,
+    locators: Locators,
+    ranges: NodeRanges,
     capacity: Capacity,
     /// Whether a Node changed since capacity was measured; never true between two applies.
     capacity_stale: bool,
@@ -207,6 +224,8 @@ impl PartialEq for World {
             && self.pods == other.pods
             && self.slices == other.slices
             && self.service_slices == other.service_slices
+            && self.locators == other.locators
+            && self.ranges == other.ranges
             && self.capacity == other.capacity
             && self.problems == other.problems
             && self.nodes_equal(other)
@@ -247,6 +266,31 @@ impl World {
     /// One Node.
     pub fn node(&self, name: &str) -> Option<&Arc<Node>> {
         self.nodes.get(name).and_then(|entry| entry.node.as_ref())
+    }
+
+    /// Whether a Namespace is there.
+    pub fn has_namespace(&self, name: &str) -> bool {
+        self.namespaces.contains_key(name)
+    }
+
+    /// PodLocators, by name and by address.
+    pub fn locators(&self) -> &Locators {
+        &self.locators
+    }
+
+    /// Where the Pod or Node with this address stands: by its PodLocator, else by the node whose
+    /// Pods' range holds it, else by the node whose own it is.
+    pub fn locate(&self, address: IpAddr) -> Located {
+        (self.locators.find(address))
+            .or_else(|| self.ranges.find_range(address, u8::MAX))
+            .or_else(|| self.ranges.find_address(address))
+            .unwrap_or_else(Located::unknown)
+    }
+
+    /// Where the Pods of a subnet stand, if one node has them all.
+    pub fn locate_subnet(&self, subnet: Cidr) -> Located {
+        let found = self.ranges.find_range(subnet.first(), subnet.prefix());
+        found.unwrap_or_else(Located::unknown)
     }
 
     /// The slices of a Service, sorted by name.

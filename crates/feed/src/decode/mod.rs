@@ -8,7 +8,8 @@ mod line;
 mod salvage;
 
 use nearhop_api::convert::{
-    Converted, convert_namespace, convert_node, convert_pod, convert_service, convert_slice,
+    Converted, convert_locator, convert_namespace, convert_node, convert_pod, convert_service,
+    convert_slice,
 };
 use nearhop_api::field::{Field, Shape};
 use nearhop_api::{Meta, wire};
@@ -86,6 +87,12 @@ impl<'de> DeserializeSeed<'de> for Kind {
                 convert_slice,
                 |slice| Change::Slice(Box::new(slice)),
             ),
+            Self::PodLocators => read(
+                text,
+                |locator: &wire::PodLocator| Meta::of(&locator.metadata),
+                convert_locator,
+                |locator| Change::Locator(Box::new(locator)),
+            ),
         }
     }
 }
@@ -117,6 +124,7 @@ fn gone(changed: Changed) -> Changed {
         Change::Service(service) => Change::ServiceGone(service.key),
         Change::Pod(pod) => Change::PodGone(pod.key),
         Change::Node(node) => Change::NodeGone(node.name),
+        Change::Locator(locator) => Change::LocatorGone(locator.key),
         Change::Namespace(namespace) => Change::NamespaceGone(namespace.name),
         Change::Slice(slice) => Change::SliceGone(slice.namespace, slice.name),
         other => other,
@@ -157,6 +165,7 @@ fn gone_by_name(object: &ObjectRef) -> Option<Change> {
         ObjectRef::Service(key) => Change::ServiceGone(key),
         ObjectRef::Pod(key) => Change::PodGone(key),
         ObjectRef::Node(name) => Change::NodeGone(name),
+        ObjectRef::Locator(key) => Change::LocatorGone(key),
         ObjectRef::Namespace(name) => Change::NamespaceGone(name),
         ObjectRef::Slice(namespace, name) => Change::SliceGone(namespace, name),
         ObjectRef::Setting(_) | ObjectRef::Unknown(_) => return None,

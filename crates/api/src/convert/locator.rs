@@ -1,0 +1,23 @@
+//! PodLocators.
+
+use nearhop_core::PodKey;
+use nearhop_core::model::Locator;
+
+use super::Converted;
+use super::pod::read_ips;
+use super::reader::{Identity, Kind, read_object};
+use crate::wire;
+
+/// Converts a PodLocator.
+pub fn convert_locator(locator: wire::PodLocator) -> Converted<Locator> {
+    read_object(Kind::PodLocator, locator.metadata, |reader, identity| {
+        let Identity { namespace, name, .. } = identity;
+        let node = reader.take(locator.node_name, format_args!("nodeName"));
+        Locator {
+            key: PodKey { namespace, name },
+            ips: read_ips(reader, locator.ips, "ips"),
+            node: node.filter(|node| !node.is_empty()),
+            node_labels: reader.labels(locator.node_labels, format_args!("nodeLabels")),
+        }
+    })
+}

@@ -1,0 +1,18 @@
+//! PodLocators: where a Pod's addresses are (KEP-536 "New PodLocator resource").
+
+use super::Addresses;
+use crate::key::{Name, PodKey};
+use crate::labels::Labels;
+
+/// A PodLocator. It has the namespace and the name of its Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Locator {
+    /// Namespace and name, the Pod's own.
+    pub key: PodKey,
+    /// The Pod's addresses.
+    pub ips: Addresses,
+    /// The node it runs on; none where it has none, or where that node is gone.
+    pub node: Option<Name>,
+    /// Labels of that node, as many as are copied.
+    pub node_labels: Labels,
+}
