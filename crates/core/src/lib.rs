@@ -8,6 +8,7 @@
 //! whose order depends on a seed. Time and place are arguments; conversion from the wire is
 //! `nearhop-api`'s job.
 
+pub mod answer;
 pub mod cidr;
 pub mod condition;
 pub mod gate;

@@ -166,7 +166,7 @@ fn start_feed(client: kube::Client, options: &Options) -> (Feed, mpsc::Receiver<
         Kind::Nodes => {
             Selectors { labels: None, fields: Some(format!("metadata.name={}", options.node)) }
         }
-        Kind::Pods | Kind::Namespaces => Selectors::default(),
+        Kind::Pods | Kind::Namespaces | Kind::PodLocators => Selectors::default(),
     };
     let watches = KINDS.into_iter().map(|kind| (kind, selectors(kind))).collect();
     Feed::start(client, nearhop_feed::Options { watches, ..Default::default() })

@@ -2,6 +2,7 @@
 //! packets are the question), and hands back what it said in the shape of the expectation.
 
 mod capacity;
+mod dns;
 mod endpoint;
 mod flows;
 mod hints;
@@ -51,9 +52,18 @@ pub(crate) type Part = (String, Vec<(String, What)>);
 use Run::{Many, One};
 
 /// Every group this build knows, sorted by name.
-pub(crate) const ALL: [(&str, Run); 22] = [
+pub(crate) const ALL: [(&str, Run); 31] = [
     ("address_types_for_service", One(metadata::address_types)),
     ("categorize_endpoints", One(route::categorize)),
+    ("dns_apex", One(dns::ask)),
+    ("dns_external_name", One(dns::ask)),
+    ("dns_headless", One(dns::ask)),
+    ("dns_integration", One(dns::ask)),
+    ("dns_pods", One(dns::ask)),
+    ("dns_ports_srv", One(dns::ask)),
+    ("dns_queries", One(dns::ask)),
+    ("dns_reverse", One(dns::ask)),
+    ("dns_spec_examples", One(dns::ask)),
     ("endpoint_ports", One(ports::endpoint)),
     ("find_port", One(ports::find)),
     ("hints_enabled", One(intent::hints_enabled)),

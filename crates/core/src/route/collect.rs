@@ -99,7 +99,7 @@ fn order(key: EndpointKey) -> (u128, u16) {
     (ip, key.port)
 }
 
-fn place_in<'a>(slice: &'a Slice, endpoint: &Endpoint) -> &'a [Option<Name>] {
+pub(crate) fn place_in<'a>(slice: &'a Slice, endpoint: &Endpoint) -> &'a [Option<Name>] {
     let SliceRouting::Valid(routing) = &slice.routing else { return &[] };
     let Routing::Keys(keys) = routing.as_ref() else { return &[] };
     let node = endpoint.node.as_ref();

@@ -294,12 +294,18 @@ impl World {
     }
 
     /// The slices of a Service, sorted by name.
-    pub fn slices(&self, service: &ServiceKey) -> impl Iterator<Item = &Arc<Slice>> {
+    pub fn slices<'w>(
+        &'w self,
+        service: &ServiceKey,
+    ) -> impl Iterator<Item = &'w Arc<Slice>> + use<'w> {
         self.service_slices.get(service).into_iter().flatten()
     }
 
     /// The slices of a Service that routes are chosen from.
-    pub fn routed_slices(&self, service: &ServiceKey) -> impl Iterator<Item = &Slice> {
+    pub fn routed_slices<'w>(
+        &'w self,
+        service: &ServiceKey,
+    ) -> impl Iterator<Item = &'w Slice> + use<'w> {
         let whose = self.settings.read_slices_of.as_ref();
         let read = move |slice: &&Slice| whose.is_none() || slice.managed_by() == whose;
         self.slices(service).map(Arc::as_ref).filter(read)

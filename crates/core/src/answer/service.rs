@@ -1,0 +1,272 @@
+//! Records of Services and of their endpoints.
+
+use std::net::IpAddr;
+
+use super::question::RecordType;
+use super::record::{Choice, Data, DomainName, Host, Record, ZoneSpelling};
+use super::resolve::{Found, is_of, parse_dashed};
+use super::select::{self, Entry, Picked, Scope};
+use super::{Asking, Config, EmptyServices, EndpointNames};
+use crate::key::{Name, Protocol};
+use crate::model::{ClusterIps, Endpoint, Service};
+use crate::route::Tier;
+
+/// The longest label.
+const LONGEST_LABEL: usize = 63;
+
+/// What is asked of a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted<'q> {
+    /// Everything: its own name.
+    All,
+    /// One endpoint.
+    Host(&'q str),
+    /// One port.
+    Port(&'q str, Protocol),
+}
+
+/// What there is at a Service's name, or below it.
+pub(super) fn resolve<'a>(
+    asking: &Asking<'a>,
+    service: &'a Service,
+    wanted: Wanted<'_>,
+    record_type: RecordType,
+) -> Found<'a> {
+    let hidden = asking.config.empty_services == EmptyServices::Hidden
+        && matches!(service.cluster_ips, ClusterIps::Addresses(_))
+        && !select::has_published(asking.world, service);
+    match wanted {
+        _ if hidden => Found::Missing,
+        Wanted::Host(host) => resolve_host(asking, service, host, record_type),
+        Wanted::All | Wanted::Port(..) => {
+            let port = match wanted {
+                Wanted::Port(name, protocol) => Some((name, protocol)),
+                _ => None,
+            };
+            match &service.cluster_ips {
+                ClusterIps::Headless => resolve_headless(asking, service, port, record_type),
+                ClusterIps::Addresses(ips) => {
+                    resolve_cluster_ip(asking, service, ips, port, record_type)
+                }
+                ClusterIps::Unset => Found::Missing,
+            }
+        }
+    }
+}
+
+/// The name of an endpoint: its host name, else its Pod's name where that is wanted, else its
+/// address.
+pub(super) fn host_of<'a>(config: &Config, endpoint: &'a Endpoint, address: IpAddr) -> Host<'a> {
+    let named = endpoint.hostname.as_ref().filter(|name| !name.is_empty());
+    let pod = || {
+        let pod = endpoint.target.as_ref().map(|pod| &pod.name)?;
+        let fits = (1..=LONGEST_LABEL).contains(&pod.len());
+        (config.endpoint_names == EndpointNames::Pod && fits).then_some(pod)
+    };
+    named.or_else(pod).map_or(Host::Address(address), |name| Host::Named(name))
+}
+
+fn name_of<'a>(service: &'a Service, host: Option<Host<'a>>) -> DomainName<'a> {
+    DomainName::Service {
+        host,
+        service: &service.key.name,
+        namespace: &service.key.namespace,
+        zone: ZoneSpelling::AsAsked,
+    }
+}
+
+// Cluster addresses.
+
+fn resolve_cluster_ip<'a>(
+    asking: &Asking<'a>,
+    service: &'a Service,
+    ips: &[IpAddr],
+    port: Option<(&str, Protocol)>,
+    record_type: RecordType,
+) -> Found<'a> {
+    let fits = |name: &Name, protocol: Protocol| {
+        port.is_none_or(|wanted| wanted == (name.as_str(), protocol))
+    };
+    let ports = service.ports.iter().filter(|port| fits(&port.name, port.protocol));
+    let numbers: Vec<u16> = ports.map(|port| port.port).collect();
+    if ips.is_empty() || (numbers.is_empty() && port.is_some()) {
+        return Found::Missing;
+    }
+    if record_type != RecordType::Srv {
+        return Found::addresses(ips.iter().copied(), record_type, asking.config.ttl);
+    }
+    let target = name_of(service, None);
+    let entries = (numbers.len() * ips.len()).max(1);
+    let mut srv = SrvRecords::new(asking.config.ttl);
+    for number in numbers {
+        for ip in ips {
+            srv.add(target, *ip, number, even_weight(entries));
+        }
+    }
+    srv.found(None)
+}
+
+/// As CoreDNS has it: a hundred shared by all addresses and ports.
+fn even_weight(entries: usize) -> u16 {
+    (100 / entries.max(1)).max(1) as u16
+}
+
+/// SRV records with the addresses of what they name, each once.
+struct SrvRecords<'a> {
+    ttl: u32,
+    answers: Vec<Record<'a>>,
+    additional: Vec<Record<'a>>,
+}
+
+impl<'a> SrvRecords<'a> {
+    fn new(ttl: u32) -> Self {
+        Self { ttl, answers: Vec::new(), additional: Vec::new() }
+    }
+
+    fn add(&mut self, target: DomainName<'a>, address: IpAddr, port: u16, weight: u16) {
+        let data = Data::Srv { weight, port, target };
+        self.answers.push(Record { owner: DomainName::Asked, ttl: self.ttl, data });
+        self.additional.push(Record { owner: target, ttl: self.ttl, data: address.into() });
+    }
+
+    /// Sorted, so that duplicates are found however many there are.
+    fn found(mut self, choice: Option<Choice>) -> Found<'a> {
+        if self.answers.is_empty() {
+            return Found::Empty;
+        }
+        let by_target = |record: &Record<'a>| match record.data {
+            Data::Srv { port, target, .. } => (target, port),
+            _ => (DomainName::Asked, 0),
+        };
+        self.answers.sort_unstable_by_key(by_target);
+        self.answers.dedup_by_key(|record| by_target(record));
+        self.additional.sort_unstable_by_key(|record| (record.owner, record.data));
+        self.additional.dedup();
+        Found::Records { answers: self.answers, additional: self.additional, choice }
+    }
+}
+
+// Endpoints by their own names: the same for everybody.
+
+fn resolve_host<'a>(
+    asking: &Asking<'a>,
+    service: &'a Service,
+    host: &str,
+    record_type: RecordType,
+) -> Found<'a> {
+    let address = parse_dashed(host);
+    let is_it = |entry: &Entry<'a>| match host_of(asking.config, entry.endpoint, entry.address) {
+        Host::Named(name) => name == host,
+        Host::Address(its) => Some(its) == address && super::dashed(its) == host,
+    };
+    let all = select::published(asking.world, service, None);
+    let entries: Vec<Entry<'a>> = all.filter(is_it).collect();
+    if entries.is_empty() {
+        return if is_above_ports(asking, service, host) { Found::Empty } else { Found::Missing };
+    }
+    if record_type == RecordType::Srv {
+        return srv_of_entries(asking, service, &entries, None, None);
+    }
+    let mut addresses: Vec<IpAddr> = entries.iter().map(|entry| entry.address).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    Found::addresses(addresses, record_type, asking.config.ttl)
+}
+
+/// Whether the label is a protocol's that a named port of the Service has: a node of the tree with
+/// nothing but names below it.
+fn is_above_ports(asking: &Asking<'_>, service: &Service, label: &str) -> bool {
+    let protocol = label.strip_prefix('_').and_then(super::resolve::protocol);
+    let named = |name: &Name, its: Protocol| !name.is_empty() && Some(its) == protocol;
+    match &service.cluster_ips {
+        ClusterIps::Addresses(_) => service.ports.iter().any(|p| named(&p.name, p.protocol)),
+        _ => select::published(asking.world, service, None)
+            .any(|entry| entry.slice.ports.iter().any(|p| named(&p.name, p.protocol))),
+    }
+}
+
+// Headless Services: the endpoints for the asker's place.
+
+fn resolve_headless<'a>(
+    asking: &Asking<'a>,
+    service: &'a Service,
+    port: Option<(&str, Protocol)>,
+    record_type: RecordType,
+) -> Found<'a> {
+    let scope = match record_type {
+        RecordType::A => Scope::Ipv4,
+        RecordType::Aaaa => Scope::Ipv6,
+        RecordType::Srv => Scope::Both,
+        _ => {
+            let some = select::published(asking.world, service, port).next().is_some();
+            return if some { Found::Empty } else { Found::Missing };
+        }
+    };
+    let Picked { entries, choice, left_out } =
+        select::pick(asking, service, port, scope, record_type);
+    if !entries.is_empty() {
+        let choice = Some(choice);
+        return match record_type {
+            RecordType::Srv => srv_of_entries(asking, service, &entries, port, choice),
+            _ => {
+                let addresses = entries.iter().map(|entry| entry.address);
+                let addresses = addresses.filter(|address| is_of(*address, record_type));
+                address_records(addresses, asking.config.ttl, choice)
+            }
+        };
+    }
+    if left_out {
+        return Found::OutOfReach(choice);
+    }
+    let other = select::published(asking.world, service, port).next().is_some();
+    if other { Found::Empty } else { Found::Missing }
+}
+
+fn address_records<'a>(
+    addresses: impl Iterator<Item = IpAddr>,
+    ttl: u32,
+    choice: Option<Choice>,
+) -> Found<'a> {
+    let record = |address| Record { owner: DomainName::Asked, ttl, data: Data::from(address) };
+    Found::Records { answers: addresses.map(record).collect(), additional: Vec::new(), choice }
+}
+
+fn srv_of_entries<'a>(
+    asking: &Asking<'a>,
+    service: &'a Service,
+    entries: &[Entry<'a>],
+    port: Option<(&str, Protocol)>,
+    choice: Option<Choice>,
+) -> Found<'a> {
+    let fits = |name: &Name, protocol: Protocol| {
+        port.is_none_or(|wanted| wanted == (name.as_str(), protocol))
+    };
+    // Slices without ports count too: their endpoints have addresses, but nothing to point to.
+    let count: usize = entries
+        .iter()
+        .map(|entry| match &entry.slice.ports[..] {
+            [] => 1,
+            ports => ports.iter().filter(|p| fits(&p.name, p.protocol)).count(),
+        })
+        .sum();
+    let total: u64 = entries.iter().map(|entry| u64::from(entry.weight)).sum();
+    let weighted = choice
+        .as_ref()
+        .is_some_and(|choice| choice.reasons.iter().any(|reason| reason.tier == Tier::Weights));
+    let mut srv = SrvRecords::new(asking.config.ttl);
+    for entry in entries {
+        let target = name_of(service, Some(host_of(asking.config, entry.endpoint, entry.address)));
+        let weight = if weighted { share(entry.weight, total) } else { even_weight(count) };
+        let ports = entry.slice.ports.iter().filter(|p| fits(&p.name, p.protocol));
+        for number in ports.filter_map(|port| port.port).filter(|number| *number != 0) {
+            srv.add(target, entry.address, number, weight);
+        }
+    }
+    srv.found(choice)
+}
+
+/// A weight as SRV records have it (RFC 2782): a client follows it by itself.
+fn share(weight: u32, total: u64) -> u16 {
+    let share = u64::from(weight) * u64::from(u16::MAX) / total.max(1);
+    share.clamp(1, u16::MAX.into()) as u16
+}

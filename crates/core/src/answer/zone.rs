@@ -1,0 +1,175 @@
+//! The zones themselves: which one a name is in, their SOA, and their name servers.
+
+use std::net::IpAddr;
+
+use super::question::{AskedName, NameError, RecordType};
+use super::record::{Data, DomainName, Record, ZoneSpelling};
+use super::resolve::Found;
+use super::service::host_of;
+use super::{Asking, Config};
+use crate::model::{ClusterIps, Endpoint};
+use crate::world::World;
+
+/// A zone that is answered for.
+#[derive(Clone, Debug)]
+pub struct Zone {
+    name: AskedName,
+    kind: ZoneKind,
+}
+
+/// What is in a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ZoneKind {
+    /// Services and Pods by name.
+    Forward,
+    /// Names by address.
+    Reverse,
+}
+
+impl Zone {
+    /// Reads a zone's name; below `in-addr.arpa` and `ip6.arpa` are addresses.
+    ///
+    /// # Errors
+    /// It is no name.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let name = AskedName::parse(text)?;
+        let below = |top: &str| AskedName::parse(top).is_ok_and(|top| name.below(&top).is_some());
+        let reverse = below("in-addr.arpa") || below("ip6.arpa");
+        let kind = if reverse { ZoneKind::Reverse } else { ZoneKind::Forward };
+        Ok(Self { name, kind })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &AskedName {
+        &self.name
+    }
+
+    /// Whether it has names by address.
+    pub fn is_reverse(&self) -> bool {
+        self.kind == ZoneKind::Reverse
+    }
+}
+
+/// The zone that a name is in, and how many labels the name has more.
+pub(super) fn find<'c>(config: &'c Config, name: &AskedName) -> Option<(&'c Zone, usize)> {
+    let fitting = config.zones.iter().filter_map(|zone| Some((zone, name.below(zone.name())?)));
+    fitting.min_by_key(|(_, outside)| *outside)
+}
+
+/// The first zone that has Services by name: where reverse records point to.
+pub(super) fn first_forward(config: &Config) -> Option<usize> {
+    config.zones.iter().position(|zone| !zone.is_reverse())
+}
+
+/// The zone's SOA, with how long it and denials may be kept.
+pub(super) fn soa(asking: &Asking<'_>, ttl: u32) -> Record<'static> {
+    /// A zone's own record is not kept longer, whatever the TTL.
+    const LONGEST: u32 = 300;
+    Record {
+        owner: DomainName::Below(&[], ZoneSpelling::AsAsked),
+        ttl: ttl.min(LONGEST),
+        data: Data::Soa { serial: asking.serial, minimum: ttl },
+    }
+}
+
+/// The zone's own name.
+pub(super) fn resolve_apex<'a>(
+    asking: &Asking<'a>,
+    zone: &Zone,
+    record_type: RecordType,
+) -> Found<'a> {
+    match record_type {
+        RecordType::Soa => {
+            let soa = Record { owner: DomainName::Asked, ..soa(asking, asking.config.ttl) };
+            Found::answers(vec![soa])
+        }
+        RecordType::Ns => name_servers(asking, zone),
+        _ => Found::Empty,
+    }
+}
+
+/// A name server and one of its addresses.
+type Server<'a> = (DomainName<'a>, IpAddr);
+
+/// `NS`, with addresses: the Services that this server is an endpoint of, else `ns.dns`.
+fn name_servers<'a>(asking: &Asking<'a>, zone: &Zone) -> Found<'a> {
+    let servers = servers(asking, zone);
+    let ttl = asking.config.ttl;
+    let mut answers: Vec<Record<'a>> = Vec::new();
+    let mut additional: Vec<Record<'a>> = Vec::new();
+    for (name, address) in servers {
+        let ns = Record { owner: DomainName::Asked, ttl, data: Data::Ns(name) };
+        let glue = Record { owner: name, ttl, data: address.into() };
+        if !answers.contains(&ns) {
+            answers.push(ns);
+        }
+        if !additional.contains(&glue) {
+            additional.push(glue);
+        }
+    }
+    Found::Records { answers, additional, choice: None }
+}
+
+/// `ns.dns`: the addresses of all name servers, by whichever name.
+pub(super) fn resolve_ns_dns<'a>(
+    asking: &Asking<'a>,
+    zone: &Zone,
+    record_type: RecordType,
+) -> Found<'a> {
+    let mut addresses: Vec<IpAddr> = servers(asking, zone).into_iter().map(|it| it.1).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    Found::addresses(addresses, record_type, asking.config.ttl)
+}
+
+fn servers<'a>(asking: &Asking<'a>, zone: &Zone) -> Vec<Server<'a>> {
+    // Names of Services are in a zone that has them.
+    let spelling = match first_forward(asking.config) {
+        Some(at) if zone.is_reverse() => ZoneSpelling::Configured(at),
+        _ => ZoneSpelling::AsAsked,
+    };
+    let local = asking.config.local_ips.iter().copied();
+    let known = local.clone().filter(|address| !address.is_loopback());
+    let found: Vec<Server<'a>> =
+        known.flat_map(|address| services_at(asking, address, spelling)).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let own = DomainName::Below(&["ns", "dns"], ZoneSpelling::AsAsked);
+    local.map(|address| (own, address)).collect()
+}
+
+/// The Services that have an endpoint with this address, each with what it is reached by.
+fn services_at<'a>(asking: &Asking<'a>, address: IpAddr, zone: ZoneSpelling) -> Vec<Server<'a>> {
+    let mut servers = Vec::new();
+    for key in asking.index.endpoints_at(address) {
+        let Some(service) = asking.world.service(key) else { continue };
+        let (name, namespace) = (service.key.name.as_str(), service.key.namespace.as_str());
+        match &service.cluster_ips {
+            ClusterIps::Addresses(ips) => {
+                let owner = DomainName::Service { host: None, service: name, namespace, zone };
+                servers.extend(ips.iter().map(|ip| (owner, *ip)));
+            }
+            _ => {
+                for endpoint in endpoints_with(asking.world, key, address) {
+                    let host = Some(host_of(asking.config, endpoint, address));
+                    let owner = DomainName::Service { host, service: name, namespace, zone };
+                    servers.push((owner, address));
+                }
+            }
+        }
+    }
+    servers
+}
+
+/// The endpoints of a Service with this address.
+pub(super) fn endpoints_with<'a>(
+    world: &'a World,
+    service: &crate::key::ServiceKey,
+    address: IpAddr,
+) -> impl Iterator<Item = &'a Endpoint> {
+    world
+        .routed_slices(service)
+        .flat_map(|slice| &slice.endpoints)
+        .filter(move |endpoint| endpoint.addresses.as_slice().contains(&address))
+}
