@@ -30,7 +30,7 @@ mod zone;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::key::Name;
+use crate::key::{Name, ServiceKey};
 use crate::locate::Located;
 use crate::world::World;
 
@@ -155,6 +155,16 @@ pub fn answer<'a>(asking: &Asking<'a>, question: &Question) -> Answer<'a> {
     }
     let found = resolve(asking, zone, question, outside);
     finish(asking, question, found, zone_labels)
+}
+
+/// The Service that a name is of, or below.
+pub fn service_of(config: &Config, name: &AskedName) -> Option<ServiceKey> {
+    let (zone, outside) = zone::find(config, name)?;
+    let named = !zone.is_reverse() && outside >= 3 && name.label(outside - 1) == b"svc";
+    if !named {
+        return None;
+    }
+    Some(ServiceKey::new(name.text(outside - 2)?, name.text(outside - 3)?))
 }
 
 /// From what was found to the whole message.

@@ -16,3 +16,11 @@ pub struct Locator {
     /// Labels of that node, as many as are copied.
     pub node_labels: Labels,
 }
+
+impl Locator {
+    /// One that says nothing yet, to be filled in.
+    pub fn new(key: PodKey) -> Self {
+        let nowhere = Addresses::Many(Box::default());
+        Self { key, ips: nowhere, node: None, node_labels: Labels::default() }
+    }
+}

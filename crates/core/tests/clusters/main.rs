@@ -1,6 +1,7 @@
 //! Whole clusters, said in the fixture language: what the controller writes and what nodes choose.
 
 mod common;
+mod dns;
 mod intent;
 mod kep_2433;
 mod kep_536;

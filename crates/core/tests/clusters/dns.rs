@@ -1,0 +1,321 @@
+//! Names answered by place: KEP-536 "DNS server changes", and what is the same for everybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use nearhop_core::answer::{
+    Answer, AskedName, Asking, Config, Data, Index, Outcome, PodMode, Question, RecordType,
+    Spelling, Synced, Zone, answer,
+};
+use nearhop_core::locate::{How, Located};
+use nearhop_core::model::{Addresses, Locator};
+use nearhop_core::route::Tier;
+use nearhop_core::{Change, PodKey, World};
+
+use crate::common::*;
+
+/// A question to a world, with the settings that most tests use.
+struct Asks {
+    world: World,
+    index: Index,
+    config: Config,
+}
+
+impl Asks {
+    fn of(world: World) -> Self {
+        let index = Index::build(&world);
+        let mut config = Config::new(Zone::parse("cluster.local").expect("a name"));
+        config.zones.push(Zone::parse("in-addr.arpa").expect("a name"));
+        config.pods = PodMode::Insecure;
+        Self { world, index, config }
+    }
+
+    fn ask<T>(
+        &self,
+        name: &str,
+        record_type: RecordType,
+        asker: &Located,
+        seed: Option<u64>,
+        look: impl FnOnce(&Answer<'_>) -> T,
+    ) -> T {
+        let name = AskedName::parse(name).expect("a name");
+        let question = Question { name, record_type };
+        let asking = Asking {
+            world: &self.world,
+            index: &self.index,
+            config: &self.config,
+            serial: 1,
+            synced: Synced::Yes,
+            asker,
+            seed,
+        };
+        look(&answer(&asking, &question))
+    }
+
+    /// Records of a name as text, for somebody on a node.
+    fn text(&self, name: &str, record_type: RecordType, node: &str) -> Vec<String> {
+        let asked = AskedName::parse(name).expect("a name");
+        self.ask(name, record_type, &self.on(node), None, |answer| {
+            let spelling = Spelling::of(answer, &asked, &self.config);
+            answer.answers.iter().map(|record| spelling.record(record)).collect()
+        })
+    }
+
+    fn outcome(&self, name: &str, record_type: RecordType) -> String {
+        self.ask(name, record_type, &Located::unknown(), None, |answer| {
+            format!("{:?}", answer.outcome)
+        })
+    }
+
+    /// Somebody on a node.
+    fn on(&self, node: &str) -> Located {
+        let address = self.world.node(node).expect("in the fixture").addresses[0];
+        self.world.locate(address)
+    }
+
+    /// The Pods that a name leads somebody to, sorted.
+    fn pods(&self, service: &str, asker: &Located, seed: Option<u64>) -> Vec<String> {
+        let name = format!("{service}.default.svc.cluster.local");
+        let addresses = self.ask(&name, RecordType::A, asker, seed, addresses);
+        let mut pods: Vec<String> = addresses.iter().map(|ip| self.pod(service, *ip)).collect();
+        pods.sort();
+        pods
+    }
+
+    fn pod(&self, service: &str, ip: IpAddr) -> String {
+        let key = key(service);
+        let found = self.world.pods(&key).find(|(pod, _)| pod.ips.as_slice().contains(&ip));
+        found.expect("a Pod has the address").0.key.name.to_string()
+    }
+}
+
+fn addresses(answer: &Answer<'_>) -> Vec<IpAddr> {
+    let address = |data: &Data<'_>| match data {
+        Data::A(v4) => Some(IpAddr::V4(*v4)),
+        Data::Aaaa(v6) => Some(IpAddr::V6(*v6)),
+        _ => None,
+    };
+    answer.answers.iter().filter_map(|record| address(&record.data)).collect()
+}
+
+const NODES: [&str; 5] = ["here", "rack", "zone", "region", "far"];
+
+/// As in the tests of KEP-536's own plan, with a headless twin of the Service.
+fn around(available: u8, keys: &str) -> String {
+    let mut text = String::from(
+        "namespace default\n\
+         node here   rack=r1 zone=z1 region=g1 address=172.18.0.1\n\
+         node rack   rack=r1 zone=z1 region=g1 address=172.18.0.2\n\
+         node zone   rack=r2 zone=z1 region=g1 address=172.18.0.3\n\
+         node region rack=r3 zone=z2 region=g1 address=172.18.0.4\n\
+         node far    rack=r4 zone=z3 region=g2 address=172.18.0.5\n",
+    );
+    text += &format!("service web topology-keys={keys}\n");
+    text += &format!("service twin cluster-ip=None select:app=web topology-keys={keys}\n");
+    for (i, node) in NODES.iter().enumerate() {
+        if i == 4 || available & (1 << i) != 0 {
+            text += &format!("pod p{i} for=web on={node}\n");
+        }
+    }
+    text
+}
+
+#[test]
+fn a_name_leads_where_a_packet_would_go_in_all_sixteen_availabilities() {
+    let keys = "kubernetes.io/hostname,rack,topology.kubernetes.io/zone,\
+                topology.kubernetes.io/region";
+    for soft in [",*", ""] {
+        for available in 0..16 {
+            let asks = Asks::of(world(&around(available, &format!("{keys}{soft}"))));
+            for node in NODES {
+                let by_packet = chosen(&asks.world, node, "web");
+                let by_name = asks.pods("twin", &asks.on(node), Some(7));
+                assert_eq!(by_name, by_packet, "{available:04b} {soft:?} from {node}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_in_reach_is_no_data_for_a_moment_and_everything_for_a_stranger() {
+    let asks = Asks::of(world(&around(0, "rack")));
+    let name = "twin.default.svc.cluster.local";
+    asks.ask(name, RecordType::A, &asks.on("here"), None, |answer| {
+        assert_eq!(answer.outcome, Outcome::NoData);
+        let soa = answer.authority.expect("a denial has the zone's record");
+        assert_eq!((soa.ttl, soa.data), (1, Data::Soa { serial: 1, minimum: 1 }));
+        let choice = answer.choice.as_ref().expect("it was a matter of choice");
+        assert_eq!(choice.reasons[0].tier, Tier::OutOfReach);
+    });
+    assert_eq!(asks.pods("twin", &Located::unknown(), None), ["p4"]);
+    assert_eq!(asks.outcome(name, RecordType::Txt), "NoData");
+}
+
+/// SRV records and the addresses in them are those of the same choice.
+#[test]
+fn srv_records_and_their_addresses_are_chosen_alike() {
+    let text = around(0b1111, "rack,*").replace("service twin", "service twin port=http:80->8080");
+    let asks = Asks::of(world(&text));
+    let name = "_http._tcp.twin.default.svc.cluster.local";
+    asks.ask(name, RecordType::Srv, &asks.on("zone"), None, |answer| {
+        assert_eq!(answer.answers.len(), 1, "{answer:?}");
+        assert_eq!(answer.additional.len(), 1, "{answer:?}");
+        let Data::Srv { port, target, weight } = answer.answers[0].data else {
+            panic!("{answer:?}")
+        };
+        assert_eq!((port, weight), (8080, 100));
+        assert_eq!(answer.additional[0].owner, target);
+    });
+}
+
+/// Names of single endpoints and addresses are the same for everybody.
+#[test]
+fn names_of_single_endpoints_are_never_filtered() {
+    let text = "namespace default\nnode a zone=za address=172.18.0.1\nnode b zone=zb address=172.18.0.2\n\
+                service db cluster-ip=None port=80->80 topology-keys=topology.kubernetes.io/zone\n\
+                pod db-0 for=db on=a hostname=db-0 subdomain=db\n\
+                pod db-1 for=db on=b hostname=db-1 subdomain=db\n";
+    let asks = Asks::of(world(text));
+    let own = asks.text("db.default.svc.cluster.local", RecordType::A, "a");
+    assert_eq!(own.len(), 1, "{own:?}");
+    for host in ["db-0", "db-1"] {
+        let name = format!("{host}.db.default.svc.cluster.local");
+        let found = asks.text(&name, RecordType::A, "a");
+        assert_eq!(found.len(), 1, "{host}: {found:?}");
+        let ip = found[0].rsplit(' ').next().expect("an address");
+        let mut octets: Vec<&str> = ip.split('.').collect();
+        octets.reverse();
+        let reverse = format!("{}.in-addr.arpa", octets.join("."));
+        let found = asks.text(&reverse, RecordType::Ptr, "a");
+        assert!(
+            found[0].ends_with(&format!("PTR {host}.db.default.svc.cluster.local.")),
+            "{found:?}"
+        );
+    }
+}
+
+/// Over many answers each zone gets its share, whatever a client does with one answer.
+#[test]
+fn weights_are_kept_over_many_answers() {
+    let text = "namespace default\nnode a cpu=8 zone=za address=172.18.0.1\nnode b cpu=4 zone=zb address=172.18.0.2\n\
+                node c cpu=4 zone=zc address=172.18.0.3\n\
+                service web port=80->80 traffic-distribution-annotation=nearhop.dev/Balanced\n\
+                service twin cluster-ip=None select:app=web traffic-distribution-annotation=nearhop.dev/Balanced\n\
+                pod a-0 for=web on=a\npod b-0 for=web on=b\n\
+                pod b-1 for=web on=b\npod c-0 for=web on=c\n\
+                pod c-1 for=web on=c\n";
+    let asks = Asks::of(world(text));
+    let set = route(&asks.world, "a", "web").decision.cluster.expect("used");
+    assert_eq!(set.reason.tier, Tier::Weights);
+    let total: f64 = set.backends.iter().map(|backend| f64::from(backend.weight)).sum();
+    let mut expected: BTreeMap<String, f64> = BTreeMap::new();
+    for backend in &set.backends {
+        let zone = backend.zone.as_ref().expect("every node has one").to_string();
+        *expected.entry(zone).or_default() += f64::from(backend.weight) / total;
+    }
+    const ANSWERS: u64 = 20_000;
+    let mut counted: BTreeMap<String, f64> = BTreeMap::new();
+    for seed in 0..ANSWERS {
+        let pods = asks.pods("twin", &asks.on("a"), Some(seed));
+        let zones: BTreeSet<&str> = pods.iter().map(|pod| &pod[..1]).collect();
+        assert_eq!(zones.len(), 1, "an answer has one zone: {pods:?}");
+        let zone = format!("z{}", zones.first().expect("one"));
+        *counted.entry(zone).or_default() += 1.0 / ANSWERS as f64;
+    }
+    assert_eq!(counted.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (zone, share) in expected {
+        // Four standard deviations of a fair draw.
+        let allowed = 4.0 * (share * (1.0 - share) / ANSWERS as f64).sqrt();
+        assert!((counted[&zone] - share).abs() < allowed, "{zone}: {} {share}", counted[&zone]);
+    }
+}
+
+#[test]
+fn answers_are_shuffled() {
+    let asks = Asks::of(world(
+        "namespace default\nnode a address=172.18.0.1\nservice s cluster-ip=None\npods p x4 for=s on=a",
+    ));
+    let name = "s.default.svc.cluster.local";
+    let ask = |seed| asks.ask(name, RecordType::A, &asks.on("a"), Some(seed), addresses);
+    let mut firsts: BTreeMap<IpAddr, u32> = BTreeMap::new();
+    for seed in 0..4000 {
+        let answer = ask(seed);
+        assert_eq!(answer.iter().collect::<BTreeSet<_>>().len(), 4);
+        *firsts.entry(answer[0]).or_default() += 1;
+    }
+    assert!(
+        firsts.len() == 4 && firsts.values().all(|count| (850..1150).contains(count)),
+        "{firsts:?}"
+    );
+}
+
+/// An empty node of the tree is there: RFC 8020, where CoreDNS denies some of them.
+#[test]
+fn nodes_above_names_are_there_and_empty() {
+    let asks = Asks::of(world(
+        "namespace default\nnode a address=172.18.0.1\nservice s port=http:80->80 cluster-ip=10.96.0.1\n\
+         service h port=http:80->80 cluster-ip=None\npod p for=h on=a\n",
+    ));
+    for (name, record_type) in [
+        ("cluster.local", RecordType::Txt),
+        ("svc.cluster.local", RecordType::Txt),
+        ("default.svc.cluster.local", RecordType::Txt),
+        ("dns.cluster.local", RecordType::A),
+        ("dns-version.cluster.local", RecordType::A),
+        ("_tcp.s.default.svc.cluster.local", RecordType::A),
+        ("_tcp.h.default.svc.cluster.local", RecordType::Srv),
+        ("96.10.in-addr.arpa", RecordType::Ptr),
+        ("1.0.96.10.in-addr.arpa", RecordType::A),
+        ("nobody.default.svc.cluster.local", RecordType::Soa),
+    ] {
+        assert_eq!(asks.outcome(name, record_type), "NoData", "{name} {record_type:?}");
+    }
+    for (name, record_type) in [
+        ("_udp.s.default.svc.cluster.local", RecordType::A),
+        ("_._tcp.s.default.svc.cluster.local", RecordType::Srv),
+        ("_http._.s.default.svc.cluster.local", RecordType::Srv),
+        ("*.default.svc.cluster.local", RecordType::A),
+        ("any.any.svc.cluster.local", RecordType::A),
+        ("x.10-0-0-1.default.pod.cluster.local", RecordType::A),
+        ("10-0-0-01.default.pod.cluster.local", RecordType::A),
+        ("97.10.in-addr.arpa", RecordType::Ptr),
+        ("01.0.96.10.in-addr.arpa", RecordType::Ptr),
+        ("1.0.0.96.10.in-addr.arpa", RecordType::Ptr),
+    ] {
+        assert_eq!(asks.outcome(name, record_type), "NameError", "{name} {record_type:?}");
+    }
+    assert_eq!(asks.outcome("example.com", RecordType::A), "PassedOn");
+    assert_eq!(asks.outcome("cluster.local", RecordType::Transfer), "Refused");
+}
+
+#[test]
+fn an_asker_is_found_by_locator_then_range_then_address() {
+    let mut world = world(
+        "node a zone=za address=172.18.0.1 pod-cidr=10.1.0.0/24\n\
+         node b zone=zb address=172.18.0.2 pod-cidr=10.1.1.0/24\n",
+    );
+    let zone = |world: &World, ip: &str| {
+        let located = world.locate(ip.parse().expect("an address"));
+        let zone = located.place.and_then(|place| place.zone.clone());
+        (zone.map(|zone| zone.to_string()), located.how.code())
+    };
+    let ip: IpAddr = "10.1.0.7".parse().expect("an address");
+    assert_eq!(zone(&world, "10.1.0.7"), (Some("za".into()), "pod-cidr"));
+    assert_eq!(zone(&world, "172.18.0.2"), (Some("zb".into()), "node-address"));
+    assert_eq!(zone(&world, "192.0.2.1"), (None, "unknown"));
+    let locator = Locator {
+        ips: Addresses::One(ip),
+        node: Some("b".into()),
+        node_labels: [("topology.kubernetes.io/zone", "zb")].into_iter().collect(),
+        ..Locator::new(PodKey::new("default", "moved"))
+    };
+    world.apply(Change::Locator(Box::new(locator.clone())));
+    assert_eq!(zone(&world, "10.1.0.7"), (Some("zb".into()), "locator"));
+    let reset = Locator { node: None, node_labels: Default::default(), ..locator };
+    world.apply(Change::Locator(Box::new(reset)));
+    assert_eq!(zone(&world, "10.1.0.7"), (Some("za".into()), "pod-cidr"), "it no longer says");
+    world.apply(Change::LocatorGone(PodKey::new("default", "moved")));
+    let subnet = |text| world.locate_subnet(nearhop_core::Cidr::parse(text).expect("a range"));
+    assert_eq!(subnet("10.1.1.0/25").how.code(), "pod-cidr");
+    assert_eq!(subnet("10.1.0.0/16").how, How::Unknown, "two nodes share it");
+}
