@@ -14,7 +14,7 @@
 //! It joins any Kubernetes API server. A container runs programs of the host's file system, or one
 //! of the built-in images: `nearhop/echo`, and what ends in `agnhost` or `pause`. Deliberately not
 //! here: registries and images, limits of resources, users and capabilities, storage other than
-//! files of the pod's own, and anything about Services but their names in `/etc/hosts`.
+//! files of the pod's own, and anything about Services.
 
 // Namespaces are Linux's; elsewhere the crate is empty, so that the workspace still builds.
 #![cfg(target_os = "linux")]
@@ -34,5 +34,5 @@ mod server;
 mod spawn;
 mod status;
 
-pub use crate::options::{Options, ServiceHosts};
+pub use crate::options::Options;
 pub use crate::run::{AgentError, run};

@@ -1,24 +1,9 @@
 //! The files by which a pod finds others: `/etc/hosts` and `/etc/resolv.conf`, as text. Pure.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{HostAlias, Pod, Service};
-
-/// The cluster IPs of each Service, by namespace and name.
-pub(crate) type Services = BTreeMap<(String, String), Vec<IpAddr>>;
-
-/// A Service's key and its cluster IPs: none if it is headless or an alias.
-pub(crate) fn entry(service: &Service) -> ((String, String), Vec<IpAddr>) {
-    let meta = &service.metadata;
-    let key = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
-    let spec = service.spec.as_ref();
-    let many = spec.and_then(|spec| spec.cluster_ips.clone()).unwrap_or_default();
-    let one = spec.and_then(|spec| spec.cluster_ip.clone()).into_iter().collect();
-    let texts = if many.is_empty() { one } else { many };
-    (key, texts.iter().filter_map(|text| text.parse().ok()).collect())
-}
+use k8s_openapi::api::core::v1::{HostAlias, Pod};
 
 /// Who a pod is.
 #[derive(Clone, Debug)]
@@ -27,12 +12,11 @@ pub(crate) struct Identity<'a> {
     pub(crate) hostname: &'a str,
     /// Its name with subdomain, namespace and the cluster's domain, if it has a subdomain.
     pub(crate) full_name: Option<String>,
-    pub(crate) namespace: &'a str,
     pub(crate) aliases: &'a [HostAlias],
 }
 
 /// A pod's `/etc/hosts`.
-pub(crate) fn hosts(identity: &Identity<'_>, services: &Services, domain: &str) -> String {
+pub(crate) fn hosts(identity: &Identity<'_>) -> String {
     let mut text = String::from(
         "# Written by nearhop's agent.\n\
          127.0.0.1\tlocalhost\n\
@@ -48,18 +32,6 @@ pub(crate) fn hosts(identity: &Identity<'_>, services: &Services, domain: &str) 
     for alias in identity.aliases {
         let names = alias.hostnames.clone().unwrap_or_default();
         line(&mut text, format_args!("{}\t{}", alias.ip, names.join("\t")));
-    }
-    for ((namespace, name), addresses) in services {
-        let near = namespace == identity.namespace;
-        let short = if near { format!(" {name}") } else { String::new() };
-        for address in addresses {
-            line(
-                &mut text,
-                format_args!(
-                    "{address}\t{name}.{namespace}.svc.{domain} {name}.{namespace}.svc {name}.{namespace}{short}"
-                ),
-            );
-        }
     }
     text
 }
@@ -185,30 +157,18 @@ mod tests {
     }
 
     #[test]
-    fn services_are_listed_with_short_names_only_at_home() {
-        let at = |text: &str| vec![text.parse::<IpAddr>().unwrap()];
-        let key = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
-        let services = Services::from([
-            (key("shop", "cart"), at("10.96.0.7")),
-            (key("other", "x"), at("fd00::7")),
-        ]);
-        let addresses = at("10.244.0.3");
+    fn a_pod_knows_itself() {
+        let addresses = ["10.244.0.3".parse::<IpAddr>().unwrap()];
         let identity = Identity {
             addresses: &addresses,
             hostname: "web-0",
-            full_name: None,
-            namespace: "shop",
+            full_name: Some("web-0.web.shop.svc.c".to_owned()),
             aliases: &[],
         };
-        let text = hosts(&identity, &services, "cluster.local");
-        let lines: Vec<&str> = text.lines().skip(6).collect();
+        let text = hosts(&identity);
         assert_eq!(
-            lines,
-            [
-                "10.244.0.3\tweb-0",
-                "fd00::7\tx.other.svc.cluster.local x.other.svc x.other",
-                "10.96.0.7\tcart.shop.svc.cluster.local cart.shop.svc cart.shop cart",
-            ]
+            text.lines().skip(6).collect::<Vec<_>>(),
+            ["10.244.0.3\tweb-0.web.shop.svc.c\tweb-0"]
         );
     }
 

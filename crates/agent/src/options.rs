@@ -34,17 +34,6 @@ pub struct Options {
     pub root_dir: PathBuf,
     /// How often the Node's Lease is renewed.
     pub heartbeat: Duration,
-    /// Whether pods find Services in `/etc/hosts`.
-    pub service_hosts: ServiceHosts,
-}
-
-/// Where pods find Services' names when there is no name server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServiceHosts {
-    /// In `/etc/hosts`.
-    Listed,
-    /// Only by a name server.
-    Unlisted,
 }
 
 impl Options {
@@ -64,7 +53,6 @@ impl Options {
             cluster_domain: "cluster.local".to_owned(),
             root_dir,
             heartbeat: Duration::from_secs(10),
-            service_hosts: ServiceHosts::Listed,
         }
     }
 

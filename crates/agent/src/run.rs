@@ -1,32 +1,25 @@
 //! The agent's loop: who is on this node. What becomes of each pod, its worker decides.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use std::{fs, io};
 
 use futures_util::StreamExt as _;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use nearhop_net::{Namespace, NetError, sysctl};
 use nearhop_runtime::shutdown::Shutdown;
 use nearhop_runtime::waits::Waits;
-use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::sync::mpsc;
 
-use crate::names::{self, Services};
-use crate::options::{Options, ServiceHosts};
+use crate::options::Options;
 use crate::pod::context::{Context, make_private};
 use crate::pod::event::Event as PodEvent;
 use crate::pod::worker;
 use crate::status::PodKey;
 use crate::{node, server};
-
-/// How often changed names of Services are written down at most.
-const NAMES_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why an agent cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -64,12 +57,8 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) -> Result
     if let Err(error) = sysctl::forwarding(&current) {
         tracing::warn!("pods reach only this node: {error}");
     }
-    let (names, services) = watch::channel(Arc::new(Services::new()));
-    let context = Arc::new(Context::new(Arc::clone(&options), client.clone(), current, services));
+    let context = Arc::new(Context::new(Arc::clone(&options), client.clone(), current));
     server::start(Arc::clone(&context));
-    if options.service_hosts == ServiceHosts::Listed {
-        tokio::spawn(watch_services(client.clone(), names));
-    }
     tokio::select! {
         () = node::register(&client, &options) => {}
         () = shutdown.wait() => return Ok(()),
@@ -171,61 +160,6 @@ impl Tenants {
     fn remove(&mut self, key: &PodKey) {
         if let Some(worker) = self.all.remove(key) {
             let _ended = worker.send(PodEvent::Gone);
-        }
-    }
-}
-
-/// Keeps the names of Services, and publishes them a little later, all at once.
-async fn watch_services(client: Client, names: watch::Sender<Arc<Services>>) {
-    let api: Api<Service> = Api::all(client);
-    let config = watcher::Config::default().any_semantic();
-    let services = watcher(api, config).backoff(Waits::default());
-    let mut services = std::pin::pin!(services);
-    let mut known = Services::new();
-    let mut fresh: Option<Services> = None;
-    let mut changed = false;
-    loop {
-        tokio::select! {
-            event = services.next() => {
-                match event {
-                    Some(Ok(event)) => changed |= note(event, &mut known, &mut fresh),
-                    Some(Err(error)) => tracing::warn!("watching Services: {error}"),
-                    None => return,
-                }
-            }
-            () = sleep(NAMES_PAUSE), if changed => {
-                changed = false;
-                names.send_replace(Arc::new(known.clone()));
-            }
-        }
-    }
-}
-
-/// Whether names changed; those that a list no longer has are gone when it is complete.
-fn note(
-    event: watcher::Event<Service>,
-    known: &mut Services,
-    fresh: &mut Option<Services>,
-) -> bool {
-    let put = |services: &mut Services, (key, addresses): ((String, String), Vec<IpAddr>)| {
-        services.insert(key, addresses.clone()) != Some(addresses)
-    };
-    match event {
-        watcher::Event::Apply(service) => put(known, names::entry(&service)),
-        watcher::Event::Delete(service) => known.remove(&names::entry(&service).0).is_some(),
-        watcher::Event::Init => {
-            *fresh = Some(Services::new());
-            false
-        }
-        watcher::Event::InitApply(service) => {
-            fresh.as_mut().map(|list| put(list, names::entry(&service)));
-            false
-        }
-        watcher::Event::InitDone => {
-            let list = fresh.take().unwrap_or_default();
-            let changed = list != *known;
-            *known = list;
-            changed
         }
     }
 }

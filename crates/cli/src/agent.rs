@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::{ArgAction, Args as ClapArgs};
+use clap::Args as ClapArgs;
 use ipnet::IpNet;
+use nearhop_agent::Options;
 use nearhop_agent::container::{self, Stage};
-use nearhop_agent::{Options, ServiceHosts};
 use nearhop_runtime::client::connect;
 use nearhop_runtime::log;
 use nearhop_runtime::shutdown::Shutdown;
@@ -66,10 +66,6 @@ pub(crate) struct Args {
     /// The domain that Services' names end in.
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
-
-    /// Whether pods find Services in their /etc/hosts.
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
-    service_hosts: bool,
 
     #[command(flatten)]
     log: LogArgs,
@@ -133,11 +129,6 @@ fn options(args: Args) -> Options {
         cluster_dns: args.cluster_dns,
         cluster_domain: args.cluster_domain,
         heartbeat: args.heartbeat.max(Duration::from_millis(100)),
-        service_hosts: if args.service_hosts {
-            ServiceHosts::Listed
-        } else {
-            ServiceHosts::Unlisted
-        },
         ..Options::new(&args.node_name, args.root_dir)
     }
 }

@@ -12,12 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use nearhop_net::Namespace;
-use tokio::sync::watch;
 
 use super::log::LogReader;
 use crate::addresses::Pool;
 use crate::events::Recorder;
-use crate::names::Services;
 use crate::options::Options;
 use crate::spawn::Spawner;
 use crate::status::StatusWriter;
@@ -30,7 +28,6 @@ pub(crate) struct Context {
     pub(crate) spawner: Spawner,
     pub(crate) recorder: Recorder,
     pub(crate) writer: StatusWriter,
-    pub(crate) services: watch::Receiver<Arc<Services>>,
     pub(crate) registry: Registry,
     pool: Mutex<Pool>,
 }
@@ -42,18 +39,12 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    pub(crate) fn new(
-        options: Arc<Options>,
-        client: Client,
-        node: Namespace,
-        services: watch::Receiver<Arc<Services>>,
-    ) -> Self {
+    pub(crate) fn new(options: Arc<Options>, client: Client, node: Namespace) -> Self {
         Self {
             node,
             spawner: Spawner::start(),
             recorder: Recorder::start(client.clone(), &options.node),
             writer: StatusWriter::start(client.clone()),
-            services,
             registry: Registry::default(),
             pool: Mutex::new(Pool::new(options.pod_cidrs.clone())),
             client,

@@ -37,6 +37,4 @@ pub(crate) enum Event {
     Again,
     /// A container's hook before its end is done.
     Hooked(Run),
-    /// Names of Services changed.
-    Names,
 }

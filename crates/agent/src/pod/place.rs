@@ -17,7 +17,7 @@ use super::context::{Context, make_private};
 use super::env::{Facts, Sources};
 use super::volumes::{self, Trouble};
 use crate::container::{Access, Mount};
-use crate::names::{Identity, Services, full_name, hostname, hosts, resolv_conf};
+use crate::names::{Identity, full_name, hostname, hosts, resolv_conf};
 
 /// Where a pod lives.
 #[derive(Debug)]
@@ -120,27 +120,15 @@ impl Place {
         let text = resolv_conf(pod, options.cluster_dns, &options.cluster_domain, &host);
         fs::write(self.directory.join("resolv.conf"), text)?;
         fs::write(self.directory.join("hostname"), format!("{}\n", self.hostname))?;
-        let services = Arc::clone(&context.services.borrow());
-        self.write_hosts(pod, &services, &options.cluster_domain)
-    }
-
-    /// Writes `/etc/hosts` in place, so that containers that have it mounted see it.
-    pub(crate) fn write_hosts(
-        &self,
-        pod: &Pod,
-        services: &Services,
-        domain: &str,
-    ) -> io::Result<()> {
         let aliases = pod.spec.as_ref().and_then(|spec| spec.host_aliases.clone());
         let aliases = aliases.unwrap_or_default();
         let identity = Identity {
             addresses: &self.addresses,
             hostname: &self.hostname,
-            full_name: full_name(pod, domain),
-            namespace: pod.metadata.namespace.as_deref().unwrap_or_default(),
+            full_name: full_name(pod, &options.cluster_domain),
             aliases: &aliases,
         };
-        fs::write(self.directory.join("hosts"), hosts(&identity, services, domain))
+        fs::write(self.directory.join("hosts"), hosts(&identity))
     }
 
     pub(crate) fn volumes(&self) -> PathBuf {

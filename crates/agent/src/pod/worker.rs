@@ -123,7 +123,6 @@ impl Worker {
             return self.wait_for_the_end(events).await;
         }
         self.look_at_deletion();
-        let (mut names, mut hears_names) = (self.context.services.clone(), true);
         loop {
             self.step();
             if self.fate == Fate::Gone && self.is_clear() {
@@ -135,10 +134,6 @@ impl Worker {
                     None => break,
                 },
                 () = until(self.machine.next_look()) => {}
-                changed = names.changed(), if hears_names => match changed {
-                    Ok(()) => self.take(Event::Names),
-                    Err(_) => hears_names = false,
-                },
             }
         }
         self.context.registry.remove(&self.pod);
@@ -204,7 +199,6 @@ impl Worker {
             // Of a run that is over.
             Event::Hindered(..) | Event::Started(..) | Event::Report(..) => {}
             Event::Probed(..) | Event::Hooked(..) => {}
-            Event::Names => self.write_hosts(),
         }
     }
 
@@ -461,15 +455,6 @@ impl Worker {
         if let Some(container) = self.machine.containers.iter().find(named) {
             let message = view::backoff_message(&self.pod, container, wait.as_secs());
             self.tell(name, Severity::Warning, "BackOff", message);
-        }
-    }
-
-    fn write_hosts(&self) {
-        let Ground::Made(place) = &self.ground else { return };
-        let services = Arc::clone(&self.context.services.borrow());
-        let domain = &self.context.options.cluster_domain;
-        if let Err(error) = place.write_hosts(&self.pod, &services, domain) {
-            tracing::warn!(pod = %self.key.name, "write the pod's hosts file: {error}");
         }
     }
 
