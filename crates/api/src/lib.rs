@@ -8,6 +8,7 @@
 
 pub mod convert;
 pub mod field;
+pub mod locator;
 pub mod meta;
 pub mod rbac;
 pub mod wire;

@@ -100,6 +100,7 @@ fn a_service() {
         created: Some("2025-03-01T08:15:30Z".parse().unwrap()),
         deleting: true,
         service_type: ServiceType::LoadBalancer,
+        external_name: None,
         selector: Some([("app", "web")].into_iter().collect()),
         ports,
         cluster_ips: ClusterIps::Addresses(vec![

@@ -14,6 +14,7 @@ use nearhop_controller::{
 use nearhop_core::Gates;
 use nearhop_core::hint::capacity::MaxUnzonedShare;
 use nearhop_core::intent::check_distribution;
+use nearhop_core::locate::LocatorLabels;
 use nearhop_runtime::admin::{self, Admin};
 use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::client::{Client, connect};
@@ -43,9 +44,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "labelled|replace")]
     mode: Option<Mode>,
 
-    /// Feature gates: `ServiceTopology=false,ServiceRoutingPreference=true`.
+    /// Feature gates: `ServiceTopology=false,ServiceRoutingPreference=true`. `PodLocator=true`
+    /// keeps a PodLocator for every Pod; their definition must be installed (nearhop manifests).
     #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "")]
     feature_gates: Gates,
+
+    /// Labels of nodes that are copied into PodLocators: keys, or * for all. They replace the
+    /// default: hostname, zone, region, and every key that some Service's topologyKeys name.
+    #[arg(long, value_name = "KEY,…|*", value_parser = LocatorLabels::parse)]
+    locator_labels: Option<LocatorLabels>,
 
     /// trafficDistribution of Services that ask for nothing.
     #[arg(long, value_name = "VALUE")]
@@ -168,8 +175,20 @@ fn judge_once(ended: &Ended) -> ExitCode {
             "error: Service {service}: its status could not be written; see the log"
         ));
     }
-    let done = ended.why == Ending::Settled && ended.failed.is_empty() && ended.untold.is_empty();
+    complain_about_locators(ended);
+    let written = ended.failed.is_empty() && ended.untold.is_empty() && ended.unlocated.is_empty();
+    let done = ended.why == Ending::Settled && written;
     ExitCode::from(if done { 0 } else { FAILED })
+}
+
+/// One line for all: there are as many as there are Pods, and mostly one reason.
+fn complain_about_locators(ended: &Ended) {
+    let [first, rest @ ..] = ended.unlocated.as_slice() else { return };
+    let others = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+    complain(&format!(
+        "error: Pod {first}{others}: PodLocator not in order; see the log, and install their \
+         definition if it is missing: nearhop manifests | kubectl apply -f -"
+    ));
 }
 
 /// With `--once` nobody asks, and another controller may have the port.
@@ -212,7 +231,7 @@ async fn usual_mode(client: &Client, args: &Args, shutdown: &Shutdown) -> anyhow
 
 fn print_dry_run(result: DryRun) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
-    let text = result.diffs.concat();
+    let text = result.diffs.concat() + &result.locators.concat();
     let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     if let Err(error) = printed
         && error.kind() != std::io::ErrorKind::BrokenPipe
@@ -220,7 +239,11 @@ fn print_dry_run(result: DryRun) -> anyhow::Result<ExitCode> {
         return Err(error.into());
     }
     complain(&format!("{} of {} Services would change", result.diffs.len(), result.services));
-    Ok(ExitCode::from(if result.diffs.is_empty() { 0 } else { DIFFERENT }))
+    if !result.locators.is_empty() {
+        complain(&format!("{} PodLocators would change", result.locators.len()));
+    }
+    let same = result.diffs.is_empty() && result.locators.is_empty();
+    Ok(ExitCode::from(if same { 0 } else { DIFFERENT }))
 }
 
 impl Args {
@@ -233,6 +256,7 @@ impl Args {
             workers: usize::from(self.concurrent_service_endpoint_syncs),
             batch_period: self.endpoint_updates_batch_period,
             condition_domain: self.condition_domain.clone(),
+            locator_labels: self.locator_labels.clone().unwrap_or_default(),
             lease: self.leader_elect.then(|| self.lease()).transpose()?,
             until: if self.once { Until::Settled } else { Until::Stopped },
             ..Options::new(mode)

@@ -8,7 +8,8 @@ use nearhop_api::rbac::Rule;
 use nearhop_controller::rbac::{CLUSTER_RULES, LEASE_RULES};
 use serde_json::{Value, json};
 
-/// Prints the manifests that nearhop's rights in a cluster come from, for `kubectl apply -f -`.
+/// Prints what nearhop needs in a cluster, for `kubectl apply -f -`: the definition of PodLocators
+/// and its rights.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     /// Namespace that nearhop runs in, and that its Lease is in.
@@ -18,6 +19,7 @@ pub(crate) struct Args {
 
 const CONTROLLER: &str = "nearhop-controller";
 const PROXY: &str = "nearhop-proxy";
+const DNS: &str = "nearhop-dns";
 
 /// Prints them as one YAML stream.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -31,7 +33,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn manifests(namespace: &str) -> Vec<Value> {
-    let mut manifests = cluster_rights(CONTROLLER, namespace, CLUSTER_RULES);
+    let mut manifests = vec![nearhop_api::locator::definition()];
+    manifests.extend(cluster_rights(CONTROLLER, namespace, CLUSTER_RULES));
     let here = json!({"name": CONTROLLER, "namespace": namespace});
     manifests.push(json!({
         "apiVersion": RBAC, "kind": "Role", "metadata": here, "rules": rules(LEASE_RULES),
@@ -41,6 +44,7 @@ fn manifests(namespace: &str) -> Vec<Value> {
         "roleRef": role("Role", CONTROLLER), "subjects": subjects(CONTROLLER, namespace),
     }));
     manifests.extend(cluster_rights(PROXY, namespace, nearhop_proxy::rbac::CLUSTER_RULES));
+    manifests.extend(cluster_rights(DNS, namespace, nearhop_dns::rbac::CLUSTER_RULES));
     manifests
 }
 

@@ -87,6 +87,15 @@ impl Failure {
         }
     }
 
+    /// Whether it mends itself. A lease that was late is renewed, or somebody else leads and
+    /// nothing waits here.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Fenced | Self::Conflict { .. } | Self::NotFound { .. } | Self::Trouble { .. }
+        )
+    }
+
     /// The least time to wait, where the server says it.
     pub(crate) fn retry_after(&self) -> Duration {
         match self {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use nearhop_core::model::{Endpoint, Slice};
-use nearhop_core::{IntentDecision, Name, ServiceKey, SlicePlan, World};
+use nearhop_core::locate::LocatorPlan;
+use nearhop_core::model::{Endpoint, Locator, Slice};
+use nearhop_core::{IntentDecision, Name, PodKey, ServiceKey, SlicePlan, World};
 
 /// What a plan would change, one line for each slice and each endpoint that differs.
 pub(crate) fn diff(
@@ -37,6 +38,30 @@ pub(crate) fn diff_orphans(world: &World, key: &ServiceKey) -> String {
     let mut text = format!("Service {key} (not there)\n");
     world.slices(key).for_each(|slice| deleted(&mut text, slice));
     text
+}
+
+/// What would become of a Pod's PodLocator, unless nothing.
+pub(crate) fn diff_locator(world: &World, key: &PodKey) -> Option<String> {
+    let before = world.locators().get(key).map(describe_locator);
+    let (sign, what) = match (world.plan_locator(key), before) {
+        (LocatorPlan::Keep, _) => return None,
+        (LocatorPlan::Create(after), _) => ('+', describe_locator(&after)),
+        (LocatorPlan::Update(after), before) => {
+            ('~', format!("{} -> {}", before.unwrap_or_default(), describe_locator(&after)))
+        }
+        (LocatorPlan::Delete, before) => ('-', before.unwrap_or_default()),
+    };
+    let mut text = String::new();
+    line(&mut text, sign, 0, &format!("PodLocator {key} {what}"));
+    Some(text)
+}
+
+fn describe_locator(locator: &Locator) -> String {
+    let ips = locator.ips.as_slice().iter().map(|ip| ip.to_string());
+    let node = locator.node.iter().map(|node| format!("node={node}"));
+    let labels = locator.node_labels.iter().map(|(key, value)| format!("{key}={value}"));
+    let words: Vec<String> = ips.chain(node).chain(labels).collect();
+    if words.is_empty() { "nowhere".to_owned() } else { words.join(" ") }
 }
 
 fn deleted(text: &mut String, slice: &Slice) {

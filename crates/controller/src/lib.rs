@@ -1,5 +1,5 @@
-//! Keeps the EndpointSlices of Services, their hints, conditions and events as the core plans
-//! them, through any Kubernetes API.
+//! Keeps the EndpointSlices of Services, their hints, conditions and events, and PodLocators, as the
+//! core plans them, through any Kubernetes API.
 //!
 //! ```text
 //!   feed -> control: World, what is known of our writes, who waits   (no effects)
@@ -16,6 +16,7 @@
 mod call;
 mod control;
 mod diff;
+mod locators;
 mod metrics;
 mod mode;
 mod queue;
@@ -29,6 +30,7 @@ mod write;
 use std::time::Duration;
 
 use nearhop_core::hint::capacity::MaxUnzonedShare;
+use nearhop_core::locate::LocatorLabels;
 use nearhop_core::world::{KnownNodes, Settings};
 use nearhop_core::{Gates, Name};
 use nearhop_runtime::health::Check;
@@ -58,6 +60,8 @@ pub struct Options {
     pub batch_period: Duration,
     /// `--condition-domain`.
     pub condition_domain: String,
+    /// `--locator-labels`.
+    pub locator_labels: LocatorLabels,
     /// Leader election, unless switched off.
     pub lease: Option<LeaseOptions>,
     /// Until when to go on.
@@ -85,6 +89,7 @@ impl Options {
             workers: 16,
             batch_period: Duration::ZERO,
             condition_domain: "nearhop.dev".to_owned(),
+            locator_labels: LocatorLabels::default(),
             lease: None,
             until: Until::Stopped,
         }
@@ -102,6 +107,7 @@ impl Options {
             max_endpoints_per_slice: self.max_endpoints_per_slice,
             read_slices_of: None,
             nodes: KnownNodes::All,
+            locator_labels: self.locator_labels.clone(),
         }
     }
 }

@@ -39,6 +39,17 @@ pub(crate) enum Operation {
     Delete,
 }
 
+impl Operation {
+    /// As a label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+}
+
 /// The controller's series.
 pub(crate) struct ControllerMetrics {
     endpoints_added: Histogram,
@@ -134,12 +145,7 @@ impl ControllerMetrics {
 
     /// Counts one write.
     pub(crate) fn change(&self, operation: Operation) {
-        let operation = match operation {
-            Operation::Create => "create",
-            Operation::Update => "update",
-            Operation::Delete => "delete",
-        };
-        self.changes.with_label_values(&[operation]).inc();
+        self.changes.with_label_values(&[operation.as_str()]).inc();
     }
 
     /// Counts a sync.

@@ -1,4 +1,5 @@
-//! Which Service is worked on next. Pure: time goes in, the next deadline comes out.
+//! Which Service is worked on next, or which Pod's PodLocator: anything with a key. Pure: time goes
+//! in, the next deadline comes out.
 //!
 //! A Service waits at most once and is never worked on twice at a time. Of two due times the
 //! earlier stands, so that a batch window begins with the first event of a burst. A Service that
@@ -7,8 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-
-use nearhop_core::ServiceKey;
 
 /// How soon a Service is to be worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +47,11 @@ struct Item {
 
 /// Services that wait, and Services that are worked on.
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct Queue<K> {
     workers: usize,
-    items: BTreeMap<ServiceKey, Item>,
-    fresh: BTreeSet<(Instant, u64, ServiceKey)>,
-    failed: BTreeSet<(Instant, u64, ServiceKey)>,
+    items: BTreeMap<K, Item>,
+    fresh: BTreeSet<(Instant, u64, K)>,
+    failed: BTreeSet<(Instant, u64, K)>,
     running: usize,
     running_failed: usize,
     order: u64,
@@ -60,13 +59,13 @@ pub(crate) struct Queue {
 
 /// A Service that is to be worked on now.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) key: ServiceKey,
+pub(crate) struct Taken<K> {
+    pub(crate) key: K,
     /// How long it waited.
     pub(crate) waited: Duration,
 }
 
-impl Queue {
+impl<K: Ord + Clone> Queue<K> {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             workers: workers.max(1),
@@ -80,7 +79,7 @@ impl Queue {
     }
 
     /// Asks for work on a Service. Says whether it was not waiting before.
-    pub(crate) fn add(&mut self, key: &ServiceKey, at: Instant, urgency: Urgency) -> bool {
+    pub(crate) fn add(&mut self, key: &K, at: Instant, urgency: Urgency) -> bool {
         self.order += 1;
         let item = self.items.entry(key.clone()).or_default();
         let old = item.due.take();
@@ -110,11 +109,11 @@ impl Queue {
     }
 
     /// Takes the next Service that is due, if a worker is free for it.
-    pub(crate) fn take(&mut self, now: Instant) -> Option<Taken> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Taken<K>> {
         if self.running >= self.workers {
             return None;
         }
-        let due = |lane: &BTreeSet<(Instant, u64, ServiceKey)>| {
+        let due = |lane: &BTreeSet<(Instant, u64, K)>| {
             lane.first().filter(|(at, ..)| *at <= now).cloned()
         };
         let mut next = due(&self.fresh);
@@ -138,7 +137,7 @@ impl Queue {
     }
 
     /// Ends the work on a Service. Says how long it took.
-    pub(crate) fn succeed(&mut self, key: &ServiceKey, now: Instant) -> Duration {
+    pub(crate) fn succeed(&mut self, key: &K, now: Instant) -> Duration {
         let took = self.stop(key, now);
         if let Some(item) = self.items.get_mut(key) {
             item.failures = 0;
@@ -167,7 +166,7 @@ impl Queue {
     /// of failures in a row to `pause`, which says how long.
     pub(crate) fn fail(
         &mut self,
-        key: &ServiceKey,
+        key: &K,
         now: Instant,
         cause: Cause,
         pause: impl FnOnce(u32) -> Duration,
@@ -190,7 +189,7 @@ impl Queue {
         took
     }
 
-    fn stop(&mut self, key: &ServiceKey, now: Instant) -> Duration {
+    fn stop(&mut self, key: &K, now: Instant) -> Duration {
         let Some(item) = self.items.get_mut(key) else { return Duration::ZERO };
         let Some(since) = item.running.take() else { return Duration::ZERO };
         self.running -= 1;
@@ -199,7 +198,7 @@ impl Queue {
     }
 
     /// Puts a Service that stopped running where it belongs: waiting, or forgotten.
-    fn settle(&mut self, key: &ServiceKey) {
+    fn settle(&mut self, key: &K) {
         let Some(item) = self.items.get_mut(key) else { return };
         match item.due {
             Some((at, order)) => {
@@ -228,7 +227,7 @@ impl Queue {
         if self.running >= self.workers {
             return None;
         }
-        let first = |lane: &BTreeSet<(Instant, u64, ServiceKey)>| lane.first().map(|(at, ..)| *at);
+        let first = |lane: &BTreeSet<(Instant, u64, K)>| lane.first().map(|(at, ..)| *at);
         let failed =
             if self.running_failed < self.workers.div_ceil(2) { first(&self.failed) } else { None };
         [first(&self.fresh), failed].into_iter().flatten().min()
@@ -236,16 +235,15 @@ impl Queue {
 
     /// Whether anything is due and waits for a worker.
     pub(crate) fn has_due(&self, now: Instant) -> bool {
-        let due = |lane: &BTreeSet<(Instant, u64, ServiceKey)>| {
-            lane.first().is_some_and(|(at, ..)| *at <= now)
-        };
+        let due =
+            |lane: &BTreeSet<(Instant, u64, K)>| lane.first().is_some_and(|(at, ..)| *at <= now);
         due(&self.fresh) || due(&self.failed)
     }
 
     /// How many are due and wait for a worker. Those that are to wait do not count, as with
     /// client-go: a queue is deep when its workers do not keep up.
     pub(crate) fn depth(&self, now: Instant) -> usize {
-        let due = |lane: &BTreeSet<(Instant, u64, ServiceKey)>| {
+        let due = |lane: &BTreeSet<(Instant, u64, K)>| {
             lane.iter().take_while(|(at, ..)| *at <= now).count()
         };
         due(&self.fresh) + due(&self.failed)
@@ -256,27 +254,39 @@ impl Queue {
         self.running
     }
 
+    /// Whether nothing is worked on, or will be by then that did not fail before.
+    pub(crate) fn is_idle(&self, by: Instant) -> bool {
+        self.running == 0 && !self.has_fresh(by)
+    }
+
+    /// Whether all that fails has failed so often in a row.
+    pub(crate) fn has_given_up(&self, enough: u32) -> bool {
+        self.failing().all(|(_, failures)| failures >= enough)
+    }
+
     /// Whether something is due by then that did not fail before.
     pub(crate) fn has_fresh(&self, by: Instant) -> bool {
         self.fresh.first().is_some_and(|(at, ..)| *at <= by)
     }
 
     /// Services that failed last time, and how often in a row.
-    pub(crate) fn failing(&self) -> impl Iterator<Item = (&ServiceKey, u32)> {
+    pub(crate) fn failing(&self) -> impl Iterator<Item = (&K, u32)> {
         self.items.iter().filter(|(_, item)| item.failures > 0).map(|(key, i)| (key, i.failures))
     }
 }
 
-fn lane<'a>(
-    fresh: &'a mut BTreeSet<(Instant, u64, ServiceKey)>,
-    failed: &'a mut BTreeSet<(Instant, u64, ServiceKey)>,
+fn lane<'a, K>(
+    fresh: &'a mut BTreeSet<(Instant, u64, K)>,
+    failed: &'a mut BTreeSet<(Instant, u64, K)>,
     item: &Item,
-) -> &'a mut BTreeSet<(Instant, u64, ServiceKey)> {
+) -> &'a mut BTreeSet<(Instant, u64, K)> {
     if item.failures > 0 { failed } else { fresh }
 }
 
 #[cfg(test)]
 mod tests {
+    use nearhop_core::ServiceKey;
+
     use super::*;
 
     fn key(name: &str) -> ServiceKey {

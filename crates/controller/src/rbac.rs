@@ -31,6 +31,12 @@ pub const CLUSTER_RULES: &[Rule] = &[
         "endpointslices",
         &["create", "delete", "get", "list", "patch", "watch"],
     ),
+    // Used only where the gate PodLocator is on.
+    Rule::new(
+        nearhop_api::locator::GROUP,
+        nearhop_api::locator::RESOURCE,
+        &["create", "delete", "list", "patch", "watch"],
+    ),
 ];
 
 /// Rights in the namespace of the lease.

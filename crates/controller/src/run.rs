@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use jiff::Timestamp;
-use nearhop_core::ServiceKey;
 use nearhop_core::world::PlanTime;
+use nearhop_core::{PodKey, ServiceKey};
 use nearhop_feed::{Event as FeedEvent, Feed, Kind, Selectors};
 use nearhop_runtime::RuntimeError;
 use nearhop_runtime::backoff::Backoff;
@@ -20,9 +20,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tracing::info;
 
 use crate::call::{Caller, Failure, Fence};
-use crate::control::{Acting, Choices, Control, KINDS, Now};
-use crate::diff::{diff, diff_orphans};
-use crate::mode::Mode;
+use crate::control::{Acting, Choices, Control, Now, kinds};
+use crate::diff::{diff, diff_locator, diff_orphans};
+use crate::locators::write::{LocatorJob, LocatorOutcome, write as write_locator};
 use crate::status::Tell;
 use crate::tell::{Told, tell};
 use crate::write::{Job, Outcome, write};
@@ -44,6 +44,8 @@ pub struct Ended {
     pub failed: Vec<ServiceKey>,
     /// Services whose conditions or events could not be written.
     pub untold: Vec<ServiceKey>,
+    /// Pods whose PodLocators could not be brought in order.
+    pub unlocated: Vec<PodKey>,
 }
 
 /// Why the controller ended.
@@ -62,6 +64,7 @@ enum Event {
     Fed(Vec<FeedEvent>),
     Wrote(Outcome),
     Told(Told),
+    Located(LocatorOutcome),
     Lead(Acting),
     Due,
     Stop,
@@ -71,7 +74,7 @@ enum Event {
 pub async fn run(options: Options, surroundings: Surroundings) -> Result<Ended, RuntimeError> {
     let Surroundings { client, metrics, synced, shutdown } = surroundings;
     let candidacy = Candidacy::start(&options, &client, &metrics)?;
-    let (feed, mut events) = start_feed(&client, options.mode);
+    let (feed, mut events) = start_feed(&client, &options);
     let mut work = Loop {
         control: Control::new(choices(&options), &metrics),
         caller: Caller { client, fence: candidacy.fence(&options) },
@@ -85,7 +88,9 @@ pub async fn run(options: Options, surroundings: Surroundings) -> Result<Ended, 
     work.drain().await;
     drop(feed);
     candidacy.end().await;
-    Ok(Ended { why, failed: work.control.failing(), untold: work.control.untold() })
+    let control = &work.control;
+    let (failed, untold) = (control.failing(), control.untold());
+    Ok(Ended { why, failed, untold, unlocated: control.unlocated() })
 }
 
 /// Taking part in the election, or leading unopposed.
@@ -157,6 +162,7 @@ impl Loop {
                 Event::Fed(batch) => self.control.fed(batch, now()),
                 Event::Wrote(outcome) => self.control.wrote(outcome, now()),
                 Event::Told(told) => self.control.told(told, now()),
+                Event::Located(outcome) => self.control.located(outcome, now()),
                 Event::Lead(acting) => self.control.lead(acting, now()),
                 Event::Due => {}
                 Event::Stop => return Ending::Stopped,
@@ -206,6 +212,10 @@ impl Loop {
             let caller = self.caller.clone();
             self.tasks.spawn(async move { Event::Wrote(guarded_write(&caller, job).await) });
         }
+        while let Some(job) = self.control.next_locator(now) {
+            let caller = self.caller.clone();
+            self.tasks.spawn(async move { Event::Located(guarded_locator(&caller, job).await) });
+        }
         while let Some(what) = self.control.next_tell(now) {
             let (caller, instance) = (self.caller.clone(), self.instance.clone());
             self.tasks
@@ -217,8 +227,10 @@ impl Loop {
     async fn drain(&mut self) {
         let rest = async {
             while let Some(done) = self.tasks.join_next().await {
-                if let Ok(Event::Wrote(outcome)) = done {
-                    self.control.wrote(outcome, now());
+                match done {
+                    Ok(Event::Wrote(outcome)) => self.control.wrote(outcome, now()),
+                    Ok(Event::Located(outcome)) => self.control.located(outcome, now()),
+                    _ => {}
                 }
             }
         };
@@ -242,6 +254,13 @@ async fn guarded_write(caller: &Caller, job: Job) -> Outcome {
         let what = format!("Service {service}");
         Outcome { service, steps: Vec::new(), result: Err(Failure::Defect { what }) }
     })
+}
+
+async fn guarded_locator(caller: &Caller, job: LocatorJob) -> LocatorOutcome {
+    let (key, operation, what) = (job.key().clone(), job.operation(), job.what());
+    let written = AssertUnwindSafe(write_locator(caller, job)).catch_unwind().await;
+    let defect = Err(Failure::Defect { what });
+    written.unwrap_or(LocatorOutcome { key, operation, result: defect })
 }
 
 async fn guarded_tell(caller: &Caller, instance: &str, what: Tell) -> Told {
@@ -268,8 +287,9 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-fn start_feed(client: &kube::Client, mode: Mode) -> (Feed, mpsc::Receiver<Vec<FeedEvent>>) {
-    let watches: BTreeMap<Kind, Selectors> = (KINDS.into_iter())
+fn start_feed(client: &kube::Client, options: &Options) -> (Feed, mpsc::Receiver<Vec<FeedEvent>>) {
+    let mode = options.mode;
+    let watches: BTreeMap<Kind, Selectors> = (kinds(&options.gates).into_iter())
         .map(|kind| {
             let labels = match kind {
                 Kind::Services => mode.service_selector(),
@@ -301,12 +321,14 @@ pub struct DryRun {
     pub diffs: Vec<String>,
     /// Services that were planned.
     pub services: usize,
+    /// PodLocators that would be written, one text each, sorted by Pod.
+    pub locators: Vec<String>,
 }
 
 /// Plans every Service once and writes nothing. None if it was stopped before it had read everything.
 pub async fn dry_run(options: Options, surroundings: Surroundings) -> Option<DryRun> {
     let Surroundings { client, metrics, shutdown, .. } = surroundings;
-    let (_feed, mut events) = start_feed(&client, options.mode);
+    let (_feed, mut events) = start_feed(&client, &options);
     let mut control = Control::new(choices(&options), &metrics);
     while !control.is_synced() {
         tokio::select! {
@@ -326,5 +348,7 @@ pub async fn dry_run(options: Options, surroundings: Surroundings) -> Option<Dry
         }
     }
     result.diffs.extend(world.orphans().map(|key| diff_orphans(world, key)));
+    let pods = control.located_pods();
+    result.locators = pods.iter().filter_map(|pod| diff_locator(world, pod)).collect();
     Some(result)
 }

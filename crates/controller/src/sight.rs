@@ -1,4 +1,4 @@
-//! Which version of each slice is known: what the feed showed, and what our own writes gave back.
+//! Which version of each object that we write is known: what the feed showed, and what our own writes gave back.
 //!
 //! Our writes go into the world as soon as they are answered, so a plan never starts from a state
 //! older than our last write, and nobody has to wait for the feed to catch up. In exchange, what
@@ -22,13 +22,19 @@ enum Sight {
     Deleted { uid: Name },
 }
 
-/// What is known of all slices.
-#[derive(Debug, Default)]
-pub(crate) struct Sights(BTreeMap<SliceName, Sight>);
+/// What is known of all slices, or of all PodLocators, by name.
+#[derive(Debug)]
+pub(crate) struct Sights<K>(BTreeMap<K, Sight>);
 
-impl Sights {
+impl<K> Default for Sights<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord + Clone> Sights<K> {
     /// Whether what the feed shows is news; remembers it if so.
-    pub(crate) fn feed(&mut self, name: &SliceName, meta: &Meta) -> bool {
+    pub(crate) fn feed(&mut self, name: &K, meta: &Meta) -> bool {
         let now = Sight::Fed { uid: meta.uid.clone(), version: meta.version.clone() };
         let news = match self.0.get_mut(name) {
             None | Some(Sight::Fed { .. }) => true,
@@ -47,7 +53,7 @@ impl Sights {
     }
 
     /// Whether a slice that the feed shows as gone is to be taken as gone.
-    pub(crate) fn feed_gone(&mut self, name: &SliceName, meta: &Meta) -> bool {
+    pub(crate) fn feed_gone(&mut self, name: &K, meta: &Meta) -> bool {
         let gone = match self.0.get(name) {
             None => return true,
             Some(Sight::Fed { uid, .. } | Sight::Deleted { uid }) => *uid == meta.uid,
@@ -63,7 +69,7 @@ impl Sights {
     }
 
     /// Whether the answer to our own write is news: the feed may have been faster.
-    pub(crate) fn written(&mut self, name: &SliceName, meta: &Meta) -> bool {
+    pub(crate) fn written(&mut self, name: &K, meta: &Meta) -> bool {
         let news = match self.0.get(name) {
             None | Some(Sight::Deleted { .. }) => true,
             Some(Sight::Fed { uid, version } | Sight::Written { uid, version }) => {
@@ -79,7 +85,7 @@ impl Sights {
     }
 
     /// Notes that we deleted a slice. Says whether it was still known.
-    pub(crate) fn deleted(&mut self, name: &SliceName, uid: &Name) -> bool {
+    pub(crate) fn deleted(&mut self, name: &K, uid: &Name) -> bool {
         match self.0.get_mut(name) {
             Some(sight @ (Sight::Fed { .. } | Sight::Written { .. })) if sight.uid() == uid => {
                 *sight = Sight::Deleted { uid: uid.clone() };
@@ -90,7 +96,7 @@ impl Sights {
     }
 
     /// Completes the names of a list by what we wrote after it, and forgets what is gone.
-    pub(crate) fn listed(&mut self, roll: &mut BTreeSet<SliceName>, at: &Version) {
+    pub(crate) fn listed(&mut self, roll: &mut BTreeSet<K>, at: &Version) {
         self.0.retain(|name, sight| {
             let later = match sight {
                 Sight::Written { version, .. } => !at.is_at_least(version),
@@ -104,7 +110,7 @@ impl Sights {
     }
 
     /// UID and version to base a write on.
-    pub(crate) fn get(&self, name: &SliceName) -> Option<(&Name, &Version)> {
+    pub(crate) fn get(&self, name: &K) -> Option<(&Name, &Version)> {
         match self.0.get(name)? {
             Sight::Fed { uid, version } | Sight::Written { uid, version } => Some((uid, version)),
             Sight::Deleted { .. } => None,

@@ -201,7 +201,7 @@ pub fn split_keys(keys: &[Name]) -> Result<(Vec<Name>, bool), String> {
 }
 
 /// Kubernetes' qualified names: an optional DNS subdomain and a slash, then a short name.
-fn is_label_key(text: &str) -> bool {
+pub(crate) fn is_label_key(text: &str) -> bool {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, text),

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use nearhop_core::fixture::apply_plan;
 use nearhop_core::hint::HintState;
 use nearhop_core::labels::well_known;
+use nearhop_core::locate::LocatorPlan;
 use nearhop_core::model::*;
 use nearhop_core::route::{
     Agreed, HintGates, Place, PortPolicy, RouteInput, RouteTable, Verdict, agreed_routing,
@@ -19,7 +20,8 @@ use nearhop_core::route::{
 use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{
-    Change, Family, Labels, Name, PodKey, Protocol, Roll, ServiceKey, Touched, World, choose_route,
+    Change, Family, Gate, Gates, Labels, Name, PodKey, Protocol, Roll, ServiceKey, Touched, World,
+    choose_route,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -223,6 +225,29 @@ prop_compose! {
     }
 }
 
+fn pod_key(i: usize) -> PodKey {
+    PodKey::new("default", format!("p{i}"))
+}
+
+prop_compose! {
+    /// A PodLocator as anybody may have written it.
+    fn locator()(
+        i in 0..6_usize,
+        owned in any::<bool>(),
+        ip in prop::option::of(0..6_usize),
+        node in prop::option::of(0..4_usize),
+        rack in select(vec!["r1", "-"]),
+    ) -> Locator {
+        Locator {
+            key: pod_key(i),
+            owner: owned.then(|| Name::from(format!("uid-p{i}"))),
+            ips: ip.map(|i| format!("10.0.0.{i}").parse().expect("an address")).into_iter().collect(),
+            node: node.map(|i| Name::from(format!("n{i}"))),
+            node_labels: labels(&[("rack", rack)]),
+        }
+    }
+}
+
 /// One step of a story. `Converge` lets the controller catch up.
 #[derive(Clone, Debug)]
 enum Step {
@@ -236,7 +261,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => service().prop_map(|service| Change::Service(Box::new(service))),
         1 => (0..2_usize).prop_map(|i| Change::ServiceGone(service_key(i))),
         6 => pod().prop_map(|pod| Change::Pod(Box::new(pod))),
-        1 => (0..6_usize).prop_map(|i| Change::PodGone(PodKey::new("default", format!("p{i}")))),
+        1 => (0..6_usize).prop_map(|i| Change::PodGone(pod_key(i))),
+        2 => locator().prop_map(|locator| Change::Locator(Box::new(locator))),
+        1 => (0..6_usize).prop_map(|i| Change::LocatorGone(pod_key(i))),
         4 => node().prop_map(Change::Node),
         1 => (0..4_usize).prop_map(move |i| Change::NodeGone(name(format!("n{i}")))),
         1 => select(vec!["", "PreferSameZone", "nonsense"]).prop_map(|value| {
@@ -259,9 +286,8 @@ fn roll() -> impl Strategy<Value = Roll> {
     };
     prop_oneof![
         some(2).prop_map(|some| Roll::Services(some.into_iter().map(service_key).collect())),
-        some(6).prop_map(|some| {
-            Roll::Pods(some.iter().map(|i| PodKey::new("default", format!("p{i}"))).collect())
-        }),
+        some(6).prop_map(|some| Roll::Pods(some.into_iter().map(pod_key).collect())),
+        some(6).prop_map(|some| Roll::Locators(some.into_iter().map(pod_key).collect())),
         some(4).prop_map(move |some| Roll::Nodes(names(some, "n"))),
         prop::bool::ANY.prop_map(|there| {
             Roll::Namespaces(there.then(|| Name::from("default")).into_iter().collect())
@@ -279,12 +305,14 @@ struct Cluster {
     table: RouteTable,
     place: Place,
     dirty: BTreeSet<ServiceKey>,
+    dirty_locators: BTreeSet<PodKey>,
     services: BTreeMap<ServiceKey, Service>,
     pods: BTreeMap<PodKey, Pod>,
     nodes: BTreeMap<Name, Node>,
     namespaces: BTreeMap<Name, Namespace>,
     foreign: BTreeMap<Name, Slice>,
     states: BTreeMap<ServiceKey, HintState>,
+    locators: BTreeMap<PodKey, Locator>,
 }
 
 /// Where node n0 stands. A node that is gone stays where it was last seen.
@@ -294,7 +322,9 @@ fn place_of(world: &World, last: Place) -> Place {
 
 impl Cluster {
     fn new() -> Self {
-        let world = World::new(Settings { max_endpoints_per_slice: 2, ..Settings::default() });
+        let gates = Gates::default().with(Gate::PodLocator);
+        let settings = Settings { gates, max_endpoints_per_slice: 2, ..Settings::default() };
+        let world = World::new(settings);
         let place = Place { node: Some(Name::from("n0")), ..Place::default() };
         let table = RouteTable::build(&world, place.clone());
         Self {
@@ -302,12 +332,14 @@ impl Cluster {
             table,
             place,
             dirty: BTreeSet::new(),
+            dirty_locators: BTreeSet::new(),
             services: BTreeMap::new(),
             pods: BTreeMap::new(),
             nodes: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             foreign: BTreeMap::new(),
             states: BTreeMap::new(),
+            locators: BTreeMap::new(),
         }
     }
 
@@ -337,6 +369,8 @@ impl Cluster {
             Change::NamespaceGone(name) => drop(self.namespaces.remove(name)),
             Change::Slice(s) => drop(self.foreign.insert(s.name.clone(), (**s).clone())),
             Change::SliceGone(_, name) => drop(self.foreign.remove(name)),
+            Change::Locator(l) => drop(self.locators.insert(l.key.clone(), (**l).clone())),
+            Change::LocatorGone(key) => drop(self.locators.remove(key)),
             Change::Planned(..) => {}
             Change::Only(roll) => self.keep_only(roll),
         }
@@ -354,6 +388,7 @@ impl Cluster {
             Roll::Pods(kept) => self.pods.retain(|key, _| kept.contains(key)),
             Roll::Nodes(kept) => self.nodes.retain(|name, _| kept.contains(name)),
             Roll::Namespaces(kept) => self.namespaces.retain(|name, _| kept.contains(name)),
+            Roll::Locators(kept) => self.locators.retain(|key, _| kept.contains(key)),
             Roll::Slices(_) => unreachable!("not in these stories"),
         }
     }
@@ -361,9 +396,20 @@ impl Cluster {
     fn take_note(&mut self, touched: Touched) {
         self.table.refresh(&self.world, &touched);
         self.dirty.extend(touched.plan);
+        self.dirty_locators.extend(touched.locators);
     }
 
     fn converge(&mut self) {
+        while let Some(key) = self.dirty_locators.pop_first() {
+            let change = match self.world.plan_locator(&key) {
+                LocatorPlan::Keep => continue,
+                LocatorPlan::Create(locator) | LocatorPlan::Update(locator) => {
+                    Change::Locator(Box::new(locator))
+                }
+                LocatorPlan::Delete => Change::LocatorGone(key),
+            };
+            self.change(change);
+        }
         for _ in 0..100 {
             let Some(key) = self.dirty.pop_first() else { return };
             let Some(plan) = self.world.plan(&key, now()) else { continue };
@@ -383,6 +429,8 @@ impl Cluster {
             ours.filter(|slice| slice.managed_by() == Some(&self.world.settings().controller));
         let slices: Vec<Slice> = ours.chain(self.foreign.values()).cloned().collect();
         world.apply_all(self.pods.values().rev().map(|pod| Change::Pod(Box::new(pod.clone()))));
+        let locators = self.locators.values().rev().cloned();
+        world.apply_all(locators.map(|locator| Change::Locator(Box::new(locator))));
         world.apply_all(slices.into_iter().rev().map(|slice| Change::Slice(Box::new(slice))));
         world.apply_all(self.services.values().rev().map(|s| Change::Service(Box::new(s.clone()))));
         world.apply_all(self.nodes.values().rev().map(|node| Change::Node(node.clone())));
@@ -406,6 +454,12 @@ proptest! {
         for key in (0..2).map(service_key) {
             let plan = cluster.world.plan(&key, now());
             prop_assert!(plan.is_none_or(|plan| plan.is_noop()), "{} was not touched", key);
+        }
+        for key in (0..6).map(pod_key) {
+            let plan = cluster.world.plan_locator(&key);
+            prop_assert_eq!(plan, LocatorPlan::Keep, "PodLocator {} was not touched", key);
+            let (there, pod) = (cluster.world.locators().get(&key), cluster.pods.get(&key));
+            prop_assert_eq!(there.is_some(), pod.is_some());
         }
     }
 

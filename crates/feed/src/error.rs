@@ -53,11 +53,20 @@ impl Error {
             Self::Refused(refusal) if refusal.code == 401 => {
                 format!("{self}; give credentials that the API server accepts")
             }
+            Self::Refused(_) if self.is_undefined(kind) => format!(
+                "the server does not know {kind}, so there are none; define them: \
+                 nearhop manifests | kubectl apply -f -"
+            ),
             Self::Refused(refusal) if refusal.code == 403 => {
                 format!("{self}; grant list and watch on {kind}")
             }
             _ => self.to_string(),
         }
+    }
+
+    /// Whether the server does not know the kind, and need not.
+    pub(crate) fn is_undefined(&self, kind: Kind) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == 404 && kind.may_be_undefined())
     }
 
     /// How long the server wants to be left alone.
@@ -156,5 +165,8 @@ mod tests {
     fn the_cure_is_told() {
         let error = Error::Refused(Refusal::read(403, None, b"no"));
         assert_eq!(error.describe(Kind::Pods), "403: no; grant list and watch on pods");
+        let error = Error::Refused(Refusal::read(404, None, b"no"));
+        assert_eq!(error.describe(Kind::Pods), "404: no", "every server knows Pods");
+        assert!(error.describe(Kind::PodLocators).contains("nearhop manifests | kubectl apply"));
     }
 }

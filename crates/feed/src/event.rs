@@ -14,7 +14,7 @@ pub enum Event {
     Listed {
         /// The kind.
         kind: Kind,
-        /// As of when.
+        /// As of when; empty where the server does not know the kind, so that there are none.
         version: Version,
         /// All their names, where something may have gone unseen: an object that is not on it is
         /// gone. Nothing can have been missed where nothing had arrived before.

@@ -46,6 +46,11 @@ impl Kind {
         }
     }
 
+    /// Whether a sound server may not know it: its definition has to be installed.
+    pub(crate) fn may_be_undefined(self) -> bool {
+        self == Self::PodLocators
+    }
+
     /// The object of this kind with this name, for problems. Without a name it is an unknown one.
     pub(crate) fn object(self, namespace: &str, name: &str) -> ObjectRef {
         let namespaced = !matches!(self, Self::Nodes | Self::Namespaces);

@@ -114,8 +114,20 @@ impl Task {
         self.send(Event::Changed(changed)).await
     }
 
+    /// Says once that there are no objects of a kind that the server does not know: nobody is to
+    /// wait for them. They are listed as soon as it does.
+    pub(crate) fn do_without(&mut self) {
+        if std::mem::replace(&mut self.said_undefined, true) {
+            return;
+        }
+        let (kind, roll) = (self.kind, self.begin_list().0);
+        self.outbox.push(Event::Listed { kind, version: Version::from(""), roll });
+        self.delivered = false;
+    }
+
     async fn finish_list(&mut self, names: Names, version: Version) -> Result<(), Error> {
         self.version = Some(version.clone());
+        self.said_undefined = false;
         self.board.listed();
         self.all_is_well();
         self.send(Event::Listed { kind: self.kind, version, roll: names.0 }).await

@@ -29,6 +29,10 @@ const STEADY: Duration = Duration::from_secs(10);
 /// spared for longer.
 const AWAY: Duration = Duration::from_millis(1500);
 
+/// The longest pause for a kind that the server does not know: asking costs it next to nothing,
+/// and whoever defines the kind wants to see it at work.
+const UNDEFINED: Duration = Duration::from_secs(5);
+
 /// Events that are handed on at once; fewer where no more have arrived.
 const BATCH: usize = 256;
 
@@ -54,10 +58,14 @@ pub(crate) struct Task {
     pub(crate) delivered: bool,
     events: Sender<Vec<Event>>,
     /// What is to be handed on with the next batch.
-    outbox: Vec<Event>,
+    pub(crate) outbox: Vec<Event>,
     backoff: Backoff,
     /// For a server that is not there.
     away: Backoff,
+    /// For a kind that the server does not know.
+    undefined: Backoff,
+    /// Whether it has been said that there are none, because the server does not know the kind.
+    pub(crate) said_undefined: bool,
     /// What was last complained about, so that it is not said again and again.
     complaint: Option<String>,
 }
@@ -82,6 +90,8 @@ impl Task {
             outbox: Vec::new(),
             backoff: Backoff::new(options.backoff, options.backoff_cap),
             away: Backoff::new(options.backoff, options.backoff_cap.min(AWAY)),
+            undefined: Backoff::new(options.backoff, options.backoff_cap.min(UNDEFINED)),
+            said_undefined: false,
             complaint: None,
             options: options.clone(),
         }
@@ -91,6 +101,11 @@ impl Task {
     pub(crate) async fn run(mut self) {
         loop {
             let done = self.step().await;
+            if let Err(error) = &done
+                && error.is_undefined(self.kind)
+            {
+                self.do_without();
+            }
             if self.flush().await.is_err() {
                 return;
             }
@@ -197,6 +212,7 @@ impl Task {
     pub(crate) fn all_is_well(&mut self) {
         self.backoff.reset();
         self.away.reset();
+        self.undefined.reset();
         if self.complaint.take().is_some() {
             tracing::info!(kind = %self.kind, "watching again");
         }
@@ -212,6 +228,7 @@ impl Task {
         self.complain(text);
         match error {
             Error::Unreachable(_) => self.away.pause(),
+            error if error.is_undefined(self.kind) => self.undefined.pause(),
             _ => self.backoff.pause().max(error.retry_after()),
         }
     }
@@ -230,6 +247,7 @@ impl Task {
     fn has_lost_its_place(&self, error: &Error) -> bool {
         match error {
             Error::WentBack { .. } => true,
+            error if error.is_undefined(self.kind) => true,
             Error::Refused(refusal) => {
                 refusal.is_expired()
                     || refusal.is_about_the_request()

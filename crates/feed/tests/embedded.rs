@@ -178,3 +178,58 @@ async fn an_answer_to_a_write_reads_like_an_event() {
     let (_feed, mut events) = nearhop_feed::Feed::start(cluster.client.clone(), options);
     assert_eq!(events.recv().await.unwrap()[0], nearhop_feed::Event::Changed(written));
 }
+
+fn locators() -> Options {
+    let watches = [(Kind::PodLocators, Default::default())].into();
+    Options { watches, ..pods(Lists::Streaming) }
+}
+
+/// Waits for the next list: its version, and how many are on its roll.
+async fn next_list(
+    events: &mut tokio::sync::mpsc::Receiver<Vec<nearhop_feed::Event>>,
+) -> (String, Option<usize>) {
+    loop {
+        for event in events.recv().await.expect("the feed goes on") {
+            if let nearhop_feed::Event::Listed { version, roll, .. } = event {
+                let named = roll.map(|roll| match *roll {
+                    nearhop_core::Roll::Locators(names) => names.len(),
+                    other => panic!("{other:?}"),
+                });
+                return (version.as_str().to_owned(), named);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_defined_is_empty_until_it_is() {
+    let cluster = Cluster::start().await;
+    let (feed, mut events) = nearhop_feed::Feed::start(cluster.client.clone(), locators());
+    assert_eq!(next_list(&mut events).await, (String::new(), None), "nobody waits for it");
+    // The status is written after the event.
+    let told = |status: &nearhop_feed::Status| {
+        status.error.as_ref().is_some_and(|e| e.contains("nearhop manifests | kubectl apply -f -"))
+    };
+    while !told(&feed.status()[0]) {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let definition = nearhop_api::locator::definition();
+    cluster.ask(http::Request::post(definitions), &definition).await.expect("it is taken");
+    let (version, roll) = next_list(&mut events).await;
+    assert!(!version.is_empty() && roll.is_none(), "{version:?} {roll:?}");
+
+    let locator = json!({
+        "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator", "metadata": {"name": "p"},
+    });
+    let path = "/apis/nearhop.dev/v1alpha1/namespaces/default/podlocators";
+    cluster.ask(http::Request::post(path), &locator).await.expect("it is defined");
+    let batch = events.recv().await.expect("the feed goes on");
+    assert!(matches!(&batch[..], [nearhop_feed::Event::Changed(_)]), "{batch:?}");
+
+    let path = format!("{definitions}/podlocators.nearhop.dev");
+    cluster.ask(http::Request::delete(path), &json!({})).await.expect("it goes");
+    cluster.fault(json!({"dropWatches": true})).await;
+    assert_eq!(next_list(&mut events).await, (String::new(), Some(0)), "what was there is gone");
+}

@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use http::request::Parts;
+use nearhop_api::locator::definition;
 use nearhop_api::rbac::Rule;
 use nearhop_apiserver::Controllers;
 use nearhop_controller::rbac::{CLUSTER_RULES, LEASE_RULES};
+use nearhop_core::{Gate, Gates};
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_tests::scene::{Controlled, PATIENCE, Scene, replace, start_recorded};
 use nearhop_tests::server::{self, binary};
@@ -112,8 +114,11 @@ impl Recorded {
         let bare = server::Options { controllers: Controllers::Bare, ..Default::default() };
         let Some(scene) = Scene::with(&bare).await? else { return Ok(None) };
         scene.cluster.server.fault(&without_streaming("nearhop-controller")).await?;
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        scene.cluster.admin.post(definitions, &definition()).await?.expect(201)?;
         let used = Used::default();
         let mut options = replace();
+        options.gates = Gates::default().with(Gate::PodLocator);
         options.lease = Some(LeaseOptions::new(&scene.cluster.namespace, "rbac", "test"));
         let controller = start_recorded(&scene.cluster.server, options, recorder(&used)).await?;
         Ok(Some(Self { scene, controller, used }))
@@ -163,6 +168,9 @@ async fn the_controller_uses_what_it_is_granted_and_nothing_else() -> Result<()>
     scene.patch_service("web", &nonsense).await?;
     scene.pod("p", "n1", "10.1.0.1", "web").await?;
     recorded.until_used("discovery.k8s.io", "endpointslices", "create").await?;
+    recorded.until_used("nearhop.dev", "podlocators", "create").await?;
+    scene.move_node("n1", Some("b")).await?;
+    recorded.until_used("nearhop.dev", "podlocators", "patch").await?;
     recorded.until_used("", "services/status", "patch").await?;
     recorded.until_used("", "events", "patch").await?;
     scene.settled().await?;
@@ -172,6 +180,8 @@ async fn the_controller_uses_what_it_is_granted_and_nothing_else() -> Result<()>
     scene.cluster.admin.delete(&scene.cluster.core("services/web")).await?.ok()?;
     recorded.until_used("", "services", "get").await?;
     recorded.until_used("discovery.k8s.io", "endpointslices", "delete").await?;
+    scene.remove_pod("p").await?;
+    recorded.until_used("nearhop.dev", "podlocators", "delete").await?;
     scene.settled().await?;
     assert!(scene.slices("web").await?.is_empty());
     scene.cluster.server.fault(&json!({"dropWatches": true})).await?;
@@ -179,6 +189,7 @@ async fn the_controller_uses_what_it_is_granted_and_nothing_else() -> Result<()>
         recorded.until_used("", resource, "watch").await?;
     }
     recorded.until_used("discovery.k8s.io", "endpointslices", "watch").await?;
+    recorded.until_used("nearhop.dev", "podlocators", "watch").await?;
     let used = recorded.used.clone();
     recorded.controller.stop().await?;
 
@@ -313,6 +324,8 @@ fn the_manifests_grant_what_the_rules_say() -> Result<()> {
     assert_eq!(of("Role", controller)?, rights(LEASE_RULES, Rule::granted));
     let proxys = rights(nearhop_proxy::rbac::CLUSTER_RULES, Rule::granted);
     assert_eq!(of("ClusterRole", proxy)?, proxys);
+    let names = rights(nearhop_dns::rbac::CLUSTER_RULES, Rule::granted);
+    assert_eq!(of("ClusterRole", "nearhop-dns")?, names);
     for (name, role) in [(controller, "ClusterRole"), (controller, "Role"), (proxy, "ClusterRole")]
     {
         let (binding, role) = (find(&format!("{role}Binding"), name)?, find(role, name)?);
@@ -323,7 +336,8 @@ fn the_manifests_grant_what_the_rules_say() -> Result<()> {
             assert_eq!(binding["subjects"][0][field], account["metadata"][field]);
         }
     }
-    assert_eq!(documents.len(), 8);
+    assert_eq!(documents[0], definition(), "what the others grant rights on comes first");
+    assert_eq!(documents.len(), 9);
     Ok(())
 }
 

@@ -11,10 +11,11 @@ use crate::wire;
 /// Converts a PodLocator.
 pub fn convert_locator(locator: wire::PodLocator) -> Converted<Locator> {
     read_object(Kind::PodLocator, locator.metadata, |reader, identity| {
-        let Identity { namespace, name, .. } = identity;
+        let Identity { namespace, name, metadata } = identity;
         let node = reader.take(locator.node_name, format_args!("nodeName"));
         Locator {
             key: PodKey { namespace, name },
+            owner: reader.owners(metadata.owner_references, "Pod").into_iter().next(),
             ips: read_ips(reader, locator.ips, "ips"),
             node: node.filter(|node| !node.is_empty()),
             node_labels: reader.labels(locator.node_labels, format_args!("nodeLabels")),

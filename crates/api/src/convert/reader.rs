@@ -7,7 +7,7 @@ use nearhop_core::{Labels, Name, ObjectRef, PodKey, Problem, Protocol, ServiceKe
 
 use super::Converted;
 use crate::field::{Field, List, Shape, Strings};
-use crate::wire::Metadata;
+use crate::wire::{self, Metadata};
 
 /// Reads the fields of one object. Paths are only written out when there is something to say.
 pub(super) struct Reader {
@@ -153,6 +153,27 @@ impl Reader {
     pub(super) fn labels(&mut self, field: Field<Strings>, at: Arguments<'_>) -> Labels {
         let pairs = self.take(field, at).unwrap_or_default();
         self.pairs(pairs, at).into_iter().collect()
+    }
+
+    /// UIDs of the owners that are of this kind of v1.
+    pub(super) fn owners(
+        &mut self,
+        field: Field<List<wire::OwnerReference>>,
+        wanted: &str,
+    ) -> Vec<Name> {
+        let mut owners = Vec::new();
+        for (i, owner) in self.list(field, format_args!("metadata.ownerReferences")) {
+            let mut text = |field: Field<Name>, name: &str| {
+                self.take(field, format_args!("metadata.ownerReferences[{i}].{name}"))
+            };
+            let kind = text(owner.kind, "kind").is_some_and(|kind| kind == wanted);
+            let version =
+                text(owner.api_version, "apiVersion").is_some_and(|version| version == "v1");
+            if kind && version {
+                owners.extend(text(owner.uid, "uid"));
+            }
+        }
+        owners
     }
 
     /// A selector. One that is not wholly readable counts as absent: with a pair left out it

@@ -36,7 +36,7 @@ pub fn convert_slice(slice: wire::EndpointSlice) -> Converted<Slice> {
         let routing = reader.take(annotations.routing, at);
         Slice {
             labels: reader.labels(metadata.labels, format_args!("metadata.labels")),
-            owners: read_owners(reader, metadata.owner_references),
+            owners: reader.owners(metadata.owner_references, "Service"),
             deleting,
             ports: read_ports(reader, slice.ports).into(),
             endpoints: read_endpoints(reader, slice.endpoints, &address_type),
@@ -47,22 +47,6 @@ pub fn convert_slice(slice: wire::EndpointSlice) -> Converted<Slice> {
             address_type,
         }
     })
-}
-
-/// UIDs of the owners that are Services.
-fn read_owners(reader: &mut Reader, field: Field<List<wire::OwnerReference>>) -> Vec<Name> {
-    let mut owners = Vec::new();
-    for (i, owner) in reader.list(field, format_args!("metadata.ownerReferences")) {
-        let mut text = |field: Field<Name>, name: &str| {
-            reader.take(field, format_args!("metadata.ownerReferences[{i}].{name}"))
-        };
-        let kind = text(owner.kind, "kind").is_some_and(|kind| kind == "Service");
-        let version = text(owner.api_version, "apiVersion").is_some_and(|version| version == "v1");
-        if kind && version {
-            owners.extend(text(owner.uid, "uid"));
-        }
-    }
-    owners
 }
 
 fn read_ports(reader: &mut Reader, field: Field<List<wire::EndpointPort>>) -> Vec<SlicePort> {

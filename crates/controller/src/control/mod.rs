@@ -1,6 +1,8 @@
 //! The controller's state and what it makes of each event. No task, no clock, no socket: events
 //! and the time go in, jobs come out.
 
+mod enqueue;
+mod locators;
 mod origin;
 mod work;
 
@@ -14,7 +16,8 @@ use nearhop_core::model::Service;
 use nearhop_core::slice::TriggerTimes;
 use nearhop_core::world::Settings;
 use nearhop_core::{
-    Change, IntentDecision, Name, ObjectRef, Problem, Roll, ServiceKey, SlicePlan, Touched, World,
+    Change, Gate, Gates, IntentDecision, Name, ObjectRef, Problem, Roll, ServiceKey, SlicePlan,
+    Touched, World,
 };
 use nearhop_feed::{Changed, Event as FeedEvent, Kind};
 use nearhop_runtime::backoff::Backoff;
@@ -22,6 +25,7 @@ use nearhop_runtime::metrics::{Metrics, Work, WorkqueueMetrics};
 use tracing::{debug, info, warn};
 
 use crate::call::Failure;
+use crate::locators::LocatorWork;
 use crate::metrics::{ControllerMetrics, Operation};
 use crate::mode::Mode;
 use crate::queue::{Cause, Queue, Urgency};
@@ -103,12 +107,14 @@ enum Echo {
 pub(crate) struct Control {
     choices: Choices,
     world: World,
-    sights: Sights,
+    sights: Sights<SliceName>,
     triggers: TriggerTimes,
     /// Trigger times of plans that were not written yet.
     unwritten: BTreeMap<ServiceKey, Timestamp>,
-    queue: Queue,
-    tellings: Queue,
+    queue: Queue<ServiceKey>,
+    tellings: Queue<ServiceKey>,
+    /// Where the gate is on.
+    locators: Option<LocatorWork>,
     statuses: Statuses,
     pending: BTreeMap<ServiceKey, Pending>,
     repaired: BTreeMap<ServiceKey, Instant>,
@@ -128,8 +134,19 @@ pub(crate) struct Control {
 }
 
 /// Kinds that must have arrived before anything is decided.
-pub(crate) const KINDS: [Kind; 5] =
-    [Kind::Nodes, Kind::Namespaces, Kind::Services, Kind::Pods, Kind::EndpointSlices];
+pub(crate) fn kinds(gates: &Gates) -> BTreeSet<Kind> {
+    let mut kinds = BTreeSet::from([
+        Kind::Nodes,
+        Kind::Namespaces,
+        Kind::Services,
+        Kind::Pods,
+        Kind::EndpointSlices,
+    ]);
+    if gates.on(Gate::PodLocator) {
+        kinds.insert(Kind::PodLocators);
+    }
+    kinds
+}
 
 impl Control {
     pub(crate) fn new(choices: Choices, metrics: &Metrics) -> Self {
@@ -140,12 +157,13 @@ impl Control {
             unwritten: BTreeMap::new(),
             queue: Queue::new(choices.workers),
             tellings: Queue::new(choices.workers.div_ceil(4)),
+            locators: LocatorWork::new(&choices.settings.gates, choices.workers, metrics),
             statuses: Statuses::new(&choices.condition_domain, choices.started),
             pending: BTreeMap::new(),
             repaired: BTreeMap::new(),
             released: BTreeSet::new(),
             problems: BTreeMap::new(),
-            unlisted: BTreeSet::from(KINDS),
+            unlisted: kinds(&choices.settings.gates),
             acting: Acting::No,
             metrics: ControllerMetrics::new(metrics),
             work_metrics: WorkqueueMetrics::new(metrics, "endpoint_slice"),
@@ -173,22 +191,24 @@ impl Control {
             return None;
         }
         let slices = self.queue.next_due();
-        let tellings = self.tellings.next_due().filter(|due| !self.queue.has_fresh(*due));
-        [slices, tellings].into_iter().flatten().min()
+        let after_slices = |due: &Instant| !self.queue.has_fresh(*due);
+        let locators = self.locators.as_ref().and_then(LocatorWork::next_due).filter(after_slices);
+        let writes = [slices, locators].into_iter().filter(|_| !self.is_busy()).flatten();
+        let tellings = self.tellings.next_due().filter(after_slices);
+        writes.chain(tellings).min()
     }
 
     /// Whether everything was written and said, as far as it can be.
     pub(crate) fn is_settled(&self, now: Now) -> bool {
         let soon = now.instant + ORPHAN_DELAY;
-        let idle = |queue: &Queue| queue.running() == 0 && !queue.has_fresh(soon);
-        let given_up = |queue: &Queue| queue.failing().all(|(_, n)| n >= ENOUGH_FAILURES);
         let refused = self.refused_until.is_some();
         self.acting == Acting::Yes
             && self.is_synced()
-            && idle(&self.queue)
-            && given_up(&self.queue)
-            && idle(&self.tellings)
-            && (refused || given_up(&self.tellings))
+            && self.queue.is_idle(soon)
+            && self.queue.has_given_up(ENOUGH_FAILURES)
+            && self.tellings.is_idle(soon)
+            && (refused || self.tellings.has_given_up(ENOUGH_FAILURES))
+            && self.locators.as_ref().is_none_or(|work| work.is_settled(soon, ENOUGH_FAILURES))
     }
 
     /// Whether this process may act.
@@ -219,12 +239,15 @@ impl Control {
                 }
                 FeedEvent::Listed { kind, version, roll } => {
                     if let Some(mut roll) = roll {
-                        if let Roll::Slices(names) = roll.as_mut() {
-                            self.sights.listed(names, &version);
+                        match roll.as_mut() {
+                            Roll::Slices(names) => self.sights.listed(names, &version),
+                            Roll::Locators(names) => self.list_locators(names, &version),
+                            _ => {}
                         }
                         self.problems.retain(|object, _| is_listed(&roll, object));
                         by_kind.entry(Origin::of_roll(&roll)).or_default().push(Change::Only(roll));
                     }
+                    self.note_definition(kind, &version);
                     if self.unlisted.remove(&kind) && self.unlisted.is_empty() {
                         info!("all objects have arrived");
                         self.apply(std::mem::take(&mut by_kind), now);
@@ -234,6 +257,7 @@ impl Control {
             }
         }
         self.apply(by_kind, now);
+        self.look_at_new_definition(now);
         for (object, problems) in noted {
             self.note_problems(object, problems);
         }
@@ -280,15 +304,17 @@ impl Control {
                 }
                 true
             }
+            Change::Locator(locator) => self.see_locator(&locator.key, &meta),
+            Change::LocatorGone(key) => self.see_locator_gone(key, &meta),
             _ => true,
         };
         let object = object_of(&change);
         if news {
             by_kind.entry(Origin::of(&change)).or_default().push(change);
         }
-        // Pods are many, and the core finds nothing wrong with them.
+        // Pods and PodLocators are many, and the core finds nothing wrong with them.
         let silent = |object: &ObjectRef| {
-            matches!(object, ObjectRef::Pod(_))
+            matches!(object, ObjectRef::Pod(_) | ObjectRef::Locator(_))
                 && problems.is_empty()
                 && !self.problems.contains_key(object)
         };
@@ -348,6 +374,7 @@ impl Control {
             Acting::No => {
                 self.queue.clear();
                 self.tellings.clear();
+                self.locators.iter_mut().for_each(|work| work.queue.clear());
             }
         }
     }
@@ -441,79 +468,5 @@ impl Control {
         self.tellings.fail(&key, now.instant, Cause::Own, |failures| {
             backoff.delay(failures, rand::random()).max(least)
         });
-    }
-
-    // Queueing.
-
-    fn enqueue_all(&mut self, now: Now) {
-        if self.acting == Acting::No || !self.is_synced() {
-            return;
-        }
-        let services: Vec<ServiceKey> =
-            self.world.services().map(|service| service.key.clone()).collect();
-        for key in services {
-            self.add(&key, now.instant, Urgency::Usual);
-        }
-        let orphans: Vec<ServiceKey> = self.world.orphans().cloned().collect();
-        for key in orphans {
-            self.add(&key, now.instant + ORPHAN_DELAY, Urgency::Usual);
-        }
-    }
-
-    fn enqueue(&mut self, touched: Touched, origin: Origin, now: Now) {
-        for key in touched.plan {
-            let gone = self.world.service(&key).is_none();
-            if gone {
-                self.forget(&key);
-            }
-            if self.acting == Acting::No || !self.is_synced() {
-                continue;
-            }
-            let (at, urgency) = match origin {
-                _ if gone => (now.instant + ORPHAN_DELAY, Urgency::Usual),
-                Origin::Service => (now.instant, Urgency::Fresh),
-                Origin::Pod => (now.instant + self.choices.batch_period, Urgency::Usual),
-                Origin::Place | Origin::Locator => (now.instant, Urgency::Usual),
-                // Our own write, perhaps: its answer will tell.
-                Origin::Slice if self.pending.contains_key(&key) => continue,
-                Origin::Slice => (self.repair_time(&key, now), Urgency::Usual),
-            };
-            self.add(&key, at, urgency);
-        }
-    }
-
-    fn add(&mut self, key: &ServiceKey, at: Instant, urgency: Urgency) {
-        if self.queue.add(key, at, urgency) {
-            self.work_metrics.add();
-        }
-    }
-
-    /// When slices that somebody else changed are put right.
-    fn repair_time(&mut self, key: &ServiceKey, now: Now) -> Instant {
-        self.metrics.foreign_write();
-        let last = self.repaired.insert(key.clone(), now.instant);
-        let too_soon = last.map(|last| last + REPAIR_PERIOD).filter(|at| *at > now.instant);
-        let Some(at) = too_soon else { return now.instant };
-        let quiet = self.foreign_warned.is_some_and(|at| now.instant < at + REFUSED_PAUSE);
-        if !quiet {
-            self.foreign_warned = Some(now.instant);
-            warn!(
-                "Service {key}: somebody else keeps writing its EndpointSlices labelled \
-                 managed-by {}; run one such controller only (kube-controller-manager \
-                 --controllers=-endpointslice-controller), or use --mode=labelled",
-                self.choices.mode.managed_by()
-            );
-        }
-        at
-    }
-
-    fn forget(&mut self, key: &ServiceKey) {
-        self.triggers.forget(key);
-        self.unwritten.remove(key);
-        self.repaired.remove(key);
-        self.metrics.forget(key);
-        if self.statuses.forget(key) && self.choices.mode == Mode::Labelled {
-            self.released.insert(key.clone());
-        }
     }
 }

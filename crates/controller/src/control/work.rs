@@ -20,7 +20,7 @@ use crate::status::{Tell, Trouble, Verdict};
 use crate::write::{Job, Known, Why};
 
 /// Failures in a row that are no news: a conflict or an overloaded server mends itself.
-const QUIET_FAILURES: u32 = 2;
+pub(super) const QUIET_FAILURES: u32 = 2;
 /// Somebody has to try whether the server answers again; who does ends the others' pauses.
 const LONGEST_PAUSE_BY_SERVER: Duration = Duration::from_secs(10);
 /// How often the depth of a queue that is not empty is measured.
@@ -29,7 +29,7 @@ const DEPTH_PERIOD: Duration = Duration::from_millis(200);
 impl Control {
     /// Takes the next job, planning as many Services as it takes to find one.
     pub(crate) fn next_job(&mut self, now: Now) -> Option<Job> {
-        if self.acting == Acting::No || !self.is_synced() {
+        if self.acting == Acting::No || !self.is_synced() || self.is_busy() {
             return None;
         }
         while let Some(taken) = self.queue.take(now.instant) {
@@ -122,8 +122,8 @@ impl Control {
     pub(super) fn finish(&mut self, key: &ServiceKey, pending: Option<Pending>, now: Now) {
         self.queue.succeed(key, now.instant);
         let wrote = pending.as_ref().is_some_and(|pending| pending.changed > 0);
-        if wrote && std::mem::take(&mut self.server_in_trouble) {
-            self.queue.server_recovered(now.instant);
+        if wrote {
+            self.server_answers(now);
         }
         self.metrics.synced(SyncResult::Success);
         self.unwritten.remove(key);
@@ -151,29 +151,14 @@ impl Control {
     ) {
         self.work_metrics.retry();
         let mut failures = 0;
-        let (cause, cap) = match failure {
-            Failure::Trouble { .. } | Failure::Unreachable { .. } => {
-                self.server_in_trouble = true;
-                (Cause::Server, LONGEST_PAUSE_BY_SERVER)
-            }
-            _ => (Cause::Own, self.choices.backoff.cap),
-        };
-        let backoff = Backoff { cap, ..self.choices.backoff };
+        let (cause, backoff) = self.cause_of(&failure);
         self.queue.fail(key, now.instant, cause, |before| {
             failures = before;
             backoff.delay(before, rand::random()).max(failure.retry_after())
         });
-        // A lease that was late is renewed, or somebody else leads and nothing waits here.
-        let passing = matches!(
-            failure,
-            Failure::Fenced
-                | Failure::Conflict { .. }
-                | Failure::NotFound { .. }
-                | Failure::Trouble { .. }
-        );
         let stale = matches!(failure, Failure::Conflict { .. } | Failure::NotFound { .. });
         self.metrics.synced(if stale { SyncResult::Stale } else { SyncResult::Error });
-        if passing && failures < QUIET_FAILURES {
+        if failure.is_passing() && failures < QUIET_FAILURES {
             debug!(service = %key, "{failure}");
             return;
         }
@@ -181,6 +166,26 @@ impl Control {
         let Some(Pending { plan, asked: Some(asked), .. }) = pending else { return };
         let (culprit, message) = (failure.culprit(), failure.to_string());
         self.say(&asked, &plan, &Writing::Failed { culprit, message }, now);
+    }
+
+    /// Whose fault a failure is, and how long to pause after it.
+    pub(super) fn cause_of(&mut self, failure: &Failure) -> (Cause, Backoff) {
+        let (cause, cap) = match failure {
+            Failure::Trouble { .. } | Failure::Unreachable { .. } => {
+                self.server_in_trouble = true;
+                (Cause::Server, LONGEST_PAUSE_BY_SERVER)
+            }
+            _ => (Cause::Own, self.choices.backoff.cap),
+        };
+        (cause, Backoff { cap, ..self.choices.backoff })
+    }
+
+    /// The server took a write: nobody need wait any longer because it was in trouble.
+    pub(super) fn server_answers(&mut self, now: Now) {
+        if std::mem::take(&mut self.server_in_trouble) {
+            self.queue.server_recovered(now.instant);
+            self.locators.iter_mut().for_each(|work| work.queue.server_recovered(now.instant));
+        }
     }
 
     /// Judges a plan, and sees to it that it is told.

@@ -99,6 +99,16 @@ impl Locators {
         self.by_key.values().map(|entry| &entry.locator)
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
     /// Files one, and says whether that changed anything.
     pub fn put(&mut self, locator: Locator) -> bool {
         if self.get(&locator.key) == Some(&locator) {

@@ -9,6 +9,8 @@ use crate::labels::Labels;
 pub struct Locator {
     /// Namespace and name, the Pod's own.
     pub key: PodKey,
+    /// `metadata.uid` of the Pod that owns it: a name may have several lives.
+    pub owner: Option<Name>,
     /// The Pod's addresses.
     pub ips: Addresses,
     /// The node it runs on; none where it has none, or where that node is gone.
@@ -21,6 +23,6 @@ impl Locator {
     /// One that says nothing yet, to be filled in.
     pub fn new(key: PodKey) -> Self {
         let nowhere = Addresses::Many(Box::default());
-        Self { key, ips: nowhere, node: None, node_labels: Labels::default() }
+        Self { key, owner: None, ips: nowhere, node: None, node_labels: Labels::default() }
     }
 }

@@ -11,7 +11,7 @@ use crate::hint::capacity::measure_capacity;
 use crate::intent::{Intent, IntentDecision};
 use crate::key::{Name, PodKey, ServiceKey};
 use crate::labels::Labels;
-use crate::model::{Locator, Namespace, Node, Pod, Service, Slice};
+use crate::model::{Namespace, Node, Pod, Service, Slice};
 use crate::problem::{ObjectRef, Problem};
 use crate::routing::{Routing, SliceRouting};
 
@@ -115,6 +115,7 @@ impl World {
         }
         let selector_before = before.map(|entry| entry.service.selector.clone());
         let intent = self.decide(&service);
+        let named_before = self.named_keys(&key);
         if selector_before.as_ref() == Some(&service.selector) {
             let entry = self.services.get_mut(&key).expect("it has a selector, so it is there");
             entry.service = service;
@@ -123,7 +124,8 @@ impl World {
             self.file_service(service, intent, selector_before.flatten());
         }
         self.note_service(&key);
-        touch_service(key)
+        let locators = self.touch_named(&key, &named_before);
+        Touched { locators, ..touch_service(key) }
     }
 
     /// Files a new Service, or one with a new selector.
@@ -149,12 +151,14 @@ impl World {
     }
 
     fn remove_service(&mut self, key: &ServiceKey) -> Touched {
+        let named_before = self.named_keys(key);
         let Some(entry) = self.services.remove(key) else { return Touched::default() };
         if let Some(selector) = &entry.service.selector {
             self.selectors.remove(key, selector);
         }
         self.note(ObjectRef::Service(key.clone()), Vec::new());
-        touch_service(key.clone())
+        let locators = self.touch_named(key, &named_before);
+        Touched { locators, ..touch_service(key.clone()) }
     }
 
     /// Keeps what a plan left. The zones may have changed while it was being written.
@@ -205,10 +209,12 @@ impl World {
         let mut touched = Touched::default();
         for key in keys {
             let intent = self.decide(&self.services[&key].service);
+            let named_before = self.named_keys(&key);
             let entry = self.services.get_mut(&key).expect("listed above");
             if entry.intent != intent {
                 entry.intent = intent;
                 self.note_service(&key);
+                touched.locators.extend(self.touch_named(&key, &named_before));
                 touched.plan.insert(key);
             }
         }
@@ -228,6 +234,8 @@ impl World {
         let now = Arc::new(PodEntry { pod, node });
         let touched_before = before.as_ref().map_or_else(BTreeSet::new, |entry| self.unfile(entry));
         let touched_now = self.file(&now);
+        let locators =
+            self.touch_located(before.as_deref().map(|entry| &entry.pod), Some(&now.pod));
         let relabelled_only = before.is_some_and(|before| {
             Pod { labels: now.pod.labels.clone(), ..before.pod.clone() } == now.pod
         });
@@ -236,15 +244,16 @@ impl World {
         } else {
             touched_before.union(&touched_now).cloned().collect()
         };
-        Touched { plan, ..Touched::default() }
+        Touched { plan, locators, ..Touched::default() }
     }
 
     fn remove_pod(&mut self, key: &PodKey) -> Touched {
         let Some(entry) = self.pod_entry(key).cloned() else { return Touched::default() };
-        Touched { plan: self.unfile(&entry), ..Touched::default() }
+        let locators = self.touch_located(Some(&entry.pod), None);
+        Touched { plan: self.unfile(&entry), locators, ..Touched::default() }
     }
 
-    fn pod_entry(&self, key: &PodKey) -> Option<&Arc<PodEntry>> {
+    pub(super) fn pod_entry(&self, key: &PodKey) -> Option<&Arc<PodEntry>> {
         self.pods.get(&key.namespace)?.get(&key.name)
     }
 
@@ -332,7 +341,11 @@ impl World {
         let rejoined = std::mem::take(&mut entry.pods);
         self.ranges.set(before.as_deref(), now.as_deref());
         let mut touched = Touched::default();
+        let relocated = self.copied.node_differs(before.as_deref(), now.as_deref());
         for pod in rejoined {
+            if relocated {
+                touched.locators.insert(pod.pod.key.clone());
+            }
             let services = self.selecting(&pod.pod);
             touched.plan.extend(services.into_iter().filter(|service| {
                 let intent = self.services.get(service).map(|entry| &entry.intent.intent);
@@ -349,18 +362,6 @@ impl World {
             self.capacity_stale = true;
         }
         touched
-    }
-
-    fn put_locator(&mut self, mut locator: Locator) -> Touched {
-        self.interner.name(&mut locator.key.namespace);
-        self.interner.optional_name(&mut locator.node);
-        self.interner.labels(&mut locator.node_labels);
-        let key = locator.key.clone();
-        if self.locators.put(locator) { touch_locator(key) } else { Touched::default() }
-    }
-
-    fn remove_locator(&mut self, key: &PodKey) -> Touched {
-        if self.locators.remove(key) { touch_locator(key.clone()) } else { Touched::default() }
     }
 
     /// Measures capacity anew and touches the Services that cross a threshold by it.
@@ -455,10 +456,6 @@ impl World {
                 a == b && left.node == right.node && pods(left) == pods(right)
             })
     }
-}
-
-fn touch_locator(key: PodKey) -> Touched {
-    Touched { locators: BTreeSet::from([key]), ..Touched::default() }
 }
 
 fn touch_service(key: ServiceKey) -> Touched {

@@ -8,6 +8,7 @@ mod across;
 mod apply;
 mod by_name;
 mod intern;
+mod locators;
 mod select;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,12 +24,13 @@ use crate::hint::{HintContext, HintState};
 use crate::intent::{IntentContext, IntentDecision, decide_intent};
 use crate::key::{Name, PodKey, ServiceKey};
 use crate::labels::well_known;
-use crate::locate::{Located, Locators, NodeRanges};
+use crate::locate::{Located, LocatorLabels, Locators, NodeRanges};
 use crate::model::{Locator, Namespace, Node, Pod, Service, Slice};
 use crate::problem::{ObjectRef, Problem};
 use crate::slice::{PlanInput, PodOnNode, SlicePlan, plan_slices};
 use by_name::{ByName, Named};
 use intern::Interner;
+use locators::Copied;
 use select::Selectors;
 
 /// What the operator set, for the whole life of a world.
@@ -49,6 +51,8 @@ pub struct Settings {
     pub read_slices_of: Option<Name>,
     /// Which Nodes this world is told about.
     pub nodes: KnownNodes,
+    /// `--locator-labels`.
+    pub locator_labels: LocatorLabels,
 }
 
 /// Which Nodes a world is told about.
@@ -70,6 +74,7 @@ impl Default for Settings {
             max_endpoints_per_slice: 100,
             read_slices_of: None,
             nodes: KnownNodes::All,
+            locator_labels: LocatorLabels::default(),
         }
     }
 }
@@ -207,6 +212,7 @@ pub struct World {
     /// The same slices by Service, sorted by name.
     service_slices: BTreeMap<ServiceKey, Vec<Arc<Slice>>>,
     locators: Locators,
+    copied: Copied,
     ranges: NodeRanges,
     capacity: Capacity,
     /// Whether a Node changed since capacity was measured; never true between two applies.
@@ -225,6 +231,7 @@ impl PartialEq for World {
             && self.slices == other.slices
             && self.service_slices == other.service_slices
             && self.locators == other.locators
+            && self.copied == other.copied
             && self.ranges == other.ranges
             && self.capacity == other.capacity
             && self.problems == other.problems
@@ -235,7 +242,7 @@ impl PartialEq for World {
 impl World {
     /// An empty world.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, ..Self::default() }
+        Self { copied: Copied::new(&settings), settings, ..Self::default() }
     }
 
     /// What the operator set.

@@ -5,6 +5,7 @@ mod adoption;
 mod common;
 mod gates;
 mod labelled;
+mod locators;
 mod modes;
 mod nodes;
 mod once;

@@ -9,7 +9,7 @@ use nearhop_core::model::{
 };
 use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{Settings, World};
-use nearhop_core::{Change, Labels, Name, PodKey, ServiceKey};
+use nearhop_core::{Change, Name, PodKey, ServiceKey};
 
 use crate::objects::{address, cluster_ips, service_ports, service_type, slice_ports};
 use crate::read::{CaseError, Field};
@@ -182,10 +182,7 @@ fn locator(row: &Field<'_>) -> Result<Locator, CaseError> {
     if done {
         ips.clear();
     }
-    Ok(Locator {
-        key: PodKey::new(row.get("namespace")?.text()?, row.get("name")?.text()?),
-        ips: ips.iter().map(address).collect::<Result<Addresses, _>>()?,
-        node: None,
-        node_labels: Labels::default(),
-    })
+    let key = PodKey::new(row.get("namespace")?.text()?, row.get("name")?.text()?);
+    let ips = ips.iter().map(address).collect::<Result<Addresses, _>>()?;
+    Ok(Locator { ips, ..Locator::new(key) })
 }

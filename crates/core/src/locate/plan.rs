@@ -1,0 +1,222 @@
+//! What the PodLocator of a Pod is to say (KEP-536 "New PodLocator controller").
+//!
+//! Deliberately absent: who writes it, and when. Readiness, heartbeats and other noise do not
+//! show in a PodLocator, so that they can cause no write.
+
+use std::collections::BTreeSet;
+
+use crate::key::Name;
+use crate::labels::{Labels, well_known};
+use crate::model::{Addresses, Locator, Node, Pod};
+use crate::problem::quote;
+use crate::routing::is_label_key;
+
+/// Labels that are copied whoever asks for what: the places that every cluster has.
+pub const WELL_KNOWN_KEYS: [&str; 3] = [well_known::HOSTNAME, well_known::ZONE, well_known::REGION];
+
+/// Which labels of Nodes the operator wants in PodLocators (`--locator-labels`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LocatorLabels {
+    /// The well-known topology keys, and every key that some Service's topologyKeys name.
+    #[default]
+    Topology,
+    /// These and no others.
+    Only(BTreeSet<Name>),
+    /// All of them, as the KEP says.
+    All,
+}
+
+/// Why a `--locator-labels` value was not understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LocatorLabelsError {
+    /// Nothing is named.
+    #[error("no label is named; give keys such as topology.kubernetes.io/zone,rack, or * for all")]
+    Empty,
+    /// Not a key of a label.
+    #[error("{} is not a label key; give keys such as topology.kubernetes.io/zone,rack", quote(.0))]
+    NotAKey(String),
+    /// `*` beside keys.
+    #[error("* stands for all labels and must be alone; leave it out, or the keys beside it")]
+    AllAndMore,
+}
+
+impl LocatorLabels {
+    /// Reads `*`, or keys with commas between them.
+    pub fn parse(text: &str) -> Result<Self, LocatorLabelsError> {
+        let keys: Vec<&str> =
+            text.split(',').map(str::trim).filter(|key| !key.is_empty()).collect();
+        match keys.as_slice() {
+            [] => return Err(LocatorLabelsError::Empty),
+            ["*"] => return Ok(Self::All),
+            keys if keys.contains(&"*") => return Err(LocatorLabelsError::AllAndMore),
+            _ => {}
+        }
+        if let Some(bad) = keys.iter().find(|key| !is_label_key(key)) {
+            return Err(LocatorLabelsError::NotAKey((*bad).to_owned()));
+        }
+        Ok(Self::Only(keys.into_iter().map(Name::from).collect()))
+    }
+}
+
+/// The labels of Nodes that are copied now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LabelKeys {
+    /// All of them.
+    All,
+    /// Those with these keys.
+    Only(BTreeSet<Name>),
+}
+
+impl LabelKeys {
+    /// The labels that are copied of these.
+    pub fn copy(&self, labels: &Labels) -> Labels {
+        match self {
+            Self::All => labels.clone(),
+            Self::Only(keys) => {
+                let copied = labels.iter().filter(|(key, _)| keys.contains(*key));
+                copied.map(|(key, value)| (key.clone(), value.clone())).collect()
+            }
+        }
+    }
+
+    /// Whether a copy of one differs from a copy of the other.
+    pub fn differ(&self, before: &Labels, now: &Labels) -> bool {
+        match self {
+            Self::All => before != now,
+            Self::Only(keys) => keys.iter().any(|key| before.get(key) != now.get(key)),
+        }
+    }
+}
+
+/// The PodLocator of a Pod. A node that nobody knows (any more) is not named: what stands on it
+/// could not be said, and the KEP has a deleted node's name and labels reset.
+pub fn plan_locator(pod: &Pod, node: Option<&Node>, keys: &LabelKeys) -> Locator {
+    Locator {
+        key: pod.key.clone(),
+        owner: (!pod.uid.is_empty()).then(|| pod.uid.clone()),
+        ips: located_ips(pod),
+        node: node.map(|node| node.name.clone()),
+        node_labels: node.map(|node| keys.copy(&node.labels)).unwrap_or_default(),
+    }
+}
+
+/// The addresses of a Pod; none where it is done: they may be somebody else's by now.
+fn located_ips(pod: &Pod) -> Addresses {
+    if pod.terminal { Addresses::Many(Box::default()) } else { pod.ips.clone() }
+}
+
+/// Whether a change of a Pod shows in its PodLocator.
+pub(crate) fn pod_differs(before: &Pod, now: &Pod) -> bool {
+    let shown = |pod: &Pod| (located_ips(pod), pod.node.clone(), pod.uid.clone());
+    shown(before) != shown(now)
+}
+
+/// What is to be done about a Pod's PodLocator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocatorPlan {
+    /// Nothing.
+    Keep,
+    /// It is not there, and is to be like this.
+    Create(Locator),
+    /// It is there, and is to be like this.
+    Update(Locator),
+    /// Its Pod is gone.
+    Delete,
+}
+
+impl LocatorPlan {
+    /// From what is there to what is wanted.
+    pub fn between(there: Option<&Locator>, wanted: Option<Locator>) -> Self {
+        match (there, wanted) {
+            (None, None) => Self::Keep,
+            (Some(there), Some(wanted)) if *there == wanted => Self::Keep,
+            (None, Some(wanted)) => Self::Create(wanted),
+            (Some(_), Some(wanted)) => Self::Update(wanted),
+            (Some(_), None) => Self::Delete,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::PodKey;
+
+    fn keys(names: &[&str]) -> BTreeSet<Name> {
+        names.iter().map(|name| Name::from(*name)).collect()
+    }
+
+    fn pod() -> Pod {
+        let ips = ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().expect("an address"));
+        let (uid, node) = (Name::from("u"), Some(Name::from("n1")));
+        Pod { uid, node, ips: ips.into_iter().collect(), ..Pod::new(PodKey::new("ns", "p")) }
+    }
+
+    fn node() -> Node {
+        let labels = [("rack", "r1"), (well_known::ZONE, "a"), ("colour", "red")];
+        Node { labels: labels.into_iter().collect(), ..Node::new("n1") }
+    }
+
+    #[test]
+    fn it_says_where_the_pod_is() {
+        let only = LabelKeys::Only(keys(&["rack", "row", well_known::ZONE]));
+        let locator = plan_locator(&pod(), Some(&node()), &only);
+        assert_eq!((locator.key.clone(), locator.ips.clone()), (pod().key, pod().ips));
+        assert_eq!((locator.owner.as_deref(), locator.node.as_deref()), (Some("u"), Some("n1")));
+        let labels = [("rack", "r1"), (well_known::ZONE, "a")].into_iter().collect();
+        assert_eq!(locator.node_labels, labels);
+        let all = plan_locator(&pod(), Some(&node()), &LabelKeys::All);
+        assert_eq!(all.node_labels, node().labels);
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_not_named() {
+        let locator = plan_locator(&pod(), None, &LabelKeys::All);
+        assert_eq!((locator.node, locator.node_labels), (None, Labels::default()));
+        assert_eq!(locator.ips, pod().ips);
+    }
+
+    #[test]
+    fn a_pod_that_is_done_has_no_addresses() {
+        let done = Pod { terminal: true, ..pod() };
+        let locator = plan_locator(&done, Some(&node()), &LabelKeys::All);
+        assert!(locator.ips.as_slice().is_empty());
+        assert_eq!(locator.node.as_deref(), Some("n1"));
+        assert!(pod_differs(&pod(), &done));
+    }
+
+    #[test]
+    fn labels_differ_only_where_they_are_copied() {
+        let (before, now) = (node().labels, [("rack", "r1"), (well_known::ZONE, "a")]);
+        let now = now.into_iter().collect();
+        assert!(LabelKeys::All.differ(&before, &now));
+        assert!(!LabelKeys::Only(keys(&["rack", "row"])).differ(&before, &now));
+        assert!(LabelKeys::Only(keys(&["colour"])).differ(&before, &now));
+    }
+
+    #[test]
+    fn the_flag_is_read_or_refused_with_a_cure() {
+        use LocatorLabelsError as Error;
+        let parse = LocatorLabels::parse;
+        assert_eq!(parse("*"), Ok(LocatorLabels::All));
+        let both = LocatorLabels::Only(keys(&["rack", well_known::ZONE]));
+        assert_eq!(parse(" rack, topology.kubernetes.io/zone ,"), Ok(both));
+        assert_eq!(parse(" ,"), Err(Error::Empty));
+        assert_eq!(parse("rack,*"), Err(Error::AllAndMore));
+        assert_eq!(parse("rack,a b"), Err(Error::NotAKey("a b".to_owned())));
+    }
+
+    #[test]
+    fn plans_lead_from_what_is_there_to_what_is_wanted() {
+        let (old, new) = (
+            plan_locator(&pod(), None, &LabelKeys::All),
+            plan_locator(&pod(), Some(&node()), &LabelKeys::All),
+        );
+        let between = LocatorPlan::between;
+        assert_eq!(between(None, None), LocatorPlan::Keep);
+        assert_eq!(between(Some(&new), Some(new.clone())), LocatorPlan::Keep);
+        assert_eq!(between(None, Some(new.clone())), LocatorPlan::Create(new.clone()));
+        assert_eq!(between(Some(&old), Some(new.clone())), LocatorPlan::Update(new));
+        assert_eq!(between(Some(&old), None), LocatorPlan::Delete);
+    }
+}

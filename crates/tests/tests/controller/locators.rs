@@ -1,0 +1,499 @@
+//! PodLocators (KEP-536 "New PodLocator controller"): they come, follow and go with their Pods and
+//! Nodes, and nothing else makes the controller write one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use nearhop_apiserver::Controllers;
+use nearhop_controller::{Ending, Options, Until};
+use nearhop_core::locate::LocatorLabels;
+use nearhop_core::{Gate, Gates};
+use nearhop_runtime::lease::LeaseOptions;
+use nearhop_tests::cluster::version;
+use nearhop_tests::http::Request;
+use nearhop_tests::scene::{Controlled, PATIENCE, Scene, replace, start_recorded};
+use nearhop_tests::server;
+use serde_json::{Value, json};
+
+use super::common::{pods_in, three_zones};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const ALL: &str = "/apis/nearhop.dev/v1alpha1/podlocators";
+
+async fn define(scene: &Scene) -> Result<()> {
+    let definition = nearhop_api::locator::definition();
+    scene.cluster.admin.post(DEFINITIONS, &definition).await?.expect(201)?;
+    scene
+        .until("PodLocators are served", PATIENCE, || async {
+            let answer = scene.cluster.admin.get(ALL).await?;
+            Ok(if answer.ok().is_ok() { Ok(()) } else { Err("they are not".to_owned()) })
+        })
+        .await
+}
+
+/// A cluster of three zones that knows PodLocators.
+async fn defined() -> Result<Option<Scene>> {
+    let Some(scene) = Scene::new().await? else { return Ok(None) };
+    define(&scene).await?;
+    three_zones(&scene).await?;
+    Ok(Some(scene))
+}
+
+fn locating() -> Options {
+    Options { gates: Gates::default().with(Gate::PodLocator), ..replace() }
+}
+
+async fn objects(scene: &Scene) -> Result<Vec<Value>> {
+    let list = scene.cluster.admin.get(ALL).await?.ok()?.json();
+    Ok(list["items"].as_array().cloned().unwrap_or_default())
+}
+
+fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// `web-1: 10.0.0.1 n-a topology.kubernetes.io/zone=a`, without the host name's label, which says
+/// the node's name again.
+fn describe(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let ips = object["ips"].as_array().into_iter().flatten().map(|ip| text(&ip["ip"]));
+    let labels = object["nodeLabels"].as_object().into_iter().flatten();
+    let labels = labels.filter(|(key, _)| *key != "kubernetes.io/hostname");
+    let labels = labels.map(|(key, value)| {
+        format!("{}={}", key.trim_start_matches("topology.kubernetes.io/"), text(value))
+    });
+    let node = object["nodeName"].as_str().map(str::to_owned);
+    let words: Vec<String> = ips.chain(node).chain(labels).collect();
+    format!("{}: {}", name(object), words.join(" "))
+}
+
+async fn until_locators(scene: &Scene, wanted: &[&str]) -> Result<()> {
+    let what = format!("PodLocators {wanted:?}");
+    scene
+        .until(&what, PATIENCE, || async {
+            let found: Vec<String> = objects(scene).await?.iter().map(describe).collect();
+            Ok(if found == wanted { Ok(()) } else { Err(format!("they are {found:?}")) })
+        })
+        .await
+}
+
+async fn versions(scene: &Scene) -> Result<BTreeMap<String, String>> {
+    Ok(objects(scene).await?.iter().map(|object| (name(object), version(object))).collect())
+}
+
+fn writes(controller: &Controlled) -> f64 {
+    let mut sum = 0.0;
+    for operation in ["create", "update", "delete"] {
+        for result in ["success", "conflict", "gone", "error"] {
+            let labels = format!("operation=\"{operation}\",result=\"{result}\"");
+            sum += controller
+                .metric(&format!("nearhop_controller_podlocator_writes_total{{{labels}}}"));
+        }
+    }
+    sum
+}
+
+fn path(scene: &Scene, name: &str) -> String {
+    scene.cluster.group("nearhop.dev/v1alpha1", &format!("podlocators/{name}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locator_follows_its_pod() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    let controller = scene.start(locating()).await?;
+    scene.pending_pod("web", "n-a", &json!({})).await?;
+    until_locators(&scene, &["web: n-a zone=a"]).await?;
+    scene.report_pod("web", "10.0.0.1", true).await?;
+    until_locators(&scene, &["web: 10.0.0.1 n-a zone=a"]).await?;
+    scene.report_pod("web", "10.0.0.9", true).await?;
+    until_locators(&scene, &["web: 10.0.0.9 n-a zone=a"]).await?;
+    let done = json!({"status": {"phase": "Succeeded"}});
+    scene.cluster.admin.merge(&scene.cluster.core("pods/web/status"), &done).await?.ok()?;
+    until_locators(&scene, &["web: n-a zone=a"]).await?;
+    assert_eq!(controller.metric("nearhop_controller_podlocators"), 1.0);
+    scene.remove_pod("web").await?;
+    until_locators(&scene, &[]).await?;
+    let ended = controller.stop().await?;
+    assert_eq!(ended.unlocated, []);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locators_follow_their_nodes() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    let controller = scene.start(locating()).await?;
+    pods_in(&scene, "web", "10.0.0", "aab").await?;
+    let home =
+        ["web-1: 10.0.0.1 n-a zone=a", "web-2: 10.0.0.2 n-a zone=a", "web-3: 10.0.0.3 n-b zone=b"];
+    until_locators(&scene, &home).await?;
+    scene.move_node("n-a", Some("c")).await?;
+    let moved =
+        ["web-1: 10.0.0.1 n-a zone=c", "web-2: 10.0.0.2 n-a zone=c", "web-3: 10.0.0.3 n-b zone=b"];
+    until_locators(&scene, &moved).await?;
+    scene.cluster.admin.delete("/api/v1/nodes/n-a").await?.ok()?;
+    let reset = ["web-1: 10.0.0.1", "web-2: 10.0.0.2", "web-3: 10.0.0.3 n-b zone=b"];
+    until_locators(&scene, &reset).await?;
+    let bare = &objects(&scene).await?[0];
+    assert_eq!(
+        (&bare["nodeName"], bare["nodeLabels"].as_object().map_or(0, |l| l.len())),
+        (&Value::Null, 0)
+    );
+    scene.node("n-a", Some("a")).await?;
+    until_locators(&scene, &home).await?;
+    controller.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_owns_its_locator_and_takes_it_along() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    let controller = scene.start(locating()).await?;
+    scene.pod("web", "n-a", "10.0.0.1", "web").await?;
+    until_locators(&scene, &["web: 10.0.0.1 n-a zone=a"]).await?;
+    let owner = async || -> Result<Value> {
+        let pod = scene.cluster.read("pods/web").await?.ok()?.json();
+        let found = objects(&scene).await?;
+        let owners = found.first().map(|object| object["metadata"]["ownerReferences"].clone());
+        let uid = &pod["metadata"]["uid"];
+        let wanted = json!([{
+            "apiVersion": "v1", "kind": "Pod", "name": "web", "uid": uid, "controller": true,
+        }]);
+        assert_eq!(owners, Some(wanted), "{found:?}");
+        Ok(uid.clone())
+    };
+    let first = owner().await?;
+    // The same name, another life, as of a StatefulSet's Pod.
+    scene.remove_pod("web").await?;
+    scene.pod("web", "n-b", "10.0.0.2", "web").await?;
+    until_locators(&scene, &["web: 10.0.0.2 n-b zone=b"]).await?;
+    assert_ne!(owner().await?, first);
+    // With nobody there to delete it, the garbage collector does.
+    controller.stop().await?;
+    scene.remove_pod("web").await?;
+    until_locators(&scene, &[]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_garbage_collector_the_controller_deletes() -> Result<()> {
+    let bare = server::Options { controllers: Controllers::Bare, ..Default::default() };
+    let Some(scene) = Scene::with(&bare).await? else { return Ok(()) };
+    define(&scene).await?;
+    scene.node("n-a", Some("a")).await?;
+    let controller = scene.start(locating()).await?;
+    scene.pod("web", "n-a", "10.0.0.1", "web").await?;
+    until_locators(&scene, &["web: 10.0.0.1 n-a zone=a"]).await?;
+    scene.remove_pod("web").await?;
+    until_locators(&scene, &[]).await?;
+    controller.stop().await?;
+    // One whose Pod went while nobody looked.
+    let stray = json!({
+        "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator", "metadata": {"name": "stray"},
+    });
+    let all = scene.cluster.group("nearhop.dev/v1alpha1", "podlocators");
+    scene.cluster.admin.post(&all, &stray).await?.expect(201)?;
+    let controller = scene.start(locating()).await?;
+    until_locators(&scene, &[]).await?;
+    controller.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_are_copied_as_the_operator_says() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    let labels = json!({"rack": "r1", "colour": "red", "topology.kubernetes.io/region": "eu"});
+    scene.patch_node("n-a", &json!({"metadata": {"labels": labels}})).await?;
+    scene.pod("web", "n-a", "10.0.0.1", "web").await?;
+    let cases = [
+        (LocatorLabels::Topology, "web: 10.0.0.1 n-a region=eu zone=a"),
+        (LocatorLabels::parse("colour,nobody-has-it")?, "web: 10.0.0.1 n-a colour=red"),
+        (LocatorLabels::parse("*")?, "web: 10.0.0.1 n-a colour=red rack=r1 region=eu zone=a"),
+    ];
+    for (locator_labels, wanted) in cases {
+        let controller = scene.start(Options { locator_labels, ..locating() }).await?;
+        until_locators(&scene, &[wanted]).await?;
+        controller.stop().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_a_service_names_is_copied_while_it_does() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    scene.patch_node("n-a", &json!({"metadata": {"labels": {"rack": "r1"}}})).await?;
+    pods_in(&scene, "web", "10.0.0", "ab").await?;
+    let controller = scene.start(locating()).await?;
+    let without = ["web-1: 10.0.0.1 n-a zone=a", "web-2: 10.0.0.2 n-b zone=b"];
+    until_locators(&scene, &without).await?;
+    let untouched = versions(&scene).await?["web-2"].clone();
+    scene.service("web", json!({})).await?;
+    let ask =
+        |keys: Value| json!({"metadata": {"annotations": {"nearhop.dev/topology-keys": keys}}});
+    scene.patch_service("web", &ask("rack,*".into())).await?;
+    until_locators(&scene, &["web-1: 10.0.0.1 n-a rack=r1 zone=a", without[1]]).await?;
+    scene.patch_service("web", &ask(Value::Null)).await?;
+    until_locators(&scene, &without).await?;
+    assert_eq!(versions(&scene).await?["web-2"], untouched, "its node has no such label");
+    controller.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_change_is_put_right() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    let controller = scene.start(locating()).await?;
+    scene.pod("web", "n-a", "10.0.0.1", "web").await?;
+    let right = ["web: 10.0.0.1 n-a zone=a"];
+    until_locators(&scene, &right).await?;
+    for patch in [
+        json!({"nodeName": "n-b", "nodeLabels": {"topology.kubernetes.io/zone": "b"}}),
+        json!({"ips": [{"ip": "10.9.9.9"}], "nodeLabels": null}),
+        json!({"metadata": {"annotations": {"kept": "yes"}, "ownerReferences": []}}),
+    ] {
+        scene.cluster.admin.merge(&path(&scene, "web"), &patch).await?.ok()?;
+        let what = format!("{patch} is put right");
+        scene
+            .until(&what, PATIENCE, || async {
+                let object = scene.cluster.admin.get(&path(&scene, "web")).await?.ok()?.json();
+                let owned = object["metadata"]["ownerReferences"][0]["kind"] == "Pod";
+                let found = describe(&object);
+                Ok(if owned && found == right[0] { Ok(()) } else { Err(object.to_string()) })
+            })
+            .await?;
+    }
+    let object = scene.cluster.admin.get(&path(&scene, "web")).await?.ok()?.json();
+    assert_eq!(object["metadata"]["annotations"]["kept"], "yes", "what others keep there stays");
+    let before = object["metadata"]["uid"].clone();
+    scene.cluster.admin.delete(&path(&scene, "web")).await?.ok()?;
+    until_locators(&scene, &right).await?;
+    let object = scene.cluster.admin.get(&path(&scene, "web")).await?.ok()?.json();
+    assert_ne!(object["metadata"]["uid"], before);
+    controller.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_gate_off_nothing_is_read_or_written() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    scene.pod("old", "n-a", "10.0.0.1", "web").await?;
+    let controller = scene.start(locating()).await?;
+    until_locators(&scene, &["old: 10.0.0.1 n-a zone=a"]).await?;
+    controller.stop().await?;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let record = move |parts: &http::request::Parts| {
+        count.fetch_add(usize::from(parts.uri.path().contains("podlocators")), Ordering::Relaxed);
+    };
+    let controller = start_recorded(&scene.cluster.server, replace(), record).await?;
+    scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
+    scene.pod("new", "n-b", "10.0.0.2", "web").await?;
+    scene.move_node("n-a", Some("c")).await?;
+    // When the slices show all of it, the controller has seen all of it.
+    scene.until_hints("web", &["10.0.0.1 c", "10.0.0.2 b"]).await?;
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
+    until_locators(&scene, &["old: 10.0.0.1 n-a zone=a"]).await?;
+    controller.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn they_may_be_defined_later_and_again() -> Result<()> {
+    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    three_zones(&scene).await?;
+    let controller = scene.start(locating()).await?;
+    scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
+    pods_in(&scene, "web", "10.0.0", "ab").await?;
+    scene.until_hints("web", &["10.0.0.1 a", "10.0.0.2 b"]).await?;
+    assert_eq!(writes(&controller), 0.0, "nobody could take them");
+    define(&scene).await?;
+    let both = ["web-1: 10.0.0.1 n-a zone=a", "web-2: 10.0.0.2 n-b zone=b"];
+    until_locators(&scene, &both).await?;
+    scene.cluster.admin.delete(&format!("{DEFINITIONS}/podlocators.nearhop.dev")).await?.ok()?;
+    scene
+        .until("the definition is gone", PATIENCE, || async {
+            let answer = scene.cluster.admin.get(ALL).await?;
+            Ok(if answer.ok().is_err() { Ok(()) } else { Err("it is not".to_owned()) })
+        })
+        .await?;
+    scene.cluster.server.fault(&json!({"dropWatches": true})).await?;
+    define(&scene).await?;
+    until_locators(&scene, &both).await?;
+    controller.stop().await?;
+    Ok(())
+}
+
+/// An hour of heartbeats every ten seconds, quickly.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_hour_of_heartbeats_writes_nothing() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    pods_in(&scene, "web", "10.0.0", "aabbcc").await?;
+    let controller = scene.start(locating()).await?;
+    scene
+        .until("all of them", PATIENCE, || async {
+            let found = objects(&scene).await?;
+            let placed = found.iter().filter(|o| o["ips"][0]["ip"].is_string()).count();
+            Ok(if placed == 6 { Ok(()) } else { Err(format!("{placed} are there")) })
+        })
+        .await?;
+    let (before, written) = (versions(&scene).await?, writes(&controller));
+    let start = Timestamp::from_second(Timestamp::now().as_second())?;
+    for round in 0..360_i64 {
+        let time = (start + jiff::SignedDuration::from_secs(round * 10)).to_string();
+        for node in ["n-a", "n-b", "n-c"] {
+            let ready = json!({"type": "Ready", "status": "True", "lastHeartbeatTime": time});
+            scene.report_node(node, &json!({"conditions": [ready]})).await?;
+        }
+        let pod = (round % 6) + 1;
+        scene.report_pod(&format!("web-{pod}"), &format!("10.0.0.{pod}"), round % 2 == 0).await?;
+    }
+    // One watch shows all Nodes in order, and another all Pods: when these changes show, all of
+    // the noise was seen.
+    scene.move_node("n-c", Some("z")).await?;
+    scene.report_pod("web-1", "10.0.0.77", true).await?;
+    scene
+        .until("the changes at the end", PATIENCE, || async {
+            let found: Vec<String> = objects(&scene).await?.iter().map(describe).collect();
+            let there = [
+                "web-1: 10.0.0.77 n-a zone=a",
+                "web-5: 10.0.0.5 n-c zone=z",
+                "web-6: 10.0.0.6 n-c zone=z",
+            ];
+            let all = there.iter().all(|wanted| found.iter().any(|text| text == wanted));
+            Ok(if all { Ok(()) } else { Err(format!("{found:?}")) })
+        })
+        .await?;
+    let after = versions(&scene).await?;
+    for still in ["web-2", "web-3", "web-4"] {
+        assert_eq!(after[still], before[still], "{still} was written");
+    }
+    // The server knows of a write before the controller counts it.
+    let counted = || async {
+        let count = writes(&controller) - written;
+        Ok(if count >= 3.0 { Ok(()) } else { Err(format!("{count} writes")) })
+    };
+    scene.until("three writes", PATIENCE, counted).await?;
+    assert_eq!(writes(&controller) - written, 3.0, "the changes at the end alone");
+    controller.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_often_fails_gets_them_all_the_same() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    let failing = json!({
+        "answers": [{"code": 500, "share": 0.3}, {"code": 409, "share": 0.2}],
+        "path": "/podlocators", "userAgent": "nearhop-controller",
+    });
+    scene.cluster.server.fault(&failing).await?;
+    let controller = scene.start(locating()).await?;
+    pods_in(&scene, "web", "10.0.0", "abc").await?;
+    scene.move_node("n-c", Some("z")).await?;
+    let wanted =
+        ["web-1: 10.0.0.1 n-a zone=a", "web-2: 10.0.0.2 n-b zone=b", "web-3: 10.0.0.3 n-c zone=z"];
+    until_locators(&scene, &wanted).await?;
+    scene.remove_pod("web-2").await?;
+    until_locators(&scene, &[wanted[0], wanted[2]]).await?;
+    scene.cluster.server.fault(&json!({})).await?;
+    controller.stop().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_leader_writes() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    let lease = |identity: &str| {
+        let lease = LeaseOptions {
+            lease_duration: Duration::from_millis(1500),
+            renew_deadline: Duration::from_millis(1000),
+            retry_period: Duration::from_millis(200),
+            ..LeaseOptions::new("kube-system", "locators", identity)
+        };
+        Options { lease: Some(lease), ..locating() }
+    };
+    let leader = scene.start(lease("first")).await?;
+    pods_in(&scene, "web", "10.0.0", "a").await?;
+    until_locators(&scene, &["web-1: 10.0.0.1 n-a zone=a"]).await?;
+    let standby = scene.start(lease("second")).await?;
+    scene.move_node("n-a", Some("z")).await?;
+    until_locators(&scene, &["web-1: 10.0.0.1 n-a zone=z"]).await?;
+    assert_eq!(writes(&standby), 0.0);
+    leader.stop().await?;
+    scene.move_node("n-a", Some("y")).await?;
+    until_locators(&scene, &["web-1: 10.0.0.1 n-a zone=y"]).await?;
+    standby.stop().await?;
+    Ok(())
+}
+
+fn once() -> Options {
+    Options { until: Until::Settled, ..locating() }
+}
+
+async fn run_once(scene: &Scene) -> Result<nearhop_controller::Ended> {
+    let ended = scene.start(once()).await?.ended();
+    tokio::time::timeout(PATIENCE, ended).await.context("it did not end")?
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_and_dry_run_include_them() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    pods_in(&scene, "web", "10.0.0", "ab").await?;
+    let dry = scene.dry_run(locating()).await?;
+    let wanted = |sign: &str, number: u8, zone: &str| {
+        let (ns, host) = (&scene.cluster.namespace, format!("kubernetes.io/hostname=n-{zone}"));
+        format!(
+            "{sign} PodLocator {ns}/web-{number} 10.0.0.{number} node=n-{zone} {host} \
+             topology.kubernetes.io/zone={zone}\n"
+        )
+    };
+    assert_eq!(dry.locators, [wanted("+", 1, "a"), wanted("+", 2, "b")]);
+    until_locators(&scene, &[]).await?;
+    let ended = run_once(&scene).await?;
+    assert_eq!((ended.why, ended.unlocated), (Ending::Settled, vec![]));
+    until_locators(&scene, &["web-1: 10.0.0.1 n-a zone=a", "web-2: 10.0.0.2 n-b zone=b"]).await?;
+    let before = versions(&scene).await?;
+    run_once(&scene).await?;
+    assert_eq!(versions(&scene).await?, before, "the second time there was nothing to do");
+    assert_eq!(scene.dry_run(locating()).await?.locators, [""; 0]);
+    assert_eq!(scene.dry_run(replace()).await?.locators, [""; 0], "the gate is off");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_says_which_are_not_in_order() -> Result<()> {
+    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    three_zones(&scene).await?;
+    pods_in(&scene, "web", "10.0.0", "ab").await?;
+    let names = |ended: &nearhop_controller::Ended| -> Vec<String> {
+        ended.unlocated.iter().map(|key| key.name.to_string()).collect()
+    };
+    let ended = run_once(&scene).await?;
+    assert_eq!(names(&ended), ["web-1", "web-2"], "they are not defined");
+    define(&scene).await?;
+    let refusing = json!({
+        "answers": [{"code": 403, "share": 1.0}], "path": "/podlocators?fieldManager",
+        "userAgent": "nearhop-controller",
+    });
+    scene.cluster.server.fault(&refusing).await?;
+    let ended = run_once(&scene).await?;
+    assert_eq!(names(&ended), ["web-1", "web-2"], "it may not write them");
+    scene.cluster.server.fault(&json!({})).await?;
+    assert_eq!(names(&run_once(&scene).await?), [""; 0]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn they_are_shown_as_a_table() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    scene.pod("web", "n-a", "10.0.0.1", "web").await?;
+    run_once(&scene).await?;
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let all = scene.cluster.group("nearhop.dev/v1alpha1", "podlocators");
+    let request = Request::new("GET", &all).header("accept", table);
+    let shown = scene.cluster.admin.send(request).await?.ok()?.json();
+    let cells = shown["rows"][0]["cells"].as_array().context("a row")?;
+    assert_eq!(cells[..4], [json!("web"), json!("10.0.0.1"), json!("n-a"), json!("a")], "{shown}");
+    Ok(())
+}
