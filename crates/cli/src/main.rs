@@ -6,6 +6,8 @@ mod apiserver;
 mod conform;
 mod controller;
 mod demo;
+mod dns;
+mod explain;
 mod lab;
 mod manager;
 mod manifests;
@@ -36,6 +38,8 @@ enum Command {
     Container(agent::ContainerArgs),
     Controller(Box<controller::Args>),
     Demo(demo::Args),
+    Dns(Box<dns::Args>),
+    Explain(explain::Args),
     Lab(lab::Args),
     #[command(hide = true)]
     LabDrive(lab::WorkerArgs),
@@ -63,6 +67,8 @@ fn main() -> ExitCode {
         Command::Container(args) => agent::container(&args),
         Command::Controller(args) => controller::run(*args),
         Command::Demo(args) => demo::run(&args),
+        Command::Dns(args) => dns::run(&args),
+        Command::Explain(args) => explain::run(args),
         Command::Lab(args) => lab::run(args),
         Command::LabDrive(args) => lab::work(&args),
         Command::LabHold(args) => lab::hold(&args),

@@ -12,7 +12,6 @@ use jiff::{SignedDuration, Timestamp};
 use nearhop_net::delay::Delay;
 use tokio::net::TcpListener;
 
-use crate::LabError;
 use crate::cluster::{Cluster, name_of};
 use crate::control::{Fault, LabPhase, Place, Status};
 use crate::daemon::{Daemon, Done, Order, Phase, Recipe};
@@ -20,6 +19,7 @@ use crate::kubeconfig::{self, Foreign};
 use crate::relay::{self, Relay, Target};
 use crate::spec::{APISERVER, Api, Spec};
 use crate::world::{Cable, World};
+use crate::{LabError, dns, objects};
 
 /// How long the API server may take before the lab gives up on it.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -56,6 +56,9 @@ impl Lab {
             start(&mut daemons, recipe)?;
         }
         let relay = api.open(&spec, &world, daemons.get(APISERVER)).await?;
+        if let Api::Own { .. } = spec.api {
+            prepare(&spec).await?;
+        }
         for recipe in spec.others(&world)? {
             start(&mut daemons, recipe)?;
         }
@@ -260,6 +263,14 @@ impl Way {
             }
         }
     }
+}
+
+/// Creates what the lab's own processes rely on.
+async fn prepare(spec: &Spec) -> Result<(), LabError> {
+    let cluster = Cluster::connect(&spec.kubeconfig()).await?;
+    let mut all = vec![nearhop_api::locator::definition()];
+    all.extend(dns::objects(spec));
+    objects::put_all(&cluster, &all).await
 }
 
 /// Two agents for one Node would both run its Pods. One that lives has just said so.

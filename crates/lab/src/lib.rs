@@ -22,6 +22,7 @@ pub mod cluster;
 pub mod control;
 pub mod daemon;
 pub mod demo;
+pub mod dns;
 pub mod drive;
 pub mod enter;
 mod error;

@@ -59,9 +59,7 @@ fn namespace(name: &str, distribution: Option<&str>) -> Value {
 ///
 /// The API refuses one, or a Pod does not become ready.
 pub async fn create(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError> {
-    for object in objects {
-        put(cluster, object).await?;
-    }
+    put_all(cluster, objects).await?;
     let pods = objects.iter().filter(|object| object["kind"] == "Pod" && wants_ready(object));
     let pods: Vec<&Value> = pods.collect();
     wait_for("Pods", || async {
@@ -74,6 +72,18 @@ pub async fn create(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError
         Ok(none_missing(missing.map(|pod| name_of(pod).to_owned()).collect()))
     })
     .await
+}
+
+/// Creates objects, in their order.
+///
+/// # Errors
+///
+/// The API refuses one.
+pub async fn put_all(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError> {
+    for object in objects {
+        put(cluster, object).await?;
+    }
+    Ok(())
 }
 
 /// Creates an object, or brings the one that is there in line: a lab with `--data-dir` has it from
@@ -95,6 +105,12 @@ fn collection(object: &Value) -> String {
     match object["kind"].as_str() {
         Some("Namespace") => "/api/v1/namespaces".to_owned(),
         Some("Service") => format!("/api/v1/namespaces/{namespace}/services"),
+        Some("EndpointSlice") => {
+            format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
+        }
+        Some("CustomResourceDefinition") => {
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned()
+        }
         _ => format!("/api/v1/namespaces/{namespace}/pods"),
     }
 }

@@ -1,8 +1,9 @@
 //! What a lab is started with, and which processes that means.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use nearhop_core::Gate;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
@@ -21,6 +22,12 @@ const AGENT_PORT: u16 = 10250;
 
 /// Where a proxy says what it does, on its node's loopback.
 pub const PROXY_ADMIN: u16 = 10249;
+
+/// Where a name server answers.
+const DNS_PORT: u16 = 53;
+
+/// The place of the name servers' Service among the cluster IPs, as everywhere.
+const DNS_PLACE: u32 = 10;
 
 /// One is enough here, and a killed one is missed for as long as its lease lasts.
 const CONTROLLER: &str = "controller --mode replace --leader-elect=false";
@@ -141,9 +148,11 @@ impl Spec {
         }
         for node in &self.topology.nodes {
             let namespace = world.node(&node.name)?;
-            let (agent, proxy) = (self.agent(node), self.proxy(node));
-            recipes.push(self.recipe(&format!("agent/{}", node.name), agent, namespace));
-            recipes.push(self.recipe(&format!("proxy/{}", node.name), proxy, namespace));
+            let each =
+                [("agent", self.agent(node)), ("dns", self.dns(node)), ("proxy", self.proxy(node))];
+            for (what, args) in each {
+                recipes.push(self.recipe(&format!("{what}/{}", node.name), args, namespace));
+            }
         }
         Ok(recipes)
     }
@@ -158,7 +167,36 @@ impl Spec {
         args.extend(flag("--labels", labels.join(",")));
         args.extend(flag("--cpu", format!("{}m", node.cpu_milli)));
         args.extend(flag("--port", AGENT_PORT));
+        args.extend(flag("--cluster-dns", self.name_server(node)));
         args.extend(flag("--root-dir", self.state.join("nodes").join(&node.name).display()));
+        args
+    }
+
+    /// Whom the Pods of a node ask: the name servers' Service, which the proxies send to the node's
+    /// own; in somebody else's cluster the node's own directly.
+    #[must_use]
+    pub fn name_server(&self, node: &LabNode) -> IpAddr {
+        self.dns_addresses().map_or(node.addresses[0], |addresses| addresses[0])
+    }
+
+    /// The cluster IPs of the name servers' Service, if the lab has one.
+    #[must_use]
+    pub fn dns_addresses(&self) -> Option<[IpAddr; 2]> {
+        match self.api {
+            Api::Own { .. } => self.topology.ranges.services.at(DNS_PLACE),
+            Api::Foreign { .. } => None,
+        }
+    }
+
+    fn dns(&self, node: &LabNode) -> Vec<String> {
+        let at = |address: &IpAddr| SocketAddr::new(*address, DNS_PORT);
+        let mut args = self.with_gates(self.with_api(words("dns --threads 1")));
+        // Nobody outside of the lab can be reached from it.
+        args.extend(flag("--resolv-conf", "/dev/null"));
+        args.extend(flag("--listen", join(&node.addresses.each_ref().map(at))));
+        args.extend(flag("--health-bind-address", "127.0.0.1:8080"));
+        args.extend(flag("--ready-bind-address", "127.0.0.1:8181"));
+        args.extend(flag("--metrics-bind-address", "127.0.0.1:9153"));
         args
     }
 
@@ -170,10 +208,9 @@ impl Spec {
         args
     }
 
+    /// PodLocators are on, unless the user says otherwise: the later entry wins.
     fn with_gates(&self, mut args: Vec<String>) -> Vec<String> {
-        if !self.gates.is_empty() {
-            args.extend(flag("--feature-gates", &self.gates));
-        }
+        args.extend(flag("--feature-gates", format!("{}=true,{}", Gate::PodLocator, self.gates)));
         args
     }
 

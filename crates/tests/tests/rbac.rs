@@ -337,7 +337,7 @@ fn the_manifests_grant_what_the_rules_say() -> Result<()> {
         }
     }
     assert_eq!(documents[0], definition(), "what the others grant rights on comes first");
-    assert_eq!(documents.len(), 9);
+    assert_eq!(documents.len(), 12);
     Ok(())
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long)]
     udp: bool,
 
-    /// Look the Service's name up for each connection (from a Pod).
+    /// Look the Service's name up for each connection.
     #[arg(long)]
     dns: bool,
 

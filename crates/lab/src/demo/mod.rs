@@ -138,6 +138,7 @@ async fn measure(lab: &Lab, cluster: &Cluster, options: Options) -> Result<Measu
             concurrency: CONCURRENCY,
             timeout_ms: TIMEOUT_MS,
             rate: 0,
+            name_server: None,
             family: Family::V4,
         };
         let tally = work(lab, &node.name, &job).await?;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   worker   opens connections where it runs, and tallies them   (hidden command `lab-drive`)
+//!   lookup   asks one name server, where a client has none of its own
 //!   hold     opens connections and keeps them open               (hidden command `lab-hold`)
 //!   origin   where connections are to come from, and to whom     (from the cluster's objects)
 //!   run      sends the workers out, and waits for them
@@ -9,6 +10,7 @@
 //! ```
 
 pub mod hold;
+mod lookup;
 pub mod origin;
 pub mod report;
 pub mod run;

@@ -12,6 +12,9 @@ use crate::LabError;
 use crate::cluster::{Cluster, name_of};
 use crate::control::Place;
 
+/// Where name servers answer.
+const DNS_PORT: u16 = 53;
+
 /// How long a connection may take.
 const TIMEOUT_MS: u64 = 3000;
 
@@ -135,6 +138,8 @@ pub struct Origin {
 /// Where nodes and Pods are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
+    /// Address, by the node's name.
+    pub nodes: BTreeMap<String, IpAddr>,
     /// Zone, by the node's name.
     pub zones: BTreeMap<String, String>,
     /// Node and zone, by the Pod's name.
@@ -178,6 +183,7 @@ pub async fn find(
             timeout_ms: TIMEOUT_MS,
             rate: 0,
             family: question.family,
+            name_server: name_server(&place, &places),
         };
         Origin { zone, place, job }
     });
@@ -190,10 +196,13 @@ pub async fn find(
 ///
 /// The API does not answer.
 pub async fn find_places(cluster: &Cluster, namespace: &str) -> Result<Places, LabError> {
-    let zones = zones_of(&cluster.list("/api/v1/nodes").await?);
+    let nodes = cluster.list("/api/v1/nodes").await?;
+    let zones = zones_of(&nodes);
     let pods = cluster.list(&format!("/api/v1/namespaces/{namespace}/pods")).await?;
     let pods = pods.iter().map(|pod| place_of(pod, &zones)).collect();
-    Ok(Places { zones, pods })
+    let address =
+        |node: &Value| Some((name_of(node).to_owned(), *internal_ips(node, Family::V4).first()?));
+    Ok(Places { nodes: nodes.iter().filter_map(address).collect(), zones, pods })
 }
 
 fn wrong(question: &Question, why: &str) -> LabError {
@@ -276,13 +285,16 @@ fn text(value: &Value) -> &str {
 }
 
 fn inner_target(service: &Value, port: &Value, question: &Question) -> Result<String, LabError> {
-    let number = port["port"].as_u64().unwrap_or_default();
+    let headless = service["spec"]["clusterIP"] == "None";
+    // The name of a headless Service is that of its Pods, and so is the port.
+    let field = if headless && port["targetPort"].is_u64() { "targetPort" } else { "port" };
+    let number = port[field].as_u64().unwrap_or_default();
     if question.by == By::Name {
         let ServiceRef { namespace, name, .. } = &question.service;
-        return match question.from {
-            From::Pod(..) => Ok(format!("{name}.{namespace}.svc.cluster.local:{number}")),
-            _ => Err(wrong(question, "only Pods know names. Cure: --from pod/NAME with --dns")),
-        };
+        return Ok(format!("{name}.{namespace}.svc.cluster.local:{number}"));
+    }
+    if headless {
+        return Err(wrong(question, "it is headless, so it has a name only. Cure: --dns"));
     }
     let address = addresses(&service["spec"]["clusterIPs"], question.family).into_iter().next();
     let address = address.ok_or_else(|| {
@@ -299,6 +311,19 @@ fn addresses(list: &Value, family: Family) -> Vec<IpAddr> {
     texts.filter_map(|text| text.parse().ok()).filter(|address| family.takes(address)).collect()
 }
 
+/// A node's own addresses of a family.
+fn internal_ips(node: &Value, family: Family) -> Vec<IpAddr> {
+    let own = node["status"]["addresses"].as_array().map_or(&[][..], Vec::as_slice);
+    let internal = own.iter().filter(|one| one["type"] == "InternalIP");
+    addresses(&internal.map(|one| one["address"].clone()).collect(), family)
+}
+
+/// Pods have a name server of their own; the one on its node is a node's.
+fn name_server(place: &Where, places: &Places) -> Option<SocketAddr> {
+    let Where::Lab(Place::Node(node)) = place else { return None };
+    places.nodes.get(node).map(|address| SocketAddr::new(*address, DNS_PORT))
+}
+
 /// The Service's port on every node.
 async fn external_targets(
     cluster: &Cluster,
@@ -310,10 +335,7 @@ async fn external_targets(
     let mut targets = Vec::new();
     if let Some(node_port) = number("nodePort").filter(|port| *port != 0) {
         for node in cluster.list("/api/v1/nodes").await? {
-            let own = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
-            let internal = own.iter().filter(|one| one["type"] == "InternalIP");
-            let texts: Value = internal.map(|one| one["address"].clone()).collect();
-            let first = addresses(&texts, question.family).into_iter().next();
+            let first = internal_ips(&node, question.family).into_iter().next();
             targets.extend(first.map(|address| at(address, node_port)));
         }
     }

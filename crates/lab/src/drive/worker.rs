@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket, lookup_host};
 use tokio::time::{sleep_until, timeout};
 
+use super::lookup::lookup;
 use super::{Failure, Tally};
 
 /// No honest answer is longer.
@@ -36,6 +37,9 @@ pub struct Job {
     /// For names.
     #[serde(default)]
     pub family: Family,
+    /// Whom to ask for names, where the client has nobody of its own.
+    #[serde(default)]
+    pub name_server: Option<SocketAddr>,
 }
 
 /// Over which family, where a name has both.
@@ -123,15 +127,22 @@ async fn work_lane(
 async fn ask(job: &Job, target: &str) -> Result<String, Failure> {
     let address = match target.parse::<SocketAddr>() {
         Ok(address) => address,
-        Err(_) => {
-            let mut found = lookup_host(target).await.map_err(|_| Failure::NoSuchName)?;
-            found.find(|address| job.family.takes(&address.ip())).ok_or(Failure::NoSuchName)?
-        }
+        Err(_) => look_up(job, target).await?,
     };
     match job.protocol {
         Protocol::Tcp => ask_http(address).await,
         Protocol::Udp => ask_udp(address).await,
     }
+}
+
+/// Finds the address of `NAME:PORT`.
+async fn look_up(job: &Job, target: &str) -> Result<SocketAddr, Failure> {
+    if let (Some(server), Some((name, port))) = (job.name_server, target.rsplit_once(':')) {
+        let port = port.parse().map_err(|_| Failure::Here)?;
+        return Ok(SocketAddr::new(lookup(server, name, job.family).await?, port));
+    }
+    let mut found = lookup_host(target).await.map_err(|_| Failure::NoSuchName)?;
+    found.find(|address| job.family.takes(&address.ip())).ok_or(Failure::NoSuchName)
 }
 
 async fn ask_http(address: SocketAddr) -> Result<String, Failure> {
@@ -214,8 +225,16 @@ mod tests {
     }
 
     fn job(targets: &[String], protocol: Protocol) -> Job {
-        let (targets, family) = (targets.to_vec(), Family::V4);
-        Job { targets, protocol, connections: 10, concurrency: 3, timeout_ms: 300, rate: 0, family }
+        Job {
+            targets: targets.to_vec(),
+            protocol,
+            connections: 10,
+            concurrency: 3,
+            timeout_ms: 300,
+            rate: 0,
+            family: Family::V4,
+            name_server: None,
+        }
     }
 
     #[tokio::test]

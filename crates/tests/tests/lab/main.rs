@@ -10,6 +10,7 @@
 
 mod bad_input;
 mod commands;
+mod dns;
 mod e2e;
 mod endings;
 mod faults;

@@ -1,0 +1,355 @@
+//! `nearhop explain dns NAME`: how a name server of nearhop's answers, and why these addresses.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::{Args as ClapArgs, ValueEnum};
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use nearhop_core::answer::{
+    Answer, AskedName, Asking, Candidate, Config, Index, Outcome, PodMode, Question, RecordType,
+    Spelling, Synced, Zone, answer, explain_headless, service_of,
+};
+use nearhop_core::locate::{How, Located};
+use nearhop_core::route::{Place, RouteSet};
+use nearhop_core::world::World;
+use nearhop_core::{Family, Gates};
+use nearhop_runtime::client::{Client, connect};
+use serde_json::{Value, json};
+
+use super::live::read_world;
+use crate::parse::ClusterArgs;
+
+/// Exit code where there are no records for the name.
+const NOTHING_THERE: u8 = 1;
+
+/// Says how the name is answered, to whom, and why with these addresses.
+///
+/// Exits with 0 if there are records, with 1 if there are none, and with 2 on an error.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Args {
+    /// The name: whole, or as a Pod would shorten it.
+    name: String,
+
+    /// The Pod that asks: NAME or NAMESPACE/NAME.
+    #[arg(long, value_name = "POD", group = "from")]
+    from_pod: Option<String>,
+
+    /// The node that asks.
+    #[arg(long, value_name = "NODE", group = "from")]
+    from_node: Option<String>,
+
+    /// The address that asks.
+    #[arg(long, value_name = "IP", group = "from")]
+    from_address: Option<IpAddr>,
+
+    /// The type of the records.
+    #[arg(
+        short = 't',
+        long = "type",
+        value_name = "TYPE",
+        default_value = "A",
+        ignore_case = true
+    )]
+    record_type: Type,
+
+    /// The domain that Services' names end in.
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    cluster_domain: String,
+
+    /// Feature gates of the name servers.
+    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "")]
+    feature_gates: Gates,
+
+    /// Form of the output.
+    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    output: Output,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "UPPER")]
+enum Type {
+    A,
+    Aaaa,
+    Srv,
+    Ptr,
+    Cname,
+    Txt,
+    Soa,
+    Ns,
+}
+
+impl From<Type> for RecordType {
+    fn from(of: Type) -> Self {
+        match of {
+            Type::A => Self::A,
+            Type::Aaaa => Self::Aaaa,
+            Type::Srv => Self::Srv,
+            Type::Ptr => Self::Ptr,
+            Type::Cname => Self::Cname,
+            Type::Txt => Self::Txt,
+            Type::Soa => Self::Soa,
+            Type::Ns => Self::Ns,
+        }
+    }
+}
+
+/// Who asks.
+struct Asker {
+    /// In plain words.
+    words: String,
+    /// The namespace that short names are looked for in.
+    namespace: String,
+    located: Located,
+}
+
+/// Explains, and says by its exit code whether there are records.
+pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let client = connect(&args.cluster.client("explain"), None).await?;
+    let world = read_world(client.clone(), args.feature_gates.clone()).await?;
+    let asker = find_asker(&args, &client, &world).await?;
+    let config = config(&args.cluster_domain)?;
+    let index = Index::build(&world);
+    let asking = Asking {
+        world: &world,
+        index: &index,
+        config: &config,
+        serial: 0,
+        synced: Synced::Yes,
+        asker: &asker.located,
+        seed: None,
+    };
+    let (question, answered) = first_with_records(&asking, &args, &asker)?;
+    let told = Told::new(&asking, &question, &answered, args.record_type, &asker);
+    let text = match args.output {
+        Output::Text => told.text(),
+        Output::Json => serde_json::to_string_pretty(&told.json())? + "\n",
+    };
+    // A reader such as `head` may have seen enough.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    let there = matches!(answered.outcome, Outcome::Data | Outcome::Alias(_));
+    Ok(ExitCode::from(if there { 0 } else { NOTHING_THERE }))
+}
+
+/// As `nearhop dns` has it by default.
+fn config(domain: &str) -> anyhow::Result<Config> {
+    let wrong = |error| anyhow!("--cluster-domain {domain}: {error}");
+    let mut config = Config::new(Zone::parse(domain).map_err(wrong)?);
+    for zone in ["in-addr.arpa", "ip6.arpa"] {
+        config.zones.push(Zone::parse(zone).expect("it is a name"));
+    }
+    config.pods = PodMode::Insecure;
+    Ok(config)
+}
+
+async fn find_asker(args: &Args, client: &Client, world: &World) -> anyhow::Result<Asker> {
+    let namespace = "default".to_owned();
+    if let Some(pod) = &args.from_pod {
+        let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+        let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let pod = api.get(name).await.with_context(|| format!("Pod {namespace}/{name}"))?;
+        let ip = pod.status.and_then(|status| status.pod_ip).unwrap_or_default();
+        let ip: IpAddr =
+            ip.parse().map_err(|_| anyhow!("Pod {namespace}/{name} has no address yet"))?;
+        let words = format!("Pod {namespace}/{name} at {ip}");
+        return Ok(Asker { words, namespace: namespace.to_owned(), located: world.locate(ip) });
+    }
+    if let Some(name) = &args.from_node {
+        let Some(node) = world.node(name) else {
+            let known: Vec<&str> = world.nodes().map(|node| node.name.as_str()).collect();
+            bail!("there is no node {name}; there are {}", known.join(", "));
+        };
+        let place = Some(Arc::new(Place::of(node)));
+        let located = Located { place, how: How::NodeAddress };
+        return Ok(Asker { words: format!("node {name}"), namespace, located });
+    }
+    if let Some(address) = args.from_address {
+        let located = world.locate(address);
+        return Ok(Asker { words: address.to_string(), namespace, located });
+    }
+    let words = "nobody in particular".to_owned();
+    Ok(Asker { words, namespace, located: Located::unknown() })
+}
+
+/// Tries the name as a Pod's resolver does: below its search list, then as it is. The last one is
+/// told where none has records.
+fn first_with_records<'a>(
+    asking: &Asking<'a>,
+    args: &Args,
+    asker: &Asker,
+) -> anyhow::Result<(Question, Answer<'a>)> {
+    let (domain, namespace) = (&args.cluster_domain, &asker.namespace);
+    let mut names = Vec::new();
+    if !args.name.ends_with('.') && args.name.split('.').count() <= 5 {
+        let searches =
+            [format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
+        names.extend(searches.iter().map(|search| format!("{}.{search}", args.name)));
+    }
+    names.push(args.name.clone());
+    let mut last = None;
+    for name in names {
+        let name =
+            AskedName::parse(&name).map_err(|error| anyhow!("{name:?} is no name: {error}"))?;
+        let question = Question { name, record_type: args.record_type.into() };
+        let answered = answer(asking, &question);
+        let known = !matches!(answered.outcome, Outcome::NameError | Outcome::PassedOn);
+        last = Some((question, answered));
+        if known {
+            break;
+        }
+    }
+    Ok(last.expect("at least the name itself was tried"))
+}
+
+/// Everything there is to say.
+struct Told<'a> {
+    name: String,
+    record_type: Type,
+    asker: &'a Asker,
+    outcome: &'static str,
+    records: Vec<String>,
+    choice: Option<(Vec<Candidate>, Option<RouteSet>)>,
+}
+
+impl<'a> Told<'a> {
+    fn new(
+        asking: &Asking<'_>,
+        question: &Question,
+        answered: &Answer<'_>,
+        record_type: Type,
+        asker: &'a Asker,
+    ) -> Self {
+        let spelling = Spelling::of(answered, &question.name, asking.config);
+        let records = answered.answers.iter().map(|record| spelling.record(record)).collect();
+        let family = match record_type {
+            Type::Aaaa => Family::Ipv6,
+            _ => Family::Ipv4,
+        };
+        let service =
+            service_of(asking.config, &question.name).filter(|_| answered.choice.is_some());
+        let choice = service.map(|service| {
+            explain_headless(asking.world, &service, family, asker.located.place.as_ref())
+        });
+        let outcome = describe(&answered.outcome);
+        Self { name: question.name.to_string(), record_type, asker, outcome, records, choice }
+    }
+
+    fn place(&self) -> String {
+        let Located { place, how } = &self.asker.located;
+        let Some(place) = place else { return format!("nobody knows where it stands: {how}") };
+        let node = place.node.as_ref().map_or("no node", |node| node.as_str());
+        let zone = place.zone.as_ref().map_or("no zone", |zone| zone.as_str());
+        format!("on {node} in {zone}: {how}")
+    }
+
+    fn reason(&self) -> Option<String> {
+        let (_, set) = self.choice.as_ref()?;
+        Some(set.as_ref().map_or_else(
+            || "all: the asker's place is not known".to_owned(),
+            |set| set.reason.to_string(),
+        ))
+    }
+
+    fn text(&self) -> String {
+        let kind = RecordTypeName(self.record_type);
+        let mut text = format!("name     {} {kind}\n", self.name);
+        let _ = writeln!(text, "asker    {}, {}", self.asker.words, self.place());
+        let _ = writeln!(text, "answer   {}", self.outcome);
+        for record in &self.records {
+            let _ = writeln!(text, "         {record}");
+        }
+        if let Some(reason) = self.reason() {
+            let _ = writeln!(text, "because  {reason}\n\n{}", self.table());
+        }
+        text
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(NOTHING).set_header(["ENDPOINT", "NODE", "ZONE", "ANSWERED", "WHY NOT"]);
+        for one in self.choice.iter().flat_map(|(candidates, _)| candidates) {
+            let text =
+                |name: &Option<nearhop_core::Name>| name.as_deref().unwrap_or("-").to_owned();
+            let why = one.excluded.as_ref().map(ToString::to_string);
+            let answered = if why.is_none() { "yes" } else { "no" };
+            table.add_row([
+                one.address.to_string(),
+                text(&one.node),
+                text(&one.zone),
+                answered.to_owned(),
+                why.unwrap_or_default(),
+            ]);
+        }
+        table
+    }
+
+    fn json(&self) -> Value {
+        let place = self.asker.located.place.as_deref();
+        let endpoint = |one: &Candidate| {
+            json!({
+                "address": one.address,
+                "node": one.node.as_deref(),
+                "zone": one.zone.as_deref(),
+                "weight": one.weight,
+                "answered": one.excluded.is_none(),
+                "whyNot": one.excluded.as_ref().map(ToString::to_string),
+            })
+        };
+        let (candidates, set) = match &self.choice {
+            Some((candidates, set)) => (candidates.as_slice(), set.as_ref()),
+            None => (&[][..], None),
+        };
+        json!({
+            "name": self.name,
+            "type": RecordTypeName(self.record_type).to_string(),
+            "asker": {
+                "who": self.asker.words,
+                "located": self.asker.located.how.code(),
+                "node": place.and_then(|place| place.node.as_deref()),
+                "zone": place.and_then(|place| place.zone.as_deref()),
+            },
+            "outcome": self.outcome,
+            "records": self.records,
+            "tier": set.map(|set| set.reason.tier.code()),
+            "because": self.reason(),
+            "endpoints": candidates.iter().map(endpoint).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// A type as people write it.
+struct RecordTypeName(Type);
+
+impl std::fmt::Display for RecordTypeName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = self.0.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+fn describe(outcome: &Outcome<'_>) -> &'static str {
+    match outcome {
+        Outcome::Data => "records",
+        Outcome::NoData => "the name is there, but has no such records (NODATA)",
+        Outcome::NameError => "there is no such name (NXDOMAIN)",
+        Outcome::Unsynced => "not everything is known yet (SERVFAIL)",
+        Outcome::Refused => "refused (REFUSED)",
+        Outcome::PassedOn => "not a name of the cluster; it is forwarded",
+        Outcome::Alias(_) => "an alias of a name outside of the cluster",
+    }
+}

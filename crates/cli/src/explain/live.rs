@@ -1,0 +1,52 @@
+//! Reads a cluster once, as a daemon would at its start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::bail;
+use nearhop_core::world::{Settings, World};
+use nearhop_core::{Change, Gates};
+use nearhop_feed::{Event, Feed, Kind, Options, Selectors};
+use nearhop_runtime::client::Client;
+
+/// A cluster that is there has answered by then.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What a name server reads.
+const KINDS: [Kind; 5] =
+    [Kind::Services, Kind::Nodes, Kind::Namespaces, Kind::EndpointSlices, Kind::PodLocators];
+
+/// Reads everything that answers depend on.
+pub(super) async fn read_world(client: Client, gates: Gates) -> anyhow::Result<World> {
+    let watches: BTreeMap<Kind, Selectors> =
+        KINDS.into_iter().map(|kind| (kind, Selectors::default())).collect();
+    let (feed, mut events) = Feed::start(client, Options { watches, ..Options::default() });
+    let mut world = World::new(Settings { gates, ..Settings::default() });
+    let mut missing: BTreeSet<Kind> = KINDS.into_iter().collect();
+    let reading = async {
+        while !missing.is_empty() {
+            let Some(batch) = events.recv().await else { return };
+            for event in batch {
+                match event {
+                    Event::Changed(changed) => {
+                        if let Some(change) = changed.change {
+                            world.apply(change);
+                        }
+                    }
+                    Event::Listed { kind, roll, .. } => {
+                        if let Some(roll) = roll {
+                            world.apply(Change::Only(roll));
+                        }
+                        missing.remove(&kind);
+                    }
+                }
+            }
+        }
+    };
+    if tokio::time::timeout(PATIENCE, reading).await.is_err() {
+        let why = feed.status().into_iter().find_map(|status| status.error);
+        let why = why.unwrap_or_else(|| "it does not answer".to_owned());
+        bail!("the cluster could not be read: {why}");
+    }
+    Ok(world)
+}

@@ -1,0 +1,105 @@
+//! What the feed says, taken into the state. No socket, no clock.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nearhop_core::answer::Synced;
+use nearhop_core::model::{ClusterIps, Slice};
+use nearhop_core::{Change, World};
+use nearhop_feed::{Changed, Event, Kind};
+
+use crate::metrics::DnsMetrics;
+use crate::state::Shared;
+
+/// What has arrived, and what has not.
+pub(crate) struct Control {
+    shared: Shared,
+    unlisted: BTreeSet<Kind>,
+    /// What happened before this process started says nothing about it.
+    started: Timestamp,
+    metrics: DnsMetrics,
+}
+
+impl Control {
+    /// Nothing has arrived yet.
+    pub(crate) fn new(
+        shared: Shared,
+        kinds: &[Kind],
+        started: Timestamp,
+        metrics: DnsMetrics,
+    ) -> Self {
+        Self { shared, unlisted: kinds.iter().copied().collect(), started, metrics }
+    }
+
+    /// Whether every list has arrived.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.unlisted.is_empty()
+    }
+
+    /// Takes in a batch: when this returns, answers show it.
+    pub(crate) fn fed(&mut self, events: Vec<Event>, now: Timestamp) {
+        let mut changes = Vec::new();
+        for event in events {
+            match event {
+                Event::Changed(Changed { change, problems, .. }) => {
+                    for problem in problems {
+                        tracing::warn!("{problem}");
+                    }
+                    changes.extend(change);
+                }
+                Event::Listed { kind, roll, .. } => {
+                    changes.extend(roll.map(Change::Only));
+                    if self.unlisted.remove(&kind) && self.unlisted.is_empty() {
+                        tracing::info!("all objects have arrived");
+                    }
+                }
+            }
+        }
+        let triggers = self.triggers(&changes);
+        let synced = if self.is_listed() { Synced::Yes } else { Synced::No };
+        let seconds = u32::try_from(now.as_second()).unwrap_or_default();
+        self.shared.change(|state| {
+            state.apply(changes, seconds);
+            state.synced = synced;
+        });
+        self.note_programmed(&triggers, now);
+    }
+
+    /// Slices whose change says since when it has been on its way, and has not said so before.
+    fn triggers(&self, changes: &[Change]) -> Vec<(Box<Slice>, Timestamp)> {
+        let state = self.shared.read();
+        let triggered = changes.iter().filter_map(|change| match change {
+            Change::Slice(slice) => {
+                let time = slice.trigger_time.as_deref()?.parse::<Timestamp>().ok()?;
+                let known = state.world.slice(&slice.namespace, &slice.name);
+                let told = known.is_some_and(|known| known.trigger_time == slice.trigger_time);
+                (time > self.started && !told).then(|| (slice.clone(), time))
+            }
+            _ => None,
+        });
+        triggered.collect()
+    }
+
+    fn note_programmed(&self, triggers: &[(Box<Slice>, Timestamp)], now: Timestamp) {
+        if triggers.is_empty() {
+            return;
+        }
+        let state = self.shared.read();
+        for (slice, time) in triggers {
+            if let Some(kind) = service_kind(&state.world, slice) {
+                let took = now.duration_since(*time).max(jiff::SignedDuration::ZERO);
+                self.metrics.programmed(kind, Duration::try_from(took).unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// CoreDNS' word for the kind of a slice's Service, if that is known.
+fn service_kind(world: &World, slice: &Slice) -> Option<&'static str> {
+    let service = world.service(&slice.service()?)?;
+    Some(match service.cluster_ips {
+        ClusterIps::Headless => "headless_with_selector",
+        _ => "cluster_ip",
+    })
+}

@@ -1,0 +1,153 @@
+//! One question to one other server: a number and a port that nobody can guess, one repetition for
+//! a lost datagram, and TCP where the answer does not fit.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::{DNSClass, Name, RecordType};
+use nearhop_core::answer::AskedName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::{sleep, timeout};
+
+use crate::wire::Request;
+
+/// How long a server has to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// When a datagram that may be lost is sent again.
+const AGAIN: Duration = Duration::from_millis(700);
+/// What others may send in a datagram.
+const UDP_SIZE: u16 = 1232;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("no answer for {PATIENCE:?}")]
+    Silent,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("the question cannot be written: {0}")]
+    Unwritable(#[from] hickory_proto::ProtoError),
+    #[error("the answer over TCP is to another question")]
+    Mismatch,
+}
+
+/// A question for other servers.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    query: Query,
+    dnssec_ok: bool,
+    checking_disabled: bool,
+}
+
+impl Ask {
+    /// What a client asks, of this name.
+    ///
+    /// # Errors
+    /// The name cannot be written.
+    pub fn new(name: &AskedName, request: &Request) -> Result<Self, hickory_proto::ProtoError> {
+        let labels = (0..name.len()).map(|at| name.label(at));
+        let mut name = Name::from_labels(labels)?;
+        name.set_fqdn(true);
+        Ok(Self {
+            query: Query::query(name, RecordType::from(request.type_number)),
+            dnssec_ok: request.dnssec_ok(),
+            checking_disabled: request.flags.checking_disabled(),
+        })
+    }
+
+    /// What a server is asked to see whether it lives.
+    pub(super) fn probe() -> Self {
+        let query = Query::query(Name::root(), RecordType::NS);
+        Self { query, dnssec_ok: false, checking_disabled: false }
+    }
+
+    fn message(&self, id: u16, edns: bool) -> Message {
+        let mut message = Message::new(id, MessageType::Query, OpCode::Query);
+        message.metadata.recursion_desired = true;
+        message.metadata.checking_disabled = self.checking_disabled;
+        message.add_query(self.query.clone());
+        if edns {
+            let mut edns = Edns::new();
+            edns.set_max_payload(UDP_SIZE).set_dnssec_ok(self.dnssec_ok);
+            message.set_edns(edns);
+        }
+        message
+    }
+
+    /// Whether this is the answer to it.
+    fn is_answered_by(&self, answer: &Message, id: u16) -> bool {
+        let [query] = &answer.queries[..] else { return false };
+        answer.metadata.id == id
+            && answer.metadata.message_type == MessageType::Response
+            && query.query_class() == DNSClass::IN
+            && query.query_type() == self.query.query_type()
+            && query.name() == self.query.name()
+    }
+}
+
+/// Asks a server.
+pub(super) async fn exchange(to: SocketAddr, ask: &Ask) -> Result<Message, Failure> {
+    let answer = over_udp(to, ask, true).await?;
+    let code = answer.metadata.response_code;
+    let lost =
+        matches!(code, ResponseCode::FormErr | ResponseCode::NotImp) && answer.edns.is_none();
+    // A server from before EDNS says so; it is asked again in its own language.
+    let answer = if lost { over_udp(to, ask, false).await? } else { answer };
+    if !answer.metadata.truncation {
+        return Ok(answer);
+    }
+    // What did fit is better than nothing; it is not kept.
+    let whole = timeout(PATIENCE, over_tcp(to, ask)).await;
+    Ok(whole.ok().and_then(Result::ok).unwrap_or(answer))
+}
+
+async fn over_udp(to: SocketAddr, ask: &Ask, edns: bool) -> Result<Message, Failure> {
+    let any = match to {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    // Nobody else is heard, and a port that nobody listens on is.
+    socket.connect(to).await?;
+    let id = rand::random();
+    let bytes = ask.message(id, edns).to_vec()?;
+    socket.send(&bytes).await?;
+    let twice = async {
+        sleep(AGAIN).await;
+        let _lost = socket.send(&bytes).await;
+        std::future::pending::<()>().await;
+    };
+    let answer = async {
+        let mut buffer = vec![0; 4096];
+        loop {
+            let length = socket.recv(&mut buffer).await?;
+            let read = Message::from_vec(&buffer[..length]);
+            // Whatever else arrives may be forged; the answer may still come.
+            if let Some(answer) = read.ok().filter(|answer| ask.is_answered_by(answer, id)) {
+                return Ok(answer);
+            }
+        }
+    };
+    tokio::select! {
+        answer = answer => answer,
+        () = twice => Err(Failure::Silent),
+        () = sleep(PATIENCE) => Err(Failure::Silent),
+    }
+}
+
+async fn over_tcp(to: SocketAddr, ask: &Ask) -> Result<Message, Failure> {
+    let mut stream = TcpStream::connect(to).await?;
+    let id = rand::random();
+    let bytes = ask.message(id, true).to_vec()?;
+    let mut framed = (bytes.len() as u16).to_be_bytes().to_vec();
+    framed.extend(bytes);
+    stream.write_all(&framed).await?;
+    let length = stream.read_u16().await?;
+    let mut buffer = vec![0; length.into()];
+    stream.read_exact(&mut buffer).await?;
+    let read = Message::from_vec(&buffer).ok();
+    read.filter(|answer| ask.is_answered_by(answer, id)).ok_or(Failure::Mismatch)
+}

@@ -1,0 +1,124 @@
+//! Datagrams by the batch, each with the address that it was sent to, so that the reply comes from
+//! there.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::AsRawFd as _;
+
+use nix::cmsg_space;
+use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmsg,
+};
+
+/// Datagrams that are taken at once.
+pub(super) const BATCH: usize = 32;
+/// No question is longer.
+const ROOM: usize = 2048;
+
+/// The address that a datagram was sent to, where the socket has more than one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SentTo {
+    address: IpAddr,
+    /// The interface, which matters for link-local addresses only.
+    interface: u32,
+}
+
+/// Who sent a datagram, and where to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Envelope {
+    pub(super) from: SocketAddr,
+    pub(super) to: Option<SentTo>,
+    length: usize,
+}
+
+/// Room for a batch of datagrams.
+pub(super) struct Inbox {
+    headers: MultiHeaders<SockaddrStorage>,
+    buffers: Box<[[u8; ROOM]; BATCH]>,
+    envelopes: Vec<Envelope>,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Self {
+        // One of them, and the kernel says which.
+        let space = cmsg_space!(in6_pktinfo);
+        Self {
+            headers: MultiHeaders::preallocate(BATCH, Some(space)),
+            buffers: Box::new([[0; ROOM]; BATCH]),
+            envelopes: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// Waits for at least one datagram, or until the socket's patience ends.
+    pub(super) fn receive(&mut self, socket: &UdpSocket) -> nix::Result<()> {
+        self.envelopes.clear();
+        let mut slices = self.buffers.each_mut().map(|buffer| [IoSliceMut::new(buffer)]);
+        let fd = socket.as_raw_fd();
+        let flags = MsgFlags::MSG_WAITFORONE;
+        let received = recvmmsg(fd, &mut self.headers, slices.iter_mut(), flags, None)?;
+        for message in received {
+            let to = message.cmsgs().ok().into_iter().flatten().find_map(sent_to);
+            let from = message.address.as_ref().and_then(read_address);
+            // A datagram without a sender cannot be answered: it is left as an empty one.
+            let length = if from.is_some() { message.bytes } else { 0 };
+            let from = from.unwrap_or(SocketAddr::new([0, 0, 0, 0].into(), 0));
+            self.envelopes.push(Envelope { from, to, length });
+        }
+        Ok(())
+    }
+
+    /// What arrived.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Envelope, &[u8])> {
+        let contents = self.envelopes.iter().zip(self.buffers.iter());
+        contents.map(|(envelope, buffer)| (*envelope, &buffer[..envelope.length.min(ROOM)]))
+    }
+}
+
+/// Sends a reply from the address that was asked.
+pub(super) fn send(socket: &UdpSocket, envelope: &Envelope, message: &[u8]) -> io::Result<()> {
+    let Some(SentTo { address, interface }) = envelope.to else {
+        return socket.send_to(message, envelope.from).map(|_| ());
+    };
+    let (fd, slices) = (socket.as_raw_fd(), [IoSlice::new(message)]);
+    let to = SockaddrStorage::from(envelope.from);
+    let send = |control: ControlMessage<'_>| {
+        sendmsg(fd, &slices, &[control], MsgFlags::empty(), Some(&to))
+    };
+    match address {
+        IpAddr::V4(address) => {
+            let source = in_addr { s_addr: u32::from_ne_bytes(address.octets()) };
+            let any = in_addr { s_addr: 0 };
+            let info = in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: source, ipi_addr: any };
+            send(ControlMessage::Ipv4PacketInfo(&info))?;
+        }
+        IpAddr::V6(address) => {
+            let interface = if address.is_unicast_link_local() { interface } else { 0 };
+            let source = in6_addr { s6_addr: address.octets() };
+            let info = in6_pktinfo { ipi6_addr: source, ipi6_ifindex: interface };
+            send(ControlMessage::Ipv6PacketInfo(&info))?;
+        }
+    }
+    Ok(())
+}
+
+fn sent_to(control: ControlMessageOwned) -> Option<SentTo> {
+    match control {
+        ControlMessageOwned::Ipv4PacketInfo(info) => {
+            let address = IpAddr::from(info.ipi_spec_dst.s_addr.to_ne_bytes());
+            Some(SentTo { address, interface: 0 })
+        }
+        ControlMessageOwned::Ipv6PacketInfo(info) => {
+            let address = IpAddr::from(info.ipi6_addr.s6_addr);
+            Some(SentTo { address, interface: info.ipi6_ifindex })
+        }
+        _ => None,
+    }
+}
+
+fn read_address(storage: &SockaddrStorage) -> Option<SocketAddr> {
+    if let Some(v4) = storage.as_sockaddr_in() {
+        return Some(SocketAddrV4::from(*v4).into());
+    }
+    storage.as_sockaddr_in6().map(|v6| SocketAddrV6::from(*v6).into())
+}

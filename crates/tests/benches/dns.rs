@@ -1,0 +1,359 @@
+//! What a name server costs: questions per second on one core, beside one that answers the same
+//! names from a file.
+//!
+//! `cargo bench -p nearhop-tests --bench dns` prints figures; nothing is asserted. It needs `dnsperf`,
+//! `knotd` and `taskset` (Debian: dnsperf, knot, util-linux). The cluster is an API server of ours
+//! with Services, slices and PodLocators; the client is a Pod of the first zone, by a PodLocator for
+//! its address. Knot has the same names with the records that this client gets. Servers run in turn
+//! on one core, dnsperf on another. Sizes: `NEARHOP_BENCH_SERVICES`, `NEARHOP_BENCH_SECONDS`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use nearhop_tests::http::{Request, Target};
+use nearhop_tests::server::{Options, Server, binary, start_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+const CLIENTS: usize = 8;
+/// Of each Service.
+const PODS: usize = 5;
+const NODES: usize = 300;
+const ZONES: [&str; 3] = ["a", "b", "c"];
+const ROUNDS: usize = 3;
+const OURS: &str = "127.0.0.1:5391";
+const KNOT: &str = "127.0.0.1:5392";
+
+fn main() -> Result<()> {
+    let read = |name: &str, usual: usize| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+    };
+    let services = read("NEARHOP_BENCH_SERVICES", 10_000);
+    let seconds = read("NEARHOP_BENCH_SECONDS", 5);
+    let server = tokio::runtime::Runtime::new()?.block_on(populate(services))?;
+    let scratch = tempfile::tempdir()?;
+    write_files(scratch.path(), services)?;
+    let ours = start_ours(&server)?;
+    println!("nearhop dns: {}", memory(&ours.0)?);
+    let knot = start_knot(&scratch)?;
+    println!("knot: {}", memory(&knot.0)?);
+    for kind in ["cluster-ip", "headless"] {
+        compare(scratch.path(), kind, seconds)?;
+    }
+    Ok(())
+}
+
+/// Runs both servers in turn, and then each at half of what it can.
+fn compare(scratch: &Path, kind: &str, seconds: usize) -> Result<()> {
+    let questions = scratch.join(kind);
+    let mut rates = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        for (at, address) in [OURS, KNOT].into_iter().enumerate() {
+            rates[at].push(dnsperf(address, &questions, seconds, None)?.rate);
+        }
+    }
+    let median = |rates: &[f64]| {
+        let mut sorted = rates.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        sorted[sorted.len() / 2]
+    };
+    let [ours, knot] = [median(&rates[0]), median(&rates[1])];
+    println!("{kind}: nearhop {ours:.0} q/s, knot {knot:.0} q/s, ratio {:.2}", ours / knot);
+    for (name, address, rate) in [("nearhop", OURS, ours), ("knot", KNOT, knot)] {
+        let half = dnsperf(address, &questions, seconds, Some(rate / 2.0))?;
+        println!(
+            "{kind}: {name} at {:.0} q/s: p50 {:.3} ms, p99 {:.3} ms, most {:.3} ms",
+            half.rate, half.p50, half.p99, half.most
+        );
+    }
+    Ok(())
+}
+
+struct Measured {
+    rate: f64,
+    p50: f64,
+    p99: f64,
+    most: f64,
+}
+
+fn dnsperf(server: &str, file: &Path, seconds: usize, rate: Option<f64>) -> Result<Measured> {
+    let server: SocketAddr = server.parse()?;
+    let mut command = Command::new("taskset");
+    command.args(["-c", "1", "dnsperf", "-T", "1", "-c", "8", "-q", "200", "-W"]);
+    command.args(["-s", &server.ip().to_string(), "-p", &server.port().to_string()]);
+    command.arg("-d").arg(file).args(["-l", &seconds.to_string()]);
+    if let Some(rate) = rate {
+        command.args(["-v", "-Q", &format!("{rate:.0}")]);
+    }
+    let output = command.stderr(Stdio::inherit()).output().context("run dnsperf")?;
+    let text = String::from_utf8(output.stdout)?;
+    let number = |label: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(label));
+        let word = line.and_then(|line| line.split(':').nth(1)?.split_whitespace().next());
+        word.and_then(|word| word.parse::<f64>().ok()).with_context(|| format!("{label} in {text}"))
+    };
+    let lost = number("Queries lost")?;
+    ensure!(lost == 0.0 || rate.is_none(), "{lost} questions were lost at half load");
+    ensure!(text.contains("NOERROR") && !text.contains("NXDOMAIN"), "answers are wrong: {text}");
+    // `> NOERROR name. A 0.000123`
+    let times = text.lines().filter(|line| line.starts_with("> "));
+    let times = times.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    let mut times: Vec<f64> = times.map(|seconds| seconds * 1000.0).collect();
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| times.get((times.len() as f64 * share) as usize).copied().unwrap_or(0.0);
+    let (p50, p99) = (at(0.5), at(0.99));
+    let most = times.last().copied().unwrap_or(0.0);
+    Ok(Measured { rate: number("Queries per second")?, p50, p99, most })
+}
+
+/// A server, ended when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn on_one_core(program: &Path) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0"]).arg(program).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+fn start_ours(server: &Server) -> Result<Running> {
+    let began = Instant::now();
+    let mut command = on_one_core(&binary()?);
+    command.args(["dns", "--threads", "1", "--resolv-conf", "/dev/null", "-v", "0"]);
+    command.args(["--feature-gates", "PodLocator=true", "--listen", OURS]);
+    for flag in ["--health-bind-address", "--ready-bind-address", "--metrics-bind-address"] {
+        command.args([flag, "127.0.0.1:0"]);
+    }
+    command.arg("--kubeconfig").arg(&server.kubeconfig);
+    let running = Running(command.spawn().context("start nearhop dns")?);
+    until_answers(OURS)?;
+    println!("nearhop dns: answers {:.2} s after its start", began.elapsed().as_secs_f64());
+    Ok(running)
+}
+
+fn start_knot(scratch: &TempDir) -> Result<Running> {
+    let mut command = on_one_core(Path::new("/usr/sbin/knotd"));
+    command.arg("-c").arg(scratch.path().join("knot.conf"));
+    let running = Running(command.spawn().context("start knotd")?);
+    until_answers(KNOT)?;
+    Ok(running)
+}
+
+/// Asks for a Service until there is an answer without an error.
+fn until_answers(server: &str) -> Result<()> {
+    let mut question = vec![0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in ["s0", "ns-0", "svc", "cluster", "local"] {
+        question.push(label.len() as u8);
+        question.extend(label.as_bytes());
+    }
+    question.extend([0, 0, 1, 0, 1]);
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        let mut answer = [0; 512];
+        let asked = socket.send_to(&question, server).and_then(|_| socket.recv(&mut answer));
+        if asked.is_ok() && answer[3] & 0x0f == 0 && answer[7] > 0 {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    bail!("{server} does not answer")
+}
+
+/// Resident memory. The process is taskset's, which becomes the server.
+fn memory(child: &Child) -> Result<String> {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).context("VmRSS")?;
+    Ok(line.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+fn is_headless(service: usize) -> bool {
+    service % 2 == 1
+}
+
+fn namespace(service: usize) -> String {
+    format!("ns-{}", service % 100)
+}
+
+fn cluster_ip(service: usize) -> String {
+    format!("10.96.{}.{}", service / 250 + 1, service % 250 + 1)
+}
+
+fn pod_ip(service: usize, pod: usize) -> String {
+    let number = service * PODS + pod;
+    format!("10.{}.{}.{}", 100 + number / 62_500, number / 250 % 250, number % 250 + 1)
+}
+
+fn zone(pod: usize) -> &'static str {
+    ZONES[pod % ZONES.len()]
+}
+
+fn node(service: usize, pod: usize) -> String {
+    format!("node-{}-{}", zone(pod), service % (NODES / ZONES.len()))
+}
+
+/// The addresses that a client of the first zone gets.
+fn near(service: usize) -> Vec<String> {
+    (0..PODS).filter(|pod| zone(*pod) == ZONES[0]).map(|pod| pod_ip(service, pod)).collect()
+}
+
+async fn populate(services: usize) -> Result<Server> {
+    let server = start_process(&Options::default())?;
+    let began = Instant::now();
+    let crd = nearhop_api::locator::definition();
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    server.admin.post(path, &crd).await?.expect(201)?;
+    let namespaces = (0..100)
+        .map(|n| post("/api/v1/namespaces", &json!({"metadata": {"name": format!("ns-{n}")}})));
+    send_all(&server.admin, namespaces.collect()).await?;
+    let mut requests: Vec<Request> = Vec::new();
+    for service in 0..services {
+        requests.push(service_object(service));
+        requests.push(slice_object(service));
+        requests.extend((0..PODS).map(|pod| locator(service, pod)));
+    }
+    send_all(&server.admin, requests).await?;
+    let mine = json!({
+        "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator", "metadata": {"name": "client"},
+        "ips": [{"ip": "127.0.0.1"}], "nodeName": "node-a-0", "nodeLabels": labels("node-a-0", "a"),
+    });
+    send_all(&server.admin, vec![post(&locators("ns-0"), &mine)]).await?;
+    println!(
+        "cluster: {services} Services, {} endpoints and PodLocators, made in {:.0} s",
+        services * PODS,
+        began.elapsed().as_secs_f64()
+    );
+    Ok(server)
+}
+
+fn service_object(service: usize) -> Request {
+    let mut spec = json!({
+        "clusterIP": cluster_ip(service),
+        "topologyKeys": ["kubernetes.io/hostname", "topology.kubernetes.io/zone", "*"],
+        "ports": [{"name": "http", "port": 80}],
+    });
+    if is_headless(service) {
+        spec["clusterIP"] = json!("None");
+    }
+    let path = format!("/api/v1/namespaces/{}/services", namespace(service));
+    post(&path, &json!({"metadata": {"name": format!("s{service}")}, "spec": spec}))
+}
+
+/// As the controller would write it.
+fn slice_object(service: usize) -> Request {
+    let endpoint = |pod: usize| {
+        json!({
+            "addresses": [pod_ip(service, pod)], "conditions": {"ready": true},
+            "nodeName": node(service, pod), "zone": zone(pod),
+        })
+    };
+    let nodes: Value = (0..PODS)
+        .map(|pod| (node(service, pod), json!([node(service, pod), zone(pod)])))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    let keys = ["kubernetes.io/hostname", "topology.kubernetes.io/zone", "*"];
+    let routing = json!({"v": 1, "keys": keys, "nodes": nodes}).to_string();
+    let name = format!("s{service}");
+    let body = json!({
+        "metadata": {
+            "name": format!("{name}-1"),
+            "labels": {"kubernetes.io/service-name": name},
+            "annotations": {"nearhop.dev/routing": routing},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 80}],
+        "endpoints": (0..PODS).map(endpoint).collect::<Vec<_>>(),
+    });
+    let path = "/apis/discovery.k8s.io/v1/namespaces";
+    post(&format!("{path}/{}/endpointslices", namespace(service)), &body)
+}
+
+fn labels(node: &str, zone: &str) -> Value {
+    json!({
+        "kubernetes.io/hostname": node,
+        "topology.kubernetes.io/zone": zone,
+        "topology.kubernetes.io/region": "r",
+    })
+}
+
+fn locators(namespace: &str) -> String {
+    format!("/apis/nearhop.dev/v1alpha1/namespaces/{namespace}/podlocators")
+}
+
+fn locator(service: usize, pod: usize) -> Request {
+    let node = node(service, pod);
+    let body = json!({
+        "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator",
+        "metadata": {"name": format!("s{service}-{pod}")},
+        "ips": [{"ip": pod_ip(service, pod)}],
+        "nodeName": node, "nodeLabels": labels(&node, zone(pod)),
+    });
+    post(&locators(&namespace(service)), &body)
+}
+
+fn post(path: &str, body: &Value) -> Request {
+    Request::new("POST", path).bytes("application/json", Bytes::from(body.to_string()))
+}
+
+async fn send_all(target: &Target, requests: Vec<Request>) -> Result<()> {
+    let mut lots: Vec<Vec<Request>> = (0..CLIENTS).map(|_| Vec::new()).collect();
+    for (i, request) in requests.into_iter().enumerate() {
+        lots[i % CLIENTS].push(request);
+    }
+    let mut clients = JoinSet::new();
+    for lot in lots {
+        let mut connection = target.connect().await?;
+        clients.spawn(async move {
+            for request in lot {
+                connection.send(request).await?.ok()?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    clients.join_all().await.into_iter().collect()
+}
+
+/// The questions, and Knot's zone and configuration.
+fn write_files(scratch: &Path, services: usize) -> Result<()> {
+    let mut zone = String::from(
+        "$ORIGIN cluster.local.\n$TTL 5\n@ SOA ns.dns hostmaster 1 7200 1800 86400 5\n\
+         @ NS ns.dns\nns.dns A 127.0.0.1\n",
+    );
+    let mut questions = [String::new(), String::new()];
+    for service in 0..services {
+        let name = format!("s{service}.{}.svc", namespace(service));
+        let headless = is_headless(service);
+        let addresses = if headless { near(service) } else { vec![cluster_ip(service)] };
+        for address in addresses {
+            writeln!(zone, "{name} A {address}")?;
+        }
+        writeln!(questions[usize::from(headless)], "{name}.cluster.local A")?;
+    }
+    fs::write(scratch.join("cluster-ip"), &questions[0])?;
+    fs::write(scratch.join("headless"), &questions[1])?;
+    fs::write(scratch.join("zone"), zone)?;
+    let at = scratch.display();
+    let listen = KNOT.replace(':', "@");
+    let config = format!(
+        "server:\n    listen: {listen}\n    udp-workers: 1\n    tcp-workers: 1\n    \
+         background-workers: 1\n    rundir: {at}\ndatabase:\n    storage: {at}\n\
+         template:\n  - id: default\n    storage: {at}\n    semantic-checks: off\n    \
+         zonefile-sync: -1\n    journal-content: none\nzone:\n  - domain: cluster.local\n    file: zone\n"
+    );
+    fs::write(scratch.join("knot.conf"), config)?;
+    Ok(())
+}
