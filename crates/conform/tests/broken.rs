@@ -169,7 +169,8 @@ fn no_strange_value_panics() {
     ];
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/cases");
     for group in known_groups() {
-        let text = fs::read(dir.join(format!("{group}.json"))).unwrap();
+        let place = if group.starts_with("dns_") { dir.join("dns") } else { dir.clone() };
+        let text = fs::read(place.join(format!("{group}.json"))).unwrap();
         let file: Value = serde_json::from_slice(&text).unwrap();
         let mut pointers = Vec::new();
         let cases = file["cases"].as_array().unwrap().len();
