@@ -10,6 +10,7 @@
 
 mod check;
 mod diff;
+pub mod dns;
 pub mod flows;
 mod groups;
 mod objects;

@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hickory_proto::op::Message;
 use nearhop_core::answer::{Answer, AskedName, Asking, Config, Outcome, Upstream, answer};
@@ -68,6 +68,13 @@ pub struct Job {
     received: Instant,
     limits: Limits,
     alias: Option<Alias>,
+}
+
+impl Job {
+    /// How long it has been waiting.
+    pub fn waited(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.received)
+    }
 }
 
 /// How long a reply may be, and the OPT record in it.
@@ -160,7 +167,7 @@ impl Answerer {
             dnssec_ok: request.as_ref().is_ok_and(Request::dnssec_ok),
         });
         match request {
-            Ok(request) => self.answer(state, packet, seed, request, out, tally),
+            Ok(request) => self.answer(state, packet, seed, &request, out, tally),
             Err(Fault::Silent) => Handled::Silence,
             Err(Fault::Code { code, question_end, edns }) => {
                 let why = (code, question_end, edns.as_ref());
@@ -188,7 +195,7 @@ impl Answerer {
         state: &State,
         packet: Packet<'_>,
         seed: u64,
-        request: Request,
+        request: &Request,
         out: &mut ReplyWriter,
         tally: &mut Tally,
     ) -> Handled {
@@ -216,10 +223,10 @@ impl Answerer {
             Outcome::Refused => Rcode::REFUSED,
             Outcome::PassedOn => return self.pass_on(packet, request, limits, out, tally),
             Outcome::Alias(target) => {
-                return self.follow(packet, (&request, &answer), target, limits, out, tally);
+                return self.follow(packet, (request, &answer), target, limits, out, tally);
             }
         };
-        out.answer(&request, &answer, &self.config.zones, Head::own(code), limits);
+        out.answer(request, &answer, &self.config.zones, Head::own(code), limits);
         let said = (code, Written::Kubernetes);
         self.tell(packet.source, packet.transport, said, packet.now.instant, out, tally)
     }
@@ -228,7 +235,7 @@ impl Answerer {
     fn pass_on(
         &self,
         packet: Packet<'_>,
-        request: Request,
+        request: &Request,
         limits: Limits,
         out: &mut ReplyWriter,
         tally: &mut Tally,
@@ -238,13 +245,13 @@ impl Answerer {
             let why = (Rcode::REFUSED, request.question_end(), request.edns.as_ref());
             return self.fault(packet, why, Written::Server, out, tally);
         };
-        if let Some(kept) = cache.get(&Key::of(&request), now) {
-            kept.write(out, &request, limits, now);
+        if let Some(kept) = cache.get(&Key::of(request), now) {
+            kept.write(out, request, limits, now);
             let said = (kept.code(), Written::Cache);
             return self.tell(packet.source, packet.transport, said, now, out, tally);
         }
         let target = request.question.name.clone();
-        Handled::Later(Box::new(self.job(packet, request, target, limits, None)))
+        Handled::Later(Box::new(self.job(packet, request.clone(), target, limits, None)))
     }
 
     /// An alias of somebody else's name.
@@ -265,13 +272,16 @@ impl Answerer {
             out.bytes().to_vec()
         };
         let alias = Alias { joined: reply(Upstream::Replied), alone: reply(Upstream::Silent) };
-        let target = AskedName::parse(target).ok().filter(|_| self.cache.is_some());
-        let asked = target.clone().unwrap_or_else(AskedName::root);
+        let target = AskedName::parse(target).ok();
+        let cache = self.cache.as_ref().filter(|_| target.is_some());
+        let asked = target.unwrap_or_else(AskedName::root);
+        let now = packet.now.instant;
+        let kept = cache.and_then(|cache| cache.get(&Key::new(&asked, request), now));
         let job = self.job(packet, request.clone(), asked, limits, Some(alias));
-        match target {
-            Some(_) => Handled::Later(Box::new(job)),
-            None => self.finish(&job, None, packet.now.instant, out, tally),
+        if kept.is_none() && cache.is_some() {
+            return Handled::Later(Box::new(job));
         }
+        self.finish(&job, kept.as_deref(), now, out, tally)
     }
 
     fn job(
@@ -322,7 +332,6 @@ impl Answerer {
                 (Rcode::SERV_FAIL, Written::Forward)
             }
         };
-        tally.took(1, now.saturating_duration_since(job.received));
         self.tell(job.source, job.transport, said, now, out, tally)
     }
 

@@ -325,3 +325,16 @@ impl Open {
         }
     }
 }
+
+/// Asks a server without TLS, such as a daemon's own: the status, and the body of the answer.
+pub async fn get_plain(server: std::net::SocketAddr, path: &str) -> Result<(u16, String)> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = TcpStream::connect(server).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.context("an HTTP answer")?, body.to_owned()))
+}

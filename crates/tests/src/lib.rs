@@ -4,6 +4,7 @@
 //! Nothing here is part of the product, so failures are `anyhow` errors and panics happen only inside tests.
 
 pub mod cluster;
+pub mod dns;
 pub mod http;
 pub mod kubectl;
 #[cfg(target_os = "linux")]

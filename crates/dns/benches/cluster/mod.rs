@@ -65,6 +65,7 @@ pub(crate) fn locators(fixture: &Fixture) -> Vec<Change> {
         let known = fixture.nodes.iter().find(|known| Some(&known.name) == node.as_ref());
         let labels = known.into_iter().flat_map(|node| node.labels.iter());
         Change::Locator(Box::new(Locator {
+            owner: Some(fresh(&pod.uid)),
             key: PodKey { namespace: fresh(&pod.key.namespace), name: fresh(&pod.key.name) },
             ips: pod.ips.clone(),
             node_labels: labels.map(|(key, value)| (fresh(key), fresh(value))).collect(),

@@ -71,13 +71,18 @@ impl Cache {
         Self { most, inner: Mutex::default(), metrics }
     }
 
+    /// What is known, and not counted: somebody asked already, and waits.
+    pub(super) fn peek(&self, key: &Key, now: Instant) -> Option<Arc<Kept>> {
+        let kept = self.lock().kept.get(key.as_slice()).map(|(_, kept)| kept.clone());
+        kept.filter(|kept| kept.is_fresh(now))
+    }
+
     /// What is known.
     pub fn get(&self, key: &Key, now: Instant) -> Option<Arc<Kept>> {
         if self.most == 0 {
             return None;
         }
-        let kept = self.lock().kept.get(key.as_slice()).map(|(_, kept)| kept.clone());
-        let fresh = kept.filter(|kept| kept.is_fresh(now));
+        let fresh = self.peek(key, now);
         self.metrics.cache_asked(fresh.as_ref().map(|kept| kept.store()));
         fresh
     }

@@ -75,7 +75,7 @@ impl Forwarder {
         request: &Request,
     ) -> Option<Arc<Kept>> {
         let key = Key::new(name, request);
-        if let Some(kept) = self.cache.get(&key, Instant::now()) {
+        if let Some(kept) = self.cache.peek(&key, Instant::now()) {
             return Some(kept);
         }
         let ask = Ask::new(name, request).ok()?;

@@ -68,9 +68,12 @@ impl Service {
             },
         };
         let mut out = ReplyWriter::default();
-        let tally = &mut *self.tally();
-        match self.answerer.finish(job, kept.as_deref(), Instant::now(), &mut out, tally) {
-            Handled::Reply => Some(out),
+        let (now, tally) = (Instant::now(), &mut *self.tally());
+        match self.answerer.finish(job, kept.as_deref(), now, &mut out, tally) {
+            Handled::Reply => {
+                tally.took(1, job.waited(now));
+                Some(out)
+            }
             Handled::Later(_) | Handled::Silence => None,
         }
     }

@@ -8,21 +8,21 @@ use nearhop_core::model::{
     AddressType, Addresses, Conditions, Endpoint, Locator, Namespace, PodRef, Service, Slice,
 };
 use nearhop_core::routing::SliceRouting;
-use nearhop_core::world::{Settings, World};
+use nearhop_core::world::{self, World};
 use nearhop_core::{Change, Name, PodKey, ServiceKey};
 
 use crate::objects::{address, cluster_ips, service_ports, service_type, slice_ports};
 use crate::read::{CaseError, Field};
 
 /// The settings of a file, with those of a row laid over them.
-pub(super) struct Config<'a> {
+pub(super) struct Settings<'a> {
     file: Field<'a>,
     row: Field<'a>,
 }
 
-impl<'a> Config<'a> {
-    pub(super) fn read(file: &Field<'a>, row: &Field<'a>) -> Result<Self, CaseError> {
-        Ok(Self { file: file.clone(), row: row.clone() })
+impl<'a> Settings<'a> {
+    pub(super) fn read(file: &Field<'a>, row: &Field<'a>) -> Self {
+        Self { file: file.clone(), row: row.clone() }
     }
 
     fn get(&self, key: &str) -> Result<Field<'a>, CaseError> {
@@ -102,7 +102,7 @@ fn namespace_name(row: &Field<'_>) -> Result<Name, CaseError> {
 }
 
 /// The cluster of a file. Pods are known by their PodLocators.
-pub(super) fn world(fixture: &Field<'_>, config: &Config<'_>) -> Result<World, CaseError> {
+pub(super) fn world(fixture: &Field<'_>, config: &Settings<'_>) -> Result<World, CaseError> {
     let mut changes = Vec::new();
     for row in fixture.get("namespaces")?.list()? {
         let name = namespace_name(&row)?;
@@ -119,7 +119,7 @@ pub(super) fn world(fixture: &Field<'_>, config: &Config<'_>) -> Result<World, C
     for row in fixture.get("pods")?.list()? {
         changes.push(Change::Locator(Box::new(locator(&row)?)));
     }
-    let mut world = World::new(Settings::default());
+    let mut world = World::new(world::Settings::default());
     world.apply_all(changes);
     Ok(world)
 }

@@ -1,10 +1,7 @@
 //! `dns_*`: questions to the cluster's DNS, answered by core's own answer code.
 
-mod fixture;
-
 use nearhop_core::answer::{
-    Answer, AskedName, Asking, Index, Outcome, Question, RecordType, Spelling, Synced, Upstream,
-    answer,
+    Answer, Asking, Config, Index, Outcome, Question, Spelling, Upstream, answer,
 };
 use nearhop_core::locate::Located;
 use serde_json::{Value, json};
@@ -12,6 +9,7 @@ use serde_json::{Value, json};
 use super::Case;
 use crate::check::Check;
 use crate::diff::Rule;
+use crate::dns::{Row, upstream_is_cut};
 use crate::read::{CaseError, Field};
 
 const SET: Rule = Rule::Bag(&Rule::Exact);
@@ -28,52 +26,29 @@ struct Shown {
 
 /// Asks one question of the file's cluster.
 pub(super) fn ask(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
-    let fixture = case.file.get("fixture")?.required()?;
-    let config = fixture::Config::read(&fixture.get("config")?, &case.row.get("config")?)?;
-    let world = fixture::world(&fixture, &config)?;
-    let settings = config.answers(&fixture)?;
-    let index = Index::build(&world);
-    let query = case.row.get("query")?.required()?;
-    let question = read_question(&query)?;
+    let row = Row::read(&case.file, &case.row)?;
+    let index = Index::build(&row.world);
     let asker = Located::unknown();
     let asking = Asking {
-        world: &world,
+        world: &row.world,
         index: &index,
-        config: &settings,
-        serial: fixture.get("serial")?.count_or(0, u32::MAX as usize)? as u32,
-        synced: if config.flag_or("synced", true)? { Synced::Yes } else { Synced::No },
+        config: &row.config,
+        serial: row.serial,
+        synced: row.synced,
         asker: &asker,
         seed: None,
     };
-    let answered = answer(&asking, &question);
+    let answered = answer(&asking, &row.question);
     let upstream = match answered.outcome {
-        Outcome::Alias(target) => Some(Replied::find(&fixture, target, &query)?),
+        Outcome::Alias(target) => {
+            let fixture = case.file.get("fixture")?;
+            Some(Replied::find(&fixture, target, &row.record_type)?)
+        }
         _ => None,
     };
-    let mut shown = show(&settings, &question, answered, upstream);
-    shown.truncated |= config.flag_or("upstream_tc", false)?;
+    let mut shown = show(&row.config, &row.question, answered, upstream);
+    shown.truncated |= upstream_is_cut(&case.file, &case.row)?;
     compare(case, check, &shown)
-}
-
-fn read_question(query: &Field<'_>) -> Result<Question, CaseError> {
-    let name = query.get("name")?;
-    let asked = AskedName::parse(name.text()?).map_err(|error| name.error(error.to_string()))?;
-    let field = query.get("type")?;
-    let record_type = match field.text()? {
-        "A" => RecordType::A,
-        "AAAA" => RecordType::Aaaa,
-        "SRV" => RecordType::Srv,
-        "PTR" => RecordType::Ptr,
-        "CNAME" => RecordType::Cname,
-        "TXT" => RecordType::Txt,
-        "SOA" => RecordType::Soa,
-        "NS" => RecordType::Ns,
-        "AXFR" | "IXFR" => RecordType::Transfer,
-        "MX" | "HINFO" | "ANY" | "CAA" | "HTTPS" | "SVCB" | "NAPTR" | "DNSKEY" | "DS" | "NSEC"
-        | "RRSIG" | "SPF" | "URI" | "TLSA" => RecordType::Other,
-        _ => return Err(field.error("is not a record type that cases use")),
-    };
-    Ok(Question { name: asked, record_type })
 }
 
 /// What the recursive side said about an alias's target.
@@ -83,9 +58,9 @@ enum Replied {
 }
 
 impl Replied {
-    fn find(fixture: &Field<'_>, target: &str, query: &Field<'_>) -> Result<Self, CaseError> {
+    fn find(fixture: &Field<'_>, target: &str, record_type: &str) -> Result<Self, CaseError> {
         let dot = if target.ends_with('.') { "" } else { "." };
-        let key = format!("{}{dot} {}", target.to_lowercase(), query.get("type")?.text()?);
+        let key = format!("{}{dot} {record_type}", target.to_lowercase());
         let reply = fixture.get("upstream")?.get(&key)?;
         match reply.value() {
             Value::Null => Err(reply.error("the resolver must not be asked for this")),
@@ -100,7 +75,7 @@ impl Replied {
 }
 
 fn show(
-    config: &nearhop_core::answer::Config,
+    config: &Config,
     question: &Question,
     answered: Answer<'_>,
     upstream: Option<Replied>,
