@@ -67,7 +67,7 @@ impl<'a> Check<'a> {
     }
 
     /// What nearhop should do, and the path of the upstream expectation.
-    fn expected(&self, holder: &Field<'_>) -> Result<(String, Value), CaseError> {
+    pub(crate) fn expected(&self, holder: &Field<'_>) -> Result<(String, Value), CaseError> {
         let expect = holder.get("expect")?;
         if !holder.has("expect") {
             return Err(expect.error("is missing"));

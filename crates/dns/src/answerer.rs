@@ -210,6 +210,8 @@ impl Answerer {
             synced: state.synced,
             asker: &asker.located,
             seed: Some(seed),
+            // An address takes sixteen octets at least, so more would not fit.
+            most: limits.0 / 16 + 1,
         };
         let answer = answer(&asking, &request.question);
         if let Some(choice) = &answer.choice {

@@ -13,13 +13,13 @@ use comfy_table::presets::NOTHING;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use nearhop_core::answer::{
-    Answer, AskedName, Asking, Candidate, Config, Index, Outcome, PodMode, Question, RecordType,
-    Spelling, Synced, Zone, answer, explain_headless, service_of,
+    Answer, AskedName, Asking, Candidate, Config, Data, DomainName, Index, Outcome, PodMode,
+    Question, RecordType, Spelling, Synced, Zone, answer, explain_headless, service_of,
 };
 use nearhop_core::locate::{How, Located};
 use nearhop_core::route::{Place, RouteSet};
 use nearhop_core::world::World;
-use nearhop_core::{Family, Gates};
+use nearhop_core::{Family, Gates, ServiceKey};
 use nearhop_runtime::client::{Client, connect};
 use serde_json::{Value, json};
 
@@ -63,8 +63,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
 
-    /// Feature gates of the name servers.
-    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "")]
+    /// Feature gates of the name servers; without PodLocator an asker is found by ranges only.
+    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "PodLocator=true")]
     feature_gates: Gates,
 
     /// Form of the output.
@@ -133,6 +133,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         synced: Synced::Yes,
         asker: &asker.located,
         seed: None,
+        most: usize::MAX,
     };
     let (question, answered) = first_with_records(&asking, &args, &asker)?;
     let told = Told::new(&asking, &question, &answered, args.record_type, &asker);
@@ -240,10 +241,11 @@ impl<'a> Told<'a> {
             Type::Aaaa => Family::Ipv6,
             _ => Family::Ipv4,
         };
-        let service =
-            service_of(asking.config, &question.name).filter(|_| answered.choice.is_some());
+        let service = chosen_for(asking.config, question, answered);
+        let gates = &asking.world.settings().gates;
         let choice = service.map(|service| {
-            explain_headless(asking.world, &service, family, asker.located.place.as_ref())
+            let place = asker.located.place.as_deref();
+            explain_headless(asking.index, gates, &service, family, place)
         });
         let outcome = describe(&answered.outcome);
         Self { name: question.name.to_string(), record_type, asker, outcome, records, choice }
@@ -329,6 +331,20 @@ impl<'a> Told<'a> {
             "because": self.reason(),
             "endpoints": candidates.iter().map(endpoint).collect::<Vec<_>>(),
         })
+    }
+}
+
+/// The headless Service whose endpoints were a matter of choice: behind the last alias, if there
+/// are any.
+fn chosen_for(config: &Config, question: &Question, answered: &Answer<'_>) -> Option<ServiceKey> {
+    answered.choice.as_ref()?;
+    let alias = answered.answers.iter().rev().find_map(|record| match record.data {
+        Data::Cname(DomainName::Absolute(target)) => Some(target),
+        _ => None,
+    });
+    match alias {
+        Some(target) => service_of(config, &AskedName::parse(target).ok()?),
+        None => service_of(config, &question.name),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use nearhop_core::world::{Settings, World};
-use nearhop_core::{Change, Gates};
+use nearhop_core::{Change, Gate, Gates};
 use nearhop_feed::{Event, Feed, Kind, Options, Selectors};
 use nearhop_runtime::client::Client;
 
@@ -18,11 +18,12 @@ const KINDS: [Kind; 5] =
 
 /// Reads everything that answers depend on.
 pub(super) async fn read_world(client: Client, gates: Gates) -> anyhow::Result<World> {
+    let read = |kind: &Kind| *kind != Kind::PodLocators || gates.on(Gate::PodLocator);
+    let mut missing: BTreeSet<Kind> = KINDS.into_iter().filter(read).collect();
     let watches: BTreeMap<Kind, Selectors> =
-        KINDS.into_iter().map(|kind| (kind, Selectors::default())).collect();
+        missing.iter().map(|kind| (*kind, Selectors::default())).collect();
     let (feed, mut events) = Feed::start(client, Options { watches, ..Options::default() });
     let mut world = World::new(Settings { gates, ..Settings::default() });
-    let mut missing: BTreeSet<Kind> = KINDS.into_iter().collect();
     let reading = async {
         while !missing.is_empty() {
             let Some(batch) = events.recv().await else { return };

@@ -7,6 +7,7 @@ use nearhop_core::World;
 use nearhop_core::answer::{AskedName, Config, Question, RecordType, Synced};
 use serde_json::Value;
 
+use crate::check::Check;
 use crate::read::{CaseError, Field};
 
 /// One row.
@@ -26,7 +27,7 @@ pub struct Row {
     pub question: Question,
     /// The type as text.
     pub record_type: String,
-    /// What upstream answers, and where it differs on purpose nearhop.
+    /// What nearhop is to answer.
     pub expect: Value,
 }
 
@@ -59,7 +60,7 @@ impl Row {
             synced: if synced { Synced::Yes } else { Synced::No },
             question: read_question(&query)?,
             record_type: query.get("type")?.text()?.to_owned(),
-            expect: row.get("expect")?.value().clone(),
+            expect: Check::new(row).expected(row)?.1,
         })
     }
 }

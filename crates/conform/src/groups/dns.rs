@@ -37,6 +37,7 @@ pub(super) fn ask(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseErro
         synced: row.synced,
         asker: &asker,
         seed: None,
+        most: usize::MAX,
     };
     let answered = answer(&asking, &row.question);
     let upstream = match answered.outcome {

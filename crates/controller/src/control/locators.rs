@@ -94,7 +94,8 @@ impl Control {
         self.locators.iter().for_each(|work| work.metrics.count(there));
     }
 
-    /// Takes in the answer to our write: it is what the plan wanted, so nobody is touched by it.
+    /// Takes in the answer to our write. What it was planned from may have changed meanwhile, and
+    /// changed back: then it is planned again.
     fn take_locator_step(&mut self, key: &PodKey, step: LocatorStep, now: Now) {
         let Some(work) = &mut self.locators else { return };
         let change = match step {
@@ -115,7 +116,8 @@ impl Control {
                 known.then(|| Change::LocatorGone(key.clone()))
             }
         };
-        let _as_planned = self.world.apply_all(change);
+        let touched = self.world.apply_all(change);
+        self.enqueue_locators(&touched.locators, Origin::Locator, now);
     }
 
     fn fail_locator(&mut self, key: &PodKey, failure: &Failure, now: Now) {

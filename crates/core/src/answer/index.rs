@@ -1,12 +1,16 @@
-//! From addresses to the Services that have them, for reverse names and for finding oneself.
+//! What answers are made from: each Service with its published endpoints in order, and from
+//! addresses to Services.
 //!
-//! Kept incrementally and equal to one built from scratch; `Touched` only narrows the work.
+//! Kept incrementally and equal to one built from scratch; `Touched` only narrows the work. A
+//! question then sorts and searches nothing that could have been sorted and found before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use crate::key::ServiceKey;
-use crate::model::ClusterIps;
+use crate::key::{Family, Name, Protocol, ServiceKey};
+use crate::model::{AddressType, ClusterIps, Endpoint, Service, Slice};
+use crate::routing::SliceRouting;
 use crate::world::{Touched, World};
 
 /// How a Service has an address.
@@ -16,12 +20,153 @@ enum Role {
     Endpoint,
 }
 
-/// Addresses to Services.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Services by name, and by address.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Index {
+    /// By namespace and name, so that a question is looked up by its labels as they are.
+    services: BTreeMap<Name, BTreeMap<Name, Filed>>,
     by_address: BTreeSet<(IpAddr, Role, ServiceKey)>,
-    /// What is filed for each Service, so that it can be taken out again.
-    of_service: BTreeMap<ServiceKey, Box<[(IpAddr, Role)]>>,
+}
+
+/// A Service, ready to be answered for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Filed {
+    pub(super) service: Arc<Service>,
+    slices: Box<[Arc<Slice>]>,
+    /// Sorted by address: IPv4 comes first. An address may be there several times.
+    published: Box<[Place]>,
+    /// Whether nothing in its slices asks for a choice: no hints, no routing.
+    pub(super) unrouted: bool,
+}
+
+/// Where an endpoint stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    address: IpAddr,
+    slice: u32,
+    endpoint: u32,
+}
+
+/// An address of a published endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<'a> {
+    pub(super) slice: &'a Slice,
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) address: IpAddr,
+    /// Its weight among those that were picked.
+    pub(super) weight: u32,
+}
+
+impl Entry<'_> {
+    /// Whether its slice has a port; any, where none is asked for.
+    fn has(&self, port: Option<(&str, Protocol)>) -> bool {
+        port.is_none_or(|(name, protocol)| {
+            self.slice.ports.iter().any(|p| p.name == *name && p.protocol == protocol)
+        })
+    }
+}
+
+/// Whether an endpoint has a name: unset counts as ready.
+pub(super) fn is_published(endpoint: &Endpoint) -> bool {
+    endpoint.conditions.ready.unwrap_or(true)
+}
+
+impl Filed {
+    fn new(world: &World, service: &Arc<Service>) -> Self {
+        let slices: Box<[Arc<Slice>]> = world.routed_slices_shared(&service.key).cloned().collect();
+        let mut published = Vec::new();
+        for (at, slice) in slices.iter().enumerate() {
+            let endpoints = slice.endpoints.iter().enumerate();
+            for (number, endpoint) in endpoints.filter(|(_, endpoint)| is_published(endpoint)) {
+                let addresses = endpoint.addresses.as_slice().iter();
+                let fitting = addresses.filter(|address| fits(slice, **address));
+                published.extend(fitting.map(|address| Place {
+                    address: *address,
+                    slice: at as u32,
+                    endpoint: number as u32,
+                }));
+            }
+        }
+        published.sort_unstable();
+        let asks = |slice: &Arc<Slice>| {
+            slice.routing != SliceRouting::Absent
+                || slice.endpoints.iter().any(|endpoint| endpoint.hints.is_some())
+        };
+        let unrouted = !slices.iter().any(asks);
+        let (service, published) = (service.clone(), published.into_boxed_slice());
+        Self { service, slices, published, unrouted }
+    }
+
+    pub(super) fn slices(&self) -> impl Iterator<Item = &Slice> + Clone {
+        self.slices.iter().map(Arc::as_ref)
+    }
+
+    /// Whether it has any.
+    pub(super) fn has_published(&self) -> bool {
+        !self.published.is_empty()
+    }
+
+    /// Published endpoints of both families; those with a port, where one is asked for.
+    pub(super) fn published<'a, 'q>(
+        &'a self,
+        port: Option<(&'q str, Protocol)>,
+    ) -> impl Iterator<Item = Entry<'a>> + use<'a, 'q> {
+        self.entries(&self.published).filter(move |entry| entry.has(port))
+    }
+
+    /// The same of one family.
+    pub(super) fn published_in<'a, 'q>(
+        &'a self,
+        family: Family,
+        port: Option<(&'q str, Protocol)>,
+    ) -> impl Iterator<Item = Entry<'a>> + use<'a, 'q> {
+        let split = self.published.partition_point(|place| place.address.is_ipv4());
+        let (v4, v6) = self.published.split_at(split);
+        let places = if family == Family::Ipv4 { v4 } else { v6 };
+        self.entries(places).filter(move |entry| entry.has(port))
+    }
+
+    /// Published endpoints with an address.
+    pub(super) fn published_at(&self, address: IpAddr) -> impl Iterator<Item = Entry<'_>> {
+        let from = self.published.partition_point(|place| place.address < address);
+        let there = self.published[from..].iter().take_while(move |it| it.address == address);
+        there.map(|place| self.entry(place))
+    }
+
+    /// Endpoints with an address, published or not.
+    pub(super) fn endpoints_at(&self, address: IpAddr) -> impl Iterator<Item = &Endpoint> {
+        let endpoints = self.slices.iter().flat_map(|slice| &slice.endpoints);
+        endpoints.filter(move |endpoint| endpoint.addresses.as_slice().contains(&address))
+    }
+
+    fn entries<'a>(&'a self, places: &'a [Place]) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        places.iter().map(|place| self.entry(place))
+    }
+
+    fn entry(&self, place: &Place) -> Entry<'_> {
+        let slice = &self.slices[place.slice as usize];
+        let endpoint = &slice.endpoints[place.endpoint as usize];
+        Entry { slice, endpoint, address: place.address, weight: 1 }
+    }
+
+    /// Its addresses, sorted, each once. Endpoints that are not published count too: somebody may
+    /// look for himself among them.
+    fn addresses(&self) -> Vec<(IpAddr, Role)> {
+        let mut all: Vec<(IpAddr, Role)> = Vec::new();
+        if let ClusterIps::Addresses(addresses) = &self.service.cluster_ips {
+            all.extend(addresses.iter().map(|address| (*address, Role::ClusterIp)));
+        }
+        let endpoints = self.slices.iter().flat_map(|slice| &slice.endpoints);
+        let addresses = endpoints.flat_map(|endpoint| endpoint.addresses.as_slice());
+        all.extend(addresses.map(|address| (*address, Role::Endpoint)));
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+pub(super) fn fits(slice: &Slice, address: IpAddr) -> bool {
+    slice.address_type == AddressType::Ip(Family::of(address))
 }
 
 impl Index {
@@ -29,7 +174,7 @@ impl Index {
     pub fn build(world: &World) -> Self {
         let mut index = Self::default();
         for service in world.services() {
-            index.insert(world, &service.key);
+            index.file(&service.key, Some(Filed::new(world, service)));
         }
         index
     }
@@ -37,19 +182,25 @@ impl Index {
     /// Brings it up to date with what was touched.
     pub fn refresh(&mut self, world: &World, touched: &Touched) {
         for key in &touched.routes {
-            self.remove(key);
-            self.insert(world, key);
+            let now = world.service(key).map(|service| Filed::new(world, service));
+            self.file(key, now);
         }
     }
 
-    /// The first Service with this cluster address.
+    /// A Service by its name.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Filed> {
+        self.services.get(namespace)?.get(name)
+    }
+
+    /// Services with this cluster address.
     pub(super) fn cluster_ip(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
         self.at(address, Role::ClusterIp)
     }
 
-    /// Services with an endpoint of this address, ready or not.
-    pub(super) fn endpoints_at(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
-        self.at(address, Role::Endpoint)
+    /// Services with an endpoint of this address, published or not.
+    pub(super) fn endpoints_at(&self, address: IpAddr) -> impl Iterator<Item = &Filed> {
+        let keys = self.at(address, Role::Endpoint);
+        keys.filter_map(|key| self.get(&key.namespace, &key.name))
     }
 
     /// Whether anybody has an address from `first` to `last`.
@@ -63,30 +214,36 @@ impl Index {
         from.take_while(move |(at, as_, _)| *at == address && *as_ == role).map(|(.., key)| key)
     }
 
-    fn insert(&mut self, world: &World, key: &ServiceKey) {
-        let Some(service) = world.service(key) else { return };
-        let mut filed: Vec<(IpAddr, Role)> = Vec::new();
-        if let ClusterIps::Addresses(addresses) = &service.cluster_ips {
-            filed.extend(addresses.iter().map(|address| (*address, Role::ClusterIp)));
-        }
-        let endpoints = world.routed_slices(key).flat_map(|slice| &slice.endpoints);
-        let addresses = endpoints.flat_map(|endpoint| endpoint.addresses.as_slice());
-        filed.extend(addresses.map(|address| (*address, Role::Endpoint)));
-        filed.sort_unstable();
-        filed.dedup();
-        if filed.is_empty() {
-            return;
-        }
-        let key = service.key.clone();
-        self.by_address.extend(filed.iter().map(|(address, role)| (*address, *role, key.clone())));
-        self.of_service.insert(key, filed.into_boxed_slice());
-    }
-
-    fn remove(&mut self, key: &ServiceKey) {
-        for (address, role) in self.of_service.remove(key).unwrap_or_default() {
+    /// Files a Service as it is now, or takes it out. Of its addresses only those that differ are
+    /// touched: a large Service has thousands, and a change is about one.
+    fn file(&mut self, key: &ServiceKey, now: Option<Filed>) {
+        let before = self.get(&key.namespace, &key.name).map_or_else(Vec::new, Filed::addresses);
+        let after = now.as_ref().map_or_else(Vec::new, Filed::addresses);
+        for (address, role) in without(&before, &after) {
             self.by_address.remove(&(address, role, key.clone()));
         }
+        for (address, role) in without(&after, &before) {
+            self.by_address.insert((address, role, key.clone()));
+        }
+        match now {
+            Some(filed) => {
+                let namespace = self.services.entry(key.namespace.clone()).or_default();
+                namespace.insert(key.name.clone(), filed);
+            }
+            None => {
+                let Some(namespace) = self.services.get_mut(&key.namespace) else { return };
+                namespace.remove(&key.name);
+                if namespace.is_empty() {
+                    self.services.remove(&key.namespace);
+                }
+            }
+        }
     }
+}
+
+/// What is in the first of two sorted lists and not in the second.
+fn without(these: &[(IpAddr, Role)], those: &[(IpAddr, Role)]) -> Vec<(IpAddr, Role)> {
+    these.iter().filter(|it| those.binary_search(it).is_err()).copied().collect()
 }
 
 fn smallest() -> ServiceKey {

@@ -142,6 +142,8 @@ pub struct Asking<'a> {
     /// What the order of records, and the draw between weighted zones, come from. Without it
     /// records are sorted and nothing is drawn.
     pub seed: Option<u64>,
+    /// More endpoints than this cannot be told in one answer, so no more are picked.
+    pub most: usize,
 }
 
 /// Answers a question.
@@ -174,7 +176,7 @@ fn finish<'a>(
     found: Found<'a>,
     zone_labels: usize,
 ) -> Answer<'a> {
-    let covered = || asking.config.fallthrough.iter().any(|top| question.name.below(top).is_some());
+    let covered = || falls_through(asking.config, &question.name);
     // Asked for below the zone's top, SOA denies only itself, as clients that look for a zone's
     // top expect it.
     let soa = question.record_type == RecordType::Soa;
@@ -200,6 +202,11 @@ fn finish<'a>(
             Answer { answers, ..denial(Outcome::Alias(target), ttl) }
         }
     }
+}
+
+/// Whether a name that is not there is passed on.
+fn falls_through(config: &Config, name: &AskedName) -> bool {
+    config.fallthrough.iter().any(|top| name.below(top).is_some())
 }
 
 impl Answer<'_> {

@@ -9,7 +9,7 @@ use super::question::{AskedName, Question, RecordType};
 use super::record::{Choice, Data, DomainName, Record};
 use super::zone::{Zone, resolve_apex, resolve_ns_dns};
 use super::{Asking, PodMode, alias, reverse, service};
-use crate::key::{Protocol, ServiceKey};
+use crate::key::Protocol;
 use crate::model::ServiceType;
 
 /// The version of the specification that names follow.
@@ -129,12 +129,10 @@ fn below_svc<'a>(
         return Found::Empty;
     }
     let Some(service) = name.text(outside - 2) else { return Found::Missing };
-    let Some(service) = asking.world.service(&ServiceKey::new(namespace, service)) else {
-        return Found::Missing;
-    };
-    if service.service_type == ServiceType::ExternalName {
+    let Some(filed) = asking.index.get(namespace, service) else { return Found::Missing };
+    if filed.service.service_type == ServiceType::ExternalName {
         return match outside {
-            2 => alias::resolve(asking, service, name, record_type),
+            2 => alias::resolve(asking, &filed.service, name, record_type),
             _ => Found::Missing,
         };
     }
@@ -152,7 +150,7 @@ fn below_svc<'a>(
         },
         _ => return Found::Missing,
     };
-    service::resolve(asking, service, wanted, record_type)
+    service::resolve(asking, filed, wanted, record_type)
 }
 
 /// Ports and protocols have an underscore in front, and are found without it too.

@@ -6,8 +6,8 @@ use super::question::{AskedName, RecordType};
 use super::record::{Data, DomainName, Record, ZoneSpelling};
 use super::resolve::{Found, is_visible};
 use super::service::host_of;
-use super::zone::{endpoints_with, first_forward};
-use super::{Asking, select};
+use super::zone::first_forward;
+use super::{Asking, falls_through};
 use crate::cidr::Cidr;
 
 /// Finds the names of an address, or whether there is an address below a part of one.
@@ -18,8 +18,10 @@ pub(super) fn resolve<'a>(
 ) -> Found<'a> {
     let Some(range) = read_address(name) else { return Found::Missing };
     if range.first() != range.last() {
+        // Others may have names there too; where they are asked, they know better what is empty.
         let some = asking.index.has_between(range.first(), range.last());
-        return if some { Found::Empty } else { Found::Missing };
+        let ours = some && !falls_through(asking.config, name);
+        return if ours { Found::Empty } else { Found::Missing };
     }
     let names = names(asking, range.first());
     match record_type {
@@ -45,11 +47,11 @@ fn names<'a>(asking: &Asking<'a>, address: IpAddr) -> Vec<Record<'a>> {
     }
     let mut records = Vec::new();
     let services = asking.index.endpoints_at(address);
-    for key in services.filter(|key| is_visible(asking, &key.namespace)) {
+    for filed in services.filter(|filed| is_visible(asking, &filed.service.key.namespace)) {
+        let key = &filed.service.key;
         let (service, namespace) = (key.name.as_str(), key.namespace.as_str());
-        let endpoints = endpoints_with(asking.world, key, address);
-        for endpoint in endpoints.filter(|endpoint| select::is_published(endpoint)) {
-            let host = Some(host_of(asking.config, endpoint, address));
+        for entry in filed.published_at(address) {
+            let host = Some(host_of(asking.config, entry.endpoint, address));
             let found = record(DomainName::Service { host, service, namespace, zone });
             if !records.contains(&found) {
                 records.push(found);

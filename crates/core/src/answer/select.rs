@@ -6,29 +6,19 @@
 //! not, because an answer outlives the moment.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use super::Asking;
+use super::index::{Entry, Filed, Index, fits};
 use super::question::RecordType;
 use super::record::Choice;
+use crate::gate::Gates;
 use crate::key::{EndpointKey, Family, Name, Protocol, ServiceKey};
-use crate::model::{AddressType, Endpoint, Service, Slice, TrafficPolicy};
+use crate::model::TrafficPolicy;
 use crate::route::collect::place_in;
 use crate::route::{
-    Exclusion, HintGates, Place, PortPolicy, RouteEndpoint, RouteInput, RouteSet, Tier,
-    agreed_routing, choose_route, explain_excluded,
+    Candidates, Exclusion, HintGates, Place, PortPolicy, Reason, RouteEndpoint, RouteInput,
+    RouteSet, Tier, agreed_routing, choose_route, explain_excluded,
 };
-use crate::world::World;
-
-/// An address of a published endpoint.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry<'a> {
-    pub(super) slice: &'a Slice,
-    pub(super) endpoint: &'a Endpoint,
-    pub(super) address: IpAddr,
-    /// Its weight among those that were picked.
-    pub(super) weight: u32,
-}
 
 /// Which families an answer can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,46 +46,10 @@ pub(super) struct Picked<'a> {
     pub(super) left_out: bool,
 }
 
-/// Whether an endpoint has a name: unset counts as ready.
-pub(super) fn is_published(endpoint: &Endpoint) -> bool {
-    endpoint.conditions.ready.unwrap_or(true)
-}
-
-/// Whether a Service has any.
-pub(super) fn has_published(world: &World, service: &Service) -> bool {
-    published(world, service, None).next().is_some()
-}
-
-/// All addresses of published endpoints of a Service, of both families; those with a port, where
-/// one is asked for.
-pub(super) fn published<'a, 'q>(
-    world: &'a World,
-    service: &Service,
-    port: Option<(&'q str, Protocol)>,
-) -> impl Iterator<Item = Entry<'a>> + use<'a, 'q> {
-    let has_port = move |slice: &&Slice| {
-        port.is_none_or(|(name, protocol)| {
-            slice.ports.iter().any(|p| p.name == *name && p.protocol == protocol)
-        })
-    };
-    world.routed_slices(&service.key).filter(has_port).flat_map(|slice| {
-        let endpoints = slice.endpoints.iter().filter(|endpoint| is_published(endpoint));
-        endpoints.flat_map(move |endpoint| {
-            let addresses = endpoint.addresses.as_slice().iter();
-            let fitting = addresses.filter(|address| fits(slice, **address));
-            fitting.map(move |address| Entry { slice, endpoint, address: *address, weight: 1 })
-        })
-    })
-}
-
-fn fits(slice: &Slice, address: IpAddr) -> bool {
-    slice.address_type == AddressType::Ip(Family::of(address))
-}
-
 /// Picks the endpoints for the asker's place, and puts them in an order for this answer.
 pub(super) fn pick<'a>(
     asking: &Asking<'a>,
-    service: &Service,
+    filed: &'a Filed,
     port: Option<(&str, Protocol)>,
     scope: Scope,
     record_type: RecordType,
@@ -105,7 +59,7 @@ pub(super) fn pick<'a>(
     let mut reasons = Vec::new();
     let mut dice = asking.seed.map(Dice);
     for family in scope.families() {
-        let candidates = candidates(asking.world, service, port, *family);
+        let mut candidates: Vec<Entry<'a>> = filed.published_in(*family, port).collect();
         if candidates.is_empty() {
             continue;
         }
@@ -113,45 +67,45 @@ pub(super) fn pick<'a>(
             entries.extend(candidates);
             continue;
         };
-        let set = choose(asking.world, &service.key, *family, &candidates, place);
-        let mut chosen = chosen_of(candidates, &set);
-        left_out |= chosen.is_empty();
+        if filed.unrouted {
+            reasons.push(everybody());
+            entries.extend(candidates);
+            continue;
+        }
+        let set = choose(&asking.world.settings().gates, filed, *family, &candidates, place);
+        keep_chosen(&mut candidates, &set);
+        left_out |= candidates.is_empty();
         // SRV records carry weights themselves.
         if set.reason.tier == Tier::Weights && record_type != RecordType::Srv {
-            dice.iter_mut().for_each(|dice| draw_zone(&mut chosen, dice));
+            dice.iter_mut().for_each(|dice| draw_zone(&mut candidates, dice));
         }
-        entries.extend(chosen);
+        entries.extend(candidates);
         reasons.push(set.reason);
     }
-    dice.iter_mut().for_each(|dice| shuffle(&mut entries, dice));
+    if record_type != RecordType::Srv {
+        entries.dedup_by_key(|entry| entry.address);
+    }
+    dice.iter_mut().for_each(|dice| shuffle(&mut entries, asking.most, dice));
+    entries.truncate(asking.most);
     Picked { entries, choice: Choice { how: asking.asker.how.clone(), reasons }, left_out }
 }
 
-/// The candidates of a family, sorted, each address once.
-fn candidates<'a>(
-    world: &'a World,
-    service: &Service,
-    port: Option<(&str, Protocol)>,
-    family: Family,
-) -> Vec<Entry<'a>> {
-    let all = published(world, service, port);
-    let mut entries: Vec<Entry<'a>> =
-        all.filter(|entry| Family::of(entry.address) == family).collect();
-    entries.sort_unstable_by_key(|entry| entry.address);
-    entries.dedup_by_key(|entry| entry.address);
-    entries
+/// Why everybody is taken where nothing asks for a choice.
+fn everybody() -> Reason {
+    Reason { tier: Tier::All, candidates: Candidates::Ready, tried: Vec::new() }
 }
 
+/// Chooses among candidates that are sorted by address.
 fn choose(
-    world: &World,
-    service: &ServiceKey,
+    gates: &Gates,
+    filed: &Filed,
     family: Family,
     candidates: &[Entry<'_>],
     place: &Place,
 ) -> RouteSet {
-    let endpoints: Vec<RouteEndpoint<'_>> =
+    let mut endpoints: Vec<RouteEndpoint<'_>> =
         candidates.iter().map(|entry| as_route(entry, place.node.as_ref())).collect();
-    let slices: Vec<&Slice> = world.routed_slices(service).collect();
+    endpoints.dedup_by_key(|endpoint| endpoint.key);
     // Traffic policies are about packets to a cluster address, and this Service has none.
     let policy = PortPolicy {
         internal: TrafficPolicy::Cluster,
@@ -161,9 +115,9 @@ fn choose(
     let decision = choose_route(RouteInput {
         policy,
         endpoints: &endpoints,
-        routing: agreed_routing(slices.iter().copied(), family),
+        routing: agreed_routing(filed.slices(), family),
         place,
-        gates: HintGates::from(&world.settings().gates),
+        gates: HintGates::from(gates),
     });
     decision.cluster.expect("a policy of Cluster uses the set over the whole cluster")
 }
@@ -175,14 +129,18 @@ fn as_route<'a>(entry: &Entry<'a>, node: Option<&Name>) -> RouteEndpoint<'a> {
     RouteEndpoint { place, ..RouteEndpoint::read(key, entry.endpoint, node) }
 }
 
-/// The candidates that were chosen. Both lists are sorted by address.
-fn chosen_of<'a>(candidates: Vec<Entry<'a>>, set: &RouteSet) -> Vec<Entry<'a>> {
+/// Keeps the candidates whose address was chosen. Both lists are sorted by address, and an address
+/// may be in several slices.
+fn keep_chosen(candidates: &mut Vec<Entry<'_>>, set: &RouteSet) {
     let mut backends = set.backends.iter().peekable();
-    let chosen = candidates.into_iter().filter_map(|entry| {
-        let backend = backends.next_if(|backend| backend.key.ip == entry.address)?;
-        Some(Entry { weight: backend.weight, ..entry })
+    candidates.retain_mut(|entry| {
+        while backends.next_if(|backend| backend.key.ip < entry.address).is_some() {}
+        let chosen = backends.peek().filter(|backend| backend.key.ip == entry.address);
+        if let Some(backend) = chosen {
+            entry.weight = backend.weight;
+        }
+        chosen.is_some()
     });
-    chosen.collect()
 }
 
 /// Draws one zone by its share and keeps only its endpoints. Whatever a client does with the
@@ -200,9 +158,11 @@ fn draw_zone(entries: &mut Vec<Entry<'_>>, dice: &mut Dice) {
     entries.retain(|entry| entry.endpoint.zone == zone);
 }
 
-fn shuffle(entries: &mut [Entry<'_>], dice: &mut Dice) {
-    for last in (1..entries.len()).rev() {
-        entries.swap(last, dice.below(last as u64 + 1) as usize);
+/// Puts a fair choice of entries, in a fair order, in front: so many as are wanted.
+fn shuffle(entries: &mut [Entry<'_>], wanted: usize, dice: &mut Dice) {
+    for at in 0..entries.len().saturating_sub(1).min(wanted) {
+        let left = (entries.len() - at) as u64;
+        entries.swap(at, at + dice.below(left) as usize);
     }
 }
 
@@ -242,16 +202,19 @@ pub struct Candidate {
 /// Says of every endpoint of a headless Service in a family whether a place is answered with it,
 /// and if not, why: with the reason of the choice. Without a place everybody is.
 pub fn explain_headless(
-    world: &World,
+    index: &Index,
+    gates: &Gates,
     service: &ServiceKey,
     family: Family,
-    place: Option<&Arc<Place>>,
+    place: Option<&Place>,
 ) -> (Vec<Candidate>, Option<RouteSet>) {
-    let Some(service) = world.service(service) else { return (Vec::new(), None) };
-    let candidates = candidates(world, service, None, family);
-    let set = place.map(|place| choose(world, &service.key, family, &candidates, place));
+    let Some(filed) = index.get(&service.namespace, &service.name) else {
+        return (Vec::new(), None);
+    };
+    let candidates: Vec<Entry<'_>> = filed.published_in(family, None).collect();
+    let set = place.map(|place| choose(gates, filed, family, &candidates, place));
     let node = place.and_then(|place| place.node.as_ref());
-    let all = world.routed_slices(&service.key).flat_map(|slice| {
+    let all = filed.slices().flat_map(|slice| {
         let endpoints = slice.endpoints.iter();
         endpoints.flat_map(move |endpoint| {
             let addresses = endpoint.addresses.as_slice().iter();

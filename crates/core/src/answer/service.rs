@@ -1,11 +1,13 @@
 //! Records of Services and of their endpoints.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use super::index::{Entry, Filed};
 use super::question::RecordType;
 use super::record::{Choice, Data, DomainName, Host, Record, ZoneSpelling};
 use super::resolve::{Found, is_of, parse_dashed};
-use super::select::{self, Entry, Picked, Scope};
+use super::select::{self, Picked, Scope};
 use super::{Asking, Config, EmptyServices, EndpointNames};
 use crate::key::{Name, Protocol};
 use crate::model::{ClusterIps, Endpoint, Service};
@@ -28,23 +30,24 @@ pub(super) enum Wanted<'q> {
 /// What there is at a Service's name, or below it.
 pub(super) fn resolve<'a>(
     asking: &Asking<'a>,
-    service: &'a Service,
+    filed: &'a Filed,
     wanted: Wanted<'_>,
     record_type: RecordType,
 ) -> Found<'a> {
+    let service = filed.service.as_ref();
     let hidden = asking.config.empty_services == EmptyServices::Hidden
         && matches!(service.cluster_ips, ClusterIps::Addresses(_))
-        && !select::has_published(asking.world, service);
+        && !filed.has_published();
     match wanted {
         _ if hidden => Found::Missing,
-        Wanted::Host(host) => resolve_host(asking, service, host, record_type),
+        Wanted::Host(host) => resolve_host(asking, filed, host, record_type),
         Wanted::All | Wanted::Port(..) => {
             let port = match wanted {
                 Wanted::Port(name, protocol) => Some((name, protocol)),
                 _ => None,
             };
             match &service.cluster_ips {
-                ClusterIps::Headless => resolve_headless(asking, service, port, record_type),
+                ClusterIps::Headless => resolve_headless(asking, filed, port, record_type),
                 ClusterIps::Addresses(ips) => {
                     resolve_cluster_ip(asking, service, ips, port, record_type)
                 }
@@ -111,37 +114,36 @@ fn even_weight(entries: usize) -> u16 {
     (100 / entries.max(1)).max(1) as u16
 }
 
-/// SRV records with the addresses of what they name, each once.
+/// SRV records with the addresses of what they name, each once, in the order in which they came.
 struct SrvRecords<'a> {
     ttl: u32,
+    seen: BTreeSet<(DomainName<'a>, Data<'a>)>,
     answers: Vec<Record<'a>>,
     additional: Vec<Record<'a>>,
 }
 
 impl<'a> SrvRecords<'a> {
     fn new(ttl: u32) -> Self {
-        Self { ttl, answers: Vec::new(), additional: Vec::new() }
+        Self { ttl, seen: BTreeSet::new(), answers: Vec::new(), additional: Vec::new() }
     }
 
     fn add(&mut self, target: DomainName<'a>, address: IpAddr, port: u16, weight: u16) {
-        let data = Data::Srv { weight, port, target };
-        self.answers.push(Record { owner: DomainName::Asked, ttl: self.ttl, data });
-        self.additional.push(Record { owner: target, ttl: self.ttl, data: address.into() });
+        // Of two with one target and port the first one's weight counts.
+        let unweighted = Data::Srv { weight: 0, port, target };
+        if self.seen.insert((DomainName::Asked, unweighted)) {
+            let data = Data::Srv { weight, port, target };
+            self.answers.push(Record { owner: DomainName::Asked, ttl: self.ttl, data });
+        }
+        let data = Data::from(address);
+        if self.seen.insert((target, data)) {
+            self.additional.push(Record { owner: target, ttl: self.ttl, data });
+        }
     }
 
-    /// Sorted, so that duplicates are found however many there are.
-    fn found(mut self, choice: Option<Choice>) -> Found<'a> {
+    fn found(self, choice: Option<Choice>) -> Found<'a> {
         if self.answers.is_empty() {
             return Found::Empty;
         }
-        let by_target = |record: &Record<'a>| match record.data {
-            Data::Srv { port, target, .. } => (target, port),
-            _ => (DomainName::Asked, 0),
-        };
-        self.answers.sort_unstable_by_key(by_target);
-        self.answers.dedup_by_key(|record| by_target(record));
-        self.additional.sort_unstable_by_key(|record| (record.owner, record.data));
-        self.additional.dedup();
         Found::Records { answers: self.answers, additional: self.additional, choice }
     }
 }
@@ -150,22 +152,26 @@ impl<'a> SrvRecords<'a> {
 
 fn resolve_host<'a>(
     asking: &Asking<'a>,
-    service: &'a Service,
+    filed: &'a Filed,
     host: &str,
     record_type: RecordType,
 ) -> Found<'a> {
-    let address = parse_dashed(host);
+    let address = parse_dashed(host).filter(|address| super::dashed(*address) == host);
     let is_it = |entry: &Entry<'a>| match host_of(asking.config, entry.endpoint, entry.address) {
         Host::Named(name) => name == host,
-        Host::Address(its) => Some(its) == address && super::dashed(its) == host,
+        Host::Address(_) => Some(entry.address) == address,
     };
-    let all = select::published(asking.world, service, None);
-    let entries: Vec<Entry<'a>> = all.filter(is_it).collect();
+    // A name that is an address's belongs to that address, unless somebody is called so.
+    let at_address = address.into_iter().flat_map(|address| filed.published_at(address));
+    let mut entries: Vec<Entry<'a>> = at_address.filter(is_it).collect();
     if entries.is_empty() {
-        return if is_above_ports(asking, service, host) { Found::Empty } else { Found::Missing };
+        entries = filed.published(None).filter(is_it).collect();
+    }
+    if entries.is_empty() {
+        return if is_above_ports(filed, host) { Found::Empty } else { Found::Missing };
     }
     if record_type == RecordType::Srv {
-        return srv_of_entries(asking, service, &entries, None, None);
+        return srv_of_entries(asking, filed, &entries, None, None);
     }
     let mut addresses: Vec<IpAddr> = entries.iter().map(|entry| entry.address).collect();
     addresses.sort_unstable();
@@ -175,13 +181,18 @@ fn resolve_host<'a>(
 
 /// Whether the label is a protocol's that a named port of the Service has: a node of the tree with
 /// nothing but names below it.
-fn is_above_ports(asking: &Asking<'_>, service: &Service, label: &str) -> bool {
+fn is_above_ports(filed: &Filed, label: &str) -> bool {
     let protocol = label.strip_prefix('_').and_then(super::resolve::protocol);
-    let named = |name: &Name, its: Protocol| !name.is_empty() && Some(its) == protocol;
-    match &service.cluster_ips {
-        ClusterIps::Addresses(_) => service.ports.iter().any(|p| named(&p.name, p.protocol)),
-        _ => select::published(asking.world, service, None)
-            .any(|entry| entry.slice.ports.iter().any(|p| named(&p.name, p.protocol))),
+    let Some(protocol) = protocol else { return false };
+    let named = |name: &Name, its: Protocol| !name.is_empty() && its == protocol;
+    match &filed.service.cluster_ips {
+        ClusterIps::Addresses(_) => filed.service.ports.iter().any(|p| named(&p.name, p.protocol)),
+        _ => {
+            filed.has_published()
+                && filed
+                    .slices()
+                    .any(|slice| slice.ports.iter().any(|p| named(&p.name, p.protocol)))
+        }
     }
 }
 
@@ -189,7 +200,7 @@ fn is_above_ports(asking: &Asking<'_>, service: &Service, label: &str) -> bool {
 
 fn resolve_headless<'a>(
     asking: &Asking<'a>,
-    service: &'a Service,
+    filed: &'a Filed,
     port: Option<(&str, Protocol)>,
     record_type: RecordType,
 ) -> Found<'a> {
@@ -198,16 +209,16 @@ fn resolve_headless<'a>(
         RecordType::Aaaa => Scope::Ipv6,
         RecordType::Srv => Scope::Both,
         _ => {
-            let some = select::published(asking.world, service, port).next().is_some();
+            let some = filed.published(port).next().is_some();
             return if some { Found::Empty } else { Found::Missing };
         }
     };
     let Picked { entries, choice, left_out } =
-        select::pick(asking, service, port, scope, record_type);
+        select::pick(asking, filed, port, scope, record_type);
     if !entries.is_empty() {
         let choice = Some(choice);
         return match record_type {
-            RecordType::Srv => srv_of_entries(asking, service, &entries, port, choice),
+            RecordType::Srv => srv_of_entries(asking, filed, &entries, port, choice),
             _ => {
                 let addresses = entries.iter().map(|entry| entry.address);
                 let addresses = addresses.filter(|address| is_of(*address, record_type));
@@ -218,7 +229,7 @@ fn resolve_headless<'a>(
     if left_out {
         return Found::OutOfReach(choice);
     }
-    let other = select::published(asking.world, service, port).next().is_some();
+    let other = filed.published(port).next().is_some();
     if other { Found::Empty } else { Found::Missing }
 }
 
@@ -233,7 +244,7 @@ fn address_records<'a>(
 
 fn srv_of_entries<'a>(
     asking: &Asking<'a>,
-    service: &'a Service,
+    filed: &'a Filed,
     entries: &[Entry<'a>],
     port: Option<(&str, Protocol)>,
     choice: Option<Choice>,
@@ -255,7 +266,8 @@ fn srv_of_entries<'a>(
         .is_some_and(|choice| choice.reasons.iter().any(|reason| reason.tier == Tier::Weights));
     let mut srv = SrvRecords::new(asking.config.ttl);
     for entry in entries {
-        let target = name_of(service, Some(host_of(asking.config, entry.endpoint, entry.address)));
+        let target =
+            name_of(&filed.service, Some(host_of(asking.config, entry.endpoint, entry.address)));
         let weight = if weighted { share(entry.weight, total) } else { even_weight(count) };
         let ports = entry.slice.ports.iter().filter(|p| fits(&p.name, p.protocol));
         for number in ports.filter_map(|port| port.port).filter(|number| *number != 0) {

@@ -7,8 +7,7 @@ use super::record::{Data, DomainName, Record, ZoneSpelling};
 use super::resolve::Found;
 use super::service::host_of;
 use super::{Asking, Config};
-use crate::model::{ClusterIps, Endpoint};
-use crate::world::World;
+use crate::model::ClusterIps;
 
 /// A zone that is answered for.
 #[derive(Clone, Debug)]
@@ -107,6 +106,9 @@ fn name_servers<'a>(asking: &Asking<'a>, zone: &Zone) -> Found<'a> {
             additional.push(glue);
         }
     }
+    if answers.is_empty() {
+        return Found::Empty;
+    }
     Found::Records { answers, additional, choice: None }
 }
 
@@ -142,8 +144,8 @@ fn servers<'a>(asking: &Asking<'a>, zone: &Zone) -> Vec<Server<'a>> {
 /// The Services that have an endpoint with this address, each with what it is reached by.
 fn services_at<'a>(asking: &Asking<'a>, address: IpAddr, zone: ZoneSpelling) -> Vec<Server<'a>> {
     let mut servers = Vec::new();
-    for key in asking.index.endpoints_at(address) {
-        let Some(service) = asking.world.service(key) else { continue };
+    for filed in asking.index.endpoints_at(address) {
+        let service = filed.service.as_ref();
         let (name, namespace) = (service.key.name.as_str(), service.key.namespace.as_str());
         match &service.cluster_ips {
             ClusterIps::Addresses(ips) => {
@@ -151,7 +153,7 @@ fn services_at<'a>(asking: &Asking<'a>, address: IpAddr, zone: ZoneSpelling) -> 
                 servers.extend(ips.iter().map(|ip| (owner, *ip)));
             }
             _ => {
-                for endpoint in endpoints_with(asking.world, key, address) {
+                for endpoint in filed.endpoints_at(address) {
                     let host = Some(host_of(asking.config, endpoint, address));
                     let owner = DomainName::Service { host, service: name, namespace, zone };
                     servers.push((owner, address));
@@ -160,16 +162,4 @@ fn services_at<'a>(asking: &Asking<'a>, address: IpAddr, zone: ZoneSpelling) -> 
         }
     }
     servers
-}
-
-/// The endpoints of a Service with this address.
-pub(super) fn endpoints_with<'a>(
-    world: &'a World,
-    service: &crate::key::ServiceKey,
-    address: IpAddr,
-) -> impl Iterator<Item = &'a Endpoint> {
-    world
-        .routed_slices(service)
-        .flat_map(|slice| &slice.endpoints)
-        .filter(move |endpoint| endpoint.addresses.as_slice().contains(&address))
 }

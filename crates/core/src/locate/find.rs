@@ -140,8 +140,12 @@ impl Locators {
             }
         }
         // Its place stays while others stand there: the map's, this entry's and theirs.
+        let alone = |place: &Arc<Place>| {
+            let its = entry.place.as_ref().is_some_and(|own| Arc::ptr_eq(own, place));
+            its && Arc::strong_count(place) <= 2
+        };
         if let Some(node) = &entry.locator.node
-            && self.places.get(node).is_some_and(|place| Arc::strong_count(place) <= 2)
+            && self.places.get(node).is_some_and(alone)
         {
             self.places.remove(node);
         }
@@ -181,6 +185,7 @@ pub struct NodeRanges {
     /// How many ranges have this many bits: what is looked for, longest first.
     prefixes: BTreeMap<(Family, u8), usize>,
     addresses: BTreeMap<IpAddr, ByNode>,
+    places: ByNode,
 }
 
 type ByNode = BTreeMap<Name, Arc<Place>>;
@@ -198,6 +203,7 @@ impl NodeRanges {
 
     fn insert(&mut self, node: &Node) {
         let place = Arc::new(Place::of(node));
+        self.places.insert(node.name.clone(), place.clone());
         for cidr in &node.pod_cidrs {
             let claims = self.ranges.entry(*cidr).or_default();
             if claims.is_empty() {
@@ -212,6 +218,7 @@ impl NodeRanges {
     }
 
     fn remove(&mut self, node: &Node) {
+        self.places.remove(&node.name);
         for cidr in &node.pod_cidrs {
             if !unclaim(&mut self.ranges, cidr, &node.name) {
                 continue;
@@ -240,6 +247,11 @@ impl NodeRanges {
             }
         }
         None
+    }
+
+    /// The place of a node.
+    pub fn place_of(&self, node: &str) -> Option<&Arc<Place>> {
+        self.places.get(node)
     }
 
     /// The node with this address.

@@ -287,8 +287,16 @@ impl World {
 
     /// Where the Pod or Node with this address stands: by its PodLocator, else by the node whose
     /// Pods' range holds it, else by the node whose own it is.
+    ///
+    /// Where a locator's node is known, that node's own labels count: a locator has the labels that
+    /// Services named when it was written, and a Service may have named another since.
     pub fn locate(&self, address: IpAddr) -> Located {
-        (self.locators.find(address))
+        let by_locator = self.locators.find(address).map(|located| {
+            let node = located.place.as_ref().and_then(|place| place.node.as_ref());
+            let known = node.and_then(|node| self.ranges.place_of(node)).cloned();
+            Located { place: known.or(located.place), ..located }
+        });
+        by_locator
             .or_else(|| self.ranges.find_range(address, u8::MAX))
             .or_else(|| self.ranges.find_address(address))
             .unwrap_or_else(Located::unknown)
@@ -313,9 +321,17 @@ impl World {
         &'w self,
         service: &ServiceKey,
     ) -> impl Iterator<Item = &'w Slice> + use<'w> {
+        self.routed_slices_shared(service).map(Arc::as_ref)
+    }
+
+    /// The same, for whoever keeps them.
+    pub(crate) fn routed_slices_shared<'w>(
+        &'w self,
+        service: &ServiceKey,
+    ) -> impl Iterator<Item = &'w Arc<Slice>> + use<'w> {
         let whose = self.settings.read_slices_of.as_ref();
-        let read = move |slice: &&Slice| whose.is_none() || slice.managed_by() == whose;
-        self.slices(service).map(Arc::as_ref).filter(read)
+        let read = move |slice: &&Arc<Slice>| whose.is_none() || slice.managed_by() == whose;
+        self.slices(service).filter(read)
     }
 
     /// One slice that belongs to a Service, by its own name.

@@ -8,7 +8,7 @@ use nearhop_core::answer::{
     Spelling, Synced, Zone, answer,
 };
 use nearhop_core::locate::{How, Located};
-use nearhop_core::model::{Addresses, Locator};
+use nearhop_core::model::{Addresses, Locator, Slice, SlicePort};
 use nearhop_core::route::Tier;
 use nearhop_core::{Change, PodKey, World};
 
@@ -48,6 +48,7 @@ impl Asks {
             synced: Synced::Yes,
             asker,
             seed,
+            most: usize::MAX,
         };
         look(&answer(&asking, &question))
     }
@@ -166,6 +167,52 @@ fn srv_records_and_their_addresses_are_chosen_alike() {
         assert_eq!((port, weight), (8080, 100));
         assert_eq!(answer.additional[0].owner, target);
     });
+}
+
+/// An address in two slices with different ports has both (mirrored Endpoints have such slices).
+#[test]
+fn an_address_in_two_slices_has_the_ports_of_both() {
+    let text = around(0b0001, "rack,*").replace("service twin", "service twin port=http:80->8080");
+    let mut asks = Asks::of(world(&text));
+    let slice = asks.world.slices(&key("twin")).next().expect("it has one").as_ref().clone();
+    let port = SlicePort { name: "more".into(), port: Some(81), ..slice.ports[0].clone() };
+    let more = Slice { name: "twin-more".into(), ports: [port].into(), ..slice };
+    let touched = asks.world.apply(Change::Slice(Box::new(more)));
+    asks.index.refresh(&asks.world, &touched);
+    assert_eq!(asks.index, Index::build(&asks.world));
+    let found = asks.text("twin.default.svc.cluster.local", RecordType::Srv, "here");
+    let port = |record: &String| record.split(' ').nth(6).expect("a port").to_owned();
+    let ports: BTreeSet<String> = found.iter().map(port).collect();
+    assert_eq!(ports, BTreeSet::from(["8080".to_owned(), "81".to_owned()]), "{found:?}");
+    assert_eq!(asks.text("twin.default.svc.cluster.local", RecordType::A, "here").len(), 1);
+}
+
+/// No more endpoints are picked than an answer can hold, and each is as likely as the others.
+#[test]
+fn a_large_service_is_answered_with_a_fair_choice() {
+    let text = "namespace default\nnode a address=172.18.0.1\n\
+                service s cluster-ip=None\npods p x40 for=s on=a";
+    let asks = Asks::of(world(text));
+    let mut counts: BTreeMap<IpAddr, u32> = BTreeMap::new();
+    for seed in 0..4000 {
+        let name = AskedName::parse("s.default.svc.cluster.local").expect("a name");
+        let question = Question { name, record_type: RecordType::A };
+        let asking = Asking {
+            world: &asks.world,
+            index: &asks.index,
+            config: &asks.config,
+            serial: 1,
+            synced: Synced::Yes,
+            asker: &asks.on("a"),
+            seed: Some(seed),
+            most: 10,
+        };
+        let found = addresses(&answer(&asking, &question));
+        assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), 10, "{found:?}");
+        found.into_iter().for_each(|address| *counts.entry(address).or_default() += 1);
+    }
+    let fair = |count: &u32| (850..1150).contains(count);
+    assert!(counts.len() == 40 && counts.values().all(fair), "{counts:?}");
 }
 
 /// Names of single endpoints and addresses are the same for everybody.

@@ -166,8 +166,15 @@ pub async fn find(
     let here = here.map(|(node, zone)| (node.clone(), zone.clone())).collect();
     let clients = clients(cluster, question, &here).await?;
     let targets = match question.from {
+        From::External if question.by == By::Name => {
+            let why = "its name is known inside only. Cure: leave out --dns, or --from external";
+            return Err(wrong(question, why));
+        }
         From::External => external_targets(cluster, port, question).await?,
-        _ => vec![inner_target(&service, port, question)?],
+        _ => {
+            let behind = slice_port(cluster, port, question).await?;
+            vec![inner_target(&service, port, behind, question)?]
+        }
     };
     if clients.is_empty() {
         return Err(wrong(question, "the API knows none of the lab's nodes yet"));
@@ -284,11 +291,30 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn inner_target(service: &Value, port: &Value, question: &Question) -> Result<String, LabError> {
+/// The number that a port of the Service has on its Pods, as its slices say.
+async fn slice_port(
+    cluster: &Cluster,
+    port: &Value,
+    question: &Question,
+) -> Result<Option<u64>, LabError> {
+    let ServiceRef { namespace, name, .. } = &question.service;
+    let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+    let label = format!("{}={name}", well_known::SERVICE_NAME);
+    let slices = cluster.list(&format!("{path}?labelSelector={label}")).await?;
+    let same = |one: &&Value| text(&one["name"]) == text(&port["name"]);
+    let ports = slices.iter().filter_map(|slice| slice["ports"].as_array()).flatten();
+    Ok(ports.into_iter().find(same).and_then(|one| one["port"].as_u64()))
+}
+
+fn inner_target(
+    service: &Value,
+    port: &Value,
+    behind: Option<u64>,
+    question: &Question,
+) -> Result<String, LabError> {
     let headless = service["spec"]["clusterIP"] == "None";
     // The name of a headless Service is that of its Pods, and so is the port.
-    let field = if headless && port["targetPort"].is_u64() { "targetPort" } else { "port" };
-    let number = port[field].as_u64().unwrap_or_default();
+    let number = behind.filter(|_| headless).or_else(|| port["port"].as_u64()).unwrap_or_default();
     if question.by == By::Name {
         let ServiceRef { namespace, name, .. } = &question.service;
         return Ok(format!("{name}.{namespace}.svc.cluster.local:{number}"));

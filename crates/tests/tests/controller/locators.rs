@@ -241,6 +241,27 @@ async fn a_key_that_a_service_names_is_copied_while_it_does() -> Result<()> {
     Ok(())
 }
 
+/// A change that is taken back while its consequence is being written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_reverts_during_the_write_is_not_kept() -> Result<()> {
+    let Some(scene) = defined().await? else { return Ok(()) };
+    let controller = scene.start(locating()).await?;
+    scene.pod("web", "n-a", "10.0.0.1", "web").await?;
+    let right = ["web: 10.0.0.1 n-a zone=a"];
+    until_locators(&scene, &right).await?;
+    let slow = json!({"path": "podlocators", "userAgent": "nearhop", "delayMs": 1000});
+    scene.cluster.server.fault(&slow).await?;
+    scene.move_node("n-a", Some("b")).await?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    scene.move_node("n-a", Some("a")).await?;
+    // The write that was under way has arrived.
+    until_locators(&scene, &["web: 10.0.0.1 n-a zone=b"]).await?;
+    scene.cluster.server.fault(&json!({})).await?;
+    until_locators(&scene, &right).await?;
+    controller.stop().await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_change_is_put_right() -> Result<()> {
     let Some(scene) = defined().await? else { return Ok(()) };
