@@ -102,7 +102,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS[:PORT],…", value_delimiter = ',', value_parser = parse_upstream)]
     upstream: Vec<SocketAddr>,
 
-    /// File whose nameservers are asked for other names; empty for none.
+    /// File whose nameservers are asked for other names; /dev/null for none.
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
 
@@ -281,12 +281,9 @@ impl Args {
         if !self.upstream.is_empty() {
             return Ok(without_loops(self.upstream.clone(), Named::ByHand, &own)?);
         }
-        if self.resolv_conf.as_os_str().is_empty() {
-            return Ok(Vec::new());
-        }
         let file = self.resolv_conf.display();
         let text = fs::read_to_string(&self.resolv_conf).with_context(|| {
-            format!("--resolv-conf {file}: give --upstream, or an empty file name for none")
+            format!("--resolv-conf {file}: give --upstream, or /dev/null for no other servers")
         })?;
         Ok(without_loops(name_servers(&text), Named::InFile, &own)?)
     }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hickory_proto::op::Message;
-use nearhop_core::answer::{Answer, AskedName, Asking, Config, Outcome, Upstream, answer};
+use nearhop_core::answer::{
+    Answer, AskedName, Asking, Config, Outcome, RecordType, Upstream, answer,
+};
 
 use crate::forward::{Cache, Kept, Key};
 use crate::limit::ErrorLimit;
@@ -223,14 +225,21 @@ impl Answerer {
             Outcome::NameError => Rcode::NX_DOMAIN,
             Outcome::Unsynced => Rcode::SERV_FAIL,
             Outcome::Refused => Rcode::REFUSED,
+            // Nobody else is asked for a whole zone, either.
+            Outcome::PassedOn if request.question.record_type == RecordType::Transfer => {
+                Rcode::REFUSED
+            }
             Outcome::PassedOn => return self.pass_on(packet, request, limits, out, tally),
             Outcome::Alias(target) => {
                 return self.follow(packet, (request, &answer), target, limits, out, tally);
             }
         };
-        out.answer(request, &answer, &self.config.zones, Head::own(code), limits);
-        let said = (code, Written::Kubernetes);
-        self.tell(packet.source, packet.transport, said, packet.now.instant, out, tally)
+        // What is refused is nobody's answer.
+        let head = if code == Rcode::REFUSED { Head::bare(code) } else { Head::own(code) };
+        let ours = answer.outcome != Outcome::PassedOn;
+        let written = if ours { Written::Kubernetes } else { Written::Server };
+        out.answer(request, &answer, &self.config.zones, head, limits);
+        self.tell(packet.source, packet.transport, (code, written), packet.now.instant, out, tally)
     }
 
     /// Somebody else's name: from the cache, or later.

@@ -1,4 +1,5 @@
-//! What the DNS server must be allowed to do: the one list that manifests are printed from.
+//! What the DNS server must be allowed to do: the one list that manifests are printed from and that a
+//! test compares with what it really does.
 
 use nearhop_api::rbac::Rule;
 

@@ -68,6 +68,7 @@ async fn headers_and_denials_are_as_clients_expect_them() {
     );
     let transfer = ask(cluster.address, &question("cluster.local.", RecordType::AXFR)).await;
     assert_eq!(transfer.metadata.response_code, ResponseCode::Refused);
+    assert!(!transfer.metadata.authoritative, "nobody's answer");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

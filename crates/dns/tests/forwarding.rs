@@ -17,7 +17,7 @@ use nearhop_core::Cidr;
 use nearhop_dns::options::Options;
 use nearhop_dns::place::Forwarders;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::UdpSocket;
 
 /// Another server: what it was asked, counted.
 struct Upstream {
@@ -60,9 +60,8 @@ fn say(request: &Message) -> Message {
 }
 
 async fn upstream() -> Upstream {
-    let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
+    let (socket, listener) = common::bind_both().await;
     let address = socket.local_addr().unwrap();
-    let listener = TcpListener::bind(address).await.unwrap();
     let (asked, over_tcp) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (by_udp, by_tcp) = (asked.clone(), over_tcp.clone());
     tokio::spawn(async move {
@@ -165,6 +164,49 @@ async fn a_long_answer_is_fetched_by_tcp() {
     let whole = ask_tcp(cluster.address, &asked).await;
     assert_eq!(whole.answers.len(), 40);
     assert_eq!(upstream.over_tcp.load(Ordering::SeqCst), 1, "it was kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_left_of_a_long_answer_is_sound() {
+    let upstream = upstream().await;
+    let cluster = start(CLUSTER, &with_upstreams(&[upstream.address]));
+    let cookie = [&[0, 10, 0, 8][..], b"trackers"].concat();
+    // From the upstream, and then from what is kept.
+    for options in [&[][..], &cookie, &[], &cookie] {
+        let asked = question("long.example.com.", RecordType::TXT).to_vec().unwrap();
+        let mut packet = asked.clone();
+        packet[11] = 1;
+        packet.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, options.len() as u8]);
+        packet.extend(options);
+        let reply = common::send_udp(cluster.address, &packet, common::PATIENCE).await.unwrap();
+        let read = Message::from_vec(&reply).unwrap();
+        assert!(read.metadata.truncation && read.answers.is_empty());
+        let opt = &reply[asked.len()..];
+        // No code, version 0, no flags; then a cookie, if one was sent, with ours behind it.
+        let length = if options.is_empty() { 0 } else { 28 };
+        assert_eq!(opt[..11], [0, 0, 41, 4, 208, 0, 0, 0, 0, 0, length], "{opt:02x?}");
+        assert_eq!(opt.len(), 11 + usize::from(length));
+        if !options.is_empty() {
+            assert_eq!(opt[11..15], [0, 10, 0, 24]);
+            assert_eq!(opt[15..23], *b"trackers");
+            // One that was damaged would not be taken back, and ours begins with its version.
+            assert_eq!(opt[23..27], [1, 0, 0, 0], "{opt:02x?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_zone_is_fetched_for_anybody() {
+    let upstream = upstream().await;
+    let cluster = start(CLUSTER, &with_upstreams(&[upstream.address]));
+    for kind in [RecordType::AXFR, RecordType::IXFR] {
+        for name in ["example.com.", ".", "outside.default.svc.cluster.local.", "in-addr.arpa."] {
+            let answer = ask_tcp(cluster.address, &question(name, kind)).await;
+            assert_eq!(answer.metadata.response_code, ResponseCode::Refused, "{name}");
+            assert!(!answer.metadata.authoritative, "{name}");
+        }
+    }
+    assert_eq!(upstream.asked.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

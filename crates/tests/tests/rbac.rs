@@ -285,6 +285,71 @@ mod proxy {
     }
 }
 
+mod dns {
+    use nearhop_core::answer::{Config, Zone};
+    use nearhop_core::{Gate, Gates};
+    use nearhop_dns::metrics::DnsMetrics;
+    use nearhop_dns::options::{Listen, Options};
+    use nearhop_dns::rbac;
+    use nearhop_dns::readiness::Readiness;
+    use nearhop_dns::run::{Surroundings, run};
+    use nearhop_runtime::client::{ClientOptions, connect_recorded};
+    use nearhop_runtime::metrics::Metrics;
+    use nearhop_runtime::shutdown::Shutdown;
+
+    use super::*;
+
+    /// Lists and watches; it never writes.
+    async fn drive(scene: &Scene, used: &Used) -> Result<()> {
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let definition = nearhop_api::locator::definition();
+        scene.cluster.admin.post(definitions, &definition).await?.expect(201)?;
+        scene.cluster.server.fault(&without_streaming("nearhop-dns")).await?;
+        let zone = Zone::parse("cluster.local").expect("a name");
+        let options = Options {
+            listen: Listen::At(vec!["127.0.0.1:0".parse()?]),
+            gates: Gates::default().with(Gate::PodLocator),
+            ..Options::new(Config::new(zone))
+        };
+        let client = ClientOptions {
+            kubeconfig: Some(scene.cluster.server.kubeconfig.clone()),
+            context: None,
+            user_agent: "nearhop-dns/test".to_owned(),
+        };
+        let metrics = Metrics::new();
+        let (trigger, shutdown) = Shutdown::manual();
+        let surroundings = Surroundings {
+            client: connect_recorded(&client, Some(&metrics), recorder(used)).await?,
+            metrics: DnsMetrics::new(&metrics, "dns://test"),
+            readiness: Readiness::new(options.max_staleness),
+            shutdown,
+            listening: Box::new(|_| {}),
+        };
+        let server = tokio::spawn(run(options, surroundings));
+        for rule in rbac::CLUSTER_RULES {
+            for verb in rule.granted() {
+                let what = format!("{verb} {}", rule.resource);
+                let look = || async {
+                    let there = has(used, rule.group, rule.resource, verb);
+                    Ok(there.then_some(()).ok_or("not yet".to_owned()))
+                };
+                scene.until(&what, PATIENCE, look).await?;
+            }
+        }
+        trigger.request();
+        Ok(server.await??)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn it_uses_what_it_is_granted_and_nothing_else() -> Result<()> {
+        let Some(scene) = Scene::new().await? else { return Ok(()) };
+        let used = Used::default();
+        drive(&scene, &used).await?;
+        assert_exact(&used, rbac::CLUSTER_RULES);
+        Ok(())
+    }
+}
+
 /// What `nearhop manifests` prints.
 fn manifests() -> Result<Vec<Value>> {
     let output = Command::new(binary()?).args(["manifests", "--namespace", "default"]).output()?;

@@ -49,6 +49,9 @@ impl Key {
     }
 }
 
+/// All that is kept together takes no more octets, however many answers may be kept.
+const MOST_OCTETS: usize = 32 << 20;
+
 /// Answers of other servers.
 pub struct Cache {
     most: usize,
@@ -63,10 +66,12 @@ struct Inner {
     order: BTreeMap<u64, Box<[u8]>>,
     next: u64,
     denials: usize,
+    /// What all of them take.
+    octets: usize,
 }
 
 impl Cache {
-    /// Keeps at most so many; none where it is 0.
+    /// Keeps at most so many, and not more than 32 MiB of them; none where it is 0.
     pub fn new(most: usize, metrics: DnsMetrics) -> Self {
         Self { most, inner: Mutex::default(), metrics }
     }
@@ -94,7 +99,8 @@ impl Cache {
         }
         let mut inner = self.lock();
         inner.remove(key);
-        while inner.kept.len() >= self.most {
+        let room = MOST_OCTETS.saturating_sub(taken(key, &kept));
+        while inner.kept.len() >= self.most || inner.octets > room {
             let Some(oldest) = inner.order.values().next().cloned() else { break };
             inner.remove(&oldest);
         }
@@ -109,11 +115,17 @@ impl Cache {
     }
 }
 
+/// What an answer takes: itself, and what was asked, which stands in both maps.
+fn taken(key: &[u8], kept: &Kept) -> usize {
+    kept.size() + 2 * key.len()
+}
+
 impl Inner {
     fn insert(&mut self, key: &[u8], kept: Arc<Kept>) {
         let number = self.next;
         self.next += 1;
         self.denials += usize::from(kept.store() == Store::Denial);
+        self.octets += taken(key, &kept);
         self.order.insert(number, key.into());
         self.kept.insert(key.into(), (number, kept));
     }
@@ -121,7 +133,47 @@ impl Inner {
     fn remove(&mut self, key: &[u8]) {
         if let Some((number, kept)) = self.kept.remove(key) {
             self.denials -= usize::from(kept.store() == Store::Denial);
+            self.octets -= taken(key, &kept);
             self.order.remove(&number);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_proto::op::{Message, MessageType, OpCode, Query};
+    use hickory_proto::rr::rdata::TXT;
+    use hickory_proto::rr::{Name, RData, Record, RecordType};
+    use nearhop_runtime::metrics::Metrics;
+
+    use super::*;
+
+    /// An answer of about 60,000 octets.
+    fn large(now: Instant) -> Arc<Kept> {
+        let name = Name::from_ascii("large.example.com.").unwrap();
+        let mut message = Message::new(0, MessageType::Response, OpCode::Query);
+        message.add_query(Query::query(name.clone(), RecordType::TXT));
+        let record = Record::from_rdata(name, 30, RData::TXT(TXT::new(vec!["x".repeat(238)])));
+        message.answers = vec![record; 240];
+        Arc::new(Kept::new(&message, now).unwrap())
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_by_octets_too() {
+        let now = Instant::now();
+        let (cache, kept) = (Cache::new(10_000, DnsMetrics::new(&Metrics::new(), "x")), large(now));
+        assert!(kept.size() > 60_000, "{}", kept.size());
+        for number in 0..1000_u16 {
+            cache.put(&number.to_be_bytes(), kept.clone());
+            // The same again takes no more room.
+            cache.put(&number.to_be_bytes(), kept.clone());
+        }
+        let inner = cache.lock();
+        let held: usize = inner.kept.iter().map(|(key, (_, kept))| taken(key, kept)).sum();
+        assert_eq!(inner.octets, held);
+        assert!(held <= MOST_OCTETS && held > MOST_OCTETS - 2 * kept.size(), "{held}");
+        assert_eq!(inner.order.len(), inner.kept.len());
+        assert!(!inner.kept.contains_key(&0_u16.to_be_bytes()[..]), "the oldest made room");
+        assert!(inner.kept.contains_key(&999_u16.to_be_bytes()[..]));
     }
 }

@@ -6,13 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
-use hickory_proto::rr::{DNSClass, Name, RecordType};
+use hickory_proto::rr::{Name, RecordType};
 use nearhop_core::answer::AskedName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{sleep, timeout};
 
-use crate::wire::Request;
+use super::kept::skip_name;
+use crate::wire::{HEADER, Request};
 
 /// How long a server has to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,11 +28,30 @@ pub(super) enum Failure {
     #[error("no answer for {PATIENCE:?}")]
     Silent,
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Network(#[from] io::Error),
+    #[error("no socket to ask with: {0}")]
+    NoSocket(io::Error),
     #[error("the question cannot be written: {0}")]
     Unwritable(#[from] hickory_proto::ProtoError),
+    #[error("the answer cannot be read")]
+    Garbled,
     #[error("the answer over TCP is to another question")]
     Mismatch,
+}
+
+impl Failure {
+    /// Whether the server may be dead: it said nothing, and nothing here was in its way.
+    pub(super) fn is_silence(&self) -> bool {
+        match self {
+            Self::Silent | Self::Network(_) => true,
+            Self::NoSocket(_) | Self::Unwritable(_) | Self::Garbled | Self::Mismatch => false,
+        }
+    }
+
+    /// Whether the server has said something, if only nonsense.
+    pub(super) fn is_answer(&self) -> bool {
+        matches!(self, Self::Garbled | Self::Mismatch)
+    }
 }
 
 /// A question for other servers.
@@ -76,16 +96,20 @@ impl Ask {
         }
         message
     }
+}
 
-    /// Whether this is the answer to it.
-    fn is_answered_by(&self, answer: &Message, id: u16) -> bool {
-        let [query] = &answer.queries[..] else { return false };
-        answer.metadata.id == id
-            && answer.metadata.message_type == MessageType::Response
-            && query.query_class() == DNSClass::IN
-            && query.query_type() == self.query.query_type()
-            && query.name() == self.query.name()
-    }
+/// Whether this is an answer to what was sent: its number, that it is an answer, and the question.
+/// Looks at octets only: an answer that cannot be read is an answer all the same.
+fn belongs(answer: &[u8], sent: &[u8]) -> bool {
+    let Some(name_end) = skip_name(sent, HEADER) else { return false };
+    // Type and class follow the name.
+    let end = name_end + 4;
+    answer.len() >= end
+        && answer[..2] == sent[..2]
+        && answer[2] & 0x80 != 0
+        && answer[4..6] == [0, 1]
+        && answer[HEADER..name_end].eq_ignore_ascii_case(&sent[HEADER..name_end])
+        && answer[name_end..end] == sent[name_end..end]
 }
 
 /// Asks a server.
@@ -109,11 +133,10 @@ async fn over_udp(to: SocketAddr, ask: &Ask, edns: bool) -> Result<Message, Fail
         SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    let socket = UdpSocket::bind((any, 0)).await?;
+    let socket = UdpSocket::bind((any, 0)).await.map_err(Failure::NoSocket)?;
     // Nobody else is heard, and a port that nobody listens on is.
     socket.connect(to).await?;
-    let id = rand::random();
-    let bytes = ask.message(id, edns).to_vec()?;
+    let bytes = ask.message(rand::random(), edns).to_vec()?;
     socket.send(&bytes).await?;
     let twice = async {
         sleep(AGAIN).await;
@@ -124,10 +147,9 @@ async fn over_udp(to: SocketAddr, ask: &Ask, edns: bool) -> Result<Message, Fail
         let mut buffer = vec![0; 4096];
         loop {
             let length = socket.recv(&mut buffer).await?;
-            let read = Message::from_vec(&buffer[..length]);
             // Whatever else arrives may be forged; the answer may still come.
-            if let Some(answer) = read.ok().filter(|answer| ask.is_answered_by(answer, id)) {
-                return Ok(answer);
+            if belongs(&buffer[..length], &bytes) {
+                return Message::from_vec(&buffer[..length]).map_err(|_| Failure::Garbled);
             }
         }
     };
@@ -140,14 +162,15 @@ async fn over_udp(to: SocketAddr, ask: &Ask, edns: bool) -> Result<Message, Fail
 
 async fn over_tcp(to: SocketAddr, ask: &Ask) -> Result<Message, Failure> {
     let mut stream = TcpStream::connect(to).await?;
-    let id = rand::random();
-    let bytes = ask.message(id, true).to_vec()?;
+    let bytes = ask.message(rand::random(), true).to_vec()?;
     let mut framed = (bytes.len() as u16).to_be_bytes().to_vec();
-    framed.extend(bytes);
+    framed.extend(&bytes);
     stream.write_all(&framed).await?;
     let length = stream.read_u16().await?;
     let mut buffer = vec![0; length.into()];
     stream.read_exact(&mut buffer).await?;
-    let read = Message::from_vec(&buffer).ok();
-    read.filter(|answer| ask.is_answered_by(answer, id)).ok_or(Failure::Mismatch)
+    if !belongs(&buffer, &bytes) {
+        return Err(Failure::Mismatch);
+    }
+    Message::from_vec(&buffer).map_err(|_| Failure::Garbled)
 }

@@ -59,9 +59,9 @@ impl Kept {
         Message::from_vec(&self.message).ok()
     }
 
-    /// How many octets it has.
+    /// How many octets it takes.
     pub fn size(&self) -> usize {
-        self.message.len()
+        size_of::<Self>() + self.message.len() + size_of_val(&self.ttls[..])
     }
 
     /// How many seconds it may be repeated from when it arrived.
@@ -101,18 +101,21 @@ impl Kept {
         let code =
             if limits.1.is_none() && self.code.0 > 15 { Rcode::SERV_FAIL } else { self.code };
         let head = Head { code, authority: Authority::Other, recursion: Recursion::Available };
-        out.copy(request, &self.message, head, limits);
-        let age = self.seconds(now);
-        for at in &self.ttls {
-            let at = usize::from(*at);
-            // Only the question may be left of it.
-            if at + 4 <= out.bytes().len().min(self.message.len()) {
-                let octets = self.message[at..at + 4].try_into().expect("found there");
-                out.patch(at, u32::from_be_bytes(octets).saturating_sub(age));
-            }
+        // Where it does not fit, other octets may stand where its TTLs would.
+        if out.copy(request, &self.message, head, limits) {
+            self.count_down(out, now);
         }
         if self.authentic && (request.flags.wants_authentic() || request.dnssec_ok()) {
             out.set_authentic();
+        }
+    }
+
+    fn count_down(&self, out: &mut ReplyWriter, now: Instant) {
+        let age = self.seconds(now);
+        for at in &self.ttls {
+            let at = usize::from(*at);
+            let octets = self.message[at..at + 4].try_into().expect("found there");
+            out.patch(at, u32::from_be_bytes(octets).saturating_sub(age));
         }
     }
 }
@@ -169,7 +172,8 @@ fn find_ttls(message: &[u8]) -> Option<Box<[u16]>> {
     (at == message.len()).then(|| found.into())
 }
 
-fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
+/// Where a name ends that stands at an octet.
+pub(super) fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match *message.get(at)? {
             0 => return Some(at + 1),

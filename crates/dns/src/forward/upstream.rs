@@ -1,7 +1,8 @@
 //! The other servers, and which of them live.
 //!
-//! One that did not answer is probed until it does, and asked again only then: whoever asks while
-//! all are dead is told so at once.
+//! One that did not answer a question is not dead: some names take long, and any client can ask
+//! for them. It is probed, and only when it misses two probes it is left alone until it answers
+//! one: whoever asks while all are dead is told so at once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,17 +11,21 @@ use std::time::{Duration, Instant};
 
 use hickory_proto::op::Message;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::exchange::{Ask, exchange};
+use super::exchange::{Ask, Failure, exchange};
 use crate::metrics::DnsMetrics;
 
-/// The next server is asked too when one has not answered for so long.
+/// When one has not answered for so long, the next server is asked too, and this one probed.
 const NEXT_AFTER: Duration = Duration::from_secs(1);
 /// A question takes no longer, whatever happens.
 const WHOLE: Duration = Duration::from_secs(5);
-/// How often a dead server is probed.
+/// How often a server is probed.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
+/// How long it has to answer a probe, which needs nobody else.
+const PROBE_PATIENCE: Duration = Duration::from_secs(1);
+/// A server that misses so many probes in a row is dead.
+const MOST_MISSED: u32 = 2;
 
 /// Another server.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ struct Upstream {
     address: SocketAddr,
     label: String,
     dead: AtomicBool,
+    /// Somebody probes it already.
+    probed: AtomicBool,
 }
 
 /// The other servers.
@@ -41,7 +48,8 @@ impl Upstreams {
     pub(super) fn new(addresses: &[SocketAddr], metrics: DnsMetrics) -> Self {
         let upstream = |address: &SocketAddr| {
             let (address, label) = (*address, address.to_string());
-            Arc::new(Upstream { address, label, dead: AtomicBool::new(false) })
+            let (dead, probed) = (AtomicBool::new(false), AtomicBool::new(false));
+            Arc::new(Upstream { address, label, dead, probed })
         };
         Self { all: addresses.iter().map(upstream).collect(), metrics }
     }
@@ -54,18 +62,29 @@ impl Upstreams {
     async fn ask_in_turn(&self, ask: &Ask) -> Option<Message> {
         let mut left = self.living();
         let mut running = JoinSet::new();
+        // Those that were asked, and have said nothing yet.
+        let mut silent: Vec<Arc<Upstream>> = Vec::new();
         loop {
             if let Some(upstream) = left.pop() {
+                silent.push(upstream.clone());
                 let (this, ask) = (self.clone(), ask.clone());
-                running.spawn(async move { this.ask_one(&upstream, &ask).await });
+                running.spawn(async move { (this.ask_one(&upstream, &ask).await, upstream) });
             }
             tokio::select! {
                 Some(done) = running.join_next() => {
-                    if let Some(answer) = done.ok().flatten() {
-                        return Some(answer);
+                    if let Ok((answer, upstream)) = done {
+                        if answer.is_some() {
+                            return answer;
+                        }
+                        silent.retain(|other| !Arc::ptr_eq(other, &upstream));
                     }
                 }
-                () = sleep(NEXT_AFTER), if !left.is_empty() => {}
+                () = sleep(NEXT_AFTER), if !silent.is_empty() || !left.is_empty() => {
+                    // Another one's answer ends this question, and nobody would ever know.
+                    for upstream in silent.drain(..) {
+                        self.suspect(&upstream);
+                    }
+                }
                 else => return None,
             }
             if left.is_empty() && running.is_empty() {
@@ -94,26 +113,70 @@ impl Upstreams {
                 Some(answer)
             }
             Err(failure) => {
-                self.bury(upstream, &failure.to_string());
+                tracing::debug!(server = upstream.label, %failure, "upstream gave no answer");
+                if failure.is_silence() {
+                    self.suspect(upstream);
+                }
                 None
             }
         }
     }
 
-    /// Leaves a server alone until it answers a probe.
-    fn bury(&self, upstream: &Arc<Upstream>, why: &str) {
-        if upstream.dead.swap(true, Ordering::Relaxed) {
-            return;
+    /// Finds out whether a server is dead, unless somebody does so already.
+    fn suspect(&self, upstream: &Arc<Upstream>) {
+        if !upstream.probed.swap(true, Ordering::Relaxed) {
+            let probe = Probe { upstream: upstream.clone(), metrics: self.metrics.clone() };
+            // A task of its own: the question that raised the suspicion may end before.
+            tokio::spawn(probe.run());
         }
-        tracing::warn!(server = upstream.label, why, "upstream does not answer; probing it");
-        let (upstream, metrics) = (upstream.clone(), self.metrics.clone());
-        tokio::spawn(async move {
-            while let Err(_dead) = exchange(upstream.address, &Ask::probe()).await {
-                metrics.probe_failed(&upstream.label);
-                sleep(PROBE_EVERY).await;
+    }
+}
+
+/// The probing of a server. When it ends, however it does, the server is asked again.
+struct Probe {
+    upstream: Arc<Upstream>,
+    metrics: DnsMetrics,
+}
+
+impl Probe {
+    /// Probes until there is an answer.
+    async fn run(self) {
+        let mut every = interval(PROBE_EVERY);
+        every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut missed = 0;
+        loop {
+            every.tick().await;
+            let ask = Ask::probe();
+            let answer = timeout(PROBE_PATIENCE, exchange(self.upstream.address, &ask)).await;
+            match answer.unwrap_or(Err(Failure::Silent)) {
+                Ok(_) => return,
+                Err(failure) if failure.is_answer() => return,
+                // What is wrong here says nothing about it.
+                Err(failure) if !failure.is_silence() => {}
+                Err(failure) => {
+                    missed += 1;
+                    if missed == MOST_MISSED {
+                        self.bury(&failure);
+                    }
+                    self.metrics.probe_failed(&self.upstream.label);
+                }
             }
-            upstream.dead.store(false, Ordering::Relaxed);
-            tracing::info!(server = upstream.label, "upstream answers again");
-        });
+        }
+    }
+
+    /// Leaves a server alone until it answers a probe.
+    fn bury(&self, why: &Failure) {
+        self.upstream.dead.store(true, Ordering::Relaxed);
+        let server = &self.upstream.label;
+        tracing::warn!(server, %why, "upstream does not answer; probing it until it does");
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        if self.upstream.dead.swap(false, Ordering::Relaxed) {
+            tracing::info!(server = self.upstream.label, "upstream is asked again");
+        }
+        self.upstream.probed.store(false, Ordering::Relaxed);
     }
 }

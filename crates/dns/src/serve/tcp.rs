@@ -9,13 +9,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::connections::Connections;
 use super::{Service, now};
-use crate::answerer::{Handled, Packet};
+use crate::answerer::{Handled, Job, Packet};
 use crate::options::TcpOptions;
 use crate::wire::{ReplyWriter, Transport};
 
@@ -23,6 +23,8 @@ use crate::wire::{ReplyWriter, Transport};
 const BACKLOG: i32 = 4096;
 /// Questions of one connection that may wait for other servers.
 const WAITING: usize = 64;
+/// No question is longer; twice of what a datagram may have.
+const LONGEST: usize = 4096;
 /// A pause where the process is out of files.
 const OUT_OF_FILES: Duration = Duration::from_millis(10);
 
@@ -64,8 +66,16 @@ pub(super) async fn accept(
             options,
             seat,
         };
-        let task = tasks.spawn(connection.serve(stream));
+        let (filed, ready) = oneshot::channel::<()>();
+        let task = tasks.spawn(async move {
+            // Who ends before it is filed would be on file for ever.
+            if ready.await.is_ok() {
+                connection.serve(stream).await;
+            }
+        });
         connections.add(number, since, task);
+        // It may have been told to make room already.
+        let _gone = filed.send(());
     }
 }
 
@@ -97,36 +107,34 @@ struct Connection {
     seat: Seat,
 }
 
-type Writer = Arc<Mutex<OwnedWriteHalf>>;
+/// Where replies go, one at a time.
+struct Writer {
+    /// None once a reply was left half written: what follows could not be told from its rest.
+    half: Mutex<Option<OwnedWriteHalf>>,
+    broken: Notify,
+    patience: Duration,
+}
 
 impl Connection {
     async fn serve(mut self, stream: TcpStream) {
         // Answers are whole messages: nothing is gained by waiting for more.
         let _slower = stream.set_nodelay(true);
-        let (mut reader, writer) = stream.into_split();
-        let writer = Arc::new(Mutex::new(writer));
+        let (mut reader, half) = stream.into_split();
+        let writer = Arc::new(Writer::new(half, self.options.write));
         let mut waiting = JoinSet::new();
-        let (mut question, mut out) = (Vec::new(), ReplyWriter::default());
-        while self.next(&mut reader, &mut question, &mut waiting).await.is_some() {
+        loop {
+            let question = tokio::select! {
+                biased;
+                () = writer.broken.notified() => return,
+                question = self.next(&mut reader, &mut waiting) => question,
+            };
+            let Some(question) = question else { break };
             self.seat.heard();
+            // Neither question nor reply is kept while nothing is said.
+            let mut out = ReplyWriter::default();
             match self.answer(&question, &mut out) {
-                Handled::Reply => {
-                    if self.send(&writer, out.bytes()).await.is_none() {
-                        return;
-                    }
-                }
-                Handled::Later(job) => {
-                    if waiting.len() >= WAITING {
-                        waiting.join_next().await;
-                    }
-                    let (service, writer) = (self.service.clone(), writer.clone());
-                    let patience = self.options.write;
-                    waiting.spawn(async move {
-                        if let Some(out) = service.finish(&job).await {
-                            let _gone = send(&writer, out.bytes(), patience).await;
-                        }
-                    });
-                }
+                Handled::Reply => writer.send(out.bytes()).await,
+                Handled::Later(job) => self.wait(job, &writer, &mut waiting).await,
                 // Whoever says something that is no question has nothing more to say.
                 Handled::Silence => break,
             }
@@ -134,13 +142,21 @@ impl Connection {
         while waiting.join_next().await.is_some() {}
     }
 
+    /// Somebody else waits for another server and sends the reply.
+    async fn wait(&self, job: Box<Job>, writer: &Arc<Writer>, waiting: &mut JoinSet<()>) {
+        if waiting.len() >= WAITING {
+            waiting.join_next().await;
+        }
+        let (service, writer) = (self.service.clone(), writer.clone());
+        waiting.spawn(async move {
+            if let Some(out) = service.finish(&job).await {
+                writer.send(out.bytes()).await;
+            }
+        });
+    }
+
     /// Reads the next question; none where the connection has ended, or should.
-    async fn next(
-        &self,
-        reader: &mut OwnedReadHalf,
-        question: &mut Vec<u8>,
-        waiting: &mut JoinSet<()>,
-    ) -> Option<()> {
+    async fn next(&self, reader: &mut OwnedReadHalf, waiting: &mut JoinSet<()>) -> Option<Vec<u8>> {
         let mut length = [0; 2];
         // No memory is taken while it says nothing.
         let had = loop {
@@ -155,11 +171,14 @@ impl Connection {
             }
         };
         let read = async {
-            reader.read_exact(&mut length[had..]).await?;
-            question.resize(u16::from_be_bytes(length).into(), 0);
-            reader.read_exact(question).await
+            reader.read_exact(&mut length[had..]).await.ok()?;
+            let length = usize::from(u16::from_be_bytes(length));
+            // Nor is it taken for no more than the promise of a question.
+            let mut question = vec![0; Some(length).filter(|length| *length <= LONGEST)?];
+            reader.read_exact(&mut question).await.ok()?;
+            Some(question)
         };
-        timeout(self.options.read, read).await.ok()?.ok().map(|_| ())
+        timeout(self.options.read, read).await.ok()?
     }
 
     fn answer(&self, question: &[u8], out: &mut ReplyWriter) -> Handled {
@@ -173,10 +192,6 @@ impl Connection {
             tally.took(1, now.instant.elapsed());
         }
         handled
-    }
-
-    async fn send(&self, writer: &Writer, message: &[u8]) -> Option<()> {
-        send(writer, message, self.options.write).await
     }
 }
 
@@ -192,11 +207,23 @@ async fn begin(reader: &OwnedReadHalf, length: &mut [u8; 2]) -> io::Result<usize
     }
 }
 
-/// Sends a message with its length in front; none where the client does not take it.
-async fn send(writer: &Writer, message: &[u8], patience: Duration) -> Option<()> {
-    let mut framed = Vec::with_capacity(2 + message.len());
-    framed.extend((message.len() as u16).to_be_bytes());
-    framed.extend(message);
-    let write = async { writer.lock().await.write_all(&framed).await };
-    timeout(patience, write).await.ok()?.ok()
+impl Writer {
+    fn new(half: OwnedWriteHalf, patience: Duration) -> Self {
+        Self { half: Mutex::new(Some(half)), broken: Notify::new(), patience }
+    }
+
+    /// Sends a message with its length in front. Where the client does not take it, nothing more
+    /// is sent, and the connection ends.
+    async fn send(&self, message: &[u8]) {
+        let mut framed = Vec::with_capacity(2 + message.len());
+        framed.extend((message.len() as u16).to_be_bytes());
+        framed.extend(message);
+        // Nobody else may write before it is known that this one is whole.
+        let mut half = self.half.lock().await;
+        let Some(open) = half.as_mut() else { return };
+        if !matches!(timeout(self.patience, open.write_all(&framed)).await, Ok(Ok(()))) {
+            *half = None;
+            self.broken.notify_one();
+        }
+    }
 }

@@ -202,19 +202,21 @@ impl ReplyWriter {
     }
 
     /// Writes a reply from another one to the same question: everything but the OPT record, which
-    /// must not be in it. Where it does not fit, only the question is left, and TC says so.
+    /// must not be in it. Where it does not fit, only the question is left, and TC says so. Says
+    /// whether the records were written, each where it stood.
     pub fn copy(
         &mut self,
         request: &Request,
         message: &[u8],
         head: Head,
         (limit, opt): (usize, Option<OptReply>),
-    ) {
+    ) -> bool {
         self.begin(request, head);
         let question_end = self.bytes.len();
         let truncated = super::read_u16(message, 2).is_some_and(|flags| flags & TRUNCATED != 0);
         let whole = message.len() + opt.map_or(0, |opt| opt.size()) <= limit;
-        if let Some(records) = message.get(question_end..).filter(|_| whole) {
+        let records = message.get(question_end..).filter(|_| whole);
+        if let Some(records) = records {
             self.bytes.extend(records);
             self.bytes[6..HEADER].copy_from_slice(&message[6..HEADER]);
         }
@@ -222,6 +224,7 @@ impl ReplyWriter {
             self.set_truncated();
         }
         self.finish(head.code, opt);
+        records.is_some()
     }
 
     /// Overwrites four octets, such as a TTL.

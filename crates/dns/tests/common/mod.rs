@@ -21,7 +21,7 @@ use nearhop_dns::serve::Server;
 use nearhop_dns::state::{Shared, State};
 use nearhop_runtime::metrics::Metrics;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 /// Nobody waits longer for an answer.
@@ -108,6 +108,16 @@ impl Cluster {
         timeout(PATIENCE, found)
             .await
             .unwrap_or_else(|_| panic!("{line}\n{}", self.metrics.encode()));
+    }
+}
+
+/// A port that is free for UDP and for TCP: another test may have either.
+pub(crate) async fn bind_both() -> (UdpSocket, TcpListener) {
+    loop {
+        let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
+        if let Ok(listener) = TcpListener::bind(socket.local_addr().unwrap()).await {
+            return (socket, listener);
+        }
     }
 }
 
