@@ -47,7 +47,7 @@ pub(crate) struct Args {
 
     /// Which of nearhop's own Service fields are taken, and which Kubernetes gates are off:
     /// `ServiceTopology=false,ServiceRoutingPreference=true`.
-    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "")]
+    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
     feature_gates: Gates,
 
     /// How many changes of each resource are remembered for watchers.

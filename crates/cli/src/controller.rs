@@ -46,7 +46,7 @@ pub(crate) struct Args {
 
     /// Feature gates: `ServiceTopology=false,ServiceRoutingPreference=true`. `PodLocator=true`
     /// keeps a PodLocator for every Pod; their definition must be installed (nearhop manifests).
-    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "")]
+    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
     feature_gates: Gates,
 
     /// Labels of nodes that are copied into PodLocators: keys, or * for all. They replace the

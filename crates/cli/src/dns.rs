@@ -71,7 +71,7 @@ pub(crate) struct Args {
     namespaces: Vec<String>,
 
     /// Feature gates: `PodLocator=true`.
-    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "")]
+    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
     feature_gates: Gates,
 
     /// Threads that answer UDP; without it one for each core.

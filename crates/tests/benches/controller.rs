@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use nearhop_tests::http::{Connection, Request, Target};
+use nearhop_tests::http::{Connection, Request, Target, send_all};
 use nearhop_tests::scene::ControllerProcess;
 use nearhop_tests::server::{Options, Server, start_process};
 use serde_json::{Value, json};
@@ -223,25 +223,6 @@ fn pod_status(service: usize, number: usize, ready: bool) -> Request {
     let path = format!("/api/v1/namespaces/{}/pods/s{service}-{number}/status", namespace(service));
     Request::new("PATCH", &path)
         .bytes("application/merge-patch+json", Bytes::from(status.to_string()))
-}
-
-/// Sends requests from all clients.
-async fn send_all(target: &Target, requests: Vec<Request>) -> Result<()> {
-    let mut lots: Vec<Vec<Request>> = (0..CLIENTS).map(|_| Vec::new()).collect();
-    for (i, request) in requests.into_iter().enumerate() {
-        lots[i % CLIENTS].push(request);
-    }
-    let mut clients = JoinSet::new();
-    for lot in lots {
-        let mut connection = target.connect().await?;
-        clients.spawn(async move {
-            for request in lot {
-                connection.send(request).await?.ok()?;
-            }
-            anyhow::Ok(())
-        });
-    }
-    clients.join_all().await.into_iter().collect()
 }
 
 /// What a watch of all slices shows: when each Service's slice was last written.

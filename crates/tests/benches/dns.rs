@@ -15,14 +15,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use bytes::Bytes;
-use nearhop_tests::http::{Request, Target};
+use nearhop_tests::http::{Request, send_all};
 use nearhop_tests::server::{Options, Server, binary, start_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::task::JoinSet;
 
-const CLIENTS: usize = 8;
 /// Of each Service.
 const PODS: usize = 5;
 const NODES: usize = 300;
@@ -31,7 +28,17 @@ const ROUNDS: usize = 3;
 const OURS: &str = "127.0.0.1:5391";
 const KNOT: &str = "127.0.0.1:5392";
 
+/// Says that the clients have their core.
+const PINNED: &str = "NEARHOP_BENCH_PINNED";
+
 fn main() -> Result<()> {
+    if std::env::var_os(PINNED).is_none() {
+        let mut again = Command::new("taskset");
+        again.args(["-c", "1"]).arg(std::env::current_exe()?).args(std::env::args_os().skip(1));
+        let status = again.env(PINNED, "1").status().context("run taskset")?;
+        ensure!(status.success(), "{status}");
+        return Ok(());
+    }
     let read = |name: &str, usual: usize| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
     };
@@ -351,25 +358,7 @@ fn locator(service: usize, pod: usize) -> Request {
 }
 
 fn post(path: &str, body: &Value) -> Request {
-    Request::new("POST", path).bytes("application/json", Bytes::from(body.to_string()))
-}
-
-async fn send_all(target: &Target, requests: Vec<Request>) -> Result<()> {
-    let mut lots: Vec<Vec<Request>> = (0..CLIENTS).map(|_| Vec::new()).collect();
-    for (i, request) in requests.into_iter().enumerate() {
-        lots[i % CLIENTS].push(request);
-    }
-    let mut clients = JoinSet::new();
-    for lot in lots {
-        let mut connection = target.connect().await?;
-        clients.spawn(async move {
-            for request in lot {
-                connection.send(request).await?.ok()?;
-            }
-            anyhow::Ok(())
-        });
-    }
-    clients.join_all().await.into_iter().collect()
+    Request::new("POST", path).json(body)
 }
 
 /// The questions, and Knot's zone and configuration.

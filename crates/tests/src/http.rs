@@ -338,3 +338,23 @@ pub async fn get_plain(server: std::net::SocketAddr, path: &str) -> Result<(u16,
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     Ok((status.context("an HTTP answer")?, body.to_owned()))
 }
+
+/// Sends many requests from eight clients at a time; all must succeed.
+pub async fn send_all(target: &Target, requests: Vec<Request>) -> Result<()> {
+    const CLIENTS: usize = 8;
+    let mut lots: Vec<Vec<Request>> = (0..CLIENTS).map(|_| Vec::new()).collect();
+    for (i, request) in requests.into_iter().enumerate() {
+        lots[i % CLIENTS].push(request);
+    }
+    let mut clients = tokio::task::JoinSet::new();
+    for lot in lots {
+        let mut connection = target.connect().await?;
+        clients.spawn(async move {
+            for request in lot {
+                connection.send(request).await?.ok()?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    clients.join_all().await.into_iter().collect()
+}

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     ip_families: Vec<Family>,
 
     /// Feature gates: `PreferSameTrafficDistribution=false`.
-    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "")]
+    #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
     feature_gates: Gates,
 
     /// How a packet of a pod on this node is told.

@@ -55,6 +55,8 @@ fn a_lab_from_a_file() {
         );
         let named = lab.drive(&["shop/cart", "--dns", "--from", "pod/cart-1", "-n", "50"])?;
         ensure!(named["pods"]["cart-1"]["answers"] == 50, "{named}");
+        let named = lab.drive(&["shop/cart", "--dns", "-n", "100"])?;
+        ensure!(named["matrix"] == json!({"east": {"east": 50}, "west": {"west": 50}}), "{named}");
 
         exec(&lab)?;
         refusals(&lab)?;
@@ -82,8 +84,8 @@ fn exec(lab: &Lab) -> Result<()> {
     let failed =
         lab.run(&["lab", "exec", "shop/cart-1", "--", "/bin/sh", "-c", "echo no >&2; exit 7"])?;
     ensure!(failed.status.code() == Some(7) && failed.stderr.starts_with(b"no"), "{failed:?}");
-    let hosts = lab.text(&["lab", "exec", "shop/cart-1", "--", "cat", "/etc/hosts"])?;
-    ensure!(hosts.contains("cart.shop.svc.cluster.local"), "{hosts}");
+    let found = lab.text(&["lab", "exec", "shop/cart-1", "--", "getent", "hosts", "cart"])?;
+    ensure!(found.contains("cart.shop.svc.cluster.local"), "{found}");
     Ok(())
 }
 
@@ -94,7 +96,7 @@ fn refusals(lab: &Lab) -> Result<()> {
         (&["drive", "shop/cart:443"], "no TCP port 443"),
         (&["drive", "shop/cart", "--from", "zone/north"], "it has east, west"),
         (&["drive", "shop/cart", "--from", "pod/nobody"], "nobody"),
-        (&["drive", "shop/cart", "--dns"], "--from pod/NAME"),
+        (&["drive", "shop/cart", "--dns", "--from", "external"], "leave out --dns"),
         (&["fault", "kill", "proxy/n9"], "proxy/n1"),
         (&["fault", "cut", "rack/r1"], "node/NAME or zone/NAME"),
         (&["exec", "shop/nobody", "--", "true"], "nobody"),
@@ -181,7 +183,7 @@ fn a_lab_joins_a_cluster() {
         let status: Value = serde_json::from_str(&lab.text(&["lab", "status", "-o", "json"])?)?;
         let processes = status["processes"].as_object().cloned().unwrap_or_default();
         let names: Vec<&str> = processes.keys().map(String::as_str).collect();
-        ensure!(names == ["agent/far-1", "proxy/far-1"], "{names:?}");
+        ensure!(names == ["agent/far-1", "dns/far-1", "proxy/far-1"], "{names:?}");
 
         // A Node of a name that is taken would have two agents.
         let taken =
