@@ -35,7 +35,7 @@ const LEASE_SECONDS: i32 = 40;
 /// Registers the Node; returns when it is there.
 pub(crate) async fn register(client: &Client, options: &Options) {
     for attempt in 0.. {
-        let Err(why) = patiently(put(client, options)).await else { return };
+        let Err(why) = patiently(put(client, options, Labels::Given)).await else { return };
         tracing::warn!("the Node is not registered yet: {why}");
         sleep(BACKOFF.delay(attempt, rand::random())).await;
     }
@@ -54,7 +54,8 @@ pub(crate) async fn keep(client: Client, options: Arc<Options>) {
     loop {
         let right = beat(&client, &options).await;
         let due = right == Some(false) || failures > 0 || written.elapsed() >= STATUS_PERIOD;
-        let done = if due { patiently(put(&client, &options)).await } else { Ok(()) };
+        let put = put(&client, &options, Labels::Missing);
+        let done = if due { patiently(put).await } else { Ok(()) };
         match done {
             Ok(()) => {
                 if due {
@@ -104,10 +105,19 @@ fn is_right(node: &Node, options: &Options) -> bool {
     wanted.conditions.iter().flatten().all(says)
         && known.addresses == wanted.addresses
         && known.daemon_endpoints == wanted.daemon_endpoints
-        && options.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+        && options.labels.keys().all(|key| labels.contains_key(key))
 }
 
-async fn put(client: &Client, options: &Options) -> Result<(), kube::Error> {
+/// Which labels are written to a Node that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Labels {
+    /// All that the agent was given: it has just been started.
+    Given,
+    /// Those that are missing: whoever has changed one since had a reason.
+    Missing,
+}
+
+async fn put(client: &Client, options: &Options, labels: Labels) -> Result<(), kube::Error> {
     let api: Api<Node> = Api::all(client.clone());
     let name = &options.node;
     let there = match api.get_opt(name).await? {
@@ -120,7 +130,12 @@ async fn put(client: &Client, options: &Options) -> Result<(), kube::Error> {
     };
     let params = PatchParams::default();
     let wanted = object(options);
-    let patch = json!({ "metadata": { "labels": wanted.metadata.labels } });
+    let mut given = wanted.metadata.labels.clone().unwrap_or_default();
+    if labels == Labels::Missing {
+        let known = there.metadata.labels.clone().unwrap_or_default();
+        given.retain(|key, _| !known.contains_key(key));
+    }
+    let patch = json!({ "metadata": { "labels": given } });
     api.patch(name, &params, &Patch::Merge(patch)).await?;
     if there.spec.and_then(|spec| spec.pod_cidrs).is_none_or(|ranges| ranges.is_empty()) {
         api.patch(name, &params, &Patch::Merge(json!({ "spec": wanted.spec }))).await?;
@@ -286,6 +301,8 @@ mod tests {
         assert!(!is_right(&node, &options), "it says nothing yet");
         node.status = Some(status(&options, &[], Timestamp::UNIX_EPOCH));
         assert!(is_right(&node, &options));
+        node.metadata.labels.as_mut().unwrap().insert("zone".to_owned(), "b".to_owned());
+        assert!(is_right(&node, &options), "whoever moves a node has a reason");
         let conditions = node.status.as_mut().and_then(|it| it.conditions.as_mut()).unwrap();
         let ready = conditions.iter_mut().find(|it| it.type_ == "Ready").unwrap();
         ready.status = "Unknown".to_owned();

@@ -67,7 +67,7 @@ pub(crate) struct Args {
     hide_empty_services: bool,
 
     /// Namespaces whose Services have names; without it all.
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_namespace)]
     namespaces: Vec<String>,
 
     /// Feature gates: `PodLocator=true`.
@@ -250,7 +250,9 @@ impl Args {
                 let read = |name: &String| {
                     AskedName::parse(name).with_context(|| format!("--fallthrough {name:?}"))
                 };
-                names.map(read).collect::<anyhow::Result<_>>()?
+                let names = names.map(read).collect::<anyhow::Result<Vec<_>>>()?;
+                check_fallthrough(&names, &zones)?;
+                names
             }
         };
         let shown = self.namespaces.iter().map(|name| Name::from(name.as_str())).collect();
@@ -292,9 +294,34 @@ impl Args {
 fn parse_zone(text: &str) -> Result<Zone, String> {
     let zone = Zone::parse(text).map_err(|error| error.to_string())?;
     if zone.is_reverse() || zone.name().is_empty() {
-        return Err("expected a zone such as cluster.local".to_owned());
+        return Err(
+            "expected a zone such as cluster.local; those of addresses are --reverse-zones"
+                .to_owned(),
+        );
     }
     Ok(zone)
+}
+
+/// What is in none of our zones is asked upstream anyway.
+fn check_fallthrough(names: &[AskedName], zones: &[Zone]) -> anyhow::Result<()> {
+    for name in names {
+        let near =
+            |zone: &Zone| name.below(zone.name()).is_some() || zone.name().below(name).is_some();
+        if !zones.iter().any(near) {
+            bail!("--fallthrough {name}: is in no zone of ours, so it is asked upstream anyway");
+        }
+    }
+    Ok(())
+}
+
+/// A name that a Namespace can have.
+fn parse_namespace(text: &str) -> Result<String, String> {
+    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    let sound = (1..=63).contains(&text.len())
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    if sound { Ok(text.to_owned()) } else { Err("no Namespace can have this name".to_owned()) }
 }
 
 fn parse_reverse_zone(text: &str) -> Result<Zone, String> {

@@ -41,8 +41,9 @@ impl Forwarders {
         if (edns.local.is_none() && edns.subnet.is_none()) || !trusted() {
             return by_source();
         }
-        let told = edns.local.and_then(|span| locate_told(world, span.of(packet)));
-        if let Some(located) = told {
+        let said = edns.local.map(|span| span.of(packet)).filter(|content| !content.is_empty());
+        if let Some(content) = said {
+            let located = locate_told(world, content).unwrap_or_else(Located::unknown);
             return Asker { located, subnet: None };
         }
         match edns.subnet {
@@ -126,7 +127,7 @@ mod tests {
             assert_eq!(node_of(&find(forwarder, told, None)), Some("bert"), "{told:?}");
         }
         assert_eq!(node_of(&find(forwarder, b"203.0.113.1", None)), None, "said, and unknown");
-        assert_eq!(node_of(&find(forwarder, b"?", None)), Some("anna"), "nothing was said");
+        assert_eq!(node_of(&find(forwarder, b"nobody-s", None)), None, "said, and unknown");
         let by_subnet = find(forwarder, b"", Some("10.244.2.0/25"));
         assert_eq!(node_of(&by_subnet), Some("bert"));
         assert!(by_subnet.subnet.is_some());

@@ -6,18 +6,19 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use clap::{Args as ClapArgs, ValueEnum};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use nearhop_core::answer::{
-    Answer, AskedName, Asking, Candidate, Config, Data, DomainName, Index, Outcome, PodMode,
-    Question, RecordType, Spelling, Synced, Zone, answer, explain_headless, service_of,
+    Answer, AskedName, Asking, Candidate, Config, Index, Outcome, PodMode, Question, RecordType,
+    Spelling, Synced, Zone, answer, explain_headless, service_of,
 };
 use nearhop_core::locate::{How, Located};
-use nearhop_core::route::{Place, RouteSet};
+use nearhop_core::model::{ClusterIps, ServiceType};
+use nearhop_core::route::{Exclusion, Place, RouteSet};
 use nearhop_core::world::World;
 use nearhop_core::{Family, Gates, ServiceKey};
 use nearhop_runtime::client::{Client, connect};
@@ -163,7 +164,10 @@ async fn find_asker(args: &Args, client: &Client, world: &World) -> anyhow::Resu
     if let Some(pod) = &args.from_pod {
         let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
         let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let pod = api.get(name).await.with_context(|| format!("Pod {namespace}/{name}"))?;
+        let pod = api.get(name).await.map_err(|error| match error {
+            kube::Error::Api(status) => anyhow!("--from-pod: {}", status.message),
+            other => anyhow!(other).context(format!("Pod {namespace}/{name}")),
+        })?;
         let ip = pod.status.and_then(|status| status.pod_ip).unwrap_or_default();
         let ip: IpAddr =
             ip.parse().map_err(|_| anyhow!("Pod {namespace}/{name} has no address yet"))?;
@@ -187,8 +191,8 @@ async fn find_asker(args: &Args, client: &Client, world: &World) -> anyhow::Resu
     Ok(Asker { words, namespace, located: Located::unknown() })
 }
 
-/// Tries the name as a Pod's resolver does: below its search list, then as it is. The last one is
-/// told where none has records.
+/// Tries the name as a Pod's resolver does: below its search list, then as it is. Where none is
+/// there, the first is told whose Service is, else the name as it was given.
 fn first_with_records<'a>(
     asking: &Asking<'a>,
     args: &Args,
@@ -202,19 +206,24 @@ fn first_with_records<'a>(
         names.extend(searches.iter().map(|search| format!("{}.{search}", args.name)));
     }
     names.push(args.name.clone());
-    let mut last = None;
+    let mut told = None;
+    let mut is_a_services = false;
     for name in names {
         let name =
             AskedName::parse(&name).map_err(|error| anyhow!("{name:?} is no name: {error}"))?;
         let question = Question { name, record_type: args.record_type.into() };
         let answered = answer(asking, &question);
         let known = !matches!(answered.outcome, Outcome::NameError | Outcome::PassedOn);
-        last = Some((question, answered));
         if known {
-            break;
+            return Ok((question, answered));
+        }
+        if !is_a_services {
+            let key = service_of(asking.config, &question.name);
+            is_a_services = key.is_some_and(|key| asking.world.service(&key).is_some());
+            told = Some((question, answered));
         }
     }
-    Ok(last.expect("at least the name itself was tried"))
+    Ok(told.expect("at least the name itself was tried"))
 }
 
 /// Everything there is to say.
@@ -241,7 +250,7 @@ impl<'a> Told<'a> {
             Type::Aaaa => Family::Ipv6,
             _ => Family::Ipv4,
         };
-        let service = chosen_for(asking.config, question, answered);
+        let service = headless_behind(asking, &question.name);
         let gates = &asking.world.settings().gates;
         let choice = service.map(|service| {
             let place = asker.located.place.as_deref();
@@ -253,15 +262,24 @@ impl<'a> Told<'a> {
 
     fn place(&self) -> String {
         let Located { place, how } = &self.asker.located;
-        let Some(place) = place else { return format!("nobody knows where it stands: {how}") };
+        let Some(place) = place else {
+            return match how {
+                How::Unknown => "whose place nobody knows".to_owned(),
+                how => format!("whose place nobody knows: {how} names no node"),
+            };
+        };
         let node = place.node.as_ref().map_or("no node", |node| node.as_str());
         let zone = place.zone.as_ref().map_or("no zone", |zone| zone.as_str());
         format!("on {node} in {zone}: {how}")
     }
 
     fn reason(&self) -> Option<String> {
-        let (_, set) = self.choice.as_ref()?;
-        Some(set.as_ref().map_or_else(
+        let (candidates, set) = self.choice.as_ref()?;
+        let set = set.as_ref();
+        if candidates.iter().all(|one| one.excluded == Some(Exclusion::NotReady)) {
+            return Some("no endpoint is ready".to_owned());
+        }
+        Some(set.map_or_else(
             || "all: the asker's place is not known".to_owned(),
             |set| set.reason.to_string(),
         ))
@@ -334,18 +352,21 @@ impl<'a> Told<'a> {
     }
 }
 
-/// The headless Service whose endpoints were a matter of choice: behind the last alias, if there
-/// are any.
-fn chosen_for(config: &Config, question: &Question, answered: &Answer<'_>) -> Option<ServiceKey> {
-    answered.choice.as_ref()?;
-    let alias = answered.answers.iter().rev().find_map(|record| match record.data {
-        Data::Cname(DomainName::Absolute(target)) => Some(target),
-        _ => None,
-    });
-    match alias {
-        Some(target) => service_of(config, &AskedName::parse(target).ok()?),
-        None => service_of(config, &question.name),
+/// The headless Service whose endpoints a name is answered with: its own, or the one behind its
+/// aliases.
+fn headless_behind(asking: &Asking<'_>, name: &AskedName) -> Option<ServiceKey> {
+    /// A chain of more aliases is none.
+    const MOST: usize = 11;
+    let mut key = service_of(asking.config, name)?;
+    for _ in 0..MOST {
+        let service = asking.world.service(&key)?;
+        if service.service_type != ServiceType::ExternalName {
+            return (service.cluster_ips == ClusterIps::Headless).then_some(key);
+        }
+        let target = AskedName::parse(service.external_name.as_deref()?).ok()?;
+        key = service_of(asking.config, &target)?;
     }
+    None
 }
 
 /// A type as people write it.

@@ -156,9 +156,18 @@ impl Locators {
     /// of one node; a Pod that is done has no address in its locator.
     pub fn find(&self, address: IpAddr) -> Option<Located> {
         let there = self.by_address.get(&address)?;
-        let entry = there.iter().find(|entry| entry.place.is_some())?;
+        // One that a Pod owns is the controller's; anybody may have written another.
+        let placed = || there.iter().filter(|entry| entry.place.is_some());
+        let owned = placed().find(|entry| entry.locator.owner.is_some());
+        let entry = owned.or_else(|| placed().next())?;
         let how = How::Locator(entry.locator.key.clone());
         Some(Located { place: entry.place.clone(), how })
+    }
+
+    /// A locator that has this address and names no node.
+    pub fn find_placeless(&self, address: IpAddr) -> Option<Located> {
+        let entry = self.by_address.get(&address)?.first()?;
+        Some(Located { place: None, how: How::Locator(entry.locator.key.clone()) })
     }
 
     /// Whether a Pod of this namespace has this address.

@@ -299,6 +299,7 @@ impl World {
         by_locator
             .or_else(|| self.ranges.find_range(address, u8::MAX))
             .or_else(|| self.ranges.find_address(address))
+            .or_else(|| self.locators.find_placeless(address))
             .unwrap_or_else(Located::unknown)
     }
 

@@ -57,7 +57,7 @@ impl Failure {
             Self::Unreachable => "unreachable",
             Self::Closed => "closed without an answer",
             Self::NotUnderstood => "answered, but not with a hostname",
-            Self::NoSuchName => "name not found",
+            Self::NoSuchName => "name without addresses",
             Self::Here => "failed on the client's side",
         }
     }

@@ -283,6 +283,7 @@ fn choose_port<'a>(service: &'a Value, question: &Question) -> Result<&'a Value,
         let of = question.service.port.as_ref().map_or(String::new(), |port| format!(" {port}"));
         let there = ports.iter().map(|one| format!("{}/{}", one["port"], text(&one["protocol"])));
         let there = there.collect::<Vec<_>>().join(", ");
+        let there = if there.is_empty() { "none".to_owned() } else { there };
         wrong(question, &format!("it has no {protocol} port{of}; it has {there}"))
     })
 }
