@@ -129,7 +129,8 @@ fn pace(server: &str, file: &Path, seconds: usize, rate: f64) -> Result<Times> {
     loop {
         let due = (began.elapsed().as_secs_f64() * rate) as usize;
         // A client that was not let run does not make up for it in one burst.
-        for _ in sent..due.min(total).min(sent + 8) {
+        let until = due.min(total).min(sent + 8);
+        while sent < until {
             let id = (sent & 0xffff) as u16;
             let mut bytes = questions[sent % questions.len()].clone();
             bytes[..2].copy_from_slice(&id.to_be_bytes());

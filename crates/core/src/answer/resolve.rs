@@ -64,7 +64,7 @@ impl<'a> Found<'a> {
 }
 
 /// Whether records of the type hold such addresses.
-pub(super) fn is_of(address: IpAddr, record_type: RecordType) -> bool {
+fn is_of(address: IpAddr, record_type: RecordType) -> bool {
     match record_type {
         RecordType::A => address.is_ipv4(),
         RecordType::Aaaa => address.is_ipv6(),

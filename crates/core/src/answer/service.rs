@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use super::index::{Entry, Filed};
 use super::question::RecordType;
 use super::record::{Choice, Data, DomainName, Host, Record, ZoneSpelling};
-use super::resolve::{Found, is_of, parse_dashed};
+use super::resolve::{Found, parse_dashed};
 use super::select::{self, Picked, Scope};
 use super::{Asking, Config, EmptyServices, EndpointNames};
 use crate::key::{Name, Protocol};
-use crate::model::{ClusterIps, Endpoint, Service};
+use crate::model::{ClusterIps, Endpoint, Service, Slice};
 use crate::route::Tier;
 
 /// The longest label.
@@ -185,15 +185,11 @@ fn is_above_ports(filed: &Filed, label: &str) -> bool {
     let protocol = label.strip_prefix('_').and_then(super::resolve::protocol);
     let Some(protocol) = protocol else { return false };
     let named = |name: &Name, its: Protocol| !name.is_empty() && its == protocol;
-    match &filed.service.cluster_ips {
-        ClusterIps::Addresses(_) => filed.service.ports.iter().any(|p| named(&p.name, p.protocol)),
-        _ => {
-            filed.has_published()
-                && filed
-                    .slices()
-                    .any(|slice| slice.ports.iter().any(|p| named(&p.name, p.protocol)))
-        }
+    if let ClusterIps::Addresses(_) = filed.service.cluster_ips {
+        return filed.service.ports.iter().any(|p| named(&p.name, p.protocol));
     }
+    let has = |slice: &Slice| slice.ports.iter().any(|p| named(&p.name, p.protocol));
+    filed.has_published() && filed.slices().any(has)
 }
 
 // Headless Services: the endpoints for the asker's place.
@@ -219,11 +215,7 @@ fn resolve_headless<'a>(
         let choice = Some(choice);
         return match record_type {
             RecordType::Srv => srv_of_entries(asking, filed, &entries, port, choice),
-            _ => {
-                let addresses = entries.iter().map(|entry| entry.address);
-                let addresses = addresses.filter(|address| is_of(*address, record_type));
-                address_records(addresses, asking.config.ttl, choice)
-            }
+            _ => address_records(&entries, asking.config.ttl, choice),
         };
     }
     if left_out {
@@ -233,13 +225,13 @@ fn resolve_headless<'a>(
     if other { Found::Empty } else { Found::Missing }
 }
 
-fn address_records<'a>(
-    addresses: impl Iterator<Item = IpAddr>,
-    ttl: u32,
-    choice: Option<Choice>,
-) -> Found<'a> {
-    let record = |address| Record { owner: DomainName::Asked, ttl, data: Data::from(address) };
-    Found::Records { answers: addresses.map(record).collect(), additional: Vec::new(), choice }
+fn address_records<'a>(entries: &[Entry<'a>], ttl: u32, choice: Option<Choice>) -> Found<'a> {
+    let record = |entry: &Entry<'a>| {
+        let data = Data::from(entry.address);
+        Record { owner: DomainName::Asked, ttl, data }
+    };
+    let answers = entries.iter().map(record).collect();
+    Found::Records { answers, additional: Vec::new(), choice }
 }
 
 fn srv_of_entries<'a>(

@@ -114,8 +114,8 @@ fn expected(from: &str, there: &BTreeSet<&str>, soft: bool) -> BTreeSet<String> 
         [&[node], &labels[..]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     let here = values(from);
-    for key in 0..KEYS.len() {
-        let shares = |node: &&&str| values(node)[key] == here[key];
+    for (key, value) in here.iter().enumerate() {
+        let shares = |node: &&&str| values(node)[key] == *value;
         let found: BTreeSet<String> =
             there.iter().filter(shares).map(|node| format!("server-{node}")).collect();
         if !found.is_empty() {
