@@ -17,7 +17,6 @@ pub mod answerer;
 mod control;
 mod error;
 pub mod forward;
-mod interfaces;
 pub mod limit;
 pub mod metrics;
 pub mod options;

@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
+use nearhop_runtime::interfaces::addresses;
+
 use crate::DnsError;
-use crate::interfaces::addresses;
 
 /// Where other servers listen, unless it is said.
 pub const PORT: u16 = 53;

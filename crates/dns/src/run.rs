@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use nearhop_feed::{Event as FeedEvent, Feed, Selectors};
+use nearhop_runtime::interfaces;
 use nearhop_runtime::shutdown::Shutdown;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::control::Control;
 use crate::error::DnsError;
-use crate::interfaces;
 use crate::metrics::DnsMetrics;
 use crate::options::Options;
 use crate::readiness::Readiness;

@@ -10,8 +10,8 @@ use nearhop_netfilter::config::{Config, NodePortAddresses};
 use nearhop_netfilter::conntrack::View;
 use nearhop_netfilter::frontend::Frontend;
 use nearhop_runtime::backoff::Backoff;
+use nearhop_runtime::interfaces;
 
-use crate::addresses::node_addresses;
 use crate::control::{Control, Waiting};
 use crate::engine::{Engine, Pass, Scope, Synced, Tables, Verified};
 use crate::metrics::ProxyMetrics;
@@ -197,7 +197,7 @@ impl Lane {
 
     /// Lets go of clients that stay with an endpoint which is gone.
     fn release(&mut self, tables: &mut impl Tables) {
-        match self.engine.release(tables, node_addresses) {
+        match self.engine.release(tables, interfaces::addresses) {
             Ok(0) => {}
             Ok(clients) => tracing::debug!(family = %self.family, clients, "affinity released"),
             Err(error) => {
@@ -233,7 +233,7 @@ impl Lane {
         let mut lost = std::mem::take(&mut self.lost);
         self.fresh = false;
         let (options, image) = (control.options(), self.engine.image());
-        let addresses = node_addresses();
+        let addresses = interfaces::addresses();
         let (world, rehome) = (control.world(), options.udp_rehome);
         let known = &mut self.known;
         let view = view_of(&mut lost, known, world, image, &options.node, &addresses, rehome);

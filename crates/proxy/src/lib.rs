@@ -16,7 +16,6 @@
 //! Deliberately absent: decisions about topology (`nearhop-core`), what rules look like
 //! (`nearhop-netfilter`), other nodes, and everything that writes to the API but events.
 
-mod addresses;
 pub mod cleanup;
 pub mod conntrack;
 mod control;

@@ -17,11 +17,11 @@ use nearhop_feed::{Event as FeedEvent, Feed, Kind, Selectors};
 use nearhop_netfilter::config::NodePortAddresses;
 use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::health::Check;
+use nearhop_runtime::interfaces;
 use nearhop_runtime::shutdown::Shutdown;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::addresses::node_addresses;
 use crate::cleanup::check_owner;
 use crate::conntrack::Extent;
 use crate::control::{Control, KINDS, Waiting};
@@ -342,7 +342,7 @@ impl Loop {
                     Family::Ipv6 => IpAddr::from(Ipv6Addr::UNSPECIFIED),
                 }),
                 NodePortAddresses::Within(ranges) => {
-                    let own = node_addresses().into_iter();
+                    let own = interfaces::addresses().into_iter();
                     addresses.extend(own.filter(|own| ranges.iter().any(|r| r.contains(*own))));
                 }
             }

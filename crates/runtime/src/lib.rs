@@ -9,6 +9,7 @@
 //!   lease     who of several may act
 //!   shutdown  signals               backoff how long to wait before the next attempt
 //!   waits     the same for kube's watches
+//!   interfaces  addresses of this machine
 //! ```
 //!
 //! Deliberately not here: anything about Services or slices, watching, and retrying for a caller,
@@ -19,6 +20,7 @@ pub mod backoff;
 pub mod client;
 mod error;
 pub mod health;
+pub mod interfaces;
 pub mod lease;
 pub mod log;
 pub mod metrics;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The addresses of this machine.
-pub(crate) fn node_addresses() -> BTreeSet<IpAddr> {
+/// The addresses of this machine; none where the kernel does not say.
+pub fn addresses() -> BTreeSet<IpAddr> {
     let Ok(interfaces) = nix::ifaddrs::getifaddrs() else { return BTreeSet::new() };
     let address = |interface: nix::ifaddrs::InterfaceAddress| {
         let storage = interface.address?;
