@@ -5,17 +5,57 @@
 mod cluster;
 
 use std::hint::black_box;
+use std::net::IpAddr;
 use std::time::Instant;
 
-use cluster::{SERVICES, build, client, locators, options, packet, service_name};
+use cluster::{SERVICES, build, locators};
 use criterion::{Criterion, criterion_group, criterion_main};
+use nearhop_core::answer::{Config, PodMode, Zone};
+use nearhop_core::fixture::Fixture;
+use nearhop_core::model::Addresses;
 use nearhop_dns::answerer::{Answerer, Handled, Now, Packet};
 use nearhop_dns::metrics::DnsMetrics;
+use nearhop_dns::options::Options;
 use nearhop_dns::wire::{ReplyWriter, Transport};
 use nearhop_runtime::metrics::Metrics;
 
 /// Questions that are asked in turn, so that not every one is about the same Service.
 const QUESTIONS: usize = 1000;
+
+/// What the operator chose.
+fn options() -> Options {
+    let mut config = Config::new(Zone::parse("cluster.local").expect("a name"));
+    config.pods = PodMode::Insecure;
+    Options::new(config)
+}
+
+/// The name of a Service: even ones have a cluster IP, odd ones are headless.
+fn service_name(number: usize) -> String {
+    format!("service-{number}.default.svc.cluster.local.")
+}
+
+/// The address of a Pod, from which questions come.
+fn client(fixture: &Fixture, number: usize) -> IpAddr {
+    match &fixture.pods[number % fixture.pods.len()].ips {
+        Addresses::One(address) => *address,
+        Addresses::Many(addresses) => addresses[0],
+    }
+}
+
+/// A question as a packet.
+fn packet(name: &str, type_number: u16) -> Vec<u8> {
+    let mut packet = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
+    for label in name.trim_end_matches('.').split('.') {
+        packet.push(label.len() as u8);
+        packet.extend(label.as_bytes());
+    }
+    packet.push(0);
+    packet.extend(type_number.to_be_bytes());
+    packet.extend([0, 1]);
+    // OPT: 1232 octets.
+    packet.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
+    packet
+}
 
 fn answer(criterion: &mut Criterion) {
     let (mut state, fixture) = build();

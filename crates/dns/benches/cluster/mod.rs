@@ -1,17 +1,13 @@
 //! A cluster as big as those that the targets are stated for: 10,000 Services, 50,000 Pods with
 //! PodLocators, 500 nodes in five zones. Only what a DNS server watches: no Pods.
 
-#![allow(dead_code, reason = "each bench uses a part")]
-
 use std::fmt::Write as _;
-use std::net::IpAddr;
 
-use nearhop_core::answer::{Config, Index, PodMode, Synced, Zone};
+use nearhop_core::answer::{Index, Synced};
 use nearhop_core::fixture::Fixture;
-use nearhop_core::model::{Addresses, Locator, Pod};
+use nearhop_core::model::{Locator, Pod};
 use nearhop_core::world::Settings;
 use nearhop_core::{Change, Name, PodKey, World};
-use nearhop_dns::options::Options;
 use nearhop_dns::state::State;
 
 /// How many Services; every other one is headless and asks for topology.
@@ -20,18 +16,6 @@ pub(crate) const SERVICES: usize = 10_000;
 pub(crate) const PODS: usize = 5;
 const NODES: usize = 500;
 const ZONES: usize = 5;
-
-/// What the operator chose.
-pub(crate) fn options() -> Options {
-    let mut config = Config::new(Zone::parse("cluster.local").expect("a name"));
-    config.pods = PodMode::Insecure;
-    Options::new(config)
-}
-
-/// The name of a Service: even ones have a cluster IP, odd ones are headless.
-pub(crate) fn service_name(number: usize) -> String {
-    format!("service-{number}.default.svc.cluster.local.")
-}
 
 /// The cluster as text.
 pub(crate) fn text() -> String {
@@ -88,27 +72,4 @@ pub(crate) fn build() -> (State, Fixture) {
     world.apply_all(changes.chain(slices));
     let index = Index::build(&world);
     (State { world, index, serial: 1_700_000_000, synced: Synced::Yes }, fixture)
-}
-
-/// The address of a Pod, from which questions come.
-pub(crate) fn client(fixture: &Fixture, number: usize) -> IpAddr {
-    match &fixture.pods[number % fixture.pods.len()].ips {
-        Addresses::One(address) => *address,
-        Addresses::Many(addresses) => addresses[0],
-    }
-}
-
-/// A question as a packet.
-pub(crate) fn packet(name: &str, type_number: u16) -> Vec<u8> {
-    let mut packet = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
-    for label in name.trim_end_matches('.').split('.') {
-        packet.push(label.len() as u8);
-        packet.extend(label.as_bytes());
-    }
-    packet.push(0);
-    packet.extend(type_number.to_be_bytes());
-    packet.extend([0, 1]);
-    // OPT: 1232 octets.
-    packet.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
-    packet
 }
