@@ -15,6 +15,10 @@ use tokio::sync::watch;
 /// A request that takes longer has failed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// No server is left alone for longer, whatever it asks for: an object would otherwise stay as it is
+/// for as long as a wrong `Retry-After` says.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+
 /// Field manager of everything the controller writes.
 pub(crate) const FIELD_MANAGER: &str = "nearhop-controller";
 
@@ -160,8 +164,10 @@ impl Caller {
 }
 
 fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
+    // A float takes any number of digits.
+    let seconds: f64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    let bounded = seconds.clamp(0.0, LONGEST_RETRY_AFTER.as_secs_f64());
+    Duration::try_from_secs_f64(bounded).ok()
 }
 
 /// The part of a Status that tells failures apart.
@@ -236,5 +242,20 @@ mod tests {
         sender.send_replace(Leadership::Leading { until: now + Duration::from_secs(3) });
         assert_eq!(fence.allowance(now), Some(Duration::from_secs(5)));
         assert_eq!(fence.allowance(now + Duration::from_secs(3)), None, "it was not renewed");
+    }
+
+    #[test]
+    fn a_server_is_left_alone_for_a_minute_at_most() {
+        let asked = |value: &str| {
+            let mut headers = http::HeaderMap::new();
+            headers.insert(header::RETRY_AFTER, value.parse().unwrap());
+            retry_after(&headers)
+        };
+        assert_eq!(asked("3"), Some(Duration::from_secs(3)));
+        for absurd in ["61", "9223372036854775808", "99999999999999999999"] {
+            assert_eq!(asked(absurd), Some(LONGEST_RETRY_AFTER), "{absurd}");
+        }
+        assert_eq!(asked("-1"), Some(Duration::ZERO));
+        assert_eq!(asked("Wed, 21 Oct 2026 07:28:00 GMT"), None);
     }
 }

@@ -177,7 +177,7 @@ impl<K: Ord + Clone> Queue<K> {
             if item.changed_meanwhile {
                 item.failures = 0;
             }
-            let until = now + pause(item.failures);
+            let until = later(now, pause(item.failures));
             item.failures = item.failures.saturating_add(1);
             item.pause_until = Some(until);
             self.order += 1;
@@ -273,6 +273,12 @@ impl<K: Ord + Clone> Queue<K> {
     pub(crate) fn failing(&self) -> impl Iterator<Item = (&K, u32)> {
         self.items.iter().filter(|(_, item)| item.failures > 0).map(|(key, i)| (key, i.failures))
     }
+}
+
+/// A pause beyond the clock's range is as good as a day: nothing waits for longer than that without
+/// being looked at.
+pub(crate) fn later(now: Instant, pause: Duration) -> Instant {
+    now.checked_add(pause).unwrap_or_else(|| now + Duration::from_secs(86_400))
 }
 
 fn lane<'a, K>(
@@ -390,5 +396,18 @@ mod tests {
         queue.clear();
         assert!(queue.items.is_empty());
         assert_eq!(queue.next_due(), None);
+    }
+
+    #[test]
+    fn a_pause_beyond_all_times_does_no_harm() {
+        let start = Instant::now();
+        let mut queue = Queue::new(1);
+        for pause in [Duration::MAX, Duration::from_secs(1 << 63)] {
+            queue.add(&key("a"), start, Urgency::Fresh);
+            queue.take(start).unwrap();
+            queue.fail(&key("a"), start, Cause::Own, |_| pause);
+            assert_eq!(queue.take(start), None);
+            assert_eq!(queue.next_due(), Some(after(start, 86_400_000)));
+        }
     }
 }

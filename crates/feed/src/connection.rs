@@ -10,7 +10,7 @@ use kube::client::Body;
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
-use crate::error::{Error, Refusal};
+use crate::error::{Error, Refusal, parse_retry_after};
 use crate::kind::Kind;
 use crate::lines::Lines;
 use crate::options::Selectors;
@@ -41,8 +41,8 @@ impl Connection {
         if head.status.is_success() {
             return Ok(answer);
         }
-        let after =
-            head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let after = after.and_then(parse_retry_after);
         let body = answer.beginning(patience).await;
         Err(Error::Refused(Refusal::read(head.status.as_u16(), after, &body)))
     }

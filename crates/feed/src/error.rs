@@ -5,9 +5,13 @@ use std::fmt;
 use std::time::Duration;
 
 use nearhop_api::Version;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::kind::Kind;
+
+/// No server is left alone for longer, whatever it asks for: a wrong `Retry-After` would otherwise
+/// freeze a kind for as long as it says.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Why a list or a watch came to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -69,10 +73,10 @@ impl Error {
         matches!(self, Self::Refused(refusal) if refusal.code == 404 && kind.may_be_undefined())
     }
 
-    /// How long the server wants to be left alone.
+    /// How long the server wants to be left alone, a minute at most.
     pub(crate) fn retry_after(&self) -> Duration {
         match self {
-            Self::Refused(refusal) => Duration::from_secs(refusal.details.retry_after_seconds),
+            Self::Refused(refusal) => refusal.details.retry_after,
             _ => Duration::ZERO,
         }
     }
@@ -105,15 +109,32 @@ pub(crate) struct Refusal {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(default)]
 struct Details {
-    retry_after_seconds: u64,
+    #[serde(rename = "retryAfterSeconds", deserialize_with = "read_seconds")]
+    retry_after: Duration,
+}
+
+/// Any number, be it too large for every integer: a `Status` is not unreadable because of it.
+fn read_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let seconds = Option::<f64>::deserialize(deserializer)?.unwrap_or_default();
+    Ok(bounded(seconds))
+}
+
+/// The value of a `Retry-After` header in seconds; a date is not read.
+pub(crate) fn parse_retry_after(text: &str) -> Option<Duration> {
+    text.trim().parse().ok().map(bounded)
+}
+
+fn bounded(seconds: f64) -> Duration {
+    let most = LONGEST_RETRY_AFTER.as_secs_f64();
+    Duration::try_from_secs_f64(seconds.clamp(0.0, most)).unwrap_or_default()
 }
 
 impl Refusal {
     /// From an answer: the code and `Retry-After` of its head, and a body that need not be a
     /// `Status` (a server that is too busy sends plain text).
-    pub(crate) fn read(code: u16, retry_after: Option<u64>, body: &[u8]) -> Self {
+    pub(crate) fn read(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let text = || Self {
             message: String::from_utf8_lossy(body).trim().chars().take(200).collect(),
             ..Self::default()
@@ -121,7 +142,7 @@ impl Refusal {
         let mut refusal = serde_json::from_slice(body).unwrap_or_else(|_| text());
         refusal.code = code;
         let details = &mut refusal.details;
-        details.retry_after_seconds = details.retry_after_seconds.max(retry_after.unwrap_or(0));
+        details.retry_after = details.retry_after.max(retry_after.unwrap_or_default());
         refusal
     }
 
@@ -153,10 +174,11 @@ mod tests {
     #[test]
     fn a_refusal_is_read_from_a_status_or_from_text() {
         let body = br#"{"kind":"Status","message":"m","reason":"TooManyRequests","details":{"retryAfterSeconds":3},"code":429}"#;
-        let refusal = Refusal::read(429, Some(1), body);
+        let second = Some(Duration::from_secs(1));
+        let refusal = Refusal::read(429, second, body);
         assert_eq!(refusal.to_string(), "429 TooManyRequests: m");
         assert_eq!(Error::Refused(refusal).retry_after(), Duration::from_secs(3));
-        let busy = Refusal::read(429, Some(1), b"Too many requests\n");
+        let busy = Refusal::read(429, second, b"Too many requests\n");
         assert_eq!(busy.to_string(), "429: Too many requests");
         assert_eq!(Error::Refused(busy).retry_after(), Duration::from_secs(1));
     }
@@ -168,5 +190,22 @@ mod tests {
         let error = Error::Refused(Refusal::read(404, None, b"no"));
         assert_eq!(error.describe(Kind::Pods), "404: no", "every server knows Pods");
         assert!(error.describe(Kind::PodLocators).contains("nearhop manifests | kubectl apply"));
+    }
+
+    #[test]
+    fn a_server_is_left_alone_for_a_minute_at_most() {
+        let minute = Duration::from_secs(60);
+        for absurd in ["61", "9223372036854775808", "99999999999999999999", "1e400"] {
+            assert_eq!(parse_retry_after(absurd), Some(minute), "{absurd}");
+        }
+        for absurd in ["61", "9223372036854775808", "99999999999999999999"] {
+            let body = format!(r#"{{"reason":"Busy","details":{{"retryAfterSeconds":{absurd}}}}}"#);
+            let refusal = Refusal::read(429, None, body.as_bytes());
+            assert_eq!(refusal.to_string(), "429 Busy: ", "it is a Status all the same");
+            assert_eq!(Error::Refused(refusal).retry_after(), minute, "{absurd}");
+        }
+        assert_eq!(parse_retry_after("-5"), Some(Duration::ZERO));
+        assert_eq!(parse_retry_after("NaN"), Some(Duration::ZERO));
+        assert_eq!(parse_retry_after("Wed, 21 Oct 2026 07:28:00 GMT"), None);
     }
 }

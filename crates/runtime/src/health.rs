@@ -1,10 +1,19 @@
 //! Named checks: each part of a process says how it is, the admin port tells others.
 //!
 //! Nobody is asked: a check holds what it was last told, so that a part that hangs cannot make the
-//! probe hang as well.
+//! probe hang as well. A loop tells that it turns ([`Heartbeat`]): one that hangs says nothing, and
+//! its check fails by itself.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A loop that has not turned for so long is beyond help.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// A loop turns at least this often, whether something happens or not: see [`Heartbeat::turn`].
+const TURN: Duration = Duration::from_secs(2);
 
 /// What a failing check means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +27,23 @@ pub enum Purpose {
 #[derive(Debug)]
 struct Entry {
     purpose: Purpose,
-    state: Result<(), String>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Told(Result<(), String>),
+    /// A loop that must turn.
+    Turns(Heartbeat),
+}
+
+impl State {
+    fn at(&self, now: Instant) -> Result<(), String> {
+        match self {
+            Self::Told(state) => state.clone(),
+            Self::Turns(heartbeat) => heartbeat.state(now),
+        }
+    }
 }
 
 type Entries = BTreeMap<String, Entry>;
@@ -32,6 +57,56 @@ pub struct Health(Arc<Mutex<Entries>>);
 pub struct Check {
     name: String,
     health: Health,
+}
+
+/// A loop's way to say that it turns. Clones are the same loop's.
+#[derive(Clone, Debug)]
+pub struct Heartbeat {
+    last: Arc<Mutex<Instant>>,
+    limit: Duration,
+}
+
+impl Heartbeat {
+    /// Turns at `now`, and fails when it does not turn again within the limit.
+    fn new(now: Instant, limit: Duration) -> Self {
+        Self { last: Arc::new(Mutex::new(now)), limit }
+    }
+
+    /// A heartbeat that no probe looks at.
+    #[must_use]
+    pub fn unwatched() -> Self {
+        Self::new(Instant::now(), STUCK)
+    }
+
+    /// The loop turns now.
+    pub fn beat(&self) {
+        *self.lock() = Instant::now();
+    }
+
+    /// Waits for the loop's next event, and turns meanwhile: a quiet loop is not a stuck one. The
+    /// event's future is polled by the loop itself, so that a loop which hangs does not turn.
+    pub async fn turn<T>(&self, event: impl Future<Output = T>) -> T {
+        let mut event = std::pin::pin!(event);
+        loop {
+            self.beat();
+            if let Ok(event) = tokio::time::timeout(TURN, &mut event).await {
+                return event;
+            }
+        }
+    }
+
+    fn state(&self, now: Instant) -> Result<(), String> {
+        let age = now.saturating_duration_since(*self.lock());
+        if age <= self.limit {
+            return Ok(());
+        }
+        Err(format!("it has not turned for {} s", age.as_secs()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Instant> {
+        // It is replaced whole.
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// How the checks of a purpose stand, in the order of their names.
@@ -48,16 +123,43 @@ impl Health {
     /// Adds a check, which fails with "not yet" until it is told otherwise. A name that is there
     /// already starts anew.
     pub fn check(&self, name: &str, purpose: Purpose) -> Check {
-        let entry = Entry { purpose, state: Err("not yet".to_owned()) };
+        let entry = Entry { purpose, state: State::Told(Err("not yet".to_owned())) };
         self.entries().insert(name.to_owned(), entry);
         Check { name: name.to_owned(), health: self.clone() }
     }
 
+    /// Adds a check of a loop, for [`Purpose::Live`]: it fails when the loop has not turned for
+    /// 30 s.
+    pub fn heartbeat(&self, name: &str) -> Heartbeat {
+        self.heartbeat_within(name, STUCK)
+    }
+
+    /// As [`Health::heartbeat`], with another limit.
+    pub fn heartbeat_within(&self, name: &str, limit: Duration) -> Heartbeat {
+        let heartbeat = Heartbeat::new(Instant::now(), limit);
+        let entry = Entry { purpose: Purpose::Live, state: State::Turns(heartbeat.clone()) };
+        self.entries().insert(name.to_owned(), entry);
+        heartbeat
+    }
+
+    /// Whether the process is alive, for a probe that has a form of its own.
+    ///
+    /// # Errors
+    /// It is to be restarted; the text lists its checks.
+    pub fn live(&self) -> Result<(), String> {
+        let report = self.report(Purpose::Live);
+        if report.is_ok() { Ok(()) } else { Err(report.list("livez")) }
+    }
+
     pub(crate) fn report(&self, purpose: Purpose) -> Report {
+        self.report_at(purpose, Instant::now())
+    }
+
+    fn report_at(&self, purpose: Purpose, now: Instant) -> Report {
         let counts = |entry: &Entry| purpose == Purpose::Ready || entry.purpose == Purpose::Live;
         let entries = self.entries();
         let counted = entries.iter().filter(|(_, entry)| counts(entry));
-        Report(counted.map(|(name, entry)| (name.clone(), entry.state.clone())).collect())
+        Report(counted.map(|(name, entry)| (name.clone(), entry.state.at(now))).collect())
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -70,7 +172,7 @@ impl Check {
     /// Says how the part is from now on: an error is the reason, for people.
     pub fn set(&self, state: Result<(), String>) {
         if let Some(entry) = self.health.entries().get_mut(&self.name) {
-            entry.state = state;
+            entry.state = State::Told(state);
         }
     }
 }
@@ -115,5 +217,34 @@ mod tests {
         assert_eq!(health.report(Purpose::Live).list("livez"), "[+]loop ok\nlivez check passed\n");
         synced.set(Err("watch is broken".to_owned()));
         assert!(!health.report(Purpose::Ready).is_ok());
+    }
+
+    #[test]
+    fn a_loop_that_stops_turning_fails_the_live_check() {
+        let health = Health::new();
+        let began = Instant::now();
+        let _stuck = health.heartbeat("loop");
+        let after = |seconds| health.report_at(Purpose::Live, began + Duration::from_secs(seconds));
+        assert!(after(29).is_ok(), "it turned when it was made");
+        let list = after(100).list("livez");
+        assert!(list.starts_with("[-]loop failed: it has not turned for "), "{list}");
+        assert!(!health.report_at(Purpose::Ready, began + Duration::from_secs(100)).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_loop_without_events_turns_by_itself() {
+        let health = Health::new();
+        let limit = TURN * 2;
+        let heartbeat = health.heartbeat_within("loop", limit);
+        let quiet = heartbeat.clone();
+        let turning = tokio::spawn(async move { quiet.turn(std::future::pending::<()>()).await });
+        tokio::time::sleep(limit + TURN).await;
+        assert!(health.live().is_ok());
+        turning.abort();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while health.live().is_ok() {
+            assert!(Instant::now() < deadline, "a loop that is gone still counts as alive");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 }

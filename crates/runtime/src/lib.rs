@@ -9,6 +9,7 @@
 //!   lease     who of several may act
 //!   shutdown  signals               backoff how long to wait before the next attempt
 //!   waits     the same for kube's watches
+//!   supervise tasks and threads that must not die unnoticed
 //!   interfaces  addresses of this machine
 //! ```
 //!
@@ -26,6 +27,7 @@ pub mod log;
 pub mod metrics;
 pub mod server;
 pub mod shutdown;
+pub mod supervise;
 pub mod waits;
 
 pub use crate::error::RuntimeError;

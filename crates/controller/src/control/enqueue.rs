@@ -7,7 +7,7 @@ use tracing::warn;
 
 use super::{Acting, Control, Now, ORPHAN_DELAY, Origin, REFUSED_PAUSE, REPAIR_PERIOD};
 use crate::mode::Mode;
-use crate::queue::Urgency;
+use crate::queue::{Urgency, later};
 
 impl Control {
     pub(super) fn enqueue_all(&mut self, now: Now) {
@@ -39,7 +39,7 @@ impl Control {
             let (at, urgency) = match origin {
                 _ if gone => (now.instant + ORPHAN_DELAY, Urgency::Usual),
                 Origin::Service => (now.instant, Urgency::Fresh),
-                Origin::Pod => (now.instant + self.choices.batch_period, Urgency::Usual),
+                Origin::Pod => (later(now.instant, self.choices.batch_period), Urgency::Usual),
                 Origin::Place | Origin::Locator => (now.instant, Urgency::Usual),
                 // Our own write, perhaps: its answer will tell.
                 Origin::Slice if self.pending.contains_key(&key) => continue,
