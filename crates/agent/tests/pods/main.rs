@@ -11,7 +11,11 @@ use std::panic::catch_unwind;
 use std::process::ExitCode;
 
 #[cfg(target_os = "linux")]
+mod attack;
+#[cfg(target_os = "linux")]
 mod cases;
+#[cfg(target_os = "linux")]
+mod hostile;
 #[cfg(target_os = "linux")]
 mod life;
 #[cfg(target_os = "linux")]
@@ -29,6 +33,7 @@ fn main() -> ExitCode {
             let stage = nearhop_agent::container::Stage::parse(stage).expect("the agent knows it");
             nearhop_agent::container::main(stage, file.as_ref(), &arguments[3..])
         }
+        ["attack", attack @ ..] => attack::main(attack),
         ["image", image, ..] => nearhop_agent::image::main(image, &arguments[2..]),
         _ => run_tests(&words),
     }
@@ -46,7 +51,7 @@ fn run_tests(words: &[&str]) -> ExitCode {
                 .any(|filter| if exact { name == **filter } else { name.contains(**filter) })
     };
     let mut failed = false;
-    let all = cases::ALL.iter().chain(life::ALL);
+    let all = cases::ALL.iter().chain(life::ALL).chain(hostile::ALL);
     for (name, test) in all.filter(|(name, _)| chosen(name)) {
         if words.contains(&"--list") {
             println!("{name}: test");
