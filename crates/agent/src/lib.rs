@@ -13,8 +13,8 @@
 //!
 //! It joins any Kubernetes API server. A container runs programs of the host's file system, or one
 //! of the built-in images: `nearhop/echo`, and what ends in `agnhost` or `pause`. Deliberately not
-//! here: registries and images, limits of resources, users and capabilities, storage other than
-//! files of the pod's own, and anything about Services.
+//! here: registries and images, limits of memory and CPU, users that a pod chooses, storage other
+//! than files of the pod's own, and anything about Services.
 
 // Namespaces are Linux's; elsewhere the crate is empty, so that the workspace still builds.
 #![cfg(target_os = "linux")]
@@ -29,10 +29,12 @@ mod names;
 mod node;
 pub mod options;
 mod pod;
+mod root_dir;
 mod run;
 mod server;
 mod spawn;
 mod status;
+mod users;
 
 pub use crate::options::Options;
 pub use crate::run::{AgentError, run};

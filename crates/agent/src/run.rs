@@ -1,8 +1,9 @@
 //! The agent's loop: who is on this node. What becomes of each pod, its worker decides.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::{fs, io};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,11 +16,11 @@ use nearhop_runtime::waits::Waits;
 use tokio::sync::mpsc;
 
 use crate::options::Options;
-use crate::pod::context::{Context, make_private};
+use crate::pod::context::Context;
 use crate::pod::event::Event as PodEvent;
 use crate::pod::worker;
 use crate::status::PodKey;
-use crate::{node, server};
+use crate::{node, root_dir, server};
 
 /// Why an agent cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -51,13 +52,14 @@ enum Event {
 /// The node's network or its files cannot be used.
 pub async fn run(options: Options, client: Client, shutdown: Shutdown) -> Result<(), AgentError> {
     let mut options = options;
-    options.root_dir = prepare_root(&options)?;
+    let (root, binary) = prepare_root(&options)?;
+    options.root_dir = root;
     let options = Arc::new(options);
     let current = Namespace::current()?;
     if let Err(error) = sysctl::forwarding(&current) {
         tracing::warn!("pods reach only this node: {error}");
     }
-    let context = Arc::new(Context::new(Arc::clone(&options), client.clone(), current));
+    let context = Arc::new(Context::new(Arc::clone(&options), client.clone(), current, binary));
     server::start(Arc::clone(&context));
     tokio::select! {
         () = node::register(&client, &options) => {}
@@ -69,18 +71,13 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) -> Result
     Ok(())
 }
 
-/// Relative paths would mean something else in a container's processes; what is left of pods that
-/// an earlier agent ran is of no use. Nobody else may look at what is in there.
-fn prepare_root(options: &Options) -> Result<std::path::PathBuf, AgentError> {
+/// The agent's directory, and the copy of this binary that is in it where one is needed.
+fn prepare_root(options: &Options) -> Result<(PathBuf, Option<PathBuf>), AgentError> {
     let root = &options.root_dir;
     let failed = |cause| AgentError::Root { path: root.display().to_string(), cause };
-    fs::create_dir_all(root).map_err(failed)?;
-    let root = fs::canonicalize(root).map_err(failed)?;
-    for left in ["pods", "exec"] {
-        let _not_there = fs::remove_dir_all(root.join(left));
-        make_private(&root.join(left)).map_err(failed)?;
-    }
-    Ok(root)
+    let root = root_dir::prepare(root).map_err(failed)?;
+    let binary = root_dir::copy_binary(&root).map_err(failed)?;
+    Ok((root, binary))
 }
 
 async fn watch_pods(context: &Arc<Context>, shutdown: Shutdown) {

@@ -1,30 +1,47 @@
 //! Starts processes from a thread that lives as long as the agent.
 //!
-//! A shim dies with the *thread* that started it, and the runtime's threads come and go.
+//! A shim dies with the *thread* that started it, and the runtime's threads come and go. The thread
+//! has a mount namespace of its own, which its processes begin with: volumes in memory are mounted
+//! there, where the host does not see them, and are gone with the agent however it ends.
 
+use std::fs;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command as StdCommand, Stdio};
 use std::sync::mpsc;
 use std::{io, thread};
 
 use nearhop_net::Namespace;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::container::Stage;
+use crate::container::{Identity, Stage, sandbox};
 
 /// Starts the hidden commands of this binary. Clones use the same thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Spawner(mpsc::Sender<Order>);
 
 #[derive(Debug)]
-struct Order {
-    command: StdCommand,
-    answer: oneshot::Sender<io::Result<Child>>,
+enum Order {
+    Start { command: Box<StdCommand>, answer: oneshot::Sender<io::Result<Child>> },
+    Mount { volumes: Vec<Memory>, answer: oneshot::Sender<io::Result<()>> },
+}
+
+/// A volume in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// An empty directory.
+    pub(crate) place: PathBuf,
+    /// How many bytes it can hold.
+    pub(crate) size: u64,
+    pub(crate) owner: Identity,
 }
 
 /// Where a command's standard streams go.
@@ -36,6 +53,21 @@ pub(crate) enum Streams {
     Terminal(OwnedFd),
 }
 
+/// Which network a pod has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PodNetwork {
+    Own,
+    Hosts,
+}
+
+/// The namespaces of a pod.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    pub(crate) user: File,
+    /// None for a pod in the node's network.
+    pub(crate) network: Option<OwnedFd>,
+}
+
 impl Spawner {
     /// # Panics
     /// Outside of a tokio runtime.
@@ -45,21 +77,87 @@ impl Spawner {
         let thread = thread::Builder::new().name("spawner".to_owned());
         let work = move || {
             let _inside = handle.enter();
+            let private = keep_mounts_private();
             for order in orders {
-                let child = Command::from(order.command).kill_on_drop(true).spawn();
-                // A child that nobody waits for any more is killed with its handle.
-                let _gone = order.answer.send(child);
+                match (order, &private) {
+                    // Whoever waits for an answer learns that there is none.
+                    (Order::Start { command, answer }, Ok(())) => {
+                        let child = Command::from(*command).kill_on_drop(true).spawn();
+                        // A child that nobody waits for any more is killed with its handle.
+                        let _gone = answer.send(child);
+                    }
+                    (Order::Mount { volumes, answer }, Ok(())) => {
+                        let _gone = answer.send(volumes.iter().try_for_each(mount_memory));
+                    }
+                    (Order::Start { answer, .. }, Err(error)) => {
+                        let _gone = answer.send(Err(error.kind().into()));
+                    }
+                    (Order::Mount { answer, .. }, Err(error)) => {
+                        let _gone = answer.send(Err(error.kind().into()));
+                    }
+                }
             }
         };
         thread.spawn(work).expect("a process can start one more thread");
         Self(sender)
     }
 
-    async fn spawn(&self, command: StdCommand) -> io::Result<Child> {
-        let (answer, child) = oneshot::channel();
+    async fn order<T>(
+        &self,
+        order: impl FnOnce(oneshot::Sender<io::Result<T>>) -> Order,
+    ) -> io::Result<T> {
+        let (answer, answered) = oneshot::channel();
         let gone = || io::Error::other("the spawner has ended");
-        self.0.send(Order { command, answer }).map_err(|_| gone())?;
-        child.await.map_err(|_| gone())?
+        self.0.send(order(answer)).map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
+
+    async fn spawn(&self, command: StdCommand) -> io::Result<Child> {
+        self.order(|answer| Order::Start { command: Box::new(command), answer }).await
+    }
+
+    /// Mounts volumes where containers that are started later see them. They go with their
+    /// directories.
+    pub(crate) async fn mount(&self, volumes: Vec<Memory>) -> io::Result<()> {
+        self.order(|answer| Order::Mount { volumes, answer }).await
+    }
+
+    /// Namespaces for a pod, whose root is to be this user.
+    pub(crate) async fn sandbox(
+        &self,
+        network: PodNetwork,
+        identity: Identity,
+    ) -> io::Result<Sandbox> {
+        let word = match network {
+            PodNetwork::Own => sandbox::OWN_NETWORK,
+            PodNetwork::Hosts => sandbox::HOST_NETWORK,
+        };
+        let mut command = StdCommand::new("/proc/self/exe");
+        command.args(["container", Stage::Sandbox.argument(), word]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.spawn(command).await?;
+        let (Some(out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else {
+            unreachable!("both are pipes")
+        };
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line).await?;
+        let Ok(pid) = line.trim().parse::<u32>() else {
+            let mut why = String::new();
+            err.read_to_string(&mut why).await?;
+            return Err(io::Error::other(why.trim().to_owned()));
+        };
+        let of = |name: &str| format!("/proc/{pid}/{name}");
+        fs::write(of("uid_map"), format!("0 {} 1\n", identity.uid))?;
+        fs::write(of("gid_map"), format!("0 {} 1\n", identity.gid))?;
+        let network = match network {
+            PodNetwork::Own => Some(File::open(of("ns/net"))?.into()),
+            PodNetwork::Hosts => None,
+        };
+        let user = File::open(of("ns/user"))?;
+        // It ends when it is told that nothing will follow.
+        drop(child.stdin.take());
+        child.wait().await?;
+        Ok(Sandbox { user, network })
     }
 
     /// A container's shim in the namespace, and the socket to it.
@@ -102,4 +200,19 @@ fn hidden(namespace: &Namespace, stage: Stage, spec: &Path) -> StdCommand {
     let mut command = namespace.command("/proc/self/exe");
     command.args(["container", stage.argument()]).arg(spec);
     command
+}
+
+/// What the calling thread mounts from now on, only it and its children see.
+fn keep_mounts_private() -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    Ok(mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?)
+}
+
+fn mount_memory(volume: &Memory) -> io::Result<()> {
+    let Identity { uid, gid } = volume.owner;
+    // Each file costs memory that is not counted as its size.
+    let options = format!("size={},nr_inodes=64k,mode=777,uid={uid},gid={gid}", volume.size);
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    Ok(mount(Some("tmpfs"), &volume.place, Some("tmpfs"), flags, Some(options.as_str()))?)
 }

@@ -51,7 +51,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 10250)]
     port: u16,
 
-    /// Where logs and volumes live. What an earlier agent left there is deleted.
+    /// Where logs and volumes live: a new or empty directory, or that of an earlier agent, which is
+    /// emptied.
     #[arg(long, value_name = "DIR")]
     root_dir: PathBuf,
 
@@ -150,5 +151,5 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
 }
 
 fn parse_stage(text: &str) -> Result<Stage, String> {
-    Stage::parse(text).ok_or_else(|| "expected run, init, exec or terminal".to_owned())
+    Stage::parse(text).ok_or_else(|| "expected sandbox, run, init, exec or terminal".to_owned())
 }

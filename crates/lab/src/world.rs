@@ -119,6 +119,7 @@ impl World {
         let port = format!("port{n}");
         let namespace = cable(&self.fabric, &node.name, &port, &bridge, &node.addresses, topology)?;
         sysctl::forwarding(&namespace)?;
+        open_to_pods(&namespace)?;
         add_pod_routes(&namespace, Some(&node.name), topology)?;
         for (everywhere, outside) in everywhere().into_iter().zip(topology.external) {
             link::add_route(&namespace, everywhere, Some(outside), DEVICE)?;
@@ -249,4 +250,14 @@ fn no_such<'a>(
 ) -> LabError {
     let known: Vec<&str> = known.map(String::as_str).collect();
     LabError::NoSuchPlace { what, name: name.to_owned(), known: known.join(", ") }
+}
+
+/// Pods in the node's network have no rights there. What needs none on a network that is only the
+/// lab's: ports below 1024, and pings.
+fn open_to_pods(node: &Namespace) -> Result<(), LabError> {
+    sysctl::set_sysctl(node, "net/ipv4/ip_unprivileged_port_start", "0")?;
+    // Who is not root has one group to name.
+    let groups = "net/ipv4/ping_group_range";
+    let all = sysctl::set_sysctl(node, groups, "0 2147483647");
+    Ok(all.or_else(|_| sysctl::set_sysctl(node, groups, "0 0"))?)
 }

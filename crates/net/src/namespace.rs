@@ -45,6 +45,17 @@ impl Namespace {
         })
     }
 
+    /// A namespace that another process has made, prepared like a new one.
+    ///
+    /// # Errors
+    ///
+    /// When its settings cannot be written.
+    pub fn adopt(name: &str, fd: OwnedFd) -> Result<Self, NetError> {
+        let namespace = Self(Arc::new(Inner { name: name.to_owned(), fd }));
+        namespace.run(|| prepare_current(name))?;
+        Ok(namespace)
+    }
+
     /// The namespace of the calling thread.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, chroot, fchdir, setsid};
 
-use super::{ExecSpec, NOT_STARTED, Stage, TIMED_OUT, init, read};
+use super::{ExecSpec, NOT_STARTED, Stage, TIMED_OUT, init, read, rights, root};
 
 /// How often a command with a time limit is looked at.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -29,14 +29,19 @@ fn run(file: &Path) -> Result<i32, String> {
     let spec: ExecSpec = read(file)?;
     // The agent has it from here on.
     let _not_ours = std::fs::remove_file(file);
-    enter(spec.pid).map_err(|error| format!("enter the container: {error}"))?;
+    rights::hide()?;
+    rights::give_streams(spec.identity);
+    let user = enter(spec.pid).map_err(|error| format!("enter the container: {error}"))?;
+    rights::enter_user_namespace(&user)?;
+    rights::restrict()?;
     let (first, rest) = spec.command.split_first().ok_or("there is no command")?;
     let path = init::find(first, &spec.env)
         .ok_or_else(|| format!("exec: {first:?}: executable file not found in $PATH"))?;
     let directory = spec.directory.as_deref().unwrap_or(Path::new("/"));
     let mut command = if spec.terminal {
         // Whoever owns the terminal must be a process that the container knows.
-        let mut command = Command::new("/proc/self/exe");
+        let inside = Path::new(root::BINARY).exists();
+        let mut command = Command::new(if inside { root::BINARY } else { "/proc/self/exe" });
         command.args(["container", Stage::Terminal.argument()]).arg(path).args(&spec.command);
         command
     } else {
@@ -53,10 +58,12 @@ fn run(file: &Path) -> Result<i32, String> {
     wait(child, spec.timeout_ms.map(Duration::from_millis))
 }
 
-/// The network is entered already: whoever started this process saw to that.
-fn enter(pid: u32) -> std::io::Result<()> {
+/// The network is entered already: whoever started this process saw to that. The user namespace is
+/// the last one, because whoever is in it may enter no other.
+fn enter(pid: u32) -> std::io::Result<File> {
     let of = |name: &str| File::open(format!("/proc/{pid}/ns/{name}"));
     let (mnt, uts, ipc, own) = (of("mnt")?, of("uts")?, of("ipc")?, of("pid")?);
+    let user = of("user")?;
     let root = OpenOptions::new()
         .read(true)
         .custom_flags(nix::fcntl::OFlag::O_DIRECTORY.bits())
@@ -67,7 +74,7 @@ fn enter(pid: u32) -> std::io::Result<()> {
     setns(mnt, CloneFlags::CLONE_NEWNS)?;
     fchdir(root)?;
     chroot(".")?;
-    Ok(())
+    Ok(user)
 }
 
 /// Takes the terminal that is its standard input, and becomes the program.

@@ -11,7 +11,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::sethostname;
 
-use super::{ContainerSpec, NOT_STARTED, Program, Report, read, root, shim};
+use super::{ContainerSpec, NOT_STARTED, Program, Report, read, rights, root, shim};
 
 pub(super) fn main(file: &Path) -> ExitCode {
     let Ok(mut socket) = shim::socket() else { return ExitCode::FAILURE };
@@ -34,22 +34,36 @@ fn fail(socket: &mut std::os::unix::net::UnixStream, why: String) -> ExitCode {
 /// The program as a command, and what the agent is told of it: this process's number is that of the
 /// `/proc` that the agent sees.
 fn prepare(file: &Path) -> Result<(Command, Report), String> {
-    set_pdeathsig(Signal::SIGKILL).map_err(|errno| format!("die with the shim: {errno}"))?;
+    die_with_shim()?;
+    rights::hide()?;
     let spec: ContainerSpec = read(file)?;
     let pid = outer_pid().map_err(|error| format!("read /proc/self: {error}"))?;
     sethostname(&spec.hostname).map_err(|errno| format!("set the host's name: {errno}"))?;
-    // It is not reachable by its path once the root has changed.
+    // Neither is reachable by its path once the root has changed.
     let binary = File::open("/proc/self/exe").map_err(|error| format!("open this: {error}"))?;
-    let open = root::enter(&spec)?;
+    let user = File::open(&spec.user_namespace);
+    let user = user.map_err(|error| format!("open the user namespace: {error}"))?;
+    root::enter(&spec)?;
+    rights::give_streams(spec.identity);
+    rights::enter_user_namespace(&user)?;
+    rights::lock_mounts()?;
+    rights::restrict()?;
+    // The kernel forgets it with a change of user.
+    die_with_shim()?;
     let mut command = program(&spec, binary)?;
     command.env_clear().envs(spec.env.iter().cloned()).stdin(Stdio::null());
     let directory = spec.directory.as_deref().unwrap_or(Path::new("/"));
     std::env::set_current_dir(directory)
         .map_err(|error| format!("workingDir {}: {error}", directory.display()))?;
-    Ok((command, Report::Started { pid, open }))
+    Ok((command, Report::Started { pid }))
 }
 
-fn outer_pid() -> io::Result<u32> {
+fn die_with_shim() -> Result<(), String> {
+    set_pdeathsig(Signal::SIGKILL).map_err(|errno| format!("die with the shim: {errno}"))
+}
+
+/// This process's number in the `/proc` that it sees.
+pub(super) fn outer_pid() -> io::Result<u32> {
     let number = fs::read_link("/proc/self")?;
     let number = number.to_str().and_then(|text| text.parse().ok());
     number.ok_or_else(|| io::Error::other("it does not name a process"))
@@ -66,8 +80,12 @@ fn program(spec: &ContainerSpec, binary: File) -> Result<Command, String> {
             Ok(command)
         }
         Program::BuiltIn(image, arguments) => {
-            // Exec closes it, when it has opened it.
-            let mut command = Command::new(format!("/proc/self/fd/{}", binary.into_raw_fd()));
+            // The container's own mount of it can be changed by nobody. Where the file has been
+            // replaced meanwhile there is none, and what is open is nobody else's; exec closes it.
+            let mut command = match Path::new(root::BINARY).exists() {
+                true => Command::new(root::BINARY),
+                false => Command::new(format!("/proc/self/fd/{}", binary.into_raw_fd())),
+            };
             command.arg0(format!("/{image}")).args(["image", image]).args(arguments);
             Ok(command)
         }

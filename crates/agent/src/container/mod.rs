@@ -1,20 +1,27 @@
 //! The processes between the agent and a container's program.
 //!
 //! ```text
+//!   agent ── `container sandbox`         makes a pod's user and network namespaces, and ends
 //!   agent ── shim (`container run`)      new mount, UTS, IPC and PID namespaces; waits, forwards
-//!              └─ init (`container init`)  process 1 of them: builds the file system, then becomes
-//!                                          the program
+//!              └─ init (`container init`)  process 1 of them: builds the file system, enters the
+//!                                          user namespace, gives its rights up, then becomes the
+//!                                          program
 //!   agent ── `container exec`            enters those namespaces, runs one more command there
 //!              └─ `container terminal`   takes the terminal there, then becomes the command
 //! ```
 //!
-//! Each dies with its parent, so that an agent that is killed leaves nothing behind. Deliberately
-//! not here: limits of memory and CPU, users, capabilities. A container is a process with a view
-//! of its own, not a prison.
+//! Each dies with its parent, so that an agent that is killed leaves nothing behind. A container is
+//! to be harmless whatever it runs: docs/security.md says what that means. Deliberately not here:
+//! limits of memory and CPU.
 
+mod beneath;
+mod devices;
 mod exec;
 mod init;
+mod mounts;
+mod rights;
 mod root;
+pub(crate) mod sandbox;
 mod shim;
 mod spec;
 
@@ -26,12 +33,15 @@ use std::process::ExitCode;
 use serde::de::DeserializeOwned;
 
 pub use self::spec::{
-    Access, ContainerSpec, ExecSpec, Mount, NOT_STARTED, Program, Report, TIMED_OUT,
+    Access, ContainerSpec, Copied, ExecSpec, Identity, Mount, NOT_STARTED, Program, Report,
+    TIMED_OUT,
 };
 
 /// Which of the processes to be: the first argument of the hidden command `container`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
+    /// `sandbox`: the namespaces of a pod.
+    Sandbox,
     /// `run`: the shim.
     Run,
     /// `init`: process 1 of the container.
@@ -47,6 +57,7 @@ impl Stage {
     #[must_use]
     pub const fn argument(self) -> &'static str {
         match self {
+            Self::Sandbox => "sandbox",
             Self::Run => "run",
             Self::Init => "init",
             Self::Exec => "exec",
@@ -57,16 +68,17 @@ impl Stage {
     /// Reads the argument.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let all = [Self::Run, Self::Init, Self::Exec, Self::Terminal];
+        let all = [Self::Sandbox, Self::Run, Self::Init, Self::Exec, Self::Terminal];
         all.into_iter().find(|stage| stage.argument() == text)
     }
 }
 
 /// Is one of the processes, with the file that says what to do; with a terminal, the program's file
-/// and its words.
+/// and its words; for namespaces, the word for the network.
 #[must_use]
 pub fn main(stage: Stage, file: &Path, words: &[String]) -> ExitCode {
     match stage {
+        Stage::Sandbox => sandbox::main(file),
         Stage::Run => shim::main(file),
         Stage::Init => init::main(file),
         Stage::Exec => exec::main(file),

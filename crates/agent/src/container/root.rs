@@ -1,62 +1,79 @@
-//! What a container sees instead of the host's root: the host's files, read-only, and its own.
+//! What a container sees instead of the host's root: the host's programs, read-only, and its own.
 //!
-//! A new root in memory holds a mount of each of the host's top-level entries. Where something must
-//! be added to a directory of the host's, that directory is *expanded*: a directory in memory, with
-//! a mount of each of its entries. `/tmp` is empty; `/etc` is always expanded; `/proc` shows the
-//! container's processes where the kernel allows it.
-//!
-//! An ordinary user in a user namespace can do all of this. He may not take away what is locked
-//! (read-only, nosuid, ...), so remounts repeat the flags that a mount has.
+//! A new root in memory holds a mount of each of the host's directories of programs, and directories
+//! of its own. Nothing else of the host's is there: not `/home`, `/root`, `/run`, `/tmp` or `/var`.
+//! Where something must be added to a directory of the host's, that directory is *expanded*: a
+//! directory in memory, with a mount of each of its entries. `/etc` is always expanded.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{chroot, pivot_root};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-use super::{Access, ContainerSpec, Mount, Program};
+use super::mounts::{MountPoint, bind, leads_to, memory, parse_mounts, remount_read_only};
+use super::{Access, ContainerSpec, Copied, Identity, Mount, Program, beneath, devices};
 
 /// Where programs are looked for, unless the container says otherwise.
 pub(super) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Where every container finds this binary.
-const BINARY: &str = ".nearhop";
+pub(super) const BINARY: &str = "/.nearhop";
 
 /// More links than this in one path lead nowhere.
 const MAX_LINKS: usize = 40;
 
+/// Where systems keep programs and what they need.
+const PROGRAMS: [&str; 10] =
+    ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "opt", "nix", "gnu"];
+
+/// Directories of the container's own, which it can write to.
+const OWN: [(&str, u32); 9] = [
+    ("/tmp", 0o1777),
+    ("/run", 0o755),
+    ("/home", 0o755),
+    ("/root", 0o700),
+    ("/var", 0o755),
+    ("/var/tmp", 0o1777),
+    ("/var/log", 0o755),
+    ("/var/lib", 0o755),
+    ("/var/cache", 0o755),
+];
+
+/// How much a container may write to its root, and to a directory of the host's that is expanded.
+const ROOM: &str = "size=256m,nr_inodes=64k";
+const EXPANDED_ROOM: &str = "size=16m,nr_inodes=16k";
+
 /// Changes the calling process's root; it must be alone in its mount namespace, or with those that
-/// shall see the same. Says which of the host's mounts could not be made read-only, and why.
-pub(super) fn enter(spec: &ContainerSpec) -> Result<Vec<String>, String> {
+/// shall see the same.
+pub(super) fn enter(spec: &ContainerSpec) -> Result<(), String> {
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
         .map_err(|errno| format!("keep mounts private: {errno}"))?;
-    let mut root = Root::new(&spec.root).map_err(|error| format!("make a root: {error}"))?;
-    root.copy_host().map_err(|error| format!("mount the host's files: {error}"))?;
-    // Only for those who call it by name; a container itself starts without it.
-    let _absent = root.add_binary();
+    let root = Root::new(&spec.root, spec.identity);
+    let mut root = root.map_err(|error| format!("make a root: {error}"))?;
+    root.copy_host(&spec.files).map_err(|error| format!("mount the host's files: {error}"))?;
+    // A container starts without it too, unless it is what runs there.
+    let _absent = root.add_binary(spec.binary.as_deref());
     if let Program::BuiltIn(image, _) = &spec.program {
         let _unnamed = root.name_image(image);
     }
     for volume in &spec.mounts {
-        let target = volume.target.display();
-        root.add(volume).map_err(|error| format!("mountPath {target}: {error}"))?;
+        root.add(volume)?;
     }
     if let Some(directory) = &spec.directory {
         let made = root.prepare(directory, Kind::Directory);
         made.map_err(|error| format!("workingDir {}: {error}", directory.display()))?;
     }
-    let open = root.seal().map_err(|error| format!("make mounts read-only: {error}"))?;
-    root.change().map_err(|error| format!("change the root: {error}"))?;
-    Ok(open)
+    root.seal().map_err(|error| format!("make mounts read-only: {error}"))?;
+    root.change().map_err(|error| format!("change the root: {error}"))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,9 +90,30 @@ enum Owner {
     Pod,
 }
 
+/// A place that something can be mounted on.
+struct Spot {
+    /// The container's path, once links are followed.
+    path: PathBuf,
+    /// The directory that it is in; none for the root.
+    parent: Option<OwnedFd>,
+    fd: OwnedFd,
+}
+
+impl Spot {
+    /// What has been mounted on it: a descriptor is of what is below.
+    fn mounted(&self) -> io::Result<OwnedFd> {
+        match (&self.parent, self.path.file_name()) {
+            (Some(parent), Some(name)) => beneath::look(parent, Path::new(name)),
+            _ => Err(io::Error::other("nothing can be mounted on the root")),
+        }
+    }
+}
+
 struct Root {
     /// Where the new root is, seen from the old one.
     place: PathBuf,
+    /// Whose the files in memory are.
+    identity: Identity,
     /// Mounts that are the pod's, by the container's paths: memory and volumes.
     own: BTreeSet<PathBuf>,
     /// Mounts of the host's.
@@ -83,12 +121,18 @@ struct Root {
 }
 
 impl Root {
-    fn new(place: &Path) -> io::Result<Self> {
-        memory(place, 0o755)?;
+    fn new(place: &Path, identity: Identity) -> io::Result<Self> {
+        let own = BTreeSet::from([PathBuf::from("/")]);
+        let root = Self { place: place.to_owned(), identity, own, hosts: BTreeSet::new() };
+        memory(place, &root.options(ROOM, 0o755))?;
         // Otherwise a mount of the directory that the new root is in would hold the new root.
         mount(None::<&str>, place, None::<&str>, MsFlags::MS_UNBINDABLE, None::<&str>)?;
-        let own = BTreeSet::from([PathBuf::from("/")]);
-        Ok(Self { place: place.to_owned(), own, hosts: BTreeSet::new() })
+        Ok(root)
+    }
+
+    fn options(&self, room: &str, mode: u32) -> String {
+        let Identity { uid, gid } = self.identity;
+        format!("{room},mode={mode:o},uid={uid},gid={gid}")
     }
 
     /// A path of the container's, seen from the old root.
@@ -96,47 +140,52 @@ impl Root {
         self.place.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    fn copy_host(&mut self) -> io::Result<()> {
-        self.take_entries(Path::new("/"), &["proc", "tmp"])?;
-        self.expand(Path::new("/etc"))?;
-        self.memory("/tmp", 0o1777)?;
-        fs::create_dir_all(self.at(Path::new("/proc")))?;
-        let proc = self.at(Path::new("/proc"));
-        if mount(Some("proc"), &proc, Some("proc"), MsFlags::empty(), None::<&str>).is_err() {
-            bind(Path::new("/proc"), &proc)?;
+    fn copy_host(&mut self, files: &[Copied]) -> io::Result<()> {
+        for (path, mode) in OWN {
+            self.make(Path::new(path), mode)?;
         }
-        self.own.insert("/proc".into());
-        if self.at(Path::new("/dev/shm")).is_dir() {
-            self.memory("/dev/shm", 0o1777)?;
+        symlink("/run", self.at(Path::new("/var/run")))?;
+        for name in PROGRAMS {
+            self.take(&Path::new("/").join(name));
         }
+        let skipped: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+        self.expand(Path::new("/etc"), &skipped)?;
+        for file in files {
+            let target = self.at(Path::new("/etc")).join(&file.name);
+            fs::copy(&file.source, &target)?;
+            self.give(&target)?;
+        }
+        for (path, mode) in [("/dev", 0o755), ("/proc", 0o555), ("/sys", 0o555)] {
+            self.make(Path::new(path), mode)?;
+            self.own.insert(path.into());
+        }
+        devices::add_devices(&self.at(Path::new("/dev")), self.identity)?;
+        devices::add_processes(&self.at(Path::new("/proc")))?;
+        devices::add_system(&self.at(Path::new("/sys")));
         Ok(())
     }
 
-    fn memory(&mut self, path: &str, mode: u32) -> io::Result<()> {
-        let place = self.at(Path::new(path));
+    /// A directory of the container's own.
+    fn make(&self, path: &Path, mode: u32) -> io::Result<()> {
+        let place = self.at(path);
         fs::create_dir_all(&place)?;
-        memory(&place, mode)?;
-        self.own.insert(path.into());
-        Ok(())
+        fs::set_permissions(&place, Permissions::from_mode(mode))?;
+        self.give(&place)
     }
 
-    /// Mounts what the host has in a directory, one by one.
-    fn take_entries(&mut self, directory: &Path, except: &[&str]) -> io::Result<()> {
-        for entry in fs::read_dir(directory)? {
-            let path = entry?.path();
-            let name = path.file_name().unwrap_or_default();
-            if except.iter().any(|skipped| name == *skipped) {
-                continue;
-            }
-            // What vanished meanwhile or may not be seen is simply not there.
-            if self.take(&path).is_ok() {
-                self.hosts.insert(path);
-            }
+    fn give(&self, place: &Path) -> io::Result<()> {
+        chown(place, Some(self.identity.uid), Some(self.identity.gid))
+    }
+
+    /// Mounts something of the host's. What is not there, vanished meanwhile or may not be seen is
+    /// simply not there.
+    fn take(&mut self, path: &Path) {
+        if self.try_take(path).is_ok() {
+            self.hosts.insert(path.to_owned());
         }
-        Ok(())
     }
 
-    fn take(&self, path: &Path) -> io::Result<()> {
+    fn try_take(&self, path: &Path) -> io::Result<()> {
         let target = self.at(path);
         let kind = fs::symlink_metadata(path)?.file_type();
         if kind.is_symlink() {
@@ -144,46 +193,72 @@ impl Root {
         }
         if kind.is_dir() {
             fs::create_dir_all(&target)?;
-        } else {
+        } else if kind.is_file() {
             File::create(&target)?;
+        } else {
+            return Err(io::Error::other("neither a file nor a directory"));
         }
         bind(path, &target)
     }
 
     /// Makes a directory of the host's one that entries can be added to.
-    fn expand(&mut self, directory: &Path) -> io::Result<()> {
+    fn expand(&mut self, directory: &Path, except: &[&str]) -> io::Result<()> {
         let mode = fs::metadata(directory).map_or(0o755, |found| found.permissions().mode());
+        let options = self.options(EXPANDED_ROOM, mode & 0o7777);
         fs::create_dir_all(self.at(directory))?;
-        memory(&self.at(directory), mode & 0o7777)?;
+        memory(&self.at(directory), &options)?;
         self.own.insert(directory.to_owned());
-        if directory.is_dir() { self.take_entries(directory, &[]) } else { Ok(()) }
+        if !directory.is_dir() {
+            return Ok(());
+        }
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default();
+            if except.iter().all(|skipped| name != *skipped) {
+                self.take(&path);
+            }
+        }
+        Ok(())
     }
 
     /// So that traffic can be driven from every container, whatever runs in it.
-    fn add_binary(&mut self) -> io::Result<()> {
-        let binary = fs::read_link("/proc/self/exe")?;
+    fn add_binary(&mut self, copy: Option<&Path>) -> io::Result<()> {
+        let binary =
+            copy.map_or_else(|| fs::read_link("/proc/self/exe"), |it| Ok(it.to_owned()))?;
         let target = self.at(Path::new(BINARY));
+        fs::metadata(&binary)?;
         File::create(&target)?;
-        bind(&binary, &target)
+        bind(&binary, &target)?;
+        self.hosts.insert(BINARY.into());
+        Ok(())
     }
 
     /// So that `/agnhost` and `/pause` can be called by what runs in the container.
     fn name_image(&mut self, image: &str) -> io::Result<()> {
         let script = self.at(Path::new(image.rsplit('/').next().unwrap_or(image)));
-        fs::write(&script, format!("#!/bin/sh\nexec /{BINARY} image {image} \"$@\"\n"))?;
+        fs::write(&script, format!("#!/bin/sh\nexec {BINARY} image {image} \"$@\"\n"))?;
         fs::set_permissions(&script, Permissions::from_mode(0o755))
     }
 
-    fn add(&mut self, volume: &Mount) -> io::Result<()> {
-        let kind = if volume.source.is_dir() { Kind::Directory } else { Kind::File };
-        let path = self.prepare(&volume.target, kind)?;
-        let target = self.at(&path);
-        bind(&volume.source, &target)?;
+    fn add(&mut self, volume: &Mount) -> Result<(), String> {
+        let part = volume.sub_path.display();
+        let source = beneath::open(&volume.volume, &volume.sub_path, self.identity);
+        let source = source.map_err(|error| format!("subPath \"{part}\": {error}"))?;
+        let target = volume.target.display();
+        self.mount(&source, volume).map_err(|error| format!("mountPath {target}: {error}"))
+    }
+
+    fn mount(&mut self, source: &OwnedFd, volume: &Mount) -> io::Result<()> {
+        let is_directory = beneath::kind(source)? == FileType::Directory;
+        let kind = if is_directory { Kind::Directory } else { Kind::File };
+        let spot = self.prepare(&volume.target, kind)?;
+        bind(&beneath::path_of(source), &beneath::path_of(&spot.fd))?;
         if volume.access == Access::Read {
-            remount_read_only(&target, MsFlags::empty())?;
+            let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+            remount_read_only(&beneath::path_of(&spot.mounted()?), flags)?;
         }
-        self.hosts.remove(&path);
-        self.own.insert(path);
+        self.hosts.remove(&spot.path);
+        self.own.insert(spot.path);
         Ok(())
     }
 
@@ -200,61 +275,75 @@ impl Root {
     }
 
     /// Sees to it that the path is there, and says what it is once links are followed.
-    fn prepare(&mut self, path: &Path, kind: Kind) -> io::Result<PathBuf> {
+    ///
+    /// A volume's links are the Pod's to change meanwhile, so each name is opened in the directory
+    /// before it, and links are followed here, inside of the root, and not by the kernel.
+    fn prepare(&mut self, path: &Path, kind: Kind) -> io::Result<Spot> {
         let mut left = names(path)?;
-        let (mut here, mut links) = (PathBuf::from("/"), 0);
+        let mut links = 0;
+        let mut spot = self.top()?;
         while let Some(name) = left.pop_front() {
-            let next = here.join(&name);
-            match fs::symlink_metadata(self.at(&next)) {
-                Ok(found) if found.is_symlink() => {
-                    links += 1;
-                    if links > MAX_LINKS {
-                        return Err(io::Error::other("too many symbolic links"));
-                    }
-                    let target = here.join(fs::read_link(self.at(&next))?);
-                    let mut whole = names(&target)?;
-                    whole.append(&mut left);
-                    (left, here) = (whole, PathBuf::from("/"));
-                }
-                Ok(_) => here = next,
+            let name = Path::new(&name);
+            let next = spot.path.join(name);
+            let found = match beneath::look(&spot.fd, name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    if self.owner(&here) == Owner::Host {
-                        self.expand(&here)?;
+                    if self.owner(&spot.path) == Owner::Host {
+                        self.expand(&spot.path, &[])?;
+                        spot = Spot { fd: spot.mounted()?, ..spot };
                     }
                     match (kind, left.is_empty()) {
-                        (Kind::File, true) => drop(File::create(self.at(&next))?),
-                        _ => fs::create_dir(self.at(&next))?,
+                        (Kind::File, true) => beneath::make_file(&spot.fd, name, self.identity)?,
+                        _ => beneath::make_directory(&spot.fd, name, self.identity)?,
                     }
-                    here = next;
+                    beneath::look(&spot.fd, name)?
                 }
-                Err(error) => return Err(error),
+                found => found?,
+            };
+            if beneath::kind(&found)? == FileType::Symlink {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(io::Error::other("too many symbolic links"));
+                }
+                let mut whole = names(&spot.path.join(beneath::target(&found)?))?;
+                whole.append(&mut left);
+                (left, spot) = (whole, self.top()?);
+            } else {
+                spot = Spot { path: next, parent: Some(spot.fd), fd: found };
             }
         }
-        Ok(here)
+        Ok(spot)
     }
 
-    /// Takes the right to write to the host's mounts away; says where that failed.
-    fn seal(&self) -> io::Result<Vec<String>> {
-        let mut open = Vec::new();
-        for MountPoint { id, point, flags } in parse_mounts(&fs::read("/proc/self/mountinfo")?) {
+    fn top(&self) -> io::Result<Spot> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(CWD, &self.place, flags, Mode::empty())?;
+        Ok(Spot { path: PathBuf::from("/"), parent: None, fd })
+    }
+
+    /// Takes the right to write to the host's mounts away; where that fails, hides them.
+    fn seal(&self) -> io::Result<()> {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        for MountPoint { id, point } in parse_mounts(&fs::read("/proc/self/mountinfo")?) {
             let Ok(inside) = point.strip_prefix(&self.place) else { continue };
-            let path = Path::new("/").join(inside);
-            if self.owner(&path) == Owner::Host
-                && let Err(error) = remount_read_only(&point, flags)
+            if self.owner(&Path::new("/").join(inside)) == Owner::Host
+                && remount_read_only(&point, flags).is_err()
                 && leads_to(&point, id)
             {
-                open.push(format!("{}: {error}", path.display()));
+                devices::hide(&point)?;
             }
         }
-        Ok(open)
+        Ok(())
     }
 
     fn change(&self) -> io::Result<()> {
         std::env::set_current_dir(&self.place)?;
         match pivot_root(".", ".") {
             Ok(()) => umount2(".", MntFlags::MNT_DETACH)?,
-            // The first root of a machine cannot be moved away.
-            Err(_) => chroot(".")?,
+            // The first root of a machine cannot be moved away, but covered.
+            Err(_) => {
+                mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>)?;
+                chroot(".")?;
+            }
         }
         std::env::set_current_dir("/")
     }
@@ -273,126 +362,14 @@ fn names(path: &Path) -> io::Result<VecDeque<OsString>> {
     Ok(names)
 }
 
-fn memory(place: &Path, mode: u32) -> io::Result<()> {
-    let options = format!("mode={mode:o}");
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    Ok(mount(Some("tmpfs"), place, Some("tmpfs"), flags, Some(options.as_str()))?)
-}
-
-fn bind(source: &Path, target: &Path) -> io::Result<()> {
-    let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
-    Ok(mount(Some(source), target, None::<&str>, flags, None::<&str>)?)
-}
-
-fn remount_read_only(point: &Path, flags: MsFlags) -> io::Result<()> {
-    let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
-    Ok(mount(None::<&str>, point, None::<&str>, flags, None::<&str>)?)
-}
-
-/// Whether a path leads to this mount. One that is hidden below another, or that this process may not
-/// even look at, cannot be written to by a container either.
-fn leads_to(point: &Path, id: u64) -> bool {
-    let flags = (OFlag::O_PATH | OFlag::O_NOFOLLOW).bits();
-    let opened = OpenOptions::new().read(true).custom_flags(flags).open(point);
-    let Ok(opened) = opened else { return false };
-    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd()));
-    let about = about.unwrap_or_default();
-    let found = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
-    // Where the kernel does not say, it counts as one that can be written to.
-    found.and_then(|number| number.trim().parse().ok()).is_none_or(|found: u64| found == id)
-}
-
-/// A line of a `mountinfo`.
-#[derive(Debug, PartialEq, Eq)]
-struct MountPoint {
-    id: u64,
-    point: PathBuf,
-    /// Those that a remount has to repeat.
-    flags: MsFlags,
-}
-
-fn parse_mounts(text: &[u8]) -> Vec<MountPoint> {
-    let lines = text.split(|byte| *byte == b'\n');
-    lines
-        .filter_map(|line| {
-            let mut fields = line.split(|byte| *byte == b' ');
-            let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-            let mut fields = fields.skip(3);
-            let point = PathBuf::from(OsString::from_vec(unescape(fields.next()?)));
-            let flags = fields.next()?.split(|byte| *byte == b',').map(flag).collect();
-            Some(MountPoint { id, point, flags })
-        })
-        .collect()
-}
-
-fn flag(option: &[u8]) -> MsFlags {
-    match option {
-        b"nosuid" => MsFlags::MS_NOSUID,
-        b"nodev" => MsFlags::MS_NODEV,
-        b"noexec" => MsFlags::MS_NOEXEC,
-        b"noatime" => MsFlags::MS_NOATIME,
-        b"nodiratime" => MsFlags::MS_NODIRATIME,
-        b"relatime" => MsFlags::MS_RELATIME,
-        _ => MsFlags::empty(),
-    }
-}
-
-/// The kernel writes blanks in paths as `\040`.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, after)) = rest.split_first() {
-        let octal = (*first == b'\\').then(|| after.get(..3)).flatten();
-        let code = octal.and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                out.push(*first);
-                rest = after;
-            }
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mount_points_are_read_with_their_blanks_and_flags() {
-        let text = b"36 35 98:0 /mnt1 /a\\040b/c rw,nosuid,relatime - ext4 /dev/root rw\n\
-            37 35 0:5 / /dev ro,nodev,noexec shared:2 - tmpfs tmpfs rw\n";
-        let found = parse_mounts(text);
-        let mount = |id, point: &str, flags| MountPoint { id, point: point.into(), flags };
-        let expected = [
-            mount(36, "/a b/c", MsFlags::MS_NOSUID | MsFlags::MS_RELATIME),
-            mount(37, "/dev", MsFlags::MS_NODEV | MsFlags::MS_NOEXEC),
-        ];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn a_path_leads_to_the_mount_that_is_on_top() {
-        let all = parse_mounts(&fs::read("/proc/self/mountinfo").unwrap());
-        let proc = all.iter().rfind(|mount| mount.point == Path::new("/proc")).unwrap();
-        assert!(leads_to(&proc.point, proc.id));
-        assert!(!leads_to(&proc.point, proc.id + 1_000_000), "another mount is hidden");
-        assert!(!leads_to(Path::new("/proc/no/such"), proc.id), "nothing is there");
-    }
 
     #[test]
     fn paths_do_not_leave_the_root() {
         let parts = |text: &str| names(Path::new(text)).unwrap();
         assert_eq!(parts("/a/../../b/./c"), ["b", "c"]);
         assert_eq!(parts("/"), [""; 0]);
-    }
-
-    #[test]
-    fn what_is_not_an_escape_stays() {
-        assert_eq!(unescape(br"a\09b\\134"), br"a\09b\\");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use rustix::fs::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
 /// What becomes a container.
@@ -12,6 +13,14 @@ pub struct ContainerSpec {
     pub hostname: String,
     /// An empty directory, on which the container's root is mounted for a moment.
     pub root: PathBuf,
+    /// The pod's user namespace.
+    pub user_namespace: PathBuf,
+    /// Who the pod's root is outside of that namespace.
+    pub identity: Identity,
+    /// This binary, if the pod's user may not read the one that runs.
+    pub binary: Option<PathBuf>,
+    /// Files of the pod's that each container has a copy of.
+    pub files: Vec<Copied>,
     /// Files and directories of the pod's, in the order in which they are mounted.
     pub mounts: Vec<Mount>,
     /// What runs.
@@ -22,11 +31,48 @@ pub struct ContainerSpec {
     pub directory: Option<PathBuf>,
 }
 
+/// The user and the group that the root of a pod's user namespace is for everybody else.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    /// The user's number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+}
+
+impl Identity {
+    /// The present user's.
+    #[must_use]
+    pub fn current() -> Self {
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        Self { uid: user.as_raw(), gid: group.as_raw() }
+    }
+
+    pub(crate) fn user(self) -> Uid {
+        Uid::from_raw(self.uid)
+    }
+
+    pub(crate) fn group(self) -> Gid {
+        Gid::from_raw(self.gid)
+    }
+}
+
+/// A file that the container has a copy of, in memory.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Copied {
+    /// Where it is on the node.
+    pub source: PathBuf,
+    /// Its name in the container's `/etc`.
+    pub name: String,
+}
+
 /// A file or a directory that the container sees elsewhere.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Mount {
-    /// Where it is on the node.
-    pub source: PathBuf,
+    /// Where the volume is on the node.
+    pub volume: PathBuf,
+    /// Which part of it: empty for all of it.
+    pub sub_path: PathBuf,
     /// Where the container sees it: an absolute path.
     pub target: PathBuf,
     /// Whether the container may change it.
@@ -56,6 +102,8 @@ pub enum Program {
 pub struct ExecSpec {
     /// The container's first process, as `/proc` calls it.
     pub pid: u32,
+    /// Who the pod's root is outside of its user namespace.
+    pub identity: Identity,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// All of its environment.
@@ -75,8 +123,6 @@ pub enum Report {
     Started {
         /// The process.
         pid: u32,
-        /// Mounts of the host's that it could write to, and why.
-        open: Vec<String>,
     },
     /// There will be no program.
     Failed {

@@ -15,10 +15,12 @@ use nearhop_net::Namespace;
 
 use super::log::LogReader;
 use crate::addresses::Pool;
+use crate::container::Identity;
 use crate::events::Recorder;
 use crate::options::Options;
 use crate::spawn::Spawner;
 use crate::status::StatusWriter;
+use crate::users::Users;
 
 /// The node, and ways to the outside.
 pub(crate) struct Context {
@@ -29,6 +31,9 @@ pub(crate) struct Context {
     pub(crate) recorder: Recorder,
     pub(crate) writer: StatusWriter,
     pub(crate) registry: Registry,
+    pub(crate) users: Users,
+    /// Of this binary, if not everybody may run the one that runs.
+    pub(crate) binary: Option<PathBuf>,
     pool: Mutex<Pool>,
 }
 
@@ -39,13 +44,20 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    pub(crate) fn new(options: Arc<Options>, client: Client, node: Namespace) -> Self {
+    pub(crate) fn new(
+        options: Arc<Options>,
+        client: Client,
+        node: Namespace,
+        binary: Option<PathBuf>,
+    ) -> Self {
         Self {
             node,
             spawner: Spawner::start(),
             recorder: Recorder::start(client.clone(), &options.node),
             writer: StatusWriter::start(client.clone()),
             registry: Registry::default(),
+            users: Users::here(),
+            binary,
             pool: Mutex::new(Pool::new(options.pod_cidrs.clone())),
             client,
             options,
@@ -78,6 +90,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Clone, Debug)]
 pub(crate) struct ExecPlace {
     pub(crate) pid: u32,
+    pub(crate) identity: Identity,
     pub(crate) namespace: Namespace,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) directory: Option<PathBuf>,

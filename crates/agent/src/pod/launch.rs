@@ -85,22 +85,26 @@ impl Launch {
         let env = env.map_err(config)?;
         let program =
             env::program(&self.container, &env).map_err(hindered("ErrImagePull", Hope::Never))?;
-        let mut mounts = self.place.own_files();
-        let volumes = volumes::mounts(&self.container, &self.pod, &self.place.volumes(), &env);
-        mounts.extend(volumes.map_err(hindered("CreateContainerConfigError", Hope::Never))?);
+        let mounts = volumes::mounts(&self.container, &self.pod, &self.place.volumes(), &env);
+        let mounts = mounts.map_err(hindered("CreateContainerConfigError", Hope::Never))?;
+        let broken = |error: io::Error| Hindrance {
+            reason: "CreateContainerError",
+            message: format!("write the container's files: {error}"),
+            hope: Hope::Soon,
+        };
         let spec = ContainerSpec {
             hostname: self.place.hostname.clone(),
             root: self.place.directory.join("root"),
+            user_namespace: self.place.user_namespace().map_err(broken)?,
+            identity: self.place.identity,
+            binary: self.context.binary.clone(),
+            files: self.place.own_files(),
             mounts,
             program,
             env,
             directory: self.container.working_dir.clone().map(PathBuf::from),
         };
-        let file = self.write(&spec).map_err(|error| Hindrance {
-            reason: "CreateContainerError",
-            message: format!("write the container's files: {error}"),
-            hope: Hope::Soon,
-        })?;
+        let file = self.write(&spec).map_err(broken)?;
         Ok((spec, file))
     }
 
@@ -128,12 +132,6 @@ impl Launch {
 
     fn write(&self, spec: &ContainerSpec) -> io::Result<PathBuf> {
         fs::create_dir_all(self.directory())?;
-        // A part of a volume that is not there yet is a directory.
-        for mount in &spec.mounts {
-            if !mount.source.exists() {
-                fs::create_dir_all(&mount.source)?;
-            }
-        }
         let file = self.directory().join("spec.json");
         fs::write(&file, serde_json::to_vec(spec)?)?;
         Ok(file)
@@ -151,7 +149,7 @@ impl Launch {
             view.between = false;
         });
         if let Some(old) = number.checked_sub(2) {
-            let _not_there = fs::remove_file(self.directory().join(format!("{old}.log")));
+            let _not_there = log::remove(&self.directory().join(format!("{old}.log")));
         }
         let (child, socket) = self.context.spawner.shim(&self.place.namespace, file).await?;
         Ok((child, socket, writer))
@@ -191,7 +189,7 @@ impl Launch {
                 line = lines.next_line() => {
                     let Ok(Some(line)) = line else { return failed };
                     match serde_json::from_str(&line) {
-                        Ok(Report::Started { pid, open }) => self.started(spec, pid, &open),
+                        Ok(Report::Started { pid }) => self.started(spec, pid),
                         Ok(Report::Failed { why }) => failed = Some(Report::Failed { why }),
                         // The end of a program that never was says nothing.
                         Ok(ended) => return failed.or(Some(ended)),
@@ -205,18 +203,14 @@ impl Launch {
         }
     }
 
-    fn started(&self, spec: &ContainerSpec, pid: u32, open: &[String]) {
-        if !open.is_empty() {
-            let pod = self.pod.metadata.name.as_deref().unwrap_or_default();
-            let (container, open) = (&self.run.container, open.join("; "));
-            tracing::warn!(pod, container, "it can write to mounts of the host's: {open}");
-        }
+    fn started(&self, spec: &ContainerSpec, pid: u32) {
         self.tell(Event::Started(self.run.clone(), self.exec_place(spec, pid)));
     }
 
     fn exec_place(&self, spec: &ContainerSpec, pid: u32) -> ExecPlace {
         ExecPlace {
             pid,
+            identity: spec.identity,
             namespace: self.place.namespace.clone(),
             env: spec.env.clone(),
             directory: spec.directory.clone(),

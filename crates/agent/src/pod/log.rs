@@ -1,8 +1,11 @@
 //! A container's log: what it wrote, a line at a time, with the time and the stream.
 //!
 //! The form is the one that container runtimes write: `TIME STREAM TAG TEXT`, where the tag `P`
-//! says that the line goes on. Files are not rotated: they go with their pod.
+//! says that the line goes on. A log is a row of files, `0.log.0`, `0.log.1`, ...: when one is full
+//! the next one begins, and the one before goes. So a log is never longer than two files, and
+//! whoever reads knows by their numbers where to go on.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,25 +18,55 @@ use tokio::sync::{Mutex, watch};
 /// Longer lines are written in parts.
 const LONGEST: usize = 16 * 1024;
 
+/// When a file is full, as with a kubelet's `containerLogMaxSize`.
+const FULL: u64 = 10 * 1024 * 1024;
+
 /// How much of a log there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// So many bytes, and there may be more.
-    Open(u64),
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The number of the file that is written to.
+    pub(crate) file: u64,
+    /// How many bytes it has.
+    pub(crate) length: u64,
     /// Nothing will follow.
-    Closed,
+    pub(crate) closed: bool,
+}
+
+impl Progress {
+    /// The number of the first file that is still there.
+    pub(crate) fn first(self) -> u64 {
+        self.file.saturating_sub(1)
+    }
 }
 
 /// Where a log is, and how far it is.
 #[derive(Clone, Debug)]
 pub(crate) struct LogReader {
-    pub(crate) path: PathBuf,
+    path: PathBuf,
     pub(crate) progress: watch::Receiver<Progress>,
+}
+
+impl LogReader {
+    pub(crate) fn new(path: &Path, progress: watch::Receiver<Progress>) -> Self {
+        Self { path: path.to_owned(), progress }
+    }
+
+    /// One of its files.
+    pub(crate) fn file(&self, number: u64) -> PathBuf {
+        file(&self.path, number)
+    }
+}
+
+fn file(log: &Path, number: u64) -> PathBuf {
+    let mut name = OsString::from(log);
+    name.push(format!(".{number}"));
+    name.into()
 }
 
 /// Writes a log. Clones write to the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct LogWriter {
+    path: Arc<Path>,
     file: Arc<Mutex<File>>,
     progress: Arc<watch::Sender<Progress>>,
 }
@@ -47,10 +80,23 @@ pub(crate) enum Stream {
 
 /// A new log.
 pub(crate) async fn create(path: &Path) -> io::Result<(LogWriter, LogReader)> {
-    let file = Arc::new(Mutex::new(File::create(path).await?));
-    let (sender, progress) = watch::channel(Progress::Open(0));
-    let reader = LogReader { path: path.to_owned(), progress };
-    Ok((LogWriter { file, progress: Arc::new(sender) }, reader))
+    let first = Arc::new(Mutex::new(File::create(file(path, 0)).await?));
+    let (sender, progress) = watch::channel(Progress::default());
+    let reader = LogReader::new(path, progress);
+    Ok((LogWriter { path: path.into(), file: first, progress: Arc::new(sender) }, reader))
+}
+
+/// Removes a log.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    let Some((parent, name)) = path.parent().zip(path.file_name()) else { return Ok(()) };
+    let prefix = format!("{}.", name.to_string_lossy());
+    for entry in std::fs::read_dir(parent)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 impl LogWriter {
@@ -76,20 +122,32 @@ impl LogWriter {
 
     async fn write(&self, bytes: &[u8]) {
         let mut file = self.file.lock().await;
+        let Progress { file: number, length, .. } = *self.progress.borrow();
+        if length > 0 && length + bytes.len() as u64 > FULL {
+            self.turn_over(&mut file, number + 1).await;
+        }
         // A full disk must not stop the program.
         let written = file.write_all(bytes).await;
         if written.is_ok() && file.flush().await.is_ok() {
-            self.progress.send_modify(|progress| {
-                if let Progress::Open(length) = progress {
-                    *length += bytes.len() as u64;
-                }
-            });
+            self.progress.send_modify(|progress| progress.length += bytes.len() as u64);
+        }
+    }
+
+    /// Begins the file of this number. Without it the present one has to do, and grows.
+    async fn turn_over(&self, present: &mut File, number: u64) {
+        let Ok(next) = File::create(file(&self.path, number)).await else { return };
+        *present = next;
+        self.progress.send_modify(|progress| {
+            *progress = Progress { file: number, length: 0, ..*progress };
+        });
+        if let Some(old) = number.checked_sub(2) {
+            let _not_there = tokio::fs::remove_file(file(&self.path, old)).await;
         }
     }
 
     /// Says that nothing will follow.
     pub(crate) fn close(&self) {
-        self.progress.send_replace(Progress::Closed);
+        self.progress.send_modify(|progress| progress.closed = true);
     }
 }
 
@@ -137,5 +195,29 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let tags: Vec<&str> = text.lines().map(|it| it.split(' ').nth(2).unwrap()).collect();
         assert_eq!(tags, ["P", "F"]);
+    }
+
+    #[tokio::test]
+    async fn a_log_is_never_longer_than_two_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("0.log");
+        let (writer, reader) = create(&path).await.unwrap();
+        // Another run's log, which goes its own way.
+        let (_other, _) = create(&directory.path().join("10.log")).await.unwrap();
+        let much = vec![b"0123456789abcde\n".repeat(1000); 3000].concat();
+        writer.copy(Stream::Out, much.as_slice()).await;
+        writer.close();
+        let progress = *reader.progress.borrow();
+        assert!(progress.closed && progress.file > 2, "{progress:?}");
+        let sizes = || {
+            let files = std::fs::read_dir(directory.path()).unwrap();
+            let files = files.map(|it| it.unwrap()).filter(|it| it.file_name() != "10.log.0");
+            files.map(|it| it.metadata().unwrap().len()).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes().len(), 2);
+        assert!(sizes().iter().all(|size| *size <= FULL), "{:?}", sizes());
+        assert!(reader.file(progress.first()).exists() && reader.file(progress.file).exists());
+        remove(&path).unwrap();
+        assert_eq!(sizes(), [0; 0]);
     }
 }

@@ -1,9 +1,10 @@
 //! A pod's place on the node: its network, its addresses, its files.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -15,9 +16,10 @@ use tokio::task::spawn_blocking;
 
 use super::context::{Context, make_private};
 use super::env::{Facts, Sources};
-use super::volumes::{self, Trouble};
-use crate::container::{Access, Mount};
-use crate::names::{Identity, full_name, hostname, hosts, resolv_conf};
+use super::volumes::{self, Content, Trouble};
+use crate::container::{Copied, Identity};
+use crate::names::{Identity as Names, full_name, hostname, hosts, resolv_conf};
+use crate::spawn::{Memory, PodNetwork, Sandbox};
 
 /// Where a pod lives.
 #[derive(Debug)]
@@ -26,6 +28,10 @@ pub(crate) struct Place {
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) directory: PathBuf,
     pub(crate) hostname: String,
+    /// Who its root is on the host.
+    pub(crate) identity: Identity,
+    /// Its user namespace, which lives as long as this.
+    user: File,
     /// None for a pod in the node's own network.
     cable: Mutex<Option<Cable>>,
 }
@@ -42,36 +48,60 @@ pub(crate) async fn make(context: Arc<Context>, pod: Arc<Pod>) -> Result<Place, 
     let (maps, secrets) = volumes::needs(&pod);
     let sources = fetch(&context.client, &namespace, &maps, &secrets).await;
     let sources = sources.map_err(Trouble::Missing)?;
+    let identity = context.users.take();
+    let network = if is_on_host_network(&pod) { PodNetwork::Hosts } else { PodNetwork::Own };
+    let sandbox = context.spawner.sandbox(network, identity).await;
+    let sandbox =
+        sandbox.map_err(|error| Trouble::Missing(format!("make the pod's namespaces: {error}")))?;
+    let making = Arc::clone(&context);
     let made = spawn_blocking(move || {
-        let place = connect(&context, &pod).map_err(Trouble::Missing)?;
-        match place.fill(&context, &pod, &sources) {
-            Ok(()) => Ok(place),
+        let place = connect(&making, &pod, sandbox, identity).map_err(Trouble::Missing)?;
+        match place.fill(&making, &pod, &sources) {
+            Ok(memory) => Ok((place, memory)),
             Err(trouble) => {
-                place.disconnect(&context);
+                place.disconnect(&making);
                 Err(trouble)
             }
         }
     });
-    made.await.unwrap_or_else(|_| Err(Trouble::Refused("the pod's place: panic".to_owned())))
+    let made = made.await;
+    let (place, memory) =
+        made.unwrap_or_else(|_| Err(Trouble::Refused("the pod's place: panic".to_owned())))?;
+    if let Err(error) = context.spawner.mount(memory).await {
+        let _not_awaited = spawn_blocking(move || place.disconnect(&context));
+        return Err(Trouble::Missing(format!("mount the pod's emptyDirs: {error}")));
+    }
+    Ok(place)
 }
 
-fn connect(context: &Context, pod: &Pod) -> Result<Place, String> {
+fn is_on_host_network(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or(false)
+}
+
+fn connect(
+    context: &Context,
+    pod: &Pod,
+    sandbox: Sandbox,
+    identity: Identity,
+) -> Result<Place, String> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let directory = context.directory(uid);
-    if pod.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or(false) {
+    let Some(network) = sandbox.network else {
         return Ok(Place {
             namespace: context.node.clone(),
             addresses: context.options.addresses.clone(),
             directory,
             hostname: context.options.node.clone(),
+            identity,
+            user: sandbox.user,
             cable: Mutex::new(None),
         });
-    }
+    };
     let hostname = hostname(pod);
     let taken = context.pool().take(Timestamp::now());
     let (number, addresses) = taken.ok_or("the node's range has no address left")?;
     let device = format!("veth{number}");
-    let attached = Namespace::new(&hostname).and_then(|namespace| {
+    let attached = Namespace::adopt(&hostname, network).and_then(|namespace| {
         let attach = || star::attach(&context.node, &device, &namespace, &addresses);
         attach().or_else(|error| {
             // Left over from an agent that was killed a moment ago.
@@ -83,7 +113,8 @@ fn connect(context: &Context, pod: &Pod) -> Result<Place, String> {
     match attached {
         Ok(namespace) => {
             let cable = Mutex::new(Some(Cable { number, device }));
-            Ok(Place { namespace, addresses, directory, hostname, cable })
+            let user = sandbox.user;
+            Ok(Place { namespace, addresses, directory, hostname, identity, user, cable })
         }
         Err(error) => {
             context.pool().give_back(number, Timestamp::now());
@@ -93,7 +124,13 @@ fn connect(context: &Context, pod: &Pod) -> Result<Place, String> {
 }
 
 impl Place {
-    fn fill(&self, context: &Context, pod: &Pod, sources: &Sources) -> Result<(), Trouble> {
+    /// Writes the pod's files, and says which of its volumes are to be in memory.
+    fn fill(
+        &self,
+        context: &Context,
+        pod: &Pod,
+        sources: &Sources,
+    ) -> Result<Vec<Memory>, Trouble> {
         let facts = Facts {
             pod,
             pod_addresses: &self.addresses,
@@ -104,13 +141,20 @@ impl Place {
         for volume in volumes {
             contents.push((&volume.name, volumes::content(volume, facts, sources)?));
         }
+        volumes::check_room(contents.iter().map(|(_, content)| content))?;
         let told = |what: &str, error: io::Error| Trouble::Missing(format!("{what}: {error}"));
         make_private(&self.directory).map_err(|error| told("the pod's directory", error))?;
+        let mut memory = Vec::new();
         for (name, content) in contents {
-            volumes::write(&self.volumes().join(name), &content)
+            let place = self.volumes().join(name);
+            volumes::write(&place, &content, self.identity)
                 .map_err(|error| told(&format!("volume {name:?}"), error))?;
+            if let Content::Empty { size } = content {
+                memory.push(Memory { place, size, owner: self.identity });
+            }
         }
-        self.write_names(context, pod).map_err(|error| told("the pod's own files", error))
+        self.write_names(context, pod).map_err(|error| told("the pod's own files", error))?;
+        Ok(memory)
     }
 
     fn write_names(&self, context: &Context, pod: &Pod) -> io::Result<()> {
@@ -122,27 +166,30 @@ impl Place {
         fs::write(self.directory.join("hostname"), format!("{}\n", self.hostname))?;
         let aliases = pod.spec.as_ref().and_then(|spec| spec.host_aliases.clone());
         let aliases = aliases.unwrap_or_default();
-        let identity = Identity {
+        let names = Names {
             addresses: &self.addresses,
             hostname: &self.hostname,
             full_name: full_name(pod, &options.cluster_domain),
             aliases: &aliases,
         };
-        fs::write(self.directory.join("hosts"), hosts(&identity))
+        fs::write(self.directory.join("hosts"), hosts(&names))
     }
 
     pub(crate) fn volumes(&self) -> PathBuf {
         self.directory.join("volumes")
     }
 
-    /// What every container of the pod sees in its `/etc`.
-    pub(crate) fn own_files(&self) -> Vec<Mount> {
-        let file = |name: &str| Mount {
-            source: self.directory.join(name),
-            target: Path::new("/etc").join(name),
-            access: Access::Write,
-        };
+    /// What every container of the pod has in its `/etc`.
+    pub(crate) fn own_files(&self) -> Vec<Copied> {
+        let file = |name: &str| Copied { source: self.directory.join(name), name: name.to_owned() };
         ["hosts", "hostname", "resolv.conf"].map(file).into()
+    }
+
+    /// The pod's user namespace, for processes that see the same `/proc`.
+    pub(crate) fn user_namespace(&self) -> io::Result<PathBuf> {
+        // Its own number of this process may be another one.
+        let agent = fs::read_link("/proc/self")?;
+        Ok(PathBuf::from("/proc").join(agent).join("fd").join(self.user.as_raw_fd().to_string()))
     }
 
     /// Gives network and addresses back. Without containers the namespace is gone with this.

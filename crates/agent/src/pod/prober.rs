@@ -149,6 +149,7 @@ async fn run_command(
 ) -> Result<(), String> {
     let spec = ExecSpec {
         pid: place.pid,
+        identity: place.identity,
         command: command.to_owned(),
         env: place.env.clone(),
         directory: place.directory.clone(),

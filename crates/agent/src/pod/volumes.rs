@@ -6,21 +6,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
-    Container, DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, Volume,
+    Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, KeyToPath, Pod, ProjectedVolumeSource,
+    Volume,
 };
 
 use super::env::{Facts, Sources, expand, field_value};
-use crate::container::{Access, Mount};
+use crate::container::{Access, Identity, Mount};
 
 /// What a volume holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Whatever containers put there.
-    Empty,
+    /// Whatever containers put there, as far as this many bytes.
+    Empty {
+        /// How many.
+        size: u64,
+    },
     /// These files, by their paths, and their modes.
     Files(BTreeMap<String, (Vec<u8>, u32)>),
 }
@@ -35,6 +39,12 @@ pub(crate) enum Trouble {
 }
 
 const DEFAULT_MODE: u32 = 0o644;
+
+/// How many bytes an emptyDir holds that does not say.
+const DEFAULT_SIZE: u64 = 256 << 20;
+
+/// How many bytes all emptyDirs of a Pod may hold.
+const LARGEST_SIZE: u64 = 4 << 30;
 
 /// The names of ConfigMaps and of Secrets that a pod's volumes need.
 pub(crate) fn needs(pod: &Pod) -> (Vec<String>, Vec<String>) {
@@ -59,8 +69,8 @@ pub(crate) fn content(
 ) -> Result<Content, Trouble> {
     let mode =
         |mode: Option<i32>| mode.and_then(|it| u32::try_from(it).ok()).unwrap_or(DEFAULT_MODE);
-    if volume.empty_dir.is_some() {
-        return Ok(Content::Empty);
+    if let Some(empty) = &volume.empty_dir {
+        return Ok(Content::Empty { size: size(&volume.name, empty)? });
     }
     let mut files = BTreeMap::new();
     if let Some(map) = &volume.config_map {
@@ -89,6 +99,64 @@ pub(crate) fn content(
         )));
     }
     Ok(Content::Files(files))
+}
+
+/// How much an emptyDir can hold. All of them are in memory, and a bound that the kernel keeps is
+/// one that no Pod can overrun; a kubelet would look from time to time, and evict.
+fn size(name: &str, volume: &EmptyDirVolumeSource) -> Result<u64, Trouble> {
+    let Some(limit) = volume.size_limit.as_ref() else { return Ok(DEFAULT_SIZE) };
+    let wrong = || format!("volume {name:?}: emptyDir.sizeLimit {:?} is not an amount", limit.0);
+    match bytes(&limit.0) {
+        // To a kubelet it is the same as none.
+        Some(0) => Ok(DEFAULT_SIZE),
+        Some(bytes) => Ok(bytes),
+        None => Err(Trouble::Refused(wrong())),
+    }
+}
+
+/// An amount of memory: `1.5Gi`, `500M`, `1e9`. Parts of a byte count as a whole one.
+fn bytes(text: &str) -> Option<u64> {
+    let end = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let parts = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let (factor, divisor) = factor(unit)?;
+    let amount = digits.checked_mul(factor)?.div_ceil(parts.checked_mul(divisor)?);
+    u64::try_from(amount).ok()
+}
+
+/// What a unit multiplies by, and what it divides by.
+fn factor(unit: &str) -> Option<(u128, u128)> {
+    if let Some(at) = ["", "k", "M", "G", "T", "P", "E"].iter().position(|it| *it == unit) {
+        return Some((1000_u128.pow(u32::try_from(at).ok()?), 1));
+    }
+    if let Some(at) = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|it| *it == unit) {
+        return Some((1 << (10 * (at + 1)), 1));
+    }
+    if unit == "m" {
+        return Some((1, 1000));
+    }
+    let exponent: u32 = unit.strip_prefix(['e', 'E'])?.parse().ok()?;
+    Some((10_u128.checked_pow(exponent)?, 1))
+}
+
+/// Whether a Pod's emptyDirs are more than a node should give.
+pub(crate) fn check_room<'a>(contents: impl Iterator<Item = &'a Content>) -> Result<(), Trouble> {
+    let sizes = contents.map(|content| match content {
+        Content::Empty { size } => *size,
+        Content::Files(_) => 0,
+    });
+    let all = sizes.fold(0, u64::saturating_add);
+    if all <= LARGEST_SIZE {
+        return Ok(());
+    }
+    let (all, most) = (all >> 20, LARGEST_SIZE >> 20);
+    Err(Trouble::Refused(format!(
+        "the Pod's emptyDirs may have {most}Mi together, and ask for {all}Mi: set smaller ones in \
+         emptyDir.sizeLimit, which is {}Mi where it is not set",
+        DEFAULT_SIZE >> 20
+    )))
 }
 
 type Files = BTreeMap<String, (Vec<u8>, u32)>;
@@ -175,10 +243,11 @@ fn project(
 }
 
 /// Makes a volume's directory and its files.
-pub(crate) fn write(directory: &Path, content: &Content) -> io::Result<()> {
+pub(crate) fn write(directory: &Path, content: &Content, owner: Identity) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     match content {
-        Content::Empty => fs::set_permissions(directory, Permissions::from_mode(0o777)),
+        // Its files are in memory.
+        Content::Empty { .. } => Ok(()),
         Content::Files(files) => files.iter().try_for_each(|(path, (bytes, mode))| {
             let relative = Path::new(path);
             if !stays_inside(relative) {
@@ -187,7 +256,8 @@ pub(crate) fn write(directory: &Path, content: &Content) -> io::Result<()> {
             let file = directory.join(relative);
             fs::create_dir_all(file.parent().unwrap_or(directory))?;
             fs::write(&file, bytes)?;
-            fs::set_permissions(&file, Permissions::from_mode(mode & 0o777))
+            fs::set_permissions(&file, Permissions::from_mode(mode & 0o777))?;
+            chown(&file, Some(owner.uid), Some(owner.gid))
         }),
     }
 }
@@ -219,8 +289,12 @@ pub(crate) fn mounts(
         }
         let shared = volume.empty_dir.is_some() && !mount.read_only.unwrap_or(false);
         let access = if shared { Access::Write } else { Access::Read };
-        let source = directory.join(&mount.name).join(&path);
-        mounts.push(Mount { source, target: PathBuf::from(&mount.mount_path), access });
+        mounts.push(Mount {
+            volume: directory.join(&mount.name),
+            sub_path: path.into(),
+            target: PathBuf::from(&mount.mount_path),
+            access,
+        });
     }
     mounts.sort_by(|a, b| a.target.cmp(&b.target));
     let targets: BTreeSet<&PathBuf> = mounts.iter().map(|mount| &mount.target).collect();
@@ -233,9 +307,9 @@ pub(crate) fn mounts(
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{
-        ConfigMap, ConfigMapVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, PodSpec,
-        VolumeMount,
+        ConfigMap, ConfigMapVolumeSource, HostPathVolumeSource, PodSpec, VolumeMount,
     };
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
     use super::*;
 
@@ -273,6 +347,34 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_dir_holds_what_it_asks_for_within_reason() {
+        let asked = |limit: Option<&str>| {
+            let size_limit = limit.map(|text| Quantity(text.to_owned()));
+            size("v", &EmptyDirVolumeSource { size_limit, ..EmptyDirVolumeSource::default() })
+        };
+        let amounts = [
+            (None, DEFAULT_SIZE),
+            (Some("0"), DEFAULT_SIZE),
+            (Some("1Mi"), 1 << 20),
+            (Some("1.5Gi"), 3 << 29),
+            (Some("500M"), 500_000_000),
+            (Some("1e3"), 1000),
+            (Some("1500m"), 2),
+        ];
+        for (limit, expected) in amounts {
+            assert_eq!(asked(limit), Ok(expected), "{limit:?}");
+        }
+        assert!(matches!(asked(Some("much")), Err(Trouble::Refused(why)) if why.contains("\"v\"")));
+        let of = |sizes: &[u64]| {
+            let contents: Vec<_> =
+                sizes.iter().map(|size| Content::Empty { size: *size }).collect();
+            check_room(contents.iter())
+        };
+        assert_eq!(of(&[DEFAULT_SIZE; 16]), Ok(()));
+        assert!(of(&[DEFAULT_SIZE; 17]).is_err() && of(&[u64::MAX, u64::MAX]).is_err());
+    }
+
+    #[test]
     fn a_volume_cannot_be_left() {
         let mount = |sub_path: &str| VolumeMount {
             name: "v".into(),
@@ -292,7 +394,8 @@ mod tests {
             ..Container::default()
         };
         let found = mounts(&with("a/b"), &pod, Path::new("/pods"), &[]).unwrap();
-        assert_eq!(found[0].source, Path::new("/pods/v/a/b"));
+        assert_eq!(found[0].volume, Path::new("/pods/v"));
+        assert_eq!(found[0].sub_path, Path::new("a/b"));
         assert_eq!(found[0].access, Access::Write);
         assert!(mounts(&with("../other"), &pod, Path::new("/pods"), &[]).is_err());
         assert!(mounts(&with("/etc"), &pod, Path::new("/pods"), &[]).is_err());

@@ -1,6 +1,7 @@
 //! A command in a container, by WebSocket: the protocols `v5.channel.k8s.io` and
 //! `v4.channel.k8s.io`, in which a message's first byte says which stream it is of.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::pty::OpenptFlags;
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
@@ -172,6 +174,7 @@ async fn start(context: &Context, place: &ExecPlace, wish: &Wish) -> io::Result<
     }
     let spec = ExecSpec {
         pid: place.pid,
+        identity: place.identity,
         command: wish.command.clone(),
         env,
         directory: place.directory.clone(),
@@ -182,7 +185,7 @@ async fn start(context: &Context, place: &ExecPlace, wish: &Wish) -> io::Result<
     let (sender, written) = mpsc::channel(QUEUE);
     let mut copying = JoinSet::new();
     if wish.tty {
-        let (ours, theirs) = open_terminal()?;
+        let (ours, theirs) = open_terminal(place.pid)?;
         let streams = Streams::Terminal(theirs);
         let child = context.spawner.exec(&place.namespace, &file, streams).await?;
         // Any descriptor that can be waited for will do, pipe or not.
@@ -218,11 +221,14 @@ fn feed_by(mut stdin: Writer, tasks: &mut JoinSet<()>) -> mpsc::Sender<Bytes> {
     sender
 }
 
-/// Both ends of a new terminal.
-fn open_terminal() -> io::Result<(OwnedFd, OwnedFd)> {
+/// Both ends of a new terminal, one of the container's own. What the container has put in the way is
+/// not followed.
+fn open_terminal(pid: u32) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let ours = rustix::pty::openpt(flags)?;
-    rustix::pty::grantpt(&ours)?;
+    let root = File::open(format!("/proc/{pid}/root"))?;
+    let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+    let open = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let ours = rustix::fs::openat2(root, "dev/pts/ptmx", open, Mode::empty(), inside)?;
     rustix::pty::unlockpt(&ours)?;
     let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags)?;
     rustix::io::ioctl_fionbio(&ours, true)?;

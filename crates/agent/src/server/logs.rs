@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use super::{Refusal, Reply};
 use crate::pod::context::{ContainerView, PodView};
-use crate::pod::log::{LogReader, Progress};
+use crate::pod::log::LogReader;
 
 /// How much is read and sent at once.
 const CHUNK: usize = 64 * 1024;
@@ -147,22 +147,28 @@ enum Next {
 
 impl Pump {
     async fn run(mut self, mut log: LogReader) -> io::Result<()> {
-        let mut file = File::open(&log.path).await?;
-        if let (Some(count), None) = (self.wish.tail, self.wish.since) {
-            seek_last(&mut file, count).await?;
-        }
+        let (mut number, file) = self.begin(&log).await?;
         let mut file = BufReader::with_capacity(CHUNK, file);
         let mut entry = Vec::new();
         let mut holding = self.wish.tail.is_some();
         loop {
             // Looked at before the file, so that nothing is missed in between.
-            let closed = *log.progress.borrow_and_update() == Progress::Closed;
+            let progress = *log.progress.borrow_and_update();
             while file.read_until(b'\n', &mut entry).await? > 0 && entry.ends_with(b"\n") {
                 entry.pop();
                 if self.take(&entry, holding).await == Next::Enough {
                     return Ok(());
                 }
                 entry.clear();
+            }
+            if number < progress.file {
+                // One that a slow reader has missed is gone.
+                number = progress.first().max(number + 1);
+                if let Ok(next) = File::open(log.file(number)).await {
+                    file = BufReader::with_capacity(CHUNK, next);
+                }
+                entry.clear();
+                continue;
             }
             if std::mem::take(&mut holding) {
                 for shown in std::mem::take(&mut self.held) {
@@ -171,7 +177,7 @@ impl Pump {
                     }
                 }
             }
-            if self.flush().await == Next::Enough || closed || !self.wish.follow {
+            if self.flush().await == Next::Enough || progress.closed || !self.wish.follow {
                 return Ok(());
             }
             tokio::select! {
@@ -182,6 +188,27 @@ impl Pump {
                 },
                 () = self.sender.closed() => return Ok(()),
             }
+        }
+    }
+
+    /// The number of the first file that is to be read, and the file where reading begins.
+    async fn begin(&self, log: &LogReader) -> io::Result<(u64, File)> {
+        let progress = *log.progress.borrow();
+        let (first, last) = (progress.first(), progress.file);
+        if let (Some(count), None) = (self.wish.tail, self.wish.since) {
+            let mut file = File::open(log.file(last)).await?;
+            let found = seek_last(&mut file, count).await?;
+            if found >= count || first == last {
+                return Ok((last, file));
+            }
+            let mut file = File::open(log.file(first)).await?;
+            seek_last(&mut file, count - found).await?;
+            return Ok((first, file));
+        }
+        match File::open(log.file(first)).await {
+            Ok(file) => Ok((first, file)),
+            // It has gone meanwhile.
+            Err(_) => Ok((last, File::open(log.file(last)).await?)),
         }
     }
 
@@ -222,8 +249,8 @@ impl Pump {
     }
 }
 
-/// Goes to where the last entries begin, without reading all the others.
-async fn seek_last(file: &mut File, count: usize) -> io::Result<()> {
+/// Goes to where the last entries begin, without reading all the others. Says how many there are.
+async fn seek_last(file: &mut File, count: usize) -> io::Result<usize> {
     let mut begin = file.seek(SeekFrom::End(0)).await?;
     let mut ends = 0;
     let mut chunk = vec![0; CHUNK];
@@ -236,11 +263,13 @@ async fn seek_last(file: &mut File, count: usize) -> io::Result<()> {
             ends += 1;
             // The last one ends the last entry, the one before that begins it.
             if ends > count {
-                return file.seek(SeekFrom::Start(begin + n as u64 + 1)).await.map(drop);
+                file.seek(SeekFrom::Start(begin + n as u64 + 1)).await?;
+                return Ok(count);
             }
         }
     }
-    file.seek(SeekFrom::Start(0)).await.map(drop)
+    file.seek(SeekFrom::Start(0)).await?;
+    Ok(ends)
 }
 
 #[cfg(test)]
@@ -250,6 +279,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::pod::log::Progress;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -262,10 +292,14 @@ mod tests {
             writeln!(text, "{time:.9} stdout F {line}").unwrap();
         }
         writeln!(text, "{:.9} stdout P open", at(3)).unwrap();
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        let (_writer, progress) = watch::channel(Progress::Closed);
-        let log = LogReader { path: file.path().to_owned(), progress };
+        // In two files, as after a rotation.
+        let directory = tempfile::tempdir().unwrap();
+        let (first, last) = text.split_at(text.match_indices('\n').nth(1).unwrap().0 + 1);
+        let progress = Progress { file: 7, closed: true, ..Progress::default() };
+        let (_writer, progress) = watch::channel(progress);
+        let log = LogReader::new(&directory.path().join("0.log"), progress);
+        std::fs::write(log.file(6), first).unwrap();
+        std::fs::write(log.file(7), last).unwrap();
         let (sender, mut receiver) = mpsc::channel(QUEUE);
         let wish = Wish::parse(query, at(4)).unwrap();
         Pump { wish, sender, sent: 0, held: VecDeque::new(), ready: Vec::new() }
@@ -283,6 +317,8 @@ mod tests {
     async fn the_part_that_was_asked_for_is_shown() {
         assert_eq!(shown("").await, "a\nb b\nc\nopen");
         assert_eq!(shown("tailLines=2").await, "c\nopen");
+        assert_eq!(shown("tailLines=3").await, "b b\nc\nopen");
+        assert_eq!(shown("tailLines=9").await, "a\nb b\nc\nopen");
         assert_eq!(shown("tailLines=0").await, "");
         assert_eq!(shown("sinceSeconds=3").await, "b b\nc\nopen");
         assert_eq!(shown("sinceTime=2023-11-14T22:13:22Z").await, "c\nopen");
@@ -300,7 +336,8 @@ mod tests {
         std::fs::write(file.path(), &text).unwrap();
         let mut file = File::open(file.path()).await.unwrap();
         for count in [0, 1, 5, 15_000, 20_000, 30_000] {
-            seek_last(&mut file, count).await.unwrap();
+            let found = seek_last(&mut file, count).await.unwrap();
+            assert_eq!(found, count.min(20_000));
             let mut rest = String::new();
             file.read_to_string(&mut rest).await.unwrap();
             assert_eq!(rest.lines().count(), count.min(20_000));

@@ -3,6 +3,7 @@
 //!
 //! Each attempt prints one line: its name and what the kernel said, or `done` if it succeeded.
 
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use nix::mount::{MsFlags, mount};
 
 pub(crate) fn main(words: &[&str]) -> ExitCode {
     let told = match words {
-        ["remount-rw"] => first_done(mount_points(), |point| remount_rw(point)),
+        ["remount-rw"] => first_done(mount_points(), remount_rw),
         ["write", file] => said(write(Path::new(file))),
         _ => format!("there is no attack {words:?}"),
     };
@@ -26,16 +27,17 @@ fn said(result: Result<(), Errno>) -> String {
     result.map_or_else(|errno| format!("{errno:?}"), |()| "done".to_owned())
 }
 
-/// `done` and where, if it was done anywhere; otherwise how often each error was met.
+/// Where it was done, if anywhere; otherwise which errors were met.
 fn first_done(places: Vec<PathBuf>, attempt: impl Fn(&Path) -> Result<(), Errno>) -> String {
-    let mut errors = std::collections::BTreeSet::new();
+    let mut errors = BTreeSet::new();
+    let mut done = None;
     for place in places {
         match attempt(&place) {
-            Ok(()) => return format!("done at {}", place.display()),
-            Err(errno) => errors.insert(format!("{errno:?}")),
-        };
+            Ok(()) => done = done.or(Some(format!("done at {}", place.display()))),
+            Err(errno) => drop(errors.insert(format!("{errno:?}"))),
+        }
     }
-    errors.into_iter().collect::<Vec<_>>().join(",")
+    done.unwrap_or_else(|| errors.into_iter().collect::<Vec<_>>().join(","))
 }
 
 fn mount_points() -> Vec<PathBuf> {
