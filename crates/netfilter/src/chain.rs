@@ -1,11 +1,12 @@
 //! The chains of a table. None belongs to a Service; those that pick exist once for each number of
-//! slots in use.
+//! slots in use, and where weights differ once for each set of weights in use.
 
 use std::net::IpAddr;
 
 use nearhop_core::{Cidr, Family, Name, Protocol};
 
 use crate::config::{Config, LocalTraffic, Masquerade, NodePortAddresses};
+use crate::draw::{Draw, Group, WHOLE};
 use crate::layout::{MOST_COUNTED, SetId, protocol_number};
 use crate::object::{
     Base, CT_STATE_NEW, CT_STATUS_DNAT, Chain, ChainKind, CmpOp, CtKey, Expr, FIB_LOCAL,
@@ -16,12 +17,12 @@ use crate::object::{
 const INTERFACE_NAME: usize = 16;
 
 /// Which chain sends a connection on to an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pick {
     /// Which map has the slots: one of the four maps of endpoints.
     pub from: SetId,
-    /// How many slots.
-    pub slots: u32,
+    /// How a slot is drawn.
+    pub draw: Draw,
     /// Whether a client stays with its endpoint.
     pub sticky: Sticky,
     /// Whether the connection is masqueraded.
@@ -47,7 +48,7 @@ pub enum Mark {
 }
 
 /// A chain that is there because an element goes to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnDemand {
     /// Sends a connection on to an endpoint.
     Pick(Pick),
@@ -91,13 +92,13 @@ impl OnDemand {
 impl Pick {
     /// The chain for a number of slots that has a set of its own.
     fn counted(slots: u8) -> Self {
-        let slots = u32::from(slots);
-        Self { from: SetId::Endpoints, slots, sticky: Sticky::No, mark: Mark::No }
+        let draw = Draw::Even(u32::from(slots));
+        Self { from: SetId::Endpoints, draw, sticky: Sticky::No, mark: Mark::No }
     }
 
     /// The set for cluster IPs with this number of slots, if it has one.
     pub fn set(&self) -> Option<SetId> {
-        let slots = u8::try_from(self.slots).ok()?;
+        let slots = u8::try_from(self.draw.slots()).ok()?;
         (*self == Self::counted(slots) && slots <= MOST_COUNTED).then_some(SetId::Counted(slots))
     }
 
@@ -112,16 +113,21 @@ impl Pick {
             SetId::EndpointsLocal => "local",
             _ => "pick",
         };
+        let weights = match &self.draw {
+            Draw::Even(_) => String::new(),
+            // All numbers would make a long name; the rules of the chain show them.
+            Draw::Weighted(groups) => format!("-weighted-{:016x}", digest(&format!("{groups:?}"))),
+        };
         let sticky = if self.sticky == Sticky::Yes { "-sticky" } else { "" };
         let mark = if self.mark == Mark::Yes { "-masquerade" } else { "" };
-        Name::from(format!("{kind}-{}{sticky}{mark}", self.slots))
+        Name::from(format!("{kind}-{}{weights}{sticky}{mark}", self.draw.slots()))
     }
 
     /// The chain that goes on where this one has done its part: mark, then affinity, then the dice.
     fn rest(&self) -> Option<Self> {
         match (self.mark, self.sticky) {
-            (Mark::Yes, _) => Some(Self { mark: Mark::No, ..*self }),
-            (Mark::No, Sticky::Yes) => Some(Self { sticky: Sticky::No, ..*self }),
+            (Mark::Yes, _) => Some(Self { mark: Mark::No, ..self.clone() }),
+            (Mark::No, Sticky::Yes) => Some(Self { sticky: Sticky::No, ..self.clone() }),
             (Mark::No, Sticky::No) => None,
         }
     }
@@ -137,18 +143,28 @@ impl Pick {
                 rules.push(plain(first));
                 rules.push(plain(vec![goto(rest.name())]));
             }
-            None => rules.push(plain(self.throw(config.family()))),
+            None => rules.extend(self.draw_rules(config.family())),
         }
         regular(self.name(), rules)
     }
 
-    /// `dnat to … . numgen random mod N map @endpoints`.
-    fn throw(&self, family: Family) -> Vec<Expr> {
+    /// One rule for each group of slots, such as
+    /// `numgen random mod W < C dnat to … . numgen random mod N offset K map @endpoints`.
+    /// The last group has no condition, and so an endpoint is always found.
+    fn draw_rules(&self, family: Family) -> Vec<Rule> {
         let by_node = matches!(self.from, SetId::NodeportEndpoints | SetId::NodeportEndpointsLocal);
-        let mut key =
-            if by_node { Concat::new(family).ports() } else { Concat::new(family).service() };
-        key.exprs.push(Expr::Random { modulus: self.slots, to: Reg(key.next) });
-        key.dnat(self.from)
+        let rule = |group: Group| {
+            let key = Concat::new(family);
+            let key = if by_node { key.ports() } else { key.service() };
+            let key = key.random(group.slots, group.first);
+            let mut exprs = Vec::new();
+            if group.chance < WHOLE {
+                exprs.push(Expr::Chance { part: group.chance, whole: WHOLE });
+            }
+            exprs.extend(key.dnat(self.from));
+            plain(exprs)
+        };
+        self.draw.groups().into_iter().map(rule).collect()
     }
 }
 
@@ -441,6 +457,10 @@ impl Concat {
         self.destination().ports()
     }
 
+    fn random(self, modulus: u32, offset: u32) -> Self {
+        self.load(1, |to| Expr::Random { modulus, offset, to })
+    }
+
     fn ct(self, key: CtKey) -> Self {
         let registers = match key {
             CtKey::OriginalSource | CtKey::OriginalDestination | CtKey::ReplySource => {
@@ -567,6 +587,13 @@ fn word(protocol: Protocol) -> &'static str {
         Protocol::Udp => "udp",
         Protocol::Sctp => "sctp",
     }
+}
+
+/// FNV-1a: short, and nobody has a reason to attack it.
+pub fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 fn jump(chain: &str) -> Expr {

@@ -14,19 +14,19 @@ use crate::slots::assign_slots;
 /// Which endpoints had which slots of a frontend before.
 pub trait Before {
     /// Slots of its endpoints.
-    fn endpoints(&self, frontend: &Frontend) -> Option<Slots>;
+    fn endpoints(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>>;
     /// Slots of its endpoints on this node, where it has them apart.
-    fn local(&self, frontend: &Frontend) -> Option<Slots>;
+    fn local(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>>;
 }
 
 impl Before for Program {
-    fn endpoints(&self, frontend: &Frontend) -> Option<Slots> {
-        Some(self.frontends.get(frontend)?.endpoints.clone())
+    fn endpoints(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>> {
+        Some(self.frontends.get(frontend)?.endpoints.endpoints().clone())
     }
 
-    fn local(&self, frontend: &Frontend) -> Option<Slots> {
+    fn local(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>> {
         match &self.frontends.get(frontend)?.path {
-            Path::LocalOnly(slots) => Some(slots.clone()),
+            Path::LocalOnly(slots) => Some(slots.endpoints().clone()),
             Path::Direct | Path::Masquerade => None,
         }
     }
@@ -125,7 +125,7 @@ impl Compiler<'_> {
     }
 }
 
-fn slots(set: Option<&RouteSet>, before: Option<Slots>) -> Slots {
+fn slots(set: Option<&RouteSet>, before: Option<Arc<[EndpointKey]>>) -> Slots {
     let backends = set.map_or(&[][..], |set| &set.backends);
     let before: &[EndpointKey] = before.as_deref().unwrap_or_default();
     assign_slots(before, backends)

@@ -130,7 +130,7 @@ impl Placer<'_> {
             return;
         }
         let sticky = if self.entry.affinity.is_some() { Sticky::Yes } else { Sticky::No };
-        let pick = Pick { from, slots: slots.len() as u32, sticky, mark };
+        let pick = Pick { from, draw: slots.draw().clone(), sticky, mark };
         match pick.set().filter(|_| entry == SetId::Services) {
             Some(set) => self.push(set, Data::None),
             None => self.go_to(entry, OnDemand::Pick(pick)),

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use nearhop_core::{Cidr, EndpointKey, Name, Protocol};
+
+use crate::draw::Draw;
 
 /// Where clients connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,9 +29,39 @@ pub enum At {
     Node,
 }
 
-/// One endpoint per slot; a connection takes a slot at random. An endpoint of more weight has more
-/// slots. The order is that of the kernel and depends on what was there before.
-pub type Slots = Arc<[EndpointKey]>;
+/// The endpoints, each in its slot, and how a connection draws one. The order is that of the kernel
+/// and depends on what was there before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slots {
+    endpoints: Arc<[EndpointKey]>,
+    draw: Draw,
+}
+
+impl Slots {
+    /// Endpoints by slot; `draw` has as many slots.
+    pub fn new(endpoints: Vec<EndpointKey>, draw: Draw) -> Self {
+        debug_assert_eq!(endpoints.len(), draw.slots() as usize);
+        Self { endpoints: endpoints.into(), draw }
+    }
+
+    /// The endpoints by slot.
+    pub fn endpoints(&self) -> &Arc<[EndpointKey]> {
+        &self.endpoints
+    }
+
+    /// How a slot is drawn.
+    pub fn draw(&self) -> &Draw {
+        &self.draw
+    }
+}
+
+impl Deref for Slots {
+    type Target = [EndpointKey];
+
+    fn deref(&self) -> &[EndpointKey] {
+        &self.endpoints
+    }
+}
 
 /// What becomes of a connection to a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use nearhop_core::route::RouteTable;
 use nearhop_core::{EndpointKey, Name, Protocol, ServiceKey};
 
-use crate::chain::{OnDemand, standing_chains};
+use crate::chain::{OnDemand, digest, standing_chains};
 use crate::changes::Changes;
 use crate::compile::{Before, compile};
 use crate::config::Config;
@@ -240,8 +240,9 @@ impl Image {
         for chain in chains {
             let all: Vec<OnDemand> = std::iter::successors(Some(chain), OnDemand::needs).collect();
             for chain in all.into_iter().rev().filter(|chain| !chain.is_standing()) {
-                if self.chains.insert(chain) {
+                if !self.chains.contains(&chain) {
                     changes.add_chain(signed(chain.chain(&self.config)));
+                    self.chains.insert(chain);
                 }
             }
         }
@@ -288,6 +289,12 @@ impl Image {
         all.map(|chain| (chain.name.clone(), chain)).collect()
     }
 
+    /// The chains on demand that are there though nobody goes to them any more.
+    pub fn unneeded_chains(&self) -> Vec<OnDemand> {
+        let needed = self.needed();
+        self.chains.iter().filter(|chain| !needed.contains(chain)).cloned().collect()
+    }
+
     /// Forgets the chains that nobody needs, because a full pass deletes them.
     pub fn forget_unneeded_chains(&mut self) {
         let needed = self.needed();
@@ -299,12 +306,7 @@ impl Image {
 /// sees whether they are still the right ones without reading them. Not the chain's own comment:
 /// that cannot be changed without deleting the chain.
 pub fn signed(mut chain: Chain) -> Chain {
-    // FNV-1a: short, and nobody has a reason to attack it.
-    let digest = format!("{:?}{:?}", chain.hook, chain.rules)
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        });
+    let digest = digest(&format!("{:?}{:?}", chain.hook, chain.rules));
     if let Some(rule) = chain.rules.first_mut() {
         let words = rule.comment.as_ref().map_or(String::new(), |words| format!("{words} "));
         rule.comment = Some(Name::from(format!("{words}#{:08x}", digest >> 32)));

@@ -17,6 +17,7 @@ pub mod changes;
 pub mod compile;
 pub mod config;
 pub mod conntrack;
+pub mod draw;
 pub mod element;
 pub mod fake;
 pub mod frontend;

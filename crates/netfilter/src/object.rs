@@ -393,12 +393,22 @@ pub enum Expr {
         /// As long as the mask.
         xor: Vec<u8>,
     },
-    /// `numgen random mod N`.
+    /// `numgen random mod N offset K`.
     Random {
         /// N.
         modulus: u32,
+        /// K: what is added.
+        offset: u32,
         /// To where.
         to: Reg,
+    },
+    /// `numgen random mod N < K`: a rule goes on K times in N. Three of the kernel's expressions,
+    /// in register 0.
+    Chance {
+        /// K.
+        part: u32,
+        /// N.
+        whole: u32,
     },
     /// Looks a key up; without a hit the rule ends.
     Lookup {

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use nearhop_core::{EndpointKey, Family, Name};
 
 use crate::changes::Changes;
 use crate::compile::Before;
 use crate::element::Placed;
-use crate::frontend::{At, Frontend, Slots};
+use crate::frontend::{At, Frontend};
 use crate::image::{Image, signature};
 use crate::layout::{SetId, frontend_of, read_address, read_endpoint, read_frontend};
 use crate::object::{Bytes, Chain, Data, Op};
@@ -173,11 +174,11 @@ impl HeldSlots {
 }
 
 impl Before for HeldSlots {
-    fn endpoints(&self, frontend: &Frontend) -> Option<Slots> {
+    fn endpoints(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>> {
         self.endpoints.get(frontend).map(|slots| slots.values().copied().collect())
     }
 
-    fn local(&self, frontend: &Frontend) -> Option<Slots> {
+    fn local(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>> {
         self.local.get(frontend).map(|slots| slots.values().copied().collect())
     }
 }

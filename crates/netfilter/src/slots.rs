@@ -1,84 +1,88 @@
-//! Weights as numbers of slots, and which slot is whose.
+//! Which slot is whose.
 //!
-//! The kernel picks a slot evenly, so an endpoint's share is its number of slots. Both functions
-//! look only at their arguments; the slots of before are one of them, so that little moves.
+//! Each endpoint has one slot, beside those that weigh the same; how often it is drawn is for
+//! [`Draw`] to say. The slots of before are an argument, so that little moves.
 
 use std::collections::BTreeMap;
 
-use nearhop_core::EndpointKey;
 use nearhop_core::route::Backend;
+use nearhop_core::{EndpointKey, Name};
 
+use crate::draw::Draw;
 use crate::frontend::Slots;
 
-/// Asked and given shares differ by this much at most, summed over all endpoints: one in a
-/// hundred connections, however endpoints are grouped into zones.
-const TOLERANCE: f64 = 0.01;
-/// Never more slots than this, or four per endpoint if that is more.
-const MOST_SLOTS: usize = 4096;
+/// Weights that differ by less than one in so many are one group: the millionths of a zone's
+/// weight do not always divide evenly, and each group costs a rule.
+const ALIKE: u64 = 1_000;
 
-/// How many slots each endpoint gets.
-pub fn count_slots(backends: &[Backend]) -> Vec<u32> {
-    let equal = backends.windows(2).all(|pair| pair[0].weight == pair[1].weight);
-    if equal {
-        return vec![1; backends.len()];
-    }
-    let total: f64 = backends.iter().map(|backend| f64::from(backend.weight)).sum();
-    let shares: Vec<f64> = backends.iter().map(|b| f64::from(b.weight) / total).collect();
-    let most = MOST_SLOTS.max(backends.len() * 4);
-    let mut best = (f64::INFINITY, Vec::new());
-    let mut slots = backends.len();
-    while slots <= most {
-        let counts = divide(&shares, slots);
-        let error = error_of(&shares, &counts);
-        if error < best.0 {
-            best = (error, counts);
-        }
-        if error <= TOLERANCE {
-            break;
-        }
-        // Steps of an eighth: few tries, and at most an eighth more slots than needed.
-        slots += (slots / 8).max(1);
-    }
-    best.1
-}
-
-/// Largest remainders: whole numbers that add up to `slots`, or more where somebody would get none.
-fn divide(shares: &[f64], slots: usize) -> Vec<u32> {
-    let wanted: Vec<f64> = shares.iter().map(|share| share * slots as f64).collect();
-    let mut counts: Vec<u32> = wanted.iter().map(|wanted| (*wanted as u32).max(1)).collect();
-    let given: usize = counts.iter().map(|count| *count as usize).sum();
-    let mut order: Vec<usize> = (0..shares.len()).collect();
-    let remainder = |i: usize| wanted[i] - wanted[i].floor();
-    order.sort_by(|a, b| remainder(*b).total_cmp(&remainder(*a)).then(a.cmp(b)));
-    for i in order.into_iter().take(slots.saturating_sub(given)) {
-        counts[i] += 1;
-    }
-    counts
-}
-
-fn error_of(shares: &[f64], counts: &[u32]) -> f64 {
-    let slots: f64 = counts.iter().map(|count| f64::from(*count)).sum();
-    shares.iter().zip(counts).map(|(share, count)| (share - f64::from(*count) / slots).abs()).sum()
-}
-
-/// Gives each endpoint its number of slots, and leaves in place whoever was there and still is.
+/// Gives each endpoint its slot, and leaves in place whoever was there and still may be.
 pub fn assign_slots(before: &[EndpointKey], backends: &[Backend]) -> Slots {
-    let counts = count_slots(backends);
-    let total: usize = counts.iter().map(|count| *count as usize).sum();
-    let mut left: BTreeMap<EndpointKey, u32> =
-        backends.iter().map(|backend| backend.key).zip(counts).collect();
-    let mut slots: Vec<Option<EndpointKey>> = vec![None; total];
-    for (slot, key) in slots.iter_mut().zip(before) {
-        if let Some(count) = left.get_mut(key).filter(|count| **count > 0) {
-            *count -= 1;
+    let groups = group_by_weight(backends);
+    let sizes: Vec<(u32, u64)> = groups.iter().map(Group::size_and_weight).collect();
+    let draw = Draw::by_weight(&sizes);
+    let mut slots = Vec::with_capacity(backends.len());
+    for group in groups {
+        let there = before.get(slots.len()..).unwrap_or_default();
+        slots.extend(fill(there, group.endpoints.iter().map(|backend| backend.key)));
+    }
+    Slots::new(slots, draw)
+}
+
+/// The slots of one group, which begin where `there` does.
+fn fill(
+    there: &[EndpointKey],
+    keys: impl ExactSizeIterator<Item = EndpointKey>,
+) -> Vec<EndpointKey> {
+    let mut slots: Vec<Option<EndpointKey>> = vec![None; keys.len()];
+    // Whether an endpoint still needs a slot.
+    let mut left: BTreeMap<EndpointKey, bool> = keys.map(|key| (key, true)).collect();
+    for (slot, key) in slots.iter_mut().zip(there) {
+        if left.get_mut(key).is_some_and(std::mem::take) {
             *slot = Some(*key);
         }
     }
-    let mut rest = left.into_iter().flat_map(|(key, count)| (0..count).map(move |_| key));
-    slots
-        .into_iter()
-        .map(|slot| slot.or_else(|| rest.next()).expect("as many are left as slots are free"))
-        .collect()
+    let mut rest = left.into_iter().filter_map(|(key, needs)| needs.then_some(key));
+    let filled = slots.into_iter().map(|slot| slot.or_else(|| rest.next()));
+    filled.map(|slot| slot.expect("as many are left as slots are free")).collect()
+}
+
+/// Endpoints that weigh the same.
+struct Group<'a> {
+    /// The lightest of them.
+    weight: u64,
+    endpoints: Vec<&'a Backend>,
+}
+
+impl<'a> Group<'a> {
+    fn takes(&self, backend: &Backend) -> bool {
+        u64::from(backend.weight) * ALIKE <= self.weight * (ALIKE + 1)
+    }
+
+    fn size_and_weight(&self) -> (u32, u64) {
+        let weight = self.endpoints.iter().map(|backend| u64::from(backend.weight)).sum();
+        (self.endpoints.len() as u32, weight)
+    }
+
+    /// Where its slots are among those of other groups: by zone, so that groups stay where they
+    /// are when weights change.
+    fn place(&self) -> (Option<&'a Name>, Option<EndpointKey>) {
+        let zones = self.endpoints.iter().map(|backend| backend.zone.as_ref());
+        (zones.min().flatten(), self.endpoints.first().map(|backend| backend.key))
+    }
+}
+
+fn group_by_weight(backends: &[Backend]) -> Vec<Group<'_>> {
+    let mut sorted: Vec<&Backend> = backends.iter().collect();
+    sorted.sort_by_key(|backend| (backend.weight, backend.key));
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for backend in sorted {
+        match groups.last_mut().filter(|group| group.takes(backend)) {
+            Some(group) => group.endpoints.push(backend),
+            None => groups.push(Group { weight: backend.weight.into(), endpoints: vec![backend] }),
+        }
+    }
+    groups.sort_by_key(Group::place);
+    groups
 }
 
 #[cfg(test)]
@@ -103,10 +107,20 @@ mod tests {
         weights.iter().enumerate().map(backend).collect()
     }
 
+    /// The same, with a zone for each weight: the heaviest first.
+    fn in_zones(weights: &[u32]) -> Vec<Backend> {
+        let zone = |weight: u32| Some(Name::from(format!("zone-{}", 100 - weight)));
+        let backends = backends(weights).into_iter();
+        backends.map(|backend| Backend { zone: zone(backend.weight), ..backend }).collect()
+    }
+
     #[test]
-    fn equal_weights_are_one_slot_each() {
-        assert_eq!(count_slots(&backends(&[7, 7, 7])), [1, 1, 1]);
-        assert_eq!(count_slots(&[]), Vec::<u32>::new());
+    fn equal_weights_are_drawn_evenly() {
+        assert_eq!(*assign_slots(&[], &backends(&[7, 7, 7])).draw(), Draw::Even(3));
+        assert_eq!(*assign_slots(&[], &[]).draw(), Draw::Even(0));
+        // Millionths of three zones do not divide evenly.
+        let nearly = backends(&[333_333, 333_333, 333_334]);
+        assert_eq!(*assign_slots(&[], &nearly).draw(), Draw::Even(3));
     }
 
     #[test]
@@ -118,22 +132,58 @@ mod tests {
         assert_eq!(*second, [endpoint(3), endpoint(1), endpoint(2)]);
     }
 
+    /// How many slots hold another endpoint than before.
+    fn moved(before: &[EndpointKey], after: &[EndpointKey]) -> usize {
+        before.iter().zip(after).filter(|(before, after)| before != after).count()
+    }
+
+    #[test]
+    fn a_group_that_grows_moves_one_endpoint_of_each_group_after_it() {
+        let weights = [[9; 100], [3; 100], [1; 100]].concat();
+        let mut all = in_zones(&weights);
+        let first = assign_slots(&[], &all);
+        let new = Backend { key: endpoint(1000), ..all[0].clone() };
+        all.push(new);
+        let second = assign_slots(&first, &all);
+        assert_eq!(moved(&first, &second), 2);
+        // And back.
+        all.pop();
+        assert_eq!(moved(&second, &assign_slots(&second, &all)), 2);
+    }
+
+    #[test]
+    fn groups_stay_where_they_are_when_another_becomes_the_heaviest() {
+        let first = assign_slots(&[], &in_zones(&[[9; 100], [3; 100]].concat()));
+        let turned: Vec<Backend> = in_zones(&[[9; 100], [3; 100]].concat())
+            .into_iter()
+            .map(|backend| Backend { weight: 27 / backend.weight, ..backend })
+            .collect();
+        let second = assign_slots(&first, &turned);
+        assert_eq!(moved(&first, &second), 0);
+        assert_ne!(first.draw(), second.draw());
+    }
+
     #[test]
     fn whoever_is_chosen_can_be_reached() {
-        let counts = count_slots(&backends(&[1_000_000, 1]));
-        assert_eq!(counts[1], 1);
-        assert!(counts[0] >= 100);
+        let slots = assign_slots(&[], &backends(&[1_000_000, 1]));
+        let shares = slots.draw().shares();
+        assert!(shares.iter().all(|share| *share > 0.0), "{shares:?}");
     }
 
     proptest! {
         #[test]
-        fn shares_are_within_a_hundredth(weights in prop::collection::vec(1u32..1_000_000, 1..60)) {
+        fn shares_are_as_asked_and_slots_as_many_as_endpoints(
+            weights in prop::collection::vec(1u32..1_000_000, 1..60),
+        ) {
             let backends = backends(&weights);
-            let counts = count_slots(&backends);
+            let slots = assign_slots(&[], &backends);
+            prop_assert_eq!(slots.len(), backends.len());
             let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
-            let shares: Vec<f64> = weights.iter().map(|w| f64::from(*w) / total).collect();
-            prop_assert!(error_of(&shares, &counts) <= TOLERANCE);
-            prop_assert!(counts.iter().sum::<u32>() <= 4_608);
+            for (key, share) in slots.iter().zip(slots.draw().shares()) {
+                let asked = backends.iter().find(|backend| backend.key == *key);
+                let asked = f64::from(asked.expect("nobody else").weight) / total;
+                prop_assert!((share / asked - 1.0).abs() < 0.0011, "{share} is not {asked}");
+            }
         }
 
         #[test]
@@ -143,11 +193,14 @@ mod tests {
         ) {
             let before: Vec<EndpointKey> = before.into_iter().map(endpoint).collect();
             let backends = backends(&weights);
-            let mut slots = assign_slots(&before, &backends).to_vec();
-            let mut fresh = assign_slots(&[], &backends).to_vec();
-            slots.sort_unstable();
-            fresh.sort_unstable();
-            prop_assert_eq!(slots, fresh);
+            let shares = |slots: &Slots| -> BTreeMap<EndpointKey, u64> {
+                let shares = slots.draw().shares().into_iter().map(f64::to_bits);
+                slots.iter().copied().zip(shares).collect()
+            };
+            let slots = assign_slots(&before, &backends);
+            let fresh = assign_slots(&[], &backends);
+            prop_assert_eq!(slots.draw(), fresh.draw());
+            prop_assert_eq!(shares(&slots), shares(&fresh));
         }
     }
 }

@@ -121,7 +121,7 @@ pub(crate) fn fib(address: FibAddress, to: u8) -> Vec<Expr> {
 }
 
 pub(crate) fn random(modulus: u32, to: u8) -> Vec<Expr> {
-    vec![Expr::Random { modulus, to: Reg(to) }]
+    vec![Expr::Random { modulus, offset: 0, to: Reg(to) }]
 }
 
 pub(crate) fn lookup(set: &str, then: Hit) -> Vec<Expr> {

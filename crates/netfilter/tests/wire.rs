@@ -121,9 +121,25 @@ fn expressions_are_what_nft_sends() {
              0800 0100 00000001 0800 0200 00000001 0800 0300 00000010 0800 0400 00000004",
         ),
         (
-            Expr::Random { modulus: 2, to: Reg(3) },
+            Expr::Random { modulus: 2, offset: 0, to: Reg(3) },
             "3400 0180 0b00 0100 6e756d67656e0000 2400 0280 \
              0800 0100 0000000b 0800 0200 00000002 0800 0300 00000001 0800 0400 00000000",
+        ),
+        (
+            Expr::Random { modulus: 5, offset: 3, to: Reg(3) },
+            "3400 0180 0b00 0100 6e756d67656e0000 2400 0280 \
+             0800 0100 0000000b 0800 0200 00000005 0800 0300 00000001 0800 0400 00000003",
+        ),
+        (
+            // `numgen random mod 1000000000 < 400000000`.
+            Expr::Chance { part: 400_000_000, whole: 1_000_000_000 },
+            "3400 0180 0b00 0100 6e756d67656e0000 2400 0280 \
+             0800 0100 00000001 0800 0200 3b9aca00 0800 0300 00000001 0800 0400 00000000 \
+             4000 0180 0e00 0100 627974656f72646572000000 2c00 0280 \
+             0800 0100 00000001 0800 0200 00000001 0800 0300 00000001 0800 0400 00000004 \
+             0800 0500 00000004 \
+             2c00 0180 0800 0100 636d7000 2000 0280 \
+             0800 0100 00000001 0800 0200 00000002 0c00 0380 0800 0100 17d78400",
         ),
         (
             lookup(Hit::Mismatch),
@@ -230,7 +246,7 @@ fn no_list_reaches_64_kib_however_long_its_elements_are() {
 
 #[test]
 fn a_fault_is_traced_to_its_expression_and_its_element() {
-    let exprs = vec![Expr::Masquerade, Expr::Random { modulus: 2, to: Reg(0) }];
+    let exprs = vec![Expr::Masquerade, Expr::Random { modulus: 2, offset: 0, to: Reg(0) }];
     let ops = vec![
         chain("c", vec![rule(Vec::new()), rule(exprs)]),
         add((0..1000).map(element).collect()),

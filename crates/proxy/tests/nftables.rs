@@ -8,6 +8,7 @@ mod support;
 use nearhop_core::{Cidr, Family, Protocol};
 use nearhop_netfilter::chain::{Mark, OnDemand, Pick, Sticky, standing_chains};
 use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddresses};
+use nearhop_netfilter::draw::Draw;
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::*;
 use nearhop_proxy::kernel::Kernel;
@@ -59,8 +60,10 @@ fn house(config: &Config) -> Vec<Op> {
     let kinds = [(Sticky::No, Mark::No), (Sticky::Yes, Mark::No), (Sticky::Yes, Mark::Yes)];
     for from in [SetId::Endpoints, SetId::EndpointsLocal, SetId::NodeportEndpoints] {
         for (sticky, mark) in kinds {
-            let pick = Pick { from, slots: 3, sticky, mark };
-            ops.push(Op::AddChain(OnDemand::Pick(pick).chain(config)));
+            for draw in [Draw::Even(3), Draw::by_weight(&[(3, 1), (2, 4), (1, 2)])] {
+                let pick = Pick { from, draw, sticky, mark };
+                ops.push(Op::AddChain(OnDemand::Pick(pick).chain(config)));
+            }
         }
     }
     ops.push(Op::AddChain(OnDemand::Record(Protocol::Tcp, 10_800).chain(config)));

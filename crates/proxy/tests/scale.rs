@@ -132,7 +132,7 @@ fn dispatch(family: Family) -> Vec<Op> {
     };
     let pick = |name: &str, slots| {
         let (key, next) = service_key(family);
-        let random = vec![Expr::Random { modulus: slots, to: Reg(next) }];
+        let random = vec![Expr::Random { modulus: slots, offset: 0, to: Reg(next) }];
         chain(name, vec![dnat(family, [key, random].concat(), "endpoints")])
     };
     let base =

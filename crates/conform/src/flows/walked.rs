@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use nearhop_netfilter::fake::{Fake, FakeError};
+use nearhop_netfilter::fake::{Fake, FakeError, Record};
 use nearhop_netfilter::frontend::Program;
 use nearhop_netfilter::image::Image;
 use nearhop_netfilter::reconcile::reconcile;
 use nearhop_netfilter::walk::{
-    Outcome, Packet, Surroundings, WalkError, every_outcome, walk, walk_untraced,
+    Outcome, Packet, Surroundings, WalkError, every_outcome, every_walk, walk, walk_untraced,
 };
 
 use super::{End, FlowCase, Seen};
@@ -96,21 +96,20 @@ impl Walked {
     ///
     /// When the rules cannot be walked.
     pub fn ends_again(&self, packet: &Packet) -> Result<Vec<(End, Seen)>, RulesError> {
-        /// More throws than any frontend has slots.
-        const MOST: u32 = 4_096;
-        let mut pairs: Vec<(End, Seen)> = Vec::new();
-        let mut slots = 1;
-        let mut slot = 0;
-        while slot < slots {
-            let mut after = self.clone();
-            let first = after.send(packet, &mut |modulus| {
-                slots = modulus.min(MOST);
-                slot
-            })?;
-            if !pairs.iter().any(|(end, _)| *end == first) {
-                pairs.push((first, after.ends(packet)?));
+        let mut firsts: Vec<(End, Vec<Record>)> = Vec::new();
+        every_walk(&self.fake, packet, &self.surroundings, &mut |walked| {
+            let first = end(walked.outcome, packet);
+            if !firsts.iter().any(|(end, _)| *end == first) {
+                firsts.push((first, walked.affinity));
             }
-            slot += 1;
+        })?;
+        let mut pairs = Vec::new();
+        for (first, records) in firsts {
+            let mut after = self.clone();
+            for record in &records {
+                after.fake.record(record);
+            }
+            pairs.push((first, after.ends(packet)?));
         }
         Ok(pairs)
     }

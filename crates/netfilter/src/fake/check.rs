@@ -144,7 +144,9 @@ fn check_expr(table: &Table, state: &TableState, expr: &Expr) -> Result<(), (Cod
             registers(*from, mask.len()).and_then(|()| registers(*to, mask.len()))
         }
         Expr::Bitwise { .. } => Err((Code::Invalid, "mask and xor differ in length".into())),
-        Expr::Random { modulus: 0, .. } => Err((Code::Range, "numgen modulo 0".into())),
+        Expr::Random { modulus: 0, .. } | Expr::Chance { whole: 0, .. } => {
+            Err((Code::Range, "numgen modulo 0".into()))
+        }
         Expr::Lookup { set, from, then } => check_lookup(state, set, *from, *then),
         Expr::Update { set, key, data, .. } => check_update(state, set, *key, *data),
         Expr::Dnat { family, .. } if *family != table.family => {

@@ -65,8 +65,13 @@ impl Writer {
                 };
                 self.load(*to, Term::new(format!("fib {side} type"), Kind::FibType, 4));
             }
-            Expr::Random { modulus, to } => {
-                self.load(*to, Term::new(format!("numgen random mod {modulus}"), Kind::Number, 4));
+            Expr::Random { modulus, offset, to } => {
+                let offset = if *offset == 0 { String::new() } else { format!(" offset {offset}") };
+                let text = format!("numgen random mod {modulus}{offset}");
+                self.load(*to, Term::new(text, Kind::Number, 4));
+            }
+            Expr::Chance { part, whole } => {
+                self.statements.push(format!("numgen random mod {whole} < {part}"));
             }
             Expr::Bitwise { from, to, mask, xor } => {
                 let mut term = self.take(*from);

@@ -78,6 +78,18 @@ fn the_lines_of_the_layout() {
             "dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints",
         ),
         (
+            v4([
+                vec![Expr::Chance { part: 3, whole: 10 }],
+                service_key(),
+                vec![Expr::Random { modulus: 5, offset: 7, to: Reg(3) }],
+                hit("endpoints"),
+                dnat(),
+            ]),
+            "numgen random mod 10 < 3 \
+             dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 5 offset 7 \
+             map @endpoints",
+        ),
+        (
             v4([ports(0), random(2, 2), hit("nodeport-endpoints"), dnat()]),
             "dnat ip to meta l4proto . th dport . numgen random mod 2 map @nodeport-endpoints",
         ),

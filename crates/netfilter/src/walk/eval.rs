@@ -147,6 +147,10 @@ impl<'a> Journey<'a> {
                 let equal = registers.load(*from, with.len())? == *with;
                 Ok(if equal == (*op == CmpOp::Eq) { Next::Go } else { Next::Break })
             }
+            Expr::Chance { whole: 0, .. } => Err(Fault::NoSlots),
+            Expr::Chance { part, whole } => {
+                Ok(if self.dice.happens(*part, *whole) { Next::Go } else { Next::Break })
+            }
             Expr::Bitwise { from, to, mask, xor } => go(bitwise(registers, *from, *to, mask, xor)),
             Expr::Lookup { set, from, then } => {
                 lookup(find(place.state, set)?, registers, *from, *then)
@@ -189,9 +193,9 @@ impl<'a> Journey<'a> {
                 Some((*to, self.surroundings.fib_type(asked).to_ne_bytes().to_vec()))
             }
             Expr::Random { modulus: 0, .. } => return Err(Fault::NoSlots),
-            Expr::Random { modulus, to } => {
-                let thrown = (self.dice)(*modulus) % modulus;
-                Some((*to, thrown.to_ne_bytes().to_vec()))
+            Expr::Random { modulus, offset, to } => {
+                let thrown = self.dice.throw(*modulus) % modulus;
+                Some((*to, offset.wrapping_add(thrown).to_ne_bytes().to_vec()))
             }
             _ => None,
         })

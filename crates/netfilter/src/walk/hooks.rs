@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 
 use nearhop_core::{Family, Protocol};
 
+use super::dice::Dice;
 use super::eval::Flow;
 use super::{Outcome, Packet, Surroundings, Walk, WalkError};
 use crate::fake::{Fake, Record, TableState, label};
@@ -59,7 +60,7 @@ pub(super) enum Nat {
 pub(super) struct Journey<'a> {
     pub(super) fake: &'a Fake,
     pub(super) surroundings: &'a Surroundings,
-    pub(super) dice: &'a mut dyn FnMut(u32) -> u32,
+    pub(super) dice: &'a mut dyn Dice,
     pub(super) family: Family,
     pub(super) protocol: Protocol,
     /// As the packet was sent: the connection's original direction.
@@ -85,7 +86,7 @@ impl<'a> Journey<'a> {
         fake: &'a Fake,
         packet: &'a Packet,
         surroundings: &'a Surroundings,
-        dice: &'a mut dyn FnMut(u32) -> u32,
+        dice: &'a mut dyn Dice,
         trace: Option<Vec<String>>,
     ) -> Result<Self, WalkError> {
         let (source, destination) = (packet.source, packet.destination);

@@ -6,6 +6,7 @@
 //! and fragments are not its subject, and it changes nothing: what `update` would write is handed
 //! back as [`Record`]s for [`Fake::record`].
 
+mod dice;
 mod eval;
 mod hooks;
 mod packet;
@@ -20,6 +21,7 @@ use thiserror::Error;
 use crate::fake::{Fake, Record};
 use crate::object::{Base, Reg};
 
+use dice::{Odds, Script, Thrown};
 use hooks::Journey;
 
 pub use packet::{Packet, Surroundings};
@@ -132,7 +134,7 @@ pub fn walk(
     surroundings: &Surroundings,
     dice: &mut dyn FnMut(u32) -> u32,
 ) -> Result<Walk, WalkError> {
-    Journey::start(fake, packet, surroundings, dice, Some(Vec::new()))?.finish()
+    Journey::start(fake, packet, surroundings, &mut Thrown(dice), Some(Vec::new()))?.finish()
 }
 
 /// Like [`walk`], without a trace: for whoever sends many packets.
@@ -142,7 +144,7 @@ pub fn walk_untraced(
     surroundings: &Surroundings,
     dice: &mut dyn FnMut(u32) -> u32,
 ) -> Result<Walk, WalkError> {
-    Journey::start(fake, packet, surroundings, dice, None)?.finish()
+    Journey::start(fake, packet, surroundings, &mut Thrown(dice), None)?.finish()
 }
 
 /// Every outcome that chance can bring, with its probability.
@@ -151,48 +153,43 @@ pub fn every_outcome(
     packet: &Packet,
     surroundings: &Surroundings,
 ) -> Result<BTreeMap<Outcome, f64>, WalkError> {
-    // Counted per denominator and divided once, so that shares come out as round as they are.
-    let mut counts: BTreeMap<(Outcome, u64), u64> = BTreeMap::new();
-    let mut script: Vec<Throw> = Vec::new();
-    loop {
-        let mut at = 0;
-        let mut dice = |modulus| {
-            if at == script.len() {
-                script.push(Throw { modulus, value: 0 });
-            }
-            at += 1;
-            script[at - 1].value
-        };
-        let outcome = walk_untraced(fake, packet, surroundings, &mut dice)?.outcome;
-        let denominator = script.iter().map(|throw| u64::from(throw.modulus)).product();
-        *counts.entry((outcome, denominator)).or_default() += 1;
-        if !next(&mut script) {
-            break;
-        }
-    }
+    // Counted for each probability and multiplied once, so that shares come out as round as they
+    // are.
+    let mut counts: BTreeMap<(Outcome, Odds), u64> = BTreeMap::new();
+    explore(fake, packet, surroundings, &mut |walk, odds| {
+        *counts.entry((walk.outcome, odds)).or_default() += 1;
+    })?;
     let mut shares = BTreeMap::new();
-    for ((outcome, denominator), count) in counts {
-        *shares.entry(outcome).or_default() += count as f64 / denominator as f64;
+    for ((outcome, odds), count) in counts {
+        *shares.entry(outcome).or_default() += odds.times(count);
     }
     Ok(shares)
 }
 
-/// A throw of the dice, when every value is tried in turn.
-struct Throw {
-    modulus: u32,
-    value: u32,
+/// Every way that chance can bring.
+pub fn every_walk(
+    fake: &Fake,
+    packet: &Packet,
+    surroundings: &Surroundings,
+    visit: &mut dyn FnMut(Walk),
+) -> Result<(), WalkError> {
+    explore(fake, packet, surroundings, &mut |walk, _| visit(walk))
 }
 
-/// The next combination of throws; false after the last.
-fn next(script: &mut Vec<Throw>) -> bool {
-    while let Some(last) = script.last_mut() {
-        last.value += 1;
-        if last.value < last.modulus {
-            return true;
+fn explore(
+    fake: &Fake,
+    packet: &Packet,
+    surroundings: &Surroundings,
+    visit: &mut dyn FnMut(Walk, Odds),
+) -> Result<(), WalkError> {
+    let mut script = Script::default();
+    loop {
+        let walk = Journey::start(fake, packet, surroundings, &mut script, None)?.finish()?;
+        visit(walk, script.odds());
+        if !script.next() {
+            return Ok(());
         }
-        script.pop();
     }
-    false
 }
 
 #[cfg(test)]

@@ -19,9 +19,36 @@ const META_L4_PROTO: u32 = 16;
 
 /// Writes an expression of a rule in a table of `family`.
 pub(super) fn write_expr(w: &mut Writer, family: Family, expr: &Expr) {
+    write_item(w, name_of(expr), |w| write_data(w, family, expr));
+    if let Expr::Chance { part, .. } = expr {
+        write_less(w, *part);
+    }
+}
+
+fn write_item(w: &mut Writer, name: &str, data: impl FnOnce(&mut Writer)) {
     w.nest(list::ITEM, |w| {
-        w.text(list::EXPR_NAME, name_of(expr));
-        w.nest(list::EXPR_DATA, |w| write_data(w, family, expr));
+        w.text(list::EXPR_NAME, name);
+        w.nest(list::EXPR_DATA, data);
+    });
+}
+
+/// `register 0 < number`. The kernel compares bytes from the left, so they must be big-endian.
+fn write_less(w: &mut Writer, number: u32) {
+    const HTON: u32 = 1;
+    const LESS: u32 = 2;
+    let at = register(Reg(0));
+    write_item(w, "byteorder", |w| {
+        w.be32(1, at);
+        w.be32(2, at);
+        w.be32(3, HTON);
+        // Of four bytes, four at a time.
+        w.be32(4, 4);
+        w.be32(5, 4);
+    });
+    write_item(w, "cmp", |w| {
+        w.be32(1, at);
+        w.be32(2, LESS);
+        w.nest(3, |w| w.put(data::VALUE, &number.to_be_bytes()));
     });
 }
 
@@ -34,7 +61,7 @@ fn name_of(expr: &Expr) -> &'static str {
         Expr::FibType { .. } => "fib",
         Expr::Cmp { .. } => "cmp",
         Expr::Bitwise { .. } => "bitwise",
-        Expr::Random { .. } => "numgen",
+        Expr::Random { .. } | Expr::Chance { .. } => "numgen",
         Expr::Lookup { .. } => "lookup",
         Expr::Dnat { .. } => "nat",
         Expr::Masquerade => "masq",
@@ -56,7 +83,8 @@ fn write_data(w: &mut Writer, family: Family, expr: &Expr) {
         Expr::FibType { address, to } => fib(w, *address, *to),
         Expr::Cmp { from, op, with } => cmp(w, *from, *op, with),
         Expr::Bitwise { from, to, mask, xor } => bitwise(w, *from, *to, mask, xor),
-        Expr::Random { modulus, to } => random(w, *modulus, *to),
+        Expr::Random { modulus, offset, to } => random(w, *modulus, *offset, *to),
+        Expr::Chance { whole, .. } => random(w, *whole, 0, Reg(0)),
         Expr::Lookup { set, from, then } => lookup(w, set, *from, *then),
         Expr::Dnat { family, address, port } => dnat(w, *family, *address, *port),
         // NF_NAT_RANGE_PROTO_RANDOM_FULLY.
@@ -156,12 +184,12 @@ fn bitwise(w: &mut Writer, from: Reg, to: Reg, mask: &[u8], xor: &[u8]) {
     w.nest(5, |w| w.put(data::VALUE, xor));
 }
 
-fn random(w: &mut Writer, modulus: u32, to: Reg) {
+fn random(w: &mut Writer, modulus: u32, offset: u32, to: Reg) {
     const RANDOM: u32 = 1;
     w.be32(1, register(to));
     w.be32(2, modulus);
     w.be32(3, RANDOM);
-    w.be32(4, 0);
+    w.be32(4, offset);
 }
 
 fn lookup(w: &mut Writer, set: &str, from: Reg, then: Hit) {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use nearhop_core::route::RouteTable;
 use nearhop_core::{Name, Protocol, ServiceKey};
+use nearhop_netfilter::chain::OnDemand;
 use nearhop_netfilter::changes::{Changes, Lost, Parts};
 use nearhop_netfilter::compile::{Before, compile};
 use nearhop_netfilter::config::Config;
@@ -32,6 +33,9 @@ pub use tables::{ApplyError, ReadChain, Tables};
 /// Elements in one batch while a table is being filled that no packet passes yet: short enough
 /// not to hold the kernel's lock for long.
 const FILL: usize = 2_000;
+
+/// So many chains that nobody goes to are deleted together.
+const MANY_CHAINS: usize = 64;
 
 /// Which Services a pass is about.
 #[derive(Clone, Copy, Debug)]
@@ -334,6 +338,7 @@ impl Engine {
         }
         let generation = tables.generation()?;
         if self.generation == Some(generation) {
+            self.prune(tables);
             return Ok(Verified::Untouched);
         }
         let held = tables.read(&self.config().table)?;
@@ -349,6 +354,28 @@ impl Engine {
         let verified = self.mend(tables, held, &chains)?;
         self.trusted = true;
         Ok(verified)
+    }
+
+    /// Deletes chains that nobody goes to any more, once there are many: a Service whose weights
+    /// change leaves one behind each time. Not with the change itself: kernels before 6.2 give
+    /// references back late, and then refuse.
+    fn prune(&mut self, tables: &mut impl Tables) {
+        let names: Vec<Name> = self.image.unneeded_chains().iter().map(OnDemand::name).collect();
+        if names.len() < MANY_CHAINS {
+            return;
+        }
+        let table = self.config().table.clone();
+        let flush = names.iter().cloned().map(Op::FlushChain);
+        let delete = names.iter().cloned().map(Op::DeleteChain);
+        let ops = flush.chain(delete).collect();
+        match self.apply(tables, &Batch { table, ops }) {
+            Ok(()) => {
+                self.image.forget_unneeded_chains();
+                self.rules.retain(|name, _| !names.contains(name));
+            }
+            // They do no harm, and the next look tries again.
+            Err(error) => tracing::warn!(%error, chains = names.len(), "chains not deleted"),
+        }
     }
 
     fn mend(

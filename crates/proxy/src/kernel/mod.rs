@@ -118,7 +118,7 @@ mod tests {
     fn an_expression_that_the_kernel_lacks_is_named() {
         const TEST: &str = "kernel::tests::an_expression_that_the_kernel_lacks_is_named";
         let table = Table { family: Family::Ipv4, name: "t".into() };
-        let exprs = vec![Expr::Random { modulus: 2, to: Reg(0) }];
+        let exprs = vec![Expr::Random { modulus: 2, offset: 0, to: Reg(0) }];
         let rules = vec![Rule { exprs, comment: None }];
         let chain = Chain { name: "c".into(), hook: None, rules, comment: None };
         let ops = vec![Op::AddTable { comment: "".into() }, Op::AddChain(chain)];

@@ -142,7 +142,7 @@ fn expressions(family: Family) -> Vec<Trial> {
     let port = Expr::Payload { base: Base::Transport, offset: 2, len: 2, to: after };
     let dnat = Expr::Dnat { family, address: to, port: after };
     let tries = [
-        ("numgen", vec![Expr::Random { modulus: 2, to }]),
+        ("numgen", vec![Expr::Random { modulus: 2, offset: 0, to }]),
         ("fib", vec![Expr::FibType { address: FibAddress::Destination, to }]),
         ("masq", vec![Expr::Masquerade]),
         ("nat", vec![address, port, dnat]),

@@ -18,3 +18,4 @@ mod settings;
 mod share;
 mod steps;
 mod sticky;
+mod weights;

@@ -201,8 +201,8 @@ pub(crate) fn sets(family: Family) -> Vec<Op> {
 
 fn regular_chains(family: Family) -> Vec<Op> {
     let (key, next) = service_key(family);
-    let random = |to| vec![Expr::Random { modulus: 2, to: Reg(to) }];
-    let port_key = vec![l4proto(0), dport(1), Expr::Random { modulus: 2, to: Reg(2) }];
+    let random = |to| vec![Expr::Random { modulus: 2, offset: 0, to: Reg(to) }];
+    let port_key = vec![l4proto(0), dport(1), Expr::Random { modulus: 2, offset: 0, to: Reg(2) }];
     let wide = wide(family);
     let sticky =
         vec![saddr(family, 0), daddr(family, wide), l4proto(2 * wide), dport(2 * wide + 1)];

@@ -23,6 +23,36 @@ fn every_outcome_multiplies_throws_that_follow_each_other() {
 }
 
 #[test]
+fn every_outcome_knows_a_chance_in_a_billion_without_trying_a_billion() {
+    let rules = vec![
+        rule([vec![Expr::Chance { part: 250_000_001, whole: 1_000_000_000 }], drop_it()]),
+        rule([vec![Expr::Chance { part: 0, whole: 10 }], drop_it()]),
+        rule([vec![Expr::Chance { part: 10, whole: 10 }], vec![Expr::Reject(Family::Ipv4)]]),
+    ];
+    let fake = load(vec![filter(HookPoint::Prerouting, 0, rules)]);
+    let shares = every_outcome(&fake, &packet("10.2.0.9:1", "10.2.0.1:2"), &here()).unwrap();
+    assert_eq!(shares.len(), 2);
+    assert!((shares[&Outcome::Dropped] - 0.250_000_001).abs() < 1e-12);
+    assert!((shares[&Outcome::Rejected] - 0.749_999_999).abs() < 1e-12);
+}
+
+#[test]
+fn a_chance_is_less_than_and_a_random_number_has_an_offset() {
+    let chance = rule([vec![Expr::Chance { part: 3, whole: 10 }], drop_it()]);
+    let fake = load(vec![filter(HookPoint::Prerouting, 0, vec![chance])]);
+    let to = packet("10.2.0.9:1", "10.2.0.1:2");
+    let ends = |thrown| walk(&fake, &to, &here(), &mut |_| thrown).unwrap().outcome;
+    assert_eq!(ends(2), Outcome::Dropped);
+    assert_ne!(ends(3), Outcome::Dropped);
+    let random = Expr::Random { modulus: 5, offset: 70, to: Reg(0) };
+    let seventy_two = cmp(CmpOp::Eq, &72u32.to_ne_bytes());
+    let rules = vec![rule([vec![random], seventy_two, drop_it()])];
+    let fake = load(vec![filter(HookPoint::Prerouting, 0, rules)]);
+    let shares = every_outcome(&fake, &to, &here()).unwrap();
+    assert_eq!(shares[&Outcome::Dropped], 0.2);
+}
+
+#[test]
 fn a_range_holds_field_by_field() {
     // Between (1, 100) and (2, 200) as one number lies (1, 250), but not field by field.
     let ranges = Set { kind: SetKind::Interval, ..set("ranges", &[V4, Field::Port]) };

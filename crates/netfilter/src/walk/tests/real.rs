@@ -2,6 +2,7 @@
 
 use crate::chain::{Mark, OnDemand, Pick, Sticky};
 use crate::config::Config;
+use crate::draw::Draw;
 use crate::image::Image;
 use crate::layout::SetId;
 
@@ -22,8 +23,10 @@ fn whole_layout(family: Family) -> Vec<Op> {
         for (sticky, mark) in
             [(Sticky::No, Mark::No), (Sticky::Yes, Mark::No), (Sticky::Yes, Mark::Yes)]
         {
-            let pick = OnDemand::Pick(Pick { from, slots: 3, sticky, mark });
-            ops.push(Op::AddChain(pick.chain(&config)));
+            for draw in [Draw::Even(3), Draw::by_weight(&[(3, 1), (2, 4)])] {
+                let pick = OnDemand::Pick(Pick { from, draw, sticky, mark });
+                ops.push(Op::AddChain(pick.chain(&config)));
+            }
         }
     }
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
