@@ -194,7 +194,7 @@ prop_compose! {
 #[test]
 fn zone_shares_hold_from_two_to_five_thousand_endpoints() {
     let (mut slots, mut endpoints) = (0, 0);
-    let ran = TestRunner::new(runs(40)).run(&any_zones(), |zones| check_node(&zones).map(drop));
+    let ran = TestRunner::new(runs(100)).run(&any_zones(), |zones| check_node(&zones).map(drop));
     ran.unwrap_or_else(|error| panic!("{error}"));
     // The spread of sizes that the bound on the kernel's memory is stated for.
     for size in [2, 3, 5, 10, 30, 100, 300, 1_000, 5_000] {
@@ -303,7 +303,7 @@ fn balanced_keeps_its_bound_for_what_nodes_really_do() {
             check_balanced(&Balanced { zones: zones.clone(), percent }).unwrap();
         }
     }
-    let ran = TestRunner::new(runs(12)).run(&balanced(), |case| check_balanced(&case));
+    let ran = TestRunner::new(runs(200)).run(&balanced(), |case| check_balanced(&case));
     ran.unwrap_or_else(|error| panic!("{error}"));
 }
 
