@@ -1,8 +1,13 @@
-//! Kubernetes quantities of CPU, as thousandths of a core.
+//! Kubernetes quantities, as thousandths: of a core, or of a byte.
 
 /// Reads a Kubernetes quantity of CPU as thousandths of a core, rounded up. Negative ones, and
 /// those beyond the range, are not read.
 pub fn parse_cpu(text: &str) -> Option<u64> {
+    u64::try_from(parse_milli(text)?).ok()
+}
+
+/// The same for any quantity: memory in bytes is larger than a number of cores can be.
+pub fn parse_milli(text: &str) -> Option<u128> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
@@ -14,7 +19,7 @@ pub fn parse_cpu(text: &str) -> Option<u64> {
     let mantissa: u128 = digits.parse().ok()?;
     let (exponent, multiplier) = read_suffix(suffix)?;
     let exponent = exponent + 3 - i32::try_from(fraction.len()).ok()?;
-    u64::try_from(scale(mantissa.checked_mul(multiplier)?, exponent)?).ok()
+    scale(mantissa.checked_mul(multiplier)?, exponent)
 }
 
 /// A suffix as a power of ten and a multiplier.
@@ -91,6 +96,13 @@ mod tests {
         {
             assert_eq!(parse_cpu(text), milli, "{text:?}");
         }
+    }
+
+    #[test]
+    fn memory_is_larger_than_a_number_of_cores() {
+        assert_eq!(parse_milli("17Pi"), Some(17 * 1024_u128.pow(5) * 1000));
+        assert_eq!(parse_milli("8Ei"), Some(8 * 1024_u128.pow(6) * 1000));
+        assert_eq!(parse_cpu("17Pi"), None);
     }
 
     #[test]

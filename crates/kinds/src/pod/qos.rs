@@ -50,13 +50,14 @@ fn add(sum: &mut BTreeMap<&'static str, i128>, resources: &Value, part: &str) ->
     found
 }
 
-/// A quantity in thousandths.
+/// A quantity, of cores or of bytes, in thousandths.
 pub(super) fn milli(quantity: &Value) -> Option<i128> {
+    let read = |text| i128::try_from(nearhop_core::quantity::parse_milli(text)?).ok();
     match quantity {
         Value::Number(number) => number.as_i64().map(|number| i128::from(number) * 1000),
         Value::String(text) => match text.strip_prefix('-') {
-            Some(text) => nearhop_core::quantity::parse_cpu(text).map(|n| -i128::from(n)),
-            None => nearhop_core::quantity::parse_cpu(text).map(i128::from),
+            Some(text) => read(text).map(|amount| -amount),
+            None => read(text),
         },
         _ => None,
     }
@@ -70,6 +71,16 @@ mod tests {
     fn pod(resources: &[Value]) -> Value {
         let containers: Vec<Value> = resources.iter().map(|r| json!({"resources": r})).collect();
         json!({"spec": {"containers": containers}})
+    }
+
+    #[test]
+    fn memory_counts_however_much_it_is() {
+        for memory in ["17Pi", "7Ei", "9223372036854775807"] {
+            let full = json!({"cpu": "1", "memory": memory});
+            let pod = |resources: Value| qos_class(&pod(&[resources]));
+            assert_eq!(pod(json!({"limits": full, "requests": full})), "Guaranteed", "{memory}");
+            assert_eq!(pod(json!({"limits": {"memory": memory}})), "Burstable", "{memory}");
+        }
     }
 
     #[test]
