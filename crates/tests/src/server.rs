@@ -20,7 +20,7 @@ use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::http::{Identity, Target};
+use crate::http::{Identity, Target, Trust};
 
 /// The variable that names a kubeconfig of another cluster to run the batteries against.
 pub const GIVEN: &str = "NEARHOP_TEST_KUBECONFIG";
@@ -212,7 +212,10 @@ pub(crate) fn read_kubeconfig(path: &Path) -> Result<(Target, Option<String>)> {
     let user_of =
         |context: &Value| named(&config["users"], text_of(&context["user"]))["user"].clone();
     let token_of = |context: &Value| user_of(context)["token"].as_str().map(str::to_owned);
-    let ca = STANDARD.decode(text_of(&cluster["certificate-authority-data"]))?;
+    let trust = match cluster["insecure-skip-tls-verify"] {
+        Value::Bool(true) => Trust::Anybody,
+        _ => Trust::Authority(STANDARD.decode(text_of(&cluster["certificate-authority-data"]))?),
+    };
     let user = user_of(&context);
     let identity = match (&user["client-certificate-data"], &user["client-key-data"]) {
         (Value::String(certificate), Value::String(key)) => Some(Identity {
@@ -222,7 +225,7 @@ pub(crate) fn read_kubeconfig(path: &Path) -> Result<(Target, Option<String>)> {
         _ => None,
     };
     let server = text_of(&cluster["server"]);
-    let admin = Target::new(server, &ca, identity.as_ref(), token_of(&context))?;
+    let admin = Target::new(server, &trust, identity.as_ref(), token_of(&context))?;
     let read_only = token_of(&named(&config["contexts"], "read-only")["context"]);
     Ok((admin, read_only))
 }
@@ -294,4 +297,30 @@ fn find_or_build() -> Result<PathBuf> {
         bail!("{} is missing and cargo build --package nearhop did not make it", path.display());
     }
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_kubeconfig_may_ask_for_no_verification() -> Result<()> {
+        let server = start(&Options::default()).await?;
+        let text = fs::read_to_string(&server.kubeconfig)?;
+        let other = start(&Options::default()).await?;
+        let foreign = fs::read_to_string(&other.kubeconfig)?;
+        let ca_of = |text: &str| -> Result<String> {
+            let line = text.lines().find(|line| line.contains("certificate-authority-data"));
+            Ok(line.context("a CA")?.to_owned())
+        };
+        let path = server.kubeconfig.with_extension("changed");
+        // Another CA: refused, unless nobody looks.
+        fs::write(&path, text.replace(&ca_of(&text)?, &ca_of(&foreign)?))?;
+        let (strict, _) = read_kubeconfig(&path)?;
+        assert!(strict.get("/version").await.is_err());
+        fs::write(&path, text.replace(&ca_of(&text)?, "    insecure-skip-tls-verify: true"))?;
+        let (lax, _) = read_kubeconfig(&path)?;
+        lax.get("/api/v1/nodes").await?.expect(200)?;
+        Ok(())
+    }
 }

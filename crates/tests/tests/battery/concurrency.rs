@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::PostParams;
-use nearhop_tests::cluster::{Cluster, version};
-use nearhop_tests::http::{Request, Target};
+use nearhop_tests::cluster::{Cluster, version, version_number};
+use nearhop_tests::http::{Line, Open, Request, Target};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -90,13 +90,19 @@ async fn addresses_and_ports_are_given_out_once() -> Result<()> {
 /// One watcher's view: versions of the changes of each object, in the order of arrival.
 type Seen = BTreeMap<String, Vec<(String, u64)>>;
 
-async fn watch_all(admin: Target, path: String, expected: usize) -> Result<Seen> {
-    let mut watch = admin.open(Request::new("GET", &path)).await?;
+/// Watches until that many events were seen. A server may end a watch at any time; the next one begins where it ended.
+async fn watch_all(admin: Target, path: String, start: u64, expected: usize) -> Result<Seen> {
     let mut seen = Seen::new();
-    let mut last = 0;
+    let mut last = start;
+    let mut watch = resume(&admin, &path, last).await?;
     for at in 0..expected {
-        let event = watch.event(Duration::from_secs(60)).await;
-        let event = event.with_context(|| format!("the watch ended after {at} of {expected}"))?;
+        let event = loop {
+            match watch.line(Duration::from_secs(60)).await {
+                Line::Text(text) => break serde_json::from_str::<Value>(&text)?,
+                Line::End => watch = resume(&admin, &path, last).await?,
+                Line::Silence => bail!("nothing came after {at} of {expected}"),
+            }
+        };
         let version: u64 = version(&event["object"]).parse()?;
         assert!(version > last, "events come in the order of their versions");
         last = version;
@@ -105,6 +111,13 @@ async fn watch_all(admin: Target, path: String, expected: usize) -> Result<Seen>
         seen.entry(name.to_owned()).or_default().push((kind.to_owned(), version));
     }
     Ok(seen)
+}
+
+async fn resume(admin: &Target, path: &str, version: u64) -> Result<Open> {
+    let watch =
+        admin.open(Request::new("GET", &format!("{path}&resourceVersion={version}"))).await?;
+    anyhow::ensure!(watch.status == 200, "the watch was refused with {}", watch.status);
+    Ok(watch)
 }
 
 async fn write_some(admin: Target, path: String, writer: usize, rounds: usize) -> Result<()> {
@@ -124,20 +137,36 @@ async fn write_some(admin: Target, path: String, writer: usize, rounds: usize) -
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_watcher_sees_every_event_once_and_in_order() -> Result<()> {
-    const WRITERS: usize = 32;
-    const WATCHERS: usize = 200;
-    const ROUNDS: usize = 5;
     let cluster = Cluster::shared().await?;
-    let start = version(&cluster.read("configmaps").await?.json());
-    let query =
-        format!("configmaps?watch=true&labelSelector=battery%3Dorder&resourceVersion={start}");
+    watch_and_write(&cluster, 200).await?;
+    cluster.finish().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_go_on_where_the_server_ended_their_watch() -> Result<()> {
+    let Some(cluster) = Cluster::embedded().await? else { return Ok(()) };
+    let server = cluster.server.clone();
+    let interrupting = tokio::spawn(async move {
+        while server.fault(&json!({"dropWatches": true})).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+    });
+    watch_and_write(&cluster, 20).await?;
+    assert!(!interrupting.is_finished(), "watches were ended all the time");
+    interrupting.abort();
+    cluster.finish().await
+}
+
+/// Many write while many watch: each watcher sees each change once, and all see the same.
+async fn watch_and_write(cluster: &Cluster, count: usize) -> Result<()> {
+    const WRITERS: usize = 32;
+    const ROUNDS: usize = 5;
+    let start = version_number(&cluster.read("configmaps").await?.json());
+    let path = cluster.core("configmaps?watch=true&labelSelector=battery%3Dorder");
     let mut watchers = JoinSet::new();
-    for _ in 0..WATCHERS {
-        watchers.spawn(watch_all(
-            cluster.admin.clone(),
-            cluster.core(&query),
-            WRITERS * ROUNDS * 3,
-        ));
+    for _ in 0..count {
+        let admin = cluster.admin.clone();
+        watchers.spawn(watch_all(admin, path.clone(), start, WRITERS * ROUNDS * 3));
     }
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
@@ -162,7 +191,7 @@ async fn every_watcher_sees_every_event_once_and_in_order() -> Result<()> {
         assert_eq!(kinds, ["ADDED", "MODIFIED", "DELETED"]);
     }
     assert!(views.iter().all(|view| view == first), "all see the same");
-    cluster.finish().await
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
