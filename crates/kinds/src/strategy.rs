@@ -228,8 +228,22 @@ pub fn warnings(resource: &Resource, new: &Value, old: Option<&Value>) -> Vec<St
         (Kind::EndpointSlice, None) => endpointslice::warnings_on_create(new),
         (Kind::EndpointSlice, Some(_)) => endpointslice::warnings_on_update(new),
         (Kind::Endpoints, _) => endpoints::warnings(new),
+        // Pods change too often for more than one word about them.
         (Kind::Pod, None) => pod::warnings(new),
-        (Kind::Workload(workload), None) => workload::warnings(new, workload),
+        (Kind::Workload(workload), _) => {
+            let mut warnings = match old {
+                None => workload::name_warnings(new, workload),
+                Some(_) => Vec::new(),
+            };
+            warnings.extend(workload::template_warnings(new, old, &["spec", "template"]));
+            warnings
+        }
+        (Kind::Job, _) => workload::template_warnings(new, old, &["spec", "template"]),
+        (Kind::CronJob, _) => {
+            let place = ["spec", "jobTemplate", "spec", "template"];
+            workload::template_warnings(new, old, &place)
+        }
+        (Kind::PodTemplate, _) => workload::template_warnings(new, old, &["template"]),
         (Kind::Node, _) => node::warnings(new),
         _ => Vec::new(),
     }

@@ -170,10 +170,16 @@ pub(super) fn to_patched(
         let why = conversion_problem(resource, text("kind"), text("apiVersion"));
         return Err(refuse(patched, &why));
     }
-    let unknown = shape(&request.resource, &mut object).map_err(|why| refuse(patched, &why))?;
+    let shaped = shape(&request.resource, &mut object);
+    let unknown = shaped.map_err(|why| refuse(patched.clone(), &why))?;
     let oddities = decode::strict_errors(&request.body, &unknown, &patch.duplicates);
     heed(oddities, validation, warnings, |all| {
-        refuse(GoValue(&patch.value).to_string(), &format!("strict decoding error: {all}"))
+        // A strategic merge patch is shown as it came, the others by what they made.
+        let shown = match request.content_type() {
+            Some("application/strategic-merge-patch+json") => GoValue(&patch.value).to_string(),
+            _ => patched,
+        };
+        refuse(shown, &format!("strict decoding error: {all}"))
     })?;
     Ok(object)
 }

@@ -71,15 +71,41 @@ fn access(role: Role, spec: &Value) -> Value {
     if role.may(verb) { json!({"allowed": true}) } else { json!({"allowed": false}) }
 }
 
+/// What a role may do, beginning with what everybody with a token may: ask about itself, and see
+/// which resources there are.
 fn rules(role: Role) -> Value {
+    const PROBES: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
+    const DISCOVERY: [&str; 11] = [
+        "/api",
+        "/api/*",
+        "/apis",
+        "/apis/*",
+        "/healthz",
+        "/livez",
+        "/openapi",
+        "/openapi/*",
+        "/readyz",
+        "/version",
+        "/version/",
+    ];
     let verbs: &[&str] = match role {
         Role::Admin => &["*"],
         Role::ReadOnly => &["get", "list", "watch"],
         Role::Anonymous => &[],
     };
-    json!({
-        "resourceRules": [{"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}],
-        "nonResourceRules": [{"verbs": verbs, "nonResourceURLs": ["*"]}],
-        "incomplete": false
-    })
+    let rule = |verbs: &[&str], group: &str, resources: &[&str]| json!({"verbs": verbs, "apiGroups": [group], "resources": resources});
+    let paths = |verbs: &[&str], urls: &[&str]| json!({"verbs": verbs, "nonResourceURLs": urls});
+    let (mut resources, mut urls) = (Vec::new(), Vec::new());
+    if !verbs.is_empty() {
+        resources.push(rule(verbs, "*", &["*"]));
+        urls.push(paths(verbs, &["*"]));
+    }
+    if role != Role::Anonymous {
+        let reviews = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"];
+        resources.push(rule(&["create"], "authorization.k8s.io", &reviews));
+        resources.push(rule(&["create"], "authentication.k8s.io", &["selfsubjectreviews"]));
+        urls.push(paths(&["get"], &DISCOVERY));
+    }
+    urls.push(paths(&["get"], &PROBES));
+    json!({"resourceRules": resources, "nonResourceRules": urls, "incomplete": false})
 }

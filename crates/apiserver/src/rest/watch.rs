@@ -31,6 +31,8 @@ const UNREAD: Duration = Duration::from_secs(30);
 const AHEAD: usize = 64;
 /// Events taken from the log at a time.
 const BATCH: usize = 256;
+/// A client may ask for more time than a clock can count.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
@@ -95,7 +97,7 @@ impl Watcher {
     async fn run(mut self, options: WatchOptions, initial: Option<Snapshot>) {
         let seconds =
             options.timeout_seconds.unwrap_or_else(|| rand::rng().random_range(30 * 60..60 * 60));
-        let end = Instant::now() + Duration::from_secs(seconds);
+        let end = Instant::now() + Duration::from_secs(seconds).min(LONGEST);
         let _closed = self.follow(&options, initial, end).await;
     }
 

@@ -137,7 +137,7 @@ pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
 
 /// What is worth saying about a new pod.
 pub fn warnings(pod: &Value) -> Vec<String> {
-    let mut warnings = spread_warnings(pod);
+    let mut warnings = template_warnings(pod, "");
     let complaints = names::dns1123_label(text(pod, &["metadata", "name"]));
     if !complaints.is_empty() {
         warnings.push(format!(
@@ -149,13 +149,15 @@ pub fn warnings(pod: &Value) -> Vec<String> {
     warnings
 }
 
-fn spread_warnings(pod: &Value) -> Vec<String> {
-    let constraints = list(pod, &["spec", "topologySpreadConstraints"]).iter().enumerate();
+/// What is worth saying about a pod, or about a template of pods. `prefix` is where the template
+/// is: `spec.template.`, or nothing for a pod.
+pub(crate) fn template_warnings(template: &Value, prefix: &str) -> Vec<String> {
+    let constraints = list(template, &["spec", "topologySpreadConstraints"]).iter().enumerate();
     constraints
         .filter(|(_, constraint)| at(constraint, &["labelSelector"]).is_none())
         .map(|(index, _)| {
             format!(
-                "spec.topologySpreadConstraints[{index}].labelSelector: \
+                "{prefix}spec.topologySpreadConstraints[{index}].labelSelector: \
                  a null labelSelector results in matching no pod"
             )
         })

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::json::{Path, at, carry, int, list, make, text};
 use crate::metadata::{ordered, validate_labels};
 use crate::names;
-use crate::pod::{not_negative, validate_template};
+use crate::pod::{self, not_negative, validate_template};
 
 pub use defaults::default;
 pub use job::{prepare_create as prepare_job, validate_cron_job, validate_job};
@@ -137,8 +137,8 @@ pub fn validate_status(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is worth saying about a new workload.
-pub fn warnings(object: &Value, workload: Workload) -> Vec<String> {
+/// What is worth saying about a workload's name when it is new.
+pub fn name_warnings(object: &Value, workload: Workload) -> Vec<String> {
     if !matches!(workload, Workload::Deployment | Workload::ReplicaSet) {
         return Vec::new();
     }
@@ -151,6 +151,17 @@ pub fn warnings(object: &Value, workload: Workload) -> Vec<String> {
          behavior; a DNS label is recommended: [{}]",
         complaints.join(" ")
     )]
+}
+
+/// What is worth saying about the template of an object that is new, or whose spec has changed.
+/// `place` is where the template is: `spec.template`.
+pub fn template_warnings(object: &Value, old: Option<&Value>, place: &[&str]) -> Vec<String> {
+    let generation = |object| int(object, &["metadata", "generation"]);
+    if old.is_some_and(|old| generation(old) == generation(object)) {
+        return Vec::new();
+    }
+    let template = at(object, place).unwrap_or(&Value::Null);
+    pod::template_warnings(template, &format!("{}.", place.join(".")))
 }
 
 /// The selector is there, and the template's labels match it.

@@ -14,7 +14,8 @@ use super::path::{LONGEST_NAMED, MOST_NAMED, Path, Step};
 /// `unknown field "spec.bogus"`, `duplicate field "spec.type"`: one entry each, in the order in
 /// which a JSON body has them. `unknown` is what [`super::conform`] returns, `duplicates` what the
 /// parser found; what lies below an unknown field is not mentioned. If the body is no JSON (YAML
-/// is converted with sorted keys) the unknown fields come first.
+/// is converted with sorted keys) the unknown fields come first; those that the body does not have
+/// at their place (a patch puts them there) come last.
 pub fn strict_errors(body: &[u8], unknown: &[String], duplicates: &[String]) -> Vec<String> {
     if unknown.is_empty() && duplicates.is_empty() {
         return Vec::new();
@@ -32,6 +33,7 @@ pub fn strict_errors(body: &[u8], unknown: &[String], duplicates: &[String]) -> 
         Ok(()) if !cut => finder.found.into_inner(),
         _ => unsorted(unknown, duplicates),
     };
+    found.extend(unknown.iter().map(|path| unknown_field(path)));
     let mut seen = BTreeSet::new();
     found.retain(|one| seen.insert(one.clone()));
     found.truncate(MOST_NAMED);
@@ -150,6 +152,11 @@ mod tests {
             ]
         );
         assert_eq!(strict_errors(b"a: b", &unknown, &[]).len(), 2);
+        let patch = br#"[{"op":"add","path":"/spec/bogus","value":1}]"#;
+        assert_eq!(
+            strict_errors(patch, &unknown, &[]),
+            ["unknown field \"spec.bogus\"", "unknown field \"spec.ports[0].nope\""]
+        );
         assert!(strict_errors(body, &[], &[]).is_empty());
     }
 }

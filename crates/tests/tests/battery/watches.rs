@@ -156,3 +156,43 @@ async fn versions_that_cannot_be() -> Result<()> {
     assert_eq!(events.event(SOON).await, None);
     cluster.finish().await
 }
+
+#[tokio::test]
+async fn numbers_too_large_for_a_clock_hurt_nobody() -> Result<()> {
+    const LARGEST: &str = "9223372036854775807";
+    // What a real server makes of such numbers is an overflow of its own.
+    let Some(cluster) = Cluster::embedded().await? else { return Ok(()) };
+    for more in ["", "&allowWatchBookmarks=true"] {
+        let mut watch = watch(&cluster, &format!("timeoutSeconds={LARGEST}{more}")).await?;
+        let name = format!("m{}", more.len());
+        cluster.config_map(&name, "1").await?;
+        // It neither ended at once nor broke: the new object arrives.
+        loop {
+            let (kind, found, _) = next(&mut watch).await;
+            assert!(!kind.is_empty(), "the watch ended");
+            if found == name {
+                break;
+            }
+        }
+    }
+    for query in [
+        format!("limit={LARGEST}"),
+        format!("limit=1&timeoutSeconds={LARGEST}"),
+        "limit=-1".to_owned(),
+        "timeoutSeconds=-9223372036854775808".to_owned(),
+    ] {
+        cluster.read(&format!("configmaps?{query}")).await?.expect(200)?;
+    }
+    for query in ["limit=9223372036854775808", "timeoutSeconds=1e3", "resourceVersion=-1"] {
+        cluster.read(&format!("configmaps?{query}")).await?.expect(400)?;
+    }
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}});
+    cluster.create("pods", &pod).await?;
+    let path = cluster.core("pods/p");
+    let deleted = cluster.admin.delete(&format!("{path}?gracePeriodSeconds={LARGEST}")).await?;
+    let deleted = deleted.expect(200)?.json();
+    assert_eq!(deleted["metadata"]["deletionGracePeriodSeconds"].to_string(), LARGEST);
+    cluster.admin.delete(&format!("{path}?gracePeriodSeconds=0")).await?.expect(200)?;
+    cluster.admin.get(&path).await?.expect(404)?;
+    cluster.finish().await
+}
