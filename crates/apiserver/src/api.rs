@@ -10,9 +10,11 @@ use nearhop_kinds::config::ClusterConfig;
 use nearhop_kinds::ip::Cidr;
 use nearhop_kinds::strategy::Context;
 use nearhop_kinds::{Registry, Resource};
+use nearhop_runtime::supervise;
 use rand::Rng as _;
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::fault::{FaultBox, Faults};
 use crate::identity::Identity;
@@ -42,6 +44,8 @@ pub(crate) struct Api {
     writes: Semaphore,
     stop: watch::Sender<bool>,
     restarts: watch::Sender<u64>,
+    /// What runs beside requests, by name: none of it ends before the server is told to stop.
+    tasks: Mutex<Vec<(&'static str, AbortHandle)>>,
 }
 
 /// Addresses and ports that a write took; none for most. If the write is not stored, they are free
@@ -97,6 +101,7 @@ impl Api {
             writes: Semaphore::new(WRITES_AT_A_TIME),
             stop: watch::Sender::new(false),
             restarts: watch::Sender::new(0),
+            tasks: Mutex::default(),
         }
     }
 
@@ -162,6 +167,30 @@ impl Api {
         }
     }
 
+    /// Starts a task that lasts as long as the server. One that ends earlier fails `/livez`.
+    pub(crate) fn spawn<F>(&self, name: &'static str, task: F) -> JoinHandle<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let task = supervise::spawn(format!("apiserver/{name}"), task);
+        self.tasks().push((name, task.abort_handle()));
+        task
+    }
+
+    /// The tasks and threads that ended though the server was not told to stop.
+    pub(crate) fn ended_tasks(&self) -> Vec<&'static str> {
+        if *self.stop.borrow() {
+            return Vec::new();
+        }
+        let tasks = self.tasks();
+        let mut ended: Vec<&'static str> =
+            tasks.iter().filter(|(_, task)| task.is_finished()).map(|(name, _)| *name).collect();
+        if !self.store.is_running() {
+            ended.push("store-writer");
+        }
+        ended
+    }
+
     /// Changes when the server stops.
     pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
@@ -185,6 +214,10 @@ impl Api {
             self.restarts.send_modify(|count| *count += 1);
         }
         self.faults.set(faults);
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Vec<(&'static str, AbortHandle)>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn allocator(&self) -> MutexGuard<'_, Allocator> {

@@ -144,7 +144,8 @@ impl ApiServer {
         let api = Arc::new(Api::new(store, registry, identity, options.cluster, address, faults));
         bootstrap::create_missing(&api, address).await.map_err(StartError::Bootstrap)?;
         let mut tasks = controllers::start(&api, options.controllers);
-        tasks.push(tokio::spawn(listen_until_stopped(Arc::clone(&api), listener, tls)));
+        let listening = listen_until_stopped(Arc::clone(&api), listener, tls);
+        tasks.push(api.spawn("listener", listening));
         Ok(Self { api, address, tasks })
     }
 
@@ -215,10 +216,17 @@ async fn listen_until_stopped(api: Arc<Api>, first: Listener, tls: Arc<ServerCon
             let api = Arc::clone(&api);
             move |request| rest::handle(Arc::clone(&api), request)
         };
-        let serving = tokio::spawn(serve(listener, Arc::clone(&tls), ended, handler));
+        let mut serving = tokio::spawn(serve(listener, Arc::clone(&tls), ended, handler));
         let restarting = tokio::select! {
             () = until(&mut stop) => false,
             changed = restart.changed() => changed.is_ok(),
+            ended = &mut serving => {
+                // It only ends by itself if it panicked.
+                let error = ended.err().map(|error| error.to_string());
+                tracing::error!(error, "the listener ended; listening again");
+                listener = listen_again(address).await;
+                continue;
+            }
         };
         end.send_replace(true);
         let _ = serving.await;
@@ -227,12 +235,16 @@ async fn listen_until_stopped(api: Arc<Api>, first: Listener, tls: Arc<ServerCon
         }
         api.store.compact();
         api.faults.drop_watches();
-        listener = loop {
-            match Listener::bind(address).await {
-                Ok(listener) => break listener,
-                // Somebody took the port meanwhile; it may come back.
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
-        };
+        listener = listen_again(address).await;
+    }
+}
+
+async fn listen_again(address: SocketAddr) -> Listener {
+    loop {
+        match Listener::bind(address).await {
+            Ok(listener) => return listener,
+            // Somebody took the port meanwhile; it may come back.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
     }
 }

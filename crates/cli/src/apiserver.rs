@@ -11,7 +11,7 @@ use clap::Args as ClapArgs;
 use nearhop_apiserver::{ApiServer, Controllers, DEFAULT_HISTORY, Durability, Faults, Options};
 use nearhop_core::Gates;
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs, parse_port_range};
-use nearhop_runtime::log;
+use nearhop_runtime::{log, supervise};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::complain;
@@ -104,6 +104,8 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminated.recv() => {}
+        // Only a new process helps; whoever started this one starts the next.
+        panicked = supervise::failure() => return Err(panicked.into()),
     }
     server.stop().await;
     Ok(ExitCode::SUCCESS)

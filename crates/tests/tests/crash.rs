@@ -1,14 +1,18 @@
-//! `kill -9` in the middle of writing: what was acknowledged is there afterwards, and nothing else is half there.
+//! `kill -9` in the middle of writing, and a disk that is full: what was acknowledged is there afterwards, and nothing
+//! else is half there.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use nearhop_tests::cluster::{version, version_number};
-use nearhop_tests::http::{Connection, Request, Target};
-use nearhop_tests::server::{Options, start_process};
+use nearhop_tests::cluster::{names, version, version_number};
+use nearhop_tests::http::{Answer, Connection, Request, Target};
+use nearhop_tests::server::{Options, Server, start, start_process};
+use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -202,4 +206,98 @@ async fn catches_up(target: &Target, cache: &Mutex<BTreeMap<String, String>>) ->
         sleep(Duration::from_millis(100)).await;
     }
     bail!("the informer did not catch up")
+}
+
+/// A file system so small that a few objects fill it, mounted where only this test sees it.
+fn mount_small(directory: &Path, kibibytes: u32) -> Result<()> {
+    let size = format!("size={kibibytes}k");
+    mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), Some(size.as_str()))
+        .context("mount a tmpfs")
+}
+
+/// Asks again until the answer has this status.
+async fn until_status(admin: &Target, path: &str, status: u16) -> Result<Answer> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let answer = admin.get(path).await?;
+        if answer.status == status {
+            return Ok(answer);
+        }
+        if Instant::now() > deadline {
+            bail!("{path} stays at {}: {}", answer.status, answer.text());
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Starts a server on the data of one that is still stopping.
+async fn start_when_free(options: &Options) -> Result<Server> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match start(options).await {
+            Err(error) if format!("{error:#}").contains("in use") && Instant::now() < deadline => {
+                sleep(Duration::from_millis(50)).await;
+            }
+            started => return started,
+        }
+    }
+}
+
+async fn fill_and_make_room(directory: &Path) -> Result<()> {
+    const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
+    let map = |name: &str, size: usize| json!({"metadata": {"name": name}, "data": {"v": "x".repeat(size)}});
+    let data_dir = Some(directory.to_owned());
+    let server = start(&Options { data_dir: data_dir.clone(), ..Options::default() }).await?;
+    let admin = &server.admin;
+    admin.post(COLLECTION, &map("before", 10)).await?.expect(201)?;
+    admin.get("/readyz").await?.expect(200)?;
+    // Something else takes all the room there is.
+    let ballast = directory.join("ballast");
+    let mut file = std::fs::File::create(&ballast)?;
+    while file.write_all(&[1; 4096]).is_ok() {}
+
+    let refused = admin.post(COLLECTION, &map("refused", 100_000)).await?.expect(500)?.json();
+    assert_eq!((&refused["kind"], &refused["code"]), (&json!("Status"), &json!(500)));
+    let message = refused["message"].as_str().unwrap_or_default();
+    let place = directory.join("objects.redb").display().to_string();
+    assert!(message.contains(&place) && message.contains("No space left"), "{message}");
+    // A small write is refused as well: what the disk took of it nobody knows.
+    admin.post(COLLECTION, &map("small", 1)).await?.expect(500)?;
+    let ready = admin.get("/readyz").await?.expect(500)?.text();
+    assert!(ready.contains("[-]disk failed") && ready.contains("No space left"), "{ready}");
+    let anonymous = admin.with_token(None).get("/readyz").await?.expect(500)?.text();
+    assert!(anonymous.contains("[-]disk failed: reason withheld\n"), "{anonymous}");
+    // It need not be restarted: reads go on, watches too.
+    admin.get("/livez").await?.expect(200)?;
+    assert_eq!(names(&admin.get(COLLECTION).await?.expect(200)?.json()), ["before"]);
+
+    std::fs::remove_file(&ballast)?;
+    drop(file);
+    until_status(admin, "/readyz", 200).await?;
+    admin.post(COLLECTION, &map("refused", 100_000)).await?.expect(201)?;
+    admin.delete(&format!("{COLLECTION}/before")).await?.expect(200)?;
+    let version = version(&admin.get(COLLECTION).await?.json());
+    drop(server);
+    let again = start_when_free(&Options { data_dir, ..Options::default() }).await?;
+    let list = again.admin.get(COLLECTION).await?.expect(200)?.json();
+    assert_eq!(names(&list), ["refused"]);
+    assert!(version_number(&list) >= version.parse()?);
+    Ok(())
+}
+
+#[test]
+fn a_full_disk_stops_writes_and_nothing_else_until_there_is_room() {
+    nearhop_net::sandbox::run(
+        "a_full_disk_stops_writes_and_nothing_else_until_there_is_room",
+        || {
+            let scratch = tempfile::tempdir().expect("a directory");
+            mount_small(scratch.path(), 4096).expect("a small file system");
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(fill_and_make_room(scratch.path())).expect("all of it");
+        },
+    );
 }

@@ -39,11 +39,11 @@ pub enum Controllers {
 
 /// Starts them. They end when the server stops.
 pub(crate) fn start(api: &Arc<Api>, which: Controllers) -> Vec<JoinHandle<()>> {
-    let mut tasks = vec![tokio::spawn(definitions::run(Arc::clone(api)))];
+    let mut tasks = vec![api.spawn("definitions", definitions::run(Arc::clone(api)))];
     if which == Controllers::All {
-        tasks.push(tokio::spawn(namespaces::run(Arc::clone(api))));
-        tasks.push(tokio::spawn(garbage::run(Arc::clone(api))));
-        tasks.push(tokio::spawn(events::run(Arc::clone(api))));
+        tasks.push(api.spawn("namespaces", namespaces::run(Arc::clone(api))));
+        tasks.push(api.spawn("garbage", garbage::run(Arc::clone(api))));
+        tasks.push(api.spawn("events", events::run(Arc::clone(api))));
     }
     tasks
 }

@@ -15,8 +15,8 @@ pub(crate) enum Path {
     OpenApi(Option<String>),
     /// `/version`.
     Version,
-    /// `/healthz`, `/livez`, `/readyz`, with the check that was asked for.
-    Health,
+    /// `/healthz`, `/livez`, `/readyz`.
+    Health(HealthPath),
     /// `/metrics`.
     Metrics,
     /// `/nearhop/faults`.
@@ -25,6 +25,13 @@ pub(crate) enum Path {
     Root,
     /// Anything else.
     Unknown,
+}
+
+/// A probe, and the check that was asked for, if not all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HealthPath {
+    pub(crate) endpoint: String,
+    pub(crate) check: Option<String>,
 }
 
 /// Objects: a collection, one of them, or a part of one.
@@ -54,7 +61,10 @@ pub(crate) fn parse_path(path: &str) -> Path {
         ["version"] => Path::Version,
         ["metrics"] => Path::Metrics,
         ["healthz" | "livez" | "readyz"] if trailing => Path::Unknown,
-        ["healthz" | "livez" | "readyz", ..] => Path::Health,
+        [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => Path::Health(HealthPath {
+            endpoint: (*endpoint).to_owned(),
+            check: (!check.is_empty()).then(|| check.join("/")),
+        }),
         ["nearhop", "faults"] => Path::Faults,
         ["openapi", "v2"] => Path::Swagger,
         ["openapi", "v3"] => Path::OpenApi(None),

@@ -15,9 +15,10 @@ use hyper::body::Incoming;
 use nearhop_kinds::{Registry, discovery, openapi};
 use serde_json::{Value, json};
 
-use super::header;
+use super::{header, health};
 use crate::api::Api;
 use crate::http::{Accept, Path, Query, Reply, json_body};
+use crate::identity::Role;
 use crate::status::ApiError;
 
 /// The Kubernetes version whose API this is. Clients choose their behaviour by it.
@@ -78,6 +79,7 @@ pub(super) fn answer(
     request: &http::Request<Incoming>,
     path: &Path,
     query: &Query,
+    role: Role,
 ) -> Result<Reply, ApiError> {
     if request.method() != Method::GET {
         return match path {
@@ -88,7 +90,7 @@ pub(super) fn answer(
     let headers = request.headers();
     match path {
         Path::Version => Ok(version()),
-        Path::Health => Ok(Reply::text(200, "ok")),
+        Path::Health(probe) => health::answer(api, probe, query, role),
         Path::Metrics => Ok(metrics(api)),
         Path::Root => Ok(root(api)),
         Path::Core { version } => core(api, headers, version.as_deref()),

@@ -5,6 +5,7 @@ mod create;
 mod delete;
 mod documents;
 mod evict;
+mod health;
 mod options;
 mod page;
 mod patch;
@@ -163,11 +164,11 @@ async fn answer(
         }
         Path::Faults => answer_faults(api, request, role).await,
         other => {
-            let open = matches!(other, Path::Version | Path::Health);
+            let open = matches!(other, Path::Version | Path::Health(_));
             if !open && role == Role::Anonymous {
                 return Err(ApiError::forbidden_path(role.user(), "get", request.uri().path()));
             }
-            documents::answer(api, &request, other, &query)
+            documents::answer(api, &request, other, &query, role)
         }
     }
 }

@@ -1,5 +1,10 @@
 //! The copy on disk: one redb file. A commit returns when the file system has it.
+//!
+//! After an error of the disk redb refuses everything until the file is opened again, and nobody
+//! knows whether the commit that failed is in it. So [`Disk::reopen`] opens it, checks that there
+//! is room to write, and makes it hold what memory holds: what clients were shown, and no more.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -19,11 +24,21 @@ const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 const TEXTS: TableDefinition<'_, &str, &str> = TableDefinition::new("texts");
 const VERSION: &str = "resourceVersion";
 const LIFE: &str = "life";
+/// Written and removed again to see whether there is room.
+const PROBE: &str = "probe";
+/// How much room there must be before writes are taken again, at the least and at the most.
+const PROBE_BYTES: std::ops::RangeInclusive<usize> = 64 * 1024..=16 * 1024 * 1024;
 
-/// The open file.
+/// The file.
 pub(super) struct Disk {
-    database: Database,
+    /// `None` while it cannot be opened.
+    database: Option<Database>,
     path: PathBuf,
+    life: String,
+    /// The newest version that a commit was tried with.
+    tried: u64,
+    /// How much the last commit was to write.
+    last_bytes: usize,
 }
 
 /// One change of the file.
@@ -39,22 +54,34 @@ impl Disk {
         // Secrets are in there: nobody else may look.
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at)?;
         let path = directory.join("objects.redb");
-        let mut private = OpenOptions::new();
-        private.create(true).append(true).mode(0o600).open(&path).map_err(at)?;
-        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(at)?;
+        make_private(&path).map_err(at)?;
         match Database::create(&path) {
-            Ok(database) => Ok(Self { database, path }),
+            Ok(database) => Ok(Self {
+                database: Some(database),
+                path,
+                life: String::new(),
+                tried: 0,
+                last_bytes: 0,
+            }),
             Err(DatabaseError::DatabaseAlreadyOpen) => Err(OpenError::InUse(directory.to_owned())),
             Err(error) => Err(OpenError::Broken { path, reason: error.to_string() }),
         }
     }
 
     /// Reads everything into memory; the name of the store's life.
-    pub(super) fn load(&self, state: &mut State, fields_of: FieldsOf) -> Result<String, OpenError> {
+    pub(super) fn load(
+        &mut self,
+        state: &mut State,
+        fields_of: FieldsOf,
+    ) -> Result<String, OpenError> {
         let broken = |reason: String| OpenError::Broken { path: self.path.clone(), reason };
-        self.load_tables(state, fields_of)
+        let life = self
+            .load_tables(state, fields_of)
             .map_err(|error| broken(error.to_string()))?
-            .ok_or_else(|| broken("it holds an object that is not JSON".to_owned()))
+            .ok_or_else(|| broken("it holds an object that is not JSON".to_owned()))?;
+        self.life.clone_from(&life);
+        self.tried = state.version;
+        Ok(life)
     }
 
     /// `None` if an object cannot be read.
@@ -63,7 +90,8 @@ impl Disk {
         state: &mut State,
         fields_of: FieldsOf,
     ) -> Result<Option<String>, redb::Error> {
-        let write = self.database.begin_write()?;
+        let database = self.database()?;
+        let write = database.begin_write()?;
         let life = {
             write.open_table(OBJECTS)?;
             write.open_table(NUMBERS)?;
@@ -74,7 +102,7 @@ impl Disk {
             life
         };
         write.commit()?;
-        let read = self.database.begin_read()?;
+        let read = database.begin_read()?;
         let mut newest = read.open_table(NUMBERS)?.get(VERSION)?.map_or(0, |number| number.value());
         for entry in read.open_table(OBJECTS)?.iter()? {
             let (key, value) = entry?;
@@ -91,14 +119,22 @@ impl Disk {
         Ok(Some(life))
     }
 
-    /// All of these and the newest version, or nothing.
+    /// All of these and the newest version, or nothing. After an error, only [`Disk::reopen`] may
+    /// follow.
     pub(super) fn commit<'a>(
-        &self,
+        &mut self,
         version: u64,
         writes: impl Iterator<Item = DiskWrite<'a>>,
     ) -> Result<(), String> {
-        self.try_commit(version, writes)
-            .map_err(|error| format!("cannot write {}: {error}", self.path.display()))
+        self.tried = self.tried.max(version);
+        self.last_bytes = 0;
+        let mut bytes = 0;
+        let counted = writes.inspect(|write| {
+            bytes += write.content.map_or(0, |(_, tail)| tail.len());
+        });
+        let committed = self.try_commit(version, counted);
+        self.last_bytes = bytes;
+        committed.map_err(|error| self.explain(&error))
     }
 
     fn try_commit<'a>(
@@ -106,7 +142,7 @@ impl Disk {
         version: u64,
         writes: impl Iterator<Item = DiskWrite<'a>>,
     ) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
+        let transaction = self.database()?.begin_write()?;
         {
             let mut objects = transaction.open_table(OBJECTS)?;
             for DiskWrite { key, content } in writes {
@@ -121,4 +157,112 @@ impl Disk {
         transaction.commit()?;
         Ok(())
     }
+
+    /// Opens the file again after an error and makes it hold these objects at this version.
+    ///
+    /// # Errors
+    /// Why the disk cannot be written yet, or never by this process.
+    pub(super) fn reopen(
+        &mut self,
+        version: u64,
+        objects: &[(Arc<str>, Arc<Stored>)],
+    ) -> Result<(), String> {
+        // The file is locked until the old one is closed.
+        self.database = None;
+        make_private(&self.path).map_err(|error| self.explain(&error))?;
+        let database = Database::create(&self.path).map_err(|error| self.explain(&error))?;
+        self.check_ours(&database)?;
+        let room = self.last_bytes.clamp(*PROBE_BYTES.start(), *PROBE_BYTES.end());
+        restore(&database, &self.life, version, objects, room)
+            .map_err(|error| self.explain(&error))?;
+        self.database = Some(database);
+        Ok(())
+    }
+
+    /// While it was closed, another process may have used the file.
+    fn check_ours(&self, database: &Database) -> Result<(), String> {
+        let (life, version) = read_marks(database).map_err(|error| self.explain(&error))?;
+        if life.is_some_and(|life| life != self.life) || version > self.tried {
+            return Err(format!(
+                "{} was changed by another process; restart nearhop apiserver to use what it holds now",
+                self.path.display()
+            ));
+        }
+        Ok(())
+    }
+
+    fn database(&self) -> Result<&Database, redb::Error> {
+        self.database.as_ref().ok_or(redb::Error::PreviousIo)
+    }
+
+    fn explain(&self, error: &dyn std::fmt::Display) -> String {
+        format!("cannot write {}: {error}", self.path.display())
+    }
+}
+
+/// Makes the file, if need be, for its owner only.
+fn make_private(path: &Path) -> io::Result<()> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))
+}
+
+/// Whose file it is, and up to which version it goes. A new file says neither.
+fn read_marks(database: &Database) -> Result<(Option<String>, u64), redb::Error> {
+    let write = database.begin_write()?;
+    let marks = {
+        let life = write.open_table(TEXTS)?.get(LIFE)?.map(|life| life.value().to_owned());
+        let version = write.open_table(NUMBERS)?.get(VERSION)?.map_or(0, |number| number.value());
+        (life, version)
+    };
+    write.abort()?;
+    Ok(marks)
+}
+
+/// Makes a file hold these objects, and see that as much as `room` can be written besides.
+fn restore(
+    database: &Database,
+    life: &str,
+    version: u64,
+    objects: &[(Arc<str>, Arc<Stored>)],
+    room: usize,
+) -> Result<(), redb::Error> {
+    let write = database.begin_write()?;
+    {
+        let mut table = write.open_table(OBJECTS)?;
+        let wanted = |(storage, object): &(Arc<str>, Arc<Stored>)| {
+            let Name { namespace, name } = &object.name;
+            ((storage.to_string(), namespace.to_string(), name.to_string()), Arc::clone(object))
+        };
+        let mut missing: BTreeMap<(String, String, String), Arc<Stored>> =
+            objects.iter().map(wanted).collect();
+        let mut gone = Vec::new();
+        for entry in table.iter()? {
+            let (key, value) = entry?;
+            let (storage, namespace, name) = key.value();
+            let key = (storage.to_owned(), namespace.to_owned(), name.to_owned());
+            match missing.get(&key) {
+                Some(object) if object.version == value.value().0 => {
+                    missing.remove(&key);
+                }
+                Some(_) => {}
+                None => gone.push(key),
+            }
+        }
+        for (storage, namespace, name) in &gone {
+            table.remove((storage.as_str(), namespace.as_str(), name.as_str()))?;
+        }
+        for ((storage, namespace, name), object) in &missing {
+            let at = (storage.as_str(), namespace.as_str(), name.as_str());
+            table.insert(at, (object.version, &object.content.tail()[..]))?;
+        }
+        write.open_table(NUMBERS)?.insert(VERSION, version)?;
+        let mut texts = write.open_table(TEXTS)?;
+        texts.insert(LIFE, life)?;
+        texts.insert(PROBE, "x".repeat(room).as_str())?;
+    }
+    write.commit()?;
+    let write = database.begin_write()?;
+    write.open_table(TEXTS)?.remove(PROBE)?;
+    write.commit()?;
+    Ok(())
 }

@@ -89,7 +89,7 @@ impl Store {
         let (disk, life) = match durability {
             Durability::Ephemeral => (None, uuid::Uuid::new_v4().to_string()),
             Durability::Directory(directory) => {
-                let disk = disk::Disk::open(directory)?;
+                let mut disk = disk::Disk::open(directory)?;
                 let life = disk.load(&mut state, fields_of)?;
                 (Some(disk), life)
             }
@@ -102,6 +102,16 @@ impl Store {
     /// Tells this store's tokens from those of another one.
     pub(crate) fn life(&self) -> &str {
         &self.life
+    }
+
+    /// Why the disk cannot be written at present; `None`: it can, or there is none.
+    pub(crate) fn disk_trouble(&self) -> Option<String> {
+        self.writer.trouble()
+    }
+
+    /// Whether writes are still taken; if not, only a new process helps.
+    pub(crate) fn is_running(&self) -> bool {
+        self.writer.is_running()
     }
 
     /// The newest version.

@@ -214,6 +214,16 @@ impl State {
         self.uids.contains(uid)
     }
 
+    /// Every object, with the storage that it is in.
+    pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<Stored>)> {
+        let tables = self.tables.iter();
+        tables
+            .flat_map(|(storage, table)| {
+                table.objects.values().map(|object| (Arc::clone(storage), Arc::clone(object)))
+            })
+            .collect()
+    }
+
     pub(super) fn counts(&self) -> Vec<(Arc<str>, usize)> {
         self.tables.iter().map(|(name, table)| (Arc::clone(name), table.objects.len())).collect()
     }

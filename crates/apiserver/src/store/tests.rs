@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Change, Content, Durability, Expect, Name, Store, Write, WriteError};
+use super::disk::DiskWrite;
+use super::{Change, Content, Durability, Expect, Name, ObjectRef, Store, Write, WriteError};
 
 fn no_fields(_: &str, _: &Value) -> Vec<(&'static str, String)> {
     Vec::new()
@@ -96,6 +97,54 @@ async fn a_disk_brings_back_what_was_there_and_versions_go_on() {
     assert_eq!(texts(&reopened.list("things", None)), ["1"]);
     let next = reopened.write(vec![put("c", "1", Expect::Absent)]).await.unwrap();
     assert!(next[0].version > version);
+}
+
+#[tokio::test]
+async fn a_disk_that_is_opened_again_holds_what_clients_saw() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut state = super::State::new(100);
+    let mut disk = super::disk::Disk::open(scratch.path()).unwrap();
+    disk.load(&mut state, no_fields).unwrap();
+    let content =
+        |text: &str| Content::new(&json!({"metadata": {"uid": "u"}, "data": text}), Vec::new());
+    let key = |name: &str| ObjectRef { storage: "things".into(), name: Name::new("", name) };
+    let (old, new) = (content("old"), content("new"));
+    fn put<'a>(key: &'a ObjectRef, version: u64, content: &'a Content) -> DiskWrite<'a> {
+        DiskWrite { key, content: Some((version, content.tail())) }
+    }
+    let (a, b, c) = (key("a"), key("b"), key("c"));
+    disk.commit(2, [put(&a, 1, &old), put(&b, 2, &old)].into_iter()).unwrap();
+    for (name, version) in [("a", 1), ("b", 2)] {
+        state.put("things", Name::new("", name), version, Arc::new(content("old")));
+    }
+    // These reached the disk, and then the disk reported an error: nobody was told of them.
+    let unseen = [put(&a, 3, &new), DiskWrite { key: &b, content: None }, put(&c, 5, &new)];
+    disk.commit(5, unseen.into_iter()).unwrap();
+    disk.reopen(state.version, &state.all()).unwrap();
+    drop(disk);
+    let reopened = store(Some(scratch.path()));
+    assert_eq!(reopened.version(), 2);
+    assert_eq!(texts(&reopened.list("things", None)), ["old", "old"]);
+}
+
+#[tokio::test]
+async fn a_file_that_another_process_used_meanwhile_is_left_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut state = super::State::new(100);
+    let mut disk = super::disk::Disk::open(scratch.path()).unwrap();
+    disk.load(&mut state, no_fields).unwrap();
+    let path = scratch.path().join("objects.redb");
+    std::fs::rename(&path, scratch.path().join("elsewhere")).unwrap();
+    let other = store(Some(scratch.path()));
+    other.write(vec![put("a", "1", Expect::Absent)]).await.unwrap();
+    drop(other);
+    let refused = loop {
+        match disk.reopen(state.version, &state.all()) {
+            Err(why) if why.contains("already open") => tokio::task::yield_now().await,
+            refused => break refused.unwrap_err(),
+        }
+    };
+    assert!(refused.contains("changed by another process"), "{refused}");
 }
 
 #[tokio::test]

@@ -4,10 +4,17 @@
 //! the batch put there before it), commits them to disk in one transaction, and only then shows
 //! them: what a client saw is never lost, and many writers share one fsync. Without a disk the same
 //! steps run at once under the lock.
+//!
+//! When the disk fails (it is full, say), writes are refused with what it said and reads go on; the
+//! thread opens the file again until that works.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock, mpsc};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, PoisonError, RwLock, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use nearhop_runtime::supervise;
 use tokio::sync::oneshot;
 
 use super::disk::{Disk, DiskWrite};
@@ -69,8 +76,11 @@ type Reply = oneshot::Sender<Answer>;
 /// The one that writes.
 pub(super) enum Writer {
     Memory(Arc<RwLock<State>>),
-    Thread(mpsc::Sender<Request>),
+    Thread { requests: mpsc::Sender<Request>, thread: JoinHandle<()>, trouble: Trouble },
 }
+
+/// Why the disk cannot be written; `None` while it can.
+type Trouble = Arc<RwLock<Option<String>>>;
 
 /// Where Namespaces are stored: the one storage that this one knows by name, since what is inside
 /// a Namespace must not outlive it.
@@ -79,24 +89,49 @@ const NAMESPACES: &str = "namespaces";
 /// A batch does not grow beyond this many requests, so that nobody waits for a huge commit.
 const MOST_PER_COMMIT: usize = 512;
 
+/// A disk that failed is tried again after this, or after this many times what the last try took:
+/// a large file takes long to open, and reads need the processor too.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_TIMES: u32 = 10;
+
 impl Writer {
     pub(super) fn start(state: Arc<RwLock<State>>, disk: Option<Disk>) -> Self {
         let Some(disk) = disk else { return Self::Memory(state) };
-        let (sender, receiver) = mpsc::channel();
-        std::thread::Builder::new()
-            .name("store-writer".to_owned())
-            .spawn(move || run(&state, &disk, &receiver))
+        let (requests, receiver) = mpsc::channel();
+        let trouble = Trouble::default();
+        let told = Arc::clone(&trouble);
+        let thread = supervise::thread("store-writer", move || run(&state, disk, &receiver, &told))
             .expect("the process may start one more thread");
-        Self::Thread(sender)
+        Self::Thread { requests, thread, trouble }
+    }
+
+    /// Why writes are refused at present; `None`: they are not.
+    pub(super) fn trouble(&self) -> Option<String> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Thread { trouble, .. } => read_trouble(trouble),
+        }
+    }
+
+    /// Whether there is somebody to take writes.
+    pub(super) fn is_running(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            Self::Thread { thread, .. } => !thread.is_finished(),
+        }
     }
 
     pub(super) async fn write(&self, writes: Vec<Write>) -> Result<Vec<Arc<Stored>>, WriteError> {
         match self {
             Self::Memory(state) => write_now(state, writes),
-            Self::Thread(sender) => {
+            Self::Thread { requests, .. } => {
                 let (reply, answer) = oneshot::channel();
-                let stopped = || WriteError::Disk("the store has stopped".to_owned());
-                sender.send(Request { writes, reply }).map_err(|_| stopped())?;
+                let stopped = || {
+                    let why =
+                        "the thread that writes to the disk has ended; restart nearhop apiserver";
+                    WriteError::Disk(why.to_owned())
+                };
+                requests.send(Request { writes, reply }).map_err(|_| stopped())?;
                 answer.await.map_err(|_| stopped())?
             }
         }
@@ -111,16 +146,76 @@ fn write_now(state: &RwLock<State>, writes: Vec<Write>) -> Result<Vec<Arc<Stored
     Ok(done.into_iter().flatten().collect())
 }
 
-fn run(state: &RwLock<State>, disk: &Disk, requests: &mpsc::Receiver<Request>) {
-    while let Ok(first) = requests.recv() {
-        let waiting = std::iter::once(first).chain(requests.try_iter());
-        commit(state, disk, waiting.take(MOST_PER_COMMIT).collect());
+fn run(
+    state: &RwLock<State>,
+    mut disk: Disk,
+    requests: &mpsc::Receiver<Request>,
+    trouble: &RwLock<Option<String>>,
+) {
+    let batch = |first| {
+        std::iter::once(first).chain(requests.try_iter()).take(MOST_PER_COMMIT).collect::<Vec<_>>()
+    };
+    let mut next_try = Instant::now();
+    loop {
+        let Some(why) = read_trouble(trouble) else {
+            let Ok(first) = requests.recv() else { return };
+            commit(state, &mut disk, trouble, batch(first));
+            next_try = Instant::now() + AGAIN;
+            continue;
+        };
+        let wait = next_try.saturating_duration_since(Instant::now());
+        if wait.is_zero() {
+            let began = Instant::now();
+            reopen(state, &mut disk, trouble);
+            next_try = Instant::now() + AGAIN.max(began.elapsed() * AGAIN_TIMES);
+            continue;
+        }
+        match requests.recv_timeout(wait) {
+            Ok(first) => refuse(batch(first), &why),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
     }
+}
+
+/// Opens the file again; if that works, writes are taken from now on.
+fn reopen(state: &RwLock<State>, disk: &mut Disk, trouble: &RwLock<Option<String>>) {
+    // Nobody but this thread changes objects, so both stay as they are after the lock is gone.
+    let (version, objects) = {
+        let state = state.read().expect("no writer panics while it holds the state");
+        (state.version, state.all())
+    };
+    match disk.reopen(version, &objects) {
+        Ok(()) => {
+            tracing::info!("the data directory can be written again");
+            set_trouble(trouble, None);
+        }
+        Err(why) => set_trouble(trouble, Some(why)),
+    }
+}
+
+fn refuse(requests: Vec<Request>, why: &str) {
+    for request in requests {
+        tell(request.reply, Err(WriteError::Disk(why.to_owned())));
+    }
+}
+
+fn read_trouble(trouble: &RwLock<Option<String>>) -> Option<String> {
+    trouble.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+fn set_trouble(trouble: &RwLock<Option<String>>, why: Option<String>) {
+    *trouble.write().unwrap_or_else(PoisonError::into_inner) = why;
 }
 
 /// One group commit. Refusals are told when all is done: they may rest on a write of the same
 /// batch, and whoever looks why must find it.
-fn commit(state: &RwLock<State>, disk: &Disk, requests: Vec<Request>) {
+fn commit(
+    state: &RwLock<State>,
+    disk: &mut Disk,
+    trouble: &RwLock<Option<String>>,
+    requests: Vec<Request>,
+) {
     let (mut accepted, mut refused) = (Vec::with_capacity(requests.len()), Vec::new());
     let plan = {
         let state = state.read().expect("no writer panics while it holds the state");
@@ -147,6 +242,12 @@ fn commit(state: &RwLock<State>, disk: &Disk, requests: Vec<Request>) {
                 }
             }
             Err(reason) => {
+                tracing::error!(
+                    error = reason,
+                    "writes are refused until the data directory can be written"
+                );
+                // Before anybody is told: who then asks for health must not hear that all is well.
+                set_trouble(trouble, Some(reason.clone()));
                 for reply in accepted {
                     tell(reply, Err(WriteError::Disk(reason.clone())));
                 }
