@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use http::{Method, Request};
-use nearhop_runtime::client::{Client, ClientOptions, connect};
+use nearhop_runtime::client::{Client, ClientOptions, Way, connect_by};
 use serde_json::Value;
 
 use crate::LabError;
@@ -31,7 +31,8 @@ impl Cluster {
             context: None,
             user_agent: concat!("nearhop-lab/", env!("CARGO_PKG_VERSION")).to_owned(),
         };
-        let client = connect(&options, None).await;
+        // A lab is on this machine, or is dialled from it: no proxy knows the way.
+        let client = connect_by(Way::Direct, &options, None).await;
         let unusable = |error: nearhop_runtime::RuntimeError| LabError::Kubeconfig {
             path: kubeconfig.to_owned(),
             why: error.to_string(),

@@ -258,11 +258,17 @@ fn spawn(recipe: &Recipe, more: &[String]) -> io::Result<Child> {
     let log = OpenOptions::new().create(true).append(true).open(&recipe.log)?;
     let mut command: Command = recipe.namespace.command(&recipe.program);
     // Flags have twins in the environment: what was meant for the lab is not meant for its parts.
-    for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
+    // Proxies of the machine's network do not know the addresses of the lab's.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name) || is_proxy(name)) {
         command.env_remove(name);
     }
     command.args(&recipe.args).args(more).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     tokio::process::Command::from(command).kill_on_drop(true).spawn()
+}
+
+fn is_proxy(variable: &std::ffi::OsStr) -> bool {
+    let name = variable.to_string_lossy().to_ascii_uppercase();
+    matches!(&*name, "HTTPS_PROXY" | "HTTP_PROXY" | "ALL_PROXY" | "NO_PROXY")
 }
 
 fn is_ours(variable: &std::ffi::OsStr) -> bool {

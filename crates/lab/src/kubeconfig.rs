@@ -65,6 +65,8 @@ impl Foreign {
         for cluster in self.config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
             cluster.server = Some(format!("https://{address}{path}"));
             cluster.tls_server_name.get_or_insert(name.clone());
+            // The address is one of the lab's, which no proxy knows.
+            cluster.proxy_url = None;
         }
         write(&self.config, out)
     }

@@ -54,6 +54,15 @@ pub enum RuntimeError {
         #[source]
         why: Box<kube::Error>,
     },
+    /// What is said of a proxy cannot be understood. It may hold a password, so it is not repeated.
+    #[error(
+        "{setting} does not name a proxy; write it as http://HOST:PORT, https://HOST:PORT or \
+         socks5://HOST:PORT, unset it, or name the API server in NO_PROXY"
+    )]
+    Proxy {
+        /// The variable, or the field of the kubeconfig.
+        setting: String,
+    },
     /// The admin port.
     #[error("cannot listen on {address}: {why}; choose another address or end who has it")]
     Listen {

@@ -3,4 +3,5 @@
 mod client;
 mod cluster;
 mod lease;
+mod proxies;
 mod proxy;

@@ -1,8 +1,17 @@
 //! A kube client, set up for daemons: found as kubectl would find it, named, counted, and without
 //! kube's own retries.
 //!
+//! ```text
+//!   mod        which cluster, by which configuration
+//!   proxy      by which proxy                    (pure)
+//!   transport  sockets, TLS and kube's layers
+//! ```
+//!
 //! Not here: timeouts of requests. A watch may be silent for long and a write may not, and only
 //! the caller knows which is which: wrap requests in `tokio::time::timeout`.
+
+mod proxy;
+mod transport;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,7 +21,7 @@ use http::header::{HeaderValue, USER_AGENT};
 use http::request::{Parts, Request};
 pub use kube::Client;
 use kube::Config;
-use kube::client::{Body, ClientBuilder};
+use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower::util::{MapRequestLayer, option_layer};
 
@@ -34,6 +43,28 @@ pub struct ClientOptions {
     pub user_agent: String,
 }
 
+/// Stands in a configuration that names no proxy: kube would look into the environment then, and
+/// refuse a configuration over a variable that does not concern it.
+const NO_PROXY_URL: &str = "http://none.invalid";
+
+/// How the server is reached.
+#[derive(Clone, Copy)]
+pub enum Way<'a> {
+    /// As the kubeconfig and these variables of the environment say: perhaps by a proxy.
+    Configured(&'a (dyn Fn(&str) -> Option<OsString> + Sync)),
+    /// Without a proxy, whatever they say.
+    Direct,
+}
+
+impl Way<'_> {
+    fn variable(self, name: &str) -> Option<OsString> {
+        match self {
+            Self::Configured(variable) => variable(name),
+            Self::Direct => std::env::var_os(name),
+        }
+    }
+}
+
 /// Makes a client. This does not talk to the server yet.
 ///
 /// # Errors
@@ -45,6 +76,18 @@ pub async fn connect(
     connect_recorded(options, metrics, |_| {}).await
 }
 
+/// As [`connect`], by another way than that of the process's environment.
+///
+/// # Errors
+/// There is no configuration, or it cannot be used.
+pub async fn connect_by(
+    way: Way<'_>,
+    options: &ClientOptions,
+    metrics: Option<&Metrics>,
+) -> Result<Client, RuntimeError> {
+    make(way, options, metrics, |_| {}).await
+}
+
 /// As [`connect`], and `record` sees each request before it is sent.
 ///
 /// # Errors
@@ -54,7 +97,26 @@ pub async fn connect_recorded(
     metrics: Option<&Metrics>,
     record: impl Fn(&Parts) + Clone + Send + Sync + 'static,
 ) -> Result<Client, RuntimeError> {
-    let config = configure(options).await?;
+    make(Way::Configured(&|name| std::env::var_os(name)), options, metrics, record).await
+}
+
+async fn make(
+    way: Way<'_>,
+    options: &ClientOptions,
+    metrics: Option<&Metrics>,
+    record: impl Fn(&Parts) + Clone + Send + Sync + 'static,
+) -> Result<Client, RuntimeError> {
+    let mut config = configure(way, options).await?;
+    let configured = config.proxy_url.take().map(|url| url.to_string());
+    let proxy = match way {
+        Way::Direct => None,
+        Way::Configured(variable) => {
+            proxy::choose(&config.cluster_url, configured.as_deref(), variable)?
+        }
+    };
+    if let Some(proxy) = &proxy {
+        tracing::info!(server = %config.cluster_url, proxy = %proxy.uri(), "the API server is reached by a proxy");
+    }
     let url = config.cluster_url.to_string();
     let host = config.cluster_url.authority().map_or_else(|| url.clone(), ToString::to_string);
     let refused = |why| RuntimeError::Client { url, why: Box::new(why) };
@@ -64,7 +126,7 @@ pub async fn connect_recorded(
         record(&parts);
         Request::from_parts(parts, body)
     });
-    let builder = ClientBuilder::try_from(config).map_err(refused)?;
+    let builder = transport::build(&config, proxy.as_ref()).map_err(refused)?;
     Ok(builder.with_layer(&counting).with_layer(&recording).build())
 }
 
@@ -74,15 +136,15 @@ pub async fn connect_recorded(
 /// # Errors
 /// There is no configuration, or it cannot be used.
 pub async fn authorities(options: &ClientOptions) -> Result<Vec<Vec<u8>>, RuntimeError> {
-    Ok(configure(options).await?.root_cert.unwrap_or_default())
+    Ok(configure(Way::Direct, options).await?.root_cert.unwrap_or_default())
 }
 
-async fn configure(options: &ClientOptions) -> Result<Config, RuntimeError> {
+async fn configure(way: Way<'_>, options: &ClientOptions) -> Result<Config, RuntimeError> {
     let agent = HeaderValue::from_str(&options.user_agent)
         .map_err(|_| RuntimeError::UserAgent(options.user_agent.clone()))?;
-    let mut config = match choose_source(options, |name| std::env::var_os(name))? {
+    let mut config = match choose_source(options, |name| way.variable(name))? {
         Source::InCluster => Config::incluster().map_err(RuntimeError::InCluster)?,
-        Source::Files(files) => read_files(files, options.context.clone()).await?,
+        Source::Files(files) => read_files(way, files, options.context.clone()).await?,
     };
     config.headers.push((USER_AGENT, agent));
     config.connect_timeout = Some(CONNECT_TIMEOUT);
@@ -123,15 +185,27 @@ fn choose_source(
     Ok(Source::Files(vec![PathBuf::from(home).join(".kube/config")]))
 }
 
-async fn read_files(files: Vec<PathBuf>, context: Option<String>) -> Result<Config, RuntimeError> {
-    let merged = match merge(&files) {
+async fn read_files(
+    way: Way<'_>,
+    files: Vec<PathBuf>,
+    context: Option<String>,
+) -> Result<Config, RuntimeError> {
+    let mut merged = match merge(&files) {
         Ok(Some(merged)) => merged,
         Ok(None) => return Err(RuntimeError::NoSuchKubeconfig { files }),
         Err(why) => return Err(RuntimeError::Kubeconfig { files, why }),
     };
+    for cluster in merged.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        let named = cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty());
+        if !named || matches!(way, Way::Direct) {
+            cluster.proxy_url = Some(NO_PROXY_URL.to_owned());
+        }
+    }
     let choice = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(merged, &choice).await;
-    config.map_err(|why| RuntimeError::Kubeconfig { files, why })
+    let mut config = config.map_err(|why| RuntimeError::Kubeconfig { files, why })?;
+    config.proxy_url = config.proxy_url.filter(|url| url.host() != Some("none.invalid"));
+    Ok(config)
 }
 
 /// Of several files those that are missing are passed over, as kubectl does; None if all are.
@@ -191,7 +265,8 @@ mod tests {
         let error = connect(&options, None).await.err().expect("it is missing").to_string();
         assert!(error.contains("/no/such/file") && error.contains("--kubeconfig"), "{error}");
         let files = vec![PathBuf::from("/no/a"), PathBuf::from("/no/b")];
-        let error = read_files(files, None).await.expect_err("both are missing").to_string();
+        let error =
+            read_files(Way::Direct, files, None).await.expect_err("both are missing").to_string();
         assert!(error.contains("/no/a, /no/b"), "{error}");
     }
 }
