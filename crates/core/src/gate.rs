@@ -18,17 +18,20 @@ pub enum Gate {
     ServiceRoutingPreference,
     /// PodLocators (KEP-536).
     PodLocator,
+    /// `spec.externalIPs` (KEP-5707): off, they are ignored.
+    AllowServiceExternalIPs,
 }
 
 impl Gate {
     /// All gates.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::TopologyAwareHints,
         Self::ServiceTopology,
         Self::ServiceTrafficDistribution,
         Self::PreferSameTrafficDistribution,
         Self::ServiceRoutingPreference,
         Self::PodLocator,
+        Self::AllowServiceExternalIPs,
     ];
 
     /// The gate's name.
@@ -40,6 +43,7 @@ impl Gate {
             Self::PreferSameTrafficDistribution => "PreferSameTrafficDistribution",
             Self::ServiceRoutingPreference => "ServiceRoutingPreference",
             Self::PodLocator => "PodLocator",
+            Self::AllowServiceExternalIPs => "AllowServiceExternalIPs",
         }
     }
 

@@ -8,7 +8,9 @@ use nearhop_core::route::{PortPolicy, Route, RouteKey, RouteSet, Verdict};
 use nearhop_core::{Cidr, EndpointKey, Family, Name};
 
 use crate::config::Config;
-use crate::frontend::{At, Entry, Frontend, Path, Program, Refusal, Slots, merge_ranges};
+use crate::frontend::{
+    AddressKind, At, Entry, Frontend, Path, Program, Refusal, Slots, merge_ranges,
+};
 use crate::slots::assign_slots;
 
 /// Which endpoints had which slots of a frontend before.
@@ -65,17 +67,18 @@ fn compile_port(
     program.frontends.insert(frontend, compiler.internal(&frontend));
     let of_family = |address: &IpAddr| Family::of(*address) == key.family;
     let sources = allowed_sources(&route.service, config);
-    for address in route.service.external_ips.iter().copied().filter(of_family) {
-        program.frontends.insert(at(address), compiler.external(&at(address), None));
-    }
-    // After the external IPs: an address that is both is guarded as the load balancer's.
-    for address in route.service.load_balancer_ips.iter().copied().filter(of_family) {
-        let entry = compiler.external(&at(address), sources.clone());
-        program.frontends.insert(at(address), entry);
+    // Those first that win: an address that is both is guarded as the load balancer's.
+    let load_balancer = (AddressKind::LoadBalancer, &route.service.load_balancer_ips, sources);
+    let external = (AddressKind::ExternalIp, &route.service.external_ips, None);
+    for (kind, addresses, sources) in [load_balancer, external] {
+        for address in addresses.iter().copied().filter(of_family) {
+            let entry = || compiler.external(kind, &at(address), sources.clone());
+            program.frontends.entry(at(address)).or_insert_with(entry);
+        }
     }
     if port.node_port != 0 {
         let frontend = Frontend { at: At::Node, protocol, port: port.node_port };
-        program.frontends.insert(frontend, compiler.external(&frontend, None));
+        program.frontends.insert(frontend, compiler.external(AddressKind::Node, &frontend, None));
     }
     let local = route.decision.reachable().into_iter().filter(|backend| backend.local);
     program.hairpins.extend(local.map(|backend| (backend.key, protocol)));
@@ -88,9 +91,16 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    fn entry(&self, path: Path, endpoints: Slots, refusal: Option<Refusal>) -> Entry {
+    fn entry(
+        &self,
+        address: AddressKind,
+        path: Path,
+        endpoints: Slots,
+        refusal: Option<Refusal>,
+    ) -> Entry {
         let affinity = self.route.service.session_affinity.map(|timeout| timeout.as_secs() as u32);
-        Entry { name: self.name.clone(), path, endpoints, refusal, affinity, sources: None }
+        let name = self.name.clone();
+        Entry { name, address, path, endpoints, refusal, affinity, sources: None }
     }
 
     fn internal(&self, frontend: &Frontend) -> Entry {
@@ -101,10 +111,16 @@ impl Compiler<'_> {
             Verdict::Reject => (&None, Some(Refusal::Reject)),
             Verdict::Drop => (&None, Some(Refusal::Drop)),
         };
-        self.entry(Path::Direct, slots(set.as_ref(), self.before.endpoints(frontend)), refusal)
+        let slots = slots(set.as_ref(), self.before.endpoints(frontend));
+        self.entry(AddressKind::ClusterIp, Path::Direct, slots, refusal)
     }
 
-    fn external(&self, frontend: &Frontend, sources: Option<Arc<[(IpAddr, IpAddr)]>>) -> Entry {
+    fn external(
+        &self,
+        address: AddressKind,
+        frontend: &Frontend,
+        sources: Option<Arc<[(IpAddr, IpAddr)]>>,
+    ) -> Entry {
         let decision = &self.route.decision;
         let before = self.before.endpoints(frontend);
         let service = &self.route.service;
@@ -121,7 +137,7 @@ impl Compiler<'_> {
                 Path::LocalOnly(slots(decision.local.as_ref(), self.before.local(frontend)))
             }
         };
-        Entry { sources, ..self.entry(path, slots(cluster, before), refusal) }
+        Entry { sources, ..self.entry(address, path, slots(cluster, before), refusal) }
     }
 }
 

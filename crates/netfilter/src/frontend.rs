@@ -68,6 +68,8 @@ impl Deref for Slots {
 pub struct Entry {
     /// The Service port, for those who read `nft list`.
     pub name: Name,
+    /// Where the Service has the address from.
+    pub address: AddressKind,
     /// How connections get to endpoints.
     pub path: Path,
     /// The endpoints. Empty: nobody.
@@ -78,6 +80,22 @@ pub struct Entry {
     pub affinity: Option<u32>,
     /// Who may connect; everybody without it. Sorted, disjoint ranges of addresses.
     pub sources: Option<Arc<[(IpAddr, IpAddr)]>>,
+}
+
+/// Where a Service has an address from, those first that fewer people may write. Where two Services
+/// claim one address and port, the smaller kind has it: the API server allocates cluster IPs, a
+/// cloud's controller writes the load balancer's status, and anybody who may write a Service
+/// writes `externalIPs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AddressKind {
+    /// `spec.clusterIPs`.
+    ClusterIp,
+    /// `status.loadBalancer.ingress`.
+    LoadBalancer,
+    /// `spec.externalIPs`.
+    ExternalIp,
+    /// The node's own, by `nodePort`.
+    Node,
 }
 
 /// How connections get to endpoints.

@@ -2,8 +2,9 @@
 //! changes in it.
 //!
 //! Elements are not kept: they are made anew from a Service's program when it changes. Where two
-//! Services claim one address and port, who has it as its cluster IP has it, then the first by
-//! name, whoever came first, so that the rules do not depend on the past.
+//! Services claim one address and port, who has it as its cluster IP has it, then who has it from
+//! its load balancer, then who names it in `externalIPs`; between equals the first by name, whoever
+//! came first, so that the rules do not depend on the past.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,29 +18,21 @@ use crate::changes::Changes;
 use crate::compile::{Before, compile};
 use crate::config::Config;
 use crate::element::{Placed, chains_of, place, place_cluster_ip, place_hairpin};
-use crate::frontend::{Entry, Frontend, Path, Program};
+use crate::frontend::{AddressKind, Entry, Frontend, Program};
 use crate::object::Chain;
 
-/// A Service's claim to a frontend. Claims sort by who has it: nobody can take a cluster IP away
-/// by naming it as an external IP; between equals the first by name.
+/// A Service's claim to a frontend. Claims sort by who has it: nobody can take a cluster IP or a
+/// load balancer's address away by naming it as an external IP; between equals the first by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
-    kind: ClaimKind,
+    kind: AddressKind,
     /// Who claims it.
     pub service: ServiceKey,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ClaimKind {
-    ClusterIp,
-    External,
-}
-
 impl Claim {
     fn new(service: &ServiceKey, entry: &Entry) -> Self {
-        let kind =
-            if entry.path == Path::Direct { ClaimKind::ClusterIp } else { ClaimKind::External };
-        Self { kind, service: service.clone() }
+        Self { kind: entry.address, service: service.clone() }
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) const KINDS: [Kind; 3] = [Kind::Services, Kind::EndpointSlices, Kind:
 pub(crate) struct Control {
     options: Options,
     world: World,
+    /// The Node as it was last seen. Without its object the machine is still there.
+    last_node: Option<Arc<Node>>,
     routes: RouteTable,
     unlisted: BTreeSet<Kind>,
     waiting: Waiting,
@@ -55,6 +57,7 @@ impl Control {
             routes: RouteTable::build(&world, place),
             triggers: families.map(|family| (*family, Triggers::new(started))).collect(),
             world,
+            last_node: None,
             options,
             unlisted: KINDS.into_iter().collect(),
             waiting: Waiting::default(),
@@ -80,6 +83,12 @@ impl Control {
     /// The Node that this proxy serves, where the API has it.
     pub(crate) fn node(&self) -> Option<&Arc<Node>> {
         self.world.node(&self.options.node)
+    }
+
+    /// The Node as it was last seen, for what the rules depend on. A Node object that somebody
+    /// deletes takes neither the machine's addresses nor its pod ranges away.
+    pub(crate) fn last_node(&self) -> Option<&Node> {
+        self.last_node.as_deref()
     }
 
     /// Whether every list has arrived. Before that nothing is written: a Service without its
@@ -112,7 +121,6 @@ impl Control {
     /// Takes in what the feed says.
     pub(crate) fn fed(&mut self, events: Vec<FeedEvent>) {
         let mut changes = Vec::new();
-        let node_before = self.node().cloned();
         for event in events {
             match event {
                 FeedEvent::Changed(Changed { change, problems, .. }) => {
@@ -135,12 +143,20 @@ impl Control {
         }
         let touched = self.world.apply_all(changes);
         self.touch(touched);
-        if self.node() != node_before.as_ref() {
-            self.waiting.node = true;
-        }
+        self.remember_node();
         if self.waiting.is_empty() {
             // It was known already: nothing is pending.
             self.metrics.changes_taken();
+        }
+    }
+
+    fn remember_node(&mut self) {
+        match self.world.node(&self.options.node) {
+            Some(node) if self.last_node.as_ref() != Some(node) => {
+                self.last_node = Some(node.clone());
+                self.waiting.node = true;
+            }
+            _ => {}
         }
     }
 

@@ -104,7 +104,7 @@ impl Lane {
         metrics: &ProxyMetrics,
     ) {
         let began = Instant::now();
-        let config = control.options().config(self.family, control.node().map(|node| &**node));
+        let config = control.options().config(self.family, control.last_node());
         if self.last.is_none() || config != *self.engine.config() {
             warn_about(&config);
         }

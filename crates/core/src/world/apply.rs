@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::by_name::{ByName, insert_sorted, remove_sorted};
 use super::{Change, NodeEntry, PodEntry, Roll, ServiceEntry, Touched, World};
+use crate::gate::Gate;
 use crate::hint::HintState;
 use crate::hint::auto::crosses_threshold;
 use crate::hint::capacity::measure_capacity;
@@ -107,6 +108,9 @@ impl World {
 
     fn put_service(&mut self, mut service: Service) -> Touched {
         self.interner.name(&mut service.key.namespace);
+        if !self.settings.gates.on(Gate::AllowServiceExternalIPs) {
+            service.external_ips.clear();
+        }
         let key = service.key.clone();
         let service = Arc::new(service);
         let before = self.services.get(&key);

@@ -1,8 +1,10 @@
 //! What a change of an object touches, where that is not what one would guess.
 
 use crate::common::{key, now, plan, tell, world};
+use nearhop_core::fixture::Fixture;
 use nearhop_core::model::Slice;
-use nearhop_core::{Change, Touched};
+use nearhop_core::world::Settings;
+use nearhop_core::{Change, Gate, Gates, Touched, World};
 
 const CLUSTER: &str = "
     node a zone=a cpu=4 address=192.168.0.2
@@ -74,4 +76,17 @@ fn what_a_proxy_reads_of_a_service_touches_its_routes() {
         assert!(touched.routes.contains(&key("web")), "{option}: {touched:?}");
         assert!(plan(&world, "web").is_noop(), "{option}");
     }
+}
+
+#[test]
+fn external_ips_count_only_while_their_gate_is_on() {
+    let text = "service web external-ip=192.0.2.1";
+    let fixture = Fixture::parse(text).expect("a fixture");
+    let known = |gates| {
+        let mut world = World::new(Settings { gates, ..Settings::default() });
+        world.apply_all(fixture.changes());
+        world.service(&key("web")).expect("it is there").external_ips.len()
+    };
+    assert_eq!(known(Gates::default()), 1);
+    assert_eq!(known(Gates::default().without(Gate::AllowServiceExternalIPs)), 0);
 }

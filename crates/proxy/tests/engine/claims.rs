@@ -68,6 +68,44 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         follower.check(tables);
     }
 
+    fn nobody_takes_a_load_balancers_address_by_naming_it(tables) {
+        let text = "
+node n1
+service aaa cluster-ip=10.96.0.1 external-ip=203.0.113.7
+service web cluster-ip=10.96.0.2 type=LoadBalancer lb-ip=203.0.113.7 source-ranges=10.0.0.0/8
+pod aaa-0 for=aaa on=n1 ip=10.244.0.1
+pod web-0 for=web on=n1 ip=10.244.0.2
+";
+        let mut follower = Follower::start(tables, text);
+        assert_eq!(owner(&follower), Some(&service("web")));
+        assert_eq!(content(tables, &v4()).set(SetId::Firewall).len(), 1, "its source ranges stay");
+        follower.check(tables);
+        follower.follow(tables, vec![Change::ServiceGone(service("web"))]);
+        assert_eq!(owner(&follower), Some(&service("aaa")));
+        assert!(content(tables, &v4()).set(SetId::Firewall).is_empty());
+        follower.turn_into(tables, text);
+        assert_eq!(owner(&follower), Some(&service("web")));
+        follower.check(tables);
+    }
+
+    fn a_cluster_ip_that_is_an_external_ip_too_stays_a_cluster_ip(tables) {
+        let text = "
+node n1
+service web cluster-ip=10.96.0.2 external-ip=10.96.0.2
+pod web-0 for=web on=n1 ip=10.244.0.2
+";
+        let mut follower = Follower::start(tables, text);
+        assert_eq!(content(tables, &v4()).set(SetId::Counted(1)).len(), 1);
+        follower.check(tables);
+        let other = "service aaa cluster-ip=10.96.0.1 external-ip=10.96.0.2";
+        follower.turn_into(tables, &format!("{text}{other}"));
+        let at = At::Address("10.96.0.2".parse().unwrap());
+        let wanted = Frontend { at, protocol: Protocol::Tcp, port: 80 };
+        let (owner, _) = follower.engine.image().frontend(&wanted).unwrap();
+        assert_eq!(owner, &service("web"));
+        follower.check(tables);
+    }
+
     fn who_comes_first_does_not_matter(tables) {
         let only_b = TWO.replace("service a cluster-ip=10.96.0.1 external-ip=203.0.113.7", "");
         let mut follower = Follower::start(tables, &only_b);

@@ -9,6 +9,7 @@ mod introspection;
 mod lifecycle;
 mod matrix;
 mod metrics;
+mod node_object;
 mod restart;
 mod topology;
 mod udp;
