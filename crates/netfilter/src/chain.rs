@@ -204,7 +204,6 @@ pub fn standing_chains(config: &Config) -> Vec<Chain> {
         both.extend(ct_bit(CtKey::Status, CT_STATUS_DNAT));
         when(both, jump("record-affinity"))
     };
-    let both = || vec![new("refuse-nodeports"), new("refuse-services")];
     let base = |name: &str, hook: Hook, rules: Vec<Rule>| Chain {
         name: Name::from(name),
         hook: Some(hook),
@@ -220,6 +219,7 @@ pub fn standing_chains(config: &Config) -> Vec<Chain> {
         external_local(config, SetId::NodeportsNear, SetId::NodeportsLocal),
         masquerading(config),
         refuse_services(config),
+        refuse_cluster_ips(config),
         refuse_nodeports(config),
         regular(Name::from("reject-chain"), vec![plain(vec![Expr::Reject(config.family())])]),
         check_sources(config),
@@ -232,9 +232,16 @@ pub fn standing_chains(config: &Config) -> Vec<Chain> {
         base("filter-output-pre-dnat", filter(Output, before_dnat), vec![new("check-sources")]),
         base("nat-prerouting", nat(Prerouting, at.dstnat), vec![plain(vec![jump("services")])]),
         base("nat-output", nat(Output, at.dstnat), vec![plain(vec![jump("services")])]),
-        base("filter-input", filter(Input, at.filter), both()),
-        base("filter-forward", filter(Forward, at.filter), vec![new("refuse-services")]),
-        base("filter-output", filter(Output, at.filter), vec![new("refuse-services")]),
+        base(
+            "filter-input",
+            filter(Input, at.filter),
+            vec![new("refuse-nodeports"), new("refuse-services")],
+        ),
+        base(
+            "filter-forward",
+            filter(Forward, at.filter),
+            vec![new("refuse-services"), new("refuse-cluster-ips")],
+        ),
         // An endpoint on the node's own network is reached by input, all others by postrouting.
         base("affinity-input", filter(Input, at.srcnat - 10), vec![translated()]),
         base("affinity-postrouting", filter(Postrouting, at.srcnat - 10), vec![translated()]),
@@ -244,6 +251,15 @@ pub fn standing_chains(config: &Config) -> Vec<Chain> {
             vec![plain(vec![jump("masquerading")])],
         ),
     ]);
+    // A connection to a cluster IP may be refused only when it was not translated.
+    if at.filter > at.dstnat {
+        let rules = vec![new("refuse-services"), new("refuse-cluster-ips")];
+        chains.push(base("filter-output", filter(Output, at.filter), rules));
+    } else {
+        let (first, second) = (vec![new("refuse-services")], vec![new("refuse-cluster-ips")]);
+        chains.push(base("filter-output", filter(Output, at.filter), first));
+        chains.push(base("filter-output-post-dnat", filter(Output, at.dstnat + 5), second));
+    }
     chains
 }
 
@@ -357,19 +373,25 @@ fn masquerading(config: &Config) -> Chain {
 }
 
 fn refuse_services(config: &Config) -> Chain {
+    let key = Concat::new(config.family()).service();
+    let rules = vec![plain(key.found(SetId::NoEndpoints, Hit::Verdict))];
+    regular(Name::from("refuse-services"), rules)
+}
+
+/// Not for packets to the node itself: it may have a cluster IP as an address of its own, as with a
+/// name server on every node, and then serves there what it likes.
+fn refuse_cluster_ips(config: &Config) -> Chain {
     let family = config.family();
     let mut invalid = Concat::new(family).destination().found(SetId::ClusterIps, Hit::Match);
     invalid.push(Expr::Reject(family));
-    let mut rules = vec![
-        plain(Concat::new(family).service().found(SetId::NoEndpoints, Hit::Verdict)),
-        Rule { exprs: invalid, comment: Some(Name::from("a port that the Service has not")) },
-    ];
+    let comment = Some(Name::from("a port that the Service has not"));
+    let mut rules = vec![Rule { exprs: invalid, comment }];
     for range in config.service_cidrs.iter().filter(|range| range.family() == family) {
         let mut exprs = in_cidr(Side::Destination, *range, CmpOp::Eq);
         exprs.push(Expr::Verdict(Verdict::Drop));
         rules.push(Rule { exprs, comment: Some(Name::from("an address without a Service")) });
     }
-    regular(Name::from("refuse-services"), rules)
+    regular(Name::from("refuse-cluster-ips"), rules)
 }
 
 fn refuse_nodeports(config: &Config) -> Chain {

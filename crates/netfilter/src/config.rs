@@ -115,6 +115,15 @@ pub struct Priorities {
     pub srcnat: i32,
 }
 
+impl Priorities {
+    /// Beside kube-proxy: what nobody serves is refused before kube-proxy, which does not know our
+    /// Services, drops it as an address without a Service. Its checks are at 0, and at -110 (at -90
+    /// on output) before Kubernetes 1.33; a verdict of ours to refuse ends the way of a packet.
+    pub fn beside_kube_proxy() -> Self {
+        Self { filter: -115, ..Self::default() }
+    }
+}
+
 impl Default for Priorities {
     fn default() -> Self {
         Self { dstnat: -100, filter: 0, srcnat: 100 }

@@ -1,7 +1,7 @@
 //! The flags of `nearhop proxy`: kube-proxy's names where it has them.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -82,9 +82,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = -100, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-189..=1000))]
     dstnat_priority: i32,
 
-    /// Priority of refusals.
-    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
-    filter_priority: i32,
+    /// Priority of refusals; without it 0, and with --service-proxy-name -115, before kube-proxy's.
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
+    filter_priority: Option<i32>,
 
     /// Priority of source NAT; affinity is recorded ten before.
     #[arg(long, value_name = "N", default_value_t = 100, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-189..=1000))]
@@ -107,13 +107,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "new-only|immediate", default_value = "new-only")]
     udp_rehome: UdpRehome,
 
-    /// Where /healthz and /livez are served, for load balancers and the kubelet.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "0.0.0.0:10256")]
-    pub(super) healthz_bind_address: SocketAddr,
+    /// Where /healthz and /livez are served, for load balancers and the kubelet; without it
+    /// 0.0.0.0:10256, and with --service-proxy-name 0.0.0.0:10276, beside kube-proxy's.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
+    healthz_bind_address: Option<SocketAddr>,
 
-    /// Where /metrics, /readyz, /proxyMode, /configz and /debug/services are served.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10249")]
-    pub(super) metrics_bind_address: SocketAddr,
+    /// Where /metrics, /readyz, /proxyMode, /configz and /debug/services are served; without it
+    /// 127.0.0.1:10249, and with --service-proxy-name 127.0.0.1:10269, beside kube-proxy's.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
+    metrics_bind_address: Option<SocketAddr>,
 
     /// End if an address cannot be listened on, instead of trying again.
     #[arg(long)]
@@ -202,11 +204,7 @@ impl Args {
             nodeport_addresses: self.nodeports()?,
             service_cidrs: self.service_cluster_ip_range.clone(),
             node_ip: given,
-            priorities: Priorities {
-                dstnat: self.dstnat_priority,
-                filter: self.filter_priority,
-                srcnat: self.srcnat_priority,
-            },
+            priorities: self.priorities(),
             min_sync_period: fixed,
             sync_period: self.sync_period,
             verify_period: self.verify_period,
@@ -216,6 +214,36 @@ impl Args {
             },
             ..Options::new(self.node()?)
         })
+    }
+
+    /// Whether kube-proxy is to run on the same node.
+    fn is_beside_kube_proxy(&self) -> bool {
+        !self.service_proxy_name.is_empty()
+    }
+
+    fn priorities(&self) -> Priorities {
+        let usual = if self.is_beside_kube_proxy() {
+            Priorities::beside_kube_proxy()
+        } else {
+            Priorities::default()
+        };
+        Priorities {
+            dstnat: self.dstnat_priority,
+            filter: self.filter_priority.unwrap_or(usual.filter),
+            srcnat: self.srcnat_priority,
+        }
+    }
+
+    /// `--healthz-bind-address`.
+    pub(super) fn health_address(&self) -> SocketAddr {
+        let port = if self.is_beside_kube_proxy() { 10276 } else { 10256 };
+        self.healthz_bind_address.unwrap_or((Ipv4Addr::UNSPECIFIED, port).into())
+    }
+
+    /// `--metrics-bind-address`.
+    pub(super) fn metrics_address(&self) -> SocketAddr {
+        let port = if self.is_beside_kube_proxy() { 10269 } else { 10249 };
+        self.metrics_bind_address.unwrap_or((Ipv4Addr::LOCALHOST, port).into())
     }
 
     /// The Node's name, as kubelets write it.

@@ -59,7 +59,7 @@ async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let on_failure =
         if args.bind_address_hard_fail { BindFailure::Fatal } else { BindFailure::Retry };
     let _health_port =
-        serve_health::serve(args.healthz_bind_address, on_failure, &health, &proxy_metrics)?;
+        serve_health::serve(args.health_address(), on_failure, &health, &proxy_metrics)?;
     let checks = Health::new();
     let synced = checks.check("first-sync", Purpose::Ready);
     let (ask, questions) = mpsc::channel(QUESTIONS);
@@ -105,7 +105,7 @@ fn serve_admin(
     routes.push(Route::at("/proxyMode", |_| Answer::text(StatusCode::OK, "nftables")));
     routes.push(Route::at("/configz", move |_| Answer::json(StatusCode::OK, &*config)));
     routes.push(debug::route(ask, token));
-    let setup = Setup::new("admin", args.metrics_bind_address);
+    let setup = Setup::new("admin", args.metrics_address());
     let server = server::serve(Setup { on_failure: on_failure.into(), ..setup }, routes)?;
     if let Some(address) = server.address() {
         // Whoever started it on a free port reads it here.

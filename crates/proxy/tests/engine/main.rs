@@ -9,6 +9,7 @@ mod exposure;
 mod faults;
 mod flows;
 mod follow;
+mod local_address;
 mod looking;
 mod net;
 mod on;

@@ -2,6 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod beside;
 mod faults;
 mod flags;
 mod health;

@@ -1,0 +1,158 @@
+//! Beside kube-proxy, for Services that carry the label: two proxies on one node, and neither is in
+//! the other's way.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use nearhop_core::{Family, Name};
+use nearhop_net::Namespace;
+use nearhop_net::traffic::{Client, Outcome, Protocol as Transport};
+use nearhop_netfilter::object::{
+    Base, Batch, CT_STATE_NEW, Chain, ChainKind, CmpOp, CtKey, Expr, Field, Hit, Hook, HookPoint,
+    Op, Reg, Rule, Set, SetData, SetKind, Table, Verdict,
+};
+use nearhop_proxy::kernel::Kernel;
+use nearhop_tests::node::objects::{Frontends, Port};
+use nearhop_tests::node::process::ProxyProcess;
+use nearhop_tests::node::{Api, CLUSTER_CIDR, NODE, PATIENCE, Site, run, until};
+use nearhop_tests::server::{binary, start_daemon};
+use serde_json::json;
+
+const LABEL: &str = "service.kubernetes.io/service-proxy-name";
+
+fn rule(exprs: Vec<Expr>) -> Rule {
+    Rule { exprs, comment: None }
+}
+
+/// `ct state new jump cluster-ips-check`.
+fn check_new() -> Rule {
+    rule(vec![
+        Expr::Ct { key: CtKey::State, to: Reg(0) },
+        Expr::Bitwise {
+            from: Reg(0),
+            to: Reg(0),
+            mask: CT_STATE_NEW.to_ne_bytes().to_vec(),
+            xor: vec![0; 4],
+        },
+        Expr::Cmp { from: Reg(0), op: CmpOp::Neq, with: vec![0; 4] },
+        Expr::Verdict(Verdict::Jump(Name::from("cluster-ips-check"))),
+    ])
+}
+
+/// The table of a kube-proxy that serves other Services: all cluster IPs that are not in its set
+/// `cluster-ips` are dropped. `priorities` are those of its checks on forward and on output.
+fn load_kube_proxy(priorities: (i32, i32)) -> Result<()> {
+    let table = Table { family: Family::Ipv4, name: Name::from("kube-proxy") };
+    let destination = || Expr::Payload { base: Base::Network, offset: 16, len: 4, to: Reg(0) };
+    let set = Set {
+        name: Name::from("cluster-ips"),
+        key: vec![Field::Address(Family::Ipv4)],
+        data: SetData::None,
+        kind: SetKind::Exact,
+        comment: None,
+    };
+    let known = Expr::Lookup { set: set.name.clone(), from: Reg(0), then: Hit::Match };
+    let check = Chain {
+        name: Name::from("cluster-ips-check"),
+        hook: None,
+        rules: vec![
+            rule(vec![destination(), known, Expr::Reject(Family::Ipv4)]),
+            rule(vec![
+                destination(),
+                Expr::Bitwise {
+                    from: Reg(0),
+                    to: Reg(0),
+                    mask: vec![255, 240, 0, 0],
+                    xor: vec![0; 4],
+                },
+                Expr::Cmp { from: Reg(0), op: CmpOp::Eq, with: vec![10, 96, 0, 0] },
+                Expr::Verdict(Verdict::Drop),
+            ]),
+        ],
+        comment: None,
+    };
+    let base = |name: &str, point, priority| {
+        let hook = Some(Hook { kind: ChainKind::Filter, point, priority });
+        Op::AddChain(Chain {
+            name: Name::from(name),
+            hook,
+            rules: vec![check_new()],
+            comment: None,
+        })
+    };
+    let ops = vec![
+        Op::AddTable { comment: Name::from("rules for kube-proxy") },
+        Op::AddSet(set),
+        Op::AddChain(check),
+        base("filter-forward", HookPoint::Forward, priorities.0),
+        base("filter-output", HookPoint::Output, priorities.1),
+    ];
+    Ok(Kernel::open()?.apply(&Batch { table, ops })?)
+}
+
+async fn labelled(site: &Site) -> Result<Frontends> {
+    site.create_node(NODE, None).await?;
+    let metadata = json!({"labels": {LABEL: "nearhop"}});
+    site.expose("web", &metadata, "ClusterIP", &json!({})).await
+}
+
+fn outcome(from: &Namespace, service: &Frontends) -> Result<Outcome> {
+    let to = service.cluster(Port::Web)?;
+    Ok(Client::new(from, Transport::Tcp, to, PATIENCE, None)?.ask()?)
+}
+
+async fn refused_beside(site: &Site, priorities: (i32, i32)) -> Result<()> {
+    load_kube_proxy(priorities)?;
+    let service = labelled(site).await?;
+    let proxy = ProxyProcess::start(site, &["--service-proxy-name", "nearhop"])?;
+    until("the Service is known", || {
+        Ok(proxy.describe("web")?.map(drop).ok_or("it is not".to_owned()))
+    })?;
+    for from in [&site.client, site.star.node()] {
+        let outcome = outcome(from, &service)?;
+        ensure!(outcome == Outcome::Refused, "from {}: {outcome:?}", from.name());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_service_without_endpoints_is_refused_and_not_dropped() {
+    let name = "beside::a_service_without_endpoints_is_refused_and_not_dropped";
+    run(name, Api::Forgets, async |site| refused_beside(site, (0, 0)).await);
+}
+
+/// Before 1.33 its checks were at other priorities.
+#[test]
+fn the_same_beside_an_older_kube_proxy() {
+    let name = "beside::the_same_beside_an_older_kube_proxy";
+    run(name, Api::Forgets, async |site| refused_beside(site, (-110, -90)).await);
+}
+
+/// Without flags for ports, and none may be taken.
+fn start_with_default_ports(
+    site: &Site,
+    arguments: &[&str],
+) -> Result<(std::process::Child, std::net::SocketAddr)> {
+    let mut command = Command::new(binary()?);
+    command.args(["proxy", "--hostname-override", NODE, "--cluster-cidr", CLUSTER_CIDR]);
+    command.arg("--bind-address-hard-fail").arg("--kubeconfig").arg(&site.kubeconfig);
+    command.args(arguments);
+    start_daemon(&mut command).with_context(|| format!("{arguments:?}"))
+}
+
+#[test]
+fn its_ports_are_not_kube_proxys() {
+    run("beside::its_ports_are_not_kube_proxys", Api::Forgets, async |site| -> Result<()> {
+        // In kube-proxy's role, on kube-proxy's ports.
+        let (mut first, first_at) = start_with_default_ports(site, &["--table", "first"])?;
+        let second = start_with_default_ports(site, &["--service-proxy-name", "nearhop"]);
+        let running = first.try_wait()?.is_none();
+        first.kill()?;
+        first.wait()?;
+        let (mut second, second_at) = second?;
+        second.kill()?;
+        second.wait()?;
+        ensure!(running && first_at.port() == 10249 && second_at.port() == 10269);
+        Ok(())
+    });
+}
