@@ -61,15 +61,22 @@ fn expect(verdict: Verdict, route: &Route, masqueraded: bool) -> Expected {
     }
 }
 
-/// Who has a frontend, by the first name.
+/// Who has a frontend: by cluster IP, then by load balancer, then by external IP, then by name.
 fn owners(cluster: &Cluster, family: Family) -> BTreeMap<Frontend, ServiceKey> {
-    let mut owners: BTreeMap<Frontend, ServiceKey> = BTreeMap::new();
+    let mut claims: BTreeMap<Frontend, BTreeSet<(u8, ServiceKey)>> = BTreeMap::new();
     for (key, route) in of_family(cluster, family) {
+        let rank = |at: At| match at {
+            At::Address(ip) if route.service.cluster_ip(family) == Some(ip) => 0,
+            At::Address(ip) if route.service.load_balancer_ips.contains(&ip) => 1,
+            At::Address(_) | At::Node => 2,
+        };
         for frontend in frontends(route, family) {
-            owners.entry(frontend).or_insert_with(|| key.port.service.clone());
+            let claim = (rank(frontend.at), key.port.service.clone());
+            claims.entry(frontend).or_default().insert(claim);
         }
     }
-    owners
+    let first = |claims: BTreeSet<(u8, ServiceKey)>| claims.into_iter().next().unwrap().1;
+    claims.into_iter().map(|(frontend, claims)| (frontend, first(claims))).collect()
 }
 
 fn of_family(cluster: &Cluster, family: Family) -> impl Iterator<Item = (&RouteKey, &Route)> {
