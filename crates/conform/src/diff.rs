@@ -1,5 +1,6 @@
 //! Compares what a case expects with what nearhop does, and says where they part.
 
+use nearhop_core::quantity::parse_cpu;
 use serde_json::Value;
 
 use crate::report::What;
@@ -17,6 +18,8 @@ pub(crate) enum Rule {
     /// Only the keys that are expected, in an object or in each of a list. A key `x_prefix` is
     /// compared with the beginning of `x`.
     Subset,
+    /// Texts are amounts of CPU, equal where they are the same amount: `5` and `5000m`.
+    Cpu,
     /// The case describes a property in words; the value says whether it holds.
     Holds,
 }
@@ -57,6 +60,7 @@ pub(crate) fn diff(
             }
         }
         _ if same(expected, actual) => {}
+        (Rule::Cpu, Value::String(a), Value::String(b)) if is_same_cpu(a, b) => {}
         _ => push(path, expected, actual, found),
     }
 }
@@ -105,6 +109,10 @@ fn is_default(value: &Value) -> bool {
         Value::Object(map) => map.is_empty(),
         _ => false,
     }
+}
+
+fn is_same_cpu(a: &str, b: &str) -> bool {
+    parse_cpu(a).is_some() && parse_cpu(a) == parse_cpu(b)
 }
 
 fn same(a: &Value, b: &Value) -> bool {
@@ -166,6 +174,15 @@ mod tests {
         assert_eq!(paths(Rule::Bag(&Rule::Exact), json!([1, 2, 2]), json!([1, 1, 2])), ["x"]);
         let ports = json!([[{"port": 2}, {"port": 1, "app": null}], []]);
         assert!(paths(PORTS, ports, json!([[], [{"port": 1}, {"port": 2, "app": ""}]])).is_empty());
+    }
+
+    #[test]
+    fn amounts_have_several_spellings() {
+        let spelled = |a: &str, b: &str| paths(Rule::Cpu, json!({"z": a}), json!({"z": b}));
+        assert!(spelled("5000m", "5").is_empty() && spelled("0.5", "500m").is_empty());
+        assert_eq!(spelled("5000m", "6"), ["x.z"]);
+        assert_eq!(spelled("lots", "more"), ["x.z"], "what is no amount is a text");
+        assert_eq!(paths(Rule::Exact, json!("5000m"), json!("5")), ["x"]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(super) fn set_nodes(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), Ca
     };
     check.fields(&case.row, |key| match key {
         "sufficient" => Some((Rule::Exact, json!(shares.is_some()))),
-        "cpu_by_zone" => Some((Rule::Exact, by_zone(&|milli| json!(format_cpu(milli))))),
+        "cpu_by_zone" => Some((Rule::Cpu, by_zone(&|milli| json!(format_cpu(milli))))),
         "ratios" => Some((Rule::Exact, by_zone(&|milli| json!(milli as f64 / total as f64)))),
         _ => None,
     })

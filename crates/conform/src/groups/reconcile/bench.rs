@@ -214,6 +214,7 @@ impl Bench {
             "trigger_time_annotation" => (Rule::Holds, json!(self.last.stamped)),
             "metrics" => (Rule::Subset, self.metrics.totals()),
             "gauges" => (Rule::Subset, self.metrics.gauges()),
+            "added_histogram" => (Rule::Subset, self.metrics.added_histogram()),
             "removed_histogram" => (Rule::Subset, self.metrics.removed_histogram()),
             _ => return None,
         })

@@ -42,7 +42,7 @@ pub(super) struct Metrics {
     deleted: usize,
     added: usize,
     removed: usize,
-    /// Observations in the histogram of removed endpoints: one per family and sync.
+    /// Observations in the histograms of added and of removed endpoints: one per family and sync.
     observed: usize,
     changed_disabled: usize,
     changed_auto: usize,
@@ -121,8 +121,17 @@ impl Metrics {
         })
     }
 
+    /// The key `added_histogram`.
+    pub(super) fn added_histogram(&self) -> Value {
+        self.histogram(self.added)
+    }
+
     /// The key `removed_histogram`.
     pub(super) fn removed_histogram(&self) -> Value {
-        json!({"sum": self.removed, "count": self.observed, "first_bucket_le": FIRST_BUCKET})
+        self.histogram(self.removed)
+    }
+
+    fn histogram(&self, sum: usize) -> Value {
+        json!({"sum": sum, "count": self.observed, "first_bucket_le": FIRST_BUCKET})
     }
 }
