@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgAction, Args as ClapArgs};
 use nearhop_controller::{
-    DryRun, Ended, Ending, Mode, Options, Surroundings, Until, dry_run, run as control,
+    CleanUp, DryRun, Ended, Ending, Mode, Options, Removed, Surroundings, Until, clean_up, dry_run,
+    run as control,
 };
 use nearhop_core::Gates;
 use nearhop_core::hint::capacity::MaxUnzonedShare;
@@ -29,7 +30,7 @@ use crate::parse::{ClusterArgs, LogArgs, parse_domain, parse_duration, parse_lis
 
 /// Exit code of `--dry-run` where something would be written, as of `kubectl diff`.
 const DIFFERENT: u8 = 1;
-/// Exit code of `--once` where something could not be written.
+/// Exit code of `--once` and `--cleanup` where something could not be written.
 const FAILED: u8 = 1;
 
 /// Keeps EndpointSlices with hints, conditions and events for Services.
@@ -114,6 +115,12 @@ pub(crate) struct Args {
     #[arg(long)]
     dry_run: bool,
 
+    /// Remove everything that nearhop has written to the cluster, and end: 0 if all of it is
+    /// removed, 1 if not. Stop the other controllers first. EndpointSlices of the cluster's own
+    /// controller stay, without nearhop's annotation.
+    #[arg(long)]
+    cleanup: bool,
+
     #[command(flatten)]
     log: LogArgs,
 }
@@ -129,8 +136,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
-    if args.once && args.dry_run {
-        bail!("--once and --dry-run exclude each other: one writes, the other does not");
+    if [args.once, args.dry_run, args.cleanup].into_iter().filter(|chosen| *chosen).count() > 1 {
+        bail!("--once, --dry-run and --cleanup exclude each other: give one of them");
     }
     if let Some(value) = &args.default_traffic_distribution {
         check_distribution(value, &args.feature_gates)
@@ -141,6 +148,8 @@ async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
     let client = connect(&args.cluster.client("controller"), Some(&metrics)).await?;
     let mode = match args.mode {
         Some(mode) => mode,
+        // It removes what either mode has written.
+        None if args.cleanup => Mode::Labelled,
         None => usual_mode(&client, &args, &shutdown).await?,
     };
     let options = args.options(mode)?;
@@ -151,10 +160,34 @@ async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
         let result = dry_run(options, surroundings).await;
         return print_dry_run(result.context("stopped before everything was read")?);
     }
+    if args.cleanup {
+        return Ok(judge_cleanup(&clean_up(options, surroundings).await?));
+    }
     let _admin = serve_admin(&args, metrics, health).await?;
     tracing::info!(%mode, "controller starts");
     let ended = control(options, surroundings).await?;
     Ok(if args.once { judge_once(&ended) } else { ExitCode::SUCCESS })
+}
+
+/// Says what was removed.
+fn judge_cleanup(ended: &CleanUp) -> ExitCode {
+    match ended {
+        CleanUp::Done(Removed { slices, annotations, conditions, locators }) => {
+            complain(&format!(
+                "removed {slices} EndpointSlices, {annotations} annotations on EndpointSlices of the \
+                 cluster's own controller, the conditions of {conditions} Services, {locators} \
+                 PodLocators"
+            ));
+            return ExitCode::SUCCESS;
+        }
+        CleanUp::NoLease => complain(
+            "error: another controller holds the lease and would write everything again, so nothing \
+             was removed: stop it first",
+        ),
+        CleanUp::Stopped => complain("error: stopped before everything was removed"),
+        CleanUp::Failed(why) => complain(&format!("error: not everything was removed: {why}")),
+    }
+    ExitCode::from(FAILED)
 }
 
 /// Whether everything is in order now.

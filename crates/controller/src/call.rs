@@ -137,13 +137,22 @@ pub(crate) struct Caller {
 impl Caller {
     /// Sends a request and reads the whole answer.
     pub(crate) async fn send(&self, call: Call) -> Result<Bytes, Failure> {
+        self.send_accepting(call, "application/json").await
+    }
+
+    /// The same, for an answer in this form.
+    pub(crate) async fn send_accepting(
+        &self,
+        call: Call,
+        accept: &'static str,
+    ) -> Result<Bytes, Failure> {
         let Call { method, path, content_type, body, what } = call;
         let allowance = self.fence.allowance(Instant::now()).ok_or(Failure::Fenced)?;
         let mut request = Request::builder().method(method).uri(path);
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
-        let request = request.header(header::ACCEPT, "application/json").body(Body::from(body));
+        let request = request.header(header::ACCEPT, accept).body(Body::from(body));
         let request = request.expect("paths are made of checked names");
         let unreachable = |message: String| Failure::Unreachable { what: what.clone(), message };
         let exchange = async {

@@ -16,6 +16,7 @@
 mod call;
 mod control;
 mod diff;
+mod leftovers;
 mod locators;
 mod metrics;
 mod mode;
@@ -31,15 +32,16 @@ use std::time::Duration;
 
 use nearhop_core::hint::capacity::MaxUnzonedShare;
 use nearhop_core::locate::LocatorLabels;
-use nearhop_core::world::{KnownNodes, Settings};
+use nearhop_core::world::{KnownNodes, ReadSlicesOf, Settings};
 use nearhop_core::{Gates, Name};
 use nearhop_runtime::health::Check;
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
 
+pub use leftovers::Removed;
 pub use mode::{Mode, NotAMode, SERVICE_PROXY};
-pub use run::{DryRun, Ended, Ending, dry_run, run};
+pub use run::{CleanUp, DryRun, Ended, Ending, clean_up, dry_run, run};
 
 /// What the operator chose.
 #[derive(Clone, Debug)]
@@ -104,8 +106,9 @@ impl Options {
                 .map(Name::from),
             max_unzoned: self.max_unzoned,
             controller: Name::from(self.mode.managed_by()),
+            retired_controller: self.mode.retired().map(Name::from),
             max_endpoints_per_slice: self.max_endpoints_per_slice,
-            read_slices_of: None,
+            read_slices_of: ReadSlicesOf::Everybody,
             nodes: KnownNodes::All,
             locator_labels: self.locator_labels.clone(),
         }

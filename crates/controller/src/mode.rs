@@ -27,6 +27,15 @@ impl Mode {
         }
     }
 
+    /// Value of the managed-by label of slices that the other mode left and that nobody keeps now.
+    /// The slices that `replace` leaves are the cluster's own controller's to keep.
+    pub(crate) fn retired(self) -> Option<&'static str> {
+        match self {
+            Self::Labelled => None,
+            Self::Replace => Some(well_known::NEARHOP_CONTROLLER),
+        }
+    }
+
     /// Which Services to watch.
     pub(crate) fn service_selector(self) -> Option<String> {
         match self {
@@ -37,7 +46,11 @@ impl Mode {
 
     /// Which slices to watch.
     pub(crate) fn slice_selector(self) -> String {
-        format!("{}={}", well_known::MANAGED_BY, self.managed_by())
+        let label = well_known::MANAGED_BY;
+        match self.retired() {
+            None => format!("{label}={}", self.managed_by()),
+            Some(retired) => format!("{label} in ({},{retired})", self.managed_by()),
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use tracing::info;
 use crate::call::{Caller, Failure, Fence};
 use crate::control::{Acting, Choices, Control, Now, kinds};
 use crate::diff::{diff, diff_locator, diff_orphans};
+use crate::leftovers::{Removed, Scope, remove};
 use crate::locators::write::{LocatorJob, LocatorOutcome, write as write_locator};
 use crate::status::Tell;
 use crate::tell::{Told, tell};
@@ -65,6 +66,7 @@ enum Event {
     Wrote(Outcome),
     Told(Told),
     Located(LocatorOutcome),
+    Swept(Result<Removed, Failure>),
     Lead(Acting),
     Due,
     Stop,
@@ -163,6 +165,7 @@ impl Loop {
                 Event::Wrote(outcome) => self.control.wrote(outcome, now()),
                 Event::Told(told) => self.control.told(told, now()),
                 Event::Located(outcome) => self.control.located(outcome, now()),
+                Event::Swept(result) => self.control.swept(result, now()),
                 Event::Lead(acting) => self.control.lead(acting, now()),
                 Event::Due => {}
                 Event::Stop => return Ending::Stopped,
@@ -216,6 +219,10 @@ impl Loop {
             let caller = self.caller.clone();
             self.tasks.spawn(async move { Event::Located(guarded_locator(&caller, job).await) });
         }
+        if let Some(scope) = self.control.next_sweep(now) {
+            let caller = self.caller.clone();
+            self.tasks.spawn(async move { Event::Swept(guarded_removal(&caller, scope).await) });
+        }
         while let Some(what) = self.control.next_tell(now) {
             let (caller, instance) = (self.caller.clone(), self.instance.clone());
             self.tasks
@@ -261,6 +268,11 @@ async fn guarded_locator(caller: &Caller, job: LocatorJob) -> LocatorOutcome {
     let written = AssertUnwindSafe(write_locator(caller, job)).catch_unwind().await;
     let defect = Err(Failure::Defect { what });
     written.unwrap_or(LocatorOutcome { key, operation, result: defect })
+}
+
+async fn guarded_removal(caller: &Caller, scope: Scope) -> Result<Removed, Failure> {
+    let removed = AssertUnwindSafe(remove(caller, scope)).catch_unwind().await;
+    removed.unwrap_or_else(|_| Err(Failure::Defect { what: "what nearhop left".to_owned() }))
 }
 
 async fn guarded_tell(caller: &Caller, instance: &str, what: Tell) -> Told {
@@ -312,6 +324,60 @@ fn choices(options: &Options) -> Choices {
         started: Timestamp::now(),
         backoff: BACKOFF,
     }
+}
+
+/// How removing everything ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CleanUp {
+    /// Everything is removed.
+    Done(Removed),
+    /// Another controller holds the lease, and would write it all again.
+    NoLease,
+    /// It was told to stop.
+    Stopped,
+    /// Something could not be removed, because of this.
+    Failed(String),
+}
+
+/// Removes everything that nearhop has written, as the holder of the lease: no other controller may
+/// run meanwhile.
+pub async fn clean_up(
+    options: Options,
+    surroundings: Surroundings,
+) -> Result<CleanUp, RuntimeError> {
+    let Surroundings { client, metrics, shutdown, .. } = surroundings;
+    let candidacy = Candidacy::start(&options, &client, &metrics)?;
+    let caller = Caller { client, fence: candidacy.fence(&options) };
+    let patience = options.lease.as_ref().map_or(Duration::ZERO, |lease| lease.lease_duration * 2);
+    let removal = async {
+        match tokio::time::timeout(patience, acts(candidacy.leadership.clone())).await {
+            Err(_) => CleanUp::NoLease,
+            Ok(()) => match guarded_removal(&caller, Scope::Everything).await {
+                Ok(removed) => CleanUp::Done(removed),
+                Err(failure) => CleanUp::Failed(failure.to_string()),
+            },
+        }
+    };
+    let ended = tokio::select! {
+        () = shutdown.wait() => CleanUp::Stopped,
+        ended = removal => ended,
+    };
+    candidacy.end().await;
+    Ok(ended)
+}
+
+/// Waits until this process may act.
+async fn acts(mut leadership: Option<watch::Receiver<Leadership>>) {
+    if leadership.is_none() {
+        return;
+    }
+    while let Some(acting) = change(&mut leadership).await {
+        if acting == Acting::Yes {
+            return;
+        }
+    }
+    // The election is over without us.
+    std::future::pending::<()>().await;
 }
 
 /// What would be written.

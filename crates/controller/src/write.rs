@@ -56,8 +56,8 @@ pub(crate) enum Step {
     Wrote(Operation, Box<Changed>),
     /// We deleted it.
     Deleted(SliceName, Name),
-    /// It was found to be like this, after a conflict.
-    Found(Box<Changed>),
+    /// It was found to be like this, after a conflict of a write based on this version.
+    Found(Version, Box<Changed>),
     /// It was found to be gone.
     Vanished(SliceName, Name),
 }
@@ -229,7 +229,10 @@ async fn look_again(
         failure => return failure,
     };
     match caller.send(call).await {
-        Ok(body) => steps.push(Step::Found(Box::new(change_of(Kind::EndpointSlices, &body)))),
+        Ok(body) => {
+            let found = Box::new(change_of(Kind::EndpointSlices, &body));
+            steps.push(Step::Found(known.version.clone(), found));
+        }
         Err(Failure::NotFound { .. }) => steps.push(vanished(known)),
         Err(later) => return later,
     }

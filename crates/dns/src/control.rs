@@ -95,9 +95,12 @@ impl Control {
     }
 }
 
-/// CoreDNS' word for the kind of a slice's Service, if that is known.
+/// CoreDNS' word for the kind of a slice's Service, if that is known and answered from the slice.
 fn service_kind(world: &World, slice: &Slice) -> Option<&'static str> {
-    let service = world.service(&slice.service()?)?;
+    let key = slice.service()?;
+    let service = world.service(&key)?;
+    // What is passed over changes no answer.
+    world.routed_slices(&key).find(|routed| routed.name == slice.name)?;
     Some(match service.cluster_ips {
         ClusterIps::Headless => "headless_with_selector",
         _ => "cluster_ip",

@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use nearhop_core::answer::Config;
-use nearhop_core::world::Settings;
-use nearhop_core::{Gate, Gates};
+use nearhop_core::labels::well_known;
+use nearhop_core::world::{ReadSlicesOf, Settings};
+use nearhop_core::{Gate, Gates, Name};
 use nearhop_feed::Kind;
 
 use crate::place::Forwarders;
@@ -116,7 +117,7 @@ impl Options {
 
     /// What the world is to know.
     pub fn settings(&self) -> Settings {
-        Settings { gates: self.gates.clone(), ..Settings::default() }
+        settings(self.gates.clone())
     }
 
     /// The kinds to watch.
@@ -127,4 +128,11 @@ impl Options {
         }
         kinds
     }
+}
+
+/// What a name server's world is to know, whatever else the operator chose. It answers for all
+/// Services, those that nearhop's controller keeps slices of and all others.
+pub fn settings(gates: Gates) -> Settings {
+    let nearhop = Name::from(well_known::NEARHOP_CONTROLLER);
+    Settings { gates, read_slices_of: ReadSlicesOf::Preferably(nearhop), ..Settings::default() }
 }

@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use common::{CLUSTER, ask, ask_tcp, long_question, look_up, options, question, start, texts};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
+use nearhop_core::labels::well_known;
+use nearhop_core::routing::SliceRouting;
 use nearhop_core::{Change, Name};
 use nearhop_dns::options::{Listen, Options};
 
@@ -161,6 +163,37 @@ async fn two_places_never_see_each_others_answer() {
     }
     cluster.wait_for_metric("nearhop_dns_answers_total{located=\"pod-cidr\",tier=\"key\"} 3").await;
     cluster.apply(Change::NodeGone(Name::from("a")));
+}
+
+/// `--mode=labelled`: the cluster's own controller keeps slices for the same Service, without keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beside_the_clusters_own_controller_names_follow_nearhops_slices() {
+    let near = "near.default.svc.cluster.local.";
+    let cluster = start(CLUSTER, &options());
+    let key = nearhop_core::ServiceKey::new("default", "near");
+    let planned = cluster.shared.read().world.slices(&key).next().expect("a slice").clone();
+    let labelled = |manager: &str| {
+        let labels = [(well_known::SERVICE_NAME, "near"), (well_known::MANAGED_BY, manager)];
+        labels.into_iter().collect()
+    };
+    let mut in_tree = (*planned).clone();
+    in_tree.labels = labelled(well_known::IN_TREE_CONTROLLER);
+    in_tree.routing = SliceRouting::Absent;
+    in_tree.endpoints.iter_mut().for_each(|endpoint| endpoint.hints = None);
+    let mut nearhops = (*planned).clone();
+    nearhops.name = Name::from("near-nearhop");
+    nearhops.labels = labelled(well_known::NEARHOP_CONTROLLER);
+    let here = nearhop_core::Cidr::parse("127.0.0.0/8").unwrap();
+    let node = cluster.shared.read().world.node("a").expect("it is there").clone();
+    let node = nearhop_core::model::Node { pod_cidrs: vec![here], ..(*node).clone() };
+    cluster.apply(Change::Node(node));
+    cluster.apply(Change::Slice(Box::new(in_tree)));
+    let all = look_up(cluster.address, near, RecordType::A).await;
+    assert_eq!(all, ["10.244.2.30", "127.0.0.1"], "nearhop has no slices of it yet");
+    cluster.apply(Change::Slice(Box::new(nearhops)));
+    assert_eq!(look_up(cluster.address, near, RecordType::A).await, ["127.0.0.1"]);
+    let other = look_up(cluster.address, "db.data.svc.cluster.local.", RecordType::A).await;
+    assert_eq!(other.len(), 2, "a Service that only the cluster's own controller keeps");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nearhop_core::labels::well_known;
 use nearhop_core::model::Node;
-use nearhop_core::world::{KnownNodes, Settings};
+use nearhop_core::world::{KnownNodes, ReadSlicesOf, Settings};
 use nearhop_core::{Cidr, Family, Gates, Name};
 use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddresses, Priorities};
 use nearhop_netfilter::conntrack::Rehome;
@@ -99,8 +99,10 @@ impl Options {
     pub fn settings(&self) -> Settings {
         Settings {
             gates: self.gates.clone(),
-            read_slices_of: (self.service_proxy_name.as_ref())
-                .map(|_| Name::from(well_known::NEARHOP_CONTROLLER)),
+            read_slices_of: match self.service_proxy_name {
+                Some(_) => ReadSlicesOf::Only(Name::from(well_known::NEARHOP_CONTROLLER)),
+                None => ReadSlicesOf::Everybody,
+            },
             nodes: KnownNodes::Own,
             ..Settings::default()
         }

@@ -19,7 +19,7 @@ use nearhop_core::answer::{
 use nearhop_core::locate::{How, Located};
 use nearhop_core::model::{ClusterIps, ServiceType};
 use nearhop_core::route::{Exclusion, Place, RouteSet};
-use nearhop_core::world::World;
+use nearhop_core::world::{SliceKeeper, World};
 use nearhop_core::{Family, Gates, ServiceKey};
 use nearhop_runtime::client::{Client, connect};
 use serde_json::{Value, json};
@@ -234,6 +234,8 @@ struct Told<'a> {
     outcome: &'static str,
     records: Vec<String>,
     choice: Option<(Vec<Candidate>, Option<RouteSet>)>,
+    /// Whose slices the headless Service behind the name has.
+    keepers: Vec<SliceKeeper>,
 }
 
 impl<'a> Told<'a> {
@@ -252,12 +254,13 @@ impl<'a> Told<'a> {
         };
         let service = headless_behind(asking, &question.name);
         let gates = &asking.world.settings().gates;
+        let keepers = service.iter().flat_map(|key| asking.world.slice_keepers(key)).collect();
         let choice = service.map(|service| {
             let place = asker.located.place.as_deref();
             explain_headless(asking.index, gates, &service, family, place)
         });
-        let outcome = describe(&answered.outcome);
-        Self { name: question.name.to_string(), record_type, asker, outcome, records, choice }
+        let (name, outcome) = (question.name.to_string(), describe(&answered.outcome));
+        Self { name, record_type, asker, outcome, records, choice, keepers }
     }
 
     fn place(&self) -> String {
@@ -293,10 +296,29 @@ impl<'a> Told<'a> {
         for record in &self.records {
             let _ = writeln!(text, "         {record}");
         }
+        if !self.keepers.is_empty() {
+            let _ = writeln!(text, "slices   {}", self.slices());
+        }
         if let Some(reason) = self.reason() {
             let _ = writeln!(text, "because  {reason}\n\n{}", self.table());
         }
         text
+    }
+
+    /// Whose slices were read, and whose were not.
+    fn slices(&self) -> String {
+        let list = |routed: bool| -> String {
+            let of = self.keepers.iter().filter(|keeper| keeper.routed == routed);
+            let words = of.map(|keeper| {
+                let name = keeper.managed_by.as_deref().unwrap_or("nobody");
+                format!("{} managed by {name}", keeper.slices)
+            });
+            words.collect::<Vec<_>>().join(", ")
+        };
+        match list(false) {
+            others if others.is_empty() => list(true),
+            others => format!("{}; not read: {others}", list(true)),
+        }
     }
 
     fn table(&self) -> Table {
@@ -330,6 +352,13 @@ impl<'a> Told<'a> {
                 "whyNot": one.excluded.as_ref().map(ToString::to_string),
             })
         };
+        let keeper = |keeper: &SliceKeeper| {
+            json!({
+                "managedBy": keeper.managed_by.as_deref(),
+                "count": keeper.slices,
+                "read": keeper.routed,
+            })
+        };
         let (candidates, set) = match &self.choice {
             Some((candidates, set)) => (candidates.as_slice(), set.as_ref()),
             None => (&[][..], None),
@@ -347,6 +376,7 @@ impl<'a> Told<'a> {
             "records": self.records,
             "tier": set.map(|set| set.reason.tier.code()),
             "because": self.reason(),
+            "slices": self.keepers.iter().map(keeper).collect::<Vec<_>>(),
             "endpoints": candidates.iter().map(endpoint).collect::<Vec<_>>(),
         })
     }

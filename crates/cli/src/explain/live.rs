@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::bail;
-use nearhop_core::world::{Settings, World};
+use nearhop_core::world::World;
 use nearhop_core::{Change, Gate, Gates};
 use nearhop_feed::{Event, Feed, Kind, Options, Selectors};
 use nearhop_runtime::client::Client;
@@ -23,7 +23,7 @@ pub(super) async fn read_world(client: Client, gates: Gates) -> anyhow::Result<W
     let watches: BTreeMap<Kind, Selectors> =
         missing.iter().map(|kind| (*kind, Selectors::default())).collect();
     let (feed, mut events) = Feed::start(client, Options { watches, ..Options::default() });
-    let mut world = World::new(Settings { gates, ..Settings::default() });
+    let mut world = World::new(nearhop_dns::options::settings(gates));
     let reading = async {
         while !missing.is_empty() {
             let Some(batch) = events.recv().await else { return };

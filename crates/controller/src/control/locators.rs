@@ -40,8 +40,8 @@ impl Control {
     // Events.
 
     /// Whether what the feed shows of a PodLocator is news.
-    pub(super) fn see_locator(&mut self, key: &PodKey, meta: &Meta) -> bool {
-        self.locators.as_mut().is_none_or(|work| work.sights.feed(key, meta))
+    pub(super) fn see_locator(&mut self, key: &PodKey, meta: &Meta, change: &Change) -> bool {
+        self.locators.as_mut().is_none_or(|work| work.sights.feed(key, meta, change))
     }
 
     /// Whether a PodLocator that the feed shows as gone is to be taken as gone.
@@ -49,10 +49,14 @@ impl Control {
         self.locators.as_mut().is_none_or(|work| work.sights.feed_gone(key, meta))
     }
 
-    pub(super) fn list_locators(&mut self, names: &mut BTreeSet<PodKey>, version: &Version) {
-        if let Some(work) = &mut self.locators {
-            work.complete(names, version);
-        }
+    /// Completes a list by what we wrote after it; gives what counts again.
+    pub(super) fn list_locators(
+        &mut self,
+        names: &mut BTreeSet<PodKey>,
+        version: &Version,
+    ) -> Vec<Change> {
+        let work = self.locators.as_mut();
+        work.map_or_else(Vec::new, |work| work.complete(names, version))
     }
 
     /// A list came, or word that the server does not know the kind.

@@ -4,6 +4,7 @@
 mod enqueue;
 mod locators;
 mod origin;
+mod sweep;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,11 +30,12 @@ use crate::locators::LocatorWork;
 use crate::metrics::{ControllerMetrics, Operation};
 use crate::mode::Mode;
 use crate::queue::{Cause, Queue, Urgency};
-use crate::sight::{Sights, SliceName};
+use crate::sight::{Shown, Sights, SliceName};
 use crate::status::Statuses;
 use crate::tell::Told;
 use crate::write::{Outcome, Step, answered};
 use origin::{Origin, is_listed, object_of};
+use sweep::Sweep;
 
 /// The slices of a Service that went are left to the garbage collector for this long.
 const ORPHAN_DELAY: Duration = Duration::from_secs(2);
@@ -131,6 +133,7 @@ pub(crate) struct Control {
     /// Conditions are refused until then.
     refused_until: Option<Instant>,
     foreign_warned: Option<Instant>,
+    sweep: Sweep,
 }
 
 /// Kinds that must have arrived before anything is decided.
@@ -171,6 +174,7 @@ impl Control {
             server_in_trouble: false,
             refused_until: None,
             foreign_warned: None,
+            sweep: Sweep::new(choices.mode),
             choices,
         }
     }
@@ -195,7 +199,7 @@ impl Control {
         let locators = self.locators.as_ref().and_then(LocatorWork::next_due).filter(after_slices);
         let writes = [slices, locators].into_iter().filter(|_| !self.is_busy()).flatten();
         let tellings = self.tellings.next_due().filter(after_slices);
-        writes.chain(tellings).min()
+        writes.chain(tellings).chain(self.sweep.retry_at()).min()
     }
 
     /// Whether everything was written and said, as far as it can be.
@@ -205,6 +209,7 @@ impl Control {
         self.acting == Acting::Yes
             && self.is_synced()
             && self.queue.is_idle(soon)
+            && self.sweep.is_settled()
             && self.queue.has_given_up(ENOUGH_FAILURES)
             && self.tellings.is_idle(soon)
             && (refused || self.tellings.has_given_up(ENOUGH_FAILURES))
@@ -239,10 +244,13 @@ impl Control {
                 }
                 FeedEvent::Listed { kind, version, roll } => {
                     if let Some(mut roll) = roll {
-                        match roll.as_mut() {
-                            Roll::Slices(names) => self.sights.listed(names, &version),
+                        let again = match roll.as_mut() {
+                            Roll::Slices(names) => self.list_slices(names, &version),
                             Roll::Locators(names) => self.list_locators(names, &version),
-                            _ => {}
+                            _ => Vec::new(),
+                        };
+                        if !again.is_empty() {
+                            by_kind.entry(Origin::of_roll(&roll)).or_default().extend(again);
                         }
                         self.problems.retain(|object, _| is_listed(&roll, object));
                         by_kind.entry(Origin::of_roll(&roll)).or_default().push(Change::Only(roll));
@@ -284,7 +292,7 @@ impl Control {
         let news = match &change {
             Change::Slice(slice) => {
                 let name = (slice.namespace.clone(), slice.name.clone());
-                let news = self.sights.feed(&name, &meta);
+                let news = self.sights.feed(&name, &meta, &change);
                 if news {
                     self.note_echo(slice.service(), name, || Echo::Seen(meta.version.clone()));
                 }
@@ -304,7 +312,7 @@ impl Control {
                 }
                 true
             }
-            Change::Locator(locator) => self.see_locator(&locator.key, &meta),
+            Change::Locator(locator) => self.see_locator(&locator.key, &meta, &change),
             Change::LocatorGone(key) => self.see_locator_gone(key, &meta),
             _ => true,
         };
@@ -320,6 +328,19 @@ impl Control {
         };
         let object = object.filter(|object| !silent(object))?;
         Some((object, problems))
+    }
+
+    /// Completes a list by what we wrote after it; gives what counts again.
+    fn list_slices(&mut self, names: &mut BTreeSet<SliceName>, version: &Version) -> Vec<Change> {
+        let again = self.sights.listed(names, version);
+        for Shown { version, change, .. } in &again {
+            if let Change::Slice(slice) = change {
+                let name = (slice.namespace.clone(), slice.name.clone());
+                info!(slice = %slice.name, "the server has lost a write: it was restored, it seems");
+                self.note_echo(slice.service(), name, || Echo::Seen(version.clone()));
+            }
+        }
+        again.into_iter().map(|shown| shown.change).collect()
     }
 
     /// Notes what is seen of slices whose Service is being written, to be compared with what the
@@ -370,7 +391,11 @@ impl Control {
         }
         self.acting = acting;
         match acting {
-            Acting::Yes => self.enqueue_all(now),
+            Acting::Yes => {
+                // Who led before may have run in another mode.
+                self.sweep = Sweep::new(self.choices.mode);
+                self.enqueue_all(now);
+            }
             Acting::No => {
                 self.queue.clear();
                 self.tellings.clear();
@@ -417,7 +442,7 @@ impl Control {
                     }
                     self.written(*changed)
                 }
-                Step::Found(changed) => self.written(*changed),
+                Step::Found(base, changed) => self.found(&base, *changed),
                 Step::Deleted(name, uid) => {
                     self.metrics.change(Operation::Delete);
                     explain(&name, Echo::Gone);
@@ -433,6 +458,12 @@ impl Control {
     fn written(&mut self, changed: Changed) -> Option<Change> {
         let (name, meta) = answered(&changed)?;
         let news = self.sights.written(&name, meta);
+        changed.change.filter(|_| news)
+    }
+
+    fn found(&mut self, base: &Version, changed: Changed) -> Option<Change> {
+        let (name, meta) = answered(&changed)?;
+        let news = self.sights.found(&name, base, meta);
         changed.change.filter(|_| news)
     }
 

@@ -444,7 +444,7 @@ impl World {
     fn touch_slice(&self, service: &ServiceKey, slice: &Slice) -> Touched {
         let mut touched = Touched::default();
         touched.routes.insert(service.clone());
-        if slice.managed_by() == Some(&self.settings.controller) {
+        if slice.managed_by() == Some(&self.settings.controller) || self.is_retired(slice) {
             touched.plan.insert(service.clone());
         }
         touched

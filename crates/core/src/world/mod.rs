@@ -44,15 +44,33 @@ pub struct Settings {
     pub max_unzoned: MaxUnzonedShare,
     /// Value of the managed-by label of our slices.
     pub controller: Name,
+    /// Value of the managed-by label of slices that nearhop kept when it ran in another mode. Nobody
+    /// keeps them up to date, so they are planned away.
+    pub retired_controller: Option<Name>,
     /// `--max-endpoints-per-slice`.
     pub max_endpoints_per_slice: usize,
-    /// Whose slices are routed: everybody's, or (beside a cluster's own controller, which keeps
-    /// slices for the same Service) only those with this managed-by label.
-    pub read_slices_of: Option<Name>,
+    /// Whose slices of a Service are routed and answered.
+    pub read_slices_of: ReadSlicesOf,
     /// Which Nodes this world is told about.
     pub nodes: KnownNodes,
     /// `--locator-labels`.
     pub locator_labels: LocatorLabels,
+}
+
+/// Whose slices of a Service are routed and answered, by their managed-by label. Beside a cluster's
+/// own controller a Service has slices of both controllers, for the same Pods, and only nearhop's
+/// carry its topology: read together they disagree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ReadSlicesOf {
+    /// Everybody's.
+    #[default]
+    Everybody,
+    /// Only those with this label: for a reader that is told only about Services that have them.
+    Only(Name),
+    /// For each Service, only those with this label where it has one, else everybody's: for a reader
+    /// of all Services, with and without nearhop's slices. A Service whose slices nearhop has not
+    /// written yet keeps the ones that it has.
+    Preferably(Name),
 }
 
 /// Which Nodes a world is told about.
@@ -71,8 +89,9 @@ impl Default for Settings {
             default_traffic_distribution: None,
             max_unzoned: MaxUnzonedShare::default(),
             controller: Name::from(well_known::IN_TREE_CONTROLLER),
+            retired_controller: None,
             max_endpoints_per_slice: 100,
-            read_slices_of: None,
+            read_slices_of: ReadSlicesOf::Everybody,
             nodes: KnownNodes::All,
             locator_labels: LocatorLabels::default(),
         }
@@ -330,9 +349,30 @@ impl World {
         &'w self,
         service: &ServiceKey,
     ) -> impl Iterator<Item = &'w Arc<Slice>> + use<'w> {
-        let whose = self.settings.read_slices_of.as_ref();
+        let whose = match &self.settings.read_slices_of {
+            ReadSlicesOf::Everybody => None,
+            ReadSlicesOf::Only(name) => Some(name),
+            ReadSlicesOf::Preferably(name) => {
+                let has = self.slices(service).any(|slice| slice.managed_by() == Some(name));
+                has.then_some(name)
+            }
+        };
         let read = move |slice: &&Arc<Slice>| whose.is_none() || slice.managed_by() == whose;
         self.slices(service).filter(read)
+    }
+
+    /// Who keeps slices of a Service, and whether they are routed; sorted by managed-by label.
+    pub fn slice_keepers(&self, service: &ServiceKey) -> Vec<SliceKeeper> {
+        let mut counts: BTreeMap<Option<Name>, usize> = BTreeMap::new();
+        for slice in self.slices(service) {
+            *counts.entry(slice.managed_by().cloned()).or_default() += 1;
+        }
+        let routed: BTreeSet<_> = self.routed_slices(service).map(Slice::managed_by).collect();
+        let keeper = |(managed_by, slices): (Option<Name>, usize)| {
+            let routed = routed.contains(&managed_by.as_ref());
+            SliceKeeper { managed_by, slices, routed }
+        };
+        counts.into_iter().map(keeper).collect()
     }
 
     /// One slice that belongs to a Service, by its own name.
@@ -399,7 +439,7 @@ impl World {
         let managed = |slice: &&Arc<Slice>| slice.managed_by() == Some(&self.settings.controller);
         let existing: Vec<Arc<Slice>> =
             self.slices(&entry.service.key).filter(managed).cloned().collect();
-        plan_slices(PlanInput {
+        let mut plan = plan_slices(PlanInput {
             service: &entry.service,
             intent,
             pods: &pods,
@@ -414,7 +454,17 @@ impl World {
             controller: &self.settings.controller,
             max_endpoints_per_slice: self.settings.max_endpoints_per_slice,
             trigger_time: now.trigger_time,
-        })
+        });
+        // Deletes are written last: until then clients have the endpoints of the old slices.
+        let retired = |slice: &&Arc<Slice>| !slice.deleting && self.is_retired(slice);
+        plan.delete.extend(self.slices(&entry.service.key).filter(retired).cloned());
+        plan
+    }
+
+    /// Whether nearhop kept this slice when it ran in another mode.
+    fn is_retired(&self, slice: &Slice) -> bool {
+        let retired = self.settings.retired_controller.as_ref();
+        retired.is_some() && slice.managed_by() == retired
     }
 
     fn decide(&self, service: &Service) -> IntentDecision {
@@ -427,6 +477,17 @@ impl World {
             },
         )
     }
+}
+
+/// Somebody who keeps slices of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceKeeper {
+    /// Value of the managed-by label, where the slices have one.
+    pub managed_by: Option<Name>,
+    /// How many slices.
+    pub slices: usize,
+    /// Whether they are routed and answered.
+    pub routed: bool,
 }
 
 /// Time and measurements, which a world does not know by itself.

@@ -7,10 +7,14 @@ use nearhop_core::answer::{
     Answer, AskedName, Asking, Config, Data, Index, Outcome, PodMode, Question, RecordType,
     Spelling, Synced, Zone, answer,
 };
+use nearhop_core::fixture::Fixture;
+use nearhop_core::labels::well_known;
 use nearhop_core::locate::{How, Located};
-use nearhop_core::model::{Addresses, Locator, Slice, SlicePort};
+use nearhop_core::model::{Addresses, Endpoint, Locator, Slice, SlicePort};
 use nearhop_core::route::Tier;
-use nearhop_core::{Change, PodKey, World};
+use nearhop_core::routing::SliceRouting;
+use nearhop_core::world::{ReadSlicesOf, Settings};
+use nearhop_core::{Change, Name, PodKey, World};
 
 use crate::common::*;
 
@@ -150,6 +154,53 @@ fn nothing_in_reach_is_no_data_for_a_moment_and_everything_for_a_stranger() {
     });
     assert_eq!(asks.pods("twin", &Located::unknown(), None), ["p4"]);
     assert_eq!(asks.outcome(name, RecordType::Txt), "NoData");
+}
+
+/// Beside the cluster's own controller a labelled Service has slices of both, and only nearhop's
+/// carry the keys. Services that nearhop does not keep have only the others.
+#[test]
+fn beside_another_controller_names_are_answered_from_nearhops_slices_where_there_are_any() {
+    let ours = Name::from(well_known::NEARHOP_CONTROLLER);
+    let text = around(0b1111, "topology.kubernetes.io/zone")
+        + "service plain cluster-ip=None select:app=web\n";
+    let settings = Settings {
+        controller: ours.clone(),
+        read_slices_of: ReadSlicesOf::Preferably(ours),
+        ..Settings::default()
+    };
+    let mut world = Fixture::parse(&text).expect("a cluster").world(settings);
+    for service in ["twin", "plain"] {
+        let slice = world.slices(&key(service)).next().expect("a slice").as_ref().clone();
+        let labels = [
+            (well_known::SERVICE_NAME, service),
+            (well_known::MANAGED_BY, well_known::IN_TREE_CONTROLLER),
+        ];
+        let unhinted = |endpoint: &Endpoint| Endpoint { hints: None, ..endpoint.clone() };
+        let theirs = Slice {
+            endpoints: slice.endpoints.iter().map(unhinted).collect(),
+            name: format!("{service}-theirs").into(),
+            labels: labels.into_iter().collect(),
+            routing: SliceRouting::Absent,
+            ..slice.clone()
+        };
+        world.apply(Change::Slice(Box::new(theirs)));
+        if service == "plain" {
+            world.apply(Change::SliceGone(slice.namespace, slice.name));
+        }
+    }
+    let mut asks = Asks::of(world);
+    assert_eq!(asks.pods("twin", &asks.on("here"), None), ["p0", "p1", "p2"]);
+    assert_eq!(asks.pods("plain", &asks.on("here"), None).len(), 5);
+    let keepers = asks.world.slice_keepers(&key("twin"));
+    let read: Vec<_> = keepers.iter().map(|k| (k.managed_by.as_deref(), k.routed)).collect();
+    let (nearhop, in_tree) = (well_known::NEARHOP_CONTROLLER, well_known::IN_TREE_CONTROLLER);
+    assert_eq!(read, [(Some(in_tree), false), (Some(nearhop), true)]);
+    // The label goes, and nearhop's slices with it: the others are still there.
+    let slice = asks.world.routed_slices(&key("twin")).next().expect("nearhop's").clone();
+    let touched = asks.world.apply(Change::SliceGone(slice.namespace, slice.name));
+    asks.index.refresh(&asks.world, &touched);
+    assert_eq!(asks.index, Index::build(&asks.world));
+    assert_eq!(asks.pods("twin", &asks.on("here"), None).len(), 5);
 }
 
 /// SRV records and the addresses in them are those of the same choice.

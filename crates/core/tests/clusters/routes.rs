@@ -6,7 +6,7 @@ use nearhop_core::labels::well_known;
 use nearhop_core::model::{Conditions, Slice};
 use nearhop_core::route::{Candidates, Miss, Reason, Tier, Verdict};
 use nearhop_core::routing::SliceRouting;
-use nearhop_core::world::Settings;
+use nearhop_core::world::{ReadSlicesOf, Settings};
 use nearhop_core::{Change, Name};
 
 const THREE_ZONES: &str = "\
@@ -268,8 +268,11 @@ fn unset_conditions_count_as_ready_for_a_proxy() {
 fn beside_another_controller_only_our_slices_are_routed() {
     let text = format!("{THREE_ZONES}service web\npods web x2 for=web on=a-0,b-0");
     let ours = Name::from(well_known::NEARHOP_CONTROLLER);
-    let settings =
-        Settings { controller: ours.clone(), read_slices_of: Some(ours), ..Settings::default() };
+    let settings = Settings {
+        controller: ours.clone(),
+        read_slices_of: ReadSlicesOf::Only(ours),
+        ..Settings::default()
+    };
     let mut world = Fixture::parse(&text).unwrap().world(settings);
     let mut theirs = (**world.slices(&key("web")).next().expect("a slice")).clone();
     theirs.name = "web-theirs".into();

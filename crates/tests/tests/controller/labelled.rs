@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::common::{create_slice, foreign_slice, pods_in, three_zones, versions};
 
 /// Two Services with a slice of the cluster's own controller each; `ours` has the label.
-async fn beside_another() -> Result<Option<Scene>> {
+pub(crate) async fn beside_another() -> Result<Option<Scene>> {
     let Some(scene) = Scene::new().await? else { return Ok(None) };
     let scene = scene.judged_in(Mode::Labelled);
     three_zones(&scene).await?;
@@ -33,14 +33,14 @@ async fn label(scene: &Scene, value: Option<&str>) -> Result<()> {
 }
 
 /// nearhop's slices of a Service, as objects.
-async fn nearhops(scene: &Scene, service: &str) -> Result<Vec<Value>> {
+pub(crate) async fn nearhops(scene: &Scene, service: &str) -> Result<Vec<Value>> {
     let mut slices = scene.slice_objects(service).await?;
     slices.retain(|slice| slice["metadata"]["labels"][MANAGED_BY] == NEARHOP_CONTROLLER);
     Ok(slices)
 }
 
 /// Waits until `ours` has so many slices of nearhop's.
-async fn until_nearhops(scene: &Scene, wanted: usize) -> Result<()> {
+pub(crate) async fn until_nearhops(scene: &Scene, wanted: usize) -> Result<()> {
     let what = format!("{wanted} slices of nearhop's");
     scene
         .until(&what, PATIENCE, || async {

@@ -24,7 +24,7 @@ use super::common::{pods_in, three_zones};
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const ALL: &str = "/apis/nearhop.dev/v1alpha1/podlocators";
 
-async fn define(scene: &Scene) -> Result<()> {
+pub(crate) async fn define(scene: &Scene) -> Result<()> {
     let definition = nearhop_api::locator::definition();
     scene.cluster.admin.post(DEFINITIONS, &definition).await?.expect(201)?;
     scene
@@ -47,7 +47,7 @@ fn locating() -> Options {
     Options { gates: Gates::default().with(Gate::PodLocator), ..replace() }
 }
 
-async fn objects(scene: &Scene) -> Result<Vec<Value>> {
+pub(crate) async fn objects(scene: &Scene) -> Result<Vec<Value>> {
     let list = scene.cluster.admin.get(ALL).await?.ok()?.json();
     Ok(list["items"].as_array().cloned().unwrap_or_default())
 }

@@ -13,3 +13,4 @@ mod restart;
 mod rollout;
 mod scenarios;
 mod status;
+mod switching;
