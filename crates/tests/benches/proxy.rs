@@ -2,11 +2,11 @@
 //!
 //! `cargo bench -p nearhop-tests --bench proxy` prints figures; nothing is asserted, since they are
 //! the machine's as much as the proxy's. It runs in a network namespace of its own. Parts can be
-//! chosen: `-- sync`, `-- connections`, and of the sizes of `sync` one:
+//! chosen: `-- sync`, `-- weights`, `-- connections`, `-- flows`, and of the sizes of `sync` one:
 //! `NEARHOP_BENCH_SERVICES=44000`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,14 +36,49 @@ fn main() -> Result<()> {
             std::env::var("NEARHOP_BENCH_SERVICES").ok().and_then(|text| text.parse().ok());
         for (services, endpoints) in [(10_000, 10), (44_000, 10), (1, 1_000), (1, 5_000)] {
             if only.is_none_or(|only| only == services) {
-                measure_sync(services, endpoints)?;
+                measure_sync(services, endpoints, Weights::None)?;
             }
         }
+    }
+    if runs("weights") {
+        measure_sync(10_000, 10, Weights::OfOneService)?;
+        measure_sync(10_000, 10, Weights::OfAllServices)?;
     }
     if runs("connections") {
         measure_connections()?;
     }
+    if runs("flows") {
+        measure_flows()?;
+    }
     Ok(())
+}
+
+/// Which Services have weights, no two of them the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weights {
+    None,
+    OfOneService,
+    OfAllServices,
+}
+
+impl Weights {
+    /// Whether a Service has weights. Changes are made to those that do.
+    fn has(self, service: usize) -> bool {
+        match self {
+            Self::None => false,
+            Self::OfOneService => service == 0,
+            Self::OfAllServices => true,
+        }
+    }
+
+    fn of(self, service: usize) -> SliceRouting {
+        if !self.has(service) {
+            return SliceRouting::default();
+        }
+        let (a, b) = (700_000 - service, 200_000 + service);
+        let row = format!(r#"{{"v":1,"weights":{{"a":{{"a":{a},"b":{b},"c":100000}}}}}}"#);
+        SliceRouting::read(Some(&row))
+    }
 }
 
 fn read(path: &str) -> String {
@@ -87,7 +122,8 @@ fn service(number: usize) -> Change {
 }
 
 /// Slices of at most 100 endpoints, in three zones, hinted each for its own.
-fn slices(number: usize, addresses: &[IpAddr]) -> Vec<Change> {
+fn slices(number: usize, addresses: &[IpAddr], weights: Weights) -> Vec<Change> {
+    let routing = weights.of(number);
     let key = key(number);
     let ports: Arc<[SlicePort]> = Arc::from([SlicePort {
         name: Name::from("http"),
@@ -115,7 +151,7 @@ fn slices(number: usize, addresses: &[IpAddr]) -> Vec<Change> {
             ports: ports.clone(),
             endpoints: endpoints.collect(),
             trigger_time: None,
-            routing: SliceRouting::default(),
+            routing: routing.clone(),
         }))
     };
     addresses.chunks(100).enumerate().map(slice).collect()
@@ -155,16 +191,16 @@ impl Proxy {
     }
 }
 
-fn measure_sync(services: usize, endpoints: usize) -> Result<()> {
+fn measure_sync(services: usize, endpoints: usize, weights: Weights) -> Result<()> {
     let namespace = Namespace::new("sync")?;
     namespace.run(|| {
-        println!("\n{services} Services x {endpoints} endpoints");
+        println!("\n{services} Services x {endpoints} endpoints, weights: {weights:?}");
         let before = resident();
         let mut proxy = Proxy::new()?;
         let mut changes = Vec::new();
         for number in 0..services {
             changes.push(service(number));
-            changes.extend(slices(number, &addresses(number, endpoints)));
+            changes.extend(slices(number, &addresses(number, endpoints), weights));
         }
         println!("  full sync from decoded objects   {:8.0} ms", ms(proxy.apply(changes)?));
         println!(
@@ -178,32 +214,36 @@ fn measure_sync(services: usize, endpoints: usize) -> Result<()> {
         let began = Instant::now();
         std::hint::black_box(RouteTable::build(world, place));
         println!("  of it, choosing all routes       {:8.0} ms", ms(began.elapsed()));
-        measure_changes(&mut proxy, services, endpoints)?;
+        measure_changes(&mut proxy, services, endpoints, weights)?;
         let mut kernel = Kernel::open()?;
         Engine::remove(&mut kernel, proxy.engine.config())?;
         Ok(())
     })
 }
 
-fn measure_changes(proxy: &mut Proxy, services: usize, endpoints: usize) -> Result<()> {
+fn measure_changes(
+    proxy: &mut Proxy,
+    services: usize,
+    endpoints: usize,
+    weights: Weights,
+) -> Result<()> {
     const CHANGES: usize = 2_000;
     let mut replaced = Vec::new();
     let mut grown = Vec::new();
     for i in 0..CHANGES {
-        let number = (i * 7_919) % services;
+        let number = if weights == Weights::OfOneService { 0 } else { (i * 7_919) % services };
         let mut all = addresses(number, endpoints);
         // One endpoint is another now, and with the next change is as it was.
         let at = i % endpoints;
         let old = std::mem::replace(&mut all[at], Ipv4Addr::from(0x0b00_0000 + i as u32).into());
-        replaced.push(proxy.apply(slices(number, &all))?);
+        replaced.push(proxy.apply(slices(number, &all, weights))?);
         all[at] = old;
-        proxy.apply(slices(number, &all))?;
+        proxy.apply(slices(number, &all, weights))?;
         // One more, and one less again.
         all.push(Ipv4Addr::from(0x0c00_0000 + i as u32).into());
-        grown.push(proxy.apply(slices(number, &all))?);
+        grown.push(proxy.apply(slices(number, &all, weights))?);
         all.pop();
-        let back = slices(number, &all);
-        let mut back: Vec<Change> = back;
+        let mut back = slices(number, &all, weights);
         if endpoints.is_multiple_of(100) {
             let key = key(number);
             let name = Name::from(format!("{}-{}", key.name, endpoints / 100));
@@ -217,7 +257,7 @@ fn measure_changes(proxy: &mut Proxy, services: usize, endpoints: usize) -> Resu
     for i in 0..CHANGES / 4 {
         let number = services + i;
         let mut new = vec![service(number)];
-        new.extend(slices(number, &addresses(number, 10)));
+        new.extend(slices(number, &addresses(number, 10), weights));
         added.push(proxy.apply(new)?);
         let key = key(number);
         let slice = Name::from(format!("{}-0", key.name));
@@ -274,7 +314,7 @@ fn measure_connections() -> Result<()> {
             for number in 0..services {
                 changes.push(service(number));
                 let all = if number == 0 { backends.clone() } else { addresses(number, 10) };
-                changes.extend(slices(number, &all));
+                changes.extend(slices(number, &all, Weights::None));
             }
             proxy.apply(changes)?;
             Ok(())
@@ -311,4 +351,73 @@ fn measure_connections() -> Result<()> {
     }
     drop(servers);
     Ok(())
+}
+
+/// New UDP flows per second from a pod through a node's rules to one of a thousand endpoints, which
+/// nobody answers: through a Service without weights and one with, in turns. Little else is in the
+/// way, so this shows the rules more clearly than connections do.
+fn measure_flows() -> Result<()> {
+    const FLOWS: usize = 8_000;
+    const ROUNDS: usize = 7;
+    const ENDPOINTS: usize = 1_000;
+    println!("\nnew UDP flows per second, {FLOWS} each, median of {ROUNDS} rounds");
+    let mut star = Star::new(&[Ipv4Addr::new(192, 168, 0, 2).into()])?;
+    let sources: Vec<IpAddr> =
+        (0..2 * ROUNDS + 2).map(|i| Ipv4Addr::new(10, 244, 0, i as u8 + 1).into()).collect();
+    let client = star.host("client", &sources)?;
+    let pods = addresses(0, ENDPOINTS);
+    let _silent = star.host("pods", &pods)?;
+    star.node().run(|| -> Result<()> {
+        let mut changes = Vec::new();
+        for number in [0, 1] {
+            let weights = if number == 0 { Weights::OfOneService } else { Weights::None };
+            changes.push(with_protocol(service(number), Protocol::Udp));
+            let slices = slices(number, &pods, weights).into_iter();
+            changes.extend(slices.map(|slice| with_protocol(slice, Protocol::Udp)));
+        }
+        Proxy::new()?.apply(changes)?;
+        Ok(())
+    })?;
+    let rate = |source: IpAddr, service: usize| -> Result<f64> {
+        let to = SocketAddr::new(cluster_ip(service).into(), 80);
+        client.run(|| -> Result<f64> {
+            let began = Instant::now();
+            for port in 0..FLOWS as u16 {
+                let socket = UdpSocket::bind(SocketAddr::new(source, 20_000 + port))?;
+                socket.send_to(b"x", to)?;
+            }
+            Ok(FLOWS as f64 / began.elapsed().as_secs_f64())
+        })
+    };
+    let mut rates = [Vec::new(), Vec::new()];
+    for pair in sources.chunks(2) {
+        for (service, source) in pair.iter().enumerate() {
+            rates[service].push(rate(*source, service)?);
+        }
+    }
+    let [weighted, even] = rates.map(|mut rates| {
+        // The first one was to warm up.
+        rates.remove(0);
+        rates.sort_unstable_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    });
+    println!("  without weights                  {even:8.0}");
+    let percent = weighted / even * 100.0;
+    println!("  with weights, in three zones     {weighted:8.0} ({percent:.1} %)");
+    Ok(())
+}
+
+fn with_protocol(change: Change, protocol: Protocol) -> Change {
+    match change {
+        Change::Service(mut service) => {
+            service.ports.iter_mut().for_each(|port| port.protocol = protocol);
+            Change::Service(service)
+        }
+        Change::Slice(mut slice) => {
+            let ports = slice.ports.iter().cloned();
+            slice.ports = ports.map(|port| SlicePort { protocol, ..port }).collect();
+            Change::Slice(slice)
+        }
+        other => other,
+    }
 }
