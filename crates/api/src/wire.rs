@@ -99,6 +99,8 @@ objects! {
         api_version: Name,
         /// Kind.
         kind: Name,
+        /// Name.
+        name: Name,
         /// UID.
         uid: Name,
     }

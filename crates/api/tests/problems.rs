@@ -466,3 +466,37 @@ proptest! {
         convert_json(&text[..at]);
     }
 }
+
+/// Anybody who may create a PodLocator could else speak for any address.
+#[test]
+fn a_podlocator_that_its_pod_does_not_own_is_named() {
+    let locator = |owner: &str| {
+        format!(
+            r#"{{"apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator",
+                "metadata": {{"name": "web-0", "namespace": "shop", "ownerReferences": [{owner}]}},
+                "ips": [{{"ip": "10.0.0.7"}}], "nodeName": "n1"}}"#
+        )
+    };
+    let read = |owner: &str| match convert_json(locator(owner).as_bytes()) {
+        (Some(nearhop_core::Change::Locator(locator)), problems) => (locator.owner, problems),
+        other => panic!("{other:?}"),
+    };
+    let (owner, problems) =
+        read(r#"{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "1111"}"#);
+    assert_eq!((owner.as_deref(), problems.len()), (Some("1111"), 0));
+    for foreign in [
+        "",
+        r#"{"apiVersion": "v1", "kind": "Pod", "name": "web-1", "uid": "1111"}"#,
+        r#"{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": ""}"#,
+        r#"{"apiVersion": "v1", "kind": "Service", "name": "web-0", "uid": "1111"}"#,
+        r#"{"apiVersion": "apps/v1", "kind": "Pod", "name": "web-0", "uid": "1111"}"#,
+    ] {
+        let (owner, problems) = read(foreign);
+        assert_eq!(owner, None, "{foreign}");
+        let text = problems.iter().map(ToString::to_string).collect::<String>();
+        assert!(
+            text.contains("PodLocator shop/web-0") && text.contains("ownerReferences"),
+            "{text}"
+        );
+    }
+}

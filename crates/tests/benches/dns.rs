@@ -265,7 +265,10 @@ fn near(service: usize) -> Vec<String> {
 }
 
 async fn populate(services: usize) -> Result<Server> {
-    let server = start_process(&Options::default())?;
+    let server = start_process(&Options {
+        controllers: nearhop_apiserver::Controllers::Bare,
+        ..Options::default()
+    })?;
     let began = Instant::now();
     let crd = nearhop_api::locator::definition();
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -281,7 +284,8 @@ async fn populate(services: usize) -> Result<Server> {
     }
     send_all(&server.admin, requests).await?;
     let mine = json!({
-        "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator", "metadata": {"name": "client"},
+        "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator",
+        "metadata": {"name": "client", "ownerReferences": owner("client")},
         "ips": [{"ip": "127.0.0.1"}], "nodeName": "node-a-0", "nodeLabels": labels("node-a-0", "a"),
     });
     send_all(&server.admin, vec![post(&locators("ns-0"), &mine)]).await?;
@@ -347,11 +351,16 @@ fn locators(namespace: &str) -> String {
     format!("/apis/nearhop.dev/v1alpha1/namespaces/{namespace}/podlocators")
 }
 
+/// As the controller writes it. The server collects no garbage, so the Pods need not be there.
+fn owner(pod: &str) -> Value {
+    json!([{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": format!("uid-{pod}")}])
+}
+
 fn locator(service: usize, pod: usize) -> Request {
-    let node = node(service, pod);
+    let (node, name) = (node(service, pod), format!("s{service}-{pod}"));
     let body = json!({
         "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator",
-        "metadata": {"name": format!("s{service}-{pod}")},
+        "metadata": {"name": name, "ownerReferences": owner(&name)},
         "ips": [{"ip": pod_ip(service, pod)}],
         "nodeName": node, "nodeLabels": labels(&node, zone(pod)),
     });

@@ -34,7 +34,7 @@ pub struct Options {
     pub service_cidr: Option<String>,
     /// `host:port` to listen on; without it a free port.
     pub listen: Option<String>,
-    /// What happens by itself; the command always runs all.
+    /// What happens by itself.
     pub controllers: Controllers,
 }
 
@@ -149,6 +149,9 @@ pub fn start_process(options: &Options) -> Result<Server> {
     };
     if let Some(cidr) = &options.service_cidr {
         command.args(["--service-cidr", cidr]);
+    }
+    if options.controllers == Controllers::Bare {
+        command.arg("--bare");
     }
     command.stdout(Stdio::piped()).stderr(log_file(scratch.path())?);
     let process = command.spawn().context("start nearhop apiserver")?;

@@ -2,6 +2,7 @@
 
 use nearhop_core::PodKey;
 use nearhop_core::model::Locator;
+use nearhop_core::problem::quote;
 
 use super::Converted;
 use super::pod::read_ips;
@@ -13,9 +14,19 @@ pub fn convert_locator(locator: wire::PodLocator) -> Converted<Locator> {
     read_object(Kind::PodLocator, locator.metadata, |reader, identity| {
         let Identity { namespace, name, metadata } = identity;
         let node = reader.take(locator.node_name, format_args!("nodeName"));
+        let mut owners = reader.named_owners(metadata.owner_references, "Pod").into_iter();
+        let owner = owners.find(|(pod, uid)| *pod == name && !uid.is_empty());
+        if owner.is_none() {
+            reader.problem(
+                "metadata.ownerReferences",
+                format!("no Pod {} is its owner", quote(&name)),
+                "let only nearhop controller write PodLocators; this one speaks for no address \
+                 until then",
+            );
+        }
         Locator {
             key: PodKey { namespace, name },
-            owner: reader.owners(metadata.owner_references, "Pod").into_iter().next(),
+            owner: owner.map(|(_, uid)| uid),
             ips: read_ips(reader, locator.ips, "ips"),
             node: node.filter(|node| !node.is_empty()),
             node_labels: reader.labels(locator.node_labels, format_args!("nodeLabels")),

@@ -161,6 +161,15 @@ impl Reader {
         field: Field<List<wire::OwnerReference>>,
         wanted: &str,
     ) -> Vec<Name> {
+        self.named_owners(field, wanted).into_iter().map(|(_, uid)| uid).collect()
+    }
+
+    /// Names and UIDs of the owners that are of this kind of v1.
+    pub(super) fn named_owners(
+        &mut self,
+        field: Field<List<wire::OwnerReference>>,
+        wanted: &str,
+    ) -> Vec<(Name, Name)> {
         let mut owners = Vec::new();
         for (i, owner) in self.list(field, format_args!("metadata.ownerReferences")) {
             let mut text = |field: Field<Name>, name: &str| {
@@ -170,7 +179,8 @@ impl Reader {
             let version =
                 text(owner.api_version, "apiVersion").is_some_and(|version| version == "v1");
             if kind && version {
-                owners.extend(text(owner.uid, "uid"));
+                let name = text(owner.name, "name").unwrap_or_else(|| Name::from(""));
+                owners.extend(text(owner.uid, "uid").map(|uid| (name, uid)));
             }
         }
         owners

@@ -184,5 +184,6 @@ fn locator(row: &Field<'_>) -> Result<Locator, CaseError> {
     }
     let key = PodKey::new(row.get("namespace")?.text()?, row.get("name")?.text()?);
     let ips = ips.iter().map(address).collect::<Result<Addresses, _>>()?;
-    Ok(Locator { ips, ..Locator::new(key) })
+    let owner = Some(key.name.clone());
+    Ok(Locator { ips, owner, ..Locator::new(key) })
 }

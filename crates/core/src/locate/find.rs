@@ -115,9 +115,11 @@ impl Locators {
             return false;
         }
         self.remove(&locator.key.clone());
-        let place = self.place_of(&locator);
+        // One that no Pod owns is not the controller's, and speaks for no address.
+        let owned = locator.owner.is_some();
+        let place = if owned { self.place_of(&locator) } else { None };
         let entry = Arc::new(Entry { locator, place });
-        for address in entry.locator.ips.as_slice() {
+        for address in entry.locator.ips.as_slice().iter().filter(|_| owned) {
             let there = self.by_address.entry(*address).or_default();
             let at = there.binary_search_by(|other| other.locator.key.cmp(&entry.locator.key));
             if let Err(at) = at {
@@ -156,10 +158,7 @@ impl Locators {
     /// of one node; a Pod that is done has no address in its locator.
     pub fn find(&self, address: IpAddr) -> Option<Located> {
         let there = self.by_address.get(&address)?;
-        // One that a Pod owns is the controller's; anybody may have written another.
-        let placed = || there.iter().filter(|entry| entry.place.is_some());
-        let owned = placed().find(|entry| entry.locator.owner.is_some());
-        let entry = owned.or_else(|| placed().next())?;
+        let entry = there.iter().find(|entry| entry.place.is_some())?;
         let how = How::Locator(entry.locator.key.clone());
         Some(Located { place: entry.place.clone(), how })
     }

@@ -9,7 +9,8 @@ use crate::labels::Labels;
 pub struct Locator {
     /// Namespace and name, the Pod's own.
     pub key: PodKey,
-    /// `metadata.uid` of the Pod that owns it: a name may have several lives.
+    /// `metadata.uid` of the Pod of its own name that owns it: a name may have several lives. One
+    /// without is not the controller's, and its word does not count.
     pub owner: Option<Name>,
     /// The Pod's addresses.
     pub ips: Addresses,

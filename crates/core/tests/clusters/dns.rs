@@ -402,11 +402,15 @@ fn an_asker_is_found_by_locator_then_range_then_address() {
     assert_eq!(zone(&world, "172.18.0.2"), (Some("zb".into()), "node-address"));
     assert_eq!(zone(&world, "192.0.2.1"), (None, "unknown"));
     let locator = Locator {
+        owner: Some("uid-moved".into()),
         ips: Addresses::One(ip),
         node: Some("b".into()),
         node_labels: [("topology.kubernetes.io/zone", "zb")].into_iter().collect(),
         ..Locator::new(PodKey::new("default", "moved"))
     };
+    let stray = Locator { owner: None, ..locator.clone() };
+    world.apply(Change::Locator(Box::new(stray)));
+    assert_eq!(zone(&world, "10.1.0.7"), (Some("za".into()), "pod-cidr"), "no Pod owns it");
     world.apply(Change::Locator(Box::new(locator.clone())));
     assert_eq!(zone(&world, "10.1.0.7"), (Some("zb".into()), "locator"));
     let reset = Locator { node: None, node_labels: Default::default(), ..locator };

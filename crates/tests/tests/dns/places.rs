@@ -56,10 +56,21 @@ async fn cluster() -> Result<Server> {
     Ok(server)
 }
 
+/// As the controller writes it: its Pod owns it.
 async fn create_locator(server: &Server, address: &str, zone: &str) -> Result<()> {
+    let name = format!("client-{zone}");
+    let pod = json!({
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "main", "image": "nearhop/pause"}]},
+    });
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = server.admin.post(pods, &pod).await?.expect(201)?.json();
+    let owner = json!({
+        "apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"],
+    });
     let locator: Value = json!({
         "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator",
-        "metadata": {"name": format!("client-{zone}")},
+        "metadata": {"name": name, "ownerReferences": [owner]},
         "ips": [{"ip": address}],
         "nodeName": format!("node-{zone}"),
         "nodeLabels": {"topology.kubernetes.io/zone": zone},
