@@ -26,6 +26,9 @@ use nearhop_runtime::shutdown::Shutdown;
 
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
+/// How often upstream servers are probed for loops.
+const LOOP_PROBE: Duration = Duration::from_secs(30);
+
 /// Answers for the cluster's names: a Service's name with the endpoints that the asker's place
 /// calls for, everything else as CoreDNS does.
 #[derive(Debug, ClapArgs)]
@@ -228,6 +231,7 @@ impl Args {
                 option: self.forwarder_option,
             },
             upstreams: self.upstreams(&listen)?,
+            loop_probe: LOOP_PROBE,
             cache_size: self.cache_size as usize,
             tcp: TcpOptions {
                 connections: self.max_tcp_connections as usize,

@@ -15,7 +15,7 @@ use nearhop_core::answer::{
     Answer, AskedName, Asking, Config, Outcome, RecordType, Upstream, answer,
 };
 
-use crate::forward::{Cache, Kept, Key};
+use crate::forward::{Cache, Kept, Key, Loops};
 use crate::limit::ErrorLimit;
 use crate::metrics::{Seen, Tally, Told, Written};
 use crate::options::Options;
@@ -100,6 +100,8 @@ pub struct Answerer {
     cookies: Cookies,
     /// None where there is nobody to ask.
     cache: Option<Arc<Cache>>,
+    /// None where nobody looks for loops.
+    loops: Option<Arc<Loops>>,
 }
 
 impl Answerer {
@@ -122,7 +124,14 @@ impl Answerer {
             limit: ErrorLimit::new(options.error_rate, secret, start),
             cookies: Cookies::new(secret),
             cache,
+            loops: None,
         }
+    }
+
+    /// The same, and knows the probes for loops.
+    #[must_use]
+    pub fn knowing_loops(self, loops: Option<Arc<Loops>>) -> Self {
+        Self { loops, ..self }
     }
 
     /// Answers a packet into `out`. If that panics, this packet alone has no better answer than
@@ -256,6 +265,11 @@ impl Answerer {
             let why = (Rcode::REFUSED, request.question_end(), request.edns.as_ref());
             return self.fault(packet, why, Written::Server, out, tally);
         };
+        // Our own question: the server that was asked leads back here.
+        if self.loops.as_ref().is_some_and(|loops| loops.note(&request.question.name)) {
+            let why = (Rcode::SERV_FAIL, request.question_end(), request.edns.as_ref());
+            return self.fault(packet, why, Written::Server, out, tally);
+        }
         if let Some(kept) = cache.get(&Key::of(request), now) {
             kept.write(out, request, limits, now);
             let said = (kept.code(), Written::Cache);

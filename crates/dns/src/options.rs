@@ -30,6 +30,8 @@ pub struct Options {
     pub forwarders: Forwarders,
     /// Who is asked for other names.
     pub upstreams: Vec<SocketAddr>,
+    /// How often upstream servers are probed for loops; never where it is zero.
+    pub loop_probe: Duration,
     /// `--cache-size`.
     pub cache_size: usize,
     /// TCP.
@@ -108,6 +110,7 @@ impl Options {
             error_rate: 100,
             forwarders: Forwarders { trusted: Vec::new(), option: 65001 },
             upstreams: Vec::new(),
+            loop_probe: Duration::ZERO,
             cache_size: 10_000,
             tcp: TcpOptions::default(),
             max_staleness: Duration::from_secs(300),

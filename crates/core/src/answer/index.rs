@@ -5,11 +5,11 @@
 //! question then sorts and searches nothing that could have been sorted and found before.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use crate::key::{Family, Name, Protocol, ServiceKey};
-use crate::model::{AddressType, ClusterIps, Endpoint, Service, Slice};
+use crate::model::{AddressType, ClusterIps, Endpoint, Service, ServicePort, Slice};
 use crate::routing::SliceRouting;
 use crate::world::{Touched, World};
 
@@ -137,6 +137,25 @@ impl Filed {
     pub(super) fn endpoints_at(&self, address: IpAddr) -> impl Iterator<Item = &Endpoint> {
         let endpoints = self.slices.iter().flat_map(|slice| &slice.endpoints);
         endpoints.filter(move |endpoint| endpoint.addresses.as_slice().contains(&address))
+    }
+
+    /// Whether its UDP port with this number leads to one of these sockets.
+    pub(super) fn leads_to(&self, number: u16, own: &[SocketAddr]) -> bool {
+        let asked = |port: &&ServicePort| port.port == number && port.protocol == Protocol::Udp;
+        let names: Vec<&Name> =
+            self.service.ports.iter().filter(asked).map(|port| &port.name).collect();
+        self.slices.iter().any(|slice| {
+            let ports = slice
+                .ports
+                .iter()
+                .filter(|port| port.protocol == Protocol::Udp && names.contains(&&port.name));
+            let numbers: Vec<u16> = ports.filter_map(|port| port.port).collect();
+            let addresses =
+                slice.endpoints.iter().flat_map(|endpoint| endpoint.addresses.as_slice());
+            addresses
+                .into_iter()
+                .any(|ip| own.iter().any(|own| own.ip() == *ip && numbers.contains(&own.port())))
+        })
     }
 
     fn entries<'a>(&'a self, places: &'a [Place]) -> impl Iterator<Item = Entry<'a>> + use<'a> {

@@ -28,7 +28,7 @@ mod text;
 mod zone;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::key::{Name, ServiceKey};
 use crate::locate::Located;
@@ -167,6 +167,19 @@ pub fn service_of(config: &Config, name: &AskedName) -> Option<ServiceKey> {
         return None;
     }
     Some(ServiceKey::new(name.text(outside - 2)?, name.text(outside - 3)?))
+}
+
+/// The Service at a cluster address that has one of these sockets, which are the server's own, among
+/// its endpoints: what is asked there may come back.
+pub fn service_of_own<'a>(
+    index: &'a Index,
+    address: SocketAddr,
+    own: &[SocketAddr],
+) -> Option<&'a ServiceKey> {
+    index.cluster_ip(address.ip()).find(|key| {
+        let filed = index.get(&key.namespace, &key.name);
+        filed.is_some_and(|filed| filed.leads_to(address.port(), own))
+    })
 }
 
 /// From what was found to the whole message.

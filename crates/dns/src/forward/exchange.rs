@@ -84,6 +84,17 @@ impl Ask {
         Self { query, dnssec_ok: false, checking_disabled: false }
     }
 
+    /// What a server is asked to see whether it leads back here.
+    ///
+    /// # Errors
+    /// The name cannot be written.
+    pub(super) fn loop_probe(labels: [Vec<u8>; 2]) -> Result<Self, hickory_proto::ProtoError> {
+        let mut name = Name::from_labels(labels.iter().map(Vec::as_slice))?;
+        name.set_fqdn(true);
+        let query = Query::query(name, RecordType::HINFO);
+        Ok(Self { query, dnssec_ok: false, checking_disabled: false })
+    }
+
     fn message(&self, id: u16, edns: bool) -> Message {
         let mut message = Message::new(id, MessageType::Query, OpCode::Query);
         message.metadata.recursion_desired = true;

@@ -3,31 +3,39 @@
 //! ```text
 //!   cache     what is known already             kept      an answer in the form it is repeated in
 //!   upstream  which servers live                exchange  one question to one of them
+//!   loops     which servers lead back here
 //! ```
 
 mod cache;
 mod exchange;
 mod kept;
+mod loops;
 mod upstream;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use nearhop_core::answer::AskedName;
+use nearhop_core::ServiceKey;
+use nearhop_core::answer::{AskedName, service_of_own};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{MissedTickBehavior, interval};
 
 pub use cache::{Cache, Key};
 pub use exchange::Ask;
 pub use kept::Kept;
+pub use loops::Loops;
 
 use crate::metrics::DnsMetrics;
+use crate::state::Shared;
 use crate::wire::Request;
 use upstream::Upstreams;
 
 /// Clients that may wait for other servers at a time.
 const WAITING: usize = 1000;
+/// How often the state is asked whether a server leads back here.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 type Waiting = BTreeMap<Box<[u8]>, Vec<oneshot::Sender<Arc<Kept>>>>;
 
@@ -56,6 +64,38 @@ impl Forwarder {
             waiting: Mutex::default(),
             places: Arc::new(Semaphore::new(WAITING)),
             metrics,
+        }
+    }
+
+    /// The probes that find servers which lead back here.
+    pub fn loops(&self) -> Arc<Loops> {
+        self.upstreams.loops.clone()
+    }
+
+    /// Looks for servers that lead back to these sockets, for ever: in the state about every second,
+    /// by a probe every so often.
+    pub async fn watch_loops(
+        self: Arc<Self>,
+        shared: Shared,
+        own: Vec<SocketAddr>,
+        every: Duration,
+    ) {
+        let mut tick = interval(LOOK_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut probed: Option<Instant> = None;
+        loop {
+            tick.tick().await;
+            let services: Vec<Option<ServiceKey>> = {
+                let state = shared.read();
+                let servers = self.upstreams.addresses();
+                servers.map(|at| service_of_own(&state.index, at, &own).cloned()).collect()
+            };
+            self.upstreams.note_services(&services);
+            if probed.is_none_or(|at| at.elapsed() >= every) {
+                probed = Some(Instant::now());
+                self.upstreams.probe_for_loops().await;
+            }
+            self.upstreams.note_probes();
         }
     }
 

@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hickory_proto::op::Message;
+use nearhop_core::ServiceKey;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::exchange::{Ask, Failure, exchange};
+use super::loops::Loops;
 use crate::metrics::DnsMetrics;
 
 /// When one has not answered for so long, the next server is asked too, and this one probed.
@@ -35,12 +37,24 @@ struct Upstream {
     dead: AtomicBool,
     /// Somebody probes it already.
     probed: AtomicBool,
+    /// It is a Service of this very server.
+    own_service: AtomicBool,
+    /// A probe for loops came back.
+    loops: AtomicBool,
+}
+
+impl Upstream {
+    /// Whether what is asked there comes back.
+    fn leads_back(&self) -> bool {
+        self.own_service.load(Ordering::Relaxed) || self.loops.load(Ordering::Relaxed)
+    }
 }
 
 /// The other servers.
 #[derive(Clone)]
 pub(super) struct Upstreams {
     all: Arc<[Arc<Upstream>]>,
+    pub(super) loops: Arc<Loops>,
     metrics: DnsMetrics,
 }
 
@@ -48,10 +62,68 @@ impl Upstreams {
     pub(super) fn new(addresses: &[SocketAddr], metrics: DnsMetrics) -> Self {
         let upstream = |address: &SocketAddr| {
             let (address, label) = (*address, address.to_string());
-            let (dead, probed) = (AtomicBool::new(false), AtomicBool::new(false));
-            Arc::new(Upstream { address, label, dead, probed })
+            let no = || AtomicBool::new(false);
+            let (dead, probed, own_service, loops) = (no(), no(), no(), no());
+            Arc::new(Upstream { address, label, dead, probed, own_service, loops })
         };
-        Self { all: addresses.iter().map(upstream).collect(), metrics }
+        let loops = Arc::new(Loops::new(addresses.len(), rand::random()));
+        Self { all: addresses.iter().map(upstream).collect(), loops, metrics }
+    }
+
+    /// Where they are.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.all.iter().map(|upstream| upstream.address)
+    }
+
+    /// Takes in which of them are Services of this very server.
+    pub(super) fn note_services(&self, services: &[Option<ServiceKey>]) {
+        for (upstream, service) in self.all.iter().zip(services) {
+            let before = upstream.own_service.swap(service.is_some(), Ordering::Relaxed);
+            let server = &upstream.label;
+            match service {
+                Some(service) if !before => tracing::error!(
+                    server, %service,
+                    "upstream is a Service that this server is an endpoint of: it is not asked; \
+                     give other servers with --upstream or --resolv-conf"
+                ),
+                None if before => {
+                    tracing::info!(server, "upstream is not this server's Service any more");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends each of them a question that only this process knows.
+    pub(super) async fn probe_for_loops(&self) {
+        for (at, upstream) in self.all.iter().enumerate() {
+            if upstream.own_service.load(Ordering::Relaxed) {
+                continue;
+            }
+            self.loops.forget(at);
+            let Ok(ask) = Ask::loop_probe(self.loops.probe(at)) else { continue };
+            // Whatever it answers: what counts is whether the question comes back.
+            let _answer = timeout(PROBE_PATIENCE, exchange(upstream.address, &ask)).await;
+            if !self.loops.has_come_back(at) && upstream.loops.swap(false, Ordering::Relaxed) {
+                tracing::info!(
+                    server = upstream.label,
+                    "upstream does not lead back here any more"
+                );
+            }
+        }
+    }
+
+    /// Takes in which probes came back, however late.
+    pub(super) fn note_probes(&self) {
+        for (at, upstream) in self.all.iter().enumerate() {
+            if self.loops.has_come_back(at) && !upstream.loops.swap(true, Ordering::Relaxed) {
+                tracing::error!(
+                    server = upstream.label,
+                    "upstream leads back to this server: it is not asked; give other servers with \
+                     --upstream or --resolv-conf"
+                );
+            }
+        }
     }
 
     /// Asks one after the other, those that live, beginning anywhere.
@@ -95,7 +167,9 @@ impl Upstreams {
 
     /// Those that live, in an order that begins anywhere.
     fn living(&self) -> Vec<Arc<Upstream>> {
-        let alive = |upstream: &&Arc<Upstream>| !upstream.dead.load(Ordering::Relaxed);
+        let alive = |upstream: &&Arc<Upstream>| {
+            !upstream.dead.load(Ordering::Relaxed) && !upstream.leads_back()
+        };
         let mut living: Vec<_> = self.all.iter().filter(alive).cloned().collect();
         if !living.is_empty() {
             let first = rand::random::<u32>() as usize % living.len();

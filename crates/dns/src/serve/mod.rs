@@ -5,7 +5,7 @@ mod datagram;
 mod tcp;
 mod udp;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -49,6 +49,7 @@ impl Service {
             .then(|| Arc::new(Forwarder::new(upstreams, cache.clone(), metrics.clone())));
         let cache = forwarder.as_ref().map(|_| cache);
         let answerer = Answerer::new(options, cache, rand::random(), Instant::now());
+        let answerer = answerer.knowing_loops(forwarder.as_ref().map(|it| it.loops()));
         let tally = Mutex::new(metrics.tally());
         Self { answerer, shared, metrics, forwarder, tally }
     }
@@ -118,6 +119,12 @@ impl Server {
                 (bound, _) => bound?,
             }
         }
+        if let Some(forwarder) = service.forwarder.clone().filter(|_| !options.loop_probe.is_zero())
+        {
+            let own = server.own_sockets(&options.answers.local_ips);
+            let shared = service.shared.clone();
+            server.tasks.spawn(forwarder.watch_loops(shared, own, options.loop_probe));
+        }
         server.tasks.spawn(show_counts(service));
         Ok(server)
     }
@@ -125,6 +132,14 @@ impl Server {
     /// Where it listens, with the ports that were taken for port 0.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where others reach it: these addresses at its ports, and where it listens.
+    fn own_sockets(&self, addresses: &[IpAddr]) -> Vec<SocketAddr> {
+        let at = |port: u16| addresses.iter().map(move |address| SocketAddr::new(*address, port));
+        let mut own: Vec<SocketAddr> = self.addresses.clone();
+        own.extend(self.addresses.iter().flat_map(|listen| at(listen.port())));
+        own
     }
 
     /// Stops, and waits until no socket is left.
