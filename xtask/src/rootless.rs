@@ -1,4 +1,5 @@
-//! The lab's tests a second time, as somebody who is not root: user namespaces instead of rights.
+//! The lab's tests and the hostile Pods a second time, as somebody who is not root: user namespaces
+//! instead of rights.
 //!
 //! What they need is copied to where everybody may read it; a checkout may be its owner's alone.
 
@@ -17,8 +18,10 @@ use crate::step::cargo;
 /// `nobody`, on every system.
 const NOBODY: u32 = 65534;
 
-/// One of each kind: what is built, driven and torn down, and the demo.
-const SUBSET: [&str; 3] = ["commands::", "endings::", "rollout::zones"];
+/// Which tests of which executable. Of the lab one of each kind: what is built, driven and torn down,
+/// and the demo.
+const SUBSETS: [(&str, &[&str]); 2] =
+    [("lab", &["commands::", "endings::", "rollout::zones"]), ("pods", &["hostile_"])];
 
 /// Runs them. Whoever is not root has run them all as an ordinary user already.
 pub(crate) fn run(root: &Path, nearhop: &Path) -> Result<Verdict> {
@@ -26,25 +29,30 @@ pub(crate) fn run(root: &Path, nearhop: &Path) -> Result<Verdict> {
         eprintln!("not needed: the tests above were run by an ordinary user");
         return Ok(Verdict::Clean);
     }
-    let tests = find_tests(root)?;
-    check_subset(&tests)?;
     let place = Place::new()?;
-    let tests = place.copy(&tests)?;
     let nearhop = place.copy(nearhop)?;
-    let mut command = Command::new(tests);
-    command.args(SUBSET).args(["--test-threads", "1"]).current_dir(&place.0);
-    command.env("NEARHOP_BINARY", nearhop).env("TMPDIR", &place.0).env("HOME", &place.0);
-    command.env_remove("XDG_RUNTIME_DIR").uid(NOBODY).gid(NOBODY);
-    let status = command.status().context("run the lab's tests as nobody")?;
-    Ok(Verdict::from_success(status.success()))
+    for (name, subset) in SUBSETS {
+        let tests = find_tests(root, name)?;
+        check_subset(&tests, subset)?;
+        let mut command = Command::new(place.copy(&tests)?);
+        command.args(subset).args(["--test-threads=1"]).current_dir(&place.0);
+        command.env("NEARHOP_BINARY", &nearhop).env("TMPDIR", &place.0).env("HOME", &place.0);
+        command.env_remove("XDG_RUNTIME_DIR").uid(NOBODY).gid(NOBODY);
+        let status = command.status().with_context(|| format!("run `{name}` as nobody"))?;
+        if !status.success() {
+            return Ok(Verdict::from_success(false));
+        }
+    }
+    Ok(Verdict::Clean)
 }
 
 /// A name that no test has any more would pass without a word.
-fn check_subset(tests: &Path) -> Result<()> {
-    for name in SUBSET {
-        let list = Command::new(tests).args([name, "--list"]).output().context("list the tests")?;
+fn check_subset(tests: &Path, subset: &[&str]) -> Result<()> {
+    for name in subset {
+        let list =
+            Command::new(tests).args([*name, "--list"]).output().context("list the tests")?;
         let some = String::from_utf8_lossy(&list.stdout).contains(": test");
-        anyhow::ensure!(some, "the lab has no tests `{name}`: choose others to run as nobody");
+        anyhow::ensure!(some, "there are no tests `{name}`: choose others to run as nobody");
     }
     Ok(())
 }
@@ -76,18 +84,18 @@ impl Drop for Place {
 }
 
 /// The executable, as the tests of the whole workspace build it.
-fn find_tests(root: &Path) -> Result<PathBuf> {
+fn find_tests(root: &Path, name: &str) -> Result<PathBuf> {
     let mut build = cargo();
     build.current_dir(root);
-    build.args(["test", "--workspace", "--test", "lab", "--no-run", "--message-format=json"]);
+    build.args(["test", "--workspace", "--test", name, "--no-run", "--message-format=json"]);
     let output = build.output().context("cargo test --no-run")?;
-    find_executable(&String::from_utf8_lossy(&output.stdout))
+    find_executable(&String::from_utf8_lossy(&output.stdout), name)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-fn find_executable(messages: &str) -> Option<PathBuf> {
+fn find_executable(messages: &str, name: &str) -> Option<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut ours = messages.filter(|message| message["target"]["name"] == "lab");
+    let mut ours = messages.filter(|message| message["target"]["name"] == name);
     ours.find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
@@ -103,7 +111,7 @@ not a message
 {"reason":"compiler-artifact","target":{"name":"proxy"},"executable":"/t/proxy-1"}
 {"reason":"compiler-artifact","target":{"name":"lab","kind":["test"]},"executable":"/t/lab-1"}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(find_executable(messages), Some(PathBuf::from("/t/lab-1")));
-        assert_eq!(find_executable(""), None);
+        assert_eq!(find_executable(messages, "lab"), Some(PathBuf::from("/t/lab-1")));
+        assert_eq!(find_executable("", "lab"), None);
     }
 }
