@@ -20,6 +20,7 @@ use crate::fault::{FaultBox, Faults};
 use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::rest::{Documents, now_text};
+use crate::service_account::TokenKey;
 use crate::status::ApiError;
 use crate::store::{Name, Store};
 
@@ -33,6 +34,7 @@ pub(crate) struct Api {
     pub(crate) store: Store,
     pub(crate) registry: ArcSwap<Registry>,
     pub(crate) identity: Identity,
+    pub(crate) token_key: TokenKey,
     pub(crate) faults: FaultBox,
     pub(crate) faults_enabled: bool,
     pub(crate) metrics: Metrics,
@@ -77,6 +79,7 @@ impl Api {
         store: Store,
         registry: Registry,
         identity: Identity,
+        token_key: TokenKey,
         config: ClusterConfig,
         address: SocketAddr,
         faults_enabled: bool,
@@ -91,6 +94,7 @@ impl Api {
             store,
             registry: ArcSwap::from_pointee(registry),
             identity,
+            token_key,
             faults: FaultBox::new(),
             faults_enabled,
             metrics: Metrics::new(),

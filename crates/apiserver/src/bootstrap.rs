@@ -1,8 +1,9 @@
 //! The objects that every cluster has from the start.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use nearhop_runtime::interfaces;
 use serde_json::{Value, json};
 
 use crate::api::Api;
@@ -17,12 +18,44 @@ pub(crate) async fn create_missing(api: &Arc<Api>, address: SocketAddr) -> Resul
         create(api, "", "v1", "namespaces", "", json!({"metadata": {"name": name}})).await?;
     }
     create(api, "", "v1", "services", "default", kubernetes_service(api, address)).await?;
-    // A loopback address is of no use to Pods, and no EndpointSlice may hold one.
-    if !address.ip().is_loopback() && !address.ip().is_unspecified() {
-        let slice = kubernetes_slice(address);
-        create(api, "discovery.k8s.io", "v1", "endpointslices", "default", slice).await?;
+    for ((group, plural), object, _) in endpoints(address) {
+        create(api, group, "v1", plural, "default", object).await?;
     }
     Ok(())
+}
+
+/// What leads to the server: group and plural, the object, and which of its fields are the server's.
+type Leading = ((&'static str, &'static str), Value, &'static [&'static str]);
+
+/// The Endpoints and the EndpointSlice of the Service `kubernetes`; none if Pods cannot reach the
+/// server.
+pub(crate) fn endpoints(address: SocketAddr) -> Vec<Leading> {
+    let Some(address) = advertised(address) else { return Vec::new() };
+    vec![
+        (("", "endpoints"), kubernetes_endpoints(address), &["subsets"]),
+        (
+            ("discovery.k8s.io", "endpointslices"),
+            kubernetes_slice(address),
+            &["addressType", "endpoints", "ports"],
+        ),
+    ]
+}
+
+/// The address that others use. A loopback address is of no use to Pods, and no EndpointSlice may
+/// hold one; a server that listens on all addresses has one of this machine's.
+fn advertised(address: SocketAddr) -> Option<SocketAddr> {
+    let usable = |ip: &IpAddr| {
+        let link_local = match ip {
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        !ip.is_loopback() && !link_local && ip.is_ipv4() == address.is_ipv4()
+    };
+    let ip = match address.ip() {
+        ip if ip.is_unspecified() => interfaces::addresses().into_iter().find(usable)?,
+        ip => ip,
+    };
+    usable(&ip).then(|| SocketAddr::new(ip, address.port()))
 }
 
 async fn create(
@@ -56,6 +89,19 @@ fn kubernetes_service(api: &Api, address: SocketAddr) -> Value {
             "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": address.port()}],
             "sessionAffinity": "None", "type": "ClusterIP"
         }
+    })
+}
+
+fn kubernetes_endpoints(address: SocketAddr) -> Value {
+    json!({
+        "metadata": {
+            "name": "kubernetes",
+            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}
+        },
+        "subsets": [{
+            "addresses": [{"ip": address.ip().to_string()}],
+            "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}]
+        }]
     })
 }
 

@@ -52,6 +52,9 @@ pub(crate) enum Role {
     Admin,
     /// Look, and ask what it may do.
     ReadOnly,
+    /// A ServiceAccount with a token of its own: see which resources there are, and ask what it may
+    /// do. Nobody gives it more.
+    ServiceAccount,
     /// No token: version and health only.
     Anonymous,
 }
@@ -62,6 +65,7 @@ impl Role {
         match self {
             Self::Admin => "nearhop-admin",
             Self::ReadOnly => "nearhop-read-only",
+            Self::ServiceAccount => "system:serviceaccount",
             Self::Anonymous => "system:anonymous",
         }
     }
@@ -71,6 +75,7 @@ impl Role {
         match self {
             Self::Admin => &["system:masters", "system:authenticated"],
             Self::ReadOnly => &["system:authenticated"],
+            Self::ServiceAccount => &["system:serviceaccounts", "system:authenticated"],
             Self::Anonymous => &["system:unauthenticated"],
         }
     }
@@ -80,7 +85,7 @@ impl Role {
         match self {
             Self::Admin => true,
             Self::ReadOnly => matches!(verb, "get" | "list" | "watch"),
-            Self::Anonymous => false,
+            Self::ServiceAccount | Self::Anonymous => false,
         }
     }
 }
@@ -174,7 +179,8 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-fn keep_file(
+/// The content of a file, made and written if it is not there.
+pub(crate) fn keep_file(
     path: &Path,
     make: &dyn Fn() -> Result<String, IdentityError>,
 ) -> Result<String, IdentityError> {

@@ -20,8 +20,10 @@ mod identity;
 mod kubelet;
 mod metrics;
 mod rest;
+mod service_account;
 mod status;
 mod store;
+mod user;
 
 use std::io;
 use std::net::SocketAddr;
@@ -41,6 +43,7 @@ pub use crate::controllers::Controllers;
 use crate::http::{Listener, serve, until};
 pub use crate::identity::IdentityError;
 use crate::identity::{Identity, write_private};
+use crate::service_account::TokenKey;
 use crate::store::Store;
 pub use crate::store::{Durability, OpenError};
 
@@ -138,12 +141,21 @@ impl ApiServer {
             Durability::Directory(directory) => Some(directory),
         };
         let identity = Identity::load(keep, address)?;
+        let token_key = TokenKey::load(keep)?;
         let tls = Arc::new(identity.tls()?);
         let registry = controllers::load_definitions(&builtin, &store);
         let faults = options.faults == Faults::OnDemand;
-        let api = Arc::new(Api::new(store, registry, identity, options.cluster, address, faults));
+        let api = Arc::new(Api::new(
+            store,
+            registry,
+            identity,
+            token_key,
+            options.cluster,
+            address,
+            faults,
+        ));
         bootstrap::create_missing(&api, address).await.map_err(StartError::Bootstrap)?;
-        let mut tasks = controllers::start(&api, options.controllers);
+        let mut tasks = controllers::start(&api, options.controllers, address);
         let listening = listen_until_stopped(Arc::clone(&api), listener, tls);
         tasks.push(api.spawn("listener", listening));
         Ok(Self { api, address, tasks })

@@ -1,13 +1,15 @@
 //! What happens by itself after a write: a deleted Namespace takes its content along, dependents
-//! follow their owners, definitions become resources, old Events go.
+//! follow their owners, definitions become resources, old Events go, the Service `kubernetes` comes back.
 //!
 //! Each is a loop over the store's log. They write as everybody does, so watchers see it all.
 
 mod definitions;
 mod events;
 mod garbage;
+mod kubernetes;
 mod namespaces;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,14 +34,21 @@ pub enum Controllers {
     /// All.
     #[default]
     All,
-    /// Only what makes definitions into resources: as a bare kube-apiserver, without the
-    /// controllers that stand beside it.
+    /// Only what a bare kube-apiserver does by itself: definitions become resources, and the
+    /// Service `kubernetes` leads to the server.
     Bare,
 }
 
 /// Starts them. They end when the server stops.
-pub(crate) fn start(api: &Arc<Api>, which: Controllers) -> Vec<JoinHandle<()>> {
-    let mut tasks = vec![api.spawn("definitions", definitions::run(Arc::clone(api)))];
+pub(crate) fn start(
+    api: &Arc<Api>,
+    which: Controllers,
+    address: SocketAddr,
+) -> Vec<JoinHandle<()>> {
+    let mut tasks = vec![
+        api.spawn("definitions", definitions::run(Arc::clone(api))),
+        api.spawn("kubernetes-service", kubernetes::run(Arc::clone(api), address)),
+    ];
     if which == Controllers::All {
         tasks.push(api.spawn("namespaces", namespaces::run(Arc::clone(api))));
         tasks.push(api.spawn("garbage", garbage::run(Arc::clone(api))));

@@ -12,6 +12,7 @@ mod patch;
 mod read;
 mod review;
 mod subresource;
+mod token;
 mod update;
 mod view;
 mod watch;
@@ -40,6 +41,7 @@ use crate::http::{Accept, Body, Form, Path, Query, Reply, Target, parse_path};
 use crate::identity::Role;
 use crate::metrics::RequestLabels;
 use crate::status::ApiError;
+use crate::user::User;
 
 /// A request for objects, after its resource was found.
 pub(crate) struct Request {
@@ -49,7 +51,7 @@ pub(crate) struct Request {
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    pub(crate) role: Role,
+    pub(crate) user: User,
 }
 
 impl Request {
@@ -145,9 +147,7 @@ async fn answer(
     query: Query,
     verb: &'static str,
 ) -> Result<Reply, ApiError> {
-    let role = api
-        .identity
-        .role(header(request.headers(), AUTHORIZATION))
+    let user = User::authenticate(api, header(request.headers(), AUTHORIZATION))
         .ok_or_else(ApiError::unauthorized)?;
     if let Some(text) = query.get("timeout") {
         body::check_duration(text)?;
@@ -160,15 +160,20 @@ async fn answer(
                 verb,
             };
             api.faults.inflict(asked).await?;
-            answer_resource(api, request, target.clone(), query, role, verb).await
+            answer_resource(api, request, target.clone(), query, user, verb).await
         }
-        Path::Faults => answer_faults(api, request, role).await,
+        Path::Faults => answer_faults(api, request, &user).await,
         other => {
             let open = matches!(other, Path::Version | Path::Health(_));
-            if !open && role == Role::Anonymous {
-                return Err(ApiError::forbidden_path(role.user(), "get", request.uri().path()));
+            let forbidden = match user.role {
+                Role::Admin | Role::ReadOnly => false,
+                Role::ServiceAccount => matches!(other, Path::Metrics),
+                Role::Anonymous => !open,
+            };
+            if forbidden {
+                return Err(ApiError::forbidden_path(&user.name(), "get", request.uri().path()));
             }
-            documents::answer(api, &request, other, &query, role)
+            documents::answer(api, &request, other, &query, user.role)
         }
     }
 }
@@ -178,13 +183,13 @@ async fn answer_resource(
     request: http::Request<Incoming>,
     target: Target,
     query: Query,
-    role: Role,
+    user: User,
     verb: &'static str,
 ) -> Result<Reply, ApiError> {
     let resource = find_resource(api, &target)?;
     // A WebSocket begins as a GET; running a command is no reading all the same.
     let asked = if subresource::runs_something(&resource, &target) { "create" } else { verb };
-    authorize(&resource, &target, role, asked)?;
+    authorize(&resource, &target, &user, asked)?;
     if resource.namespaced
         && target.namespace.is_none()
         && (target.name.is_some() || verb == "create")
@@ -212,7 +217,7 @@ async fn answer_resource(
         query,
         headers: parts.headers,
         body,
-        role,
+        user,
     };
     let result = dispatch(api, &request, verb, &mut warnings).await;
     let reply = result.unwrap_or_else(|error| {
@@ -239,10 +244,15 @@ fn is_built_in(registry: &Registry, group: &str) -> bool {
     registry.resources().iter().any(|resource| &*resource.group == group && !resource.is_custom())
 }
 
-fn authorize(resource: &Resource, target: &Target, role: Role, verb: &str) -> Result<(), ApiError> {
+fn authorize(
+    resource: &Resource,
+    target: &Target,
+    user: &User,
+    verb: &str,
+) -> Result<(), ApiError> {
     // Anybody with a token may ask what the token may do.
-    let asking = review::is_about_self(resource) && role != Role::Anonymous;
-    if role.may(verb) || asking {
+    let asking = review::is_about_self(resource) && user.role != Role::Anonymous;
+    if user.role.may(verb) || asking {
         return Ok(());
     }
     let place = match &target.namespace {
@@ -255,7 +265,7 @@ fn authorize(resource: &Resource, target: &Target, role: Role, verb: &str) -> Re
     };
     let why = format!(
         "User {:?} cannot {verb} resource {plural:?} in API group {:?} {place}",
-        role.user(),
+        user.name(),
         resource.group
     );
     Err(ApiError::forbidden(resource, target.name.as_deref().unwrap_or_default(), &why))
@@ -291,13 +301,13 @@ async fn dispatch(
 async fn answer_faults(
     api: &Arc<Api>,
     request: http::Request<Incoming>,
-    role: Role,
+    user: &User,
 ) -> Result<Reply, ApiError> {
     if !api.faults_enabled {
         return Err(ApiError::no_such_path());
     }
-    if role != Role::Admin {
-        return Err(ApiError::forbidden_path(role.user(), "post", "/nearhop/faults"));
+    if user.role != Role::Admin {
+        return Err(ApiError::forbidden_path(&user.name(), "post", "/nearhop/faults"));
     }
     if request.method() != Method::POST {
         return Err(ApiError::method_not_allowed());

@@ -10,7 +10,9 @@ use super::{Request, body};
 use crate::api::Api;
 use crate::http::Reply;
 use crate::identity::Role;
+use crate::service_account::{ISSUER, account_of};
 use crate::status::ApiError;
+use crate::user::User;
 use nearhop_kinds::options::FieldValidation;
 
 /// Whether a resource is a question rather than an object.
@@ -29,10 +31,10 @@ pub(super) fn answer(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiErro
     let decoded = body::decode(request, &resource.kind)?;
     let mut review = body::to_object(request, decoded, FieldValidation::Ignore, &mut Vec::new())?;
     let status = match &*resource.kind {
-        "SelfSubjectReview" => json!({"userInfo": user_info(request.role)}),
+        "SelfSubjectReview" => json!({"userInfo": request.user.info()}),
         "TokenReview" => token_status(api, &review["spec"]),
-        "SelfSubjectAccessReview" => access(request.role, &review["spec"]),
-        "SelfSubjectRulesReview" => rules(request.role),
+        "SelfSubjectAccessReview" => access(request.user.role, &review["spec"]),
+        "SelfSubjectRulesReview" => rules(request.user.role),
         "SubjectAccessReview" | "LocalSubjectAccessReview" => {
             let user = review["spec"]["user"].as_str().unwrap_or_default();
             let known = [Role::Admin, Role::ReadOnly, Role::Anonymous];
@@ -53,14 +55,24 @@ pub(super) fn answer(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiErro
     Ok(Reply::json(201, &review))
 }
 
-fn user_info(role: Role) -> Value {
-    json!({"username": role.user(), "groups": role.groups()})
-}
-
 fn token_status(api: &Api, spec: &Value) -> Value {
-    let token = format!("Bearer {}", spec["token"].as_str().unwrap_or_default());
-    match api.identity.role(Some(&token)) {
-        Some(role) => json!({"authenticated": true, "user": user_info(role)}),
+    let token = spec["token"].as_str().unwrap_or_default();
+    if let Some(user) = User::authenticate(api, Some(&format!("Bearer {token}")))
+        && user.role != Role::ServiceAccount
+    {
+        return json!({"authenticated": true, "user": user.info()});
+    }
+    let named = spec["audiences"].as_array().into_iter().flatten();
+    let mut audiences: Vec<String> = named.filter_map(Value::as_str).map(str::to_owned).collect();
+    if audiences.is_empty() {
+        audiences.push(ISSUER.to_owned());
+    }
+    match account_of(api, token, &audiences) {
+        Some(account) => {
+            let audiences = account.audiences.clone();
+            let user = User::of_account(account).info();
+            json!({"authenticated": true, "user": user, "audiences": audiences})
+        }
         None => json!({"user": {}, "error": "invalid bearer token"}),
     }
 }
@@ -91,7 +103,7 @@ fn rules(role: Role) -> Value {
     let verbs: &[&str] = match role {
         Role::Admin => &["*"],
         Role::ReadOnly => &["get", "list", "watch"],
-        Role::Anonymous => &[],
+        Role::ServiceAccount | Role::Anonymous => &[],
     };
     let rule = |verbs: &[&str], group: &str, resources: &[&str]| json!({"verbs": verbs, "apiGroups": [group], "resources": resources});
     let paths = |verbs: &[&str], urls: &[&str]| json!({"verbs": verbs, "nonResourceURLs": urls});

@@ -1,4 +1,4 @@
-//! Parts of objects: status, scale, binding, eviction, finalize; and log, exec and the like, which
+//! Parts of objects: status, scale, binding, eviction, finalize, token; and log, exec and the like, which
 //! the node that runs a Pod answers.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::patch::patch;
 use super::update::{Place, put, update_object};
 use super::write::{Ownership, Writer, write_options};
-use super::{Request, body, evict, read, view};
+use super::{Request, body, evict, read, token, view};
 use crate::api::Api;
 use crate::http::{Reply, Target};
 use crate::kubelet;
@@ -67,13 +67,14 @@ pub(super) async fn answer(
         ("scale", _) => set_scale(api, request, name, verb, warnings).await,
         ("binding", "create") => bind(api, request, name, warnings).await,
         ("eviction", "create") => evict::evict(api, request, name).await,
+        ("token", "create") => token::create(api, request, name),
         ("finalize", "update") => finalize(api, request, name, warnings).await,
         ("status" | "approval" | "resize" | "ephemeralcontainers", "get") => {
             read::get(api, request, name).await
         }
         ("status" | "approval", "update") => put(api, request, name, Some(sub), warnings).await,
         ("status" | "approval", "patch") => patch(api, request, name, Some(sub), warnings).await,
-        // Nobody here proxies, resizes or gives out tokens.
+        // Nobody here proxies or resizes.
         _ => Err(ApiError::method_not_allowed()),
     }
 }

@@ -8,5 +8,6 @@ mod deletion;
 mod lists;
 mod patches;
 mod recovery;
+mod tokens;
 mod verbs;
 mod watches;

@@ -1,0 +1,117 @@
+//! The Service `default/kubernetes`, its Endpoints and its EndpointSlice: they lead to this server,
+//! and come back when somebody deletes or changes them.
+//!
+//! They are looked at again and again instead of followed: nothing waits for them, and so a write
+//! of any other Service costs nothing more.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::rewrite;
+use crate::api::Api;
+use crate::bootstrap;
+use crate::http::until;
+use crate::rest::Writer;
+use crate::store::Name;
+
+const PERIOD: Duration = Duration::from_secs(1);
+
+pub(super) async fn run(api: Arc<Api>, address: SocketAddr) {
+    let mut stop = api.stopping();
+    let mut complained = None;
+    loop {
+        let failed = repair(&api, address).await.err();
+        if failed != complained {
+            if let Some(error) = &failed {
+                tracing::warn!(error, "the Service default/kubernetes cannot be repaired");
+            }
+            complained = failed;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PERIOD) => {}
+            () = until(&mut stop) => return,
+        }
+    }
+}
+
+/// Makes what is missing, and puts right what leads elsewhere.
+async fn repair(api: &Arc<Api>, address: SocketAddr) -> Result<(), String> {
+    bootstrap::create_missing(api, address).await?;
+    let registry = api.registry.load_full();
+    let writer = Writer::server("kube-apiserver", None);
+    for (resource, wanted, fields) in bootstrap::endpoints(address) {
+        let resource = registry.find(resource.0, "v1", resource.1).expect("the kind is built in");
+        let name = Name::new("default", "kubernetes");
+        let Some(stored) = api.store.get(&resource.storage, &name) else { continue };
+        let repaired = rewrite(api, resource, &stored, &writer, |old| {
+            let mut new: Value = old.clone();
+            for field in fields {
+                new[*field] = wanted[*field].clone();
+            }
+            new
+        });
+        repaired.await.map_err(|error| format!("{error:?}"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use nearhop_kinds::options::DeleteOptions;
+
+    use super::*;
+    use crate::rest::{Place, delete_object};
+    use crate::{ApiServer, Options};
+
+    const OBJECTS: [(&str, &str); 3] =
+        [("", "services"), ("", "endpoints"), ("discovery.k8s.io", "endpointslices")];
+
+    fn get(api: &Api, (group, plural): (&str, &str)) -> Option<Value> {
+        let registry = api.registry.load();
+        let resource = registry.find(group, "v1", plural)?;
+        let stored = api.store.get(&resource.storage, &Name::new("default", "kubernetes"))?;
+        Some(stored.to_value(""))
+    }
+
+    #[tokio::test]
+    async fn what_leads_to_the_server_comes_back_when_it_is_deleted_or_changed() {
+        let server = ApiServer::start(Options::default()).await.unwrap();
+        let api = &server.api;
+        let address: SocketAddr = "192.0.2.2:16443".parse().unwrap();
+        // The server itself is on loopback, which Endpoints cannot name.
+        let repairing = tokio::spawn(run(Arc::clone(api), address));
+        let until_all = async || {
+            while OBJECTS.into_iter().any(|object| get(api, object).is_none()) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        until_all().await;
+        let subset = &get(api, OBJECTS[1]).unwrap()["subsets"][0];
+        assert_eq!(subset["addresses"][0]["ip"], "192.0.2.2");
+        assert_eq!(subset["ports"][0]["port"], 16443);
+        let label = "endpointslice.kubernetes.io/skip-mirror";
+        assert_eq!(get(api, OBJECTS[1]).unwrap()["metadata"]["labels"][label], "true");
+        let registry = api.registry.load_full();
+        for (group, plural) in OBJECTS {
+            let resource = registry.find(group, "v1", plural).unwrap();
+            let place = Place { resource, namespace: "default", name: "kubernetes" };
+            let before = get(api, (group, plural)).unwrap()["metadata"]["uid"].clone();
+            delete_object(api, &place, &DeleteOptions::default()).await.unwrap();
+            until_all().await;
+            assert_ne!(get(api, (group, plural)).unwrap()["metadata"]["uid"], before);
+        }
+        assert_eq!(get(api, OBJECTS[0]).unwrap()["spec"]["clusterIP"], "10.96.0.1");
+        repairing.abort();
+        // A server that has moved says so.
+        repair(api, "192.0.2.3:443".parse().unwrap()).await.unwrap();
+        let slice = get(api, OBJECTS[2]).unwrap();
+        assert_eq!(slice["endpoints"][0]["addresses"][0], "192.0.2.3");
+        assert_eq!(slice["ports"][0]["port"], 443);
+        let version = api.store.version();
+        repair(api, "192.0.2.3:443".parse().unwrap()).await.unwrap();
+        assert_eq!(api.store.version(), version, "what is right is left alone");
+    }
+}

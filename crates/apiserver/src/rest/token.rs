@@ -1,0 +1,126 @@
+//! `serviceaccounts/NAME/token`: a token for a ServiceAccount, as `kubectl create token` asks for it.
+
+use jiff::Timestamp;
+use nearhop_object::FieldError;
+use serde_json::{Value, json};
+
+use super::{Request, body, name_of, now_text, read, view};
+use crate::api::Api;
+use crate::http::Reply;
+use crate::service_account::{ISSUER, new_claims};
+use crate::status::ApiError;
+use crate::store::Name;
+
+const GROUP: &str = "authentication.k8s.io";
+const KIND: &str = "TokenRequest";
+const DEFAULT_SECONDS: i64 = 3600;
+const LEAST_SECONDS: i64 = 600;
+const MOST_SECONDS: i64 = 1 << 32;
+
+/// What a token may be bound to: it ends with it.
+const BOUND_KINDS: [(&str, &str, &str); 3] =
+    [("Pod", "pod", "pods"), ("Secret", "secret", "secrets"), ("Node", "node", "nodes")];
+
+/// Gives out a token.
+pub(super) fn create(api: &Api, request: &Request, name: &str) -> Result<Reply, ApiError> {
+    let account = view::to_value(&request.resource, &*read::find(api, request, name)?);
+    let asked = body::decode(request, KIND)?.object;
+    check_kind(&asked)?;
+    let spec = &asked["spec"];
+    let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
+    check_seconds(seconds, name)?;
+    let audiences = match spec["audiences"].as_array() {
+        Some(given) if !given.is_empty() => json!(given),
+        _ => json!([ISSUER]),
+    };
+    let bound = find_bound(api, request, &account, &spec["boundObjectRef"])?;
+    let uid = account["metadata"]["uid"].as_str().unwrap_or_default();
+    let now = Timestamp::now();
+    let claims = new_claims(
+        (request.namespace(), name_of(&account), uid),
+        &audiences,
+        seconds,
+        bound,
+        now.as_second(),
+    );
+    let expires = Timestamp::from_second(now.as_second().saturating_add(seconds)).unwrap_or(now);
+    let answer = json!({
+        "kind": KIND, "apiVersion": format!("{GROUP}/v1"),
+        "metadata": {
+            "name": name, "namespace": request.namespace(), "creationTimestamp": now_text()
+        },
+        "spec": {
+            "audiences": audiences, "expirationSeconds": seconds,
+            "boundObjectRef": spec["boundObjectRef"]
+        },
+        "status": {
+            "token": api.token_key.sign(&claims),
+            "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+        }
+    });
+    Ok(Reply::json(201, &answer))
+}
+
+/// A body may leave its kind out, but not be something else.
+fn check_kind(asked: &Value) -> Result<(), ApiError> {
+    match asked["kind"].as_str() {
+        None | Some("" | KIND) if asked.is_object() => Ok(()),
+        _ => Err(ApiError::bad_request(format!("the body of the request must be a {KIND}"))),
+    }
+}
+
+fn check_seconds(seconds: i64, name: &str) -> Result<(), ApiError> {
+    let why = match seconds {
+        ..LEAST_SECONDS => "may not specify a duration less than 10 minutes",
+        LEAST_SECONDS..=MOST_SECONDS => return Ok(()),
+        _ => "may not specify a duration larger than 2^32 seconds",
+    };
+    let error = FieldError::invalid("spec.expirationSeconds", &seconds.into(), why);
+    Err(ApiError::invalid_kind(GROUP, KIND, name, &[error]))
+}
+
+/// The claim about the object that the token is to be bound to.
+fn find_bound(
+    api: &Api,
+    request: &Request,
+    account: &Value,
+    reference: &Value,
+) -> Result<Option<(&'static str, Value)>, ApiError> {
+    let Some(kind) = reference["kind"].as_str().filter(|kind| !kind.is_empty()) else {
+        return Ok(None);
+    };
+    let known = BOUND_KINDS.into_iter().find(|(known, ..)| *known == kind);
+    let Some((_, claim, plural)) = known.filter(|_| reference["apiVersion"] == "v1") else {
+        return Err(ApiError::bad_request(format!(
+            "cannot bind token to object of type {}, Kind={kind}; only Pod, Secret and Node of v1 can be bound to",
+            reference["apiVersion"].as_str().unwrap_or_default()
+        )));
+    };
+    let registry = api.registry.load();
+    let resource = registry.find("", "v1", plural).expect("the kind is built in");
+    let name = reference["name"].as_str().unwrap_or_default();
+    let namespace = if resource.namespaced { request.namespace() } else { "" };
+    let found = api.store.get(&resource.storage, &Name::new(namespace, name));
+    let found = found.ok_or_else(|| ApiError::not_found(resource, name))?;
+    let uid = &*found.content.uid;
+    let conflict = |why: String| {
+        let account = name_of(account);
+        let details = crate::status::named(&request.resource, account);
+        ApiError::conflict_because("serviceaccounts/token", details, account, &why)
+    };
+    if let Some(asked) =
+        reference["uid"].as_str().filter(|asked| !asked.is_empty() && *asked != uid)
+    {
+        return Err(conflict(format!(
+            "the UID in the bound object reference ({asked}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+        )));
+    }
+    let user = found.to_value("")["spec"]["serviceAccountName"].as_str().map(str::to_owned);
+    if kind == "Pod" && user.as_deref().unwrap_or("default") != name_of(account) {
+        return Err(ApiError::bad_request(format!(
+            "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name",
+            name_of(account)
+        )));
+    }
+    Ok(Some((claim, json!({"name": name, "uid": uid}))))
+}

@@ -1,0 +1,208 @@
+//! Tokens of ServiceAccounts: JSON Web Tokens with the claims that Kubernetes gives them, signed by a
+//! key of this server (ES256).
+//!
+//! A token is good until it expires, and only as long as its ServiceAccount, and the Pod, Secret or
+//! Node that it is bound to, is the one that it was made for. What an account may do is not decided
+//! here.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use jiff::Timestamp;
+use ring::digest::{SHA256, digest};
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
+    UnparsedPublicKey,
+};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::identity::{IdentityError, keep_file};
+use crate::store::Name;
+
+/// Who issues tokens, and whom they are for unless somebody else is named.
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+const KEY_FILE: &str = "service-account.key";
+/// Kubernetes keeps what it says of a token's holder and bounds under this claim.
+const BOUNDS: &str = "kubernetes.io";
+
+/// The key that signs tokens.
+pub(crate) struct TokenKey {
+    pair: EcdsaKeyPair,
+    /// Names the key in each token.
+    id: String,
+}
+
+/// A ServiceAccount that showed a good token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// What else is known of it, as a review shows it.
+    pub(crate) extra: Value,
+    /// Those of the audiences asked for that the token is for.
+    pub(crate) audiences: Vec<String>,
+}
+
+impl TokenKey {
+    /// Makes a key, or takes the one kept in a directory.
+    pub(crate) fn load(keep: Option<&Path>) -> Result<Self, IdentityError> {
+        let pem = match keep {
+            None => new_key(),
+            Some(directory) => keep_file(&directory.join(KEY_FILE), &|| Ok(new_key()))?,
+        };
+        let damaged = || IdentityError::Damaged(KEY_FILE.to_owned());
+        let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| damaged())?;
+        let pair = EcdsaKeyPair::from_pkcs8(
+            &ECDSA_P256_SHA256_FIXED_SIGNING,
+            der.secret_pkcs8_der(),
+            &SystemRandom::new(),
+        )
+        .map_err(|_| damaged())?;
+        let id = URL_SAFE_NO_PAD.encode(digest(&SHA256, pair.public_key().as_ref()));
+        Ok(Self { pair, id })
+    }
+
+    /// A token with these claims.
+    pub(crate) fn sign(&self, claims: &Value) -> String {
+        let header = json!({"alg": "ES256", "kid": self.id});
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let signed = format!("{}.{}", part(&header), part(claims));
+        let signature = self
+            .pair
+            .sign(&SystemRandom::new(), signed.as_bytes())
+            .expect("the system gives random bytes");
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    /// The claims of a token that this key signed.
+    fn claims(&self, token: &str) -> Option<Value> {
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (header, claims) = signed.split_once('.')?;
+        let read = |part: &str| -> Option<Value> {
+            serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
+        };
+        // The header says how to verify; only one way is taken.
+        (read(header)?["alg"] == "ES256").then_some(())?;
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.pair.public_key());
+        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+        public.verify(signed.as_bytes(), &signature).ok()?;
+        read(claims)
+    }
+}
+
+fn new_key() -> String {
+    let document =
+        EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new())
+            .expect("the system gives random bytes");
+    let text = STANDARD.encode(document);
+    let lines: Vec<&str> = text
+        .as_bytes()
+        .chunks(64)
+        .map(|line| std::str::from_utf8(line).expect("base64 is ASCII"))
+        .collect();
+    format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"))
+}
+
+/// Whose token this is, if it is good now and for one of these audiences.
+pub(crate) fn account_of(api: &Api, token: &str, audiences: &[String]) -> Option<Account> {
+    let claims = api.token_key.claims(token)?;
+    let now = Timestamp::now().as_second();
+    let time = |claim: &str| claims[claim].as_i64();
+    (claims["iss"] == ISSUER && now < time("exp")? && now >= time("nbf")?).then_some(())?;
+    let meant: Vec<&str> = claims["aud"].as_array()?.iter().filter_map(Value::as_str).collect();
+    let audiences: Vec<String> =
+        audiences.iter().filter(|asked| meant.contains(&asked.as_str())).cloned().collect();
+    if audiences.is_empty() {
+        return None;
+    }
+    let bounds = &claims[BOUNDS];
+    let namespace = bounds["namespace"].as_str()?;
+    let is_there = |storage: &str, namespace: &str, bound: &Value| {
+        let name = Name::new(namespace, bound["name"].as_str().unwrap_or_default());
+        let found = api.store.get(storage, &name);
+        found.is_some_and(|found| bound["uid"].as_str() == Some(&found.content.uid))
+    };
+    let mut extra = json!({"authentication.kubernetes.io/credential-id": [format!("JTI={}", claims["jti"].as_str()?)]});
+    for (kind, storage, within) in
+        [("pod", "pods", namespace), ("secret", "secrets", namespace), ("node", "nodes", "")]
+    {
+        let Some(bound) = bounds.get(kind) else { continue };
+        is_there(storage, within, bound).then_some(())?;
+        for part in ["name", "uid"] {
+            extra[format!("authentication.kubernetes.io/{kind}-{part}")] = json!([bound[part]]);
+        }
+    }
+    let account = &bounds["serviceaccount"];
+    is_there("serviceaccounts", namespace, account).then(|| Account {
+        namespace: namespace.to_owned(),
+        name: account["name"].as_str().unwrap_or_default().to_owned(),
+        uid: account["uid"].as_str().unwrap_or_default().to_owned(),
+        extra,
+        audiences,
+    })
+}
+
+/// The claims of a new token.
+pub(crate) fn new_claims(
+    account: (&str, &str, &str),
+    audiences: &Value,
+    seconds: i64,
+    bound: Option<(&str, Value)>,
+    now: i64,
+) -> Value {
+    let (namespace, name, uid) = account;
+    let mut bounds = json!({"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}});
+    if let Some((kind, bound)) = bound {
+        bounds[kind] = bound;
+    }
+    json!({
+        "aud": audiences, "exp": now.saturating_add(seconds), "iat": now, "nbf": now,
+        "iss": ISSUER, "jti": uuid::Uuid::new_v4().to_string(),
+        "sub": format!("system:serviceaccount:{namespace}:{name}"),
+        BOUNDS: bounds
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_key_signed_is_taken() {
+        let (key, other) = (TokenKey::load(None).unwrap(), TokenKey::load(None).unwrap());
+        let claims = new_claims(("a", "b", "u"), &json!([ISSUER]), 600, None, 1);
+        let token = key.sign(&claims);
+        assert_eq!(key.claims(&token), Some(claims.clone()));
+        assert_eq!(other.claims(&token), None);
+        let parts: Vec<&str> = token.split('.').collect();
+        let mut more = claims;
+        more["sub"] = "system:serviceaccount:kube-system:admin".into();
+        let forged = URL_SAFE_NO_PAD.encode(more.to_string());
+        let none = URL_SAFE_NO_PAD.encode(json!({"alg": "none"}).to_string());
+        for bad in [
+            format!("{}.{forged}.{}", parts[0], parts[2]),
+            format!("{none}.{}.", parts[1]),
+            format!("{}.{}", parts[0], parts[1]),
+            "a.b.c".to_owned(),
+            String::new(),
+        ] {
+            assert_eq!(key.claims(&bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_kept_key_outlives_a_restart() {
+        let scratch = tempfile::tempdir().unwrap();
+        let token = TokenKey::load(Some(scratch.path())).unwrap().sign(&json!({"a": 1}));
+        let again = TokenKey::load(Some(scratch.path())).unwrap();
+        assert_eq!(again.claims(&token), Some(json!({"a": 1})));
+        std::fs::write(scratch.path().join(KEY_FILE), "nonsense").unwrap();
+        assert!(TokenKey::load(Some(scratch.path())).is_err());
+    }
+}
