@@ -1,16 +1,18 @@
-//! The chains of a table. None belongs to a Service; those that pick exist once for each number of
-//! slots in use, and where weights differ once for each set of weights in use.
+//! The chains of a table. None belongs to a Service but those for session affinity; those that pick
+//! exist once for each number of slots in use, and where weights differ once for each set of weights
+//! in use.
 
 use std::net::IpAddr;
 
 use nearhop_core::{Cidr, Family, Name, Protocol};
 
+use crate::affinity::{Maps, Reach, map_name};
 use crate::config::{Config, LocalTraffic, Masquerade, NodePortAddresses};
 use crate::draw::{Draw, Group, WHOLE};
 use crate::layout::{MOST_COUNTED, SetId, protocol_number};
 use crate::object::{
-    Base, CT_STATE_NEW, CT_STATUS_DNAT, Chain, ChainKind, CmpOp, CtKey, Expr, FIB_LOCAL,
-    FibAddress, Hit, Hook, HookPoint, MetaKey, Reg, Rule, Verdict,
+    Base, CT_STATE_NEW, CT_STATUS_CONFIRMED, CT_STATUS_DNAT, Chain, ChainKind, CmpOp, CtKey, Expr,
+    FIB_LOCAL, FibAddress, Hit, Hook, HookPoint, MetaKey, Reg, Rule, Verdict,
 };
 
 /// Kernel names have at most this many bytes with their end (`IFNAMSIZ`).
@@ -23,19 +25,34 @@ pub struct Pick {
     pub from: SetId,
     /// How a slot is drawn.
     pub draw: Draw,
-    /// Whether a client stays with its endpoint.
-    pub sticky: Sticky,
     /// Whether the connection is masqueraded.
     pub mark: Mark,
 }
 
-/// Whether a client stays with its endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sticky {
-    /// No.
-    No,
-    /// Yes: `affinity` is asked first.
-    Yes,
+/// Which chain sends a client of a Service port to the endpoint that it has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stay {
+    /// The Service port, as it stands in kernel names.
+    pub port: Name,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Which endpoints the client may have.
+    pub reach: Reach,
+    /// Whether the connection is masqueraded.
+    pub mark: Mark,
+}
+
+/// Which chain records the endpoint that a client of a Service port has now.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Recording {
+    /// The Service port, as it stands in kernel names.
+    pub port: Name,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// How long the record lives.
+    pub seconds: u32,
+    /// Which maps it is recorded in.
+    pub maps: Maps,
 }
 
 /// Whether a connection is marked for masquerading.
@@ -52,8 +69,10 @@ pub enum Mark {
 pub enum OnDemand {
     /// Sends a connection on to an endpoint.
     Pick(Pick),
-    /// Records which endpoint a client has now, for so many seconds.
-    Record(Protocol, u32),
+    /// Sends a client to the endpoint that it has.
+    Stay(Stay),
+    /// Records which endpoint a client has now.
+    Record(Recording),
 }
 
 impl OnDemand {
@@ -61,9 +80,8 @@ impl OnDemand {
     pub fn name(&self) -> Name {
         match self {
             Self::Pick(pick) => pick.name(),
-            Self::Record(protocol, seconds) => {
-                Name::from(format!("record-{}-{seconds}s", word(*protocol)))
-            }
+            Self::Stay(stay) => stay.name(),
+            Self::Record(record) => record.name(),
         }
     }
 
@@ -71,7 +89,8 @@ impl OnDemand {
     pub fn chain(&self, config: &Config) -> Chain {
         match self {
             Self::Pick(pick) => pick.chain(config),
-            Self::Record(protocol, seconds) => record(config, *protocol, *seconds, self.name()),
+            Self::Stay(stay) => stay.chain(config),
+            Self::Record(record) => record.chain(config),
         }
     }
 
@@ -84,8 +103,34 @@ impl OnDemand {
     pub fn needs(&self) -> Option<Self> {
         match self {
             Self::Pick(pick) => pick.rest().map(Self::Pick),
-            Self::Record(..) => None,
+            Self::Stay(stay) => stay.rest().map(Self::Stay),
+            Self::Record(_) => None,
         }
+    }
+
+    /// The Service port that it belongs to, if it belongs to one.
+    pub fn port(&self) -> Option<&Name> {
+        match self {
+            Self::Pick(_) => None,
+            Self::Stay(stay) => Some(&stay.port),
+            Self::Record(record) => Some(&record.port),
+        }
+    }
+
+    /// The maps of the Service port that its rules use.
+    pub fn maps(&self) -> impl Iterator<Item = Name> {
+        let (port, reaches) = match self {
+            Self::Stay(stay) if stay.mark == Mark::No => {
+                let reaches = match stay.reach {
+                    Reach::Cluster => &[Reach::Cluster],
+                    Reach::Local => &[Reach::Local],
+                };
+                (stay.port.as_str(), &reaches[..])
+            }
+            Self::Record(record) => (record.port.as_str(), record.maps.reaches()),
+            Self::Pick(_) | Self::Stay(_) => ("", &[][..]),
+        };
+        reaches.iter().map(move |reach| map_name(port, *reach))
     }
 }
 
@@ -93,7 +138,7 @@ impl Pick {
     /// The chain for a number of slots that has a set of its own.
     fn counted(slots: u8) -> Self {
         let draw = Draw::Even(u32::from(slots));
-        Self { from: SetId::Endpoints, draw, sticky: Sticky::No, mark: Mark::No }
+        Self { from: SetId::Endpoints, draw, mark: Mark::No }
     }
 
     /// The set for cluster IPs with this number of slots, if it has one.
@@ -118,33 +163,20 @@ impl Pick {
             // All numbers would make a long name; the rules of the chain show them.
             Draw::Weighted(groups) => format!("-weighted-{:016x}", digest(&format!("{groups:?}"))),
         };
-        let sticky = if self.sticky == Sticky::Yes { "-sticky" } else { "" };
         let mark = if self.mark == Mark::Yes { "-masquerade" } else { "" };
-        Name::from(format!("{kind}-{}{weights}{sticky}{mark}", self.draw.slots()))
+        Name::from(format!("{kind}-{}{weights}{mark}", self.draw.slots()))
     }
 
-    /// The chain that goes on where this one has done its part: mark, then affinity, then the dice.
+    /// The chain that goes on where this one has marked the packet.
     fn rest(&self) -> Option<Self> {
-        match (self.mark, self.sticky) {
-            (Mark::Yes, _) => Some(Self { mark: Mark::No, ..self.clone() }),
-            (Mark::No, Sticky::Yes) => Some(Self { sticky: Sticky::No, ..self.clone() }),
-            (Mark::No, Sticky::No) => None,
-        }
+        (self.mark == Mark::Yes).then(|| Self { mark: Mark::No, ..self.clone() })
     }
 
     fn chain(&self, config: &Config) -> Chain {
-        let mut rules = Vec::new();
-        match self.rest() {
-            Some(rest) => {
-                let first = match self.mark {
-                    Mark::Yes => mark_packet(config),
-                    Mark::No => stay(config.family()),
-                };
-                rules.push(plain(first));
-                rules.push(plain(vec![goto(rest.name())]));
-            }
-            None => rules.extend(self.draw_rules(config.family())),
-        }
+        let rules = match self.rest() {
+            Some(rest) => vec![plain(mark_packet(config)), plain(vec![goto(rest.name())])],
+            None => self.draw_rules(config.family()),
+        };
         regular(self.name(), rules)
     }
 
@@ -168,29 +200,78 @@ impl Pick {
     }
 }
 
-/// `dnat to ip saddr . ip daddr . meta l4proto . th dport map @affinity`.
-fn stay(family: Family) -> Vec<Expr> {
-    Concat::new(family).source().service().dnat(SetId::Affinity)
+impl Stay {
+    fn name(&self) -> Name {
+        let reach = if self.reach == Reach::Local { "-local" } else { "" };
+        let mark = if self.mark == Mark::Yes { "-masquerade" } else { "" };
+        Name::from(format!("stay{reach}{mark}/{}", self.port))
+    }
+
+    fn rest(&self) -> Option<Self> {
+        (self.mark == Mark::Yes).then(|| Self { mark: Mark::No, ..self.clone() })
+    }
+
+    /// To the endpoint that is recorded, or to where everybody else goes.
+    fn chain(&self, config: &Config) -> Chain {
+        if let Some(rest) = self.rest() {
+            let rules = vec![plain(mark_packet(config)), plain(vec![goto(rest.name())])];
+            return regular(self.name(), rules);
+        }
+        let family = config.family();
+        // nft reads a translation of ports only where the protocol is known.
+        let mut stay = is_protocol(self.protocol);
+        stay.extend(Concat::new(family).source().dnat_by(map_name(&self.port, self.reach)));
+        let (services, nodeports) = match self.reach {
+            Reach::Cluster => (SetId::StickyServices, SetId::StickyNodeports),
+            Reach::Local => (SetId::StickyServicesLocal, SetId::StickyNodeportsLocal),
+        };
+        let rules = vec![
+            plain(stay),
+            plain(Concat::new(family).service().found(services, Hit::Verdict)),
+            plain(Concat::new(family).ports().found(nodeports, Hit::Verdict)),
+        ];
+        regular(self.name(), rules)
+    }
 }
 
-fn record(config: &Config, protocol: Protocol, seconds: u32, name: Name) -> Chain {
-    let key = Concat::new(config.family())
-        .ct(CtKey::OriginalSource)
-        .ct(CtKey::OriginalDestination)
-        .protocol()
-        .ct(CtKey::OriginalPort);
-    // Two IPv6 records fill the registers to the last but one: nothing may lie between them.
-    let data = key.next;
-    let key = key.ct(CtKey::ReplySource).ct(CtKey::ReplyPort);
-    let mut exprs = is_protocol(protocol);
-    exprs.extend(key.exprs);
-    exprs.push(Expr::Update {
-        set: Name::from(SetId::Affinity.name()),
-        key: Reg(0),
-        data: Reg(data),
-        timeout_ms: u64::from(seconds) * 1000,
-    });
-    regular(name, vec![plain(exprs)])
+impl Recording {
+    /// Everything that its rules depend on is in the name: the rules of a chain never change.
+    fn name(&self) -> Name {
+        let both = if self.maps == Maps::Both { "-local" } else { "" };
+        Name::from(format!("record{both}-{}s/{}", self.seconds, self.port))
+    }
+
+    /// `update` leaves the endpoint of a client alone that has one, and has it live on.
+    fn chain(&self, config: &Config) -> Chain {
+        let rules = self.maps.reaches().iter().map(|reach| {
+            let mut exprs = is_protocol(self.protocol);
+            if *reach == Reach::Local {
+                exprs.extend(is_on_this_node(config.family()));
+            }
+            exprs.extend(self.update(config.family(), *reach));
+            plain(exprs)
+        });
+        regular(self.name(), rules.collect())
+    }
+
+    fn update(&self, family: Family, reach: Reach) -> Vec<Expr> {
+        let key = Concat::new(family).ct(CtKey::OriginalSource);
+        let data = key.next;
+        let mut exprs = key.ct(CtKey::ReplySource).ct(CtKey::ReplyPort).exprs;
+        exprs.push(Expr::Update {
+            set: map_name(&self.port, reach),
+            key: Reg(0),
+            data: Reg(data),
+            timeout_ms: u64::from(self.seconds) * 1000,
+        });
+        exprs
+    }
+}
+
+/// Whether the endpoint of a connection is on this node.
+fn is_on_this_node(family: Family) -> Vec<Expr> {
+    let key = Concat::new(family).ct(CtKey::ReplySource).ct(CtKey::ReplySource).protocol();
+    key.ct(CtKey::ReplyPort).found(SetId::Hairpin, Hit::Match)
 }
 
 /// The chains that are always there.
@@ -199,10 +280,15 @@ pub fn standing_chains(config: &Config) -> Vec<Chain> {
     let nat = |point, priority| Hook { kind: ChainKind::Nat, point, priority };
     let filter = |point, priority| Hook { kind: ChainKind::Filter, point, priority };
     let new = |chain: &str| when(ct_bit(CtKey::State, CT_STATE_NEW), jump(chain));
+    // The packet for which the endpoint was chosen, and no other: a connection is confirmed when its
+    // first packet has passed. Later packets of one that nobody has answered are `new` too, and
+    // would record an endpoint again that has gone meanwhile. Not in the nat chain itself: nft 1.0.6
+    // cannot read an `update` whose value is looked up.
     let translated = || {
-        let mut both = ct_bit(CtKey::State, CT_STATE_NEW);
-        both.extend(ct_bit(CtKey::Status, CT_STATUS_DNAT));
-        when(both, jump("record-affinity"))
+        let mut first = ct_bit(CtKey::State, CT_STATE_NEW);
+        first.extend(ct_bit(CtKey::Status, CT_STATUS_DNAT));
+        first.extend(no_ct_bit(CtKey::Status, CT_STATUS_CONFIRMED));
+        when(first, jump("record-affinity"))
     };
     let base = |name: &str, hook: Hook, rules: Vec<Rule>| Chain {
         name: Name::from(name),
@@ -493,16 +579,23 @@ impl Concat {
         self.load(registers, |to| Expr::Ct { key, to })
     }
 
-    fn found(mut self, set: SetId, then: Hit) -> Vec<Expr> {
-        let set = Name::from(set.name());
+    fn found(self, set: SetId, then: Hit) -> Vec<Expr> {
+        self.found_in(Name::from(set.name()), then)
+    }
+
+    fn found_in(mut self, set: Name, then: Hit) -> Vec<Expr> {
         self.exprs.push(Expr::Lookup { set, from: Reg(0), then });
         self.exprs
     }
 
     /// Looks an endpoint up and sends the connection there.
     fn dnat(self, map: SetId) -> Vec<Expr> {
+        self.dnat_by(Name::from(map.name()))
+    }
+
+    fn dnat_by(self, map: Name) -> Vec<Expr> {
         let (family, port) = (self.family, Reg(self.address_registers()));
-        let mut exprs = self.found(map, Hit::Load(Reg(0)));
+        let mut exprs = self.found_in(map, Hit::Load(Reg(0)));
         exprs.push(Expr::Dnat { family, address: Reg(0), port });
         exprs
     }
@@ -583,10 +676,18 @@ fn mark_packet(config: &Config) -> Vec<Expr> {
 }
 
 fn ct_bit(key: CtKey, bit: u32) -> Vec<Expr> {
+    compare_ct_bit(key, bit, CmpOp::Neq)
+}
+
+fn no_ct_bit(key: CtKey, bit: u32) -> Vec<Expr> {
+    compare_ct_bit(key, bit, CmpOp::Eq)
+}
+
+fn compare_ct_bit(key: CtKey, bit: u32, op: CmpOp) -> Vec<Expr> {
     vec![
         Expr::Ct { key, to: Reg(0) },
         masked(bit, 0),
-        Expr::Cmp { from: Reg(0), op: CmpOp::Neq, with: vec![0; 4] },
+        Expr::Cmp { from: Reg(0), op, with: vec![0; 4] },
     ]
 }
 
@@ -601,14 +702,6 @@ fn is_protocol(protocol: Protocol) -> Vec<Expr> {
         Expr::Meta { key: MetaKey::L4Proto, to: Reg(0) },
         Expr::Cmp { from: Reg(0), op: CmpOp::Eq, with },
     ]
-}
-
-fn word(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp => "tcp",
-        Protocol::Udp => "udp",
-        Protocol::Sctp => "sctp",
-    }
 }
 
 /// FNV-1a: short, and nobody has a reason to attack it.

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nearhop_core::{EndpointKey, Name, Protocol};
 
+use crate::affinity::Reach;
 use crate::element::Placed;
 use crate::frontend::{Entry as FrontendEntry, Frontend};
 use crate::layout::{SetId, frontend_of};
-use crate::object::{Batch, Bytes, Chain, Element, Op, Table};
+use crate::object::{Batch, Bytes, Element, Op, Table};
 
 /// What is to change in a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,8 +22,8 @@ pub struct Changes {
     /// What can only go when no element needs it any more, or come when every element is there.
     after: Vec<Op>,
     lost: Vec<Lost>,
-    /// Whether a frontend changed whose clients stay with endpoints.
-    releases: bool,
+    /// Service ports whose clients may stay with endpoints that are no longer theirs.
+    releases: BTreeSet<Name>,
 }
 
 /// An element as it was and as it is to be. Several changes of one element in one batch come down
@@ -88,9 +89,10 @@ impl Changes {
         &self.lost
     }
 
-    /// Whether clients may have to be let go: they stay with endpoints of a frontend that changed.
-    pub fn releases(&self) -> bool {
-        self.releases
+    /// Service ports whose clients may have to be let go: they may stay with endpoints that their
+    /// frontend no longer uses.
+    pub fn releases(&self) -> &BTreeSet<Name> {
+        &self.releases
     }
 
     pub(crate) fn delete(&mut self, (set, element): Placed) {
@@ -115,10 +117,6 @@ impl Changes {
         self.after.push(op);
     }
 
-    pub(crate) fn add_chain(&mut self, chain: Chain) {
-        self.before.push(Op::AddChain(chain));
-    }
-
     /// Fills a table that holds no elements.
     pub(crate) fn fill(&mut self, elements: Vec<Placed>) {
         self.fresh = elements;
@@ -137,7 +135,12 @@ impl Changes {
         before: Option<&FrontendEntry>,
         after: Option<&FrontendEntry>,
     ) {
-        self.releases |= before.is_some_and(|entry| entry.affinity.is_some());
+        let sticky = before.and_then(|entry| Some((entry, entry.affinity.as_ref()?)));
+        if let Some((before, affinity)) = sticky
+            && lets_go(before, after)
+        {
+            self.releases.insert(affinity.port.clone());
+        }
         if frontend.protocol != Protocol::Tcp {
             self.lose(frontend, endpoints_of(before), after);
         }
@@ -249,6 +252,18 @@ pub struct Parts {
     pub frontends: BTreeMap<Frontend, Changes>,
     /// What can only come last.
     pub finish: Changes,
+}
+
+/// Whether clients of a frontend may have to leave, or nothing remembers them any more.
+fn lets_go(before: &FrontendEntry, after: Option<&FrontendEntry>) -> bool {
+    let Some(after) = after.filter(|after| after.affinity == before.affinity) else { return true };
+    let still: BTreeSet<(Reach, EndpointKey)> = sticky_endpoints(after).collect();
+    sticky_endpoints(before).any(|endpoint| !still.contains(&endpoint))
+}
+
+fn sticky_endpoints(entry: &FrontendEntry) -> impl Iterator<Item = (Reach, EndpointKey)> {
+    let slots = entry.sticky_slots();
+    slots.flat_map(|(reach, slots)| slots.iter().map(move |endpoint| (reach, *endpoint)))
 }
 
 fn endpoints_of(entry: Option<&FrontendEntry>) -> Vec<EndpointKey> {

@@ -7,6 +7,7 @@ use nearhop_core::model::{Service, SourceRanges, TrafficPolicy};
 use nearhop_core::route::{PortPolicy, Route, RouteKey, RouteSet, Verdict};
 use nearhop_core::{Cidr, EndpointKey, Family, Name};
 
+use crate::affinity::{Affinity, Maps, Reach, port_name};
 use crate::config::Config;
 use crate::frontend::{
     AddressKind, At, Entry, Frontend, Path, Program, Refusal, Slots, merge_ranges,
@@ -61,7 +62,7 @@ fn compile_port(
     let port = &route.service.ports[route.port];
     let protocol = port.protocol;
     let at = |address| Frontend { at: At::Address(address), protocol, port: port.port };
-    let compiler = Compiler { route, before, name: Name::from(display(key)) };
+    let compiler = Compiler { key, route, before, name: Name::from(display(key)) };
 
     let frontend = at(cluster_ip);
     program.frontends.insert(frontend, compiler.internal(&frontend));
@@ -85,6 +86,7 @@ fn compile_port(
 }
 
 struct Compiler<'a> {
+    key: &'a RouteKey,
     route: &'a Route,
     before: &'a dyn Before,
     name: Name,
@@ -98,9 +100,21 @@ impl Compiler<'_> {
         endpoints: Slots,
         refusal: Option<Refusal>,
     ) -> Entry {
-        let affinity = self.route.service.session_affinity.map(|timeout| timeout.as_secs() as u32);
-        let name = self.name.clone();
+        let (name, affinity) = (self.name.clone(), self.affinity());
         Entry { name, address, path, endpoints, refusal, affinity, sources: None }
+    }
+
+    fn affinity(&self) -> Option<Affinity> {
+        let seconds = self.route.service.session_affinity?.as_secs() as u32;
+        let policy = self.policy();
+        let local = [policy.internal, policy.external].contains(&TrafficPolicy::Local);
+        let maps = if local { Maps::Both } else { Maps::One };
+        Some(Affinity { port: port_name(&self.key.port), seconds, reach: Reach::Cluster, maps })
+    }
+
+    fn policy(&self) -> PortPolicy {
+        let service = &self.route.service;
+        PortPolicy::of(service, &service.ports[self.route.port])
     }
 
     fn internal(&self, frontend: &Frontend) -> Entry {
@@ -112,7 +126,13 @@ impl Compiler<'_> {
             Verdict::Drop => (&None, Some(Refusal::Drop)),
         };
         let slots = slots(set.as_ref(), self.before.endpoints(frontend));
-        self.entry(AddressKind::ClusterIp, Path::Direct, slots, refusal)
+        let mut entry = self.entry(AddressKind::ClusterIp, Path::Direct, slots, refusal);
+        if self.policy().internal == TrafficPolicy::Local
+            && let Some(affinity) = &mut entry.affinity
+        {
+            affinity.reach = Reach::Local;
+        }
+        entry
     }
 
     fn external(
@@ -123,15 +143,13 @@ impl Compiler<'_> {
     ) -> Entry {
         let decision = &self.route.decision;
         let before = self.before.endpoints(frontend);
-        let service = &self.route.service;
-        let policy = PortPolicy::of(service, &service.ports[self.route.port]).external;
         let refusal = match decision.external {
             Some(Verdict::Cluster | Verdict::Local) => None,
             Some(Verdict::Drop) => Some(Refusal::Drop),
             Some(Verdict::Reject) | None => Some(Refusal::Reject),
         };
         let cluster = decision.cluster.as_ref().filter(|_| decision.has_any);
-        let path = match policy {
+        let path = match self.policy().external {
             TrafficPolicy::Cluster => Path::Masquerade,
             TrafficPolicy::Local => {
                 Path::LocalOnly(slots(decision.local.as_ref(), self.before.local(frontend)))

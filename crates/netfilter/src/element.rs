@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use nearhop_core::{EndpointKey, Name, Protocol};
 
-use crate::chain::{Mark, OnDemand, Pick, Sticky, external_local_chain};
+use crate::affinity::Reach;
+use crate::chain::{Mark, OnDemand, Pick, Recording, Stay, external_local_chain};
 use crate::frontend::{At, Entry, Frontend, Path, Refusal, Slots};
 use crate::layout::{SetId, key_of, protocol_number};
 use crate::object::{Bytes, Data, Element, Verdict};
@@ -23,7 +24,19 @@ struct Maps {
     endpoints: SetId,
     endpoints_local: SetId,
     nobody: SetId,
+    sticky: SetId,
+    sticky_local: SetId,
     affinity: SetId,
+}
+
+impl Maps {
+    /// Where a client goes that has no endpoint yet.
+    fn sticky(&self, reach: Reach) -> SetId {
+        match reach {
+            Reach::Cluster => self.sticky,
+            Reach::Local => self.sticky_local,
+        }
+    }
 }
 
 const ADDRESS: Maps = Maps {
@@ -33,6 +46,8 @@ const ADDRESS: Maps = Maps {
     endpoints: SetId::Endpoints,
     endpoints_local: SetId::EndpointsLocal,
     nobody: SetId::NoEndpoints,
+    sticky: SetId::StickyServices,
+    sticky_local: SetId::StickyServicesLocal,
     affinity: SetId::AffinityServices,
 };
 
@@ -43,6 +58,8 @@ const NODE: Maps = Maps {
     endpoints: SetId::NodeportEndpoints,
     endpoints_local: SetId::NodeportEndpointsLocal,
     nobody: SetId::NoEndpointNodeports,
+    sticky: SetId::StickyNodeports,
+    sticky_local: SetId::StickyNodeportsLocal,
     affinity: SetId::AffinityNodeports,
 };
 
@@ -53,13 +70,12 @@ pub fn place(
     elements: &mut Vec<Placed>,
     chains: &mut Vec<OnDemand>,
 ) {
-    run(frontend, Placer { key: key_of(frontend), entry, elements, chains, slots: Wanted::Yes });
+    Placer::new(frontend, entry, elements, chains, Wanted::Yes).run();
 }
 
 /// Only the chains that the elements of a frontend go to.
 pub fn chains_of(frontend: &Frontend, entry: &Entry, chains: &mut Vec<OnDemand>) {
-    let elements = &mut Vec::new();
-    run(frontend, Placer { key: key_of(frontend), entry, elements, chains, slots: Wanted::No });
+    Placer::new(frontend, entry, &mut Vec::new(), chains, Wanted::No).run();
 }
 
 /// Whether the elements for slots are wanted: of all elements they are nearly all.
@@ -69,47 +85,74 @@ enum Wanted {
     No,
 }
 
-fn run(frontend: &Frontend, mut placer: Placer<'_>) {
-    let entry = placer.entry;
-    let maps = match frontend.at {
-        At::Address(_) => &ADDRESS,
-        At::Node => &NODE,
-    };
-    match &entry.path {
-        Path::Direct => placer.pick(maps.entry, maps.endpoints, &entry.endpoints, Mark::No),
-        Path::Masquerade => placer.pick(maps.entry, maps.endpoints, &entry.endpoints, Mark::Yes),
-        Path::LocalOnly(local) => {
-            if !entry.endpoints.is_empty() || !local.is_empty() {
-                let chain = Verdict::Goto(Name::from(external_local_chain(maps.near)));
-                placer.verdict(maps.entry, chain);
-            }
-            placer.pick(maps.near, maps.endpoints, &entry.endpoints, Mark::No);
-            placer.pick(maps.local, maps.endpoints_local, local, Mark::No);
-        }
-    }
-    if let Some(refusal) = entry.refusal {
-        let verdict = match refusal {
-            Refusal::Reject => Verdict::Goto(Name::from("reject-chain")),
-            Refusal::Drop => Verdict::Drop,
-        };
-        placer.verdict(maps.nobody, verdict);
-    }
-    if let Some(seconds) = entry.affinity.filter(|_| entry.slots().any(|slots| !slots.is_empty())) {
-        let record = OnDemand::Record(frontend.protocol, seconds);
-        placer.go_to(maps.affinity, record);
-    }
-    placer.guard();
-}
-
 struct Placer<'a> {
     key: Bytes,
+    protocol: Protocol,
+    maps: &'static Maps,
     entry: &'a Entry,
     elements: &'a mut Vec<Placed>,
     chains: &'a mut Vec<OnDemand>,
     slots: Wanted,
 }
 
-impl Placer<'_> {
+impl<'a> Placer<'a> {
+    fn new(
+        frontend: &Frontend,
+        entry: &'a Entry,
+        elements: &'a mut Vec<Placed>,
+        chains: &'a mut Vec<OnDemand>,
+        slots: Wanted,
+    ) -> Self {
+        let maps = match frontend.at {
+            At::Address(_) => &ADDRESS,
+            At::Node => &NODE,
+        };
+        let (key, protocol) = (key_of(frontend), frontend.protocol);
+        Self { key, protocol, maps, entry, elements, chains, slots }
+    }
+
+    fn run(mut self) {
+        let (entry, maps) = (self.entry, self.maps);
+        let reach = entry.affinity.as_ref().map_or(Reach::Cluster, |affinity| affinity.reach);
+        let own = |placer: &mut Self, into, mark| {
+            placer.pick(into, maps.endpoints, &entry.endpoints, reach, mark);
+        };
+        match &entry.path {
+            Path::Direct => own(&mut self, maps.entry, Mark::No),
+            Path::Masquerade => own(&mut self, maps.entry, Mark::Yes),
+            Path::LocalOnly(local) => {
+                if !entry.endpoints.is_empty() || !local.is_empty() {
+                    let chain = Verdict::Goto(Name::from(external_local_chain(maps.near)));
+                    self.verdict(maps.entry, chain);
+                }
+                own(&mut self, maps.near, Mark::No);
+                self.pick(maps.local, maps.endpoints_local, local, Reach::Local, Mark::No);
+            }
+        }
+        if let Some(refusal) = entry.refusal {
+            let verdict = match refusal {
+                Refusal::Reject => Verdict::Goto(Name::from("reject-chain")),
+                Refusal::Drop => Verdict::Drop,
+            };
+            self.verdict(maps.nobody, verdict);
+        }
+        self.record();
+        self.guard();
+    }
+
+    /// Has the choice recorded of clients that stay.
+    fn record(&mut self) {
+        let somebody = self.entry.slots().any(|slots| !slots.is_empty());
+        let Some(affinity) = self.entry.affinity.as_ref().filter(|_| somebody) else { return };
+        let recording = Recording {
+            port: affinity.port.clone(),
+            protocol: self.protocol,
+            seconds: affinity.seconds,
+            maps: affinity.maps,
+        };
+        self.go_to(self.maps.affinity, OnDemand::Record(recording));
+    }
+
     fn push(&mut self, set: SetId, data: Data) {
         let comment = Some(shorten(&self.entry.name));
         self.elements.push((set, Element { key: self.key, end: None, data, comment }));
@@ -125,15 +168,22 @@ impl Placer<'_> {
     }
 
     /// Sends connections to one of the slots, if there are any.
-    fn pick(&mut self, entry: SetId, from: SetId, slots: &Slots, mark: Mark) {
+    fn pick(&mut self, entry: SetId, from: SetId, slots: &Slots, reach: Reach, mark: Mark) {
         if slots.is_empty() {
             return;
         }
-        let sticky = if self.entry.affinity.is_some() { Sticky::Yes } else { Sticky::No };
-        let pick = Pick { from, draw: slots.draw().clone(), sticky, mark };
-        match pick.set().filter(|_| entry == SetId::Services) {
-            Some(set) => self.push(set, Data::None),
-            None => self.go_to(entry, OnDemand::Pick(pick)),
+        let pick = Pick { from, draw: slots.draw().clone(), mark };
+        if let Some(affinity) = &self.entry.affinity {
+            let (port, protocol) = (affinity.port.clone(), self.protocol);
+            self.go_to(entry, OnDemand::Stay(Stay { port, protocol, reach, mark }));
+            // Whoever comes from there is marked already.
+            let pick = Pick { mark: Mark::No, ..pick };
+            self.go_to(self.maps.sticky(reach), OnDemand::Pick(pick));
+        } else {
+            match pick.set().filter(|_| entry == SetId::Services) {
+                Some(set) => self.push(set, Data::None),
+                None => self.go_to(entry, OnDemand::Pick(pick)),
+            }
         }
         if self.slots == Wanted::No {
             return;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use nearhop_core::{Cidr, EndpointKey, Name, Protocol};
 
+use crate::affinity::{Affinity, Reach};
 use crate::draw::Draw;
 
 /// Where clients connect to.
@@ -76,8 +77,8 @@ pub struct Entry {
     pub endpoints: Slots,
     /// What happens to those that find no endpoint.
     pub refusal: Option<Refusal>,
-    /// How long a client stays with its endpoint, in seconds.
-    pub affinity: Option<u32>,
+    /// How clients stay with their endpoints, where they do.
+    pub affinity: Option<Affinity>,
     /// Who may connect; everybody without it. Sorted, disjoint ranges of addresses.
     pub sources: Option<Arc<[(IpAddr, IpAddr)]>>,
 }
@@ -119,6 +120,16 @@ pub enum Refusal {
 }
 
 impl Entry {
+    /// Its slots by which endpoints they hold, where clients stay with them.
+    pub fn sticky_slots(&self) -> impl Iterator<Item = (Reach, &Slots)> {
+        let own = self.affinity.as_ref().map(|affinity| (affinity.reach, &self.endpoints));
+        let local = match &self.path {
+            Path::LocalOnly(slots) if own.is_some() => Some((Reach::Local, slots)),
+            _ => None,
+        };
+        own.into_iter().chain(local)
+    }
+
     /// The endpoints that clients elsewhere reach, and those on this node where they differ.
     pub fn slots(&self) -> impl Iterator<Item = &Slots> {
         let local = match &self.path {

@@ -13,13 +13,14 @@ use std::sync::Arc;
 use nearhop_core::route::RouteTable;
 use nearhop_core::{EndpointKey, Name, Protocol, ServiceKey};
 
+use crate::affinity::{Reach, define_map, service_of};
 use crate::chain::{OnDemand, digest, standing_chains};
 use crate::changes::Changes;
 use crate::compile::{Before, compile};
 use crate::config::Config;
 use crate::element::{Placed, chains_of, place, place_cluster_ip, place_hairpin};
 use crate::frontend::{AddressKind, Entry, Frontend, Program};
-use crate::object::Chain;
+use crate::object::{Chain, Op};
 
 /// A Service's claim to a frontend. Claims sort by who has it: nobody can take a cluster IP or a
 /// load balancer's address away by naming it as an external IP; between equals the first by name.
@@ -49,6 +50,8 @@ pub struct Image {
     /// Chains on demand that are there. They stay when nobody needs them any more, until the next
     /// full pass: kernels before 6.2 give references back late.
     chains: BTreeSet<OnDemand>,
+    /// The maps of Service ports that those chains use.
+    maps: BTreeSet<Name>,
 }
 
 impl Image {
@@ -62,6 +65,7 @@ impl Image {
             cluster_ips: BTreeMap::new(),
             hairpins: BTreeMap::new(),
             chains: BTreeSet::new(),
+            maps: BTreeSet::new(),
         }
     }
 
@@ -91,9 +95,59 @@ impl Image {
         self.owners.keys().filter_map(|frontend| Some((frontend, self.entry(frontend)?)))
     }
 
-    /// Whether clients stay with endpoints anywhere.
-    pub fn has_affinity(&self) -> bool {
-        self.chains.iter().any(|chain| matches!(chain, OnDemand::Record(..)))
+    /// The Service ports whose clients stay with endpoints, or did until lately.
+    pub fn sticky_ports(&self) -> BTreeSet<Name> {
+        self.chains.iter().filter_map(|chain| chain.port().cloned()).collect()
+    }
+
+    /// The frontends of a Service port whose clients stay with endpoints.
+    fn sticky_frontends<'a>(
+        &'a self,
+        port: &'a Name,
+    ) -> impl Iterator<Item = (&'a Frontend, &'a Entry)> {
+        let service = service_of(port);
+        let program = service.as_ref().and_then(|service| self.programs.get(service));
+        let frontends = program.into_iter().flat_map(|program| &program.frontends);
+        frontends.filter(move |(frontend, entry)| {
+            entry.affinity.as_ref().is_some_and(|affinity| affinity.port == *port)
+                && self.owners.get(frontend) == service.as_ref()
+        })
+    }
+
+    /// The endpoints that clients of a Service port may stay with. An endpoint on this node is one
+    /// for all clients, whichever policy sent them there.
+    pub fn sticky_endpoints(&self, port: &Name, reach: Reach) -> BTreeSet<EndpointKey> {
+        let slots = self.sticky_frontends(port).flat_map(|(_, entry)| entry.sticky_slots());
+        let of_reach = slots.filter(|(of, _)| reach == Reach::Cluster || *of == Reach::Local);
+        of_reach.flat_map(|(_, slots)| slots.iter().copied()).collect()
+    }
+
+    /// The maps of Service ports that are there, needed or not.
+    pub fn maps(&self) -> &BTreeSet<Name> {
+        &self.maps
+    }
+
+    /// The chains and maps of a Service port that nobody needs any more.
+    pub fn unneeded(&self, port: &Name) -> Unneeded {
+        let (mut chains, mut needed) = (Vec::new(), BTreeSet::new());
+        for (frontend, entry) in self.sticky_frontends(port) {
+            chains_of(frontend, entry, &mut chains);
+        }
+        for chain in chains {
+            needed.extend(std::iter::successors(Some(chain), OnDemand::needs));
+        }
+        let of_port = self.chains.iter().filter(|chain| chain.port() == Some(port));
+        let chains: BTreeSet<OnDemand> =
+            of_port.filter(|chain| !needed.contains(chain)).cloned().collect();
+        let still: BTreeSet<Name> = needed.iter().flat_map(OnDemand::maps).collect();
+        let maps = chains.iter().flat_map(OnDemand::maps).filter(|map| !still.contains(map));
+        Unneeded { maps: maps.collect(), chains }
+    }
+
+    /// Forgets what was deleted.
+    pub fn forget(&mut self, unneeded: &Unneeded) {
+        self.chains.retain(|chain| !unneeded.chains.contains(chain));
+        self.maps.retain(|map| !unneeded.maps.contains(map));
     }
 
     /// Frontends that several Services claim, with all of them; the first one has it.
@@ -114,6 +168,7 @@ impl Image {
             }
         }
         image.chains = image.needed();
+        image.maps = image.chains.iter().flat_map(OnDemand::maps).collect();
         image
     }
 
@@ -233,10 +288,16 @@ impl Image {
         for chain in chains {
             let all: Vec<OnDemand> = std::iter::successors(Some(chain), OnDemand::needs).collect();
             for chain in all.into_iter().rev().filter(|chain| !chain.is_standing()) {
-                if !self.chains.contains(&chain) {
-                    changes.add_chain(signed(chain.chain(&self.config)));
-                    self.chains.insert(chain);
+                if self.chains.contains(&chain) {
+                    continue;
                 }
+                for map in chain.maps() {
+                    if self.maps.insert(map.clone()) {
+                        changes.first(Op::AddSet(define_map(map, self.config.family())));
+                    }
+                }
+                changes.first(Op::AddChain(signed(chain.chain(&self.config))));
+                self.chains.insert(chain);
             }
         }
     }
@@ -292,6 +353,33 @@ impl Image {
     pub fn forget_unneeded_chains(&mut self) {
         let needed = self.needed();
         self.chains.retain(|chain| needed.contains(chain));
+        self.maps = self.chains.iter().flat_map(OnDemand::maps).collect();
+    }
+}
+
+/// Chains and maps of a Service port that nobody needs any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unneeded {
+    chains: BTreeSet<OnDemand>,
+    maps: BTreeSet<Name>,
+}
+
+impl Unneeded {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.chains.is_empty()
+    }
+
+    /// The names of the chains.
+    pub fn chains(&self) -> impl Iterator<Item = Name> {
+        self.chains.iter().map(OnDemand::name)
+    }
+
+    /// What deletes them: rules first, then the maps that they used, then the chains.
+    pub fn ops(&self) -> Vec<Op> {
+        let flush = self.chains().map(Op::FlushChain);
+        let maps = self.maps.iter().cloned().map(Op::DeleteSet);
+        flush.chain(maps).chain(self.chains().map(Op::DeleteChain)).collect()
     }
 }
 

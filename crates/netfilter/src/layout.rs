@@ -3,7 +3,8 @@
 //! No chain belongs to a Service. A Service is elements: its addresses go by `services` to a chain
 //! that picks a slot, and `endpoints` says who that slot is. All Services with three slots share
 //! one chain, so that loading, changing and walking cost the same for one Service and for ten
-//! thousand.
+//! thousand. Only a Service port with session affinity has chains and a map of its own, because
+//! only a map of its own has a bound of its own; see `affinity`.
 //!
 //! Cluster IPs with few slots are in plain sets, one for each number (`services-3`), because the
 //! kernel looks through a whole verdict map whenever an element with a chain is added to it: 1 ms
@@ -13,6 +14,7 @@ use std::net::IpAddr;
 
 use nearhop_core::{EndpointKey, Family, Name, Protocol};
 
+use crate::affinity::{define_map, port_of};
 use crate::frontend::{At, Frontend};
 use crate::object::{Bytes, Field, Set, SetData, SetKind};
 
@@ -76,9 +78,15 @@ pub enum SetId {
     Firewall,
     /// Those sources.
     FirewallAllowed,
-    /// Which endpoint a client stays with.
-    Affinity,
-    /// Service addresses whose choices are recorded in `Affinity`.
+    /// Service addresses with session affinity: where a client goes that has no endpoint yet.
+    StickyServices,
+    /// The same under a policy Local.
+    StickyServicesLocal,
+    /// As `StickyServices`, for node ports.
+    StickyNodeports,
+    /// As `StickyServicesLocal`, for node ports.
+    StickyNodeportsLocal,
+    /// Service addresses whose choices are recorded.
     AffinityServices,
     /// Node ports whose choices are recorded.
     AffinityNodeports,
@@ -86,10 +94,10 @@ pub enum SetId {
 
 impl SetId {
     /// All of them.
-    pub const ALL: [Self; 19 + MOST_COUNTED as usize] = Self::all();
+    pub const ALL: [Self; 22 + MOST_COUNTED as usize] = Self::all();
 
-    const fn all() -> [Self; 19 + MOST_COUNTED as usize] {
-        let mut all = [Self::Services; 19 + MOST_COUNTED as usize];
+    const fn all() -> [Self; 22 + MOST_COUNTED as usize] {
+        let mut all = [Self::Services; 22 + MOST_COUNTED as usize];
         let named = [
             Self::Services,
             Self::ServicesNear,
@@ -107,7 +115,10 @@ impl SetId {
             Self::Hairpin,
             Self::Firewall,
             Self::FirewallAllowed,
-            Self::Affinity,
+            Self::StickyServices,
+            Self::StickyServicesLocal,
+            Self::StickyNodeports,
+            Self::StickyNodeportsLocal,
             Self::AffinityServices,
             Self::AffinityNodeports,
         ];
@@ -145,7 +156,10 @@ impl SetId {
             Self::Hairpin => "hairpin",
             Self::Firewall => "firewall",
             Self::FirewallAllowed => "firewall-allowed",
-            Self::Affinity => "affinity",
+            Self::StickyServices => "sticky-services",
+            Self::StickyServicesLocal => "sticky-services-local",
+            Self::StickyNodeports => "sticky-nodeports",
+            Self::StickyNodeportsLocal => "sticky-nodeports-local",
             Self::AffinityServices => "affinity-services",
             Self::AffinityNodeports => "affinity-nodeports",
         }
@@ -170,7 +184,12 @@ impl SetId {
             Self::Hairpin => "endpoints that reach themselves through a Service",
             Self::Firewall => "addresses with loadBalancerSourceRanges",
             Self::FirewallAllowed => "and who may reach them",
-            Self::Affinity => "the endpoint a client stays with",
+            Self::StickyServices | Self::StickyNodeports => {
+                "session affinity: where clients without an endpoint go"
+            }
+            Self::StickyServicesLocal | Self::StickyNodeportsLocal => {
+                "policy Local and session affinity: where clients without an endpoint go"
+            }
             Self::AffinityServices => "Service addresses with session affinity",
             Self::AffinityNodeports => "node ports with session affinity",
         }
@@ -195,11 +214,15 @@ impl SetId {
             | Self::ServicesNear
             | Self::ServicesLocal
             | Self::NoEndpoints
+            | Self::StickyServices
+            | Self::StickyServicesLocal
             | Self::AffinityServices => (service, SetData::Verdict),
             Self::Nodeports
             | Self::NodeportsNear
             | Self::NodeportsLocal
             | Self::NoEndpointNodeports
+            | Self::StickyNodeports
+            | Self::StickyNodeportsLocal
             | Self::AffinityNodeports => (nodeport, SetData::Verdict),
             Self::Endpoints | Self::EndpointsLocal => (slot, endpoint),
             Self::NodeportEndpoints | Self::NodeportEndpointsLocal => (nodeport_slot, endpoint),
@@ -209,16 +232,20 @@ impl SetId {
             Self::FirewallAllowed => {
                 (vec![address, Field::Protocol, Field::Port, address], SetData::None)
             }
-            Self::Affinity => (pair, endpoint),
         };
         let kind = match self {
             Self::FirewallAllowed => SetKind::Interval,
-            Self::Affinity => SetKind::Dynamic,
             _ => SetKind::Exact,
         };
         let comment = Some(Name::from(self.comment()));
         Set { name: Name::from(self.name()), key, data, kind, comment }
     }
+}
+
+/// The definition of a set of ours by its name: a standing one, or the map of a Service port.
+pub fn define_named(name: &Name, family: Family) -> Option<Set> {
+    let map = port_of(name).map(|_| define_map(name.clone(), family));
+    map.or_else(|| SetId::by_name(name).map(|id| id.define(family)))
 }
 
 /// The number of a protocol in IP headers.
@@ -255,8 +282,10 @@ pub fn frontend_of(set: SetId, key: &Bytes) -> Option<Frontend> {
         | SetId::NodeportEndpoints
         | SetId::NodeportEndpointsLocal
         | SetId::NoEndpointNodeports
+        | SetId::StickyNodeports
+        | SetId::StickyNodeportsLocal
         | SetId::AffinityNodeports => read_frontend(At::Node, key.as_slice()),
-        SetId::ClusterIps | SetId::Hairpin | SetId::Affinity => None,
+        SetId::ClusterIps | SetId::Hairpin => None,
         SetId::Counted(_)
         | SetId::Services
         | SetId::ServicesNear
@@ -266,6 +295,8 @@ pub fn frontend_of(set: SetId, key: &Bytes) -> Option<Frontend> {
         | SetId::NoEndpoints
         | SetId::Firewall
         | SetId::FirewallAllowed
+        | SetId::StickyServices
+        | SetId::StickyServicesLocal
         | SetId::AffinityServices => {
             let bytes = key.as_slice();
             // The family shows in the length: no key of IPv4 is as long as the shortest of IPv6.

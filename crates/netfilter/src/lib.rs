@@ -12,6 +12,7 @@
 //!
 //! Deliberately absent: a socket, a clock, and every decision about topology.
 
+pub mod affinity;
 pub mod chain;
 pub mod changes;
 pub mod compile;
@@ -25,6 +26,7 @@ pub mod image;
 pub mod layout;
 pub mod object;
 pub mod reconcile;
+pub mod records;
 pub mod slots;
 pub mod text;
 pub mod walk;

@@ -70,8 +70,9 @@ pub enum SetKind {
     Dynamic,
 }
 
-/// So many elements a dynamic set takes. Where nothing is said, the kernel stops at 65,535.
-pub const MOST_DYNAMIC: u32 = 1 << 20;
+/// So many elements a dynamic set takes: the clients of one Service port. Where nothing is said, the
+/// kernel stops at 65,535.
+pub const MOST_DYNAMIC: u32 = 1 << 16;
 
 /// A named set or map.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,6 +198,17 @@ pub struct Element {
     pub comment: Option<Name>,
 }
 
+/// An element of a dynamic set, and how long it lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timed {
+    /// The element.
+    pub element: Element,
+    /// How long it lives from when it is used, in milliseconds.
+    pub timeout_ms: u64,
+    /// How long it still lives, in milliseconds.
+    pub expires_ms: u64,
+}
+
 /// Where a base chain hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hook {
@@ -309,6 +321,8 @@ pub enum CtKey {
 
 /// The bit of `ct state` that says `new`.
 pub const CT_STATE_NEW: u32 = 8;
+/// The bit of `ct status` that says `confirmed`: the first packet of a connection has passed.
+pub const CT_STATUS_CONFIRMED: u32 = 1 << 3;
 /// The bit of `ct status` that says `dnat`.
 pub const CT_STATUS_DNAT: u32 = 1 << 5;
 
@@ -486,6 +500,13 @@ pub enum Op {
         set: Name,
         /// What to add.
         elements: Vec<Element>,
+    },
+    /// Adds elements that expire. One that is there with other data is an error.
+    AddTimed {
+        /// The set.
+        set: Name,
+        /// What to add.
+        elements: Vec<Timed>,
     },
     /// Deletes elements. One that is not there is an error.
     DeleteElements {

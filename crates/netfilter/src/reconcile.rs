@@ -1,18 +1,18 @@
 //! What the kernel holds against what it is to hold.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use nearhop_core::{EndpointKey, Family, Name};
 
+use crate::affinity::define_map;
 use crate::changes::Changes;
 use crate::compile::Before;
 use crate::element::Placed;
-use crate::frontend::{At, Frontend};
+use crate::frontend::Frontend;
 use crate::image::{Image, signature};
-use crate::layout::{SetId, frontend_of, read_address, read_endpoint, read_frontend};
-use crate::object::{Bytes, Chain, Data, Op};
+use crate::layout::{SetId, frontend_of, read_endpoint};
+use crate::object::{Chain, Data, Op, Set};
 
 /// What the kernel holds of our table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,13 +31,17 @@ pub struct Held {
 
 impl Held {
     /// Sets that are not ours.
-    pub fn strange_sets(&self) -> impl Iterator<Item = &Name> {
-        self.sets.iter().filter(|name| SetId::by_name(name).is_none())
+    pub fn strange_sets<'a>(&'a self, image: &'a Image) -> impl Iterator<Item = &'a Name> {
+        let ours = |name: &Name| SetId::by_name(name).is_some() || image.maps().contains(name);
+        self.sets.iter().filter(move |name| !ours(name))
     }
 
     /// Sets of ours that are not there.
-    pub fn missing_sets(&self) -> impl Iterator<Item = SetId> {
-        SetId::ALL.into_iter().filter(|id| !self.sets.contains(id.name()))
+    pub fn missing_sets(&self, image: &Image) -> Vec<Set> {
+        let family = image.config().family();
+        let standing = SetId::ALL.into_iter().map(|id| id.define(family));
+        let maps = image.maps().iter().map(|map| define_map(map.clone(), family));
+        standing.chain(maps).filter(|set| !self.sets.contains(&set.name)).collect()
     }
 }
 
@@ -59,13 +63,12 @@ pub const COMMENT: &str = "rules of the nearhop service proxy";
 pub fn reconcile(image: &Image, held: Option<&Held>) -> Changes {
     let mut changes = Changes::default();
     let nothing = Held::default();
-    let family = image.config().family();
     if held.is_none() {
         changes.first(Op::AddTable { comment: Name::from(COMMENT) });
     }
     let held = held.unwrap_or(&nothing);
-    for id in held.missing_sets() {
-        changes.first(Op::AddSet(id.define(family)));
+    for set in held.missing_sets(image) {
+        changes.first(Op::AddSet(set));
     }
     let chains = image.chains();
     let known = chains.iter().map(|chain| chain.name.clone()).collect();
@@ -75,18 +78,18 @@ pub fn reconcile(image: &Image, held: Option<&Held>) -> Changes {
     } else {
         changes.replace(held.elements.clone(), image.elements());
     }
-    remove_unknown(&known, held, &mut changes);
+    remove_unknown(image, &known, held, &mut changes);
     changes
 }
 
 /// Takes out what is not ours: rules first, then the sets that they used, then the chains that rules
 /// and sets went to.
-fn remove_unknown(known: &BTreeSet<Name>, held: &Held, changes: &mut Changes) {
+fn remove_unknown(image: &Image, known: &BTreeSet<Name>, held: &Held, changes: &mut Changes) {
     let chains: Vec<&Name> = held.chains.keys().filter(|name| !known.contains(*name)).collect();
     for name in &chains {
         changes.last(Op::FlushChain((*name).clone()));
     }
-    for name in held.strange_sets() {
+    for name in held.strange_sets(image) {
         changes.last(Op::DeleteSet(name.clone()));
     }
     for name in chains {
@@ -181,23 +184,4 @@ impl Before for HeldSlots {
     fn local(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>> {
         self.local.get(frontend).map(|slots| slots.values().copied().collect())
     }
-}
-
-/// An element of `affinity`: a client and the endpoint it stays with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stay {
-    /// The client.
-    pub client: IpAddr,
-    /// What it connects to, by address even where that is a node's.
-    pub frontend: Frontend,
-    /// The endpoint.
-    pub endpoint: EndpointKey,
-}
-
-/// Reads an element of `affinity`.
-pub fn read_stay(key: &Bytes, value: &Bytes, family: Family) -> Option<Stay> {
-    let (client, rest) = read_address(key.as_slice(), family)?;
-    let (address, rest) = read_address(rest, family)?;
-    let frontend = read_frontend(At::Address(address), rest)?;
-    Some(Stay { client, frontend, endpoint: read_endpoint(value, family)? })
 }

@@ -15,6 +15,7 @@ use nearhop_runtime::interfaces;
 use crate::control::{Control, Waiting};
 use crate::engine::{Engine, Pass, Scope, Synced, Tables, Verified};
 use crate::metrics::ProxyMetrics;
+use crate::release::Releases;
 use crate::standing::{LostEndpoints, Standings, view_of};
 
 /// The first pause after a failure; `--sync-period` is the longest.
@@ -50,6 +51,7 @@ pub(crate) struct Lane {
     known: LostEndpoints,
     /// Frontends that several Services claim, as far as that was said.
     contested: BTreeSet<Frontend>,
+    releases: Releases,
 }
 
 impl Lane {
@@ -67,6 +69,7 @@ impl Lane {
             fresh: false,
             known: LostEndpoints::new(),
             contested: BTreeSet::new(),
+            releases: Releases::default(),
         }
     }
 
@@ -118,7 +121,7 @@ impl Lane {
                 self.retry = None;
                 self.suspect(waiting, synced.pass);
                 self.note(synced, began, control, metrics);
-                self.release(tables);
+                self.releases.add(self.engine.take_releases(), Instant::now());
             }
             Err(error) => {
                 tracing::error!(family = %self.family, %error, "the rules are not in step");
@@ -195,14 +198,16 @@ impl Lane {
         }
     }
 
-    /// Lets go of clients that stay with an endpoint which is gone.
-    fn release(&mut self, tables: &mut impl Tables) {
-        match self.engine.release(tables, interfaces::addresses) {
-            Ok(0) => {}
-            Ok(clients) => tracing::debug!(family = %self.family, clients, "affinity released"),
-            Err(error) => {
-                tracing::warn!(family = %self.family, %error, "cannot read the affinity; at the next sync");
-            }
+    /// When clients are next to be let go that stay with an endpoint which is no longer theirs.
+    pub(crate) fn release_due(&self) -> Option<Instant> {
+        self.releases.due()
+    }
+
+    /// Lets go of such clients, for a turn.
+    pub(crate) fn release(&mut self, tables: &mut impl Tables) {
+        let clients = self.releases.run(&mut self.engine, tables, Instant::now);
+        if clients > 0 {
+            tracing::debug!(family = %self.family, clients, "session affinity released");
         }
     }
 

@@ -7,7 +7,7 @@
 //!           lane, one for each family -> engine -> kernel           (one batch)
 //!             |  who lost endpoints
 //!             v
-//!           engine::affinity, sweep -> conntrack                    (who is still stuck to them)
+//!           release, sweep -> conntrack                           (who is still stuck to them)
 //! ```
 //!
 //! [`run`] is the loop around it: one closed set of events and one match. Beside it [`health`]
@@ -30,6 +30,7 @@ mod observe;
 pub mod options;
 mod pace;
 pub mod rbac;
+pub mod release;
 pub mod run;
 mod standing;
 mod sweep;

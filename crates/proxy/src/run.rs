@@ -41,6 +41,8 @@ use crate::sweep::{SweepDone, Sweeper};
 
 /// Batches of the feed that are taken in at once.
 const BATCHES: usize = 16;
+/// Between two turns of releasing clients others have theirs.
+const RELEASE_PAUSE: Duration = Duration::from_millis(5);
 /// How often gauges over all routes are counted, at most.
 const COUNT: Duration = Duration::from_secs(1);
 /// Flows that could not be judged or deleted are tried again after this, and later and later.
@@ -106,6 +108,7 @@ pub async fn run(options: Options, surroundings: Surroundings) -> Result<(), Pro
         sweeper: Sweeper::start().map_err(ProxyError::Thread)?,
         sweep_again: now,
         sweep_failures: 0,
+        release_from: now,
         services: ServiceHealth::new(health.clone()),
         wanted: BTreeMap::new(),
         verify_due: now + options.verify_period,
@@ -181,6 +184,8 @@ struct Loop {
     /// Not before this are flows judged again that could not be judged or deleted.
     sweep_again: Instant,
     sweep_failures: u32,
+    /// Not before this are more clients let go.
+    release_from: Instant,
     services: ServiceHealth,
     wanted: BTreeMap<ServiceKey, Wanted>,
     verify_due: Instant,
@@ -213,6 +218,9 @@ impl Loop {
             }
             if self.sync_due(now).is_some_and(|due| due <= now) {
                 self.sync().await;
+            }
+            if self.release_due().is_some_and(|due| due <= Instant::now()) {
+                self.release();
             }
             self.start_sweep(now);
             if self.count_due.is_some_and(|due| due <= now) {
@@ -249,7 +257,24 @@ impl Loop {
         let sweeps = self.lanes.iter().filter_map(|lane| lane.judge_from(now, self.sweep_again));
         let sweep = sweeps.min().filter(|_| self.sweeper.is_idle());
         let verify = self.is_synced().then_some(self.verify_due);
-        [self.sync_due(now), self.count_due, sweep, verify].into_iter().flatten().min()
+        let all = [self.sync_due(now), self.count_due, sweep, verify, self.release_due()];
+        all.into_iter().flatten().min()
+    }
+
+    /// When clients are next to be let go, if there are any.
+    fn release_due(&self) -> Option<Instant> {
+        let due = self.lanes.iter().filter_map(Lane::release_due).min();
+        due.map(|due| due.max(self.release_from))
+    }
+
+    /// Lets go of clients that stay with an endpoint which is no longer theirs.
+    fn release(&mut self) {
+        tokio::task::block_in_place(|| {
+            for lane in &mut self.lanes {
+                lane.release(&mut self.kernel);
+            }
+        });
+        self.release_from = Instant::now() + RELEASE_PAUSE;
     }
 
     /// When the next sync is due, if there is one.

@@ -5,8 +5,9 @@
 
 mod support;
 
-use nearhop_core::{Cidr, Family, Protocol};
-use nearhop_netfilter::chain::{Mark, OnDemand, Pick, Sticky, standing_chains};
+use nearhop_core::{Cidr, Family, Name, Protocol};
+use nearhop_netfilter::affinity::{Maps, Reach, define_map, map_name};
+use nearhop_netfilter::chain::{Mark, OnDemand, Pick, Recording, Stay, standing_chains};
 use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddresses};
 use nearhop_netfilter::draw::Draw;
 use nearhop_netfilter::layout::SetId;
@@ -57,17 +58,34 @@ fn house(config: &Config) -> Vec<Op> {
     let family = config.family();
     let mut ops = vec![Op::AddTable { comment: "rules".into() }];
     ops.extend(SetId::ALL.into_iter().map(|id| Op::AddSet(id.define(family))));
-    let kinds = [(Sticky::No, Mark::No), (Sticky::Yes, Mark::No), (Sticky::Yes, Mark::Yes)];
     for from in [SetId::Endpoints, SetId::EndpointsLocal, SetId::NodeportEndpoints] {
-        for (sticky, mark) in kinds {
+        for mark in [Mark::No, Mark::Yes] {
             for draw in [Draw::Even(3), Draw::by_weight(&[(3, 1), (2, 4), (1, 2)])] {
-                let pick = Pick { from, draw, sticky, mark };
+                let pick = Pick { from, draw, mark };
                 ops.push(Op::AddChain(OnDemand::Pick(pick).chain(config)));
             }
         }
     }
-    ops.push(Op::AddChain(OnDemand::Record(Protocol::Tcp, 10_800).chain(config)));
+    ops.extend(sticky_port(config));
     ops.extend(standing_chains(config).into_iter().map(Op::AddChain));
+    ops
+}
+
+/// What a Service port with session affinity has of its own.
+fn sticky_port(config: &Config) -> Vec<Op> {
+    let (port, protocol) = (Name::from("default/my-web/tcp/http"), Protocol::Tcp);
+    let mut ops = Vec::new();
+    for reach in [Reach::Cluster, Reach::Local] {
+        ops.push(Op::AddSet(define_map(map_name(&port, reach), config.family())));
+        for mark in [Mark::No, Mark::Yes] {
+            let stay = Stay { port: port.clone(), protocol, reach, mark };
+            ops.push(Op::AddChain(OnDemand::Stay(stay).chain(config)));
+        }
+    }
+    for maps in [Maps::One, Maps::Both] {
+        let recording = Recording { port: port.clone(), protocol, seconds: 10_800, maps };
+        ops.push(Op::AddChain(OnDemand::Record(recording).chain(config)));
+    }
     ops
 }
 

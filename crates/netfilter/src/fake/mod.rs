@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nearhop_core::Name;
 
-use crate::object::{Batch, Bytes, Chain, Data, Element, Set, SetKind, Table};
+use crate::object::{Batch, Bytes, Chain, Data, Element, MOST_DYNAMIC, Set, SetKind, Table};
 
 use check::parts;
 pub(crate) use check::{data_len, key_len};
@@ -146,10 +146,14 @@ impl Fake {
     }
 
     /// Puts in what a packet's `update` wrote. As in the kernel, data that is there stays, and
-    /// the generation too. False if there is no such dynamic set.
+    /// the generation too. False if there is no such dynamic set, or no room in it.
     pub fn record(&mut self, record: &Record) -> bool {
         let set = self.tables.get_mut(&record.table).and_then(|t| t.sets.get_mut(&record.set));
         let Some(set) = set.filter(|set| set.set.kind == SetKind::Dynamic) else { return false };
+        let full = set.elements.len() >= MOST_DYNAMIC as usize;
+        if full && !set.elements.contains_key(&record.key) {
+            return false;
+        }
         set.elements.entry(record.key).or_insert_with(|| Element {
             key: record.key,
             end: None,

@@ -8,7 +8,7 @@ use super::check::{Checked, check_element, check_hook, check_rule};
 use super::code::Refusal;
 use super::validate::validate;
 use super::{Code, Fake, FakeError, SetState, TableState, label};
-use crate::object::{Batch, Bytes, Chain, Element, Op, Set, SetData, Table};
+use crate::object::{Batch, Bytes, Chain, Element, Op, Set, SetData, SetKind, Table};
 
 /// What was there before a change.
 enum Undo {
@@ -125,6 +125,11 @@ impl Fake {
             Op::AddElements { set, elements } => {
                 self.injected(set, elements)?;
                 self.state(table)?.add_elements(set, elements, undo)
+            }
+            Op::AddTimed { set, elements } => {
+                let elements: Vec<Element> =
+                    elements.iter().map(|timed| timed.element.clone()).collect();
+                self.state(table)?.add_timed(set, &elements, undo)
             }
             Op::DeleteElements { set, elements } => {
                 self.state(table)?.delete_elements(set, elements, undo)
@@ -270,6 +275,14 @@ impl TableState {
             undo.push(Undo::Element(name.clone(), element.key, None));
         }
         self.sets.get(name).map(|_| ()).ok_or_else(|| missing("set", name))
+    }
+
+    fn add_timed(&mut self, name: &Name, elements: &[Element], undo: &mut Vec<Undo>) -> Step {
+        let set = self.sets.get(name).ok_or_else(|| missing("set", name))?;
+        if set.set.kind != SetKind::Dynamic {
+            return Err(Refusal::new(Code::Invalid, format!("elements of {name} do not expire")));
+        }
+        self.add_elements(name, elements, undo)
     }
 
     fn delete_elements(&mut self, name: &Name, elements: &[Element], undo: &mut Vec<Undo>) -> Step {

@@ -299,7 +299,7 @@ fn sets_and_maps_are_typed_by_their_fields() {
         text::set(&affinity, []),
         "\tmap affinity {
 \t\ttype ipv4_addr . ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service
-\t\tsize 1048576
+\t\tsize 65536
 \t\tflags dynamic,timeout
 \t}\n"
     );

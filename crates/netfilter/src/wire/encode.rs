@@ -6,7 +6,7 @@
 use nearhop_core::Family;
 
 use crate::object::{
-    Batch, Chain, Data, Element, Field, MOST_DYNAMIC, Op, Rule, Set, SetData, SetKind,
+    Batch, Chain, Data, Element, Field, MOST_DYNAMIC, Op, Rule, Set, SetData, SetKind, Timed,
 };
 
 use super::abi::{chain, data, element, family_number, list, message, rule, set, table};
@@ -188,6 +188,7 @@ fn guess(batch: &Batch) -> usize {
         Op::AddElements { elements, .. } | Op::DeleteElements { elements, .. } => {
             elements.len() * ELEMENT_BYTES
         }
+        Op::AddTimed { elements, .. } => elements.len() * ELEMENT_BYTES,
         Op::AddChain(chain) => chain.rules.len() * OTHER_BYTES,
         _ => 0,
     };
@@ -238,10 +239,17 @@ impl Encoder<'_> {
                 self.simple(message::DELETE_CHAIN, 0, |w| w.text(chain::NAME, name));
             }
             Op::AddElements { set, elements } => {
-                self.elements((message::NEW_ELEMENT, message::CREATE), set, elements, Part::All);
+                let write =
+                    |w: &mut Writer, element: &Element| write_element(w, element, Part::All);
+                self.elements((message::NEW_ELEMENT, message::CREATE), set, elements, write);
+            }
+            Op::AddTimed { set, elements } => {
+                self.elements((message::NEW_ELEMENT, message::CREATE), set, elements, write_timed);
             }
             Op::DeleteElements { set, elements } => {
-                self.elements((message::DELETE_ELEMENT, 0), set, elements, Part::Key);
+                let write =
+                    |w: &mut Writer, element: &Element| write_element(w, element, Part::Key);
+                self.elements((message::DELETE_ELEMENT, 0), set, elements, write);
             }
         }
     }
@@ -271,7 +279,13 @@ impl Encoder<'_> {
         open
     }
 
-    fn elements(&mut self, (kind, flags): (u16, u16), set: &str, all: &[Element], part: Part) {
+    fn elements<E>(
+        &mut self,
+        (kind, flags): (u16, u16),
+        set: &str,
+        all: &[E],
+        write: impl Fn(&mut Writer, &E),
+    ) {
         let mut written = 0;
         while written < all.len() {
             let message = self.open(kind, flags, written);
@@ -282,7 +296,7 @@ impl Encoder<'_> {
                 if self.w.len() > full {
                     break;
                 }
-                write_element(&mut self.w, element, part);
+                write(&mut self.w, element);
                 written += 1;
             }
             self.w.close(list);
@@ -293,6 +307,19 @@ impl Encoder<'_> {
 
 fn write_element(w: &mut Writer, element: &Element, part: Part) {
     let item = w.open(list::ITEM);
+    write_parts(w, element, part);
+    w.close(item);
+}
+
+fn write_timed(w: &mut Writer, timed: &Timed) {
+    let item = w.open(list::ITEM);
+    write_parts(w, &timed.element, Part::All);
+    w.be64(element::TIMEOUT, timed.timeout_ms);
+    w.be64(element::EXPIRATION, timed.expires_ms);
+    w.close(item);
+}
+
+fn write_parts(w: &mut Writer, element: &Element, part: Part) {
     w.nest(element::KEY, |w| w.put(data::VALUE, element.key.as_slice()));
     if let Some(end) = &element.end {
         w.nest(element::KEY_END, |w| w.put(data::VALUE, end.as_slice()));
@@ -309,7 +336,6 @@ fn write_element(w: &mut Writer, element: &Element, part: Part) {
             write_comment(w, element::USERDATA, comment);
         }
     }
-    w.close(item);
 }
 
 fn write_chain(w: &mut Writer, chain: &Chain) {

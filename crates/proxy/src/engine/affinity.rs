@@ -1,72 +1,137 @@
-//! Clients that stay with an endpoint which their frontend no longer uses are let go.
+//! Clients that stay with an endpoint which is no longer theirs are let go, and records outlive a
+//! table of another layout.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use nearhop_core::Name;
-use nearhop_netfilter::frontend::{At, Frontend, Path};
-use nearhop_netfilter::image::Image;
-use nearhop_netfilter::layout::SetId;
-use nearhop_netfilter::object::{Batch, Data, Element, Op};
-use nearhop_netfilter::reconcile::{Stay, read_stay};
+use nearhop_netfilter::affinity::{LEGACY_MAP, Reach, define_map, map_name, port_of};
+use nearhop_netfilter::object::{Batch, Element, Op, Timed};
+use nearhop_netfilter::reconcile::{COMMENT, Held};
+use nearhop_netfilter::records::{carry, endpoint_of};
 
 use super::{ApplyError, Engine, FILL, Tables};
 
 impl Engine {
-    /// Lets go of clients whose endpoint is gone, where there may be any. Returns how many. Where
-    /// they cannot be read, the next call tries again.
-    pub fn release(
+    /// The Service ports whose clients may have to be let go since this was last asked.
+    pub fn take_releases(&mut self) -> BTreeSet<Name> {
+        std::mem::take(&mut self.releases)
+    }
+
+    /// Lets go of the clients of a Service port whose endpoint is no longer theirs. Returns how many.
+    /// What it could not do is left for the next call.
+    pub fn release(&mut self, tables: &mut impl Tables, port: &Name) -> Result<usize, ApplyError> {
+        let mut released = 0;
+        for reach in [Reach::Cluster, Reach::Local] {
+            let map = map_name(port, reach);
+            if !self.image.maps().contains(&map) {
+                continue;
+            }
+            let allowed = self.image.sticky_endpoints(port, reach);
+            let family = self.config().family();
+            let mut gone = tables.read_records(&self.config().table, &map)?;
+            gone.retain(|record| {
+                endpoint_of(&record.element, family).is_none_or(|end| !allowed.contains(&end))
+            });
+            // Those that run out by themselves before they are deleted are side by side.
+            gone.sort_by_key(|record| record.expires_ms);
+            let gone: Vec<Element> = gone.into_iter().map(|record| record.element).collect();
+            for some in gone.chunks(FILL.min(tables.elements_per_batch())) {
+                released += self.delete_records(tables, &map, some)?;
+            }
+        }
+        Ok(released)
+    }
+
+    /// Deletes records. Where one of them has run out meanwhile, the kernel refuses all: each half
+    /// is tried for itself.
+    fn delete_records(
         &mut self,
         tables: &mut impl Tables,
-        node_addresses: impl FnOnce() -> BTreeSet<IpAddr>,
+        map: &Name,
+        elements: &[Element],
     ) -> Result<usize, ApplyError> {
-        if !self.releases || !self.image.has_affinity() {
-            self.releases = false;
-            return Ok(0);
+        let ops = vec![Op::DeleteElements { set: map.clone(), elements: elements.to_vec() }];
+        let batch = Batch { table: self.config().table.clone(), ops };
+        match (self.apply(tables, &batch), elements) {
+            (Ok(()), _) => Ok(elements.len()),
+            (Err(ApplyError::Refused(_)), [_]) => Ok(0),
+            (Err(ApplyError::Refused(_)), _) => {
+                let (one, other) = elements.split_at(elements.len() / 2);
+                let deleted = self.delete_records(tables, map, one)?;
+                Ok(deleted + self.delete_records(tables, map, other)?)
+            }
+            (Err(error), _) => Err(error),
         }
-        let mut gone = tables.read_affinity(&self.config().table)?;
-        self.releases = false;
-        let node_addresses = node_addresses();
-        gone.retain(|element| !may_stay(element, &self.image, &node_addresses));
-        for some in gone.chunks(FILL.min(tables.elements_per_batch())) {
-            if self.delete_stays(tables, some).is_err() {
-                // One of them may have run out by itself meanwhile.
-                for element in some {
-                    let _expired = self.delete_stays(tables, std::slice::from_ref(element));
+    }
+
+    /// Deletes the chains and maps of a Service port that nobody needs any more. Not in the batch
+    /// that made them so: kernels before 6.2 give references back late.
+    pub fn retire(&mut self, tables: &mut impl Tables, port: &Name) -> Result<(), ApplyError> {
+        let retired = self.image.unneeded(port);
+        if retired.is_empty() {
+            return Ok(());
+        }
+        let table = self.config().table.clone();
+        self.apply(tables, &Batch { table, ops: retired.ops() })?;
+        for chain in retired.chains() {
+            self.rules.remove(&chain);
+        }
+        self.image.forget(&retired);
+        Ok(())
+    }
+
+    /// The records that would go with the table, or with the layout that it has. What cannot be read
+    /// is lost: clients then choose once more.
+    pub(super) fn read_leaving(
+        &self,
+        tables: &mut impl Tables,
+        held: Option<&Held>,
+    ) -> Vec<(Name, Vec<Timed>)> {
+        let Some(held) = held else { return Vec::new() };
+        let leaves =
+            |map: &&Name| **map == *LEGACY_MAP || (held.outdated && port_of(map).is_some());
+        let mut leaving = Vec::new();
+        for map in held.sets.iter().filter(leaves) {
+            match tables.read_records(&self.config().table, map) {
+                Ok(records) => leaving.push((map.clone(), records)),
+                Err(error) => tracing::warn!(%map, %error, "session affinity is not taken over"),
+            }
+        }
+        leaving
+    }
+
+    /// Puts records into the maps of the image, before any rule uses them.
+    pub(super) fn carry(
+        &mut self,
+        tables: &mut impl Tables,
+        leaving: &[(Name, Vec<Timed>)],
+        held: Option<&mut Held>,
+    ) {
+        let (table, family) = (self.config().table.clone(), self.config().family());
+        let (mut filled, mut clients) = (BTreeSet::new(), 0);
+        for (map, records) in carry(&self.image, leaving) {
+            for some in records.chunks(FILL.min(tables.elements_per_batch())) {
+                let ops = vec![
+                    Op::AddTable { comment: Name::from(COMMENT) },
+                    Op::AddSet(define_map(map.clone(), family)),
+                    Op::AddTimed { set: map.clone(), elements: some.to_vec() },
+                ];
+                match self.apply(tables, &Batch { table: table.clone(), ops }) {
+                    Ok(()) => {
+                        filled.insert(map.clone());
+                        clients += some.len();
+                    }
+                    Err(error) => {
+                        tracing::warn!(%map, %error, "session affinity is not taken over");
+                    }
                 }
             }
         }
-        Ok(gone.len())
+        if let Some(held) = held {
+            held.sets.extend(filled);
+        }
+        if clients > 0 {
+            tracing::info!(%family, clients, "session affinity taken over");
+        }
     }
-
-    fn delete_stays(
-        &mut self,
-        tables: &mut impl Tables,
-        elements: &[Element],
-    ) -> Result<(), ApplyError> {
-        let set = Name::from(SetId::Affinity.name());
-        let ops = vec![Op::DeleteElements { set, elements: elements.to_vec() }];
-        let table = self.config().table.clone();
-        self.apply(tables, &Batch { table, ops })
-    }
-}
-
-fn may_stay(element: &Element, image: &Image, node_addresses: &BTreeSet<IpAddr>) -> bool {
-    let Data::Value(value) = &element.data else { return false };
-    let stay = read_stay(&element.key, value, image.config().family());
-    stay.is_some_and(|stay| is_allowed(&stay, image, node_addresses))
-}
-
-fn is_allowed(stay: &Stay, image: &Image, node_addresses: &BTreeSet<IpAddr>) -> bool {
-    let by_port = Frontend { at: At::Node, ..stay.frontend };
-    let found = image.frontend(&stay.frontend).or_else(|| image.frontend(&by_port));
-    let Some((_, entry)) = found.filter(|(_, entry)| entry.affinity.is_some()) else {
-        return false;
-    };
-    let near = image.config().is_near(stay.client, node_addresses);
-    let allowed = match &entry.path {
-        Path::LocalOnly(local) if !near => local,
-        _ => &entry.endpoints,
-    };
-    allowed.contains(&stay.endpoint)
 }

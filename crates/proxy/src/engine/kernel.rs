@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use nearhop_core::Name;
-use nearhop_netfilter::layout::SetId;
-use nearhop_netfilter::object::{Batch, Element, Table};
+use nearhop_netfilter::layout::{SetId, define_named};
+use nearhop_netfilter::object::{Batch, Table, Timed};
 use nearhop_netfilter::reconcile::{Held, HeldChain};
 
 use super::tables::{ApplyError, ReadChain, Tables};
@@ -38,13 +38,12 @@ impl Tables for Kernel {
         };
         let mut held = Held { outdated: there.dormant, ..Held::default() };
         for set in self.dump_sets(table)? {
-            if let Some(id) = SetId::by_name(&set.name) {
-                held.outdated |= !set.is_like(&id.define(table.family));
+            if let Some(ours) = define_named(&set.name, table.family) {
+                held.outdated |= !set.is_like(&ours);
             }
             held.sets.insert(set.name);
         }
-        let written = SetId::ALL.into_iter().filter(|id| *id != SetId::Affinity);
-        for id in written.filter(|id| held.sets.contains(id.name())) {
+        for id in SetId::ALL.into_iter().filter(|id| held.sets.contains(id.name())) {
             let elements = match self.dump_elements(table, id.name()) {
                 Err(KernelError::Unsteady { .. }) => {
                     held.rough = true;
@@ -81,9 +80,15 @@ impl Tables for Kernel {
         Ok(chains)
     }
 
-    fn read_affinity(&mut self, table: &Table) -> Result<Vec<Element>, ApplyError> {
-        let elements = self.dump_elements(table, SetId::Affinity.name())?;
-        Ok(elements.into_iter().map(|dumped| dumped.element).collect())
+    fn read_records(&mut self, table: &Table, map: &str) -> Result<Vec<Timed>, ApplyError> {
+        // Packets add to it all the time: there is no rest to wait for.
+        let dumped = self.dump_elements_roughly(table, map)?.into_iter();
+        let timed = dumped.map(|dumped| Timed {
+            element: dumped.element,
+            timeout_ms: dumped.timeout_ms.unwrap_or_default(),
+            expires_ms: dumped.expires_ms.unwrap_or_default(),
+        });
+        Ok(timed.collect())
     }
 
     fn generation(&mut self) -> Result<u32, ApplyError> {

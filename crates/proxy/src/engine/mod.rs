@@ -88,8 +88,8 @@ pub struct Engine {
     rules: BTreeMap<Name, u64>,
     /// The generation that should be, if nobody else changes anything.
     generation: Option<u32>,
-    /// Whether clients may stay with endpoints that have gone.
-    releases: bool,
+    /// Service ports whose clients may stay with endpoints that are no longer theirs.
+    releases: BTreeSet<Name>,
     /// What frontends lost in passes that did not end well: whoever made the next one tells it.
     owed: Vec<Lost>,
 }
@@ -103,7 +103,7 @@ impl Engine {
             isolated: BTreeMap::new(),
             rules: BTreeMap::new(),
             generation: None,
-            releases: false,
+            releases: BTreeSet::new(),
             owed: Vec::new(),
         }
     }
@@ -153,7 +153,7 @@ impl Engine {
         }
         let changes = self.gather(routes, scope);
         let elements = changes.elements();
-        self.releases |= changes.releases();
+        self.releases.extend(changes.releases().iter().cloned());
         self.owed.extend_from_slice(changes.lost());
         if let Err(error) = self.apply_sized(tables, changes) {
             tracing::warn!(family = %self.config().family(), %error, "making a full pass");
@@ -195,11 +195,13 @@ impl Engine {
         self.isolated.clear();
         let config = self.image.config().clone();
         let held = tables.read(&config.table)?;
-        let held = self.without_outdated(tables, held)?;
+        let leaving = self.read_leaving(tables, held.as_ref());
+        let mut held = self.without_outdated(tables, held)?;
         let slots = held
             .as_ref()
             .map_or_else(HeldSlots::default, |held| HeldSlots::of(held, config.family()));
         self.image = Image::build(routes, config.clone(), &slots);
+        self.carry(tables, &leaving, held.as_mut());
         let changes = reconcile(&self.image, held.as_ref());
         let elements = changes.elements();
         let written = match held {
@@ -213,7 +215,7 @@ impl Engine {
         written?;
         self.note_rules(tables)?;
         self.trusted = true;
-        self.releases = true;
+        self.releases = self.image.sticky_ports();
         Ok(Synced { pass: Pass::Full, elements, lost: std::mem::take(&mut self.owed) })
     }
 
@@ -386,7 +388,8 @@ impl Engine {
     ) -> Result<Verified, ApplyError> {
         let edited = match &mut held {
             Some(held) => {
-                let sets = held.strange_sets().count() + held.missing_sets().count();
+                let sets = held.strange_sets(&self.image).count();
+                let sets = sets + held.missing_sets(&self.image).len();
                 sets + self.find_edited(chains, held)
             }
             None => 1,

@@ -2,7 +2,7 @@
 //! tests run on both.
 
 use nearhop_core::Name;
-use nearhop_netfilter::object::{Batch, Element, Table};
+use nearhop_netfilter::object::{Batch, Table, Timed};
 use nearhop_netfilter::reconcile::{Held, HeldChain};
 use std::collections::BTreeMap;
 
@@ -14,8 +14,9 @@ pub trait Tables {
     fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError>;
     /// Reads the chains of a table, with what their rules are.
     fn read_chains(&mut self, table: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError>;
-    /// Reads who stays with whom.
-    fn read_affinity(&mut self, table: &Table) -> Result<Vec<Element>, ApplyError>;
+    /// Reads the elements of a map that rules write: who stays with whom. Some may be missing while
+    /// rules go on writing.
+    fn read_records(&mut self, table: &Table, map: &str) -> Result<Vec<Timed>, ApplyError>;
     /// How often anybody has changed any table.
     fn generation(&mut self) -> Result<u32, ApplyError>;
     /// How many elements may go into one batch.

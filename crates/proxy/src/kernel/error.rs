@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use nearhop_netfilter::object::{Element, Op, Table};
+use nearhop_netfilter::object::{Op, Table};
 use nearhop_netfilter::wire::{Culprit, DecodeError};
 use nix::errno::Errno;
 use thiserror::Error;
@@ -186,15 +186,16 @@ pub(super) fn describe(op: &Op) -> String {
         Op::AddChain(chain) => format!("add chain {}", chain.name),
         Op::FlushChain(name) => format!("flush chain {name}"),
         Op::DeleteChain(name) => format!("delete chain {name}"),
-        Op::AddElements { set, elements } => format!("add {} to set {set}", count(elements)),
+        Op::AddElements { set, elements } => format!("add {} to set {set}", count(elements.len())),
+        Op::AddTimed { set, elements } => format!("add {} to set {set}", count(elements.len())),
         Op::DeleteElements { set, elements } => {
-            format!("delete {} from set {set}", count(elements))
+            format!("delete {} from set {set}", count(elements.len()))
         }
     }
 }
 
-fn count(elements: &[Element]) -> String {
-    match elements.len() {
+fn count(elements: usize) -> String {
+    match elements {
         1 => "1 element".to_owned(),
         many => format!("{many} elements"),
     }

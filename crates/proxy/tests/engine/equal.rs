@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use nearhop_core::{Change, Cidr, Family, Name};
+use nearhop_netfilter::affinity::port_of;
 use nearhop_netfilter::changes::Changes;
 use nearhop_netfilter::compile::compile;
 use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade};
@@ -35,6 +36,8 @@ enum Step {
     Configure(Setting),
     /// A full pass.
     Full,
+    /// Clients are let go of, and what nobody needs for that any more is deleted.
+    Release,
     /// A look.
     Look,
     /// Somebody changes our table, and then this happens.
@@ -85,6 +88,7 @@ fn step(family: Family) -> impl Strategy<Value = Step> {
         1 => Just(Step::Restart),
         1 => setting.prop_map(Step::Configure),
         1 => Just(Step::Full),
+        1 => Just(Step::Release),
         1 => Just(Step::Look),
         2 => (damage, any::<Index>(), any::<Index>(), mend)
             .prop_map(|(damage, first, second, mend)| Step::Damage(damage, first, second, mend)),
@@ -130,7 +134,8 @@ fn wanted(cluster: &Cluster, config: &Config, exactness: Exactness) -> Content {
         Exactness::Needed | Exactness::All => image.chains(),
     };
     let chains = chains.iter().map(|chain| (chain.name.clone(), held_chain(chain))).collect();
-    let sets = SetId::ALL.into_iter().map(|set| Name::from(set.name())).collect();
+    let maps = image.maps().iter().filter(|_| exactness != Exactness::Elements).cloned();
+    let sets = SetId::ALL.into_iter().map(|set| Name::from(set.name())).chain(maps).collect();
     Content::of(&Held { sets, chains, elements: image.elements(), ..Held::default() })
 }
 
@@ -159,6 +164,7 @@ impl<T: Tables> Player<'_, T> {
         let wanted = wanted(&self.cluster, config, exactness);
         if exactness != Exactness::All {
             content.chains.retain(|name, _| wanted.chains.contains_key(name));
+            content.sets.retain(|name| port_of(name).is_none() || wanted.sets.contains(name));
         }
         prop_assert_eq!(content, wanted);
         Ok(())
@@ -195,6 +201,15 @@ impl<T: Tables> Player<'_, T> {
                 self.change(Vec::new());
             }
             Step::Full => self.full(),
+            Step::Release => {
+                for port in self.engine.take_releases() {
+                    self.engine.release(self.tables, &port).unwrap();
+                    self.engine.retire(self.tables, &port).unwrap();
+                }
+                let looked = self.engine.verify(self.tables).unwrap();
+                prop_assert_eq!(looked, Verified::Untouched, "nobody else was here");
+                exactness = Exactness::Elements;
+            }
             Step::Look => {
                 let looked = self.engine.verify(self.tables).unwrap();
                 prop_assert_eq!(looked, Verified::Untouched, "nobody else was here");

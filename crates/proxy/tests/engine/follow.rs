@@ -8,6 +8,7 @@ use nearhop_core::fixture::{Fixture, apply_plan};
 use nearhop_core::route::{Place, RouteTable};
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{Change, Family, Name, PodKey, Roll, ServiceKey, Touched, World};
+use nearhop_netfilter::affinity::port_of;
 use nearhop_netfilter::config::Config;
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::{Bytes, Data};
@@ -164,6 +165,7 @@ impl Follower {
         let mut content = Content::of(&held);
         if leftovers == Leftovers::Allowed {
             content.chains.retain(|name, _| fresh.chains.contains_key(name));
+            content.sets.retain(|name| port_of(name).is_none() || fresh.sets.contains(name));
         }
         assert_same(&content, &fresh);
         assert!(!held.outdated);

@@ -128,9 +128,6 @@ on_both! {
     fn all_elements_of_every_set_gone(tables) {
         for set in SetId::ALL {
             let mut follower = Follower::start(tables, CLUSTER);
-            if set == SetId::Affinity {
-                continue;
-            }
             let all = elements(tables, set);
             if all.is_empty() {
                 continue;

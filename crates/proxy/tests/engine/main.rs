@@ -15,6 +15,7 @@ mod net;
 mod on;
 mod random;
 mod reach;
+mod records;
 mod settings;
 mod share;
 mod steps;

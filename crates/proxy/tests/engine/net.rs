@@ -36,7 +36,7 @@ pub(crate) struct Net {
     pub(crate) client: Namespace,
     /// The client's addresses.
     pub(crate) sources: Vec<IpAddr>,
-    star: Star,
+    pub(crate) star: Star,
     _servers: Vec<Server>,
 }
 
@@ -49,6 +49,7 @@ impl Net {
         for i in 1..=4 {
             let host = star.host(&format!("pod-{i}"), &[pod(i).ip()]).unwrap();
             servers.push(Server::start(&host, Protocol::Tcp, pod(i)).unwrap());
+            servers.push(Server::start(&host, Protocol::Udp, pod(i)).unwrap());
         }
         Self { client, sources, star, _servers: servers }
     }
@@ -65,7 +66,18 @@ impl Net {
         count: usize,
         concurrency: usize,
     ) -> Vec<SocketAddr> {
-        let to = SERVICE.parse().unwrap();
+        self.reached_at(SERVICE, source, count, concurrency)
+    }
+
+    /// The same, at one of the Service's addresses.
+    pub(crate) fn reached_at(
+        &self,
+        to: &str,
+        source: IpAddr,
+        count: usize,
+        concurrency: usize,
+    ) -> Vec<SocketAddr> {
+        let to = to.parse().unwrap();
         let answered = connect_many(&self.client, &[source], to, count, concurrency).unwrap();
         answered.into_keys().collect()
     }

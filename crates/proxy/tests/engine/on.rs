@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use nearhop_core::Name;
 use nearhop_net::sandbox;
 use nearhop_netfilter::fake::Fake;
-use nearhop_netfilter::layout::SetId;
-use nearhop_netfilter::object::{Batch, Bytes, Chain, Element, Op, Rule, Table};
+use nearhop_netfilter::layout::{SetId, define_named};
+use nearhop_netfilter::object::{Batch, Bytes, Chain, Element, Op, Rule, Table, Timed};
 use nearhop_netfilter::reconcile::{Held, HeldChain};
 use nearhop_proxy::engine::{ApplyError, ReadChain, Tables};
 use nearhop_proxy::kernel::Kernel;
@@ -33,11 +33,11 @@ impl Tables for FakeTables {
             ..Held::default()
         };
         for set in self.fake.sets(table) {
-            if let Some(id) = SetId::by_name(&set.name) {
-                held.outdated |= *set != id.define(table.family);
+            if let Some(ours) = define_named(&set.name, table.family) {
+                held.outdated |= *set != ours;
             }
         }
-        for id in SetId::ALL.into_iter().filter(|id| *id != SetId::Affinity) {
+        for id in SetId::ALL {
             let elements = self.fake.elements(table, id.name()).into_iter().flatten();
             held.elements.extend(elements.map(|(_, element)| (id, element.clone())));
         }
@@ -61,9 +61,15 @@ impl Tables for FakeTables {
         Ok(chains)
     }
 
-    fn read_affinity(&mut self, table: &Table) -> Result<Vec<Element>, ApplyError> {
-        let elements = self.fake.elements(table, SetId::Affinity.name()).into_iter().flatten();
-        Ok(elements.map(|(_, element)| element.clone()).collect())
+    fn read_records(&mut self, table: &Table, map: &str) -> Result<Vec<Timed>, ApplyError> {
+        let elements = self.fake.elements(table, map);
+        let elements = elements.ok_or_else(|| ApplyError::Failed(String::from("ENOENT")))?;
+        let timed = |element: &Element| Timed {
+            element: element.clone(),
+            timeout_ms: 60_000,
+            expires_ms: 30_000,
+        };
+        Ok(elements.values().map(timed).collect())
     }
 
     fn generation(&mut self) -> Result<u32, ApplyError> {
@@ -90,6 +96,10 @@ pub(crate) struct Watched<T> {
     pub(crate) inner: T,
     /// Batches that were applied.
     pub(crate) batches: Vec<Batch>,
+    /// How often a batch was tried.
+    pub(crate) tries: usize,
+    /// Records that are read although they have run out meanwhile.
+    pub(crate) expired: Vec<Timed>,
     /// How often elements were read. Chains do not count: there are few, and what the kernel makes
     /// of a new one is noted when it is written.
     pub(crate) reads: usize,
@@ -99,6 +109,8 @@ pub(crate) struct Watched<T> {
     pub(crate) failures: VecDeque<Option<ApplyError>>,
     /// Whether no batch passes.
     pub(crate) dead: bool,
+    /// The next times that records are read come back with these.
+    pub(crate) failing_reads: VecDeque<ApplyError>,
     /// Whether chains cannot be read.
     pub(crate) blind: bool,
     /// Elements of these keys arrive below with a shorter one, which no kernel takes.
@@ -110,10 +122,13 @@ impl<T: Tables> Watched<T> {
         Self {
             inner,
             batches: Vec::new(),
+            tries: 0,
+            expired: Vec::new(),
             reads: 0,
             limit: None,
             failures: VecDeque::new(),
             dead: false,
+            failing_reads: VecDeque::new(),
             blind: false,
             spoilt: BTreeSet::new(),
         }
@@ -122,6 +137,7 @@ impl<T: Tables> Watched<T> {
     /// Forgets what was seen so far.
     pub(crate) fn forget(&mut self) {
         self.batches.clear();
+        self.tries = 0;
         self.reads = 0;
     }
 
@@ -167,6 +183,7 @@ impl<T: Tables> Watched<T> {
 
 impl<T: Tables> Tables for Watched<T> {
     fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError> {
+        self.tries += 1;
         if self.dead {
             return Err(ApplyError::Failed(String::from("ENOBUFS")));
         }
@@ -190,9 +207,14 @@ impl<T: Tables> Tables for Watched<T> {
         self.inner.read_chains(table)
     }
 
-    fn read_affinity(&mut self, table: &Table) -> Result<Vec<Element>, ApplyError> {
+    fn read_records(&mut self, table: &Table, map: &str) -> Result<Vec<Timed>, ApplyError> {
+        if let Some(failure) = self.failing_reads.pop_front() {
+            return Err(failure);
+        }
         self.reads += 1;
-        self.inner.read_affinity(table)
+        let mut records = self.inner.read_records(table, map)?;
+        records.append(&mut self.expired.clone());
+        Ok(records)
     }
 
     fn generation(&mut self) -> Result<u32, ApplyError> {

@@ -1,21 +1,23 @@
 //! Session affinity, on the kernel: a client stays with its endpoint as long as there is one, and
 //! as long as it comes back in time.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nearhop_core::Family;
 use nearhop_net::sandbox;
-use nearhop_netfilter::fake::Record;
-use nearhop_netfilter::layout::SetId;
-use nearhop_netfilter::object::Bytes;
+use nearhop_net::traffic::{Protocol, connect};
+use nearhop_netfilter::object::{
+    Batch, Chain, ChainKind, Expr, Hook, HookPoint, MOST_DYNAMIC, Op, Rule, Table, Verdict,
+};
 use nearhop_proxy::engine::{Engine, Tables};
 use nearhop_proxy::kernel::Kernel;
 
 use crate::follow::{Follower, v4};
-use crate::net::{CLUSTER, Net};
-use crate::on::FakeTables;
+use crate::net::{CLUSTER, Net, SERVICE, ip, pod};
+use crate::records::{client, clients_of, endpoint, record, web};
 
 /// The cluster whose Service keeps clients for so many seconds.
 fn sticky(seconds: u32) -> String {
@@ -24,7 +26,17 @@ fn sticky(seconds: u32) -> String {
 
 /// What the proxy does after a sync.
 fn let_go(kernel: &mut Kernel, follower: &mut Follower) -> usize {
-    follower.engine.release(kernel, BTreeSet::new).unwrap()
+    let ports = follower.engine.take_releases();
+    ports.iter().map(|port| follower.engine.release(kernel, port).unwrap()).sum()
+}
+
+/// Waits for something that other processes or the kernel do.
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        sleep(Duration::from_millis(50));
+    }
 }
 
 /// The one endpoint that all of so many connections reach.
@@ -131,46 +143,185 @@ fn a_client_that_stays_away_may_move() {
         let first = net.reached(source, 1, 1);
         // Each time it moves with three chances in four.
         let moved = (0..20).any(|_| {
-            while !kernel.read_affinity(&v4().table).unwrap().is_empty() {
-                sleep(Duration::from_millis(50));
-            }
+            wait_until("the record runs out", || {
+                clients_of(kernel, "affinity/default/web/tcp").is_empty()
+            });
             net.reached(source, 1, 1) != first
         });
         assert!(moved);
     });
 }
 
-/// Under another policy a client must leave an endpoint that others still use.
-#[test]
-fn a_policy_that_becomes_local_lets_clients_from_elsewhere_go() {
-    const EXPOSED: &str = "
-node n1
-node n2
-service web type=LoadBalancer lb-ip=192.0.2.1 affinity=60s
-pod web-0 for=web on=n1 ip=10.244.0.1
-pod web-1 for=web on=n2 ip=10.244.0.2
+/// The Service with all kinds of addresses.
+const EXPOSED: &str = "
+node n1 zone=a
+node n2 zone=b
+service web type=LoadBalancer cluster-ip=10.96.0.1 port=80->8080 node-port=30080 external-ip=192.0.2.1 lb-ip=192.0.2.2 affinity=300s
+pod web-1 for=web on=n1 ip=10.244.0.1
+pod web-2 for=web on=n2 ip=10.244.0.2
+pod web-3 for=web on=n2 ip=10.244.0.3
+pod web-4 for=web on=n2 ip=10.244.0.4
 ";
-    let mut tables = FakeTables::default();
-    let mut follower = Follower::start(&mut tables, EXPOSED);
-    assert_eq!(follower.engine.release(&mut tables, BTreeSet::new), Ok(0));
-    let stay = |client: &str, endpoint: &str| Record {
-        table: v4().table,
-        set: SetId::Affinity.name().into(),
-        key: Bytes::EMPTY
-            .address(client.parse().unwrap())
-            .address("192.0.2.1".parse().unwrap())
-            .protocol(6)
-            .port(80),
-        data: Bytes::EMPTY.address(endpoint.parse().unwrap()).port(8080),
-        timeout_ms: 60_000,
-    };
-    for (client, endpoint) in [("203.0.113.1", "10.244.0.1"), ("203.0.113.2", "10.244.0.2")] {
-        assert!(tables.fake.record(&stay(client, endpoint)));
-    }
-    follower.turn_into(&mut tables, &EXPOSED.replace("affinity", "etp=Local affinity"));
-    let let_go = follower.engine.release(&mut tables, BTreeSet::new).unwrap();
-    assert_eq!(let_go, 1, "who stayed with the other node's endpoint");
-    let left = tables.read_affinity(&v4().table).unwrap();
-    assert_eq!(left.len(), 1);
-    assert_eq!(left[0].key, stay("203.0.113.1", "10.244.0.1").key);
+
+#[test]
+fn a_client_has_one_endpoint_at_all_addresses_of_a_service_port() {
+    let test = "sticky::a_client_has_one_endpoint_at_all_addresses_of_a_service_port";
+    sandbox::run(test, || {
+        let net = Net::new();
+        let mut kernel = net.kernel();
+        Follower::start(&mut kernel, EXPOSED);
+        let addresses = ["10.96.0.1:80", "192.0.2.250:30080", "192.0.2.1:80", "192.0.2.2:80"];
+        let mut reached = BTreeMap::new();
+        for (i, source) in net.sources.iter().enumerate() {
+            // Whichever address is the first.
+            let mut order = addresses.to_vec();
+            order.rotate_left(i % addresses.len());
+            let first = net.reached_at(order[0], *source, 1, 1);
+            for to in order {
+                assert_eq!(net.reached_at(to, *source, 10, 2), first, "{source} at {to}");
+            }
+            reached.insert(first, ());
+        }
+        assert!(reached.len() > 1, "not all have the same");
+    });
+}
+
+/// No packet comes out of this namespace's network any more, nor is one answered.
+fn drop_everything(host: &nearhop_net::Namespace) {
+    let rule = Rule { exprs: vec![Expr::Verdict(Verdict::Drop)], comment: None };
+    let hook = Hook { kind: ChainKind::Filter, point: HookPoint::Input, priority: 0 };
+    let chain = Chain { name: "cut".into(), hook: Some(hook), rules: vec![rule], comment: None };
+    let table = Table { family: Family::Ipv4, name: "cut".into() };
+    let ops = vec![Op::AddTable { comment: "cut".into() }, Op::AddChain(chain)];
+    host.run(|| Kernel::open().unwrap().apply(&Batch { table, ops }).unwrap());
+}
+
+/// How many segments this namespace has sent again.
+fn retransmitted(host: &nearhop_net::Namespace) -> u64 {
+    let text = host.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap());
+    let mut tcp = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let (names, values) = (tcp.next().unwrap(), tcp.next().unwrap());
+    let at = names.split(' ').position(|name| name == "RetransSegs").unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+/// One endpoint, which answers nothing; then another instead.
+fn only_pod(protocol: &str, number: usize) -> String {
+    format!(
+        "node n1 zone=a\nnode n2 zone=b\n\
+         service web cluster-ip=10.96.0.1 port=80->8080{protocol} affinity=300s\n\
+         pod web-{number} for=web on=n2 ip=10.244.0.{number}\n"
+    )
+}
+
+#[test]
+fn a_retransmission_does_not_record_an_endpoint_that_is_gone() {
+    let test = "sticky::a_retransmission_does_not_record_an_endpoint_that_is_gone";
+    sandbox::run(test, || {
+        let net = Net::new();
+        let mut kernel = net.kernel();
+        let kernel = &mut kernel;
+        drop_everything(net.star.get("pod-2").unwrap());
+        let mut follower = Follower::start(kernel, &only_pod("", 2));
+        let (source, map) = (net.sources[0], "affinity/default/web/tcp");
+        let (client, service) = (net.client.clone(), SERVICE.parse().unwrap());
+        // It asks until the test ends.
+        std::thread::spawn(move || {
+            connect(&client, Protocol::Tcp, service, Duration::from_secs(60), Some(source))
+        });
+        wait_until("the choice is recorded", || !clients_of(kernel, map).is_empty());
+        follower.turn_into(kernel, &only_pod("", 3));
+        assert_eq!(let_go(kernel, &mut follower), 1);
+        let before = retransmitted(&net.client);
+        wait_until("it is sent again", || retransmitted(&net.client) > before);
+        sleep(Duration::from_millis(50));
+        assert_eq!(clients_of(kernel, map), BTreeMap::new());
+        assert_eq!(net.reached(source, 5, 1), [pod(3)]);
+    });
+}
+
+#[test]
+fn datagrams_without_an_answer_do_not_record_an_endpoint_that_is_gone() {
+    let test = "sticky::datagrams_without_an_answer_do_not_record_an_endpoint_that_is_gone";
+    sandbox::run(test, || {
+        let net = Net::new();
+        let mut kernel = net.kernel();
+        let kernel = &mut kernel;
+        drop_everything(net.star.get("pod-2").unwrap());
+        let mut follower = Follower::start(kernel, &only_pod("/udp", 2));
+        let (source, map) = (net.sources[0], "affinity/default/web/udp");
+        let sender = net.client.run(|| UdpSocket::bind((source, 0)).unwrap());
+        let send = || sender.send_to(b"x", SERVICE).unwrap();
+        send();
+        wait_until("the choice is recorded", || !clients_of(kernel, map).is_empty());
+        follower.turn_into(kernel, &only_pod("/udp", 3));
+        assert_eq!(let_go(kernel, &mut follower), 1);
+        for _ in 0..10 {
+            send();
+            sleep(Duration::from_millis(20));
+        }
+        assert_eq!(clients_of(kernel, map), BTreeMap::new());
+    });
+}
+
+#[test]
+fn a_flood_of_clients_of_one_service_leaves_anothers_room() {
+    let test = "sticky::a_flood_of_clients_of_one_service_leaves_anothers_room";
+    sandbox::run(test, || {
+        let net = Net::new();
+        let mut kernel = net.kernel();
+        let kernel = &mut kernel;
+        let text = sticky(300).replace("10.96.0.2", "10.96.0.2 affinity=300s");
+        let pods: String =
+            (1..=4).map(|i| format!("pod other-{i} for=other on=n2 ip=10.244.0.{i}\n")).collect();
+        Follower::start(kernel, &format!("{text}{pods}"));
+        let flood: Vec<u32> = (0..MOST_DYNAMIC).collect();
+        for some in flood.chunks(4_096) {
+            let elements = some.iter().map(|i| record(client(*i), endpoint(1))).collect();
+            let ops = vec![Op::AddTimed { set: web().into(), elements }];
+            Tables::apply(kernel, &Batch { table: v4().table, ops }).unwrap();
+        }
+        // One more is served, and not remembered.
+        assert_eq!(net.reached(net.sources[0], 100, 4).len(), 4);
+        let began = Instant::now();
+        let held = clients_of(kernel, web());
+        println!("{} records read in {:?}", held.len(), began.elapsed());
+        assert!(!held.contains_key(&net.sources[0]));
+        // The other Service has room.
+        let first = net.reached_at("10.96.0.2:80", net.sources[0], 1, 1);
+        assert_eq!(net.reached_at("10.96.0.2:80", net.sources[0], 50, 4), first);
+    });
+}
+
+/// Clients from elsewhere that come by a policy Local have an endpoint on this node, also where they
+/// have another one at the cluster IP.
+#[test]
+fn under_a_policy_local_a_client_keeps_an_endpoint_on_this_node() {
+    let test = "sticky::under_a_policy_local_a_client_keeps_an_endpoint_on_this_node";
+    sandbox::run(test, || {
+        let net = Net::new();
+        let mut kernel = net.kernel();
+        let kernel = &mut kernel;
+        let mut follower = Follower::start(kernel, EXPOSED);
+        let at = |to: &str, source: &IpAddr| net.reached_at(to, *source, 5, 1);
+        let first: BTreeMap<IpAddr, Vec<SocketAddr>> =
+            net.sources.iter().map(|source| (*source, at("192.0.2.2:80", source))).collect();
+        follower.turn_into(kernel, &EXPOSED.replace("affinity", "etp=Local affinity"));
+        let_go(kernel, &mut follower);
+        for (source, first) in &first {
+            assert_eq!(at("192.0.2.2:80", source), [pod(1)], "the only one on this node");
+            assert_eq!(at("192.0.2.250:30080", source), [pod(1)]);
+            assert_eq!(at("10.96.0.1:80", source), *first, "the policy is not for the cluster IP");
+        }
+        // Who comes by the policy first has that endpoint everywhere.
+        let new = ip("10.244.9.8");
+        let forget = clients_of(kernel, web());
+        assert!(forget.contains_key(&new));
+        let set = web().into();
+        let elements = vec![record(new, endpoint(1)).element];
+        let ops = vec![Op::DeleteElements { set, elements }];
+        Tables::apply(kernel, &Batch { table: v4().table, ops }).unwrap();
+        assert_eq!(at("192.0.2.2:80", &new), [pod(1)]);
+        assert_eq!(at("10.96.0.1:80", &new), [pod(1)]);
+    });
 }

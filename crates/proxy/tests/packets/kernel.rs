@@ -7,10 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use nearhop_conform::flows::{End, Flow, FlowCase, Out, Seen};
-use nearhop_core::Name;
 use nearhop_net::traffic::{Outcome, connect};
-use nearhop_netfilter::layout::SetId;
-use nearhop_netfilter::object::{Batch, Op};
+use nearhop_netfilter::object::{Batch, Element, Op};
 use nearhop_proxy::engine::{Engine, Scope, Tables};
 use nearhop_proxy::kernel::Kernel;
 
@@ -99,15 +97,15 @@ impl Real {
 
     /// Lets every client go, so that the next connection is a first one again.
     fn forget(&mut self) {
-        if !self.engine.image().has_affinity() {
-            return;
-        }
         let table = self.engine.config().table.clone();
-        let elements = self.kernel.read_affinity(&table).unwrap();
-        if !elements.is_empty() {
-            let set = Name::from(SetId::Affinity.name());
-            let ops = vec![Op::DeleteElements { set, elements }];
-            Tables::apply(&mut self.kernel, &Batch { table, ops }).unwrap();
+        for set in self.engine.image().maps() {
+            let records = self.kernel.read_records(&table, set).unwrap();
+            let elements: Vec<Element> = records.into_iter().map(|record| record.element).collect();
+            if !elements.is_empty() {
+                let ops = vec![Op::DeleteElements { set: set.clone(), elements }];
+                let batch = Batch { table: table.clone(), ops };
+                Tables::apply(&mut self.kernel, &batch).unwrap();
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nearhop_conform::flows::{End, Flow, FlowCase, Seen, Walked};
 use nearhop_core::Name;
 use nearhop_netfilter::fake::Fake;
-use nearhop_netfilter::object::{Batch, Element, Table};
+use nearhop_netfilter::object::{Batch, Table, Timed};
 use nearhop_netfilter::reconcile::Held;
 use nearhop_proxy::engine::{ApplyError, Engine, ReadChain, Scope, Tables};
 
@@ -52,7 +52,7 @@ impl Tables for Fresh {
         Ok(BTreeMap::new())
     }
 
-    fn read_affinity(&mut self, _: &Table) -> Result<Vec<Element>, ApplyError> {
+    fn read_records(&mut self, _: &Table, _: &str) -> Result<Vec<Timed>, ApplyError> {
         Ok(Vec::new())
     }
 

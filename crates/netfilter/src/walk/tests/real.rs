@@ -1,6 +1,7 @@
 //! The chains that Services really bring, in both families.
 
-use crate::chain::{Mark, OnDemand, Pick, Sticky};
+use crate::affinity::{Maps, Reach, define_map, map_name};
+use crate::chain::{Mark, OnDemand, Pick, Recording, Stay};
 use crate::config::Config;
 use crate::draw::Draw;
 use crate::image::Image;
@@ -20,17 +21,24 @@ fn whole_layout(family: Family) -> Vec<Op> {
         SetId::NodeportEndpointsLocal,
     ];
     for from in maps {
-        for (sticky, mark) in
-            [(Sticky::No, Mark::No), (Sticky::Yes, Mark::No), (Sticky::Yes, Mark::Yes)]
-        {
+        for mark in [Mark::No, Mark::Yes] {
             for draw in [Draw::Even(3), Draw::by_weight(&[(3, 1), (2, 4)])] {
-                let pick = OnDemand::Pick(Pick { from, draw, sticky, mark });
+                let pick = OnDemand::Pick(Pick { from, draw, mark });
                 ops.push(Op::AddChain(pick.chain(&config)));
             }
         }
     }
     for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
-        ops.push(Op::AddChain(OnDemand::Record(protocol, 10_800).chain(&config)));
+        let port = Name::from(format!("default/web/{protocol:?}"));
+        for reach in [Reach::Cluster, Reach::Local] {
+            ops.push(Op::AddSet(define_map(map_name(&port, reach), family)));
+            for mark in [Mark::No, Mark::Yes] {
+                let stay = Stay { port: port.clone(), protocol, reach, mark };
+                ops.push(Op::AddChain(OnDemand::Stay(stay).chain(&config)));
+            }
+        }
+        let recording = Recording { port, protocol, seconds: 10_800, maps: Maps::Both };
+        ops.push(Op::AddChain(OnDemand::Record(recording).chain(&config)));
     }
     ops.extend(Image::new(std::sync::Arc::new(config)).chains().into_iter().map(Op::AddChain));
     ops

@@ -1,0 +1,94 @@
+//! Records of session affinity that outlive their table or their layout.
+//!
+//! A record goes along where its endpoint is still one for the client's Service port, with the time
+//! that it has left.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use nearhop_core::{EndpointKey, Family, Name};
+
+use crate::affinity::{LEGACY_MAP, Reach, map_name, port_of};
+use crate::frontend::{At, Frontend};
+use crate::image::Image;
+use crate::layout::{read_address, read_endpoint, read_frontend};
+use crate::object::{Bytes, Data, Element, Timed};
+
+/// The records of other maps as records of the image's maps, by map.
+pub fn carry(image: &Image, held: &[(Name, Vec<Timed>)]) -> BTreeMap<Name, Vec<Timed>> {
+    let mut carrier = Carrier { image, allowed: BTreeMap::new(), maps: BTreeMap::new() };
+    for (map, records) in held {
+        for record in records {
+            carrier.carry(map, record);
+        }
+    }
+    let maps = carrier.maps.into_iter();
+    maps.map(|(map, records)| (map, records.into_values().collect())).collect()
+}
+
+/// The endpoint that a record names.
+pub fn endpoint_of(element: &Element, family: Family) -> Option<EndpointKey> {
+    let Data::Value(value) = &element.data else { return None };
+    read_endpoint(value, family)
+}
+
+struct Carrier<'a> {
+    image: &'a Image,
+    /// Who may be stayed with, by map.
+    allowed: BTreeMap<Name, BTreeSet<EndpointKey>>,
+    /// What is kept, by map and client.
+    maps: BTreeMap<Name, BTreeMap<Bytes, Timed>>,
+}
+
+impl Carrier<'_> {
+    fn carry(&mut self, map: &Name, record: &Timed) {
+        let family = self.image.config().family();
+        let Some(endpoint) = endpoint_of(&record.element, family) else { return };
+        if map != LEGACY_MAP {
+            if let Some((port, reach)) = port_of(map) {
+                self.keep(&Name::from(port), reach, endpoint, record);
+            }
+            return;
+        }
+        let Some((client, frontend)) = read_legacy_key(&record.element.key, family) else { return };
+        let Some(port) = self.port_at(&frontend) else { return };
+        let element = Element { key: Bytes::EMPTY.address(client), ..record.element.clone() };
+        let record = Timed { element, ..*record };
+        for reach in [Reach::Cluster, Reach::Local] {
+            self.keep(&port, reach, endpoint, &record);
+        }
+    }
+
+    /// Keeps a record where its map is to be and its endpoint may be stayed with. Of several of one
+    /// client, the one that was used last.
+    fn keep(&mut self, port: &Name, reach: Reach, endpoint: EndpointKey, record: &Timed) {
+        let map = map_name(port, reach);
+        if !self.image.maps().contains(&map) {
+            return;
+        }
+        let allowed = self.allowed.entry(map.clone());
+        let allowed = allowed.or_insert_with(|| self.image.sticky_endpoints(port, reach));
+        if !allowed.contains(&endpoint) {
+            return;
+        }
+        let kept = self.maps.entry(map).or_default().entry(record.element.key);
+        let kept = kept.or_insert_with(|| record.clone());
+        if kept.expires_ms < record.expires_ms {
+            *kept = record.clone();
+        }
+    }
+
+    /// The Service port at an address, or at a node's port.
+    fn port_at(&self, frontend: &Frontend) -> Option<Name> {
+        let by_port = Frontend { at: At::Node, ..*frontend };
+        let found = self.image.frontend(frontend).or_else(|| self.image.frontend(&by_port));
+        found.and_then(|(_, entry)| Some(entry.affinity.as_ref()?.port.clone()))
+    }
+}
+
+/// The client, and what it connects to, by address even where that is a node's.
+fn read_legacy_key(key: &Bytes, family: Family) -> Option<(IpAddr, Frontend)> {
+    let (client, rest) = read_address(key.as_slice(), family)?;
+    let (address, rest) = read_address(rest, family)?;
+    Some((client, read_frontend(At::Address(address), rest)?))
+}
