@@ -343,10 +343,17 @@ impl Image {
         all.map(|chain| (chain.name.clone(), chain)).collect()
     }
 
-    /// The chains on demand that are there though nobody goes to them any more.
-    pub fn unneeded_chains(&self) -> Vec<OnDemand> {
+    /// The chains on demand that are there though nobody goes to them any more, without those of
+    /// Service ports, which go with their maps.
+    pub fn unneeded_chains(&self) -> BTreeSet<OnDemand> {
         let needed = self.needed();
-        self.chains.iter().filter(|chain| !needed.contains(chain)).cloned().collect()
+        let shared = self.chains.iter().filter(|chain| chain.port().is_none());
+        shared.filter(|chain| !needed.contains(chain)).cloned().collect()
+    }
+
+    /// Forgets chains that were deleted.
+    pub fn forget_chains(&mut self, deleted: &BTreeSet<OnDemand>) {
+        self.chains.retain(|chain| !deleted.contains(chain));
     }
 
     /// Forgets the chains that nobody needs, because a full pass deletes them.

@@ -362,7 +362,8 @@ impl Engine {
     /// change leaves one behind each time. Not with the change itself: kernels before 6.2 give
     /// references back late, and then refuse.
     fn prune(&mut self, tables: &mut impl Tables) {
-        let names: Vec<Name> = self.image.unneeded_chains().iter().map(OnDemand::name).collect();
+        let chains = self.image.unneeded_chains();
+        let names: Vec<Name> = chains.iter().map(OnDemand::name).collect();
         if names.len() < MANY_CHAINS {
             return;
         }
@@ -372,7 +373,7 @@ impl Engine {
         let ops = flush.chain(delete).collect();
         match self.apply(tables, &Batch { table, ops }) {
             Ok(()) => {
-                self.image.forget_unneeded_chains();
+                self.image.forget_chains(&chains);
                 self.rules.retain(|name, _| !names.contains(name));
             }
             // They do no harm, and the next look tries again.

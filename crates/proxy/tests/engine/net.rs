@@ -42,8 +42,13 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn new() -> Self {
+        Self::with_clients(8)
+    }
+
+    /// With so many clients.
+    pub(crate) fn with_clients(clients: u8) -> Self {
         let mut star = Star::new(&[ip("192.0.2.250")]).unwrap();
-        let sources: Vec<IpAddr> = (1..=8).map(|i| ip(&format!("10.244.9.{i}"))).collect();
+        let sources: Vec<IpAddr> = (1..=clients).map(|i| ip(&format!("10.244.9.{i}"))).collect();
         let client = star.host("client", &sources).unwrap();
         let mut servers = Vec::new();
         for i in 1..=4 {

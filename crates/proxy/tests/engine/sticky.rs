@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nearhop_core::Family;
 use nearhop_net::sandbox;
-use nearhop_net::traffic::{Protocol, connect};
+use nearhop_net::traffic::{Protocol, connect, connect_many};
 use nearhop_netfilter::object::{
     Batch, Chain, ChainKind, Expr, Hook, HookPoint, MOST_DYNAMIC, Op, Rule, Table, Verdict,
 };
@@ -323,5 +323,62 @@ fn under_a_policy_local_a_client_keeps_an_endpoint_on_this_node() {
         Tables::apply(kernel, &Batch { table: v4().table, ops }).unwrap();
         assert_eq!(at("192.0.2.2:80", &new), [pod(1)]);
         assert_eq!(at("10.96.0.1:80", &new), [pod(1)]);
+    });
+}
+
+/// Services over TCP and UDP of those pods of four that are left.
+fn rolling(left: &[usize]) -> String {
+    let mut text = String::from(
+        "node n1 zone=a\nnode n2 zone=b\n\
+         service web cluster-ip=10.96.0.1 port=tcp:80->8080 port=udp:80->8080/udp affinity=300s\n",
+    );
+    for number in left {
+        let node = if *number == 1 { "n1" } else { "n2" };
+        text += &format!("pod web-{number} for=web on={node} ip=10.244.0.{number}\n");
+    }
+    text
+}
+
+/// A hundred clients, over TCP and by datagrams that nobody reads the answers of, while pods come
+/// and go and the proxy is started anew. The pods that left go on serving, so whoever is still sent
+/// to one would be seen.
+#[test]
+fn a_hundred_clients_are_never_sent_to_an_endpoint_that_is_gone() {
+    let test = "sticky::a_hundred_clients_are_never_sent_to_an_endpoint_that_is_gone";
+    sandbox::run(test, || {
+        let net = Net::with_clients(100);
+        let mut kernel = net.kernel();
+        let kernel = &mut kernel;
+        let mut follower = Follower::start(kernel, &rolling(&[1, 2, 3, 4]));
+        let service: SocketAddr = SERVICE.parse().unwrap();
+        let open = |source: &IpAddr| net.client.run(|| UdpSocket::bind((*source, 0)).unwrap());
+        // These keep their ports, and so their flows.
+        let senders: Vec<UdpSocket> = net.sources.iter().map(open).collect();
+        let maps = ["affinity/default/web/tcp/tcp", "affinity/default/web/udp/udp"];
+        for round in 0..12 {
+            let gone = 1 + round % 4;
+            let left: Vec<usize> = (1..=4).filter(|number| *number != gone).collect();
+            if round % 3 == 2 {
+                follower.engine = Engine::new(v4());
+            }
+            follower.turn_into(kernel, &rolling(&left));
+            let_go(kernel, &mut follower);
+            for sender in &senders {
+                sender.send_to(b"x", service).unwrap();
+            }
+            for source in &net.sources {
+                let fresh = open(source);
+                fresh.send_to(b"x", service).unwrap();
+            }
+            let reached = connect_many(&net.client, &net.sources, service, 100, 4).unwrap();
+            assert!(!reached.contains_key(&pod(gone)), "round {round}: {reached:?}");
+            assert_eq!(reached.values().sum::<usize>(), 100);
+            for map in maps {
+                wait_until("everybody has an endpoint", || clients_of(kernel, map).len() == 100);
+                let stays = clients_of(kernel, map);
+                let dead = stays.values().filter(|stay| stay.ip == pod(gone).ip()).count();
+                assert_eq!(dead, 0, "{map} in round {round}");
+            }
+        }
     });
 }
