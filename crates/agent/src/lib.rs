@@ -36,5 +36,6 @@ mod spawn;
 mod status;
 mod users;
 
-pub use crate::options::Options;
+pub use crate::options::{Clients, Options};
 pub use crate::run::{AgentError, run};
+pub use crate::server::ServeError;

@@ -1,6 +1,7 @@
 //! The Node: made or adopted, described, and kept alive by a Lease.
 //!
-//! Taints are others' business, and so is the Node's end: an agent that stops leaves it.
+//! Taints are others' business, but for those with which the agent was told to register; and so is
+//! the Node's end: an agent that stops leaves it.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,14 +12,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
     DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
-    NodeSystemInfo,
+    NodeSystemInfo, Taint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nearhop_runtime::backoff::Backoff;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::options::Options;
@@ -136,9 +137,14 @@ async fn put(client: &Client, options: &Options, labels: Labels) -> Result<(), k
         given.retain(|key, _| !known.contains_key(key));
     }
     let patch = json!({ "metadata": { "labels": given } });
-    api.patch(name, &params, &Patch::Merge(patch)).await?;
+    let there = api.patch(name, &params, &Patch::Merge(patch)).await?;
+    if let (Labels::Given, Some(patch)) = (labels, add_taints(&there, &options.taints)) {
+        api.patch(name, &params, &Patch::Merge(patch)).await?;
+    }
     if there.spec.and_then(|spec| spec.pod_cidrs).is_none_or(|ranges| ranges.is_empty()) {
-        api.patch(name, &params, &Patch::Merge(json!({ "spec": wanted.spec }))).await?;
+        let spec = wanted.spec.unwrap_or_default();
+        let ranges = json!({ "podCIDR": spec.pod_cidr, "podCIDRs": spec.pod_cidrs });
+        api.patch(name, &params, &Patch::Merge(json!({ "spec": ranges }))).await?;
     }
     let before = there.status.and_then(|status| status.conditions).unwrap_or_default();
     let status = status(options, &before, Timestamp::now());
@@ -149,6 +155,23 @@ async fn put(client: &Client, options: &Options, labels: Labels) -> Result<(), k
     }
     api.patch_status(name, &params, &Patch::Strategic(patch)).await?;
     Ok(())
+}
+
+/// What gives a Node that is there the taints it lacks. It is refused if somebody else has changed
+/// the Node meanwhile: taints are one list, and it replaces all of it.
+fn add_taints(there: &Node, wanted: &[Taint]) -> Option<Value> {
+    let spec = there.spec.as_ref();
+    let mut taints = spec.and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let before = taints.len();
+    for taint in wanted {
+        if !taints.iter().any(|it| it.key == taint.key && it.effect == taint.effect) {
+            taints.push(taint.clone());
+        }
+    }
+    let version = &there.metadata.resource_version;
+    (taints.len() > before).then(
+        || json!({ "metadata": { "resourceVersion": version }, "spec": { "taints": taints } }),
+    )
 }
 
 fn object(options: &Options) -> Node {
@@ -170,6 +193,7 @@ fn object(options: &Options) -> Node {
         spec: Some(NodeSpec {
             pod_cidr: ranges.first().cloned(),
             pod_cidrs: Some(ranges).filter(|ranges| !ranges.is_empty()),
+            taints: Some(options.taints.clone()).filter(|taints| !taints.is_empty()),
             ..NodeSpec::default()
         }),
         ..Node::default()
@@ -340,5 +364,23 @@ mod tests {
         .await;
         let options = Options::new("n", "/".into());
         assert_eq!(beat(&client, &options).await, Some(false), "{:?}", asked.all());
+    }
+
+    #[test]
+    fn a_node_that_is_there_gets_the_taints_it_lacks_and_keeps_its_own() {
+        let taint = |key: &str| Taint {
+            key: key.to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
+        let mut node = Node::default();
+        node.metadata.resource_version = Some("7".to_owned());
+        let spec = NodeSpec { taints: Some(vec![taint("others")]), ..NodeSpec::default() };
+        node.spec = Some(spec);
+        let patch = add_taints(&node, &[taint("ours")]).expect("one is missing");
+        assert_eq!(patch["metadata"]["resourceVersion"], "7");
+        assert_eq!(patch["spec"]["taints"], json!([taint("others"), taint("ours")]));
+        assert_eq!(add_taints(&node, &[taint("others")]), None);
+        assert_eq!(add_taints(&node, &[]), None);
     }
 }

@@ -37,6 +37,9 @@ pub enum AgentError {
         #[source]
         cause: io::Error,
     },
+    /// Its port for logs and exec.
+    #[error("logs and exec cannot be served: {0}")]
+    Serve(#[from] server::ServeError),
 }
 
 /// What the loop hears.
@@ -60,7 +63,7 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) -> Result
         tracing::warn!("pods reach only this node: {error}");
     }
     let context = Arc::new(Context::new(Arc::clone(&options), client.clone(), current, binary));
-    server::start(Arc::clone(&context));
+    server::start(&context)?;
     tokio::select! {
         () = node::register(&client, &options) => {}
         () = shutdown.wait() => return Ok(()),

@@ -155,13 +155,8 @@ impl Api {
 
     /// The address of the Service `kubernetes`.
     pub(crate) fn first_service_address(&self) -> String {
-        let network = self.config.service_cidrs.iter().next().map(Cidr::network);
-        let first = match network {
-            Some(IpAddr::V4(ip)) => IpAddr::V4((u32::from(ip) + 1).into()),
-            Some(IpAddr::V6(ip)) => IpAddr::V6((u128::from(ip) + 1).into()),
-            None => return String::new(),
-        };
-        first.to_string()
+        let first = first_addresses(&self.config).first().map(ToString::to_string);
+        first.unwrap_or_default()
     }
 
     /// The object is gone: what it held is free again.
@@ -227,6 +222,15 @@ impl Api {
     fn allocator(&self) -> MutexGuard<'_, Allocator> {
         self.allocator.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The first address of each range of cluster IPs; the Service `kubernetes` has that of the first.
+pub(crate) fn first_addresses(config: &ClusterConfig) -> Vec<IpAddr> {
+    let first = |range: Cidr| match range.network() {
+        IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) + 1).into()),
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) + 1).into()),
+    };
+    config.service_cidrs.iter().map(first).collect()
 }
 
 fn is_service(resource: &Resource) -> bool {

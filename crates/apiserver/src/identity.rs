@@ -1,35 +1,35 @@
 //! Who the server is and whom it lets in: a CA made at the first start, a certificate for the
-//! addresses it listens on, two bearer tokens, and the kubeconfig that carries them.
+//! addresses at which it is reached, one to show to kubelets, two bearer tokens, and the kubeconfig
+//! that carries them.
 //!
 //! With a data directory all of it is kept there, so that a kubeconfig outlives a restart.
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nearhop_runtime::interfaces;
+use nearhop_runtime::pki::{self, Authority, KUBELET_CLIENT, Pair, PkiError, Subject};
+use nearhop_runtime::tls::{TlsError, server_config};
 use rand::Rng as _;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
-};
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::KubeletOptions;
+use crate::kubelet::Kubelets;
 
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A certificate could not be made.
     #[error("cannot make a certificate: {0}")]
-    Certificate(#[from] rcgen::Error),
-    /// The TLS library refused it.
-    #[error("cannot use the certificate: {0}")]
-    Tls(#[from] rustls::Error),
+    Certificate(#[from] PkiError),
+    /// A certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A kept file cannot be read or written.
     #[error("{path}: {why}")]
     File {
@@ -90,32 +90,53 @@ impl Role {
     }
 }
 
+/// The name of the CA.
+const AUTHORITY: &str = "nearhop";
+
+/// The names of the Service that every cluster has for its API server.
+const NAMES: [&str; 5] = [
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
+
 /// The server's keys and tokens.
 pub(crate) struct Identity {
     ca: String,
-    certificate: String,
-    key: String,
+    serving: Pair,
+    /// How nodes are asked, and what they are shown.
+    pub(crate) kubelets: Kubelets,
     pub(crate) admin_token: String,
     pub(crate) read_only_token: String,
 }
 
 impl Identity {
-    /// Makes an identity, or takes the one kept in a directory.
-    pub(crate) fn load(keep: Option<&Path>, listen: SocketAddr) -> Result<Self, IdentityError> {
+    /// Makes an identity, or takes the one kept in a directory. `services` are the cluster IPs by
+    /// which Pods reach the server.
+    pub(crate) fn load(
+        keep: Option<&Path>,
+        listen: SocketAddr,
+        services: &[IpAddr],
+        kubelets: &KubeletOptions,
+    ) -> Result<Self, IdentityError> {
         let kept = |name: &str, make: &dyn Fn() -> Result<String, IdentityError>| match keep {
             None => make(),
             Some(directory) => keep_file(&directory.join(name), make),
         };
-        let ca_key = kept("ca.key", &|| Ok(KeyPair::generate()?.serialize_pem()))?;
-        let ca_pair = parse_key(&ca_key, "ca.key")?;
-        let ca = kept("ca.crt", &|| Ok(ca_parameters().self_signed(&ca_pair)?.pem()))?;
-        // The certificate is made of these parameters, so they can sign in its place.
-        let issuer = Issuer::new(ca_parameters(), ca_pair);
-        let pair = KeyPair::generate()?;
-        let certificate = server_parameters(listen.ip())?.signed_by(&pair, &issuer)?.pem();
+        let key = kept("ca.key", &|| Ok(pki::new_key()?))?;
+        let damaged = |_| IdentityError::Damaged("ca.key".to_owned());
+        let authority = Authority::of_key(AUTHORITY, &key).map_err(damaged)?;
+        let ca = kept("ca.crt", &|| Ok(authority.certificate().to_owned()))?;
+        let subject = Subject {
+            common_name: "nearhop apiserver",
+            names: NAMES.map(str::to_owned).into(),
+            addresses: reached_at(listen.ip(), services),
+        };
         Ok(Self {
-            certificate,
-            key: pair.serialize_pem(),
+            serving: authority.issue_server(&subject)?,
+            kubelets: Kubelets::new(kubelets, &authority.issue_client(KUBELET_CLIENT)?)?,
             ca,
             admin_token: kept("admin.token", &|| Ok(new_token()))?,
             read_only_token: kept("read-only.token", &|| Ok(new_token()))?,
@@ -139,15 +160,7 @@ impl Identity {
     }
 
     pub(crate) fn tls(&self) -> Result<ServerConfig, IdentityError> {
-        let chain: Result<Vec<CertificateDer<'static>>, _> =
-            CertificateDer::pem_slice_iter(self.certificate.as_bytes()).collect();
-        let damaged = |_| IdentityError::Damaged("the server's certificate".to_owned());
-        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(damaged)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(chain.map_err(damaged)?, key)?;
+        let mut config = server_config(&self.serving, None)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
@@ -199,28 +212,17 @@ pub(crate) fn keep_file(
     }
 }
 
-fn parse_key(pem: &str, name: &str) -> Result<KeyPair, IdentityError> {
-    KeyPair::from_pem(pem).map_err(|_| IdentityError::Damaged(name.to_owned()))
-}
-
-fn ca_parameters() -> CertificateParams {
-    let mut parameters = CertificateParams::default();
-    parameters.distinguished_name.push(DnType::CommonName, "nearhop");
-    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    parameters
-}
-
-fn server_parameters(listen: IpAddr) -> Result<CertificateParams, rcgen::Error> {
-    let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
-    let mut parameters = CertificateParams::new(names.map(str::to_owned))?;
-    parameters.distinguished_name.push(DnType::CommonName, "nearhop apiserver");
-    let loopback = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
-    for address in loopback.into_iter().chain([listen]) {
-        parameters.subject_alt_names.push(SanType::IpAddress(address));
+/// Where a server that listens there is reached: also on loopback, at its cluster IPs, and at all
+/// addresses of the machine if it listens on all of them.
+fn reached_at(listen: IpAddr, services: &[IpAddr]) -> Vec<IpAddr> {
+    let mut all = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    if listen.is_unspecified() {
+        all.extend(interfaces::addresses());
+    } else {
+        all.push(listen);
     }
-    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    Ok(parameters)
+    all.extend(services);
+    all
 }
 
 fn new_token() -> String {

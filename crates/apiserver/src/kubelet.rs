@@ -1,28 +1,61 @@
 //! log, exec and the like: passed on to the node that runs a Pod, at the address and port that its
-//! Node object names, on the paths of a kubelet.
+//! Node object names, on the paths of a kubelet, by mutual TLS. The connection is made directly:
+//! no proxy of the environment is ever asked.
 //!
 //! A request that asks to switch protocols (WebSocket) is joined to the node's connection byte by
 //! byte once the node agreed.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONNECTION, HOST, UPGRADE};
 use http::{HeaderMap, StatusCode, Uri};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use nearhop_runtime::pki::Pair;
+use nearhop_runtime::tls::{TlsError, Trust, client_config};
+use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
+use crate::KubeletOptions;
 use crate::api::Api;
 use crate::http::{Query, Reply};
 use crate::status::ApiError;
 use crate::store::Name;
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A refusal is not longer than this.
+const MOST_SAID: usize = 16 * 1024;
+
+/// The way to the kubelets of nodes.
+pub(crate) struct Kubelets(TlsConnector);
+
+impl Kubelets {
+    /// `own` is shown where no other client certificate was given.
+    pub(crate) fn new(options: &KubeletOptions, own: &Pair) -> Result<Self, TlsError> {
+        let trust = options.authorities.clone().map_or(Trust::Anybody, Trust::Authorities);
+        let config = client_config(Some(options.client.as_ref().unwrap_or(own)), &trust)?;
+        Ok(Self(TlsConnector::from(Arc::new(config))))
+    }
+
+    async fn connect(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(address).await?;
+        // Keys that a user types must leave at once.
+        let _ = stream.set_nodelay(true);
+        let name = ServerName::IpAddress(address.ip().into());
+        self.0.connect(name, stream).await.map_err(|error| {
+            let cure = "if the agent's certificate is meant, see --kubelet-certificate-authority";
+            io::Error::other(format!("TLS: {error} ({cure})"))
+        })
+    }
+}
 
 /// Asks the node of a Pod for a part of it.
 pub(crate) async fn pass_on(
@@ -40,17 +73,13 @@ pub(crate) async fn pass_on(
     }
     let address = address_of(api, node)?;
     let path = node_path(pod, part, &container, request.uri().query());
-    let stream = timeout(PATIENCE, TcpStream::connect(&address)).await;
-    let stream = match stream {
+    let failed = |why: &str| ApiError::internal(format!("node {node} at {address}: {why}"));
+    let stream = match timeout(PATIENCE, api.identity.kubelets.connect(address)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return Err(unreachable(node, &address, &error.to_string())),
-        Err(_) => return Err(unreachable(node, &address, "connect: timed out")),
+        Ok(Err(error)) => return Err(failed(&error.to_string())),
+        Err(_) => return Err(failed("connect: timed out")),
     };
-    forward(request, stream, &path, &address).await.map_err(|why| unreachable(node, &address, &why))
-}
-
-fn unreachable(node: &str, address: &str, why: &str) -> ApiError {
-    ApiError::internal(format!("node {node} at {address}: {why}"))
+    forward(request, stream, &path, address).await.map_err(|why| failed(&why))
 }
 
 /// The container that was asked for, or the only one.
@@ -79,18 +108,18 @@ fn choose_container(pod: &Value, asked: Option<&str>) -> Result<String, ApiError
     }
 }
 
-fn address_of(api: &Api, node: &str) -> Result<String, ApiError> {
+fn address_of(api: &Api, node: &str) -> Result<SocketAddr, ApiError> {
     let stored = api.store.get("nodes", &Name::new("", node));
     let object = stored.map(|stored| stored.to_value("")).unwrap_or_default();
     let status = &object["status"];
-    let port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().unwrap_or(0);
+    let port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
+    let port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or(0);
     let addresses = status["addresses"].as_array().into_iter().flatten();
     let internal = addresses
         .filter(|entry| entry["type"] == "InternalIP")
-        .find_map(|entry| entry["address"].as_str());
+        .find_map(|entry| entry["address"].as_str()?.parse::<IpAddr>().ok());
     match (internal, port) {
-        (Some(address), 1..) if address.contains(':') => Ok(format!("[{address}]:{port}")),
-        (Some(address), 1..) => Ok(format!("{address}:{port}")),
+        (Some(address), 1..) => Ok(SocketAddr::new(address, port)),
         _ => Err(ApiError::internal(format!(
             "node {node} names no InternalIP and kubeletEndpoint port in its status; logs and exec need a node agent there"
         ))),
@@ -130,9 +159,9 @@ fn node_path(pod: &Value, part: &str, container: &str, query: Option<&str>) -> S
 
 async fn forward(
     mut request: http::Request<Incoming>,
-    stream: TcpStream,
+    stream: TlsStream<TcpStream>,
     path: &str,
-    address: &str,
+    address: SocketAddr,
 ) -> Result<Reply, String> {
     let told = |error: &dyn std::fmt::Display| error.to_string();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -146,9 +175,14 @@ async fn forward(
     parts.version = http::Version::HTTP_11;
     // The token is for this server, not for nodes.
     parts.headers.remove(AUTHORIZATION);
-    parts.headers.insert(HOST, address.parse().map_err(|_| "bad address".to_owned())?);
+    let host = address.to_string().parse().expect("an address is a header's value");
+    parts.headers.insert(HOST, host);
     let answer = timeout(PATIENCE, sender.send_request(http::Request::from_parts(parts, body)));
     let mut answer = answer.await.map_err(|_| "no answer".to_owned())?.map_err(|e| told(&e))?;
+    // Passed on, it would tell the user that his own token is wrong.
+    if matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        return Err(refusal(answer).await);
+    }
     if answer.status() == StatusCode::SWITCHING_PROTOCOLS
         && let Some(client) = client
     {
@@ -167,6 +201,20 @@ async fn forward(
         headers: kept_headers(&parts.headers, upgrading),
         body: body.map_err(io::Error::other).boxed_unsync(),
     })
+}
+
+/// What a node said to a certificate that it does not take.
+async fn refusal(answer: http::Response<Incoming>) -> String {
+    let code = answer.status().as_u16();
+    let body = Limited::new(answer.into_body(), MOST_SAID).collect();
+    let body = timeout(PATIENCE, body).await.ok().and_then(Result::ok);
+    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let said = status["message"].as_str().map(str::to_owned);
+    let said = said.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
+    format!(
+        "it refuses this API server's client certificate (--kubelet-client-certificate) with {code}: {said}"
+    )
 }
 
 /// All headers but those that belong to one connection, unless the connection itself is handed on.

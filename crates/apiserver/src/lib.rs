@@ -26,13 +26,14 @@ mod store;
 mod user;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
 use nearhop_kinds::strategy::selectable;
+use nearhop_runtime::pki::Pair;
 use rustls::ServerConfig;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -62,6 +63,18 @@ pub struct Options {
     pub controllers: Controllers,
     /// Whether `/nearhop/faults` is there.
     pub faults: Faults,
+    /// How nodes are asked for logs and exec.
+    pub kubelets: KubeletOptions,
+}
+
+/// How an API server and the kubelets of nodes know each other.
+#[derive(Clone, Debug, Default)]
+pub struct KubeletOptions {
+    /// Who signed the kubelets' serving certificates, as PEM. Without it none is verified, as
+    /// kube-apiserver does.
+    pub authorities: Option<String>,
+    /// What the server shows to kubelets; without it a certificate of its own CA.
+    pub client: Option<Pair>,
 }
 
 /// Whether the server takes orders to misbehave.
@@ -92,6 +105,7 @@ impl Default for Options {
             history: DEFAULT_HISTORY,
             controllers: Controllers::All,
             faults: Faults::Refused,
+            kubelets: KubeletOptions::default(),
         }
     }
 }
@@ -140,7 +154,8 @@ impl ApiServer {
             Durability::Ephemeral => None,
             Durability::Directory(directory) => Some(directory),
         };
-        let identity = Identity::load(keep, address)?;
+        let services = api::first_addresses(&options.cluster);
+        let identity = Identity::load(keep, address, &services, &options.kubelets)?;
         let token_key = TokenKey::load(keep)?;
         let tls = Arc::new(identity.tls()?);
         let registry = controllers::load_definitions(&builtin, &store);
@@ -166,9 +181,19 @@ impl ApiServer {
         self.address
     }
 
-    /// `https://127.0.0.1:6443`.
+    /// `https://127.0.0.1:6443`. A server that listens on all addresses is reached on loopback.
     pub fn url(&self) -> String {
-        format!("https://{}", self.address)
+        let mut address = self.address;
+        match address {
+            SocketAddr::V4(it) if it.ip().is_unspecified() => {
+                address.set_ip(Ipv4Addr::LOCALHOST.into());
+            }
+            SocketAddr::V6(it) if it.ip().is_unspecified() => {
+                address.set_ip(Ipv6Addr::LOCALHOST.into());
+            }
+            _ => {}
+        }
+        format!("https://{address}")
     }
 
     /// A kubeconfig with the contexts `nearhop` (all rights) and `read-only`.

@@ -9,11 +9,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
 use ipnet::IpNet;
-use nearhop_agent::Options;
+use k8s_openapi::api::core::v1::Taint;
 use nearhop_agent::container::{self, Stage};
+use nearhop_agent::{Clients, Options};
 use nearhop_runtime::client::connect;
 use nearhop_runtime::log;
+use nearhop_runtime::pki::{KUBELET_CLIENT, Pair};
 use nearhop_runtime::shutdown::Shutdown;
+use nearhop_runtime::tls::read_file;
 
 use crate::parse::{ClusterArgs, LogArgs, parse_duration};
 
@@ -39,6 +42,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = parse_label)]
     labels: Vec<(String, String)>,
 
+    /// Taints of the Node, written when the agent registers it.
+    #[arg(long, value_name = "KEY[=VALUE]:EFFECT,…", value_delimiter = ',', value_parser = parse_taint)]
+    register_with_taints: Vec<Taint>,
+
     /// How much CPU the Node says it has.
     #[arg(long, value_name = "QUANTITY", default_value = "4")]
     cpu: String,
@@ -50,6 +57,22 @@ pub(crate) struct Args {
     /// Where logs and exec are served, on the node's addresses.
     #[arg(long, value_name = "PORT", default_value_t = 10250)]
     port: u16,
+
+    /// Certificate of that port (PEM); without it the agent makes one that it signs itself.
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+
+    /// Private key of --tls-cert-file (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+
+    /// CA of the API server's client certificate (PEM). Without it logs and exec are refused.
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+
+    /// Common names of client certificates that may ask for logs and exec.
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = KUBELET_CLIENT)]
+    client_allowed_names: Vec<String>,
 
     /// Where logs and volumes live: a new or empty directory, or that of an earlier agent, which is
     /// emptied.
@@ -115,23 +138,36 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
     let client = connect(&args.cluster.client("agent"), None).await?;
-    nearhop_agent::run(options(args), client, shutdown).await?;
+    nearhop_agent::run(options(args)?, client, shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn options(args: Args) -> Options {
-    Options {
+fn options(args: Args) -> anyhow::Result<Options> {
+    let pair = args.tls_cert_file.as_ref().zip(args.tls_private_key_file.as_ref());
+    let serving = pair.map(|(certificate, key)| {
+        anyhow::Ok(Pair {
+            certificate: read_file("--tls-cert-file", certificate)?,
+            key: read_file("--tls-private-key-file", key)?,
+        })
+    });
+    let names = args.client_allowed_names;
+    let authorities = args.client_ca_file.map(|path| read_file("--client-ca-file", &path));
+    let clients = authorities.transpose()?.map(|authorities| Clients { authorities, names });
+    Ok(Options {
         addresses: args.node_ip,
         pod_cidrs: args.pod_cidr,
         labels: args.labels.into_iter().collect::<BTreeMap<_, _>>(),
+        taints: args.register_with_taints,
         cpu: args.cpu,
         memory: args.memory,
         port: args.port,
+        serving: serving.transpose()?,
+        clients,
         cluster_dns: args.cluster_dns,
         cluster_domain: args.cluster_domain,
         heartbeat: args.heartbeat.max(Duration::from_millis(100)),
         ..Options::new(&args.node_name, args.root_dir)
-    }
+    })
 }
 
 /// Is one of the processes of a container.
@@ -150,6 +186,39 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
+/// Reads a taint as a kubelet does.
+pub(crate) fn parse_taint(text: &str) -> Result<Taint, String> {
+    let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    let expected = || format!("expected KEY=VALUE:EFFECT or KEY:EFFECT, EFFECT one of {effects:?}");
+    let (what, effect) = text.rsplit_once(':').ok_or_else(expected)?;
+    let (key, value) = what.split_once('=').map_or((what, None), |(key, value)| (key, Some(value)));
+    if key.is_empty() || !effects.contains(&effect) {
+        return Err(expected());
+    }
+    Ok(Taint {
+        key: key.to_owned(),
+        value: value.map(str::to_owned),
+        effect: effect.to_owned(),
+        time_added: None,
+    })
+}
+
 fn parse_stage(text: &str) -> Result<Stage, String> {
     Stage::parse(text).ok_or_else(|| "expected sandbox, run, init, exec or terminal".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taints_are_read_as_a_kubelet_reads_them() {
+        let taint = |text: &str| parse_taint(text).map(|it| (it.key, it.value, it.effect));
+        let (key, effect) = ("a.b/c".to_owned(), "NoSchedule".to_owned());
+        assert_eq!(taint("a.b/c:NoSchedule"), Ok((key.clone(), None, effect.clone())));
+        assert_eq!(taint("a.b/c=d:NoSchedule"), Ok((key, Some("d".to_owned()), effect)));
+        for bad in ["", "a", "a:Never", ":NoSchedule", "=b:NoExecute"] {
+            assert!(parse_taint(bad).is_err(), "{bad:?}");
+        }
+    }
 }

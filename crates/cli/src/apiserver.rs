@@ -8,9 +8,13 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args as ClapArgs;
-use nearhop_apiserver::{ApiServer, Controllers, DEFAULT_HISTORY, Durability, Faults, Options};
+use nearhop_apiserver::{
+    ApiServer, Controllers, DEFAULT_HISTORY, Durability, Faults, KubeletOptions, Options,
+};
 use nearhop_core::Gates;
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs, parse_port_range};
+use nearhop_runtime::pki::Pair;
+use nearhop_runtime::tls::read_file;
 use nearhop_runtime::{log, supervise};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -62,6 +66,19 @@ pub(crate) struct Args {
     #[arg(long)]
     enable_faults: bool,
 
+    /// Who signed the serving certificates of kubelets (PEM). Without it they are not verified.
+    #[arg(long, value_name = "FILE")]
+    kubelet_certificate_authority: Option<PathBuf>,
+
+    /// What to show to kubelets for logs and exec (PEM); without it a certificate of the server's
+    /// own CA, `ca.crt` in --data-dir, for `kube-apiserver-kubelet-client`.
+    #[arg(long, value_name = "FILE", requires = "kubelet_client_key")]
+    kubelet_client_certificate: Option<PathBuf>,
+
+    /// The private key of --kubelet-client-certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "kubelet_client_certificate")]
+    kubelet_client_key: Option<PathBuf>,
+
     #[command(flatten)]
     log: LogArgs,
 }
@@ -80,6 +97,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
             args.listen.ip()
         ));
     }
+    let kubelets = args.kubelets()?;
     let mut terminated = signal(SignalKind::terminate())?;
     let server = ApiServer::start(Options {
         listen: args.listen,
@@ -92,6 +110,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
         history: args.watch_history,
         controllers: if args.bare { Controllers::Bare } else { Controllers::All },
         faults: if args.enable_faults { Faults::OnDemand } else { Faults::Refused },
+        kubelets,
     })
     .await?;
     if let Some(path) = &args.kubeconfig_out {
@@ -109,6 +128,21 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     }
     server.stop().await;
     Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn kubelets(&self) -> anyhow::Result<KubeletOptions> {
+        let authority = self.kubelet_certificate_authority.as_deref();
+        let authorities = authority.map(|path| read_file("--kubelet-certificate-authority", path));
+        let pair = self.kubelet_client_certificate.as_ref().zip(self.kubelet_client_key.as_ref());
+        let client = pair.map(|(certificate, key)| {
+            anyhow::Ok(Pair {
+                certificate: read_file("--kubelet-client-certificate", certificate)?,
+                key: read_file("--kubelet-client-key", key)?,
+            })
+        });
+        Ok(KubeletOptions { authorities: authorities.transpose()?, client: client.transpose()? })
+    }
 }
 
 fn parse_history(text: &str) -> Result<usize, String> {

@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, name_of};
 use crate::control::{Fault, LabPhase, Place, Status};
 use crate::daemon::{Daemon, Done, Order, Phase, Recipe};
 use crate::kubeconfig::{self, Foreign};
+use crate::pki::KubeletPki;
 use crate::relay::{self, Relay, Target};
 use crate::spec::{APISERVER, Api, Spec};
 use crate::world::{Cable, World};
@@ -51,6 +52,9 @@ impl Lab {
         let world = World::build(&spec.topology)?;
         let logs = spec.logs();
         fs::create_dir_all(&logs).map_err(|cause| LabError::File { path: logs, cause })?;
+        if let Some(pki) = KubeletPki::of(&spec) {
+            pki.create(&spec)?;
+        }
         let mut daemons = BTreeMap::new();
         if let Some(recipe) = spec.api_server(&world) {
             start(&mut daemons, recipe)?;
@@ -226,7 +230,7 @@ impl Way {
                     .map(Self::In)
                     .map_err(|cause| LabError::Listen { address: spec.listen, cause })
             }
-            Api::Foreign { kubeconfig } => {
+            Api::Foreign { kubeconfig, .. } => {
                 let foreign = Foreign::read(kubeconfig).await?;
                 check_names_free(spec, kubeconfig).await?;
                 Ok(Self::Out(Box::new(foreign)))

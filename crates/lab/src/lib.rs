@@ -29,6 +29,7 @@ mod error;
 mod kubeconfig;
 pub mod lab;
 pub mod objects;
+mod pki;
 pub mod ranges;
 mod relay;
 pub mod serve;

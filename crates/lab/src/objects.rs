@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::LabError;
 use crate::cluster::{Cluster, is_ready, name_of, none_missing, wait_for};
+use crate::spec::{TAINT, TAINT_EFFECT};
 
 /// The image of a fixture's Pods.
 pub const ECHO: &str = "nearhop/echo";
@@ -42,6 +43,14 @@ pub fn of_fixture(text: &str) -> Result<Vec<Value>, LabError> {
         objects.push(pod(one)?);
     }
     Ok(objects)
+}
+
+/// Lets Pods onto nodes that have the lab's taint.
+pub fn tolerate_taint(objects: &mut [Value]) {
+    for pod in objects.iter_mut().filter(|object| object["kind"] == "Pod") {
+        pod["spec"]["tolerations"] =
+            json!([{"key": TAINT, "operator": "Exists", "effect": TAINT_EFFECT}]);
+    }
 }
 
 fn namespace(name: &str, distribution: Option<&str>) -> Value {

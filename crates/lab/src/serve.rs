@@ -144,8 +144,10 @@ pub async fn make_ready(spec: &Spec) -> Result<(), LabError> {
         Ok(none_missing(wanted.filter(|name| !ready(name)).collect()))
     })
     .await?;
-    match &spec.fixture {
-        Some(text) => objects::create(&cluster, &objects::of_fixture(text)?).await,
-        None => Ok(()),
+    let Some(text) = &spec.fixture else { return Ok(()) };
+    let mut objects = objects::of_fixture(text)?;
+    if spec.keeps_guests_out() {
+        objects::tolerate_taint(&mut objects);
     }
+    objects::create(&cluster, &objects).await
 }

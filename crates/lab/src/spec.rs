@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 use crate::daemon::Recipe;
+use crate::pki::KubeletPki;
 use crate::topology::{LabNode, Topology};
 use crate::world::World;
 
@@ -67,8 +68,25 @@ pub enum Api {
     Foreign {
         /// How to reach it.
         kubeconfig: PathBuf,
+        /// Whether others' Pods may land on the lab's nodes.
+        guests: Guests,
     },
 }
+
+/// Whether Pods that know nothing of the lab may land on its nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Guests {
+    /// They may: nodes have no taint.
+    Welcome,
+    /// Nodes have the taint `nearhop.dev/lab:NoSchedule`.
+    KeptOut,
+}
+
+/// The key of the taint that keeps a cluster's own Pods off a lab's nodes.
+pub const TAINT: &str = "nearhop.dev/lab";
+
+/// The effect of [`TAINT`].
+pub const TAINT_EFFECT: &str = "NoSchedule";
 
 /// Which controllers the lab runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,6 +143,12 @@ impl Spec {
         args.extend(flag("--data-dir", data.display()));
         args.extend(flag("--service-cidr", self.topology.ranges.services));
         args.extend(flag("--kubeconfig-out", self.inner_kubeconfig().display()));
+        if let Some(pki) = KubeletPki::of(self) {
+            let client = pki.client();
+            args.extend(flag("--kubelet-certificate-authority", pki.authority().display()));
+            args.extend(flag("--kubelet-client-certificate", client.certificate.display()));
+            args.extend(flag("--kubelet-client-key", client.key.display()));
+        }
         let args = self.with_gates(args);
         Some(self.recipe(APISERVER, args, world.control_plane()))
     }
@@ -169,7 +193,22 @@ impl Spec {
         args.extend(flag("--port", AGENT_PORT));
         args.extend(flag("--cluster-dns", self.name_server(node)));
         args.extend(flag("--root-dir", self.state.join("nodes").join(&node.name).display()));
+        if let Some(pki) = KubeletPki::of(self) {
+            let own = pki.agent(&node.name);
+            args.extend(flag("--tls-cert-file", own.certificate.display()));
+            args.extend(flag("--tls-private-key-file", own.key.display()));
+            args.extend(flag("--client-ca-file", pki.authority().display()));
+        }
+        if self.keeps_guests_out() {
+            args.extend(flag("--register-with-taints", format!("{TAINT}:{TAINT_EFFECT}")));
+        }
         args
+    }
+
+    /// Whether nodes have the lab's taint, so that its own Pods must tolerate it.
+    #[must_use]
+    pub fn keeps_guests_out(&self) -> bool {
+        matches!(self.api, Api::Foreign { guests: Guests::KeptOut, .. })
     }
 
     /// Whom the Pods of a node ask: the name servers' Service, which the proxies send to the node's

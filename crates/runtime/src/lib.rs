@@ -11,6 +11,7 @@
 //!   waits     the same for kube's watches
 //!   supervise tasks and threads that must not die unnoticed
 //!   interfaces  addresses of this machine
+//!   pki       certificates made here    tls  what an API server and node agents do with them
 //! ```
 //!
 //! Deliberately not here: anything about Services or slices, watching, and retrying for a caller,
@@ -25,9 +26,11 @@ pub mod interfaces;
 pub mod lease;
 pub mod log;
 pub mod metrics;
+pub mod pki;
 pub mod server;
 pub mod shutdown;
 pub mod supervise;
+pub mod tls;
 pub mod waits;
 
 pub use crate::error::RuntimeError;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use nearhop_apiserver::{ApiServer, Controllers, Durability, Faults};
+use nearhop_apiserver::{ApiServer, Controllers, Durability, Faults, KubeletOptions};
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -36,6 +36,8 @@ pub struct Options {
     pub listen: Option<String>,
     /// What happens by itself.
     pub controllers: Controllers,
+    /// How nodes are asked for logs and exec; the command has its own certificate.
+    pub kubelets: KubeletOptions,
 }
 
 /// What may be expected of a server besides the API itself.
@@ -124,6 +126,7 @@ pub async fn start(options: &Options) -> Result<Server> {
         cluster,
         controllers: options.controllers,
         faults: Faults::OnDemand,
+        kubelets: options.kubelets.clone(),
         ..usual
     })
     .await?;

@@ -3,31 +3,71 @@
 //! The node here is a socket that records what it is asked and answers as a kubelet does; the lab's
 //! node agent takes its place where Pods really run.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
+use nearhop_apiserver::KubeletOptions;
+use nearhop_runtime::pki::{Authority, Pair, Subject};
+use nearhop_runtime::tls::{common_names, server_config};
 use nearhop_tests::http::Target;
-use nearhop_tests::server::{Options, start};
+use nearhop_tests::server::{Options, Server, start};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 const POD: &str = "/api/v1/namespaces/default/pods/p";
 
-/// A node that answers with `answer` and then sends back whatever it is sent.
-async fn node(answer: &'static str) -> Result<(u16, mpsc::UnboundedReceiver<String>)> {
+/// The authority of both sides, and what it signed.
+struct Pki {
+    authority: Authority,
+    node: Pair,
+}
+
+impl Pki {
+    fn new() -> Result<Self> {
+        let authority = Authority::create("test")?;
+        let node = Subject { addresses: vec!["127.0.0.1".parse()?], ..Subject::default() };
+        Ok(Self { node: authority.issue_server(&node)?, authority })
+    }
+
+    /// A server that is told of it, as which client it shows itself, and whose nodes it trusts.
+    async fn server(&self, client: &str) -> Result<Server> {
+        let kubelets = KubeletOptions {
+            authorities: Some(self.authority.certificate().to_owned()),
+            client: Some(self.authority.issue_client(client)?),
+        };
+        start(&Options { kubelets, ..Options::default() }).await
+    }
+}
+
+/// A node that answers with `answer` and then sends back whatever it is sent. What it was asked
+/// begins with the name in the client's certificate.
+async fn node(pki: &Pki, answer: &'static str) -> Result<(u16, mpsc::UnboundedReceiver<String>)> {
+    let config = server_config(&pki.node, Some(pki.authority.certificate()))?;
+    let tls = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     let (sender, requests) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = tls.accept(stream).await else { continue };
+            let name = client_name(&stream);
             let Ok(head) = read_head(&mut stream).await else { continue };
-            let _ = sender.send(head);
+            let _ = sender.send(format!("{name}: {head}"));
             let _ = stream.write_all(answer.as_bytes()).await;
-            let (mut from, mut to) = stream.split();
+            let (mut from, mut to) = tokio::io::split(stream);
             let _ = tokio::io::copy(&mut from, &mut to).await;
         }
     });
     Ok((port, requests))
+}
+
+fn client_name(stream: &TlsStream<TcpStream>) -> String {
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    shown.map(common_names).unwrap_or_default().join(",")
 }
 
 async fn read_head(stream: &mut (impl AsyncReadExt + Unpin)) -> Result<String> {
@@ -53,14 +93,16 @@ async fn pod_on(api: &Target, port: u16) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_come_from_the_node() -> Result<()> {
-    let server = start(&Options::default()).await?;
-    let (port, mut asked) =
-        node("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n\r\nhello\n")
-            .await?;
+    let pki = Pki::new()?;
+    let server = pki.server("kube-apiserver-kubelet-client").await?;
+    let answer = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n\r\nhello\n";
+    let (port, mut asked) = node(&pki, answer).await?;
     pod_on(&server.admin, port).await?;
     let log = server.admin.get(&format!("{POD}/log?container=b&tailLines=5")).await?.expect(200)?;
     assert_eq!(log.text(), "hello\n");
     let head = asked.recv().await.context("the node was asked")?;
+    let (name, head) = head.split_once(": ").context("a name and a head")?;
+    assert_eq!(name, "kube-apiserver-kubelet-client", "what the server shows");
     assert!(head.starts_with("GET /containerLogs/default/p/b?tailLines=5 HTTP/1.1\r\n"), "{head}");
     assert!(!head.to_lowercase().contains("authorization"), "the token is not the node's: {head}");
     Ok(())
@@ -90,11 +132,11 @@ async fn what_cannot_be_passed_on_is_said() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exec_joins_the_two_connections() -> Result<()> {
-    let server = start(&Options::default()).await?;
-    let (port, mut asked) = node(
-        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-    )
-    .await?;
+    let pki = Pki::new()?;
+    let server = pki.server("c").await?;
+    let answer =
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let (port, mut asked) = node(&pki, answer).await?;
     pod_on(&server.admin, port).await?;
     let mut stream = server.admin.stream().await?;
     let token = server.admin.token.as_deref().unwrap_or_default();
@@ -107,12 +149,43 @@ async fn exec_joins_the_two_connections() -> Result<()> {
     let head = read_head(&mut stream).await?;
     assert!(head.starts_with("HTTP/1.1 101"), "{head}");
     let head = asked.recv().await.context("the node was asked")?;
-    let path = "GET /exec/default/p/a?command=echo&command=a+b&output=true HTTP/1.1\r\n";
+    let path = "c: GET /exec/default/p/a?command=echo&command=a+b&output=true HTTP/1.1\r\n";
     assert!(head.starts_with(path), "{head}");
     assert!(head.to_lowercase().contains("sec-websocket-key"), "{head}");
     stream.write_all(b"ping").await?;
     let mut back = [0; 4];
     stream.read_exact(&mut back).await?;
     assert_eq!(&back, b"ping");
+    Ok(())
+}
+
+/// A node that does not take the server's certificate does not take the user's word either; but it
+/// is not the user who has to log in.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_refuses_the_server_is_no_reason_to_log_in() -> Result<()> {
+    let pki = Pki::new()?;
+    let server = pki.server("c").await?;
+    let answer =
+        "HTTP/1.1 401 Unauthorized\r\nContent-Length: 22\r\n\r\n{\"message\":\"who are u\"}";
+    let (port, _asked) = node(&pki, answer).await?;
+    pod_on(&server.admin, port).await?;
+    let log = server.admin.get(&format!("{POD}/log?container=a")).await?;
+    assert_eq!(log.status, 500, "{}", log.text());
+    assert!(log.text().contains("--kubelet-client-certificate"), "{}", log.text());
+    assert!(log.text().contains("who are u"), "{}", log.text());
+    Ok(())
+}
+
+/// Somebody at a node's address whom `--kubelet-certificate-authority` does not know is not asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_another_authority_is_not_asked() -> Result<()> {
+    let (ours, theirs) = (Pki::new()?, Pki::new()?);
+    let server = ours.server("c").await?;
+    let (port, mut asked) = node(&theirs, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").await?;
+    pod_on(&server.admin, port).await?;
+    let log = server.admin.get(&format!("{POD}/log?container=a")).await?;
+    assert_eq!(log.status, 500, "{}", log.text());
+    assert!(log.text().contains("--kubelet-certificate-authority"), "{}", log.text());
+    assert!(asked.try_recv().is_err(), "it was asked");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Logs and exec, as a kubelet serves them to the API server: plain HTTP on the node's addresses.
+//! Logs and exec, as a kubelet serves them to the API server: HTTPS on the node's addresses.
 //!
 //! ```text
 //!   /containerLogs/{namespace}/{pod}/{container}    logs      what a container wrote
@@ -6,9 +6,11 @@
 //!   /pods   /healthz
 //! ```
 //!
-//! Deliberately without TLS and authentication: whoever reaches a node of a lab may ask. Attach and
-//! port-forward are refused.
+//! Pods reach these addresses as well. So `door` lets in only who shows the API server's client
+//! certificate; `/healthz`, which says nothing but `ok`, is for everybody. Attach and port-forward
+//! are refused.
 
+mod door;
 mod exec;
 mod logs;
 
@@ -24,15 +26,26 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use nearhop_runtime::pki::PkiError;
+use nearhop_runtime::tls::TlsError;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::sleep;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 
+use self::door::Client;
 use crate::pod::context::{ContainerView, Context, PodView};
 
 /// How long to wait before an address that cannot be had is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// A client that takes longer for its handshake or its headers is not served.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// So many may be at the door at a time; the others wait. Who has been let in does not count.
+const STRANGERS: usize = 256;
 
 type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
@@ -62,15 +75,28 @@ impl Refusal {
     }
 }
 
-/// Begins to serve on each of the node's addresses, now or when they are there.
-pub(crate) fn start(context: Arc<Context>) {
-    for address in context.options.addresses.clone() {
-        let address = SocketAddr::new(address, context.options.port);
-        tokio::spawn(listen(Arc::clone(&context), address));
-    }
+/// Why nothing can be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A certificate was given that cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The agent cannot make one.
+    #[error("cannot make a certificate: {0}")]
+    Pki(#[from] PkiError),
 }
 
-async fn listen(context: Arc<Context>, address: SocketAddr) {
+/// Begins to serve on each of the node's addresses, now or when they are there.
+pub(crate) fn start(context: &Arc<Context>) -> Result<(), ServeError> {
+    let tls = TlsAcceptor::from(Arc::new(door::tls(&context.options)?));
+    for address in context.options.addresses.clone() {
+        let address = SocketAddr::new(address, context.options.port);
+        tokio::spawn(listen(Arc::clone(context), tls.clone(), address));
+    }
+    Ok(())
+}
+
+async fn listen(context: Arc<Context>, tls: TlsAcceptor, address: SocketAddr) {
     let listener = loop {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
@@ -78,30 +104,56 @@ async fn listen(context: Arc<Context>, address: SocketAddr) {
         }
         sleep(PAUSE).await;
     };
+    let strangers = Arc::new(Semaphore::new(STRANGERS));
     loop {
+        let place = Arc::clone(&strangers).acquire_owned().await;
+        let place = place.expect("nobody closes the semaphore");
         match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(serve(Arc::clone(&context), stream))),
+            Ok((stream, _)) => {
+                drop(tokio::spawn(serve(Arc::clone(&context), tls.clone(), stream, place)));
+            }
             // Too many open files, perhaps: some will close.
             Err(_) => sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-async fn serve(context: Arc<Context>, stream: TcpStream) {
+async fn serve(
+    context: Arc<Context>,
+    tls: TlsAcceptor,
+    stream: TcpStream,
+    place: OwnedSemaphorePermit,
+) {
+    let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await else { return };
+    let shown = stream.get_ref().1.peer_certificates();
+    let client = Arc::new(door::look(context.options.clients.as_ref(), shown));
+    let known = matches!(*client, Client::Allowed);
+    let _stranger = (!known).then_some(place);
     let service = service_fn(move |request| {
-        let context = Arc::clone(&context);
-        async move { Ok::<_, Infallible>(answer(context, request).await) }
+        let (context, client) = (Arc::clone(&context), Arc::clone(&client));
+        async move { Ok::<_, Infallible>(admit(context, &client, request).await) }
     });
-    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    let mut builder = http1::Builder::new();
+    // A stranger has one question, and does not stay.
+    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(known);
     // The API server may go away at any time.
-    let _gone = connection.with_upgrades().await;
+    let _gone = builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
+}
+
+async fn admit(context: Arc<Context>, client: &Client, request: Request<Incoming>) -> Reply {
+    if request.method() == Method::GET && request.uri().path() == "/healthz" {
+        return respond(StatusCode::OK, "text/plain", "ok".to_owned());
+    }
+    match client {
+        Client::Allowed => answer(context, request).await,
+        Client::Refused(refusal) => refusal.reply(),
+    }
 }
 
 async fn answer(context: Arc<Context>, request: Request<Incoming>) -> Reply {
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let reply = match (request.method(), parts.as_slice()) {
-        (&Method::GET, ["healthz"]) => Ok(respond(StatusCode::OK, "text/plain", "ok".to_owned())),
         (&Method::GET, ["pods"]) => Ok(pods(&context)),
         (&Method::GET, ["containerLogs", namespace, pod, container]) => {
             match find(&context, namespace, pod, container) {

@@ -9,16 +9,18 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{LogParams, Patch, PatchParams};
+use nearhop_runtime::pki::{Authority, KUBELET_CLIENT};
 use serde_json::json;
 use tokio::net::UdpSocket;
 use tokio::time::{sleep, timeout};
 
-use crate::socket::{exec, exec_in_terminal};
-use crate::world::{LONG, NODE, NODE_IP, Test, World, condition, get};
+use crate::socket::{ask, certificate, exec, exec_in_terminal};
+use crate::world::{LONG, NODE, NODE_IP, PORT, Test, World, condition, get};
 
 pub(crate) const ALL: &[(&str, Test)] = &[
     ("the_node_says_what_it_is", || Box::pin(the_node_says_what_it_is())),
     ("a_pod_has_its_own_name_network_and_files", || Box::pin(a_pod_has_its_own())),
+    ("only_the_api_server_may_ask_for_logs_and_exec", || Box::pin(only_the_api_server())),
     ("netexec_answers_at_the_pods_addresses", || Box::pin(netexec_answers())),
     ("echo_says_who_answered_whom", || Box::pin(echo_says())),
     ("logs_are_cut_followed_and_kept", || Box::pin(logs_are_cut())),
@@ -52,6 +54,9 @@ async fn the_node_says_what_it_is() {
     assert_eq!(node["metadata"]["labels"]["topology.kubernetes.io/zone"], "zone-a");
     assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], NODE);
     assert_eq!(node["spec"]["podCIDRs"], json!(["10.244.1.0/24", "fd00:10:244:1::/64"]));
+    // The API server adds one of its own to a Node that is not ready yet.
+    let taint = json!({ "key": "nearhop.dev/lab", "effect": "NoSchedule" });
+    assert!(node["spec"]["taints"].as_array().unwrap().contains(&taint), "{}", node["spec"]);
     assert_eq!(node["status"]["allocatable"]["cpu"], "4");
     assert_eq!(node["status"]["addresses"][0], json!({ "type": "InternalIP", "address": NODE_IP }));
     assert_eq!(node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"], 10250);
@@ -103,6 +108,39 @@ async fn a_pod_has_its_own() {
         assert_eq!(directory.unwrap().permissions().mode() & 0o777, 0o700, "{private}");
     }
     world.event("own", "Started").await;
+}
+
+async fn only_the_api_server() {
+    let world = World::start().await;
+    world.create("secret", sh("echo hidden; exec sleep 1000")).await;
+    world.ready("secret").await;
+    world.log("secret", "hidden").await;
+    let paths = [
+        "/pods",
+        "/containerLogs/default/secret/c",
+        "/exec/default/secret/c?command=id&output=1",
+        "/containerLogs/default/nobody/c",
+    ];
+    let other = certificate("system:node:n2");
+    for path in paths {
+        let answer = ask(None, path).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{path}: {answer}");
+        assert!(answer.contains("\"reason\":\"Unauthorized\""), "{path}: {answer}");
+        assert!(answer.contains("--client-ca-file"), "{path}: {answer}");
+        let answer = ask(Some(&other), path).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{path}: {answer}");
+        // One of another authority does not come through the handshake.
+        let forged = Authority::create("nearhop").unwrap().issue_client(KUBELET_CLIENT).unwrap();
+        let answer = ask(Some(&forged), path).await;
+        assert!(answer.as_ref().is_ok_and(String::is_empty) || answer.is_err(), "{answer:?}");
+        // Nor is anything said without TLS.
+        let answer = get(NODE_IP, PORT, path).await;
+        assert!(answer.as_ref().is_none_or(|text| !text.contains("hidden")), "{answer:?}");
+    }
+    let own = ask(Some(&certificate(KUBELET_CLIENT)), paths[1]).await.unwrap();
+    assert!(own.starts_with("HTTP/1.1 200 ") && own.contains("hidden"), "{own}");
+    let health = ask(None, "/healthz").await.unwrap();
+    assert!(health.starts_with("HTTP/1.1 200 ") && health.ends_with("ok"), "{health}");
 }
 
 async fn netexec_answers() {

@@ -1,13 +1,22 @@
-//! A client of exec, by WebSocket.
+//! A client of a node's port: exec by WebSocket, and plain requests.
+
+use std::io;
+use std::sync::Arc;
 
 use futures_util::{SinkExt as _, StreamExt as _};
+use nearhop_runtime::pki::{Authority, KUBELET_CLIENT, Pair};
+use nearhop_runtime::tls::{Trust, client_config};
+use rustls::pki_types::ServerName;
 use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use crate::world::{NODE_IP, PORT};
+use crate::world::{AUTHORITY, NODE_IP, PORT};
 
 /// What a command wrote, and how it ended.
 #[derive(Debug)]
@@ -15,6 +24,30 @@ pub(crate) struct Ran {
     pub(crate) out: String,
     pub(crate) err: String,
     pub(crate) status: Value,
+}
+
+/// A client certificate of the authority that the agent trusts.
+pub(crate) fn certificate(name: &str) -> Pair {
+    let key = AUTHORITY.lock().expect("nobody panics with it").clone();
+    let authority = Authority::of_key("nearhop", &key).expect("it is a key");
+    authority.issue_client(name).expect("it is a name")
+}
+
+async fn connect(shown: Option<&Pair>) -> io::Result<TlsStream<TcpStream>> {
+    let config = client_config(shown, &Trust::Anybody).expect("it is a certificate");
+    let stream = TcpStream::connect((NODE_IP, PORT)).await?;
+    let name = ServerName::try_from(NODE_IP).expect("it is an address");
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+/// Everything that the agent answers to a GET by a client with this certificate.
+pub(crate) async fn ask(shown: Option<&Pair>, path: &str) -> io::Result<String> {
+    let mut stream = connect(shown).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
 /// Runs a command in a container, with this for its standard input.
@@ -56,7 +89,7 @@ async fn converse(
     let mut request = url.into_client_request().expect("a good address");
     let header = protocol.parse().expect("a good header");
     request.headers_mut().insert("sec-websocket-protocol", header);
-    let stream = TcpStream::connect((NODE_IP, PORT)).await.expect("the agent listens");
+    let stream = connect(Some(&certificate(KUBELET_CLIENT))).await.expect("the agent listens");
     let (socket, _) = client_async(request, stream).await.expect("the agent speaks it");
     let (mut to, mut from) = socket.split();
     // It may have to be heard before it listens on, and it may end before it has heard everything.

@@ -5,12 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
 use std::process::{Child, Command, ExitCode};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Taint};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
-use nearhop_agent::Options as AgentOptions;
+use nearhop_agent::{Clients, Options as AgentOptions};
 use nearhop_apiserver::{ApiServer, Durability, Options};
 use nearhop_net::{Namespace, link};
 use nearhop_runtime::client::{ClientOptions, connect};
@@ -27,6 +28,13 @@ pub(crate) const NODE: &str = "n1";
 pub(crate) const NODE_IP: &str = "172.18.0.2";
 const NODE_IP6: &str = "fd00:18::2";
 pub(crate) const PORT: u16 = 10250;
+
+/// The key of the API server's authority, which signs what an API server shows to agents.
+pub(crate) static AUTHORITY: Mutex<String> = Mutex::new(String::new());
+
+fn read_api(directory: &Path, file: &str) -> String {
+    std::fs::read_to_string(directory.join("api").join(file)).expect("the API server keeps it")
+}
 
 pub(crate) type Test = fn() -> Pin<Box<dyn Future<Output = ()>>>;
 
@@ -50,7 +58,15 @@ pub(crate) fn agent(kubeconfig: &Path, root: &Path) -> ExitCode {
             user_agent: "nearhop-agent/test".to_owned(),
         };
         let client = connect(&options, None).await.expect("the kubeconfig is good");
+        let authority = read_api(root.parent().expect("it is in a directory"), "ca.crt");
+        let taint = Taint {
+            key: "nearhop.dev/lab".to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
         let options = AgentOptions {
+            clients: Some(Clients::api_servers(authority)),
+            taints: vec![taint],
             addresses: [NODE_IP, NODE_IP6].map(|it| it.parse().expect("an address")).into(),
             pod_cidrs: ["10.244.1.0/24", "fd00:10:244:1::/64"]
                 .map(|it| it.parse().expect("a range"))
@@ -98,6 +114,8 @@ impl World {
             user_agent: "nearhop-test/1".to_owned(),
         };
         let client = connect(&options, None).await.expect("the kubeconfig is good");
+        let key = read_api(directory.path(), "ca.key");
+        *AUTHORITY.lock().expect("nobody panics with it") = key;
         let mut world = Self { server: Some(server), client, agent: None, directory };
         world.start_agent();
         world

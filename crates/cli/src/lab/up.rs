@@ -15,7 +15,7 @@ use nearhop_core::fixture::Fixture;
 use nearhop_lab::Topology;
 use nearhop_lab::objects;
 use nearhop_lab::ranges::{Dual, Ranges};
-use nearhop_lab::spec::{Api, Controllers, Spec};
+use nearhop_lab::spec::{Api, Controllers, Guests, Spec};
 use nearhop_lab::state::{self, LabName, StateDir};
 use nearhop_lab::topology::Delays;
 
@@ -48,6 +48,11 @@ pub(crate) struct Args {
     /// Join the cluster of this kubeconfig instead of starting an API server.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+
+    /// Register nodes without the taint `nearhop.dev/lab:NoSchedule`: the Pods and DaemonSets of the
+    /// cluster that the lab joins may land there.
+    #[arg(long, requires = "kubeconfig")]
+    no_taint: bool,
 
     /// Controllers (EndpointSlices, Deployments, scheduler, nodes): auto runs them unless the lab
     /// joins a cluster, which has its own.
@@ -105,6 +110,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         args.name.as_deref().map_or(LabName::Like("lab"), LabName::Exactly),
     )?;
     let data = |data: Option<PathBuf>| data.unwrap_or_else(|| state.path().join("data"));
+    let guests = if args.no_taint { Guests::Welcome } else { Guests::KeptOut };
     let spec = Spec {
         name: state.name().to_owned(),
         state: state.path().to_owned(),
@@ -115,7 +121,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             (Which::None, _) | (Which::Auto, Some(_)) => Controllers::None,
         },
         api: match api {
-            Some(kubeconfig) => Api::Foreign { kubeconfig },
+            Some(kubeconfig) => Api::Foreign { kubeconfig, guests },
             None => Api::Own { data: data(args.data_dir.map(absolute).transpose()?) },
         },
         listen: args.listen,

@@ -179,7 +179,7 @@ fn a_lab_joins_a_cluster() {
         std::fs::write(config.path(), "node far-1 zone=far\n")?;
         let files = [config.path(), cluster.kubeconfig.as_path()];
         let [config, kubeconfig] = files.map(|path| path.to_str().unwrap_or_default());
-        let lab = Lab::up(&["--config", config, "--kubeconfig", kubeconfig])?;
+        let lab = Lab::up(&["--config", config, "--kubeconfig", kubeconfig, "--no-taint"])?;
         let status: Value = serde_json::from_str(&lab.text(&["lab", "status", "-o", "json"])?)?;
         let processes = status["processes"].as_object().cloned().unwrap_or_default();
         let names: Vec<&str> = processes.keys().map(String::as_str).collect();

@@ -8,6 +8,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod auth;
 mod bad_input;
 mod commands;
 mod dns;

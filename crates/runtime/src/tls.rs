@@ -1,0 +1,268 @@
+//! Mutual TLS between an API server and node agents, from certificates and keys as PEM.
+//!
+//! An agent asks for a client certificate and does not insist: a client without one gets an HTTP
+//! answer that says what is missing. One that shows a certificate of another authority, or one that
+//! has expired, ends in the handshake.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, io};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use webpki::EndEntityCert;
+
+use crate::pki::Pair;
+
+/// Why certificates cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{flag} {}: {why}", .path.display())]
+    File {
+        /// The flag that named it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: io::Error,
+    },
+    /// There is no certificate in a text.
+    #[error("{0} holds no certificate. Cure: give a PEM file with BEGIN CERTIFICATE")]
+    NoCertificate(&'static str),
+    /// There is no private key in a text.
+    #[error("{0} holds no private key. Cure: give a PEM file with BEGIN PRIVATE KEY")]
+    NoKey(&'static str),
+    /// The TLS library refuses a certificate or a key.
+    #[error("{what}: {why}")]
+    Refused {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Whom a client takes for the server that it meant.
+#[derive(Clone, Debug)]
+pub enum Trust {
+    /// Who shows a certificate of these authorities, given as PEM, for the address that was dialled.
+    Authorities(String),
+    /// Everybody, as kube-apiserver does without `--kubelet-certificate-authority`.
+    Anybody,
+}
+
+/// Reads a file that a flag names.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_file(flag: &'static str, path: &Path) -> Result<String, TlsError> {
+    fs::read_to_string(path).map_err(|why| TlsError::File { flag, path: path.to_owned(), why })
+}
+
+/// For a server that shows this certificate, and lets clients of these authorities prove who they
+/// are; without authorities nobody can.
+///
+/// # Errors
+/// A certificate or the key cannot be used.
+pub fn server_config(
+    pair: &Pair,
+    client_authorities: Option<&str>,
+) -> Result<ServerConfig, TlsError> {
+    let what = "the serving certificate";
+    let (chain, key) = read_pair(pair, what)?;
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(refused(what))?;
+    let builder = match client_authorities {
+        None => builder.with_no_client_auth(),
+        Some(text) => {
+            let what = "the authority of clients";
+            let roots = Arc::new(read_roots(text, what)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+                .allow_unauthenticated()
+                .build()
+                .map_err(refused(what))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    builder.with_single_cert(chain, key).map_err(refused(what))
+}
+
+/// For a client that shows this certificate, or none.
+///
+/// # Errors
+/// A certificate or the key cannot be used.
+pub fn client_config(pair: Option<&Pair>, trust: &Trust) -> Result<ClientConfig, TlsError> {
+    let what = "the client certificate";
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(refused(what))?;
+    let builder = match trust {
+        Trust::Authorities(text) => {
+            builder.with_root_certificates(read_roots(text, "the authority of servers")?)
+        }
+        Trust::Anybody => {
+            let verifier = Arc::new(TrustAnybody(provider()));
+            builder.dangerous().with_custom_certificate_verifier(verifier)
+        }
+    };
+    let Some(pair) = pair else { return Ok(builder.with_no_client_auth()) };
+    let (chain, key) = read_pair(pair, what)?;
+    builder.with_client_auth_cert(chain, key).map_err(refused(what))
+}
+
+/// The common names of a certificate's subject, as they stand in it.
+#[must_use]
+pub fn common_names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Vec::new() };
+    let mut names = Vec::new();
+    // RDNSequence ::= SEQUENCE OF SET OF SEQUENCE { type OBJECT IDENTIFIER, value ANY } (RFC 5280,
+    // 4.1.2.4); the outer SEQUENCE is taken off already.
+    for set in elements(certificate.subject()) {
+        for pair in elements(set.1) {
+            if let [(OBJECT_IDENTIFIER, COMMON_NAME), (UTF8_STRING | PRINTABLE_STRING, name)] =
+                elements(pair.1).collect::<Vec<_>>()[..]
+            {
+                names.extend(String::from_utf8(name.to_vec()));
+            }
+        }
+    }
+    names
+}
+
+const OBJECT_IDENTIFIER: u8 = 0x06;
+const UTF8_STRING: u8 = 0x0c;
+const PRINTABLE_STRING: u8 = 0x13;
+/// 2.5.4.3
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+
+/// The elements of a DER value, each its tag and its content. It ends where something is malformed.
+fn elements(mut rest: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (&tag, after) = rest.split_first()?;
+        let (&first, after) = after.split_first()?;
+        let (length, after) = match first {
+            ..=0x7f => (usize::from(first), after),
+            0x81 => after.split_first().map(|(one, after)| (usize::from(*one), after))?,
+            // A name is not longer than 255 octets.
+            _ => return None,
+        };
+        let (content, after) = after.split_at_checked(length)?;
+        rest = after;
+        Some((tag, content))
+    })
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn refused<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> TlsError {
+    move |why| TlsError::Refused { what, why: why.to_string() }
+}
+
+type Chain = Vec<CertificateDer<'static>>;
+
+fn read_pair(pair: &Pair, what: &'static str) -> Result<(Chain, PrivateKeyDer<'static>), TlsError> {
+    let chain = read_certificates(&pair.certificate, what)?;
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes());
+    Ok((chain, key.map_err(|_| TlsError::NoKey(what))?))
+}
+
+fn read_certificates(text: &str, what: &'static str) -> Result<Chain, TlsError> {
+    let chain: Result<Chain, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::NoCertificate(what))
+}
+
+fn read_roots(text: &str, what: &'static str) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(text, what)? {
+        roots.add(certificate).map_err(refused(what))?;
+    }
+    Ok(roots)
+}
+
+/// Takes any certificate, and still insists that the server has its key.
+#[derive(Debug)]
+struct TrustAnybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for TrustAnybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pki::{Authority, KUBELET_CLIENT, Subject};
+
+    fn certificate(pair: &Pair) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(pair.certificate.as_bytes()).expect("it is PEM")
+    }
+
+    #[test]
+    fn the_common_name_of_a_certificate_is_read() {
+        let authority = Authority::create("test").expect("keys can be made");
+        let long = "x".repeat(200);
+        for name in [KUBELET_CLIENT, "zürich", &long] {
+            let pair = authority.issue_client(name).expect("it can be made");
+            assert_eq!(common_names(&certificate(&pair)), [name]);
+        }
+        let server = Subject { common_name: "n1", ..Subject::default() };
+        let pair = authority.issue_server(&server).expect("it can be made");
+        assert_eq!(common_names(&certificate(&pair)), ["n1"]);
+    }
+
+    #[test]
+    fn what_is_no_der_has_no_elements() {
+        assert_eq!(elements(&[0x31, 5, 1]).count(), 0);
+        assert_eq!(elements(&[0x31, 0x82, 1, 0]).count(), 0);
+        assert_eq!(elements(&[0x31, 1, 7, 0x30]).collect::<Vec<_>>(), [(0x31, &[7][..])]);
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_named() {
+        let authority = Authority::create("test").expect("keys can be made");
+        let pair = authority.issue_client("c").expect("it can be made");
+        let said = server_config(&pair, Some("nothing")).expect_err("no CA").to_string();
+        assert!(said.contains("authority of clients") && said.contains("Cure"), "{said}");
+        let keyless = Pair { key: String::new(), ..pair };
+        let said = client_config(Some(&keyless), &Trust::Anybody).expect_err("no key").to_string();
+        assert!(said.contains("private key"), "{said}");
+    }
+}
