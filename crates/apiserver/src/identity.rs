@@ -80,11 +80,17 @@ impl Role {
         }
     }
 
-    /// Whether it may use a verb of the API.
-    pub(crate) fn may(self, verb: &str) -> bool {
+    /// Whether it may use a verb on a resource of a group, `pods` or `pods/exec`; on a path that is
+    /// no resource's, group and resource are empty.
+    ///
+    /// The reader is as the ClusterRole `view`: a Secret may hold what gives more rights.
+    pub(crate) fn may(self, verb: &str, group: &str, resource: &str) -> bool {
+        let secret = group.is_empty() && resource == "secrets";
+        let runs = group.is_empty()
+            && matches!(resource, "pods/exec" | "pods/attach" | "pods/portforward");
         match self {
             Self::Admin => true,
-            Self::ReadOnly => matches!(verb, "get" | "list" | "watch"),
+            Self::ReadOnly => matches!(verb, "get" | "list" | "watch") && !secret && !runs,
             Self::ServiceAccount | Self::Anonymous => false,
         }
     }

@@ -381,6 +381,13 @@ fn strangers(cluster: &Cluster) -> Vec<Case> {
         ),
         as_(
             Who::ReadOnly,
+            "read only: Secrets",
+            Request::new("GET", &cluster.core("secrets")),
+            403,
+            "Forbidden",
+        ),
+        as_(
+            Who::ReadOnly,
             "read only: dry run",
             Request::new("POST", &format!("{maps}?dryRun=All")).json(&body),
             403,

@@ -250,18 +250,18 @@ fn authorize(
     user: &User,
     verb: &str,
 ) -> Result<(), ApiError> {
+    let plural = match &target.subresource {
+        Some(sub) => format!("{}/{sub}", resource.plural),
+        None => resource.plural.to_string(),
+    };
     // Anybody with a token may ask what the token may do.
     let asking = review::is_about_self(resource) && user.role != Role::Anonymous;
-    if user.role.may(verb) || asking {
+    if user.role.may(verb, &resource.group, &plural) || asking {
         return Ok(());
     }
     let place = match &target.namespace {
         Some(namespace) => format!("in the namespace {namespace:?}"),
         None => "at the cluster scope".to_owned(),
-    };
-    let plural = match &target.subresource {
-        Some(sub) => format!("{}/{sub}", resource.plural),
-        None => resource.plural.to_string(),
     };
     let why = format!(
         "User {:?} cannot {verb} resource {plural:?} in API group {:?} {place}",

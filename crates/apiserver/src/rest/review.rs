@@ -78,9 +78,15 @@ fn token_status(api: &Api, spec: &Value) -> Value {
 }
 
 fn access(role: Role, spec: &Value) -> Value {
-    let resource = spec["resourceAttributes"]["verb"].as_str();
-    let verb = resource.or_else(|| spec["nonResourceAttributes"]["verb"].as_str()).unwrap_or("*");
-    if role.may(verb) { json!({"allowed": true}) } else { json!({"allowed": false}) }
+    let asked = &spec["resourceAttributes"];
+    let text = |key: &str| asked[key].as_str().unwrap_or_default();
+    let path_verb = spec["nonResourceAttributes"]["verb"].as_str();
+    let verb = asked["verb"].as_str().or(path_verb).unwrap_or("*");
+    let resource = match text("subresource") {
+        "" => text("resource").to_owned(),
+        sub => format!("{}/{sub}", text("resource")),
+    };
+    json!({"allowed": role.may(verb, text("group"), &resource)})
 }
 
 /// What a role may do, beginning with what everybody with a token may: ask about itself, and see
@@ -119,5 +125,13 @@ fn rules(role: Role) -> Value {
         urls.push(paths(&["get"], &DISCOVERY));
     }
     urls.push(paths(&["get"], &PROBES));
-    json!({"resourceRules": resources, "nonResourceRules": urls, "incomplete": false})
+    let mut rules =
+        json!({"resourceRules": resources, "nonResourceRules": urls, "incomplete": false});
+    if role == Role::ReadOnly {
+        // Rules only ever allow, so the list cannot say this.
+        rules["incomplete"] = true.into();
+        rules["evaluationError"] =
+            "secrets, and exec, attach and portforward of pods, are not allowed".into();
+    }
+    rules
 }
