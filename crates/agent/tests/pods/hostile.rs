@@ -91,6 +91,7 @@ async fn fail_as_documented() {
         ("$ROOT_DIR", world.directory.path().join("agent").display().to_string()),
         ("$KUBECONFIG", world.kubeconfig().display().to_string()),
         ("$SOCKET", socket.display().to_string()),
+        ("$HOME", "/home".to_owned()),
         ("$ABSTRACT", format!("@{name}")),
     ]);
     let bystander = json!({ "containers": [{ "name": "c", "image": "nearhop/echo" }] });
