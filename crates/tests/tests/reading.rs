@@ -107,3 +107,25 @@ async fn a_huge_header_is_refused() -> Result<()> {
     server.admin.get("/version").await?.expect(200)?;
     Ok(())
 }
+
+/// Nobody has to show a token before a connection costs the server something.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_say_nothing_or_half_a_request_are_closed() -> Result<()> {
+    let server = start(&Options::default()).await?;
+    let mut streams = Vec::new();
+    for said in
+        ["", "PRI * HTTP/2.0\r\n", "GET /version HT", "GET /version HTTP/1.1\r\nHost: x\r\n"]
+    {
+        let mut stream = server.admin.stream().await?;
+        stream.write_all(said.as_bytes()).await?;
+        stream.flush().await?;
+        streams.push((said, stream));
+    }
+    server.admin.get("/version").await?.expect(200)?;
+    for (said, mut stream) in streams {
+        let mut rest = Vec::new();
+        let closed = timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
+        ensure!(closed.is_ok(), "still open after {said:?}");
+    }
+    Ok(())
+}
