@@ -81,9 +81,13 @@ impl Tables for Kernel {
     }
 
     fn read_records(&mut self, table: &Table, map: &str) -> Result<Vec<Timed>, ApplyError> {
-        // Packets add to it all the time: there is no rest to wait for.
-        let dumped = self.dump_elements_roughly(table, map)?.into_iter();
-        let timed = dumped.map(|dumped| Timed {
+        // While the map grows the kernel passes over some and lists others twice. Under a flood it may
+        // not come to rest: who reads it then reads it again later.
+        let dumped = match self.dump_elements(table, map) {
+            Err(KernelError::Unsteady { .. }) => self.dump_elements_roughly(table, map),
+            dumped => dumped,
+        }?;
+        let timed = dumped.into_iter().map(|dumped| Timed {
             element: dumped.element,
             timeout_ms: dumped.timeout_ms.unwrap_or_default(),
             expires_ms: dumped.expires_ms.unwrap_or_default(),

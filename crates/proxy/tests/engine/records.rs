@@ -17,7 +17,7 @@ use nearhop_proxy::engine::{ApplyError, Engine, Tables, Verified};
 use nearhop_proxy::release::Releases;
 
 use crate::follow::{Follower, v4};
-use crate::on::on_both;
+use crate::on::{Watched, on_both};
 
 /// The map of the Service in [`CLUSTER`].
 pub(crate) fn web() -> &'static str {
@@ -68,6 +68,11 @@ fn apply(tables: &mut impl Tables, ops: Vec<Op>) {
 
 fn remember(tables: &mut impl Tables, elements: Vec<Timed>) {
     apply(tables, vec![Op::AddTimed { set: web().into(), elements }]);
+}
+
+/// How many clients are remembered, without those that have run out.
+fn clients_left<T: Tables>(tables: &mut Watched<T>) -> usize {
+    clients_of(&mut tables.inner, web()).len()
 }
 
 /// The maps of Service ports.
@@ -149,8 +154,13 @@ on_both! {
         tables.expired = (5_000..5_010).map(ran_out).collect();
         tables.forget();
         let mut clock = Clock::after_sync(&mut follower);
-        assert_eq!(clock.step(&mut follower, tables), 2_000);
-        assert!(tables.tries < 60, "{} transactions", tables.tries);
+        // A kernel whose map still grows may list the rest only a second later.
+        let mut released = 0;
+        while released < 2_000 {
+            released += clock.step(&mut follower, tables);
+        }
+        assert_eq!(clients_left(tables), 0);
+        assert!(tables.tries < 400, "{} transactions", tables.tries);
     }
 
     fn what_a_service_had_for_its_clients_goes_with_it(tables) {
