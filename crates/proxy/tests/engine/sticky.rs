@@ -351,9 +351,13 @@ fn a_hundred_clients_are_never_sent_to_an_endpoint_that_is_gone() {
         let kernel = &mut kernel;
         let mut follower = Follower::start(kernel, &rolling(&[1, 2, 3, 4]));
         let service: SocketAddr = SERVICE.parse().unwrap();
-        let open = |source: &IpAddr| net.client.run(|| UdpSocket::bind((*source, 0)).unwrap());
+        // No port is used twice by chance: the kernel would take it for the same flow.
+        let open = |source: &IpAddr, port: u16| {
+            net.client.run(|| UdpSocket::bind((*source, port)).unwrap())
+        };
         // These keep their ports, and so their flows.
-        let senders: Vec<UdpSocket> = net.sources.iter().map(open).collect();
+        let senders: Vec<UdpSocket> =
+            net.sources.iter().map(|source| open(source, 20_000)).collect();
         let maps = ["affinity/default/web/tcp/tcp", "affinity/default/web/udp/udp"];
         for round in 0..12 {
             let gone = 1 + round % 4;
@@ -367,7 +371,7 @@ fn a_hundred_clients_are_never_sent_to_an_endpoint_that_is_gone() {
                 sender.send_to(b"x", service).unwrap();
             }
             for source in &net.sources {
-                let fresh = open(source);
+                let fresh = open(source, 20_001 + round as u16);
                 fresh.send_to(b"x", service).unwrap();
             }
             let reached = connect_many(&net.client, &net.sources, service, 100, 4).unwrap();
