@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use nearhop_runtime::supervise;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -48,7 +49,7 @@ pub(crate) struct Recorder(mpsc::Sender<Notice>);
 impl Recorder {
     pub(crate) fn start(client: Client, node: &str) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        tokio::spawn(write_all(client, node.to_owned(), receiver));
+        supervise::spawn("event writer", write_all(client, node.to_owned(), receiver));
         Self(sender)
     }
 

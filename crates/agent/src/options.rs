@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Taint;
+use nearhop_runtime::health::Health;
 use nearhop_runtime::pki::{KUBELET_CLIENT, Pair};
 
 /// A node, and how it is run.
@@ -42,6 +43,8 @@ pub struct Options {
     pub root_dir: PathBuf,
     /// How often the Node's Lease is renewed.
     pub heartbeat: Duration,
+    /// Where its loop says that it turns.
+    pub health: Health,
 }
 
 /// Who may ask for logs and exec: whoever shows a certificate of these authorities for one of these
@@ -82,6 +85,7 @@ impl Options {
             cluster_domain: "cluster.local".to_owned(),
             root_dir,
             heartbeat: Duration::from_secs(10),
+            health: Health::new(),
         }
     }
 

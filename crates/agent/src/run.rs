@@ -12,6 +12,7 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use nearhop_net::{Namespace, NetError, sysctl};
 use nearhop_runtime::shutdown::Shutdown;
+use nearhop_runtime::supervise;
 use nearhop_runtime::waits::Waits;
 use tokio::sync::mpsc;
 
@@ -45,6 +46,8 @@ pub enum AgentError {
 /// What the loop hears.
 enum Event {
     Pods(Box<watcher::Event<Pod>>),
+    /// The watch failed, and is tried again.
+    Lost(watcher::Error),
     Shutdown,
 }
 
@@ -69,7 +72,7 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) -> Result
         () = shutdown.wait() => return Ok(()),
     }
     tracing::info!(node = %options.node, "registered");
-    tokio::spawn(node::keep(client.clone(), Arc::clone(&options)));
+    supervise::spawn("Node and Lease", node::keep(client.clone(), Arc::clone(&options)));
     watch_pods(&context, shutdown).await;
     Ok(())
 }
@@ -90,20 +93,21 @@ async fn watch_pods(context: &Arc<Context>, shutdown: Shutdown) {
         .fields(&format!("spec.nodeName={}", context.options.node));
     let pods = watcher(api, config).backoff(Waits::default());
     let mut pods = std::pin::pin!(pods);
+    let heartbeat = context.options.health.heartbeat("loop");
     let mut tenants = Tenants { context: Arc::clone(context), all: BTreeMap::new(), listed: None };
     loop {
-        let event = tokio::select! {
-            pod = pods.next() => match pod {
-                Some(Ok(event)) => Event::Pods(Box::new(event)),
-                Some(Err(error)) => {
-                    tracing::warn!("watching pods: {error}");
-                    continue;
-                }
-                None => Event::Shutdown,
-            },
-            () = shutdown.wait() => Event::Shutdown,
+        let next = async {
+            tokio::select! {
+                pod = pods.next() => match pod {
+                    Some(Ok(event)) => Event::Pods(Box::new(event)),
+                    Some(Err(error)) => Event::Lost(error),
+                    None => Event::Shutdown,
+                },
+                () = shutdown.wait() => Event::Shutdown,
+            }
         };
-        match event {
+        match heartbeat.turn(next).await {
+            Event::Lost(error) => tracing::warn!("watching pods: {error}"),
             Event::Pods(event) => tenants.take(*event),
             Event::Shutdown => return,
         }

@@ -6,14 +6,15 @@
 
 use std::fs;
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command as StdCommand, Stdio};
 use std::sync::mpsc;
-use std::{io, thread};
 
 use nearhop_net::Namespace;
+use nearhop_runtime::supervise;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
@@ -74,7 +75,6 @@ impl Spawner {
     pub(crate) fn start() -> Self {
         let (sender, orders) = mpsc::channel::<Order>();
         let handle = Handle::current();
-        let thread = thread::Builder::new().name("spawner".to_owned());
         let work = move || {
             let _inside = handle.enter();
             let private = keep_mounts_private();
@@ -98,7 +98,7 @@ impl Spawner {
                 }
             }
         };
-        thread.spawn(work).expect("a process can start one more thread");
+        supervise::thread("spawner", work).expect("a process can start one more thread");
         Self(sender)
     }
 

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use nearhop_runtime::backoff::Backoff;
+use nearhop_runtime::supervise;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -55,7 +56,7 @@ pub(crate) struct StatusWriter(mpsc::UnboundedSender<(PodKey, Word)>);
 impl StatusWriter {
     pub(crate) fn start(client: Client) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
-        tokio::spawn(write_all(client, receiver));
+        supervise::spawn("status writer", write_all(client, receiver));
         Self(sender)
     }
 

@@ -1,7 +1,7 @@
 //! `nearhop agent`: a very small kubelet, and the hidden commands that its containers are made of.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,12 +13,15 @@ use k8s_openapi::api::core::v1::Taint;
 use nearhop_agent::container::{self, Stage};
 use nearhop_agent::{Clients, Options};
 use nearhop_runtime::client::connect;
+use nearhop_runtime::health::Health;
 use nearhop_runtime::log;
+use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::pki::{KUBELET_CLIENT, Pair};
 use nearhop_runtime::shutdown::Shutdown;
 use nearhop_runtime::tls::read_file;
 
-use crate::parse::{ClusterArgs, LogArgs, parse_duration};
+use crate::daemon::{serve_admin, supervised};
+use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
 /// Registers a Node and runs its pods as processes, each pod in a network of its own.
 #[derive(Debug, ClapArgs)]
@@ -91,6 +94,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
 
+    /// Where /livez, /readyz and /metrics are served; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10273")]
+    bind_address: SocketAddr,
+
     #[command(flatten)]
     log: LogArgs,
 }
@@ -129,7 +136,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Two threads: pods are mostly waited for.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().context("cannot start threads")?;
-    let done = runtime.block_on(serve(args));
+    let done = runtime.block_on(supervised(serve(args)));
     // What still waits for the kernel or the API must not keep containers alive.
     runtime.shutdown_background();
     done
@@ -137,8 +144,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
-    let client = connect(&args.cluster.client("agent"), None).await?;
-    nearhop_agent::run(options(args)?, client, shutdown).await?;
+    let (metrics, health) = (Metrics::of_process(), Health::new());
+    let client = connect(&args.cluster.client("agent"), Some(&metrics)).await?;
+    let _admin = serve_admin(args.bind_address, metrics, health.clone())?;
+    nearhop_agent::run(Options { health, ..options(args)? }, client, shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }
 

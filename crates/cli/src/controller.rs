@@ -26,6 +26,7 @@ use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
 
 use crate::complain;
+use crate::daemon::supervised;
 use crate::parse::{ClusterArgs, LogArgs, parse_domain, parse_duration, parse_listen, parse_share};
 
 /// Exit code of `--dry-run` where something would be written, as of `kubectl diff`.
@@ -132,7 +133,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // less CPU so, and on two cores shared with the API server no longer.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().context("cannot start the runtime")?;
-    runtime.block_on(control_cluster(args))
+    runtime.block_on(supervised(control_cluster(args)))
 }
 
 async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {

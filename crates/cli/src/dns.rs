@@ -19,11 +19,13 @@ use nearhop_dns::readiness::Readiness;
 use nearhop_dns::resolv_conf::{Named, name_servers, parse_server, without_loops};
 use nearhop_dns::run::{Surroundings, run as serve_names};
 use nearhop_runtime::client::connect;
+use nearhop_runtime::health::Health;
 use nearhop_runtime::log;
 use nearhop_runtime::metrics::{CONTENT_TYPE_TEXT, Metrics};
 use nearhop_runtime::server::{self, Answer, Route, Server, Setup};
 use nearhop_runtime::shutdown::Shutdown;
 
+use crate::daemon::supervised;
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
 /// How often upstream servers are probed for loops.
@@ -152,7 +154,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Questions have threads of their own; this is for TCP, other servers and the API.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().context("cannot start threads")?;
-    runtime.block_on(serve(args, options))
+    runtime.block_on(supervised(serve(args, options)))
 }
 
 async fn serve(args: &Args, options: Options) -> anyhow::Result<ExitCode> {
@@ -161,9 +163,9 @@ async fn serve(args: &Args, options: Options) -> anyhow::Result<ExitCode> {
     let metrics = DnsMetrics::new(&registry, &options.listen.label());
     let readiness = Readiness::new(options.max_staleness);
     let _ports = [
-        listen("health", args.health_bind_address, Route::at("/health", |_| ok()))?,
-        listen("ready", args.ready_bind_address, ready_route(readiness.clone()))?,
-        listen("metrics", args.metrics_bind_address, metrics_route(registry.clone()))?,
+        listen("health", args.health_bind_address, health_routes(readiness.health()))?,
+        listen("ready", args.ready_bind_address, vec![ready_route(readiness.clone())])?,
+        listen("metrics", args.metrics_bind_address, vec![metrics_route(registry.clone())])?,
     ];
     let client = connect(&args.cluster.client("dns"), Some(&registry)).await?;
     if options.upstreams.is_empty() {
@@ -180,9 +182,9 @@ async fn serve(args: &Args, options: Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn listen(name: &str, address: SocketAddr, route: Route) -> anyhow::Result<Server> {
+fn listen(name: &str, address: SocketAddr, routes: Vec<Route>) -> anyhow::Result<Server> {
     let path = name.to_owned();
-    let server = server::serve(Setup::new(name, address), vec![route])?;
+    let server = server::serve(Setup::new(name, address), routes)?;
     if let Some(address) = server.address() {
         say(&format!("serving /{path} on http://{address}"));
     }
@@ -196,6 +198,18 @@ fn say(line: &str) {
 
 fn ok() -> Answer {
     Answer::text(StatusCode::OK, "OK")
+}
+
+/// CoreDNS' path, and Kubernetes' own: both fail when the loop has not turned for 30 s.
+fn health_routes(health: &Health) -> Vec<Route> {
+    let route = |path| {
+        let health = health.clone();
+        Route::at(path, move |_| match health.live() {
+            Ok(()) => ok(),
+            Err(why) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, why),
+        })
+    };
+    vec![route("/health"), route("/livez")]
 }
 
 fn ready_route(readiness: Readiness) -> Route {

@@ -5,6 +5,7 @@ mod agent;
 mod apiserver;
 mod conform;
 mod controller;
+mod daemon;
 mod demo;
 mod dns;
 mod explain;

@@ -1,5 +1,6 @@
 //! `nearhop manager`: the controllers and the scheduler that a lab needs, on the embedded API.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -7,10 +8,13 @@ use anyhow::Context as _;
 use clap::Args as ClapArgs;
 use nearhop_manager::{Controllers, Options, pem, run as manage};
 use nearhop_runtime::client::{authorities, connect};
+use nearhop_runtime::health::Health;
 use nearhop_runtime::log;
+use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
 
-use crate::parse::{ClusterArgs, LogArgs, parse_duration};
+use crate::daemon::{serve_admin, supervised};
+use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
 /// Runs Deployments, ReplicaSets and DaemonSets, finds nodes for pods, and judges nodes.
 #[derive(Debug, ClapArgs)]
@@ -29,6 +33,10 @@ pub(crate) struct Args {
     /// How long a node that never reported may take to do so.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
     node_startup_grace_period: Duration,
+
+    /// Where /livez, /readyz and /metrics are served; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10272")]
+    bind_address: SocketAddr,
 
     #[command(flatten)]
     log: LogArgs,
@@ -50,17 +58,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // One thread: decisions are made one after the other, and the rest is waiting.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().context("cannot start the runtime")?;
-    runtime.block_on(manage_cluster(args))
+    runtime.block_on(supervised(manage_cluster(args)))
 }
 
 async fn manage_cluster(args: Args) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
     let client_options = args.cluster.client("manager");
-    let client = connect(&client_options, None).await?;
+    let (metrics, health) = (Metrics::of_process(), Health::new());
+    let client = connect(&client_options, Some(&metrics)).await?;
+    let _admin = serve_admin(args.bind_address, metrics, health.clone())?;
     let options = Options {
         controllers: args.controllers,
         node_monitor_grace_period: args.node_monitor_grace_period,
         node_startup_grace_period: args.node_startup_grace_period,
+        health,
         root_ca: pem(&authorities(&client_options).await?),
     };
     manage(options, client, shutdown).await;

@@ -15,6 +15,7 @@ use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::health::Check;
 use nearhop_runtime::lease::{Elector, Leadership};
 use nearhop_runtime::shutdown::{Shutdown, Trigger};
+use nearhop_runtime::supervise;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::info;
@@ -113,7 +114,7 @@ impl Candidacy {
         let elector = Elector::new(client.clone(), lease, Some(metrics))?;
         let leadership = Some(elector.leadership());
         let (trigger, over) = Shutdown::manual();
-        let task = tokio::spawn(elector.run(over));
+        let task = supervise::spawn("leader election", elector.run(over));
         Ok(Self { leadership, task: Some((task, trigger)) })
     }
 
@@ -155,12 +156,13 @@ impl Loop {
         leadership: Option<watch::Receiver<Leadership>>,
         shutdown: &Shutdown,
     ) -> Ending {
+        let heartbeat = self.synced.heartbeat("loop");
         let mut leadership = leadership;
         if leadership.is_none() {
             self.control.lead(Acting::Yes, now());
         }
         loop {
-            match self.next(events, &mut leadership, shutdown).await {
+            match heartbeat.turn(self.next(events, &mut leadership, shutdown)).await {
                 Event::Fed(batch) => self.control.fed(batch, now()),
                 Event::Wrote(outcome) => self.control.wrote(outcome, now()),
                 Event::Told(told) => self.control.told(told, now()),

@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nearhop_feed::{Feed, Status};
+use nearhop_runtime::health::Health;
 
 /// Whether this server should be asked. Clones share it.
 #[derive(Clone)]
 pub struct Readiness {
     max_staleness: Duration,
     stage: Arc<Mutex<Stage>>,
+    health: Health,
 }
 
 /// How far the server is.
@@ -32,7 +34,13 @@ impl Readiness {
     /// Not ready yet. After `max_staleness` without a word from the API server it is not ready any
     /// more; never, where that is zero.
     pub fn new(max_staleness: Duration) -> Self {
-        Self { max_staleness, stage: Arc::new(Mutex::new(Stage::Starting)) }
+        let stage = Arc::new(Mutex::new(Stage::Starting));
+        Self { max_staleness, stage, health: Health::new() }
+    }
+
+    /// Whether the process works at all: its loop turns.
+    pub fn health(&self) -> &Health {
+        &self.health
     }
 
     pub(crate) fn listing(&self, feed: &Arc<Feed>) {
@@ -103,6 +111,7 @@ mod tests {
             lists: 1,
             watches: 1,
             stalls: 0,
+            panics: 0,
             error: (ago > 100).then(|| "connection refused".to_owned()),
         };
         let statuses = [heard(Kind::Services, 30), heard(Kind::Nodes, 400)];

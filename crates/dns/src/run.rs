@@ -67,8 +67,9 @@ pub async fn run(mut options: Options, surroundings: Surroundings) -> Result<(),
     let mut listening = Some(listening);
     let mut server = None;
     let mut end = None;
+    let heartbeat = readiness.health().heartbeat("loop");
     loop {
-        match next(&mut fed, &shutdown, end).await {
+        match heartbeat.turn(next(&mut fed, &shutdown, end)).await {
             Event::Fed(events) => control.fed(events, Timestamp::now()),
             Event::Stop => {
                 readiness.stopping();

@@ -8,6 +8,7 @@
 //!   items       ends and the next begins
 //!   decode/     what they say                (texts to Changed)
 //!   task        list, watch, resume          (one per kind)
+//!   supervise   a task that panicked         (begins again with a list)
 //! ```
 //!
 //! Not kube-runtime's watcher: that one builds every object's whole metadata, managedFields and
@@ -29,6 +30,7 @@ mod options;
 mod query;
 mod roll;
 mod status;
+mod supervise;
 mod task;
 
 use kube::Client;
@@ -67,13 +69,7 @@ impl Feed {
         for kind in options.watches.keys().copied() {
             let board = Board::new(kind);
             let task = Task::new(client.clone(), kind, &options, board.clone(), events.clone());
-            let events = events.clone();
-            tasks.spawn(async move {
-                tokio::select! {
-                    () = task.run() => {}
-                    () = events.closed() => {}
-                }
-            });
+            tasks.spawn(supervise::keep_running(task));
             boards.push(board);
         }
         (Self { boards, _tasks: tasks }, receiver)

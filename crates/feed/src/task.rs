@@ -97,6 +97,20 @@ impl Task {
         }
     }
 
+    /// Another task for the same kind, to begin with a list. Something may have been handed on, so
+    /// that the list has to name what there is.
+    pub(crate) fn successor(&self) -> Self {
+        let client = self.connection.client.clone();
+        let (board, events) = (self.board.clone(), self.events.clone());
+        let successor = Self::new(client, self.kind, &self.options, board, events);
+        Self { delivered: true, ..successor }
+    }
+
+    /// Where events go.
+    pub(crate) fn events(&self) -> Sender<Vec<Event>> {
+        self.events.clone()
+    }
+
     /// Runs until nobody receives.
     pub(crate) async fn run(mut self) {
         loop {

@@ -6,6 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use nearhop_runtime::health::Health;
+
 /// How the manager runs.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -17,6 +19,8 @@ pub struct Options {
     pub node_startup_grace_period: Duration,
     /// The authority that pods are told to trust, as PEM; without it none is published.
     pub root_ca: Option<String>,
+    /// Where its loop says that it turns.
+    pub health: Health,
 }
 
 impl Default for Options {
@@ -26,6 +30,7 @@ impl Default for Options {
             node_monitor_grace_period: Duration::from_secs(40),
             node_startup_grace_period: Duration::from_secs(60),
             root_ca: None,
+            health: Health::new(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use kube::Client;
 use nearhop_runtime::shutdown::Shutdown;
+use nearhop_runtime::supervise;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
@@ -51,17 +52,21 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
         sender,
     };
     let mut receiver: UnboundedReceiver<Event> = receiver;
+    let heartbeat = manager.world.options.health.heartbeat("loop");
     loop {
         manager.start_work();
         let due = manager.next_due();
-        let event = tokio::select! {
-            biased;
-            () = shutdown.wait() => break,
-            Some(event) = receiver.recv() => event,
-            Some(seen) = watches.next() => Event::Seen(Box::new(seen)),
-            () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => Event::Due,
-            _ = pulse.tick(), if judges => Event::Pulse,
+        let next = async {
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => None,
+                Some(event) = receiver.recv() => Some(event),
+                Some(seen) = watches.next() => Some(Event::Seen(Box::new(seen))),
+                () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => Some(Event::Due),
+                _ = pulse.tick(), if judges => Some(Event::Pulse),
+            }
         };
+        let Some(event) = heartbeat.turn(next).await else { break };
         manager.handle(event);
     }
 }
@@ -197,7 +202,8 @@ impl Manager {
             tracing::debug!(?work, ?plan, "acting");
             self.world.assume(&plan);
             let (client, sender) = (self.client.clone(), self.sender.clone());
-            tokio::spawn(async move {
+            // Work that does not say how it ended would never be done again.
+            supervise::spawn(format!("{work:?}"), async move {
                 let answered = |answer| effect::into_channel(&sender, Event::Answered(answer));
                 let failed = effect::execute(&client, plan, answered).await.err().map(Box::new);
                 effect::into_channel(&sender, Event::Done { work, failed, again });

@@ -204,8 +204,9 @@ impl Loop {
         mut questions: mpsc::Receiver<Question>,
         shutdown: &Shutdown,
     ) {
+        let heartbeat = self.synced.heartbeat("loop");
         loop {
-            match self.next(&mut fed, &mut questions, shutdown).await {
+            match heartbeat.turn(self.next(&mut fed, &mut questions, shutdown)).await {
                 Event::Fed(events) => self.take_in(events),
                 Event::Swept(done) => self.swept(done),
                 Event::Asked(question) => self.answer(question),

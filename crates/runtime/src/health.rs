@@ -72,12 +72,6 @@ impl Heartbeat {
         Self { last: Arc::new(Mutex::new(now)), limit }
     }
 
-    /// A heartbeat that no probe looks at.
-    #[must_use]
-    pub fn unwatched() -> Self {
-        Self::new(Instant::now(), STUCK)
-    }
-
     /// The loop turns now.
     pub fn beat(&self) {
         *self.lock() = Instant::now();
@@ -169,6 +163,12 @@ impl Health {
 }
 
 impl Check {
+    /// The check of a loop beside this one: see [`Health::heartbeat`].
+    #[must_use]
+    pub fn heartbeat(&self, name: &str) -> Heartbeat {
+        self.health.heartbeat(name)
+    }
+
     /// Says how the part is from now on: an error is the reason, for people.
     pub fn set(&self, state: Result<(), String>) {
         if let Some(entry) = self.health.entries().get_mut(&self.name) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodStatus};
+use nearhop_runtime::supervise;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -82,8 +83,11 @@ pub(crate) struct Worker {
 /// Starts a pod's task.
 pub(crate) fn start(context: Arc<Context>, pod: Arc<Pod>) -> mpsc::UnboundedSender<Event> {
     let (sender, receiver) = mpsc::unbounded_channel();
+    let meta = &pod.metadata;
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    let key = format!("{}/{}", part(&meta.namespace), part(&meta.name));
     let worker = Worker::new(context, pod, sender.clone());
-    tokio::spawn(worker.run(receiver));
+    supervise::spawn(format!("worker of pod {key}"), worker.run(receiver));
     sender
 }
 
@@ -398,7 +402,7 @@ impl Worker {
             signals: received,
         };
         self.live.insert(name.to_owned(), live);
-        tokio::spawn(launch.go());
+        supervise::spawn("container launch", launch.go());
     }
 
     fn signal(&self, name: &str, signal: Signal) {
@@ -445,7 +449,7 @@ impl Worker {
                 exec: exec.clone(),
                 events: self.events.clone(),
             };
-            live.probes.push((*kind, tokio::spawn(prober.go()).abort_handle()));
+            live.probes.push((*kind, supervise::spawn("prober", prober.go()).abort_handle()));
         }
     }
 

@@ -28,6 +28,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nearhop_runtime::pki::PkiError;
+use nearhop_runtime::supervise;
 use nearhop_runtime::tls::TlsError;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -91,7 +92,8 @@ pub(crate) fn start(context: &Arc<Context>) -> Result<(), ServeError> {
     let tls = TlsAcceptor::from(Arc::new(door::tls(&context.options)?));
     for address in context.options.addresses.clone() {
         let address = SocketAddr::new(address, context.options.port);
-        tokio::spawn(listen(Arc::clone(context), tls.clone(), address));
+        let listening = listen(Arc::clone(context), tls.clone(), address);
+        supervise::spawn("logs and exec server", listening);
     }
     Ok(())
 }

@@ -27,6 +27,7 @@ use tokio::sync::mpsc;
 pub(crate) use args::Args;
 
 use crate::complain;
+use crate::daemon::supervised;
 
 /// Questions that may wait for the loop.
 const QUESTIONS: usize = 16;
@@ -43,7 +44,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Two threads: one may be in the kernel while the other answers probes.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().context("cannot start threads")?;
-    runtime.block_on(serve(args, options))
+    runtime.block_on(supervised(serve(args, options)))
 }
 
 async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nearhop_runtime::supervise;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -123,9 +124,10 @@ impl Server {
         {
             let own = server.own_sockets(&options.answers.local_ips);
             let shared = service.shared.clone();
-            server.tasks.spawn(forwarder.watch_loops(shared, own, options.loop_probe));
+            let watch = forwarder.watch_loops(shared, own, options.loop_probe);
+            server.tasks.spawn(supervise::watched("loop probe".to_owned(), watch));
         }
-        server.tasks.spawn(show_counts(service));
+        server.tasks.spawn(supervise::watched("counters".to_owned(), show_counts(service)));
         Ok(server)
     }
 
@@ -174,12 +176,12 @@ impl Server {
                 runtime: Handle::current(),
                 stop: self.stop.clone(),
             };
-            let thread = std::thread::Builder::new().name("dns-udp".to_owned());
-            let thread = thread.spawn(move || worker.run()).map_err(DnsError::Thread)?;
-            self.threads.push(thread);
+            let thread = supervise::thread("dns-udp", move || worker.run());
+            self.threads.push(thread.map_err(DnsError::Thread)?);
         }
         let listener = tokio::net::TcpListener::from_std(listener).map_err(refused)?;
-        self.tasks.spawn(tcp::accept(listener, service.clone(), connections.clone(), options.tcp));
+        let accept = tcp::accept(listener, service.clone(), connections.clone(), options.tcp);
+        self.tasks.spawn(supervise::watched("TCP listener".to_owned(), accept));
         self.addresses.push(address);
         Ok(())
     }

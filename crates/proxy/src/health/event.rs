@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use kube::Client;
 use nearhop_core::{Name, ServiceKey};
 use nearhop_runtime::backoff::Backoff;
+use nearhop_runtime::supervise;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::task::JoinHandle;
@@ -140,7 +141,7 @@ impl Events {
     pub fn start(client: Client, node: &str) -> Self {
         let (queue, notes) = mpsc::channel(QUEUE);
         let instance = format!("{CONTROLLER}-{node}");
-        Self { queue, task: tokio::spawn(write_all(client, instance, notes)) }
+        Self { queue, task: supervise::spawn("event writer", write_all(client, instance, notes)) }
     }
 
     /// Tells, at some time. Never waits.

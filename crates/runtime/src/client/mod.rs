@@ -26,7 +26,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower::util::{MapRequestLayer, option_layer};
 
 use crate::RuntimeError;
-use crate::metrics::Metrics;
+use crate::metrics::{ContactLayer, Metrics};
 
 /// A server that is there takes a connection well within this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -121,13 +121,14 @@ async fn make(
     let host = config.cluster_url.authority().map_or_else(|| url.clone(), ToString::to_string);
     let refused = |why| RuntimeError::Client { url, why: Box::new(why) };
     let counting = option_layer(metrics.map(|metrics| metrics.rest_client(&host)));
+    let listening = metrics.map_or_else(ContactLayer::idle, Metrics::watch_contact);
     let recording = MapRequestLayer::new(move |request: Request<Body>| {
         let (parts, body) = request.into_parts();
         record(&parts);
         Request::from_parts(parts, body)
     });
     let builder = transport::build(&config, proxy.as_ref()).map_err(refused)?;
-    Ok(builder.with_layer(&counting).with_layer(&recording).build())
+    Ok(builder.with_layer(&listening).with_layer(&counting).with_layer(&recording).build())
 }
 
 /// The authorities of the cluster's certificate, as DER; empty where the configuration names none

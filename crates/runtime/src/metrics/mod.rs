@@ -3,6 +3,7 @@
 //! The series that every Kubernetes component has are here; what a daemon counts of its own work,
 //! it registers itself. Metrics are values that their owners write: nothing here is read back.
 
+mod contact;
 mod process;
 mod rest;
 mod workqueue;
@@ -15,6 +16,8 @@ pub use prometheus::{
 };
 use prometheus::{HistogramOpts, Opts, Registry, TextEncoder};
 
+use crate::metrics::contact::ContactSeries;
+pub use crate::metrics::contact::{ContactLayer, ContactService};
 use crate::metrics::rest::RestSeries;
 pub use crate::metrics::rest::{RestMetricsLayer, RestMetricsService};
 use crate::metrics::workqueue::WorkqueueSeries;
@@ -33,6 +36,7 @@ struct Inner {
     registry: Registry,
     workqueue: OnceLock<WorkqueueSeries>,
     rest: OnceLock<RestSeries>,
+    contact: OnceLock<ContactSeries>,
     leader: OnceLock<GaugeVec>,
 }
 
@@ -58,6 +62,9 @@ impl Metrics {
     #[must_use]
     pub fn encode(&self) -> String {
         if let Some(series) = self.0.workqueue.get() {
+            series.refresh();
+        }
+        if let Some(series) = self.0.contact.get() {
             series.refresh();
         }
         let families = self.0.registry.gather();
@@ -127,6 +134,13 @@ impl Metrics {
     pub fn rest_client(&self, host: &str) -> RestMetricsLayer {
         let series = self.0.rest.get_or_init(|| RestSeries::register(self));
         RestMetricsLayer::new(series.clone(), host)
+    }
+
+    /// Notes when the API server was last heard on each watch of a client.
+    #[must_use]
+    pub fn watch_contact(&self) -> ContactLayer {
+        let series = self.0.contact.get_or_init(|| ContactSeries::register(self));
+        ContactLayer(Some(series.clone()))
     }
 
     fn register<C: Collector + Clone + 'static>(&self, made: prometheus::Result<C>) -> C {

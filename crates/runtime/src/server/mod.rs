@@ -24,6 +24,7 @@ use tokio::time::{sleep, timeout};
 use crate::RuntimeError;
 use crate::server::route::Routes;
 pub use crate::server::route::{Answer, Ask, Route};
+use crate::supervise;
 
 /// Connections that nobody has accepted yet; the kernel refuses more.
 const BACKLOG: i32 = 1024;
@@ -150,7 +151,7 @@ pub fn serve(setup: Setup, routes: Vec<Route>) -> Result<Server, RuntimeError> {
     let task = match setup.on_failure {
         BindFailure::Fatal => {
             let listener = listen(&setup, &tell)?;
-            tokio::spawn(async move {
+            supervise::spawn(format!("{} server", setup.name), async move {
                 accept(listener, &routes, setup.limits).await;
                 drop(tell);
             })
@@ -158,7 +159,7 @@ pub fn serve(setup: Setup, routes: Vec<Route>) -> Result<Server, RuntimeError> {
         BindFailure::Retry(pause) => {
             // Tried here once, so that where it listens is known at once where nothing is wrong.
             let first = listen(&setup, &tell);
-            tokio::spawn(async move {
+            supervise::spawn(format!("{} server", setup.name), async move {
                 let listener = match first {
                     Ok(listener) => listener,
                     Err(error) => listen_at_last(&setup, &tell, pause, error).await,

@@ -1,0 +1,161 @@
+//! When the API server was last heard on each watch, as a layer around kube's client: every watch of
+//! the process passes there, whoever reads it.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::MapFrame;
+use hyper::body::{Body, Bytes, Frame};
+use tower::{Layer, Service};
+
+use super::{GaugeVec, Metrics};
+
+/// When one kind was last heard of.
+type Contact = Arc<Mutex<Instant>>;
+
+#[derive(Clone)]
+pub(super) struct ContactSeries {
+    ages: GaugeVec,
+    contacts: Arc<Mutex<BTreeMap<String, Contact>>>,
+}
+
+impl ContactSeries {
+    pub(super) fn register(metrics: &Metrics) -> Self {
+        let ages = metrics.gauge_vec(
+            "nearhop_watch_last_contact_seconds",
+            "Seconds since the API server last sent anything on the watch of a kind, or since it \
+             was first asked.",
+            &["kind"],
+        );
+        Self { ages, contacts: Arc::default() }
+    }
+
+    /// Ages are those of the moment in which somebody asks.
+    pub(super) fn refresh(&self) {
+        for (kind, contact) in lock(&self.contacts).iter() {
+            let age = lock(contact).elapsed();
+            self.ages.with_label_values(&[kind]).set(age.as_secs_f64());
+        }
+    }
+
+    /// Where contact with the kind of a watch is noted; none for other requests.
+    fn contact<B>(&self, request: &Request<B>) -> Option<Contact> {
+        let mut parameters = request.uri().query().unwrap_or_default().split('&');
+        parameters.find(|text| matches!(*text, "watch=true" | "watch=1"))?;
+        let kind = request.uri().path().rsplit('/').next()?.to_owned();
+        let mut contacts = lock(&self.contacts);
+        Some(contacts.entry(kind).or_insert_with(|| Arc::new(Mutex::new(Instant::now()))).clone())
+    }
+}
+
+/// Values are replaced whole: a panic elsewhere leaves none half written.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes contact around a client; see [`Metrics::watch_contact`].
+#[derive(Clone)]
+pub struct ContactLayer(pub(super) Option<ContactSeries>);
+
+impl ContactLayer {
+    /// Notes nothing.
+    pub(crate) fn idle() -> Self {
+        Self(None)
+    }
+}
+
+impl<S> Layer<S> for ContactLayer {
+    type Service = ContactService<S>;
+
+    fn layer(&self, inner: S) -> ContactService<S> {
+        ContactService { inner, series: self.0.clone() }
+    }
+}
+
+/// A client whose watches are listened to.
+#[derive(Clone)]
+pub struct ContactService<S> {
+    inner: S,
+    series: Option<ContactSeries>,
+}
+
+type Note = Box<dyn FnMut(Frame<Bytes>) -> Frame<Bytes> + Send>;
+
+impl<S, B, R> Service<Request<B>> for ContactService<S>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    S::Future: Send + 'static,
+    R: Body<Data = Bytes>,
+{
+    type Response = Response<MapFrame<R, Note>>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let contact = self.series.as_ref().and_then(|series| series.contact(&request));
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await?;
+            let note: Note = match contact {
+                None => Box::new(|frame| frame),
+                Some(contact) => {
+                    *lock(&contact) = Instant::now();
+                    Box::new(move |frame| {
+                        *lock(&contact) = Instant::now();
+                        frame
+                    })
+                }
+            };
+            Ok(answer.map(|body| body.map_frame(note)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::ready;
+    use std::time::Duration;
+
+    use http_body_util::Full;
+    use tower::{ServiceExt as _, service_fn};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_age_of_a_watch_begins_anew_with_every_frame() {
+        let metrics = Metrics::new();
+        let layer = metrics.watch_contact();
+        let answered = service_fn(|_| {
+            ready(Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"{}")))))
+        });
+        let get = |uri: &str| Request::get(uri).body(()).unwrap();
+        let age = |metrics: &Metrics| {
+            let text = metrics.encode();
+            let line = "nearhop_watch_last_contact_seconds{kind=\"pods\"} ";
+            let found = text.lines().find_map(|text| text.strip_prefix(line).map(str::to_owned));
+            found.map(|age| age.parse::<f64>().unwrap())
+        };
+        layer.layer(answered).oneshot(get("/api/v1/pods?limit=500")).await.unwrap();
+        assert_eq!(age(&metrics), None, "a list is not a watch");
+        let watch = get("/api/v1/pods?labelSelector=a&watch=true");
+        let mut body = layer.layer(answered).oneshot(watch).await.unwrap().into_body();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let silent = age(&metrics).unwrap();
+        assert!(silent >= 0.3, "{silent}");
+        let before = Instant::now();
+        body.frame().await.unwrap().unwrap();
+        let heard = age(&metrics).unwrap();
+        assert!(heard <= before.elapsed().as_secs_f64(), "{heard}");
+    }
+}
