@@ -117,6 +117,11 @@ impl Changes {
         self.after.push(op);
     }
 
+    /// Takes out what comes when every element is there: the hooks of a new table.
+    pub fn hold_back(&mut self) -> Self {
+        Self { after: std::mem::take(&mut self.after), ..Self::default() }
+    }
+
     /// Fills a table that holds no elements.
     pub(crate) fn fill(&mut self, elements: Vec<Placed>) {
         self.fresh = elements;

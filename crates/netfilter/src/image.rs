@@ -20,7 +20,7 @@ use crate::compile::{Before, compile};
 use crate::config::Config;
 use crate::element::{Placed, chains_of, place, place_cluster_ip, place_hairpin};
 use crate::frontend::{AddressKind, Entry, Frontend, Program};
-use crate::object::{Chain, Op};
+use crate::object::{Chain, Op, Table};
 
 /// A Service's claim to a frontend. Claims sort by who has it: nobody can take a cluster IP or a
 /// load balancer's address away by naming it as an external IP; between equals the first by name.
@@ -72,6 +72,11 @@ impl Image {
     /// What it was made with.
     pub fn config(&self) -> &Arc<Config> {
         &self.config
+    }
+
+    /// Makes it the image of another table.
+    pub fn move_to(&mut self, table: Table) {
+        Arc::make_mut(&mut self.config).table = table;
     }
 
     /// What a Service puts into the kernel.

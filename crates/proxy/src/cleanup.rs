@@ -1,8 +1,9 @@
 //! `--cleanup`: deletes the rules. Nothing else ever does.
 
+use nearhop_netfilter::object::Table;
 use nearhop_netfilter::reconcile::COMMENT;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, spare_of};
 use crate::error::ProxyError;
 use crate::kernel::Kernel;
 use crate::lock::Lock;
@@ -25,11 +26,12 @@ pub fn cleanup(options: &Options) -> Result<(), ProxyError> {
 /// Refuses to touch a table that somebody else made.
 pub(crate) fn check_owner(kernel: &mut Kernel, options: &Options) -> Result<(), ProxyError> {
     for there in kernel.tables()? {
-        let named = there.table.name == options.table;
-        let served = options.families.contains(&there.table.family);
+        let family = there.table.family;
+        let ours = Table { family, name: options.table.clone() };
+        let named = there.table == ours || there.table == spare_of(&ours);
+        let served = options.families.contains(&family);
         if named && served && there.comment.as_deref() != Some(COMMENT) {
-            let family = there.table.family;
-            return Err(ProxyError::ForeignTable { table: options.table.clone(), family });
+            return Err(ProxyError::ForeignTable { table: there.table.name, family });
         }
     }
     Ok(())

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use nearhop_core::Name;
-use nearhop_netfilter::affinity::{LEGACY_MAP, Reach, define_map, map_name, port_of};
-use nearhop_netfilter::object::{Batch, Element, Op, Timed};
+use nearhop_netfilter::affinity::{Reach, define_map, map_name};
+use nearhop_netfilter::object::{Batch, Element, Op, Table, Timed};
 use nearhop_netfilter::reconcile::{COMMENT, Held};
 use nearhop_netfilter::records::{carry, endpoint_of};
 
@@ -80,19 +80,17 @@ impl Engine {
         Ok(())
     }
 
-    /// The records that would go with the table, or with the layout that it has. What cannot be read
-    /// is lost: clients then choose once more.
+    /// The records of maps that are about to go. What cannot be read is lost: clients then choose
+    /// once more.
     pub(super) fn read_leaving(
         &self,
         tables: &mut impl Tables,
-        held: Option<&Held>,
+        from: &Table,
+        maps: &[Name],
     ) -> Vec<(Name, Vec<Timed>)> {
-        let Some(held) = held else { return Vec::new() };
-        let leaves =
-            |map: &&Name| **map == *LEGACY_MAP || (held.outdated && port_of(map).is_some());
         let mut leaving = Vec::new();
-        for map in held.sets.iter().filter(leaves) {
-            match tables.read_records(&self.config().table, map) {
+        for map in maps {
+            match tables.read_records(from, map) {
                 Ok(records) => leaving.push((map.clone(), records)),
                 Err(error) => tracing::warn!(%map, %error, "session affinity is not taken over"),
             }

@@ -31,6 +31,10 @@ impl Tables for Kernel {
         Ok(())
     }
 
+    fn has(&mut self, table: &Table) -> Result<bool, ApplyError> {
+        Ok(self.tables()?.iter().any(|there| there.table == *table))
+    }
+
     fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError> {
         let tables = self.tables()?;
         let Some(there) = tables.into_iter().find(|there| there.table == *table) else {

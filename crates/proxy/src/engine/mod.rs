@@ -12,6 +12,7 @@
 
 mod affinity;
 mod kernel;
+mod replace;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use nearhop_core::route::RouteTable;
 use nearhop_core::{Name, Protocol, ServiceKey};
+use nearhop_netfilter::affinity::LEGACY_MAP;
 use nearhop_netfilter::chain::OnDemand;
 use nearhop_netfilter::changes::{Changes, Lost, Parts};
 use nearhop_netfilter::compile::{Before, compile};
@@ -28,6 +30,7 @@ use nearhop_netfilter::image::Image;
 use nearhop_netfilter::object::{Batch, Op};
 use nearhop_netfilter::reconcile::{Held, HeldSlots, is_right, reconcile};
 
+pub use replace::spare_of;
 pub use tables::{ApplyError, ReadChain, Tables};
 
 /// Elements in one batch while a table is being filled that no packet passes yet: short enough
@@ -195,43 +198,56 @@ impl Engine {
         self.isolated.clear();
         let config = self.image.config().clone();
         let held = tables.read(&config.table)?;
-        let leaving = self.read_leaving(tables, held.as_ref());
-        let mut held = self.without_outdated(tables, held)?;
-        let slots = held
-            .as_ref()
-            .map_or_else(HeldSlots::default, |held| HeldSlots::of(held, config.family()));
-        self.image = Image::build(routes, config.clone(), &slots);
-        self.carry(tables, &leaving, held.as_mut());
-        let changes = reconcile(&self.image, held.as_ref());
-        let elements = changes.elements();
+        let readable = held.as_ref().filter(|held| !held.outdated);
+        let slots =
+            readable.map_or_else(HeldSlots::default, |held| HeldSlots::of(held, config.family()));
+        self.image = Image::build(routes, config, &slots);
         let written = match held {
-            None => self.fill(tables, changes),
-            Some(_) => self.apply_sized(tables, changes).or_else(|error| {
-                tracing::warn!(family = %config.family(), %error, "writing one frontend after the other");
-                self.one_by_one(tables)
-            }),
+            Some(held) if held.outdated => {
+                self.replace(tables, &held).map(|()| self.image.elements().len())
+            }
+            held => self.write(tables, held),
         };
         self.owed.extend(find_lost(&slots, &self.image));
-        written?;
+        let elements = written?;
         self.note_rules(tables)?;
         self.trusted = true;
         self.releases = self.image.sticky_ports();
         Ok(Synced { pass: Pass::Full, elements, lost: std::mem::take(&mut self.owed) })
     }
 
-    /// A table of another version is removed, and so is not there.
-    fn without_outdated(
+    /// Writes what differs between the image and a table that is not there, or of our layout.
+    /// Returns how many elements differed.
+    fn write(
         &mut self,
         tables: &mut impl Tables,
-        held: Option<Held>,
-    ) -> Result<Option<Held>, ApplyError> {
-        if held.as_ref().is_some_and(|held| held.outdated) {
-            let table = self.config().table.clone();
-            tracing::info!(table = %table.name, "replacing a table that is another version's or asleep");
-            self.apply(tables, &Batch { table, ops: vec![Op::DeleteTable] })?;
-            return Ok(None);
-        }
-        Ok(held)
+        mut held: Option<Held>,
+    ) -> Result<usize, ApplyError> {
+        let table = self.config().table.clone();
+        let spare = spare_of(&table);
+        let leaving = match &held {
+            Some(held) if held.sets.contains(LEGACY_MAP) => {
+                self.read_leaving(tables, &table, &[Name::from(LEGACY_MAP)])
+            }
+            // Whoever replaced the table did not finish.
+            _ if tables.has(&spare)? => {
+                let maps: Vec<Name> = self.image.maps().iter().cloned().collect();
+                self.read_leaving(tables, &spare, &maps)
+            }
+            _ => Vec::new(),
+        };
+        self.carry(tables, &leaving, held.as_mut());
+        let changes = reconcile(&self.image, held.as_ref());
+        let elements = changes.elements();
+        match held {
+            None => self.fill(tables, changes),
+            Some(_) => self.apply_sized(tables, changes).or_else(|error| {
+                tracing::warn!(family = %table.family, %error, "writing one frontend after the other");
+                self.one_by_one(tables)
+            }),
+        }?;
+        self.remove_spare(tables, &spare)?;
+        Ok(elements)
     }
 
     /// Makes a change, and counts it among all that anybody makes. The kernel leaves zero out.
@@ -352,8 +368,15 @@ impl Engine {
         // Half mended is worse than not: until it is done nobody knows what the kernel holds.
         self.trusted = false;
         self.generation = Some(generation);
-        let held = self.without_outdated(tables, held)?;
-        let verified = self.mend(tables, held, &chains)?;
+        let verified = match held {
+            Some(held) if held.outdated => {
+                self.image.forget_unneeded_chains();
+                self.replace(tables, &held)?;
+                self.note_rules(tables)?;
+                Verified::Repaired(1 + self.image.elements().len())
+            }
+            held => self.mend(tables, held, &chains)?,
+        };
         self.trusted = true;
         Ok(verified)
     }
@@ -426,12 +449,14 @@ impl Engine {
         edited
     }
 
-    /// Deletes the table.
+    /// Deletes the table, and the spare one where a replacement did not finish.
     pub fn remove(tables: &mut impl Tables, config: &Config) -> Result<(), ApplyError> {
-        if tables.read(&config.table)?.is_none() {
-            return Ok(());
+        for table in [config.table.clone(), spare_of(&config.table)] {
+            if tables.has(&table)? {
+                tables.apply(&Batch { table, ops: vec![Op::DeleteTable] })?;
+            }
         }
-        tables.apply(&Batch { table: config.table.clone(), ops: vec![Op::DeleteTable] })
+        Ok(())
     }
 }
 

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 pub trait Tables {
     /// Does everything in a batch, or nothing.
     fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError>;
+    /// Whether a table is there.
+    fn has(&mut self, table: &Table) -> Result<bool, ApplyError>;
     /// Reads the table. None if it is not there.
     fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError>;
     /// Reads the chains of a table, with what their rules are.

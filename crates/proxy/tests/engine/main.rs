@@ -16,6 +16,7 @@ mod on;
 mod random;
 mod reach;
 mod records;
+mod replace;
 mod settings;
 mod share;
 mod steps;

@@ -24,6 +24,10 @@ impl Tables for FakeTables {
         self.fake.apply(batch).map_err(|error| ApplyError::Refused(error.to_string()))
     }
 
+    fn has(&mut self, table: &Table) -> Result<bool, ApplyError> {
+        Ok(self.fake.tables().any(|there| there == table))
+    }
+
     fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError> {
         if !self.fake.tables().any(|there| there == table) {
             return Ok(None);
@@ -193,6 +197,10 @@ impl<T: Tables> Tables for Watched<T> {
         self.inner.apply(&self.spoil(batch))?;
         self.batches.push(batch.clone());
         Ok(())
+    }
+
+    fn has(&mut self, table: &Table) -> Result<bool, ApplyError> {
+        self.inner.has(table)
     }
 
     fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError> {

@@ -44,6 +44,10 @@ impl Tables for Fresh {
         self.0.apply(batch).map_err(|error| ApplyError::Refused(error.to_string()))
     }
 
+    fn has(&mut self, _: &Table) -> Result<bool, ApplyError> {
+        Ok(false)
+    }
+
     fn read(&mut self, _: &Table) -> Result<Option<Held>, ApplyError> {
         Ok(None)
     }
