@@ -134,7 +134,9 @@ fn wanted(cluster: &Cluster, config: &Config, exactness: Exactness) -> Content {
         Exactness::Needed | Exactness::All => image.chains(),
     };
     let chains = chains.iter().map(|chain| (chain.name.clone(), held_chain(chain))).collect();
-    let maps = image.maps().iter().filter(|_| exactness != Exactness::Elements).cloned();
+    // Built at once: a Service whose address another one takes over may have needed maps for it.
+    let at_once = Image::build(&cluster.routes, Arc::new(config.clone()), &Program::default());
+    let maps = at_once.maps().iter().filter(|_| exactness != Exactness::Elements).cloned();
     let sets = SetId::ALL.into_iter().map(|set| Name::from(set.name())).chain(maps).collect();
     Content::of(&Held { sets, chains, elements: image.elements(), ..Held::default() })
 }
