@@ -1,5 +1,5 @@
-//! Service, Pod, Node, Namespace, EndpointSlice (v1) and PodLocator as they come over the wire, as far as
-//! nearhop reads them. Everything else in an object is skipped without being built.
+//! Service, Pod, Node, Namespace, ServiceCIDR, EndpointSlice (v1) and PodLocator as they come over
+//! the wire, as far as nearhop reads them. Everything else in an object is skipped without being built.
 //!
 //! No default is filled in here and nothing is judged; `convert` does both.
 
@@ -286,7 +286,7 @@ objects! {
         ip: Name,
     }
 
-    /// A condition of a Pod or a Node.
+    /// A condition of a Pod, a Node or a ServiceCIDR.
     Condition {
         /// Type.
         r#type: Name,
@@ -346,6 +346,28 @@ objects! {
     Allocatable {
         /// CPU.
         cpu: Quantity,
+    }
+
+    /// A ServiceCIDR.
+    ServiceCidr {
+        /// Metadata.
+        metadata: Metadata,
+        /// Spec.
+        spec: ServiceCidrSpec,
+        /// Status.
+        status: ServiceCidrStatus,
+    }
+
+    /// `spec` of a ServiceCIDR.
+    ServiceCidrSpec {
+        /// At most one range for each family.
+        cidrs: List<Name>,
+    }
+
+    /// `status` of a ServiceCIDR.
+    ServiceCidrStatus {
+        /// Conditions.
+        conditions: List<Condition>,
     }
 
     /// A Namespace.

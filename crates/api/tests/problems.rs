@@ -310,13 +310,15 @@ fn an_object_is_given_up_only_when_nobody_knows_which_it_is() {
             r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}"#,
             "object from JSON text: kind: \"Deployment\" of \"apps/v1\" is not a kind that is \
              read; give a Service, Pod, Node or Namespace of v1, an EndpointSlice of \
-             discovery.k8s.io/v1 or a PodLocator of nearhop.dev/v1alpha1; it is ignored until then",
+             discovery.k8s.io/v1, a ServiceCIDR of networking.k8s.io/v1 or a PodLocator of \
+             nearhop.dev/v1alpha1; it is ignored until then",
         ),
         (
             "[]",
             "object from JSON text: kind: \"\" of \"\" is not a kind that is read; give a \
-             Service, Pod, Node or Namespace of v1, an EndpointSlice of discovery.k8s.io/v1 or a \
-             PodLocator of nearhop.dev/v1alpha1; it is ignored until then",
+             Service, Pod, Node or Namespace of v1, an EndpointSlice of discovery.k8s.io/v1, a \
+             ServiceCIDR of networking.k8s.io/v1 or a PodLocator of nearhop.dev/v1alpha1; it is \
+             ignored until then",
         ),
         (
             "{",

@@ -308,7 +308,11 @@ fn start_feed(client: &kube::Client, options: &Options) -> (Feed, mpsc::Receiver
             let labels = match kind {
                 Kind::Services => mode.service_selector(),
                 Kind::EndpointSlices => Some(mode.slice_selector()),
-                Kind::Pods | Kind::Nodes | Kind::Namespaces | Kind::PodLocators => None,
+                Kind::Pods
+                | Kind::Nodes
+                | Kind::Namespaces
+                | Kind::ServiceCidrs
+                | Kind::PodLocators => None,
             };
             (kind, Selectors { labels, fields: None })
         })

@@ -22,6 +22,8 @@ pub enum ObjectRef {
     Node(Name),
     /// A Namespace.
     Namespace(Name),
+    /// A ServiceCIDR.
+    ServiceCidr(Name),
     /// A setting of the program itself, such as a flag.
     Setting(Name),
     /// An object whose kind or name could not be read; says where it came from.
@@ -37,6 +39,7 @@ impl fmt::Display for ObjectRef {
             Self::Locator(key) => write!(f, "PodLocator {key}"),
             Self::Node(name) => write!(f, "Node {name}"),
             Self::Namespace(name) => write!(f, "Namespace {name}"),
+            Self::ServiceCidr(name) => write!(f, "ServiceCIDR {name}"),
             Self::Setting(name) => write!(f, "setting {name}"),
             Self::Unknown(origin) => write!(f, "object {origin}"),
         }

@@ -371,7 +371,7 @@ impl Cluster {
             Change::SliceGone(_, name) => drop(self.foreign.remove(name)),
             Change::Locator(l) => drop(self.locators.insert(l.key.clone(), (**l).clone())),
             Change::LocatorGone(key) => drop(self.locators.remove(key)),
-            Change::Planned(..) => {}
+            Change::ServiceCidr(_) | Change::ServiceCidrGone(_) | Change::Planned(..) => {}
             Change::Only(roll) => self.keep_only(roll),
         }
         let touched = self.world.apply(change);
@@ -389,7 +389,7 @@ impl Cluster {
             Roll::Nodes(kept) => self.nodes.retain(|name, _| kept.contains(name)),
             Roll::Namespaces(kept) => self.namespaces.retain(|name, _| kept.contains(name)),
             Roll::Locators(kept) => self.locators.retain(|key, _| kept.contains(key)),
-            Roll::Slices(_) => unreachable!("not in these stories"),
+            Roll::ServiceCidrs(_) | Roll::Slices(_) => unreachable!("not in these stories"),
         }
     }
 

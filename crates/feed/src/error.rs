@@ -57,6 +57,16 @@ impl Error {
             Self::Refused(refusal) if refusal.code == 401 => {
                 format!("{self}; give credentials that the API server accepts")
             }
+            Self::Refused(refusal) if kind == Kind::ServiceCidrs && self.is_undefined(kind) => {
+                let cure = if refusal.code == 403 {
+                    "grant list and watch on servicecidrs of networking.k8s.io"
+                } else {
+                    "use Kubernetes 1.33 or later"
+                };
+                format!(
+                    "{self}; ServiceCIDRs are done without: {cure}, or name the ranges by a flag"
+                )
+            }
             Self::Refused(_) if self.is_undefined(kind) => format!(
                 "the server does not know {kind}, so there are none; define them: \
                  nearhop manifests | kubectl apply -f -"
@@ -68,9 +78,9 @@ impl Error {
         }
     }
 
-    /// Whether the server does not know the kind, and need not.
+    /// Whether the server does not know the kind, or does not show it, and need not.
     pub(crate) fn is_undefined(&self, kind: Kind) -> bool {
-        matches!(self, Self::Refused(refusal) if refusal.code == 404 && kind.may_be_undefined())
+        matches!(self, Self::Refused(refusal) if kind.is_spared(refusal.code))
     }
 
     /// How long the server wants to be left alone, a minute at most.
@@ -190,6 +200,7 @@ mod tests {
         let error = Error::Refused(Refusal::read(404, None, b"no"));
         assert_eq!(error.describe(Kind::Pods), "404: no", "every server knows Pods");
         assert!(error.describe(Kind::PodLocators).contains("nearhop manifests | kubectl apply"));
+        assert!(error.describe(Kind::ServiceCidrs).contains("Kubernetes 1.33"));
     }
 
     #[test]

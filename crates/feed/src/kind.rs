@@ -17,6 +17,8 @@ pub enum Kind {
     Namespaces,
     /// EndpointSlices.
     EndpointSlices,
+    /// ServiceCIDRs, which servers have since Kubernetes 1.33.
+    ServiceCidrs,
     /// PodLocators, which a cluster need not have.
     PodLocators,
 }
@@ -30,6 +32,7 @@ impl Kind {
             Self::Nodes => "nodes",
             Self::Namespaces => "namespaces",
             Self::EndpointSlices => "endpointslices",
+            Self::ServiceCidrs => "servicecidrs",
             Self::PodLocators => "podlocators",
         }
     }
@@ -42,18 +45,25 @@ impl Kind {
             Self::Nodes => "/api/v1/nodes",
             Self::Namespaces => "/api/v1/namespaces",
             Self::EndpointSlices => "/apis/discovery.k8s.io/v1/endpointslices",
+            Self::ServiceCidrs => "/apis/networking.k8s.io/v1/servicecidrs",
             Self::PodLocators => "/apis/nearhop.dev/v1alpha1/podlocators",
         }
     }
 
-    /// Whether a sound server may not know it: its definition has to be installed.
-    pub(crate) fn may_be_undefined(self) -> bool {
-        self == Self::PodLocators
+    /// Whether a server that answers with this code is done without: it is too old, lacks a
+    /// definition that has to be installed, or does not grant what older versions of nearhop did
+    /// not need.
+    pub(crate) fn is_spared(self, code: u16) -> bool {
+        match self {
+            Self::PodLocators => code == 404,
+            Self::ServiceCidrs => matches!(code, 403 | 404),
+            _ => false,
+        }
     }
 
     /// The object of this kind with this name, for problems. Without a name it is an unknown one.
     pub(crate) fn object(self, namespace: &str, name: &str) -> ObjectRef {
-        let namespaced = !matches!(self, Self::Nodes | Self::Namespaces);
+        let namespaced = !matches!(self, Self::Nodes | Self::Namespaces | Self::ServiceCidrs);
         if name.is_empty() || (namespaced && namespace.is_empty()) {
             return ObjectRef::Unknown(Name::from(format!("among {self}")));
         }
@@ -64,6 +74,7 @@ impl Kind {
             Self::Nodes => ObjectRef::Node(name),
             Self::Namespaces => ObjectRef::Namespace(name),
             Self::EndpointSlices => ObjectRef::Slice(namespace, name),
+            Self::ServiceCidrs => ObjectRef::ServiceCidr(name),
             Self::PodLocators => ObjectRef::Locator(PodKey { namespace, name }),
         }
     }

@@ -14,6 +14,7 @@ pub(crate) fn empty(kind: Kind) -> Roll {
         Kind::Pods => Roll::Pods(BTreeSet::new()),
         Kind::Nodes => Roll::Nodes(BTreeSet::new()),
         Kind::Namespaces => Roll::Namespaces(BTreeSet::new()),
+        Kind::ServiceCidrs => Roll::ServiceCidrs(BTreeSet::new()),
         Kind::PodLocators => Roll::Locators(BTreeSet::new()),
         Kind::EndpointSlices => Roll::Slices(BTreeSet::new()),
     }
@@ -40,6 +41,8 @@ fn note_change(roll: &mut Roll, change: &Change) {
         (Roll::Namespaces(all), Change::Namespace(namespace)) => {
             _ = all.insert(namespace.name.clone());
         }
+        (Roll::ServiceCidrs(all), Change::ServiceCidr(cidr)) => _ = all.insert(cidr.name.clone()),
+        (Roll::ServiceCidrs(all), Change::ServiceCidrGone(name)) => _ = all.remove(name),
         (Roll::Locators(all), Change::Locator(locator)) => _ = all.insert(locator.key.clone()),
         (Roll::Locators(all), Change::LocatorGone(key)) => _ = all.remove(key),
         (Roll::Namespaces(all), Change::NamespaceGone(name)) => _ = all.remove(name),
@@ -59,6 +62,7 @@ fn note_object(roll: &mut Roll, object: &ObjectRef) {
         (Roll::Services(all), ObjectRef::Service(key)) => _ = all.insert(key.clone()),
         (Roll::Pods(all), ObjectRef::Pod(key)) => _ = all.insert(key.clone()),
         (Roll::Nodes(all), ObjectRef::Node(name)) => _ = all.insert(name.clone()),
+        (Roll::ServiceCidrs(all), ObjectRef::ServiceCidr(name)) => _ = all.insert(name.clone()),
         (Roll::Locators(all), ObjectRef::Locator(key)) => _ = all.insert(key.clone()),
         (Roll::Namespaces(all), ObjectRef::Namespace(name)) => _ = all.insert(name.clone()),
         (Roll::Slices(all), ObjectRef::Slice(namespace, name)) => {

@@ -33,6 +33,12 @@ const AWAY: Duration = Duration::from_millis(1500);
 /// and whoever defines the kind wants to see it at work.
 const UNDEFINED: Duration = Duration::from_secs(5);
 
+/// Whoever defines PodLocators wants to see them at work; a server that has no ServiceCIDRs gets
+/// them with its next version.
+fn undefined_cap(kind: Kind) -> Duration {
+    if kind == Kind::ServiceCidrs { Duration::MAX } else { UNDEFINED }
+}
+
 /// Events that are handed on at once; fewer where no more have arrived.
 const BATCH: usize = 256;
 
@@ -90,7 +96,7 @@ impl Task {
             outbox: Vec::new(),
             backoff: Backoff::new(options.backoff, options.backoff_cap),
             away: Backoff::new(options.backoff, options.backoff_cap.min(AWAY)),
-            undefined: Backoff::new(options.backoff, options.backoff_cap.min(UNDEFINED)),
+            undefined: Backoff::new(options.backoff, options.backoff_cap.min(undefined_cap(kind))),
             said_undefined: false,
             complaint: None,
             options: options.clone(),

@@ -18,7 +18,7 @@ pub fn cleanup(options: &Options) -> Result<(), ProxyError> {
     let mut kernel = Kernel::open()?;
     check_owner(&mut kernel, options)?;
     for family in &options.families {
-        Engine::remove(&mut kernel, &options.config(*family, None))?;
+        Engine::remove(&mut kernel, &options.config(*family, None, &[]))?;
     }
     Ok(())
 }

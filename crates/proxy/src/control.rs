@@ -6,15 +6,13 @@ use std::sync::Arc;
 use nearhop_core::model::{Node, Service, ServiceType, Slice};
 use nearhop_core::route::{Place, RouteTable, port_endpoints};
 use nearhop_core::world::{Touched, World};
-use nearhop_core::{Change, Family, ServiceKey};
+use nearhop_core::{Change, Cidr, Family, ServiceKey};
 use nearhop_feed::{Changed, Event as FeedEvent, Kind};
+use nearhop_netfilter::config::Config;
 
 use crate::metrics::ProxyMetrics;
 use crate::options::Options;
 use crate::trigger::Triggers;
-
-/// The kinds that a proxy watches.
-pub(crate) const KINDS: [Kind; 3] = [Kind::Services, Kind::EndpointSlices, Kind::Nodes];
 
 /// What is known and what is waiting.
 pub(crate) struct Control {
@@ -22,6 +20,8 @@ pub(crate) struct Control {
     world: World,
     /// The Node as it was last seen. Without its object the machine is still there.
     last_node: Option<Arc<Node>>,
+    /// The ranges of the ServiceCIDRs that are ready.
+    service_cidrs: Vec<Cidr>,
     routes: RouteTable,
     unlisted: BTreeSet<Kind>,
     waiting: Waiting,
@@ -36,14 +36,14 @@ pub(crate) struct Waiting {
     pub(crate) services: BTreeSet<ServiceKey>,
     /// All of them: the node stands elsewhere.
     pub(crate) all: bool,
-    /// The Node itself changed: the configuration may have.
-    pub(crate) node: bool,
+    /// The Node itself changed, or a ServiceCIDR: the configuration may have.
+    pub(crate) config: bool,
 }
 
 impl Waiting {
     /// Whether nothing is waiting.
     pub(crate) fn is_empty(&self) -> bool {
-        self.services.is_empty() && !self.all && !self.node
+        self.services.is_empty() && !self.all && !self.config
     }
 }
 
@@ -58,8 +58,9 @@ impl Control {
             triggers: families.map(|family| (*family, Triggers::new(started))).collect(),
             world,
             last_node: None,
+            service_cidrs: Vec::new(),
+            unlisted: options.kinds(),
             options,
-            unlisted: KINDS.into_iter().collect(),
             waiting: Waiting::default(),
             metrics,
         }
@@ -89,6 +90,11 @@ impl Control {
     /// deletes takes neither the machine's addresses nor its pod ranges away.
     pub(crate) fn last_node(&self) -> Option<&Node> {
         self.last_node.as_deref()
+    }
+
+    /// What the rules of a family depend on.
+    pub(crate) fn config(&self, family: Family) -> Config {
+        self.options.config(family, self.last_node(), &self.service_cidrs)
     }
 
     /// Whether every list has arrived. Before that nothing is written: a Service without its
@@ -144,6 +150,7 @@ impl Control {
         let touched = self.world.apply_all(changes);
         self.touch(touched);
         self.remember_node();
+        self.remember_service_cidrs();
         if self.waiting.is_empty() {
             // It was known already: nothing is pending.
             self.metrics.changes_taken();
@@ -154,9 +161,19 @@ impl Control {
         match self.world.node(&self.options.node) {
             Some(node) if self.last_node.as_ref() != Some(node) => {
                 self.last_node = Some(node.clone());
-                self.waiting.node = true;
+                self.waiting.config = true;
             }
             _ => {}
+        }
+    }
+
+    fn remember_service_cidrs(&mut self) {
+        let ready = self.world.service_cidrs().filter(|cidr| cidr.ready);
+        let ranges: BTreeSet<Cidr> = ready.flat_map(|cidr| cidr.cidrs.iter().copied()).collect();
+        let ranges: Vec<Cidr> = ranges.into_iter().collect();
+        if ranges != self.service_cidrs {
+            self.service_cidrs = ranges;
+            self.waiting.config = true;
         }
     }
 
@@ -226,5 +243,68 @@ impl Control {
             }
         }
         addresses.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nearhop_core::Name;
+    use nearhop_feed::change_of;
+    use nearhop_runtime::metrics::Metrics;
+
+    use super::*;
+
+    fn control(options: Options) -> Control {
+        let metrics = ProxyMetrics::new(&Metrics::new(), &options.families);
+        Control::new(options, metrics, jiff::Timestamp::UNIX_EPOCH)
+    }
+
+    fn cidr(text: &str) -> Cidr {
+        Cidr::parse(text).expect("it is a range")
+    }
+
+    /// A ServiceCIDR as the API has it.
+    fn service_cidr(name: &str, range: &str, ready: &str) -> Changed {
+        let object = serde_json::json!({
+            "metadata": {"name": name},
+            "spec": {"cidrs": [range, "fd00:10:96::/112"]},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        });
+        change_of(Kind::ServiceCidrs, object.to_string().as_bytes())
+    }
+
+    /// The ranges in which addresses without a Service are dropped, and whether a sync is needed.
+    fn take(control: &mut Control, changed: Changed) -> (Vec<Cidr>, bool) {
+        control.fed(vec![FeedEvent::Changed(changed)]);
+        (control.config(Family::Ipv4).service_cidrs, control.take_waiting().config)
+    }
+
+    #[test]
+    fn ready_service_cidrs_say_where_addresses_without_a_service_are_dropped() {
+        let mut control = control(Options::new("n1"));
+        let (first, second) = (cidr("10.96.0.0/16"), cidr("10.112.0.0/16"));
+        let kubernetes = || service_cidr("kubernetes", "10.96.0.0/16", "True");
+        assert_eq!(take(&mut control, kubernetes()), (vec![first], true));
+        assert_eq!(control.config(Family::Ipv6).service_cidrs, [cidr("fd00:10:96::/112")]);
+        assert_eq!(take(&mut control, kubernetes()), (vec![first], false), "nothing is new");
+        let more = |ready| service_cidr("more", "10.112.0.0/16", ready);
+        assert_eq!(take(&mut control, more("False")), (vec![first], false), "not ready");
+        assert_eq!(take(&mut control, more("True")), (vec![first, second], true));
+        let change = Some(Change::ServiceCidrGone(Name::from("kubernetes")));
+        assert_eq!(take(&mut control, Changed { change, ..kubernetes() }), (vec![second], true));
+    }
+
+    #[test]
+    fn service_cidrs_do_not_count_beside_the_flag_or_another_proxy() {
+        let given = cidr("10.64.0.0/16");
+        let flag = Options { service_cidrs: vec![given], ..Options::new("n1") };
+        let beside = Options { service_proxy_name: Some("nearhop".into()), ..Options::new("n1") };
+        for (options, ranges) in [(flag, vec![given]), (beside, Vec::new())] {
+            assert!(!options.kinds().contains(&Kind::ServiceCidrs), "they are not even watched");
+            let mut control = control(options);
+            let (dropped, _) =
+                take(&mut control, service_cidr("kubernetes", "10.96.0.0/16", "True"));
+            assert_eq!(dropped, ranges);
+        }
     }
 }

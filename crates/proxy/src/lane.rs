@@ -57,7 +57,7 @@ pub(crate) struct Lane {
 impl Lane {
     /// Nothing is in the kernel yet, or nobody knows.
     pub(crate) fn new(family: Family, control: &Control) -> Self {
-        let config = control.options().config(family, None);
+        let config = control.config(family);
         Self {
             family,
             engine: Engine::new(config),
@@ -107,7 +107,7 @@ impl Lane {
         metrics: &ProxyMetrics,
     ) {
         let began = Instant::now();
-        let config = control.options().config(self.family, control.last_node());
+        let config = control.config(self.family);
         if self.last.is_none() || config != *self.engine.config() {
             warn_about(&config);
         }

@@ -1,5 +1,6 @@
 //! What the operator chose, and what becomes of it on a given Node.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use nearhop_core::labels::well_known;
 use nearhop_core::model::Node;
 use nearhop_core::world::{KnownNodes, ReadSlicesOf, Settings};
 use nearhop_core::{Cidr, Family, Gates, Name};
+use nearhop_feed::Kind;
 use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddresses, Priorities};
 use nearhop_netfilter::conntrack::Rehome;
 use nearhop_netfilter::object::Table;
@@ -33,7 +35,7 @@ pub struct Options {
     pub local: DetectLocal,
     /// `--nodeport-addresses`.
     pub nodeport_addresses: NodePortChoice,
-    /// `--service-cluster-ip-range`.
+    /// `--service-cluster-ip-range`. Without it the ServiceCIDRs say which ranges there are.
     pub service_cidrs: Vec<Cidr>,
     /// `--bind-address`: the node's address of its family, whatever the Node says.
     pub node_ip: Option<IpAddr>,
@@ -116,8 +118,23 @@ impl Options {
         given.or_else(|| known.into_iter().find(of_family))
     }
 
-    /// What the rules of a family depend on.
-    pub fn config(&self, family: Family, node: Option<&Node>) -> Config {
+    /// The kinds to be watched. ServiceCIDRs only where they count: ranges that the operator gave
+    /// come before them, and beside another proxy addresses without a Service are that one's.
+    pub fn kinds(&self) -> BTreeSet<Kind> {
+        let mut kinds = BTreeSet::from([Kind::Services, Kind::EndpointSlices, Kind::Nodes]);
+        if self.service_cidrs.is_empty() && self.service_proxy_name.is_none() {
+            kinds.insert(Kind::ServiceCidrs);
+        }
+        kinds
+    }
+
+    /// What the rules of a family depend on. `found` are the ranges of the ServiceCIDRs.
+    pub fn config(&self, family: Family, node: Option<&Node>, found: &[Cidr]) -> Config {
+        let ranges = if self.kinds().contains(&Kind::ServiceCidrs) {
+            found
+        } else {
+            &self.service_cidrs[..]
+        };
         let node_ip = self.node_ip(family, node);
         Config {
             table: Table { family, name: self.table.clone() },
@@ -125,7 +142,7 @@ impl Options {
             masquerade: self.masquerade,
             local: self.local_traffic(family, node),
             nodeport_addresses: self.nodeports(family, node_ip),
-            service_cidrs: of_family(&self.service_cidrs, family).collect(),
+            service_cidrs: of_family(ranges, family).collect(),
             node_ip,
             priorities: self.priorities,
         }

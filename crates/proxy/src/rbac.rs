@@ -10,4 +10,5 @@ pub const CLUSTER_RULES: &[Rule] = &[
     Rule::new("", "services", &["list", "watch"]),
     Rule::new("events.k8s.io", "events", &["create"]),
     Rule::new("discovery.k8s.io", "endpointslices", &["list", "watch"]),
+    Rule::new("networking.k8s.io", "servicecidrs", &["list", "watch"]),
 ];

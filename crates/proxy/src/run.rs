@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::cleanup::check_owner;
 use crate::conntrack::Extent;
-use crate::control::{Control, KINDS, Waiting};
+use crate::control::{Control, Waiting};
 use crate::error::ProxyError;
 use crate::health::event::{Events, Note};
 use crate::health::services::{ServiceHealth, Wanted};
@@ -169,9 +169,11 @@ fn start_feed(client: kube::Client, options: &Options) -> (Feed, mpsc::Receiver<
         Kind::Nodes => {
             Selectors { labels: None, fields: Some(format!("metadata.name={}", options.node)) }
         }
-        Kind::Pods | Kind::Namespaces | Kind::PodLocators => Selectors::default(),
+        Kind::Pods | Kind::Namespaces | Kind::ServiceCidrs | Kind::PodLocators => {
+            Selectors::default()
+        }
     };
-    let watches = KINDS.into_iter().map(|kind| (kind, selectors(kind))).collect();
+    let watches = options.kinds().into_iter().map(|kind| (kind, selectors(kind))).collect();
     Feed::start(client, nearhop_feed::Options { watches, ..Default::default() })
 }
 
@@ -327,7 +329,7 @@ impl Loop {
     /// Opens and closes the ports on which load balancers ask about Services.
     async fn refresh_services(&mut self, waiting: &Waiting) {
         let all: BTreeSet<ServiceKey>;
-        let keys = if waiting.all || waiting.node {
+        let keys = if waiting.all || waiting.config {
             let known = self.control.world().services().map(|service| &service.key);
             all = known.chain(self.wanted.keys()).cloned().collect();
             &all

@@ -253,7 +253,12 @@ mod proxy {
             scene.until(&format!("{verb} {resource}"), PATIENCE, look).await
         };
         until_used("events.k8s.io", "events", "create").await?;
-        let kinds = [("", "nodes"), ("", "services"), ("discovery.k8s.io", "endpointslices")];
+        let kinds = [
+            ("", "nodes"),
+            ("", "services"),
+            ("discovery.k8s.io", "endpointslices"),
+            ("networking.k8s.io", "servicecidrs"),
+        ];
         for (group, resource) in kinds {
             until_used(group, resource, "list").await?;
             until_used(group, resource, "watch").await?;

@@ -8,6 +8,7 @@ mod node;
 mod pod;
 mod reader;
 mod service;
+mod service_cidr;
 mod slice;
 mod value;
 
@@ -19,6 +20,7 @@ pub use locator::convert_locator;
 pub use node::{convert_namespace, convert_node};
 pub use pod::convert_pod;
 pub use service::convert_service;
+pub use service_cidr::convert_service_cidr;
 pub use slice::convert_slice;
 pub use value::parse_address;
 
@@ -62,14 +64,17 @@ fn convert_any(bytes: &[u8]) -> Result<(Option<Change>, Vec<Problem>), Problem> 
         ("discovery.k8s.io/v1", "EndpointSlice") => {
             convert_slice(read(bytes)?).into_change(|slice| Change::Slice(Box::new(slice)))
         }
+        ("networking.k8s.io/v1", "ServiceCIDR") => {
+            convert_service_cidr(read(bytes)?).into_change(Change::ServiceCidr)
+        }
         ("nearhop.dev/v1alpha1", "PodLocator") => {
             convert_locator(read(bytes)?).into_change(|locator| Change::Locator(Box::new(locator)))
         }
         (version, kind) => {
             let cause = format!("{} of {} is not a kind that is read", quote(kind), quote(version));
             let cure = "give a Service, Pod, Node or Namespace of v1, an EndpointSlice of \
-                        discovery.k8s.io/v1 or a PodLocator of nearhop.dev/v1alpha1; it is \
-                        ignored until then";
+                        discovery.k8s.io/v1, a ServiceCIDR of networking.k8s.io/v1 or a \
+                        PodLocator of nearhop.dev/v1alpha1; it is ignored until then";
             return Err(Problem::new(unnamed(), "kind", cause, cure));
         }
     })

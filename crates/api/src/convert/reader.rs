@@ -22,13 +22,14 @@ pub(super) enum Kind {
     Pod,
     Node,
     Namespace,
+    ServiceCidr,
     EndpointSlice,
     PodLocator,
 }
 
 impl Kind {
     fn is_namespaced(self) -> bool {
-        !matches!(self, Self::Node | Self::Namespace)
+        !matches!(self, Self::Node | Self::Namespace | Self::ServiceCidr)
     }
 
     fn object(self, namespace: Name, name: Name) -> ObjectRef {
@@ -37,6 +38,7 @@ impl Kind {
             Self::Pod => ObjectRef::Pod(PodKey { namespace, name }),
             Self::Node => ObjectRef::Node(name),
             Self::Namespace => ObjectRef::Namespace(name),
+            Self::ServiceCidr => ObjectRef::ServiceCidr(name),
             Self::EndpointSlice => ObjectRef::Slice(namespace, name),
             Self::PodLocator => ObjectRef::Locator(PodKey { namespace, name }),
         }

@@ -58,7 +58,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "primary|CIDR,…", value_delimiter = ',', default_value = "primary")]
     nodeport_addresses: Vec<String>,
 
-    /// Ranges of cluster IPs: what is sent to one without a Service is dropped.
+    /// Ranges of cluster IPs: what is sent to one without a Service is dropped. Without this flag
+    /// the ServiceCIDRs of the cluster say which ranges there are.
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_cidr)]
     service_cluster_ip_range: Vec<Cidr>,
 

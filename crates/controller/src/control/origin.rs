@@ -26,6 +26,8 @@ impl Origin {
             | Change::NodeGone(_)
             | Change::Namespace(_)
             | Change::NamespaceGone(_)
+            | Change::ServiceCidr(_)
+            | Change::ServiceCidrGone(_)
             | Change::Planned(..) => Self::Place,
         }
     }
@@ -36,7 +38,7 @@ impl Origin {
             Roll::Pods(_) => Self::Pod,
             Roll::Slices(_) => Self::Slice,
             Roll::Locators(_) => Self::Locator,
-            Roll::Nodes(_) | Roll::Namespaces(_) => Self::Place,
+            Roll::Nodes(_) | Roll::Namespaces(_) | Roll::ServiceCidrs(_) => Self::Place,
         }
     }
 }
@@ -48,7 +50,8 @@ pub(super) fn is_listed(roll: &Roll, object: &ObjectRef) -> bool {
         (Roll::Pods(names), ObjectRef::Pod(key))
         | (Roll::Locators(names), ObjectRef::Locator(key)) => names.contains(key),
         (Roll::Nodes(names), ObjectRef::Node(name))
-        | (Roll::Namespaces(names), ObjectRef::Namespace(name)) => names.contains(name),
+        | (Roll::Namespaces(names), ObjectRef::Namespace(name))
+        | (Roll::ServiceCidrs(names), ObjectRef::ServiceCidr(name)) => names.contains(name),
         (Roll::Slices(names), ObjectRef::Slice(namespace, name)) => {
             names.contains(&(namespace.clone(), name.clone()))
         }
@@ -66,6 +69,8 @@ pub(super) fn object_of(change: &Change) -> Option<ObjectRef> {
         Change::NodeGone(name) => ObjectRef::Node(name.clone()),
         Change::Namespace(namespace) => ObjectRef::Namespace(namespace.name.clone()),
         Change::NamespaceGone(name) => ObjectRef::Namespace(name.clone()),
+        Change::ServiceCidr(cidr) => ObjectRef::ServiceCidr(cidr.name.clone()),
+        Change::ServiceCidrGone(name) => ObjectRef::ServiceCidr(name.clone()),
         Change::Slice(slice) => ObjectRef::Slice(slice.namespace.clone(), slice.name.clone()),
         Change::SliceGone(namespace, name) => ObjectRef::Slice(namespace.clone(), name.clone()),
         Change::Locator(locator) => ObjectRef::Locator(locator.key.clone()),

@@ -8,6 +8,7 @@ mod locator;
 mod node;
 mod pod;
 mod service;
+mod service_cidr;
 mod slice;
 
 pub use locator::Locator;
@@ -17,6 +18,7 @@ pub use service::{
     Asks, ClusterIps, DEFAULT_AFFINITY, LONGEST_AFFINITY, Service, ServicePort, ServiceType,
     SourceRanges, TargetPort, TrafficPolicy,
 };
+pub use service_cidr::ServiceCidr;
 pub use slice::{AddressType, Conditions, Endpoint, Hints, PodRef, Slice, SlicePort};
 
 use crate::problem::{ObjectRef, Problem, quote};

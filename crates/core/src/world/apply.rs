@@ -46,6 +46,14 @@ impl World {
             Change::LocatorGone(key) => self.remove_locator(&key),
             Change::Namespace(namespace) => self.put_namespace(namespace),
             Change::NamespaceGone(name) => self.remove_namespace(&name),
+            Change::ServiceCidr(cidr) => {
+                self.service_cidrs.insert(cidr.name.clone(), cidr);
+                Touched::default()
+            }
+            Change::ServiceCidrGone(name) => {
+                self.service_cidrs.remove(&name);
+                Touched::default()
+            }
             Change::Slice(slice) => self.put_slice(*slice),
             Change::SliceGone(namespace, name) => self.remove_slice(&namespace, &name),
             Change::Planned(key, state) => self.keep_state(&key, state),
@@ -71,6 +79,10 @@ impl World {
             Roll::Namespaces(kept) => {
                 let gone = self.namespaces.keys().filter(|name| !kept.contains(*name));
                 gone.cloned().map(Change::NamespaceGone).collect()
+            }
+            Roll::ServiceCidrs(kept) => {
+                let gone = self.service_cidrs.keys().filter(|name| !kept.contains(*name));
+                gone.cloned().map(Change::ServiceCidrGone).collect()
             }
             Roll::Locators(kept) => {
                 let all = self.locators.iter().map(|locator| &locator.key);

@@ -25,7 +25,7 @@ use crate::intent::{IntentContext, IntentDecision, decide_intent};
 use crate::key::{Name, PodKey, ServiceKey};
 use crate::labels::well_known;
 use crate::locate::{Located, LocatorLabels, Locators, NodeRanges};
-use crate::model::{Locator, Namespace, Node, Pod, Service, Slice};
+use crate::model::{Locator, Namespace, Node, Pod, Service, ServiceCidr, Slice};
 use crate::problem::{ObjectRef, Problem};
 use crate::slice::{PlanInput, PodOnNode, SlicePlan, plan_slices};
 use by_name::{ByName, Named};
@@ -121,6 +121,10 @@ pub enum Change {
     Namespace(Namespace),
     /// A Namespace is gone.
     NamespaceGone(Name),
+    /// A ServiceCIDR is like this now.
+    ServiceCidr(ServiceCidr),
+    /// A ServiceCIDR is gone.
+    ServiceCidrGone(Name),
     /// A slice is like this now.
     Slice(Box<Slice>),
     /// A slice (namespace, name) is gone.
@@ -142,6 +146,8 @@ pub enum Roll {
     Nodes(BTreeSet<Name>),
     /// Namespaces.
     Namespaces(BTreeSet<Name>),
+    /// ServiceCIDRs.
+    ServiceCidrs(BTreeSet<Name>),
     /// PodLocators.
     Locators(BTreeSet<PodKey>),
     /// Slices, by namespace and name.
@@ -230,6 +236,7 @@ pub struct World {
     slices: BTreeMap<Name, ByName<Slice>>,
     /// The same slices by Service, sorted by name.
     service_slices: BTreeMap<ServiceKey, Vec<Arc<Slice>>>,
+    service_cidrs: BTreeMap<Name, ServiceCidr>,
     locators: Locators,
     copied: Copied,
     ranges: NodeRanges,
@@ -249,6 +256,7 @@ impl PartialEq for World {
             && self.pods == other.pods
             && self.slices == other.slices
             && self.service_slices == other.service_slices
+            && self.service_cidrs == other.service_cidrs
             && self.locators == other.locators
             && self.copied == other.copied
             && self.ranges == other.ranges
@@ -297,6 +305,11 @@ impl World {
     /// Whether a Namespace is there.
     pub fn has_namespace(&self, name: &str) -> bool {
         self.namespaces.contains_key(name)
+    }
+
+    /// All ServiceCIDRs, sorted by name.
+    pub fn service_cidrs(&self) -> impl Iterator<Item = &ServiceCidr> {
+        self.service_cidrs.values()
     }
 
     /// PodLocators, by name and by address.

@@ -9,7 +9,7 @@ mod salvage;
 
 use nearhop_api::convert::{
     Converted, convert_locator, convert_namespace, convert_node, convert_pod, convert_service,
-    convert_slice,
+    convert_service_cidr, convert_slice,
 };
 use nearhop_api::field::{Field, Shape};
 use nearhop_api::{Meta, wire};
@@ -87,6 +87,12 @@ impl<'de> DeserializeSeed<'de> for Kind {
                 convert_slice,
                 |slice| Change::Slice(Box::new(slice)),
             ),
+            Self::ServiceCidrs => read(
+                text,
+                |cidr: &wire::ServiceCidr| Meta::of(&cidr.metadata),
+                convert_service_cidr,
+                Change::ServiceCidr,
+            ),
             Self::PodLocators => read(
                 text,
                 |locator: &wire::PodLocator| Meta::of(&locator.metadata),
@@ -124,6 +130,7 @@ fn gone(changed: Changed) -> Changed {
         Change::Service(service) => Change::ServiceGone(service.key),
         Change::Pod(pod) => Change::PodGone(pod.key),
         Change::Node(node) => Change::NodeGone(node.name),
+        Change::ServiceCidr(cidr) => Change::ServiceCidrGone(cidr.name),
         Change::Locator(locator) => Change::LocatorGone(locator.key),
         Change::Namespace(namespace) => Change::NamespaceGone(namespace.name),
         Change::Slice(slice) => Change::SliceGone(slice.namespace, slice.name),
@@ -165,6 +172,7 @@ fn gone_by_name(object: &ObjectRef) -> Option<Change> {
         ObjectRef::Service(key) => Change::ServiceGone(key),
         ObjectRef::Pod(key) => Change::PodGone(key),
         ObjectRef::Node(name) => Change::NodeGone(name),
+        ObjectRef::ServiceCidr(name) => Change::ServiceCidrGone(name),
         ObjectRef::Locator(key) => Change::LocatorGone(key),
         ObjectRef::Namespace(name) => Change::NamespaceGone(name),
         ObjectRef::Slice(namespace, name) => Change::SliceGone(namespace, name),
