@@ -77,6 +77,7 @@ impl Stage {
 /// and its words; for namespaces, the word for the network.
 #[must_use]
 pub fn main(stage: Stage, file: &Path, words: &[String]) -> ExitCode {
+    close_inherited();
     match stage {
         Stage::Sandbox => sandbox::main(file),
         Stage::Run => shim::main(file),
@@ -90,4 +91,16 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<T, String> {
     let told = |why: &dyn std::fmt::Display| format!("read {}: {why}", file.display());
     let open = File::open(file).map_err(|error| told(&error))?;
     serde_json::from_reader(BufReader::new(open)).map_err(|error| told(&error))
+}
+
+/// Closes what whoever started the agent left open: a descriptor of a directory would lead a
+/// container to the host's files. All that these processes are given are their three streams.
+fn close_inherited() {
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+    let names = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let inherited: Vec<i32> = names.filter(|fd| *fd > 2).collect();
+    for fd in inherited {
+        // The listing's own is closed by now.
+        let _gone = nix::unistd::close(fd);
+    }
 }
