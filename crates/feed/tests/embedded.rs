@@ -233,3 +233,36 @@ async fn a_kind_that_is_not_defined_is_empty_until_it_is() {
     cluster.fault(json!({"dropWatches": true})).await;
     assert_eq!(next_list(&mut events).await, (String::new(), Some(0)), "what was there is gone");
 }
+
+/// A server that does not grant what older versions did not need.
+#[tokio::test]
+async fn service_cidrs_are_done_without_until_the_server_shows_them() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/networking.k8s.io/v1/servicecidrs";
+    let object = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": "more"}, "spec": {"cidrs": ["10.112.0.0/16"]},
+    });
+    cluster.ask(http::Request::post(path), &object).await.expect("it is taken");
+    let answers = json!([{"code": 403, "share": 1.0}]);
+    cluster.fault(json!({"answers": answers, "path": "servicecidrs", "watches": true})).await;
+    let watches = [(Kind::ServiceCidrs, Default::default())].into();
+    let options = Options { watches, ..pods(Lists::Streaming) };
+    let (feed, mut events) = nearhop_feed::Feed::start(cluster.client.clone(), options);
+    let batch = events.recv().await.expect("the feed goes on");
+    assert!(matches!(&batch[..], [nearhop_feed::Event::Listed { roll: None, .. }]), "{batch:?}");
+    let told = |status: &nearhop_feed::Status| {
+        status.error.as_ref().is_some_and(|error| error.contains("ServiceCIDRs are done without"))
+    };
+    while !told(&feed.status()[0]) {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    cluster.fault(json!({})).await;
+    let batch = events.recv().await.expect("the feed goes on");
+    let nearhop_feed::Event::Changed(changed) = &batch[0] else { panic!("{batch:?}") };
+    let Some(nearhop_core::Change::ServiceCidr(found)) = &changed.change else {
+        panic!("{changed:?}")
+    };
+    assert_eq!(found.name, "more");
+    assert_eq!(found.cidrs.len(), 1);
+}
