@@ -34,6 +34,15 @@ pub(crate) struct LastSync {
     pub(crate) elements: usize,
 }
 
+/// What a look at the kernel found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// So many things were not as they had been written, and are again.
+    pub(crate) differences: usize,
+    /// Whether a sync is needed.
+    pub(crate) wants_sync: bool,
+}
+
 /// One family on its way to the kernel.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -211,12 +220,28 @@ impl Lane {
         }
     }
 
-    /// Looks whether the kernel still holds what was written. Whether a sync is needed.
-    pub(crate) fn verify(&mut self, tables: &mut impl Tables, metrics: &ProxyMetrics) -> bool {
+    /// How many batches it has written.
+    pub(crate) fn written(&self) -> u32 {
+        self.engine.written()
+    }
+
+    /// The other family's lane has written so many batches.
+    pub(crate) fn expect_changes(&mut self, changes: u32) {
+        self.engine.expect_changes(changes);
+    }
+
+    /// Whether somebody else has changed some table.
+    pub(crate) fn is_touched(&self, tables: &mut impl Tables) -> bool {
+        self.engine.is_touched(tables)
+    }
+
+    /// Looks whether the kernel still holds what was written, and repairs it.
+    pub(crate) fn verify(&mut self, tables: &mut impl Tables, metrics: &ProxyMetrics) -> Found {
+        let mut found = Found::default();
         match self.engine.verify(tables) {
             Ok(Verified::Untouched | Verified::Same) => {}
             Ok(Verified::Repaired(differences)) => {
-                tracing::warn!(family = %self.family, differences, "somebody changed our table; it is repaired");
+                found.differences = differences;
                 metrics.foreign_changes(self.family, differences);
                 // Flows may have begun without our rules.
                 self.suspect(&Waiting { all: true, ..Waiting::default() }, Pass::Full);
@@ -230,7 +255,8 @@ impl Lane {
         if !self.engine.isolated().is_empty() {
             self.engine.distrust();
         }
-        self.engine.wants_full()
+        found.wants_sync = self.engine.wants_full();
+        found
     }
 
     /// Takes the endpoints whose flows are to be judged, and what they are judged by.
@@ -260,6 +286,20 @@ impl Lane {
     }
 }
 
+/// Does something with each lane. What one of them writes is not foreign to the others.
+pub(crate) fn for_each_lane(lanes: &mut [Lane], mut act: impl FnMut(&mut Lane)) {
+    for i in 0..lanes.len() {
+        let before = lanes[i].written();
+        act(&mut lanes[i]);
+        let written = lanes[i].written().wrapping_sub(before);
+        for (j, other) in lanes.iter_mut().enumerate() {
+            if j != i {
+                other.expect_changes(written);
+            }
+        }
+    }
+}
+
 /// Says what the rules cannot do for want of something that the operator or the Node should say.
 fn warn_about(config: &Config) {
     let family = config.family();
@@ -276,5 +316,38 @@ fn warn_about(config: &Config) {
             "node ports are not served: the Node is not there or has no address of this family; \
              look at --hostname-override, or give --bind-address or --nodeport-addresses"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nearhop_net::sandbox;
+    use nearhop_runtime::metrics::Metrics;
+
+    use super::*;
+    use crate::kernel::Kernel;
+    use crate::options::Options;
+
+    #[test]
+    fn what_one_family_writes_is_not_foreign_to_the_other() {
+        let test = "lane::tests::what_one_family_writes_is_not_foreign_to_the_other";
+        sandbox::run(test, || {
+            let mut kernel = Kernel::open().unwrap();
+            let options = Options::new("n1");
+            let families = options.families.clone();
+            let metrics = ProxyMetrics::new(&Metrics::new(), &families);
+            let mut control = Control::new(options, metrics.clone(), Timestamp::UNIX_EPOCH);
+            let mut lanes: Vec<Lane> =
+                families.iter().map(|family| Lane::new(*family, &control)).collect();
+            let all = Waiting { all: true, ..Waiting::default() };
+            for_each_lane(&mut lanes, |lane| {
+                lane.sync(&mut kernel, &mut control, &all, &metrics);
+            });
+            for lane in &mut lanes {
+                assert!(lane.written() > 0 && lane.failure().is_none(), "{lane:?}");
+                let found = lane.engine.verify(&mut kernel).unwrap();
+                assert_eq!(found, Verified::Untouched, "{} was read", lane.family);
+            }
+        });
     }
 }

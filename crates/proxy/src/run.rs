@@ -30,12 +30,14 @@ use crate::health::event::{Events, Note};
 use crate::health::services::{ServiceHealth, Wanted};
 use crate::health::{Eligibility, SharedHealth};
 use crate::kernel::Kernel;
-use crate::lane::Lane;
+use crate::lane::{Lane, for_each_lane};
 use crate::lock::Lock;
 use crate::metrics::{ProxyMetrics, Traffic};
+use crate::neighbours::Neighbours;
 use crate::observe;
 use crate::options::Options;
 use crate::pace::Pace;
+use crate::repairs::Repairs;
 use crate::standing::LostEndpoints;
 use crate::sweep::{SweepDone, Sweeper};
 
@@ -83,6 +85,8 @@ enum Event {
     Fed(Vec<FeedEvent>),
     Swept(SweepDone),
     Asked(Question),
+    /// Somebody else may have changed our tables.
+    Disturbed,
     Due,
     Stop,
 }
@@ -102,6 +106,8 @@ pub async fn run(options: Options, surroundings: Surroundings) -> Result<(), Pro
     let control = Control::new(options.clone(), metrics.clone(), Timestamp::now());
     let lanes = options.families.iter().map(|family| Lane::new(*family, &control)).collect();
     let work = Loop {
+        neighbours: Neighbours::start(&kernel, &options)?,
+        repairs: Repairs::default(),
         kernel,
         lanes,
         pace: Pace::new(options.min_sync_period),
@@ -180,6 +186,8 @@ fn start_feed(client: kube::Client, options: &Options) -> (Feed, mpsc::Receiver<
 struct Loop {
     control: Control,
     kernel: Kernel,
+    neighbours: Neighbours,
+    repairs: Repairs,
     lanes: Vec<Lane>,
     pace: Pace,
     sweeper: Sweeper,
@@ -212,6 +220,10 @@ impl Loop {
                 Event::Fed(events) => self.take_in(events),
                 Event::Swept(done) => self.swept(done),
                 Event::Asked(question) => self.answer(question),
+                Event::Disturbed => {
+                    let due = self.repairs.due(Instant::now());
+                    self.verify_due = self.verify_due.min(due);
+                }
                 Event::Due => {}
                 Event::Stop => break,
             }
@@ -249,6 +261,7 @@ impl Loop {
                 if taken == 0 { Event::Stop } else { Event::Fed(batches.into_iter().flatten().collect()) }
             }
             done = self.sweeper.wait() => Event::Swept(done),
+            () = self.neighbours.wait() => Event::Disturbed,
             Some(question) = questions.recv() => Event::Asked(question),
         }
     }
@@ -273,9 +286,7 @@ impl Loop {
     /// Lets go of clients that stay with an endpoint which is no longer theirs.
     fn release(&mut self) {
         tokio::task::block_in_place(|| {
-            for lane in &mut self.lanes {
-                lane.release(&mut self.kernel);
-            }
+            for_each_lane(&mut self.lanes, |lane| lane.release(&mut self.kernel));
         });
         self.release_from = Instant::now() + RELEASE_PAUSE;
     }
@@ -306,18 +317,26 @@ impl Loop {
     async fn sync(&mut self) {
         let began = Instant::now();
         let waiting = self.control.take_waiting();
+        let full = self.lanes.iter().any(|lane| lane.engine().wants_full());
         // A full pass takes long enough for others to be served meanwhile.
         tokio::task::block_in_place(|| {
-            for lane in &mut self.lanes {
-                if lane.retry().is_some_and(|retry| retry > began) {
-                    continue;
-                }
-                lane.sync(&mut self.kernel, &mut self.control, &waiting, &self.metrics);
-                if lane.failure().is_none() {
-                    self.health.updated(lane.family());
-                }
-            }
+            let Self { lanes, kernel, control, metrics, health, neighbours, .. } = self;
+            let mut sync = || {
+                for_each_lane(lanes, |lane| {
+                    if lane.retry().is_some_and(|retry| retry > began) {
+                        return;
+                    }
+                    lane.sync(kernel, control, &waiting, metrics);
+                    if lane.failure().is_none() {
+                        health.updated(lane.family());
+                    }
+                });
+            };
+            if full { neighbours.deaf(sync) } else { sync() }
         });
+        if full && self.lanes.iter().any(|lane| lane.is_touched(&mut self.kernel)) {
+            self.verify_due = self.verify_due.min(self.repairs.due(Instant::now()));
+        }
         self.pace.synced(began, Instant::now());
         if self.is_synced() {
             self.synced.set(Ok(()));
@@ -380,14 +399,42 @@ impl Loop {
 
     fn verify(&mut self, now: Instant) {
         self.verify_due = now + self.control.options().verify_period;
-        let mut needs_sync = false;
+        let (mut differences, mut wants_sync) = (0, false);
         tokio::task::block_in_place(|| {
-            for lane in &mut self.lanes {
-                needs_sync |= lane.verify(&mut self.kernel, &self.metrics);
-            }
+            let Self { lanes, kernel, metrics, .. } = self;
+            for_each_lane(lanes, |lane| {
+                let found = lane.verify(kernel, metrics);
+                differences += found.differences;
+                wants_sync |= found.wants_sync;
+            });
         });
-        if needs_sync {
+        self.repairs.looked(now, Instant::now());
+        if wants_sync {
             self.control.want_all();
+        }
+        if differences > 0 {
+            self.tell_of_repair(differences);
+        }
+    }
+
+    fn tell_of_repair(&mut self, differences: usize) {
+        let author = self.neighbours.last_author();
+        let program = author.name.as_ref().map_or("unknown", |name| name.as_str());
+        let pid = author.pid.unwrap_or_default();
+        tracing::warn!(
+            differences,
+            program,
+            pid,
+            "another program changed our table; it is repaired"
+        );
+        if let Some(wait) = self.repairs.repaired(Instant::now()) {
+            tracing::warn!(
+                program,
+                pid,
+                ?wait,
+                "another program keeps changing our table; it is repaired less often from now on: \
+                 end that program, or give nearhop another table with --table"
+            );
         }
     }
 
@@ -400,7 +447,10 @@ impl Loop {
         let due = |lane: &&mut Lane| lane.judge_from(now, again).is_some_and(|from| from <= now);
         let Some(lane) = self.lanes.iter_mut().find(due) else { return };
         let (lost, view) = lane.take_lost(&self.control);
-        self.sweeper.give(lane.family(), view, lost);
+        let family = lane.family();
+        if let Err(error) = self.sweeper.give(family, view, &lost) {
+            self.sweep_failed(family, &format!("no thread for it: {error}"), lost);
+        }
     }
 
     fn swept(&mut self, done: SweepDone) {
@@ -427,6 +477,10 @@ impl Loop {
             self.sweep_failures = 0;
             return;
         };
+        self.sweep_failed(family, &error, lost);
+    }
+
+    fn sweep_failed(&mut self, family: Family, error: &str, lost: LostEndpoints) {
         tracing::warn!(%family, error, "stale flows could not be deleted; trying again");
         self.metrics.cleanup_failed(family);
         let backoff = Backoff::new(SWEEP_AGAIN, SWEEP_AT_LEAST);

@@ -1,6 +1,7 @@
 //! The thread that deletes stale flows. A table of flows may have a million entries; looking
 //! through it must not keep a Service waiting.
 
+use std::io;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -31,24 +32,87 @@ pub(crate) struct SweepDone {
     pub(crate) lost: LostEndpoints,
 }
 
-/// The thread's end in the loop: at most one job at a time.
+/// How a job is done; the socket is kept for the next one.
+type Work = fn(&mut Option<Conntrack>, &Job) -> Result<Swept, ConntrackError>;
+
+/// The thread's end in the loop: at most one job at a time. A thread that panics takes one job
+/// along; the next job gets another thread.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
+    work: Work,
+    thread: Option<Thread>,
+    /// What the thread is at.
+    current: Option<(Family, LostEndpoints)>,
+}
+
+#[derive(Debug)]
+struct Thread {
     jobs: mpsc::Sender<Job>,
     done: tokio_mpsc::UnboundedReceiver<SweepDone>,
-    busy: bool,
 }
 
 impl Sweeper {
     /// Starts the thread, in the network namespace of the calling one.
-    pub(crate) fn start() -> std::io::Result<Self> {
+    pub(crate) fn start() -> io::Result<Self> {
+        Self::start_with(sweep)
+    }
+
+    fn start_with(work: Work) -> io::Result<Self> {
+        Ok(Self { work, thread: Some(Thread::start(work)?), current: None })
+    }
+
+    /// Whether it can be given something.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.current.is_none()
+    }
+
+    /// Gives it something to do: flows to frontends that lost these endpoints.
+    ///
+    /// # Errors
+    /// The last thread panicked, and there is no other.
+    pub(crate) fn give(
+        &mut self,
+        family: Family,
+        view: View<Standings>,
+        lost: &LostEndpoints,
+    ) -> io::Result<()> {
+        let thread = match &mut self.thread {
+            Some(thread) => thread,
+            None => self.thread.insert(Thread::start(self.work)?),
+        };
+        self.current = Some((family, lost.clone()));
+        // Where the thread has just ended, waiting for it shows that.
+        let _ended = thread.jobs.send(Job { family, view, lost: lost.clone() });
+        Ok(())
+    }
+
+    /// Waits until something is done; forever where nothing is under way.
+    pub(crate) async fn wait(&mut self) -> SweepDone {
+        if let (Some(thread), true) = (&mut self.thread, self.current.is_some()) {
+            let done = thread.done.recv().await;
+            let current = self.current.take();
+            if let Some(done) = done {
+                return done;
+            }
+            self.thread = None;
+            if let Some((family, lost)) = current {
+                let result = Err(ConntrackError::Panicked);
+                return SweepDone { family, result, took: Duration::ZERO, lost };
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+impl Thread {
+    fn start(work: Work) -> io::Result<Self> {
         let (jobs, waiting) = mpsc::channel::<Job>();
         let (finished, done) = tokio_mpsc::unbounded_channel();
         std::thread::Builder::new().name("conntrack".to_owned()).spawn(move || {
             let mut socket = None;
             for job in waiting {
                 let began = Instant::now();
-                let result = sweep(&mut socket, &job);
+                let result = work(&mut socket, &job);
                 if result.is_err() {
                     socket = None;
                 }
@@ -59,28 +123,7 @@ impl Sweeper {
                 }
             }
         })?;
-        Ok(Self { jobs, done, busy: false })
-    }
-
-    /// Whether it can be given something.
-    pub(crate) fn is_idle(&self) -> bool {
-        !self.busy
-    }
-
-    /// Gives it something to do: flows to frontends that lost these endpoints.
-    pub(crate) fn give(&mut self, family: Family, view: View<Standings>, lost: LostEndpoints) {
-        self.busy = self.jobs.send(Job { family, view, lost }).is_ok();
-    }
-
-    /// Waits until something is done; forever where nothing is under way.
-    pub(crate) async fn wait(&mut self) -> SweepDone {
-        match self.done.recv().await {
-            Some(done) => {
-                self.busy = false;
-                done
-            }
-            None => std::future::pending().await,
-        }
+        Ok(Self { jobs, done })
     }
 }
 
@@ -90,4 +133,42 @@ fn sweep(socket: &mut Option<Conntrack>, job: &Job) -> Result<Swept, ConntrackEr
         None => socket.insert(Conntrack::open()?),
     };
     conntrack.sweep(job.family, &job.view)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use nearhop_core::Protocol;
+    use nearhop_netfilter::conntrack::Rehome;
+    use nearhop_netfilter::frontend::{At, Frontend};
+
+    use super::*;
+
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+
+    /// Panics over the first job.
+    fn stumble(_: &mut Option<Conntrack>, _: &Job) -> Result<Swept, ConntrackError> {
+        assert!(JOBS.fetch_add(1, Ordering::Relaxed) > 0, "the first job is too much");
+        Err(ConntrackError::NoModule)
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_panics_is_followed_by_another() {
+        let mut sweeper = Sweeper::start_with(stumble).unwrap();
+        let frontend = Frontend { at: At::Node, protocol: Protocol::Udp, port: 53 };
+        let lost = LostEndpoints::from([(frontend, BTreeSet::new())]);
+        let view = || View::new(Rehome::NewOnly, BTreeSet::new());
+        sweeper.give(Family::Ipv4, view(), &lost).unwrap();
+        assert!(!sweeper.is_idle());
+        let done = sweeper.wait().await;
+        assert_eq!(done.result.unwrap_err(), ConntrackError::Panicked);
+        assert_eq!(done.lost, lost, "what was to be judged is not forgotten");
+        assert!(sweeper.is_idle());
+        sweeper.give(Family::Ipv6, view(), &done.lost).unwrap();
+        let done = sweeper.wait().await;
+        assert_eq!(done.family, Family::Ipv6);
+        assert_eq!(done.result.unwrap_err(), ConntrackError::NoModule, "the second thread works");
+    }
 }

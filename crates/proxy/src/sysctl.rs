@@ -1,10 +1,15 @@
 //! How many flows the kernel tracks, and for how long: what kube-proxy sets at its start.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the kernel's settings are.
 const ROOT: &str = "/proc/sys/net/netfilter";
+/// How many buckets the kernel's table of flows has. Only the machine's own network may change it.
+const HASHSIZE: &str = "/sys/module/nf_conntrack/parameters/hashsize";
+/// The setting that says how many flows there may be.
+const MAX: &str = "nf_conntrack_max";
 /// kube-proxy never asks for more by the number of cores.
 const MOST: u64 = 1_048_576;
 
@@ -31,10 +36,38 @@ pub struct ConntrackLimits {
 /// usual, and no reason not to serve.
 pub fn apply(limits: &ConntrackLimits) -> Vec<String> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    settings(limits, cores as u64)
-        .into_iter()
-        .filter_map(|(name, value)| set(name, value))
-        .collect()
+    let places = Places { root: Path::new(ROOT), hashsize: Path::new(HASHSIZE) };
+    apply_at(places, &settings(limits, cores as u64))
+}
+
+/// Where to set it; elsewhere in tests.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    root: &'a Path,
+    hashsize: &'a Path,
+}
+
+fn apply_at(places: Places<'_>, settings: &[(&'static str, u64)]) -> Vec<String> {
+    let mut failures = Vec::new();
+    for (name, value) in settings {
+        // Who has set a higher limit had a reason.
+        let upward = *name == MAX;
+        failures.extend(set(&places.root.join(name), *value, upward));
+        if upward {
+            raise_buckets(places, *value);
+        }
+    }
+    failures
+}
+
+/// Four flows to a bucket, as kube-proxy has it. Where the limit is not ours to set (a container's
+/// or a lab's network), neither are the buckets, and what was said about the limit is enough.
+fn raise_buckets(places: Places<'_>, max: u64) {
+    if read(&places.root.join(MAX)).is_some_and(|now| now >= max)
+        && let Some(failure) = set(places.hashsize, max / 4, true)
+    {
+        tracing::debug!("{failure}");
+    }
 }
 
 fn settings(limits: &ConntrackLimits, cores: u64) -> Vec<(&'static str, u64)> {
@@ -42,7 +75,7 @@ fn settings(limits: &ConntrackLimits, cores: u64) -> Vec<(&'static str, u64)> {
     if limits.max_per_core > 0 {
         let scaled = u64::from(limits.max_per_core) * cores;
         let max = if scaled > MOST { MOST } else { scaled.max(u64::from(limits.min)) };
-        settings.push(("nf_conntrack_max", max));
+        settings.push((MAX, max));
     }
     let timeouts = [
         ("nf_conntrack_tcp_timeout_established", limits.tcp_established),
@@ -56,16 +89,20 @@ fn settings(limits: &ConntrackLimits, cores: u64) -> Vec<(&'static str, u64)> {
     settings
 }
 
-/// Sets one; says what stands against it.
-fn set(name: &str, value: u64) -> Option<String> {
-    let path = format!("{ROOT}/{name}");
-    let now = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
-    // Who has set a higher limit had a reason.
-    let enough = name == "nf_conntrack_max" && now.is_some_and(|now| now > value);
+fn read(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Sets one, or only raises it; says what stands against it.
+fn set(path: &Path, value: u64, upward: bool) -> Option<String> {
+    let now = read(path);
+    let enough = upward && now.is_some_and(|now| now > value);
     if enough || now == Some(value) {
         return None;
     }
-    let error = fs::write(&path, value.to_string()).err()?;
+    let error = fs::write(path, value.to_string()).err()?;
+    let name = PathBuf::from(path.file_name()?);
+    let name = name.display();
     Some(format!(
         "cannot set {name} to {value} (it is {}): {error}; set it on the host, or leave it with 0",
         now.map_or_else(|| "unknown".to_owned(), |now| now.to_string())
@@ -94,6 +131,29 @@ mod tests {
         assert_eq!(max(32_768, 2), ("nf_conntrack_max", 131_072));
         assert_eq!(max(32_768, 8), ("nf_conntrack_max", 262_144));
         assert_eq!(max(32_768, 64), ("nf_conntrack_max", 1_048_576));
+    }
+
+    #[test]
+    fn buckets_follow_the_limit_upward() {
+        let dir = tempfile::tempdir().unwrap();
+        let hashsize = dir.path().join("hashsize");
+        let places = Places { root: dir.path(), hashsize: &hashsize };
+        let write = |name: &str, value: u64| fs::write(dir.path().join(name), value.to_string());
+        write(MAX, 65_536).unwrap();
+        write("hashsize", 16_384).unwrap();
+        assert!(apply_at(places, &[(MAX, 262_144)]).is_empty());
+        assert_eq!(read(&dir.path().join(MAX)), Some(262_144));
+        assert_eq!(read(&hashsize), Some(65_536));
+        // Never downward.
+        write("hashsize", 131_072).unwrap();
+        assert!(apply_at(places, &[(MAX, 131_072)]).is_empty());
+        assert_eq!((read(&dir.path().join(MAX)), read(&hashsize)), (Some(262_144), Some(131_072)));
+        // Where the limit cannot be set, the buckets stay as they are.
+        let elsewhere = dir.path().join("nowhere");
+        write("hashsize", 16).unwrap();
+        let places = Places { root: &elsewhere, hashsize: &hashsize };
+        assert_eq!(apply_at(places, &[(MAX, 131_072)]).len(), 1);
+        assert_eq!(read(&hashsize), Some(16));
     }
 
     #[test]

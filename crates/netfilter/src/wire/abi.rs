@@ -59,6 +59,8 @@ pub(super) mod answer {
 /// Attributes of the answer about the generation.
 pub(super) mod generation {
     pub(crate) const ID: u16 = 1;
+    pub(crate) const PROCESS: u16 = 2;
+    pub(crate) const PROGRAM: u16 = 3;
 }
 
 /// `NFTA_TABLE_*`.

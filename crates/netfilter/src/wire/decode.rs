@@ -12,6 +12,8 @@ pub struct Message<'a> {
     flags: u16,
     /// The number of the message that it answers.
     pub seq: u32,
+    /// The number of the socket that caused it, where it is news.
+    pub sender: u32,
     /// What follows the header.
     pub(crate) payload: &'a [u8],
 }
@@ -145,6 +147,7 @@ impl<'a> Iterator for Messages<'a> {
             kind: u16::from_ne_bytes([head[4], head[5]]),
             flags: u16::from_ne_bytes([head[6], head[7]]),
             seq: u32::from_ne_bytes([head[8], head[9], head[10], head[11]]),
+            sender: u32::from_ne_bytes([head[12], head[13], head[14], head[15]]),
             payload,
         }))
     }

@@ -1,7 +1,7 @@
 //! nftables as the kernel is told it and tells it: netlink messages, bytes in and bytes out.
 //!
 //! `encode` writes a batch, `request` a question; `decode` cuts answers into messages and `dump`
-//! reads the objects in them. No socket: whoever has one sends and receives.
+//! reads the objects in them, `news` what the kernel tells unasked. No socket: whoever has one sends and receives.
 
 pub(crate) mod abi;
 pub mod attr;
@@ -9,6 +9,7 @@ mod decode;
 mod dump;
 mod encode;
 mod expr;
+mod news;
 mod request;
 mod userdata;
 
@@ -19,4 +20,5 @@ pub use dump::{
     decode_chain, decode_elements, decode_rule, decode_set, decode_table,
 };
 pub use encode::{Culprit, Encoded, encode_batch, encode_check};
+pub use news::{Author, News, decode_news};
 pub use request::{Request, encode_request};

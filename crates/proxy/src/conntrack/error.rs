@@ -50,6 +50,12 @@ pub enum ConntrackError {
         /// How.
         errno: Errno,
     },
+    /// The thread that looks through flows ended in the middle of it.
+    #[error(
+        "the thread that looks through tracked flows panicked: this is a defect of nearhop, please \
+         report it with the log"
+    )]
+    Panicked,
     /// No answer came.
     #[error("the kernel was asked to {action} and said nothing for {waited:?}")]
     Silent {

@@ -91,6 +91,8 @@ pub struct Engine {
     rules: BTreeMap<Name, u64>,
     /// The generation that should be, if nobody else changes anything.
     generation: Option<u32>,
+    /// How many batches it has written.
+    written: u32,
     /// Service ports whose clients may stay with endpoints that are no longer theirs.
     releases: BTreeSet<Name>,
     /// What frontends lost in passes that did not end well: whoever made the next one tells it.
@@ -106,6 +108,7 @@ impl Engine {
             isolated: BTreeMap::new(),
             rules: BTreeMap::new(),
             generation: None,
+            written: 0,
             releases: BTreeSet::new(),
             owed: Vec::new(),
         }
@@ -250,11 +253,25 @@ impl Engine {
         Ok(elements)
     }
 
-    /// Makes a change, and counts it among all that anybody makes. The kernel leaves zero out.
+    /// Makes a change, and counts it among all that anybody makes.
     fn apply(&mut self, tables: &mut impl Tables, batch: &Batch) -> Result<(), ApplyError> {
         tables.apply(batch)?;
-        self.generation = self.generation.map(|generation| generation.wrapping_add(1).max(1));
+        self.written = self.written.wrapping_add(1);
+        self.expect_changes(1);
         Ok(())
+    }
+
+    /// How many batches it has written, since it was made.
+    pub fn written(&self) -> u32 {
+        self.written
+    }
+
+    /// So many changes were made by whom we know: they are no reason to look at the table. The
+    /// kernel leaves zero out of its count.
+    pub fn expect_changes(&mut self, changes: u32) {
+        for _ in 0..changes {
+            self.generation = self.generation.map(|generation| generation.wrapping_add(1).max(1));
+        }
     }
 
     /// Fills a new table: packets pass it only when everything is there.
@@ -347,6 +364,12 @@ impl Engine {
         let chains = tables.read_chains(&self.config().table)?;
         self.rules = chains.into_iter().map(|(name, chain)| (name, chain.digest)).collect();
         Ok(())
+    }
+
+    /// Whether somebody else has changed some table since the last look. Reads no table. Not said
+    /// while the next pass is a full one, nor where the kernel does not answer.
+    pub fn is_touched(&self, tables: &mut impl Tables) -> bool {
+        self.trusted && tables.generation().is_ok_and(|now| self.generation != Some(now))
     }
 
     /// Looks whether the kernel still holds what was written, and mends it.

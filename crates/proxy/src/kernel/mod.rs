@@ -6,6 +6,7 @@
 mod answers;
 mod error;
 mod list;
+mod notice;
 mod option;
 pub(crate) mod socket;
 mod support;
@@ -16,6 +17,7 @@ use nearhop_netfilter::wire::{Encoded, encode_batch, encode_check};
 use nix::errno::Errno;
 
 pub use error::{KernelError, Refusal};
+pub use notice::{Membership, Notice, Notices};
 pub use support::Missing;
 
 use answers::{Progress, read_answers};
@@ -34,6 +36,14 @@ impl Kernel {
     /// Opens the nftables of the calling thread's network namespace, and stays there.
     pub fn open() -> Result<Self, KernelError> {
         Ok(Self { socket: Socket::open()?, seq: 1 })
+    }
+
+    /// The number of the socket, by which news about our own changes are known.
+    ///
+    /// # Errors
+    /// The kernel does not say it.
+    pub fn port(&self) -> Result<u32, KernelError> {
+        self.socket.port().map_err(|errno| KernelError::Open { step: "getsockname", errno })
     }
 
     /// Most bytes that a batch may have.

@@ -1,4 +1,4 @@
-//! The two options of a netlink socket for which `nix` has no name.
+//! The options of a netlink socket for which `nix` has no name.
 
 // `setsockopt` with an option that no safe wrapper knows leaves no choice.
 #![allow(unsafe_code)]
@@ -23,16 +23,29 @@ pub(super) fn switch_on(socket: &impl AsFd, option: NetlinkOption) -> Result<(),
         NetlinkOption::CappedAnswers => libc::NETLINK_CAP_ACK,
         NetlinkOption::ExtendedAnswers => libc::NETLINK_EXT_ACK,
     };
-    let on: libc::c_int = 1;
-    // SAFETY: the descriptor is open while it is borrowed. The kernel reads `size_of_val(&on)`
-    // bytes from `on`, which outlives the call, and writes nothing.
+    set(socket, name, 1)
+}
+
+/// Has a socket told what the kernel tells a group.
+pub(super) fn join(socket: &impl AsFd, group: u32) -> Result<(), Errno> {
+    set(socket, libc::NETLINK_ADD_MEMBERSHIP, group)
+}
+
+/// No more.
+pub(super) fn leave(socket: &impl AsFd, group: u32) -> Result<(), Errno> {
+    set(socket, libc::NETLINK_DROP_MEMBERSHIP, group)
+}
+
+fn set(socket: &impl AsFd, name: libc::c_int, value: u32) -> Result<(), Errno> {
+    // SAFETY: the descriptor is open while it is borrowed. The kernel reads `size_of_val(&value)`
+    // bytes from `value`, which outlives the call, and writes nothing.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_NETLINK,
             name,
-            (&raw const on).cast(),
-            size_of_val(&on) as libc::socklen_t,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
         )
     };
     Errno::result(result).map(drop)

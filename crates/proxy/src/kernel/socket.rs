@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, connect,
-    getsockopt, recv, send, setsockopt, socket, sockopt,
+    getsockname, getsockopt, recv, send, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
 
@@ -57,6 +57,17 @@ impl Socket {
         }
         let limit = enlarge(&fd).map_err(at("buffers"))?;
         Ok(Self { fd, buffer: vec![0; LONGEST_DATAGRAM], limit })
+    }
+
+    /// Its number, which the kernel has given it.
+    pub(crate) fn port(&self) -> Result<u32, Errno> {
+        getsockname::<NetlinkAddr>(self.fd.as_raw_fd()).map(|address| address.pid())
+    }
+
+    /// A second descriptor of the same socket.
+    pub(crate) fn share(&self) -> Result<OwnedFd, Errno> {
+        let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(0));
+        self.fd.try_clone().map_err(errno)
     }
 
     /// Most bytes of one `send`.

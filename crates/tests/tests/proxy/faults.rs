@@ -1,6 +1,7 @@
 //! What goes wrong on a node: strangers in the table, floods of changes, tables full of flows.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -43,11 +44,15 @@ fn until_repaired(proxy: &ProxyProcess, since: f64) -> Result<f64> {
 
 /// A Service with an endpoint, and a proxy that looks five times a second.
 async fn watched(site: &mut Site) -> Result<(ProxyProcess, SocketAddr, IpAddr)> {
+    looked_at(site, "200ms").await
+}
+
+async fn looked_at(site: &mut Site, every: &str) -> Result<(ProxyProcess, SocketAddr, IpAddr)> {
     let a = site.pod("10.244.1.1")?;
     site.create_node(NODE, None).await?;
     let service = site.clustered("web", &json!({})).await?;
     site.create_slice("web", &[Endpoint::here(a)]).await?;
-    let proxy = ProxyProcess::start(site, &["--verify-period", "200ms"])?;
+    let proxy = ProxyProcess::start(site, &["--verify-period", every])?;
     proxy.until_programmed("web", &[a])?;
     let to = service.cluster(Port::Web)?;
     ensure!(site.connect(&site.client, to)? == a);
@@ -68,6 +73,41 @@ fn a_table_that_is_deleted_comes_back() {
         site.write_slice("web", &[Endpoint::here(b)]).await?;
         proxy.until_programmed("web", &[b])?;
         ensure!(site.connect(&site.client, to)? == b);
+        Ok(())
+    });
+}
+
+/// The proxy hears of it: it would look by itself in an hour.
+#[test]
+fn a_table_that_is_deleted_comes_back_at_once() {
+    let name = "faults::a_table_that_is_deleted_comes_back_at_once";
+    run(name, Api::Forgets, async |site| -> Result<()> {
+        let (proxy, to, a) = looked_at(site, "1h").await?;
+        let mut repairs = 0.0;
+        for _ in 0..3 {
+            let began = Instant::now();
+            apply(vec![Op::DeleteTable])?;
+            repairs = until_repaired(&proxy, repairs)?;
+            println!("the table is back after {:?}", began.elapsed());
+            ensure!(site.connect(&site.client, to)? == a);
+        }
+        Ok(())
+    });
+}
+
+/// What most scripts for firewalls begin with.
+#[test]
+fn a_flush_of_all_tables_is_repaired_at_once() {
+    let name = "faults::a_flush_of_all_tables_is_repaired_at_once";
+    run(name, Api::Forgets, async |site| -> Result<()> {
+        let (proxy, to, a) = looked_at(site, "1h").await?;
+        let Ok(status) = Command::new("nft").args(["flush", "ruleset"]).status() else {
+            eprintln!("skipped: the nft program is not installed");
+            return Ok(());
+        };
+        ensure!(status.success());
+        until_repaired(&proxy, 0.0)?;
+        ensure!(site.connect(&site.client, to)? == a);
         Ok(())
     });
 }
