@@ -117,8 +117,8 @@ pub struct Priorities {
 
 impl Priorities {
     /// Beside kube-proxy: what nobody serves is refused before kube-proxy, which does not know our
-    /// Services, drops it as an address without a Service. Its checks are at 0, and at -110 (at -90
-    /// on output) before Kubernetes 1.33; a verdict of ours to refuse ends the way of a packet.
+    /// Services, drops it as an address without a Service. Its checks are at 0, those of older
+    /// versions at -110 (at -90 on output); a verdict of ours to refuse ends the way of a packet.
     pub fn beside_kube_proxy() -> Self {
         Self { filter: -115, ..Self::default() }
     }

@@ -130,11 +130,6 @@ impl Options {
 
     /// What the rules of a family depend on. `found` are the ranges of the ServiceCIDRs.
     pub fn config(&self, family: Family, node: Option<&Node>, found: &[Cidr]) -> Config {
-        let ranges = if self.kinds().contains(&Kind::ServiceCidrs) {
-            found
-        } else {
-            &self.service_cidrs[..]
-        };
         let node_ip = self.node_ip(family, node);
         Config {
             table: Table { family, name: self.table.clone() },
@@ -142,10 +137,21 @@ impl Options {
             masquerade: self.masquerade,
             local: self.local_traffic(family, node),
             nodeport_addresses: self.nodeports(family, node_ip),
-            service_cidrs: of_family(ranges, family).collect(),
+            service_cidrs: self.dropped(family, found),
             node_ip,
             priorities: self.priorities,
         }
+    }
+
+    /// Ranges in which an address without a Service is dropped. None beside kube-proxy: its Services
+    /// are addresses without one to us, and it drops the others itself.
+    fn dropped(&self, family: Family, found: &[Cidr]) -> Vec<Cidr> {
+        let ranges = match (&self.service_proxy_name, &self.service_cidrs[..]) {
+            (Some(_), _) => &[],
+            (None, []) => found,
+            (None, given) => given,
+        };
+        of_family(ranges, family).collect()
     }
 
     fn local_traffic(&self, family: Family, node: Option<&Node>) -> Option<LocalTraffic> {

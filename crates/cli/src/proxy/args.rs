@@ -59,7 +59,8 @@ pub(crate) struct Args {
     nodeport_addresses: Vec<String>,
 
     /// Ranges of cluster IPs: what is sent to one without a Service is dropped. Without this flag
-    /// the ServiceCIDRs of the cluster say which ranges there are.
+    /// the ServiceCIDRs of the cluster say which ranges there are. Neither has an effect with
+    /// --service-proxy-name: kube-proxy's Services are in the same ranges.
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_cidr)]
     service_cluster_ip_range: Vec<Cidr>,
 

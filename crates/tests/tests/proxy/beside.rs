@@ -12,7 +12,7 @@ use nearhop_netfilter::object::{
     Op, Reg, Rule, Set, SetData, SetKind, Table, Verdict,
 };
 use nearhop_proxy::kernel::Kernel;
-use nearhop_tests::node::objects::{Frontends, Port};
+use nearhop_tests::node::objects::{Endpoint, Frontends, Port};
 use nearhop_tests::node::process::ProxyProcess;
 use nearhop_tests::node::{Api, CLUSTER_CIDR, NODE, PATIENCE, Site, run, until};
 use nearhop_tests::server::{binary, start_daemon};
@@ -121,11 +121,34 @@ fn a_service_without_endpoints_is_refused_and_not_dropped() {
     run(name, Api::Forgets, async |site| refused_beside(site, (0, 0)).await);
 }
 
-/// Before 1.33 its checks were at other priorities.
+/// Its checks were at other priorities.
 #[test]
 fn the_same_beside_an_older_kube_proxy() {
     let name = "beside::the_same_beside_an_older_kube_proxy";
     run(name, Api::Forgets, async |site| refused_beside(site, (-110, -90)).await);
+}
+
+/// The ranges of cluster IPs hold the Services of the other proxy, too.
+#[test]
+fn services_of_the_other_proxy_are_not_dropped() {
+    let name = "beside::services_of_the_other_proxy_are_not_dropped";
+    run(name, Api::Forgets, async |site| -> Result<()> {
+        let pod = site.pod("10.244.1.1")?;
+        labelled(site).await?;
+        let theirs = site.clustered("theirs", &json!({})).await?.cluster(Port::Web)?;
+        site.create_slice("theirs", &[Endpoint::here(pod)]).await?;
+        // In kube-proxy's role.
+        let other = ProxyProcess::start(site, &["--table", "other"])?;
+        other.until_programmed("theirs", &[pod])?;
+        let range = ["--service-cluster-ip-range", "10.96.0.0/12"];
+        let arguments = [&["--service-proxy-name", "nearhop"], &range[..]].concat();
+        let ours = ProxyProcess::launch(site, &arguments)?;
+        ours.until_ready()?;
+        for from in [&site.client, site.star.node()] {
+            ensure!(site.connect(from, theirs)? == pod, "from {}", from.name());
+        }
+        Ok(())
+    });
 }
 
 /// Without flags for ports, and none may be taken.
