@@ -1,14 +1,30 @@
 //! One proxy for a table. Two would undo each other's work, element by element.
+//!
+//! The lock is an nftables table of its own, without chains, that belongs to a netlink socket of this
+//! process. As our tables it belongs to the network namespace, only who may change nftables can make
+//! it, and the kernel deletes it when the process ends, however that ends.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-use nearhop_core::Name;
+use nearhop_core::{Family, Name};
+use nearhop_netfilter::object::{Batch, Op, Table};
+use nix::errno::Errno;
+
+use crate::kernel::{Kernel, KernelError};
 
 /// Held for as long as the table is ours.
 #[derive(Debug)]
 pub struct Lock {
-    _socket: UnixListener,
+    _held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// The socket that the table belongs to.
+    Table { _owner: Kernel },
+    /// Where the kernel has no tables that belong to a socket.
+    Socket { _listener: UnixListener },
 }
 
 /// The table is somebody else's.
@@ -26,19 +42,81 @@ pub enum LockError {
     /// It cannot be known.
     #[error("cannot find out whether another nearhop proxy runs: {0}")]
     Unknown(#[from] std::io::Error),
+    /// The kernel says no.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
 }
 
 impl Lock {
-    /// Takes the lock. An abstract socket belongs to the network namespace, as the table does, and
-    /// goes with the process, however that ends.
+    /// Takes the lock of a table, in the network namespace of the calling thread.
     pub fn take(table: &Name) -> Result<Self, LockError> {
+        // `--table` takes no dot: this is nobody's table.
+        let name = Name::from(format!("{table}.lock"));
+        let comment = Name::from(format!("nearhop proxy keeps table {table}"));
+        let ops = vec![Op::AddTable { comment }];
+        let batch = Batch { table: Table { family: Family::Ipv4, name }, ops };
+        let mut kernel = Kernel::open()?;
+        let refused = match kernel.apply_owned(&batch) {
+            Ok(()) => return Ok(Self { _held: Held::Table { _owner: kernel } }),
+            Err(KernelError::Refused { table, refusals }) => (table, refusals),
+            Err(error) => return Err(error.into()),
+        };
+        match refused.1.first().map(|refusal| refusal.errno) {
+            // It belongs to another socket.
+            Some(Errno::EPERM) => Err(LockError::Taken { table: table.clone() }),
+            Some(Errno::EOPNOTSUPP) => Self::take_socket(table),
+            _ => Err(KernelError::Refused { table: refused.0, refusals: refused.1 }.into()),
+        }
+    }
+
+    /// Kernels before 5.12: an abstract socket belongs to the network namespace and goes with the
+    /// process, too, but any process may take it.
+    fn take_socket(table: &Name) -> Result<Self, LockError> {
+        tracing::debug!(%table, "the kernel has no tables that belong to a socket (Linux 5.12)");
         let address = SocketAddr::from_abstract_name(format!("nearhop-proxy/{table}"))?;
         match UnixListener::bind_addr(&address) {
-            Ok(socket) => Ok(Self { _socket: socket }),
+            Ok(listener) => Ok(Self { _held: Held::Socket { _listener: listener } }),
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
                 Err(LockError::Taken { table: table.clone() })
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nearhop_net::sandbox;
+
+    use super::*;
+
+    fn is_taken(lock: Result<Lock, LockError>) -> bool {
+        matches!(lock, Err(LockError::Taken { table }) if table == "nearhop")
+    }
+
+    #[test]
+    fn one_process_has_the_lock_until_it_ends() {
+        sandbox::run("lock::tests::one_process_has_the_lock_until_it_ends", || {
+            let name = Name::from("nearhop");
+            let first = Lock::take(&name).unwrap();
+            assert!(is_taken(Lock::take(&name)));
+            let _other = Lock::take(&Name::from("mine")).unwrap();
+            drop(first);
+            let _second = Lock::take(&name).unwrap();
+            assert!(is_taken(Lock::take(&name)));
+        });
+    }
+
+    /// It takes no right to bind the name of an abstract socket.
+    #[test]
+    fn an_abstract_socket_of_anybody_is_no_lock() {
+        sandbox::run("lock::tests::an_abstract_socket_of_anybody_is_no_lock", || {
+            let address = SocketAddr::from_abstract_name("nearhop-proxy/nearhop").unwrap();
+            let _taken = UnixListener::bind_addr(&address).unwrap();
+            let name = Name::from("nearhop");
+            let _lock = Lock::take(&name).unwrap();
+            // On a kernel without tables that belong to a socket it still is one.
+            assert!(is_taken(Lock::take_socket(&name)));
+        });
     }
 }

@@ -68,6 +68,7 @@ pub(super) mod table {
     pub(crate) const NAME: u16 = 1;
     pub(crate) const FLAGS: u16 = 2;
     pub(crate) const DORMANT: u32 = 1;
+    pub(crate) const OWNER: u32 = 2;
     pub(crate) const USERDATA: u16 = 6;
 }
 

@@ -145,18 +145,26 @@ fn find(bytes: &[u8], offset: usize, kind: u16) -> Option<(usize, Attr<'_>, usiz
 
 /// The bytes that make the changes.
 pub fn encode_batch(batch: &Batch, first_seq: u32) -> Encoded {
-    encode(batch, first_seq, Ending::Commit)
+    encode(batch, first_seq, 0, Ending::Commit)
 }
 
 /// The bytes that have the kernel check the changes and not make them.
 pub fn encode_check(batch: &Batch, first_seq: u32) -> Encoded {
-    encode(batch, first_seq, Ending::Undo)
+    encode(batch, first_seq, 0, Ending::Undo)
 }
 
-fn encode(batch: &Batch, first_seq: u32, ending: Ending) -> Encoded {
+/// The same as [`encode_batch`], for a table that belongs to the socket which sends them: nobody
+/// else may change it, and it is deleted when the socket is closed. Kernels before 5.12 answer
+/// EOPNOTSUPP.
+pub fn encode_owned(batch: &Batch, first_seq: u32) -> Encoded {
+    encode(batch, first_seq, table::OWNER, Ending::Commit)
+}
+
+fn encode(batch: &Batch, first_seq: u32, table_flags: u32, ending: Ending) -> Encoded {
     let mut encoder = Encoder {
         w: Writer::with_capacity(guess(batch)),
         batch,
+        table_flags,
         seq: first_seq,
         op: 0,
         messages: Vec::with_capacity(batch.ops.len()),
@@ -205,6 +213,7 @@ enum Part {
 struct Encoder<'a> {
     w: Writer,
     batch: &'a Batch,
+    table_flags: u32,
     /// Of the last message.
     seq: u32,
     /// The change that is being written.
@@ -215,10 +224,13 @@ struct Encoder<'a> {
 impl Encoder<'_> {
     fn op(&mut self, op: &Op) {
         match op {
-            Op::AddTable { comment } => self.simple(message::NEW_TABLE, message::CREATE, |w| {
-                w.be32(table::FLAGS, 0);
-                write_comment(w, table::USERDATA, comment);
-            }),
+            Op::AddTable { comment } => {
+                let flags = self.table_flags;
+                self.simple(message::NEW_TABLE, message::CREATE, |w| {
+                    w.be32(table::FLAGS, flags);
+                    write_comment(w, table::USERDATA, comment);
+                });
+            }
             Op::DeleteTable => self.simple(message::DELETE_TABLE, 0, |_| {}),
             Op::AddSet(set) => {
                 // The kernel wants a number that no other set of the batch has.

@@ -13,7 +13,7 @@ mod support;
 
 use nearhop_core::Family;
 use nearhop_netfilter::object::Batch;
-use nearhop_netfilter::wire::{Encoded, encode_batch, encode_check};
+use nearhop_netfilter::wire::{Encoded, encode_batch, encode_check, encode_owned};
 use nix::errno::Errno;
 
 pub use error::{KernelError, Refusal};
@@ -54,6 +54,12 @@ impl Kernel {
     /// Makes all changes of a batch, or none.
     pub fn apply(&mut self, batch: &Batch) -> Result<(), KernelError> {
         self.transact(batch, &encode_batch(batch, self.seq))
+    }
+
+    /// Makes all changes of a batch, or none, to a table that belongs to this socket: nobody else may
+    /// change it, and it goes with the socket.
+    pub fn apply_owned(&mut self, batch: &Batch) -> Result<(), KernelError> {
+        self.transact(batch, &encode_owned(batch, self.seq))
     }
 
     /// Has the kernel look at a batch, and change nothing.
