@@ -18,6 +18,7 @@ mod faults;
 mod flows;
 mod local_dns;
 mod rollout;
+mod sticky;
 mod walkthrough;
 
 use std::fs::File;
