@@ -65,7 +65,7 @@ mod tests {
     fn every_mark_of_unfinished_work_is_found() {
         for needle in UNFINISHED {
             let text = format!("fine\n    // {needle} later)\n");
-            for path in ["crates/core/src/a.rs", "docs/a.md", "README.md"] {
+            for path in ["crates/routing/core/src/a.rs", "docs/a.md", "README.md"] {
                 let found = check_unfinished(&file(path, &text));
                 assert_eq!(places(&found), [format!("{path}:2: unfinished: `{needle}`")]);
             }

@@ -9,7 +9,7 @@ use super::workspace::Package;
 use super::{TextFile, Violation};
 
 const CORE: &str = "nearhop-core";
-const CORE_SOURCES: &str = "crates/core/src/";
+const CORE_SOURCES: &str = "crates/routing/core/src/";
 
 /// Values, their text form, and errors; nothing that reaches out of the process.
 const ALLOWED: [&str; 4] = ["jiff", "serde", "serde_json", "thiserror"];
@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn banned(text: &str) -> Vec<String> {
-        let found = check_source(&file("crates/core/src/world.rs", text));
+        let found = check_source(&file("crates/routing/core/src/world.rs", text));
         found.iter().map(|v| format!("{}:{}", v.line, v.what)).collect()
     }
 
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn other_rooms_may_use_the_clock() {
         let text = "use std::time::Instant;\n";
-        assert!(check_source(&file("crates/runtime/src/clock.rs", text)).is_empty());
-        assert!(check_source(&file("crates/core/benches/plan.rs", text)).is_empty());
+        assert!(check_source(&file("crates/routing/runtime/src/clock.rs", text)).is_empty());
+        assert!(check_source(&file("crates/routing/core/benches/plan.rs", text)).is_empty());
     }
 }

@@ -82,13 +82,13 @@ mod tests {
     #[test]
     fn reads_names_manifests_and_kinds() {
         let json = br#"{"workspace_root": "/repo", "packages": [
-            {"name": "nearhop-api", "manifest_path": "/repo/crates/api/Cargo.toml", "dependencies": [
+            {"name": "nearhop-api", "manifest_path": "/repo/crates/routing/api/Cargo.toml", "dependencies": [
                 {"name": "nearhop-core", "kind": null, "rename": "centre"},
                 {"name": "cc", "kind": "build"},
                 {"name": "proptest", "kind": "dev"}]}]}"#;
         let packages = parse_metadata(json).unwrap();
         assert_eq!(packages.len(), 1);
-        assert_eq!(packages[0].manifest, "crates/api/Cargo.toml");
+        assert_eq!(packages[0].manifest, "crates/routing/api/Cargo.toml");
         let lasting: Vec<&str> = packages[0].lasting_dependencies().collect();
         assert_eq!(lasting, ["nearhop-core", "cc"]);
     }

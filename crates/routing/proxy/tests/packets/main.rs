@@ -33,7 +33,7 @@ trait Driver {
 }
 
 fn cases() -> Vec<FlowCase> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/cases");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../conformance/cases");
     let read = |name: &str| {
         let bytes = std::fs::read(dir.join(name)).unwrap();
         read_cases(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"))

@@ -22,7 +22,7 @@ fn case_files() -> Vec<(String, Vec<u8>)> {
         }
     }
     let mut paths = Vec::new();
-    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/cases"), &mut paths);
+    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../conformance/cases"), &mut paths);
     paths.sort();
     let read = |path: PathBuf| (path.display().to_string(), fs::read(&path).unwrap());
     paths.into_iter().map(read).collect()

@@ -21,7 +21,7 @@ pub(crate) const ALL: &[(&str, Test)] = &[
     ("hostile_pods_fail_as_documented", || Box::pin(fail_as_documented())),
 ];
 
-const SECURITY: &str = include_str!("../../../../docs/security.md");
+const SECURITY: &str = include_str!("../../../../../docs/security.md");
 
 /// One hostile Pod.
 #[derive(Deserialize)]
