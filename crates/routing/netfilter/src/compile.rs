@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use nearhop_core::model::{Service, SourceRanges, TrafficPolicy};
-use nearhop_core::route::{PortPolicy, Route, RouteKey, RouteSet, Verdict};
+use nearhop_core::route::{Route, RouteKey, RouteSet, Verdict};
 use nearhop_core::{Cidr, EndpointKey, Family, Name};
 
 use crate::affinity::{Affinity, Maps, Reach, port_name};
@@ -59,7 +59,7 @@ fn compile_port(
     config: &Config,
     before: &dyn Before,
 ) {
-    let port = &route.service.ports[route.port];
+    let port = route.service_port();
     let protocol = port.protocol;
     let at = |address| Frontend { at: At::Address(address), protocol, port: port.port };
     let compiler = Compiler { key, route, before, name: Name::from(display(key)) };
@@ -106,15 +106,10 @@ impl Compiler<'_> {
 
     fn affinity(&self) -> Option<Affinity> {
         let seconds = self.route.service.session_affinity?.as_secs() as u32;
-        let policy = self.policy();
+        let policy = self.route.decision.policy;
         let local = [policy.internal, policy.external].contains(&TrafficPolicy::Local);
         let maps = if local { Maps::Both } else { Maps::One };
         Some(Affinity { port: port_name(&self.key.port), seconds, reach: Reach::Cluster, maps })
-    }
-
-    fn policy(&self) -> PortPolicy {
-        let service = &self.route.service;
-        PortPolicy::of(service, &service.ports[self.route.port])
     }
 
     fn internal(&self, frontend: &Frontend) -> Entry {
@@ -127,7 +122,7 @@ impl Compiler<'_> {
         };
         let slots = slots(set.as_ref(), self.before.endpoints(frontend));
         let mut entry = self.entry(AddressKind::ClusterIp, Path::Direct, slots, refusal);
-        if self.policy().internal == TrafficPolicy::Local
+        if decision.policy.internal == TrafficPolicy::Local
             && let Some(affinity) = &mut entry.affinity
         {
             affinity.reach = Reach::Local;
@@ -149,7 +144,7 @@ impl Compiler<'_> {
             Some(Verdict::Reject) | None => Some(Refusal::Reject),
         };
         let cluster = decision.cluster.as_ref().filter(|_| decision.has_any);
-        let path = match self.policy().external {
+        let path = match decision.policy.external {
             TrafficPolicy::Cluster => Path::Masquerade,
             TrafficPolicy::Local => {
                 Path::LocalOnly(slots(decision.local.as_ref(), self.before.local(frontend)))

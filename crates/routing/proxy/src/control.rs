@@ -1,10 +1,11 @@
 //! What is known and what is waiting: events in, what to sync out. No kernel, no clock, no socket.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use nearhop_core::model::{Node, Service, ServiceType, Slice};
-use nearhop_core::route::{Place, RouteTable, port_endpoints};
+use nearhop_core::model::{Node, ServiceType, Slice};
+use nearhop_core::route::{Place, RouteTable};
 use nearhop_core::world::{Touched, World};
 use nearhop_core::{Change, Cidr, Family, ServiceKey};
 use nearhop_feed::{Changed, Event as FeedEvent, Kind};
@@ -227,22 +228,14 @@ impl Control {
         let asked = service.service_type == ServiceType::LoadBalancer
             && service.external_policy_local()
             && service.health_check_node_port != 0;
-        asked.then(|| (service.health_check_node_port, self.local_ready(service)))
+        asked.then(|| (service.health_check_node_port, self.local_ready(key)))
     }
 
-    fn local_ready(&self, service: &Service) -> usize {
-        let slices: Vec<&Slice> = self.world.routed_slices(&service.key).collect();
-        let mut addresses = BTreeSet::new();
-        for family in service.families() {
-            for port in &service.ports {
-                let key = (&port.name, port.protocol);
-                let node = Some(&self.options.node);
-                let all = port_endpoints(slices.iter().copied(), family, key, node);
-                let ready = all.iter().filter(|endpoint| endpoint.local && endpoint.ready);
-                addresses.extend(ready.map(|endpoint| endpoint.key.ip));
-            }
-        }
-        addresses.len()
+    fn local_ready(&self, service: &ServiceKey) -> usize {
+        let routes = self.routes.of_service(service);
+        let endpoints = routes.flat_map(|(_, route)| route.endpoints.iter());
+        let ready = endpoints.filter(|endpoint| endpoint.local && endpoint.ready);
+        ready.map(|endpoint| endpoint.key.ip).collect::<BTreeSet<IpAddr>>().len()
     }
 }
 

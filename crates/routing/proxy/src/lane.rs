@@ -263,11 +263,10 @@ impl Lane {
     pub(crate) fn take_lost(&mut self, control: &Control) -> (LostEndpoints, View<Standings>) {
         let mut lost = std::mem::take(&mut self.lost);
         self.fresh = false;
-        let (options, image) = (control.options(), self.engine.image());
+        let (routes, image) = (control.routes(), self.engine.image());
         let addresses = interfaces::addresses();
-        let (world, rehome) = (control.world(), options.udp_rehome);
-        let known = &mut self.known;
-        let view = view_of(&mut lost, known, world, image, &options.node, &addresses, rehome);
+        let rehome = control.options().udp_rehome;
+        let view = view_of(&mut lost, &mut self.known, routes, image, &addresses, rehome);
         (lost, view)
     }
 

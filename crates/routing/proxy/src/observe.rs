@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use nearhop_core::model::Slice;
-use nearhop_core::route::{Route, RouteKey, RouteSet, explain_excluded, port_endpoints};
+use nearhop_core::route::{Route, RouteKey, RouteSet, explain_excluded};
 use nearhop_core::{EndpointKey, ServiceKey};
 use nearhop_netfilter::compile::{Before, compile};
 use nearhop_netfilter::frontend::{At, Entry, Frontend, Path, Program, Refusal};
@@ -73,8 +72,7 @@ fn describe_sync(last: LastSync) -> Value {
 fn describe_port(control: &Control, lane: &Lane, key: &RouteKey, route: &Route) -> Value {
     let service = &key.port.service;
     let decision = &route.decision;
-    let set =
-        |set: &Option<RouteSet>| set.as_ref().map(|set| describe_set(control, key, route, set));
+    let set = |set: &Option<RouteSet>| set.as_ref().map(|set| describe_set(route, set));
     json!({
         "port": key.port.port.as_str(),
         "protocol": key.port.protocol.as_str(),
@@ -88,14 +86,10 @@ fn describe_port(control: &Control, lane: &Lane, key: &RouteKey, route: &Route) 
     })
 }
 
-/// What was chosen, why, and why everybody else was not.
-fn describe_set(control: &Control, key: &RouteKey, route: &Route, set: &RouteSet) -> Value {
-    let slices: Vec<&Slice> = control.world().routed_slices(&key.port.service).collect();
-    let port = &route.service.ports[route.port];
-    let node = Some(&control.options().node);
-    let all = port_endpoints(slices, key.family, (&port.name, port.protocol), node);
-    let excluded = all.iter().filter_map(|endpoint| {
-        let why = explain_excluded(endpoint, set)?;
+/// The chosen endpoints with the reason, and the others with the reason for each.
+fn describe_set(route: &Route, set: &RouteSet) -> Value {
+    let excluded = route.endpoints.iter().filter_map(|endpoint| {
+        let why = explain_excluded(&endpoint, set)?;
         Some(json!({ "endpoint": endpoint.key.to_string(), "why": why.to_string() }))
     });
     let chosen = set.backends.iter().map(|backend| {

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use nearhop_core::model::{Service, ServicePort, TrafficPolicy};
-use nearhop_core::route::port_endpoints;
-use nearhop_core::world::World;
-use nearhop_core::{EndpointKey, Family, Name, ServiceKey};
+use nearhop_core::model::TrafficPolicy;
+use nearhop_core::route::{Route, RouteTable};
+use nearhop_core::{EndpointKey, Family, ServiceKey};
 use nearhop_netfilter::config::Config;
 use nearhop_netfilter::conntrack::{Endpoints, Rehome, Standing, View};
 use nearhop_netfilter::frontend::{At, Entry, Frontend, Path, Slots};
@@ -83,9 +82,8 @@ pub(crate) type LostEndpoints = BTreeMap<Frontend, BTreeSet<EndpointKey>>;
 pub(crate) fn view_of(
     lost: &mut LostEndpoints,
     known: &mut LostEndpoints,
-    world: &World,
+    routes: &RouteTable,
     image: &Image,
-    node: &Name,
     node_addresses: &BTreeSet<IpAddr>,
     rehome: Rehome,
 ) -> View<Standings> {
@@ -95,7 +93,8 @@ pub(crate) fn view_of(
     for (frontend, endpoints) in lost {
         match image.frontend(frontend) {
             Some((service, entry)) => {
-                let standings = standings(frontend, service, entry, world, node, near.clone());
+                let route = route_of(routes, service, near.config.family(), frontend);
+                let standings = standings(entry, route, near.clone());
                 known.insert(*frontend, standings.known.clone());
                 view.insert(*frontend, standings);
             }
@@ -120,50 +119,42 @@ fn had(endpoints: BTreeSet<EndpointKey>, near: Near) -> Standings {
     }
 }
 
-fn standings(
-    frontend: &Frontend,
-    key: &ServiceKey,
-    entry: &Entry,
-    world: &World,
-    node: &Name,
-    near: Near,
-) -> Standings {
+fn standings(entry: &Entry, route: Option<&Route>, near: Near) -> Standings {
     let set = |slots: &Slots| slots.iter().copied().collect::<BTreeSet<EndpointKey>>();
-    let family = near.config.family();
-    let mut standings = had(BTreeSet::new(), near);
-    standings.endpoints = set(&entry.endpoints);
+    let mut standings =
+        Standings { endpoints: set(&entry.endpoints), ..had(BTreeSet::new(), near) };
     if let Path::LocalOnly(local) = &entry.path {
         standings.local_only = Some(set(local));
     }
-    let Some(service) = world.service(key) else { return standings };
-    if entry.path == Path::Direct {
-        standings.internal = service.internal_traffic_policy;
+    if let Some(route) = route {
+        if entry.path == Path::Direct {
+            standings.internal = route.decision.policy.internal;
+        }
+        for endpoint in route.endpoints.iter() {
+            standings.known.insert(endpoint.key);
+            if endpoint.is_usable() {
+                standings.usable.insert(endpoint.key);
+            }
+        }
     }
-    let Some(port) = port_of(service, frontend) else { return standings };
-    let (known, usable) = candidates(world, service, port, family, node);
-    Standings { known, usable, ..standings }
+    standings
 }
 
-fn candidates(
-    world: &World,
-    service: &Service,
-    port: &ServicePort,
+/// The route of the Service port behind a frontend.
+fn route_of<'a>(
+    routes: &'a RouteTable,
+    service: &'a ServiceKey,
     family: Family,
-    node: &Name,
-) -> (BTreeSet<EndpointKey>, BTreeSet<EndpointKey>) {
-    let slices = world.routed_slices(&service.key);
-    let all = port_endpoints(slices, family, (&port.name, port.protocol), Some(node));
-    let usable = all.iter().filter(|endpoint| endpoint.is_usable()).map(|endpoint| endpoint.key);
-    let usable = usable.collect();
-    (all.iter().map(|endpoint| endpoint.key).collect(), usable)
-}
-
-fn port_of<'a>(service: &'a Service, frontend: &Frontend) -> Option<&'a ServicePort> {
-    service.ports.iter().find(|port| {
+    frontend: &Frontend,
+) -> Option<&'a Route> {
+    let mut of_family = routes.of_service(service).filter(|(key, _)| key.family == family);
+    let route = of_family.find(|(_, route)| {
+        let port = route.service_port();
         let number = match frontend.at {
             At::Address(_) => port.port,
             At::Node => port.node_port,
         };
         port.protocol == frontend.protocol && number == frontend.port
-    })
+    });
+    route.map(|(_, route)| route)
 }

@@ -154,6 +154,8 @@ pub enum Verdict {
 /// The decision for one Service port on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteDecision {
+    /// The traffic policies it follows.
+    pub policy: PortPolicy,
     /// The set over the whole cluster, where it is used.
     pub cluster: Option<RouteSet>,
     /// The set on this node, where it is used.
@@ -195,7 +197,7 @@ pub fn choose_route(input: RouteInput<'_>) -> RouteDecision {
     };
     let internal = verdict(policy.internal);
     let external = policy.exposed.then(|| verdict(policy.external));
-    RouteDecision { internal, external, has_any, cluster, local }
+    RouteDecision { policy, internal, external, has_any, cluster, local }
 }
 
 /// The candidates of a set: the ready ones, else those serving while they terminate.

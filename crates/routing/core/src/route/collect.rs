@@ -1,6 +1,7 @@
 //! From a Service's slices to the endpoints of one port, and to the routing they agree on.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::key::{EndpointKey, Family, Name, Protocol};
 use crate::model::{AddressType, Conditions, Endpoint, Slice};
@@ -19,15 +20,26 @@ pub struct RouteEndpoint<'a> {
     pub terminating: bool,
     /// Whether it is on the node that decides.
     pub local: bool,
-    /// The slice's own words.
+    /// The endpoint in its slice.
     pub endpoint: &'a Endpoint,
     /// Values of the topology keys at its node, if the slice carries them.
     pub place: &'a [Option<Name>],
+    /// Where [`port_endpoints`] found it.
+    pub position: Position,
+}
+
+/// Where an endpoint is in the slices of its Service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Index of the slice among those that were given.
+    pub slice: u32,
+    /// Index of the endpoint in the slice.
+    pub endpoint: u32,
 }
 
 impl<'a> RouteEndpoint<'a> {
-    /// Whether some node may send connections to it: it is ready, or it still serves while nobody
-    /// is.
+    /// Whether some node may send connections to it: it is ready, or it still serves while it
+    /// terminates, which counts where no endpoint is ready.
     pub fn is_usable(&self) -> bool {
         self.ready || (self.serving && self.terminating)
     }
@@ -42,12 +54,13 @@ impl<'a> RouteEndpoint<'a> {
             local: node.is_some() && endpoint.node.as_ref() == node,
             endpoint,
             place: &[],
+            position: Position::default(),
         }
     }
 
-    /// Which of two endpoints with one key stands. As upstream, one that does not terminate
-    /// beats one that does; beyond that a ready one always wins, so that adding one that is not
-    /// ready changes nothing.
+    /// Which of two endpoints with one key counts: the higher rank. As upstream, one that does not
+    /// terminate beats one that does; in addition a ready one always wins, so that adding one that
+    /// is not ready changes nothing.
     fn rank(&self) -> (bool, bool, bool) {
         (self.ready, !self.terminating, self.serving)
     }
@@ -58,8 +71,8 @@ fn is_ready(conditions: Conditions) -> bool {
 }
 
 /// The endpoints of one port in one family, sorted, each key once. `slices` are all slices of
-/// the Service; those of other families, ports and address types are passed over, as are
-/// endpoints whose address is of the wrong family.
+/// the Service; those of other families, ports and address types are skipped, as are endpoints
+/// whose address is of the wrong family.
 pub fn port_endpoints<'a>(
     slices: impl IntoIterator<Item = &'a Slice>,
     family: Family,
@@ -67,7 +80,8 @@ pub fn port_endpoints<'a>(
     node: Option<&Name>,
 ) -> Vec<RouteEndpoint<'a>> {
     let mut endpoints = Vec::new();
-    for slice in slices.into_iter().filter(|s| s.address_type == AddressType::Ip(family)) {
+    let of_family = |(_, s): &(usize, &Slice)| s.address_type == AddressType::Ip(family);
+    for (slice_index, slice) in slices.into_iter().enumerate().filter(of_family) {
         let number = slice
             .ports
             .iter()
@@ -76,11 +90,12 @@ pub fn port_endpoints<'a>(
             .filter(|number| *number != 0);
         let Some(number) = number else { continue };
         endpoints.reserve(slice.endpoints.len());
-        for endpoint in &slice.endpoints {
+        for (index, endpoint) in slice.endpoints.iter().enumerate() {
             let address = endpoint.addresses.first().filter(|ip| Family::of(*ip) == family);
             let Some(ip) = address else { continue };
+            let position = Position { slice: slice_index as u32, endpoint: index as u32 };
             let read = RouteEndpoint::read(EndpointKey { ip, port: number }, endpoint, node);
-            endpoints.push(RouteEndpoint { place: place_in(slice, endpoint), ..read });
+            endpoints.push(RouteEndpoint { place: place_in(slice, endpoint), position, ..read });
         }
     }
     endpoints.sort_unstable_by(|a, b| {
@@ -88,6 +103,46 @@ pub fn port_endpoints<'a>(
     });
     endpoints.dedup_by_key(|e| e.key);
     endpoints
+}
+
+/// The endpoints of a Service port that a decision was made from, for the stages after it. They
+/// stay in their slices: only positions are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortEndpoints {
+    /// The slices of the Service, shared by its ports and families.
+    slices: Arc<[Arc<Slice>]>,
+    found: Box<[Found]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    position: Position,
+    port: u16,
+    local: bool,
+}
+
+impl PortEndpoints {
+    /// Keeps endpoints that [`port_endpoints`] found in `slices`.
+    pub(crate) fn new(slices: &Arc<[Arc<Slice>]>, endpoints: &[RouteEndpoint<'_>]) -> Self {
+        let found = endpoints.iter().map(|endpoint| Found {
+            position: endpoint.position,
+            port: endpoint.key.port,
+            local: endpoint.local,
+        });
+        Self { slices: slices.clone(), found: found.collect() }
+    }
+
+    /// The endpoints, usable or not, sorted by key, each key once.
+    pub fn iter(&self) -> impl Iterator<Item = RouteEndpoint<'_>> {
+        self.found.iter().filter_map(|Found { position, port, local }| {
+            let slice = self.slices.get(position.slice as usize)?;
+            let endpoint = slice.endpoints.get(position.endpoint as usize)?;
+            let key = EndpointKey { ip: endpoint.addresses.first()?, port: *port };
+            let read = RouteEndpoint::read(key, endpoint, None);
+            let place = place_in(slice, endpoint);
+            Some(RouteEndpoint { place, position: *position, local: *local, ..read })
+        })
+    }
 }
 
 /// The order of keys of one family as a number, which compares faster than the address.
@@ -115,14 +170,14 @@ pub enum Agreed<'a> {
     Keys(&'a KeyRouting),
     /// Zone weights.
     Weights(&'a WeightTable),
-    /// This slice says something else than the others (or nothing): a transition.
+    /// This slice has another revision than the others, or none: a transition.
     Disagrees(&'a Name),
     /// This slice's annotation is not readable.
     Broken(&'a Name),
 }
 
 /// Reads the routing of a Service in one family. Only slices count that hold ready endpoints,
-/// or serving-terminating ones where nobody is ready.
+/// or serving-terminating ones where no endpoint is ready.
 pub fn agreed_routing<'a>(
     slices: impl IntoIterator<Item = &'a Slice> + Clone,
     family: Family,

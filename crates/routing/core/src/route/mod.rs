@@ -15,7 +15,7 @@ pub use choose::{
     Backend, HintGates, Place, PortPolicy, RouteDecision, RouteInput, RouteSet, Verdict,
     choose_route,
 };
-pub use collect::{Agreed, RouteEndpoint, agreed_routing, port_endpoints};
+pub use collect::{Agreed, PortEndpoints, Position, RouteEndpoint, agreed_routing, port_endpoints};
 pub use exclude::{Exclusion, explain_excluded};
 pub use reason::{Candidates, Miss, Reason, Tier, Tried};
 pub use table::{Route, RouteKey, RouteTable};

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::choose::{HintGates, Place, PortPolicy, RouteDecision, RouteInput, choose_route};
-use super::collect::{agreed_routing, port_endpoints};
+use super::collect::{PortEndpoints, RouteEndpoint, agreed_routing, port_endpoints};
 use crate::key::{Family, Name, Protocol, ServiceKey, ServicePortKey};
-use crate::model::{Service, ServiceType, Slice};
+use crate::model::{Service, ServicePort, ServiceType, Slice};
 use crate::world::{Touched, World};
 
 /// A decision is made per Service port and family.
@@ -29,6 +29,15 @@ pub struct Route {
     pub port: usize,
     /// The decision.
     pub decision: RouteDecision,
+    /// The endpoints that it was made from.
+    pub endpoints: PortEndpoints,
+}
+
+impl Route {
+    /// The port of the Service.
+    pub fn service_port(&self) -> &ServicePort {
+        &self.service.ports[self.port]
+    }
 }
 
 /// All decisions of one node.
@@ -101,7 +110,7 @@ impl RouteTable {
         if service.service_type == ServiceType::ExternalName {
             return;
         }
-        let slices: Vec<&Slice> = world.routed_slices(&service.key).collect();
+        let slices: Arc<[Arc<Slice>]> = world.routed_slices_shared(&service.key).cloned().collect();
         for family in service.families() {
             for (at, port) in service.ports.iter().enumerate().filter(|(_, port)| port.port != 0) {
                 let key = RouteKey {
@@ -112,8 +121,12 @@ impl RouteTable {
                     },
                     family,
                 };
-                let decision = decide(world, service, at, family, &slices, &self.place);
-                self.routes.insert(key, Route { service: service.clone(), port: at, decision });
+                let shared = slices.iter().map(Arc::as_ref);
+                let (decision, endpoints) =
+                    decide_port(world, service, at, family, shared, &self.place);
+                let endpoints = PortEndpoints::new(&slices, &endpoints);
+                let route = Route { service: service.clone(), port: at, decision, endpoints };
+                self.routes.insert(key, route);
             }
         }
     }
@@ -135,14 +148,27 @@ pub fn decide(
     slices: &[&Slice],
     place: &Place,
 ) -> RouteDecision {
+    decide_port(world, service, port, family, slices.iter().copied(), place).0
+}
+
+/// The decision for one port of a Service, and the endpoints it was made from.
+fn decide_port<'a>(
+    world: &World,
+    service: &Service,
+    port: usize,
+    family: Family,
+    slices: impl Iterator<Item = &'a Slice> + Clone,
+    place: &Place,
+) -> (RouteDecision, Vec<RouteEndpoint<'a>>) {
     let port = &service.ports[port];
     let port_key = (&port.name, port.protocol);
-    let endpoints = port_endpoints(slices.iter().copied(), family, port_key, place.node.as_ref());
-    choose_route(RouteInput {
+    let endpoints = port_endpoints(slices.clone(), family, port_key, place.node.as_ref());
+    let decision = choose_route(RouteInput {
         policy: PortPolicy::of(service, port),
         endpoints: &endpoints,
-        routing: agreed_routing(slices.iter().copied(), family),
+        routing: agreed_routing(slices, family),
         place,
         gates: HintGates::from(&world.settings().gates),
-    })
+    });
+    (decision, endpoints)
 }

@@ -24,12 +24,12 @@ pub struct WithoutLocal {
 pub fn count_without_local(routes: &RouteTable, family: Family) -> WithoutLocal {
     let mut count = WithoutLocal::default();
     for (_, route) in routes.iter().filter(|(key, _)| key.family == family) {
-        let service = &route.service;
-        if service.cluster_ip(family).is_none() || !lacks_local(route) {
+        if route.service.cluster_ip(family).is_none() || !lacks_local(route) {
             continue;
         }
-        count.internal += u64::from(service.internal_traffic_policy == TrafficPolicy::Local);
-        count.external += u64::from(service.external_policy_local());
+        let policy = route.decision.policy;
+        count.internal += u64::from(policy.internal == TrafficPolicy::Local);
+        count.external += u64::from(policy.external == TrafficPolicy::Local);
     }
     count
 }
