@@ -27,6 +27,7 @@ pub mod lease;
 pub mod log;
 pub mod metrics;
 pub mod pki;
+pub mod queue;
 pub mod server;
 pub mod shutdown;
 pub mod supervise;
