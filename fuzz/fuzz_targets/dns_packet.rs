@@ -1,5 +1,5 @@
-//! Any bytes are a packet: they are answered or not, and an answer is a message that fits and that
-//! somebody else can read.
+//! Any bytes are handled without a panic, and every reply is a message within its size limit that
+//! another implementation can decode.
 #![no_main]
 
 use std::cell::RefCell;
@@ -64,9 +64,10 @@ fuzz_target!(|bytes: &[u8]| {
     let now = Now { instant: Instant::now(), unix: 1_700_000_000 };
     SERVER.with_borrow_mut(|server| {
         let Server { answerer, state, tally, out } = server;
-        let asked = Packet { bytes: packet, source, transport, now };
-        let handled = match answerer.handle(state, asked, u64::from(*first), out, tally) {
-            Handled::Later(job) => answerer.finish(&job, None, now.instant, out, tally),
+        let seed = u64::from(*first);
+        let asked = Packet { bytes: packet, source, transport, now, seed };
+        let handled = match answerer.handle(state, asked, out, tally) {
+            Handled::Forward(query) => answerer.finish(&query, None, now.instant, out, tally),
             handled => handled,
         };
         if let Handled::Reply = handled {

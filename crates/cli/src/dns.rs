@@ -12,12 +12,12 @@ use clap::{Args as ClapArgs, ValueEnum};
 use http::StatusCode;
 use nearhop_core::answer::{AskedName, Config, EmptyServices, EndpointNames, PodMode, Zone};
 use nearhop_core::{Cidr, Gate, Gates, Name};
+use nearhop_dns::client_location::TrustedForwarders;
 use nearhop_dns::metrics::DnsMetrics;
 use nearhop_dns::options::{Listen, Options, TcpOptions};
-use nearhop_dns::place::Forwarders;
 use nearhop_dns::readiness::Readiness;
-use nearhop_dns::resolv_conf::{Named, name_servers, parse_server, without_loops};
-use nearhop_dns::run::{Surroundings, run as serve_names};
+use nearhop_dns::resolv_conf::{UpstreamSource, name_servers, parse_server, without_loops};
+use nearhop_dns::run::{Deps, run as serve_names};
 use nearhop_runtime::client::connect;
 use nearhop_runtime::health::Health;
 use nearhop_runtime::log;
@@ -171,14 +171,14 @@ async fn serve(args: &Args, options: Options) -> anyhow::Result<ExitCode> {
     if options.upstreams.is_empty() {
         tracing::warn!("there is no upstream server: other names are refused");
     }
-    let listening = Box::new(|addresses: &[SocketAddr]| {
+    let on_listening = Box::new(|addresses: &[SocketAddr]| {
         // Whoever started it on a free port reads it here.
         for address in addresses {
             say(&format!("answering on {address}"));
         }
     });
-    let surroundings = Surroundings { client, metrics, readiness, shutdown, listening };
-    serve_names(options, surroundings).await?;
+    let deps = Deps { client, metrics, readiness, shutdown, on_listening };
+    serve_names(options, deps).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -240,7 +240,7 @@ impl Args {
             threads: self.threads.map_or_else(cores, usize::from),
             max_udp_size: self.max_udp_size,
             error_rate: self.error_rate,
-            forwarders: Forwarders {
+            forwarders: TrustedForwarders {
                 trusted: self.trusted_forwarders.clone(),
                 option: self.forwarder_option,
             },
@@ -299,13 +299,13 @@ impl Args {
     fn upstreams(&self, listen: &Listen) -> anyhow::Result<Vec<SocketAddr>> {
         let own = listen.addresses();
         if !self.upstream.is_empty() {
-            return Ok(without_loops(self.upstream.clone(), Named::ByHand, &own)?);
+            return Ok(without_loops(self.upstream.clone(), UpstreamSource::Flag, &own)?);
         }
         let file = self.resolv_conf.display();
         let text = fs::read_to_string(&self.resolv_conf).with_context(|| {
             format!("--resolv-conf {file}: give --upstream, or /dev/null for no other servers")
         })?;
-        Ok(without_loops(name_servers(&text), Named::InFile, &own)?)
+        Ok(without_loops(name_servers(&text), UpstreamSource::ResolvConf, &own)?)
     }
 }
 

@@ -297,7 +297,7 @@ mod dns {
     use nearhop_dns::options::{Listen, Options};
     use nearhop_dns::rbac;
     use nearhop_dns::readiness::Readiness;
-    use nearhop_dns::run::{Surroundings, run};
+    use nearhop_dns::run::{Deps, run};
     use nearhop_runtime::client::{ClientOptions, connect_recorded};
     use nearhop_runtime::metrics::Metrics;
     use nearhop_runtime::shutdown::Shutdown;
@@ -323,14 +323,14 @@ mod dns {
         };
         let metrics = Metrics::new();
         let (trigger, shutdown) = Shutdown::manual();
-        let surroundings = Surroundings {
+        let deps = Deps {
             client: connect_recorded(&client, Some(&metrics), recorder(used)).await?,
             metrics: DnsMetrics::new(&metrics, "dns://test"),
             readiness: Readiness::new(options.max_staleness),
             shutdown,
-            listening: Box::new(|_| {}),
+            on_listening: Box::new(|_| {}),
         };
-        let server = tokio::spawn(run(options, surroundings));
+        let server = tokio::spawn(run(options, deps));
         for rule in rbac::CLUSTER_RULES {
             for verb in rule.granted() {
                 let what = format!("{verb} {}", rule.resource);

@@ -79,8 +79,9 @@ fn answer(criterion: &mut Criterion) {
             bencher.iter(|| {
                 next = (next + 1) % QUESTIONS;
                 let (bytes, source) = &packets[next];
-                let asked = Packet { bytes, source: *source, transport: Transport::Udp, now };
-                let handled = answerer.handle(&state, asked, next as u64, &mut out, &mut tally);
+                let (source, transport, seed) = (*source, Transport::Udp, next as u64);
+                let asked = Packet { bytes, source, transport, now, seed };
+                let handled = answerer.handle(&state, asked, &mut out, &mut tally);
                 assert!(matches!(handled, Handled::Reply));
                 black_box(out.bytes().len())
             });

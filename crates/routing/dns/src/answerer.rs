@@ -1,9 +1,7 @@
-//! From a packet to its reply. Reads the state and changes nothing but counters, so that any bytes
-//! can be thrown at it.
+//! From a packet to its reply. Reads the state and changes only counters; accepts any bytes.
 //!
-//! A question about a name that is not ours, and that the cache cannot answer, becomes a [`Job`]:
-//! somebody else waits for the other server, and [`Answerer::finish`] writes what is to be said
-//! then.
+//! A query for a name outside the cluster that the cache cannot answer becomes a [`PendingQuery`]:
+//! the caller asks an upstream server, and [`Answerer::finish`] writes the reply.
 
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,79 +13,83 @@ use nearhop_core::answer::{
     Answer, AskedName, Asking, Config, Outcome, RecordType, Upstream, answer,
 };
 
-use crate::forward::{Cache, Kept, Key, Loops};
-use crate::limit::ErrorLimit;
-use crate::metrics::{Seen, Tally, Told, Written};
+use crate::client_location::TrustedForwarders;
+use crate::forward::{Cache, CacheKey, CachedResponse, LoopProbes};
+use crate::metrics::{AnsweredBy, RequestSample, ResponseSample, Tally};
 use crate::options::Options;
-use crate::place::Forwarders;
+use crate::rate_limit::ErrorRateLimiter;
 use crate::state::State;
 use crate::wire::{
-    Cookies, Edns, Fault, HEADER, Head, OptReply, Rcode, ReplyWriter, Request, Subnet, Transport,
+    Cookies, Edns, Fault, HEADER, OptReply, Rcode, Rejection, ReplyHeader, ReplyLimits,
+    ReplyWriter, Request, Subnet, Transport,
 };
 
-/// What time it is, in two ways.
+/// The current time on two clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// For measuring.
+    /// Monotonic, for durations.
     pub instant: Instant,
-    /// Seconds since 1970, as cookies have them.
+    /// Seconds since 1970, for cookies.
     pub unix: u32,
 }
 
-/// Something that came.
+/// A received packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'p> {
-    /// Its octets.
+    /// The DNS message.
     pub bytes: &'p [u8],
-    /// Who sent it.
+    /// The sender's address.
     pub source: IpAddr,
-    /// How it came.
+    /// UDP or TCP.
     pub transport: Transport,
-    /// When.
+    /// When it was received.
     pub now: Now,
+    /// Random number that decides the order of records and the draw between weighted zones.
+    pub seed: u64,
 }
 
-/// What becomes of a packet.
+/// The result of handling a packet.
 #[derive(Debug)]
 pub enum Handled {
     /// The reply is written.
     Reply,
-    /// Another server must be asked first.
-    Later(Box<Job>),
-    /// Nothing is said.
-    Silence,
+    /// An upstream server must be asked first.
+    Forward(Box<PendingQuery>),
+    /// No reply is sent.
+    Drop,
 }
 
-/// A question that waits for another server.
+/// A query that waits for an upstream server.
 #[derive(Debug)]
-pub struct Job {
-    /// The question.
-    pub request: Request,
-    /// What is asked of the other server.
-    pub target: AskedName,
-    source: IpAddr,
-    transport: Transport,
+pub struct PendingQuery {
+    pub(crate) request: Request,
+    /// The name to ask the upstream server for.
+    pub(crate) target: AskedName,
+    client: Client,
     received: Instant,
-    limits: Limits,
-    alias: Option<Alias>,
+    limits: ReplyLimits,
+    alias: Option<AliasReplies>,
 }
 
-impl Job {
-    /// How long it has been waiting.
-    pub fn waited(&self, now: Instant) -> Duration {
+impl PendingQuery {
+    pub(crate) fn waited(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.received)
     }
 }
 
-/// How long a reply may be, and the OPT record in it.
-type Limits = (usize, Option<OptReply>);
+/// The sender of a packet.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    source: IpAddr,
+    transport: Transport,
+}
 
-/// What is said about an alias, as replies without an OPT record.
+/// The two possible replies for an alias of an external name, both without an OPT record.
 #[derive(Debug)]
-struct Alias {
-    /// The alias, to which the other server's answer is added.
+struct AliasReplies {
+    /// If the upstream server replies: its answer is appended.
     joined: Vec<u8>,
-    /// What is said where nobody answers.
+    /// If no upstream server replies.
     alone: Vec<u8>,
 }
 
@@ -95,17 +97,17 @@ struct Alias {
 pub struct Answerer {
     config: Config,
     max_udp_size: u16,
-    forwarders: Forwarders,
-    limit: ErrorLimit,
+    forwarders: TrustedForwarders,
+    limiter: ErrorRateLimiter,
     cookies: Cookies,
-    /// None where there is nobody to ask.
+    /// None without upstream servers.
     cache: Option<Arc<Cache>>,
-    /// None where nobody looks for loops.
-    loops: Option<Arc<Loops>>,
+    /// None without loop detection.
+    loops: Option<Arc<LoopProbes>>,
 }
 
 impl Answerer {
-    /// As the operator chose; `secret` is for cookies and for the table of sources.
+    /// `cache` is None without upstream servers; `secret` keys the cookies and the rate limiter.
     pub fn new(
         options: &Options,
         cache: Option<Arc<Cache>>,
@@ -114,292 +116,280 @@ impl Answerer {
     ) -> Self {
         let mut config = options.answers.clone();
         if cache.is_none() {
-            // With nobody to ask, what is not found is not there.
+            // Without upstream servers an unknown name does not exist.
             config.fallthrough.clear();
         }
         Self {
             config,
             max_udp_size: options.max_udp_size,
             forwarders: options.forwarders.clone(),
-            limit: ErrorLimit::new(options.error_rate, secret, start),
+            limiter: ErrorRateLimiter::new(options.error_rate, secret, start),
             cookies: Cookies::new(secret),
             cache,
             loops: None,
         }
     }
 
-    /// The same, and knows the probes for loops.
-    #[must_use]
-    pub fn knowing_loops(self, loops: Option<Arc<Loops>>) -> Self {
+    pub(crate) fn with_loop_probes(self, loops: Option<Arc<LoopProbes>>) -> Self {
         Self { loops, ..self }
     }
 
-    /// Answers a packet into `out`. If that panics, this packet alone has no better answer than
-    /// SERVFAIL.
+    /// Answers a packet into `out`. A panic costs this packet only: the reply is SERVFAIL.
     pub fn handle(
         &self,
         state: &State,
         packet: Packet<'_>,
-        seed: u64,
         out: &mut ReplyWriter,
         tally: &mut Tally,
     ) -> Handled {
-        let answered =
-            catch_unwind(AssertUnwindSafe(|| self.read(state, packet, seed, out, tally)));
-        answered.unwrap_or_else(|_panic| self.excuse(packet, out, tally))
+        let answered = catch_unwind(AssertUnwindSafe(|| {
+            self.exchange(packet, &mut *out, &mut *tally).read(state, packet)
+        }));
+        answered.unwrap_or_else(|_panic| self.servfail_on_panic(packet, out, tally))
     }
 
-    /// What is said where answering has panicked. Nothing that was half written is used again.
-    fn excuse(&self, packet: Packet<'_>, out: &mut ReplyWriter, tally: &mut Tally) -> Handled {
-        tally.panicked();
+    fn servfail_on_panic(
+        &self,
+        packet: Packet<'_>,
+        out: &mut ReplyWriter,
+        tally: &mut Tally,
+    ) -> Handled {
+        tally.count_panic();
+        // A partly written reply is discarded.
         *out = ReplyWriter::default();
-        // The question goes back as it came, unless it is what could not be read.
+        // The reply repeats the question unless reading the question is what panicked.
         let read = catch_unwind(|| Request::read(packet.bytes, 0));
         let question_end = read.ok().and_then(Result::ok).map_or(HEADER, |it| it.question_end());
-        let why = (Rcode::SERV_FAIL, question_end, None);
-        self.fault(packet, why, Written::Server, out, tally)
+        let rejection = Rejection { code: Rcode::SERV_FAIL, question_end, edns: None };
+        self.exchange(packet, out, tally).reject(packet, &rejection, AnsweredBy::Server)
     }
 
-    fn read(
-        &self,
-        state: &State,
+    fn exchange<'a>(
+        &'a self,
         packet: Packet<'_>,
-        seed: u64,
+        out: &'a mut ReplyWriter,
+        tally: &'a mut Tally,
+    ) -> Exchange<'a> {
+        let client = Client { source: packet.source, transport: packet.transport };
+        Exchange { answerer: self, client, now: packet.now.instant, out, tally }
+    }
+
+    /// Writes the reply to a query that has waited; `cached` is the upstream server's response, or
+    /// None if no server responded.
+    pub fn finish(
+        &self,
+        query: &PendingQuery,
+        cached: Option<&CachedResponse>,
+        now: Instant,
         out: &mut ReplyWriter,
         tally: &mut Tally,
     ) -> Handled {
-        let Packet { bytes, source, transport, .. } = packet;
-        let request = Request::read(bytes, self.forwarders.option);
-        tally.seen(Seen {
-            transport,
-            source,
-            size: bytes.len(),
+        Exchange { answerer: self, client: query.client, now, out, tally }.finish(query, cached)
+    }
+
+    fn limits(
+        &self,
+        packet: Packet<'_>,
+        edns: Option<&Edns>,
+        subnet: Option<Subnet>,
+    ) -> ReplyLimits {
+        let size = ReplyWriter::size_limit(edns, packet.transport, self.max_udp_size);
+        let opt = edns.map(|edns| {
+            let (source, now) = (packet.source, packet.now.unix);
+            let cookie = edns.cookie.map(|cookie| self.cookies.reply(&cookie, source, now));
+            OptReply { cookie, subnet, ..OptReply::to(edns, self.max_udp_size) }
+        });
+        ReplyLimits { size, opt }
+    }
+}
+
+/// One reply: for whom, into which buffer, and where it is counted.
+struct Exchange<'a> {
+    answerer: &'a Answerer,
+    client: Client,
+    now: Instant,
+    out: &'a mut ReplyWriter,
+    tally: &'a mut Tally,
+}
+
+impl Exchange<'_> {
+    fn read(self, state: &State, packet: Packet<'_>) -> Handled {
+        let request = Request::read(packet.bytes, self.answerer.forwarders.option);
+        self.tally.count_request(RequestSample {
+            transport: packet.transport,
+            source: packet.source,
+            size: packet.bytes.len(),
             type_number: request.as_ref().ok().map(|request| request.type_number),
             dnssec_ok: request.as_ref().is_ok_and(Request::dnssec_ok),
         });
         match request {
-            Ok(request) => self.answer(state, packet, seed, &request, out, tally),
-            Err(Fault::Silent) => Handled::Silence,
-            Err(Fault::Code { code, question_end, edns }) => {
-                let why = (code, question_end, edns.as_ref());
-                self.fault(packet, why, Written::Dropped, out, tally)
-            }
+            Ok(request) => self.answer(state, packet, &request),
+            Err(Fault::Ignore) => Handled::Drop,
+            Err(Fault::Reject(rejection)) => self.reject(packet, &rejection, AnsweredBy::Dropped),
         }
     }
 
-    /// Says what is wrong with a packet.
-    fn fault(
-        &self,
-        packet: Packet<'_>,
-        (code, question_end, edns): (Rcode, usize, Option<&Edns>),
-        written: Written,
-        out: &mut ReplyWriter,
-        tally: &mut Tally,
-    ) -> Handled {
-        let opt = edns.map(|edns| OptReply::to(edns, self.max_udp_size));
-        out.refuse(packet.bytes, question_end, Head::bare(code), opt);
-        self.tell(packet.source, packet.transport, (code, written), packet.now.instant, out, tally)
+    fn reject(self, packet: Packet<'_>, rejection: &Rejection, by: AnsweredBy) -> Handled {
+        let size = self.answerer.max_udp_size;
+        let opt = rejection.edns.map(|edns| OptReply::to(&edns, size));
+        self.out.reject(packet.bytes, rejection, opt);
+        self.send(rejection.code, by)
     }
 
-    fn answer(
-        &self,
-        state: &State,
-        packet: Packet<'_>,
-        seed: u64,
-        request: &Request,
-        out: &mut ReplyWriter,
-        tally: &mut Tally,
-    ) -> Handled {
+    fn answer(self, state: &State, packet: Packet<'_>, request: &Request) -> Handled {
+        let Answerer { config, forwarders, .. } = self.answerer;
         let edns = request.edns.as_ref();
-        let asker = self.forwarders.find(&state.world, packet.source, packet.bytes, edns);
-        let limits = self.limits(packet, edns, asker.subnet);
+        let location = forwarders.locate(&state.world, packet.source, packet.bytes, edns);
+        let limits = self.answerer.limits(packet, edns, location.subnet);
         let asking = Asking {
             world: &state.world,
             index: &state.index,
-            config: &self.config,
+            config,
             serial: state.serial,
             synced: state.synced,
-            asker: &asker.located,
-            seed: Some(seed),
-            // An address takes sixteen octets at least, so more would not fit.
-            most: limits.0 / 16 + 1,
+            asker: &location.located,
+            seed: Some(packet.seed),
+            // A record with an address has at least 16 octets, so more cannot fit.
+            most: limits.size / 16 + 1,
         };
         let answer = answer(&asking, &request.question);
         if let Some(choice) = &answer.choice {
             let tier = choice.reasons.first().map_or("all", |reason| reason.tier.code());
-            tally.chosen(tier, choice.how.code());
+            self.tally.count_choice(tier, choice.how.code());
         }
         let code = match &answer.outcome {
             Outcome::Data | Outcome::NoData => Rcode::NO_ERROR,
             Outcome::NameError => Rcode::NX_DOMAIN,
             Outcome::Unsynced => Rcode::SERV_FAIL,
             Outcome::Refused => Rcode::REFUSED,
-            // Nobody else is asked for a whole zone, either.
+            // Zone transfers are not forwarded.
             Outcome::PassedOn if request.question.record_type == RecordType::Transfer => {
                 Rcode::REFUSED
             }
-            Outcome::PassedOn => return self.pass_on(packet, request, limits, out, tally),
+            Outcome::PassedOn => return self.forward(packet, request, limits),
             Outcome::Alias(target) => {
-                return self.follow(packet, (request, &answer), target, limits, out, tally);
+                return self.follow_alias(packet, request, &answer, target, limits);
             }
         };
-        // What is refused is nobody's answer.
-        let head = if code == Rcode::REFUSED { Head::bare(code) } else { Head::own(code) };
+        let refused = code == Rcode::REFUSED;
+        let header = if refused { ReplyHeader::bare(code) } else { ReplyHeader::own(code) };
         let ours = answer.outcome != Outcome::PassedOn;
-        let written = if ours { Written::Kubernetes } else { Written::Server };
-        out.answer(request, &answer, &self.config.zones, head, limits);
-        self.tell(packet.source, packet.transport, (code, written), packet.now.instant, out, tally)
+        let by = if ours { AnsweredBy::Kubernetes } else { AnsweredBy::Server };
+        self.out.answer(request, &answer, &config.zones, header, limits);
+        self.send(code, by)
     }
 
-    /// Somebody else's name: from the cache, or later.
-    fn pass_on(
-        &self,
-        packet: Packet<'_>,
-        request: &Request,
-        limits: Limits,
-        out: &mut ReplyWriter,
-        tally: &mut Tally,
-    ) -> Handled {
-        let now = packet.now.instant;
-        let Some(cache) = &self.cache else {
-            let why = (Rcode::REFUSED, request.question_end(), request.edns.as_ref());
-            return self.fault(packet, why, Written::Server, out, tally);
+    /// Answers a query for a name outside the cluster from the cache, or hands it to the forwarder.
+    fn forward(self, packet: Packet<'_>, request: &Request, limits: ReplyLimits) -> Handled {
+        let Answerer { cache, loops, .. } = self.answerer;
+        let Some(cache) = cache else {
+            return self.reject(packet, &request.reject(Rcode::REFUSED), AnsweredBy::Server);
         };
-        // Our own question: the server that was asked leads back here.
-        if self.loops.as_ref().is_some_and(|loops| loops.note(&request.question.name)) {
-            let why = (Rcode::SERV_FAIL, request.question_end(), request.edns.as_ref());
-            return self.fault(packet, why, Written::Server, out, tally);
+        // A loop probe of this process: the upstream server forwards to this server.
+        if loops.as_ref().is_some_and(|loops| loops.note(&request.question.name)) {
+            return self.reject(packet, &request.reject(Rcode::SERV_FAIL), AnsweredBy::Server);
         }
-        if let Some(kept) = cache.get(&Key::of(request), now) {
-            kept.write(out, request, limits, now);
-            let said = (kept.code(), Written::Cache);
-            return self.tell(packet.source, packet.transport, said, now, out, tally);
+        if let Some(cached) = cache.get(&CacheKey::of(request), self.now) {
+            cached.write(self.out, request, limits, self.now);
+            return self.send(cached.code(), AnsweredBy::Cache);
         }
         let target = request.question.name.clone();
-        Handled::Later(Box::new(self.job(packet, request.clone(), target, limits, None)))
+        Handled::Forward(Box::new(self.pending(request, target, limits, None)))
     }
 
-    /// An alias of somebody else's name.
-    fn follow(
-        &self,
+    /// Answers a query for an alias of a name outside the cluster.
+    fn follow_alias(
+        self,
         packet: Packet<'_>,
-        (request, answer): (&Request, &Answer<'_>),
+        request: &Request,
+        answer: &Answer<'_>,
         target: &str,
-        limits: Limits,
-        out: &mut ReplyWriter,
-        tally: &mut Tally,
+        limits: ReplyLimits,
     ) -> Handled {
         let mut reply = |upstream| {
-            let whole = (ReplyWriter::size_limit(None, Transport::Tcp, u16::MAX), None);
+            let size = ReplyWriter::size_limit(None, Transport::Tcp, u16::MAX);
+            let whole = ReplyLimits { size, opt: None };
             let settled = answer.clone().settle_alias(upstream);
-            let head = Head::own(Rcode::NO_ERROR);
-            out.answer(request, &settled, &self.config.zones, head, whole);
-            out.bytes().to_vec()
+            let header = ReplyHeader::own(Rcode::NO_ERROR);
+            self.out.answer(request, &settled, &self.answerer.config.zones, header, whole);
+            self.out.bytes().to_vec()
         };
-        let alias = Alias { joined: reply(Upstream::Replied), alone: reply(Upstream::Silent) };
+        let alias =
+            AliasReplies { joined: reply(Upstream::Replied), alone: reply(Upstream::Silent) };
         let target = AskedName::parse(target).ok();
-        let cache = self.cache.as_ref().filter(|_| target.is_some());
+        let cache = self.answerer.cache.as_ref().filter(|_| target.is_some());
         let asked = target.unwrap_or_else(AskedName::root);
         let now = packet.now.instant;
-        let kept = cache.and_then(|cache| cache.get(&Key::new(&asked, request), now));
-        let job = self.job(packet, request.clone(), asked, limits, Some(alias));
-        if kept.is_none() && cache.is_some() {
-            return Handled::Later(Box::new(job));
+        let cached = cache.and_then(|cache| cache.get(&CacheKey::new(&asked, request), now));
+        let query = self.pending(request, asked, limits, Some(alias));
+        if cached.is_none() && cache.is_some() {
+            return Handled::Forward(Box::new(query));
         }
-        self.finish(&job, kept.as_deref(), now, out, tally)
+        self.finish(&query, cached.as_deref())
     }
 
-    fn job(
+    fn pending(
         &self,
-        packet: Packet<'_>,
-        request: Request,
+        request: &Request,
         target: AskedName,
-        limits: Limits,
-        alias: Option<Alias>,
-    ) -> Job {
-        let Packet { source, transport, now, .. } = packet;
-        Job { request, target, source, transport, received: now.instant, limits, alias }
+        limits: ReplyLimits,
+        alias: Option<AliasReplies>,
+    ) -> PendingQuery {
+        let (client, received) = (self.client, self.now);
+        PendingQuery { request: request.clone(), target, client, received, limits, alias }
     }
 
-    /// Writes the answer to a question that has waited: with what the other server said, or, where
-    /// none did, without.
-    pub fn finish(
-        &self,
-        job: &Job,
-        kept: Option<&Kept>,
-        now: Instant,
-        out: &mut ReplyWriter,
-        tally: &mut Tally,
-    ) -> Handled {
-        let request = &job.request;
-        let said = match (&job.alias, kept) {
+    fn finish(self, query: &PendingQuery, cached: Option<&CachedResponse>) -> Handled {
+        let PendingQuery { request, limits, .. } = query;
+        let (code, by) = match (&query.alias, cached) {
             (Some(alias), _) => {
-                let joined = kept.map(|kept| join(&alias.joined, kept, now));
+                let joined = cached.map(|cached| join(&alias.joined, cached, self.now));
                 let reply = joined.as_ref().unwrap_or(&alias.alone);
-                out.copy(request, reply, Head::own(Rcode::NO_ERROR), job.limits);
-                (Rcode::NO_ERROR, Written::Kubernetes)
+                let header = ReplyHeader::own(Rcode::NO_ERROR);
+                self.out.copy(request, reply, header, *limits);
+                (Rcode::NO_ERROR, AnsweredBy::Kubernetes)
             }
-            (None, Some(kept)) => {
-                kept.write(out, request, job.limits, now);
-                (kept.code(), Written::Forward)
+            (None, Some(cached)) => {
+                cached.write(self.out, request, *limits, self.now);
+                (cached.code(), AnsweredBy::Forward)
             }
             (None, None) => {
-                let bare = Answer {
-                    outcome: Outcome::PassedOn,
-                    zone_labels: 0,
-                    answers: Vec::new(),
-                    authority: None,
-                    additional: Vec::new(),
-                    choice: None,
-                };
-                let head = Head::bare(Rcode::SERV_FAIL);
-                out.answer(request, &bare, &[], head, job.limits);
-                (Rcode::SERV_FAIL, Written::Forward)
+                let header = ReplyHeader::bare(Rcode::SERV_FAIL);
+                self.out.empty(request, header, *limits);
+                (Rcode::SERV_FAIL, AnsweredBy::Forward)
             }
         };
-        self.tell(job.source, job.transport, said, now, out, tally)
+        self.send(code, by)
     }
 
-    /// Lets a reply go, unless it is one error too many.
-    fn tell(
-        &self,
-        source: IpAddr,
-        transport: Transport,
-        (code, written): (Rcode, Written),
-        now: Instant,
-        out: &ReplyWriter,
-        tally: &mut Tally,
-    ) -> Handled {
-        // Who has a connection has proved who it is, and is only told what it asked for.
-        let counted = code.is_error() && transport == Transport::Udp;
-        if counted && !self.limit.allows(source, now) {
-            tally.limited();
-            return Handled::Silence;
+    /// Releases a reply, unless it exceeds the client's error rate.
+    fn send(self, code: Rcode, by: AnsweredBy) -> Handled {
+        let Client { source, transport } = self.client;
+        // TCP clients cannot forge their address, so only UDP errors are limited.
+        let limited = code.is_error() && transport == Transport::Udp;
+        if limited && !self.answerer.limiter.allows(source, self.now) {
+            self.tally.count_limited();
+            return Handled::Drop;
         }
-        tally.told(Told { transport, size: out.bytes().len(), code, written });
-        Handled::Reply
-    }
-
-    fn limits(&self, packet: Packet<'_>, edns: Option<&Edns>, subnet: Option<Subnet>) -> Limits {
-        let limit = ReplyWriter::size_limit(edns, packet.transport, self.max_udp_size);
-        let opt = edns.map(|edns| {
-            let (source, now) = (packet.source, packet.now.unix);
-            let cookie = edns.cookie.map(|cookie| self.cookies.reply(&cookie, source, now));
-            OptReply { cookie, subnet, ..OptReply::to(edns, self.max_udp_size) }
+        self.tally.count_response(ResponseSample {
+            transport,
+            size: self.out.bytes().len(),
+            code,
+            by,
         });
-        (limit, opt)
+        Handled::Reply
     }
 }
 
-/// Appends what another server said to a reply with an alias of it. What cannot be written is left
-/// out: who asked can go on from the alias.
-fn join(reply: &[u8], kept: &Kept, now: Instant) -> Vec<u8> {
+/// Appends the upstream server's answer to the reply with the alias. If that fails the reply has
+/// the alias only, which the client can follow.
+fn join(reply: &[u8], cached: &CachedResponse, now: Instant) -> Vec<u8> {
     let joined = || {
         let mut joined = Message::from_vec(reply).ok()?;
-        let said = kept.message()?;
-        joined.metadata.truncation |= said.metadata.truncation;
-        let age = kept.seconds(now);
-        joined.answers.extend(said.answers.into_iter().map(|mut record| {
+        let upstream = cached.message()?;
+        joined.metadata.truncation |= upstream.metadata.truncation;
+        let age = cached.age_seconds(now);
+        joined.answers.extend(upstream.answers.into_iter().map(|mut record| {
             record.ttl = record.ttl.saturating_sub(age);
             record
         }));
@@ -417,7 +407,7 @@ mod tests {
     use crate::metrics::DnsMetrics;
 
     #[test]
-    fn a_panic_costs_one_packet() {
+    fn a_panic_is_answered_with_servfail() {
         let config = Config::new(Zone::parse("cluster.local").unwrap());
         let answerer = Answerer::new(&Options::new(config), None, [7; 16], Instant::now());
         let metrics = Metrics::new();
@@ -426,8 +416,9 @@ mod tests {
         let bytes = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x01\x00\x01";
         let now = Now { instant: Instant::now(), unix: 0 };
         let source = [10, 0, 0, 1].into();
-        let packet = Packet { bytes, source, transport: Transport::Udp, now };
-        assert!(matches!(answerer.excuse(packet, &mut out, &mut tally), Handled::Reply));
+        let packet = Packet { bytes, source, transport: Transport::Udp, now, seed: 0 };
+        let handled = answerer.servfail_on_panic(packet, &mut out, &mut tally);
+        assert!(matches!(handled, Handled::Reply));
         assert_eq!(out.bytes()[..4], [0x12, 0x34, 0x81, 2], "SERVFAIL");
         assert_eq!(out.bytes()[12..], bytes[12..], "to this question");
         tally.flush();

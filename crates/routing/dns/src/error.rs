@@ -1,35 +1,22 @@
-//! What keeps the server from starting.
+//! Errors that keep the server from starting.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// What keeps the server from starting.
+/// The server cannot start.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages describe the variants")]
 pub enum DnsError {
-    /// An address cannot be listened on.
     #[error(
-        "cannot listen on {address}: {why}; choose another address with --listen, end who has it, \
-         or allow ports below 1024 (CAP_NET_BIND_SERVICE)"
+        "cannot listen on {address}: {why}; choose another address with --listen, stop the process \
+         that uses it, or grant CAP_NET_BIND_SERVICE for ports below 1024"
     )]
-    Bind {
-        /// Where.
-        address: SocketAddr,
-        /// Why not.
-        #[source]
-        why: io::Error,
-    },
-    /// No thread could be started.
-    #[error("cannot start a thread: {0}; is the process out of threads or memory?")]
-    Thread(#[source] io::Error),
-    /// It would ask itself.
+    Bind { address: SocketAddr, why: io::Error },
+    #[error("cannot start a thread: {0}; raise the limit of threads or memory of the process")]
+    Thread(io::Error),
     #[error(
-        "--upstream {upstream} is this server itself (--listen {listen}): questions would go round \
-         for ever; name the servers behind it"
+        "--upstream {upstream} is this server itself (--listen {listen}): queries would loop; name \
+         the servers behind it"
     )]
-    Loop {
-        /// Whom it would ask.
-        upstream: SocketAddr,
-        /// Where it listens.
-        listen: SocketAddr,
-    },
+    Loop { upstream: SocketAddr, listen: SocketAddr },
 }

@@ -1,4 +1,4 @@
-//! What the operator chose.
+//! The settings of `nearhop dns`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use nearhop_core::world::{ReadSlicesOf, Settings};
 use nearhop_core::{Gate, Gates, Name};
 use nearhop_feed::Kind;
 
-use crate::place::Forwarders;
+use crate::client_location::TrustedForwarders;
 
-/// What the operator chose.
+/// The settings of `nearhop dns`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is answered, and how.
+    /// Zones and records.
     pub answers: Config,
     /// `--feature-gates`.
     pub gates: Gates,
@@ -24,31 +24,31 @@ pub struct Options {
     pub threads: usize,
     /// `--max-udp-size`.
     pub max_udp_size: u16,
-    /// `--error-rate`: errors for one source in a second; 0 is no limit.
+    /// `--error-rate`: UDP errors per second and source; 0 for no limit.
     pub error_rate: u32,
-    /// Whose word about askers counts.
-    pub forwarders: Forwarders,
-    /// Who is asked for other names.
+    /// `--trusted-forwarders` and `--forwarder-option`.
+    pub forwarders: TrustedForwarders,
+    /// Servers for names outside the cluster.
     pub upstreams: Vec<SocketAddr>,
-    /// How often upstream servers are probed for loops; never where it is zero.
+    /// Interval of the loop probes to upstream servers; zero for none.
     pub loop_probe: Duration,
     /// `--cache-size`.
     pub cache_size: usize,
-    /// TCP.
+    /// Limits of TCP connections.
     pub tcp: TcpOptions,
-    /// `--max-staleness`: after so long without the API server this one is not ready any more;
-    /// never where it is zero.
+    /// `--max-staleness`: the server is not ready after this long without the API server; zero for
+    /// never.
     pub max_staleness: Duration,
-    /// `--lameduck`: how long it goes on answering after it was told to stop.
+    /// `--lameduck`: how long the server still answers after a shutdown request.
     pub lameduck: Duration,
 }
 
-/// Where it listens.
+/// `--listen`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// At all of these.
+    /// These addresses.
     At(Vec<SocketAddr>),
-    /// At every address of the families that the kernel has.
+    /// This port on all addresses of the families that the kernel has.
     Everywhere(u16),
 }
 
@@ -64,7 +64,7 @@ impl Listen {
         }
     }
 
-    /// As metrics name the server.
+    /// The `server` label of metrics.
     pub fn label(&self) -> String {
         match self.addresses().first() {
             Some(address) if !address.ip().is_unspecified() => format!("dns://{address}"),
@@ -74,16 +74,16 @@ impl Listen {
     }
 }
 
-/// How much TCP clients may take of the process.
+/// Limits of TCP connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
     /// `--max-tcp-connections`.
     pub connections: usize,
-    /// How long a connection may be silent between two questions.
+    /// How long a connection may be idle between two queries.
     pub idle: Duration,
-    /// How long a question may take from its first octet to its last.
+    /// How long a query may take from its first octet to its last.
     pub read: Duration,
-    /// How long a client may take to take an answer.
+    /// How long a client may take to receive a reply.
     pub write: Duration,
 }
 
@@ -99,7 +99,7 @@ impl Default for TcpOptions {
 }
 
 impl Options {
-    /// Defaults around what is answered.
+    /// The defaults.
     pub fn new(answers: Config) -> Self {
         Self {
             answers,
@@ -108,7 +108,7 @@ impl Options {
             threads: 1,
             max_udp_size: 1232,
             error_rate: 100,
-            forwarders: Forwarders { trusted: Vec::new(), option: 65001 },
+            forwarders: TrustedForwarders { trusted: Vec::new(), option: 65001 },
             upstreams: Vec::new(),
             loop_probe: Duration::ZERO,
             cache_size: 10_000,
@@ -118,13 +118,12 @@ impl Options {
         }
     }
 
-    /// What the world is to know.
+    /// Settings of the world.
     pub fn settings(&self) -> Settings {
         settings(self.gates.clone())
     }
 
-    /// The kinds to watch.
-    pub fn kinds(&self) -> Vec<Kind> {
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
         let mut kinds = vec![Kind::Services, Kind::EndpointSlices, Kind::Namespaces, Kind::Nodes];
         if self.gates.on(Gate::PodLocator) {
             kinds.push(Kind::PodLocators);
@@ -133,8 +132,8 @@ impl Options {
     }
 }
 
-/// What a name server's world is to know, whatever else the operator chose. It answers for all
-/// Services, those that nearhop's controller keeps slices of and all others.
+/// Settings of a DNS server's world. The server answers for all Services; for those that have
+/// slices of nearhop's controller it reads only these.
 pub fn settings(gates: Gates) -> Settings {
     let nearhop = Name::from(well_known::NEARHOP_CONTROLLER);
     Settings { gates, read_slices_of: ReadSlicesOf::Preferably(nearhop), ..Settings::default() }

@@ -1,7 +1,7 @@
-//! Whether this server should be asked: `/ready`.
+//! Readiness for `/ready`.
 //!
-//! Ready is who has everything and listens, and who has heard of the API server not too long ago.
-//! Who is not still answers from what it knows: that is better than nothing, but another replica
+//! The server is ready when it listens, all initial lists are complete and the API server has sent
+//! something recently. A server that is not ready still answers from what it knows; another replica
 //! may know more.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nearhop_feed::{Feed, Status};
 use nearhop_runtime::health::Health;
 
-/// Whether this server should be asked. Clones share it.
+/// Readiness of the server. Clones share it.
 #[derive(Clone)]
 pub struct Readiness {
     max_staleness: Duration,
@@ -18,58 +18,51 @@ pub struct Readiness {
     health: Health,
 }
 
-/// How far the server is.
 enum Stage {
-    /// It has not asked for anything yet.
     Starting,
-    /// It waits until everything has arrived.
+    /// Waiting for the initial lists.
     Listing(Arc<Feed>),
-    /// It answers.
     Serving(Arc<Feed>),
-    /// It answers, but not for long.
+    /// Still answering, after a shutdown request.
     Stopping,
 }
 
 impl Readiness {
-    /// Not ready yet. After `max_staleness` without a word from the API server it is not ready any
-    /// more; never, where that is zero.
+    /// The server stops being ready after `max_staleness` without the API server; zero means never.
     pub fn new(max_staleness: Duration) -> Self {
         let stage = Arc::new(Mutex::new(Stage::Starting));
         Self { max_staleness, stage, health: Health::new() }
     }
 
-    /// Whether the process works at all: its loop turns.
+    /// Liveness: whether the main loop runs.
     pub fn health(&self) -> &Health {
         &self.health
     }
 
-    pub(crate) fn listing(&self, feed: &Arc<Feed>) {
+    pub(crate) fn set_listing(&self, feed: &Arc<Feed>) {
         *self.lock() = Stage::Listing(feed.clone());
     }
 
-    pub(crate) fn serving(&self, feed: &Arc<Feed>) {
+    pub(crate) fn set_serving(&self, feed: &Arc<Feed>) {
         *self.lock() = Stage::Serving(feed.clone());
     }
 
-    pub(crate) fn stopping(&self) {
+    pub(crate) fn set_stopping(&self) {
         *self.lock() = Stage::Stopping;
     }
 
-    /// Whether it is ready; if not, why.
-    ///
-    /// # Errors
-    /// It is not.
+    /// Err says why the server is not ready.
     pub fn report(&self, now: Instant) -> Result<(), String> {
         match &*self.lock() {
             Stage::Starting => Err("starting".to_owned()),
             Stage::Stopping => Err("stopping".to_owned()),
             Stage::Listing(feed) => Err(describe_missing(&feed.status())),
-            Stage::Serving(feed) => judge(&feed.status(), self.max_staleness, now),
+            Stage::Serving(feed) => check_staleness(&feed.status(), self.max_staleness, now),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Stage> {
-        // It is replaced whole.
+        // The stage is always replaced whole.
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,7 +75,7 @@ fn describe_missing(statuses: &[Status]) -> String {
     format!("kubernetes: waiting for {}", missing.collect::<Vec<_>>().join(", "))
 }
 
-fn judge(statuses: &[Status], max: Duration, now: Instant) -> Result<(), String> {
+fn check_staleness(statuses: &[Status], max: Duration, now: Instant) -> Result<(), String> {
     if max.is_zero() {
         return Ok(());
     }
@@ -90,7 +83,9 @@ fn judge(statuses: &[Status], max: Duration, now: Instant) -> Result<(), String>
         let age = now.saturating_duration_since(status.last_contact?);
         let why = status.error.as_deref().unwrap_or("the watch is silent");
         let (kind, seconds) = (status.kind, age.as_secs());
-        (age > max).then(|| format!("kubernetes: nothing heard of {kind} for {seconds} s ({why}); answers are as of then"))
+        (age > max).then(|| {
+            format!("kubernetes: no {kind} event for {seconds} s ({why}); answers are stale")
+        })
     });
     let stale: Vec<String> = stale.collect();
     if stale.is_empty() { Ok(()) } else { Err(stale.join("\n")) }
@@ -103,9 +98,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_is_named_with_its_kind_and_its_length() {
+    fn stale_watches_are_reported_with_kind_and_age() {
         let now = Instant::now() + Duration::from_secs(1000);
-        let heard = |kind, ago| Status {
+        let status = |kind, ago| Status {
             kind,
             last_contact: Some(now - Duration::from_secs(ago)),
             lists: 1,
@@ -114,23 +109,22 @@ mod tests {
             panics: 0,
             error: (ago > 100).then(|| "connection refused".to_owned()),
         };
-        let statuses = [heard(Kind::Services, 30), heard(Kind::Nodes, 400)];
+        let statuses = [status(Kind::Services, 30), status(Kind::Nodes, 400)];
         let five = Duration::from_secs(300);
-        assert_eq!(judge(&statuses[..1], five, now), Ok(()));
-        assert_eq!(judge(&statuses, Duration::ZERO, now), Ok(()), "as CoreDNS does");
+        assert_eq!(check_staleness(&statuses[..1], five, now), Ok(()));
+        assert_eq!(check_staleness(&statuses, Duration::ZERO, now), Ok(()), "as CoreDNS does");
         assert_eq!(
-            judge(&statuses, five, now),
-            Err("kubernetes: nothing heard of nodes for 400 s (connection refused); answers are as \
-                 of then"
+            check_staleness(&statuses, five, now),
+            Err("kubernetes: no nodes event for 400 s (connection refused); answers are stale"
                 .to_owned())
         );
     }
 
     #[test]
-    fn who_starts_is_not_ready() {
+    fn not_ready_while_starting_and_stopping() {
         let readiness = Readiness::new(Duration::ZERO);
         assert_eq!(readiness.report(Instant::now()), Err("starting".to_owned()));
-        readiness.stopping();
+        readiness.set_stopping();
         assert_eq!(readiness.report(Instant::now()), Err("stopping".to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! Whom to ask for other names: the servers of a `resolv.conf`, and never this server itself.
+//! The upstream servers: those of a `resolv.conf`, never this server itself.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -6,11 +6,10 @@ use nearhop_runtime::interfaces::addresses;
 
 use crate::DnsError;
 
-/// Where other servers listen, unless it is said.
-pub const PORT: u16 = 53;
+/// The default port of upstream servers.
+const PORT: u16 = 53;
 
-/// The servers that a `resolv.conf` names, in its order. Everything else in it is for programs
-/// that look up names themselves.
+/// The `nameserver` lines of a `resolv.conf`, in order. Other lines are ignored.
 pub fn name_servers(text: &str) -> Vec<SocketAddr> {
     let server = |line: &str| {
         let mut words = line.split_whitespace();
@@ -24,7 +23,7 @@ pub fn parse_server(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| address(text).map(|address| with_port(address, PORT)))
 }
 
-/// An address, whose zone (`fe80::1%eth0`) says nothing here unless it is a number.
+/// An address and its zone (`fe80::1%2`); only numeric zones are supported.
 fn address(text: &str) -> Option<(IpAddr, u32)> {
     let (address, zone) = text.split_once('%').unwrap_or((text, ""));
     Some((address.parse().ok()?, zone.parse().unwrap_or(0)))
@@ -37,22 +36,19 @@ fn with_port((address, zone): (IpAddr, u32), port: u16) -> SocketAddr {
     }
 }
 
-/// Where the upstreams come from, which decides what a loop means.
+/// Where the upstream servers are configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
-    /// The operator named them: a loop is a mistake to be told.
-    ByHand,
-    /// They stand in a file that may name this very server: it is left out.
-    InFile,
+pub enum UpstreamSource {
+    /// `--upstream`: naming this server is an error.
+    Flag,
+    /// `--resolv-conf`: this server is skipped.
+    ResolvConf,
 }
 
-/// Leaves out, or refuses, what is this server itself.
-///
-/// # Errors
-/// The operator named this server itself.
+/// Removes this server from the upstream servers. Fails if a flag names it.
 pub fn without_loops(
     upstreams: Vec<SocketAddr>,
-    named: Named,
+    source: UpstreamSource,
     listen: &[SocketAddr],
 ) -> Result<Vec<SocketAddr>, DnsError> {
     let own = addresses();
@@ -65,11 +61,11 @@ pub fn without_loops(
     for upstream in upstreams {
         match listen.iter().find(|listen| same(&upstream, listen)) {
             None => kept.push(upstream),
-            Some(listen) if named == Named::ByHand => {
+            Some(listen) if source == UpstreamSource::Flag => {
                 return Err(DnsError::Loop { upstream, listen: *listen });
             }
             Some(_) => {
-                tracing::warn!(%upstream, "resolv.conf names this server itself; it is not asked");
+                tracing::warn!(%upstream, "nameserver in resolv.conf skipped: it is this server");
             }
         }
     }
@@ -81,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_read_and_nothing_else() {
+    fn only_nameserver_lines_are_read() {
         let text = "# nameserver 1.1.1.1\nsearch a b\nnameserver 10.0.0.10\n nameserver fe80::1%eth0\n\
                     nameserver\nnameserver x\noptions ndots:5\n";
         let servers = name_servers(text);
@@ -89,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_may_have_a_port() {
+    fn server_port_is_optional() {
         for (text, expected) in [
             ("10.0.0.10", Some("10.0.0.10:53")),
             ("10.0.0.10:5353", Some("10.0.0.10:5353")),
@@ -102,16 +98,16 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asks_itself() {
+    fn this_server_is_never_its_own_upstream() {
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         let listen = [at("0.0.0.0:5353")];
         let upstreams = vec![at("127.0.0.1:5353"), at("127.0.0.1:53"), at("203.0.113.1:5353")];
-        let kept = without_loops(upstreams.clone(), Named::InFile, &listen).unwrap();
+        let kept = without_loops(upstreams.clone(), UpstreamSource::ResolvConf, &listen).unwrap();
         assert_eq!(kept, upstreams[1..]);
-        let error = without_loops(upstreams, Named::ByHand, &listen).unwrap_err();
+        let error = without_loops(upstreams, UpstreamSource::Flag, &listen).unwrap_err();
         assert!(error.to_string().contains("--upstream 127.0.0.1:5353 is this server"), "{error}");
         let listen = [at("10.0.0.10:53")];
         let fine = vec![at("127.0.0.53:53")];
-        assert_eq!(without_loops(fine.clone(), Named::ByHand, &listen).unwrap(), fine);
+        assert_eq!(without_loops(fine.clone(), UpstreamSource::Flag, &listen).unwrap(), fine);
     }
 }

@@ -1,9 +1,7 @@
-//! The life of the process: learn everything, then listen, then go on learning until it is told to
-//! stop.
+//! The life of the process: list all objects, listen, follow changes until shutdown.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use nearhop_feed::{Event as FeedEvent, Feed, Selectors};
@@ -12,79 +10,75 @@ use nearhop_runtime::shutdown::Shutdown;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use crate::control::Control;
 use crate::error::DnsError;
 use crate::metrics::DnsMetrics;
 use crate::options::Options;
 use crate::readiness::Readiness;
 use crate::serve::Server;
 use crate::state::{Shared, State};
+use crate::update::StateUpdater;
 
-/// Batches of the feed that are taken in at once.
+/// Batches of the feed that one state change combines.
 const BATCHES: usize = 16;
 
-/// Told where the server listens, once it does.
-pub type Listening = Box<dyn FnOnce(&[SocketAddr]) + Send>;
+/// Called with the addresses that the server listens on.
+pub type OnListening = Box<dyn FnOnce(&[SocketAddr]) + Send>;
 
-/// What the process gives the server to work with.
-pub struct Surroundings {
-    /// The API.
+/// What the server needs from the process.
+pub struct Deps {
+    /// Client of the API server.
     pub client: kube::Client,
-    /// Where it counts.
+    /// Metrics.
     pub metrics: DnsMetrics,
-    /// Where it says whether it is ready.
+    /// Readiness, updated by [`run`].
     pub readiness: Readiness,
-    /// When to stop.
+    /// Shutdown request.
     pub shutdown: Shutdown,
-    /// Told where it listens.
-    pub listening: Listening,
+    /// Called once the server listens.
+    pub on_listening: OnListening,
 }
 
-/// Something happened.
 enum Event {
-    Fed(Vec<FeedEvent>),
+    Feed(Vec<FeedEvent>),
+    ShutdownRequested,
     Stop,
-    Stopped,
 }
 
-/// Runs until it is told to stop.
-///
-/// # Errors
-/// It cannot listen.
-pub async fn run(mut options: Options, surroundings: Surroundings) -> Result<(), DnsError> {
-    let Surroundings { client, metrics, readiness, shutdown, listening } = surroundings;
+/// Runs until shutdown. Fails if the server cannot listen.
+pub async fn run(mut options: Options, deps: Deps) -> Result<(), DnsError> {
+    let Deps { client, metrics, readiness, shutdown, on_listening } = deps;
     if options.answers.local_ips.is_empty() {
         options.answers.local_ips = own_addresses(&options.listen.addresses());
     }
     let shared = Shared::new(State::new(options.settings()));
     let kinds = options.kinds();
-    let mut control = Control::new(shared.clone(), &kinds, Timestamp::now(), metrics.clone());
+    let mut updater = StateUpdater::new(shared.clone(), &kinds, Timestamp::now(), metrics.clone());
     let watches = kinds.iter().map(|kind| (*kind, Selectors::default())).collect();
-    let (feed, mut fed) =
+    let (feed, mut events) =
         Feed::start(client, nearhop_feed::Options { watches, ..Default::default() });
     let feed = Arc::new(feed);
-    readiness.listing(&feed);
-    let mut listening = Some(listening);
+    readiness.set_listing(&feed);
+    let mut on_listening = Some(on_listening);
     let mut server = None;
     let mut end = None;
     let heartbeat = readiness.health().heartbeat("loop");
     loop {
-        match heartbeat.turn(next(&mut fed, &shutdown, end)).await {
-            Event::Fed(events) => control.fed(events, Timestamp::now()),
-            Event::Stop => {
-                readiness.stopping();
+        match heartbeat.turn(next(&mut events, &shutdown, end)).await {
+            Event::Feed(events) => updater.on_feed(events, Timestamp::now()),
+            Event::ShutdownRequested => {
+                readiness.set_stopping();
                 end = Some(Instant::now() + options.lameduck);
                 continue;
             }
-            Event::Stopped => break,
+            Event::Stop => break,
         }
-        // Nobody is answered from half of what there is.
-        if control.is_listed() && server.is_none() {
+        // The server never answers from incomplete lists.
+        if updater.is_listed() && server.is_none() {
             let started = Server::start(&options, shared.clone(), metrics.clone())?;
-            readiness.serving(&feed);
-            tracing::info!(addresses = ?started.addresses(), upstreams = ?options.upstreams, "answering");
-            if let Some(tell) = listening.take() {
-                tell(started.addresses());
+            readiness.set_serving(&feed);
+            tracing::info!(addresses = ?started.addresses(), upstreams = ?options.upstreams, "listening");
+            if let Some(on_listening) = on_listening.take() {
+                on_listening(started.addresses());
             }
             server = Some(started);
         }
@@ -96,25 +90,24 @@ pub async fn run(mut options: Options, surroundings: Surroundings) -> Result<(),
 }
 
 async fn next(
-    fed: &mut mpsc::Receiver<Vec<FeedEvent>>,
+    feed: &mut mpsc::Receiver<Vec<FeedEvent>>,
     shutdown: &Shutdown,
     end: Option<Instant>,
 ) -> Event {
     let mut batches = Vec::new();
-    let far = Instant::now() + Duration::from_secs(86_400);
     tokio::select! {
         biased;
-        () = shutdown.wait(), if end.is_none() => Event::Stop,
-        () = sleep_until(end.unwrap_or(far)), if end.is_some() => Event::Stopped,
-        taken = fed.recv_many(&mut batches, BATCHES) => {
-            if taken == 0 { Event::Stopped } else { Event::Fed(batches.into_iter().flatten().collect()) }
+        () = shutdown.wait(), if end.is_none() => Event::ShutdownRequested,
+        () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => Event::Stop,
+        taken = feed.recv_many(&mut batches, BATCHES) => {
+            if taken == 0 { Event::Stop } else { Event::Feed(batches.into_iter().flatten().collect()) }
         }
     }
 }
 
-/// The addresses by which others reach this server: where it listens, or, where that is
-/// everywhere, this machine's.
-fn own_addresses(listen: &[SocketAddr]) -> Vec<std::net::IpAddr> {
+/// The addresses at which clients reach this server: where it listens, or all addresses of this
+/// machine if it listens on the unspecified address.
+fn own_addresses(listen: &[SocketAddr]) -> Vec<IpAddr> {
     let here = interfaces::addresses();
     let mut own: Vec<_> = listen
         .iter()
@@ -131,10 +124,6 @@ fn own_addresses(listen: &[SocketAddr]) -> Vec<std::net::IpAddr> {
     own
 }
 
-/// Nobody reaches those by a name.
-fn is_link_local(ip: std::net::IpAddr) -> bool {
-    match ip {
-        std::net::IpAddr::V4(_) => false,
-        std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    }
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }

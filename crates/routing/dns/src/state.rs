@@ -1,7 +1,7 @@
-//! What is known, shared by those who answer and the one who learns.
+//! What the server knows about the cluster: one writer, many readers.
 //!
-//! Readers hold it for a batch of packets, the writer for a batch of changes. So a change is in the
-//! next answer, and nothing about the cluster's names is ever cached.
+//! Readers lock it for a batch of packets, the writer for a batch of changes. So the next answer
+//! shows a change, and answers for cluster names are never cached.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -9,27 +9,27 @@ use nearhop_core::answer::{Index, Synced};
 use nearhop_core::world::Settings;
 use nearhop_core::{Change, World};
 
-/// What is known.
+/// What the server knows about the cluster.
 #[derive(Clone, Debug)]
 pub struct State {
     /// All objects.
     pub world: World,
-    /// The same by address.
+    /// Services by address.
     pub index: Index,
-    /// Seconds since 1970 of the last change that could be seen.
+    /// SOA serial: seconds since 1970 of the last change that an answer can show.
     pub serial: u32,
-    /// Whether everything has arrived.
+    /// Whether all initial lists are complete.
     pub synced: Synced,
 }
 
 impl State {
-    /// Nothing is known yet.
+    /// Without objects.
     pub fn new(settings: Settings) -> Self {
         let (world, index) = (World::new(settings), Index::default());
         Self { world, index, serial: 0, synced: Synced::No }
     }
 
-    /// Takes in changes; `now` is in seconds since 1970.
+    /// Applies changes; `now` is in seconds since 1970.
     pub fn apply(&mut self, changes: Vec<Change>, now: u32) {
         let namespaces = changes.iter().any(|change| {
             matches!(change, Change::Namespace(_) | Change::NamespaceGone(_) | Change::Only(_))
@@ -42,7 +42,7 @@ impl State {
     }
 }
 
-/// The state that all share. Clones are cheap.
+/// The state that all threads share. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Shared(Arc<RwLock<State>>);
 
@@ -52,13 +52,13 @@ impl Shared {
         Self(Arc::new(RwLock::new(state)))
     }
 
-    /// To answer from; do not hold it for long.
+    /// Locks the state for reading. The writer waits until the guard is dropped.
     pub fn read(&self) -> RwLockReadGuard<'_, State> {
-        // A change that panicked half way is better than no answers at all.
+        // After a panic during a change, answers from the partly changed state beat no answers.
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To change it.
+    /// Changes the state.
     pub fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
     }

@@ -1,4 +1,4 @@
-//! Every kind of record over real sockets, read by a client that nobody here wrote.
+//! Every record type over real sockets, decoded by hickory-proto.
 
 mod common;
 
@@ -13,7 +13,7 @@ use nearhop_core::{Change, Name};
 use nearhop_dns::options::{Listen, Options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_kind_of_record_is_answered() {
+async fn every_record_type_is_answered() {
     let cluster = start(CLUSTER, &options());
     for (name, kind, expected) in [
         ("web.default.svc.cluster.local.", RecordType::A, &["10.96.0.10"][..]),
@@ -46,7 +46,7 @@ async fn every_kind_of_record_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn headers_and_denials_are_as_clients_expect_them() {
+async fn headers_and_negative_answers_follow_the_rfcs() {
     let cluster = start(CLUSTER, &options());
     let found =
         ask(cluster.address, &question("web.default.svc.cluster.local.", RecordType::A)).await;
@@ -59,7 +59,7 @@ async fn headers_and_denials_are_as_clients_expect_them() {
     assert!(empty.answers.is_empty());
     assert_eq!(empty.authorities[0].record_type(), RecordType::SOA);
     let missing =
-        ask(cluster.address, &question("nobody.default.svc.cluster.local.", RecordType::A)).await;
+        ask(cluster.address, &question("missing.default.svc.cluster.local.", RecordType::A)).await;
     assert_eq!(missing.metadata.response_code, ResponseCode::NXDomain);
     assert_eq!(missing.authorities.len(), 1);
     let soa = &missing.authorities[0];
@@ -70,11 +70,11 @@ async fn headers_and_denials_are_as_clients_expect_them() {
     );
     let transfer = ask(cluster.address, &question("cluster.local.", RecordType::AXFR)).await;
     assert_eq!(transfer.metadata.response_code, ResponseCode::Refused);
-    assert!(!transfer.metadata.authoritative, "nobody's answer");
+    assert!(!transfer.metadata.authoritative, "a refusal is not authoritative");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_keep_the_askers_case() {
+async fn names_keep_the_case_of_the_question() {
     let cluster = start(CLUSTER, &options());
     let asked = question("_PG._tcp.Db.DATA.svc.Cluster.LOCAL.", RecordType::SRV);
     let answer = ask(cluster.address, &asked).await;
@@ -86,12 +86,12 @@ async fn names_keep_the_askers_case() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_fit_is_cut_and_tcp_has_it_all() {
+async fn udp_answers_are_truncated_and_tcp_answers_complete() {
     let cluster = start(CLUSTER, &options());
     let name = "many.default.svc.cluster.local.";
     let short = ask(cluster.address, &question(name, RecordType::A)).await;
     assert!(short.metadata.truncation);
-    // 12 of the header, 35 of the question, 16 for each record.
+    // 12 octets for the header, 36 for the question, 16 for each record.
     assert_eq!(short.answers.len(), (512 - 12 - 36) / 16);
     let longer = ask(cluster.address, &long_question(name, RecordType::A, 4096)).await;
     assert!(!longer.metadata.truncation, "60 records fit into 1232 octets");
@@ -99,7 +99,7 @@ async fn what_does_not_fit_is_cut_and_tcp_has_it_all() {
     let edns = longer.edns.as_ref().unwrap();
     assert_eq!((edns.version(), edns.max_payload()), (0, 1232));
     let tiny = ask(cluster.address, &long_question(name, RecordType::A, 10)).await;
-    assert_eq!(tiny.answers.len(), (512 - 11 - 12 - 36) / 16, "no less than 512");
+    assert_eq!(tiny.answers.len(), (512 - 11 - 12 - 36) / 16, "at least 512 octets");
     let all = ask_tcp(cluster.address, &question(name, RecordType::A)).await;
     assert!(!all.metadata.truncation);
     assert_eq!(all.answers.len(), 60);
@@ -111,8 +111,8 @@ async fn what_does_not_fit_is_cut_and_tcp_has_it_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn addresses_left_out_as_a_courtesy_are_not_missed() {
-    // Eighteen ports fit into a datagram, their addresses do not.
+async fn missing_additional_records_do_not_truncate() {
+    // 18 SRV records fit into a datagram, their addresses do not.
     let few = CLUSTER.replace("pods many x60", "pods many x18");
     let cluster = start(&few, &options());
     let name = "many.default.svc.cluster.local.";
@@ -123,7 +123,7 @@ async fn addresses_left_out_as_a_courtesy_are_not_missed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_is_in_the_next_answer() {
+async fn next_answer_shows_a_change() {
     let cluster = start(CLUSTER, &options());
     let name = "db-1.db.data.svc.cluster.local.";
     assert_eq!(look_up(cluster.address, name, RecordType::A).await.len(), 1);
@@ -138,20 +138,20 @@ async fn a_change_is_in_the_next_answer() {
     assert_eq!(gone.metadata.response_code, ResponseCode::NXDomain);
     let soa = gone.authorities[0].data.to_string();
     assert!(soa.contains(" 1700000001 "), "the serial is the time of the change: {soa}");
-    // Denied before, and there at once.
+    // Negative answers are not cached either.
     cluster.apply(Change::Slice(Box::new(slice)));
     assert_eq!(look_up(cluster.address, name, RecordType::A).await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_places_never_see_each_others_answer() {
-    // The client is in 127.0.0.0/8: that range is moved from one node to the other.
+async fn clients_in_two_zones_get_their_own_answers() {
+    // The client's range 127.0.0.0/8 moves from one node to the other.
     let near = "near.default.svc.cluster.local.";
     let cluster = start(CLUSTER, &options());
-    assert_eq!(look_up(cluster.address, near, RecordType::A).await.len(), 2, "place unknown");
+    assert_eq!(look_up(cluster.address, near, RecordType::A).await.len(), 2, "location unknown");
     for (node, expected) in [("a", "127.0.0.1"), ("b", "10.244.2.30"), ("a", "127.0.0.1")] {
         for name in ["a", "b"] {
-            let known = cluster.shared.read().world.node(name).expect("it is there").clone();
+            let known = cluster.shared.read().world.node(name).expect("the node exists").clone();
             let mut changed = (*known).clone();
             changed.pod_cidrs.clear();
             if name == node {
@@ -165,9 +165,9 @@ async fn two_places_never_see_each_others_answer() {
     cluster.apply(Change::NodeGone(Name::from("a")));
 }
 
-/// `--mode=labelled`: the cluster's own controller keeps slices for the same Service, without keys.
+/// `--mode=labelled`: the in-tree controller writes slices for the same Service, without hints.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beside_the_clusters_own_controller_names_follow_nearhops_slices() {
+async fn slices_of_nearhop_take_precedence_over_in_tree_slices() {
     let near = "near.default.svc.cluster.local.";
     let cluster = start(CLUSTER, &options());
     let key = nearhop_core::ServiceKey::new("default", "near");
@@ -184,25 +184,25 @@ async fn beside_the_clusters_own_controller_names_follow_nearhops_slices() {
     nearhops.name = Name::from("near-nearhop");
     nearhops.labels = labelled(well_known::NEARHOP_CONTROLLER);
     let here = nearhop_core::Cidr::parse("127.0.0.0/8").unwrap();
-    let node = cluster.shared.read().world.node("a").expect("it is there").clone();
+    let node = cluster.shared.read().world.node("a").expect("the node exists").clone();
     let node = nearhop_core::model::Node { pod_cidrs: vec![here], ..(*node).clone() };
     cluster.apply(Change::Node(node));
     cluster.apply(Change::Slice(Box::new(in_tree)));
     let all = look_up(cluster.address, near, RecordType::A).await;
-    assert_eq!(all, ["10.244.2.30", "127.0.0.1"], "nearhop has no slices of it yet");
+    assert_eq!(all, ["10.244.2.30", "127.0.0.1"], "nearhop has written no slices yet");
     cluster.apply(Change::Slice(Box::new(nearhops)));
     assert_eq!(look_up(cluster.address, near, RecordType::A).await, ["127.0.0.1"]);
     let other = look_up(cluster.address, "db.data.svc.cluster.local.", RecordType::A).await;
-    assert_eq!(other.len(), 2, "a Service that only the cluster's own controller keeps");
+    assert_eq!(other.len(), 2, "a Service with in-tree slices only");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replies_come_from_the_address_that_was_asked() {
+async fn replies_come_from_the_destination_of_the_query() {
     let name = "web.default.svc.cluster.local.";
     let listen = Listen::At(vec![SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0)]);
     let cluster = start(CLUSTER, &Options { listen, ..options() });
     for last in 1..5 {
-        // The client's socket is connected: it hears nobody else.
+        // A connected socket receives from this address only.
         let address = SocketAddr::new([127, 0, 0, last].into(), cluster.address.port());
         assert_eq!(look_up(address, name, RecordType::A).await, ["10.96.0.10"]);
         let by_tcp = ask_tcp(address, &question(name, RecordType::A)).await;
@@ -211,7 +211,7 @@ async fn replies_come_from_the_address_that_was_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_families_are_answered_everywhere() {
+async fn listens_on_both_families_by_default() {
     let options = Options { listen: Listen::Everywhere(0), ..options() };
     let cluster = start(CLUSTER, &options);
     for address in cluster.server.addresses() {

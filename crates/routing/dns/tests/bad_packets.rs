@@ -1,4 +1,4 @@
-//! Packets that are no questions, floods, and connections that say nothing.
+//! Malformed packets, floods and idle connections.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -15,21 +15,21 @@ use tokio::net::{TcpStream, UdpSocket};
 
 const NAME: &str = "web.default.svc.cluster.local.";
 
-/// How long nothing must come until it counts as nothing.
+/// How long to wait for a reply that must not come.
 const SILENCE: Duration = Duration::from_millis(300);
 
-fn good() -> Vec<u8> {
+fn valid() -> Vec<u8> {
     question(NAME, RecordType::A).to_vec().unwrap()
 }
 
-/// The same packet with an octet that is different.
+/// The valid packet with one octet changed.
 fn with(at: usize, octet: u8) -> Vec<u8> {
-    let mut packet = good();
+    let mut packet = valid();
     packet[at] = octet;
     packet
 }
 
-/// The same packet with an OPT record of this version and these options.
+/// The valid packet with an OPT record of this version and these options.
 fn with_opt(version: u8, options: &[u8]) -> Vec<u8> {
     let mut packet = with(11, 1);
     packet.extend([0, 0, 41, 4, 208, 0, version, 0, 0]);
@@ -39,23 +39,23 @@ fn with_opt(version: u8, options: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_bad_packet_gets_its_code() {
+async fn each_malformed_packet_gets_its_response_code() {
     let cluster = start(CLUSTER, &options());
-    let end = good().len();
-    let cut = |length: usize| good()[..length].to_vec();
-    let mut pointer = good()[..12].to_vec();
+    let end = valid().len();
+    let cut = |length: usize| valid()[..length].to_vec();
+    let mut pointer = valid()[..12].to_vec();
     pointer.extend([0xc0, 12, 0, 1, 0, 1]);
-    let mut forward = good()[..12].to_vec();
+    let mut forward = valid()[..12].to_vec();
     forward.extend([0xc0, 20, 0, 1, 0, 1, 0, 0]);
     let mut two_opts = with_opt(0, &[]);
     two_opts[11] = 2;
     two_opts.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
-    let mut trailing = good();
+    let mut trailing = valid();
     trailing.push(0);
-    let mut long_label = good()[..12].to_vec();
+    let mut long_label = valid()[..12].to_vec();
     long_label.extend([64; 65]);
     long_label.extend([0, 0, 1, 0, 1]);
-    let mut long_name = good()[..12].to_vec();
+    let mut long_name = valid()[..12].to_vec();
     (0..5).for_each(|_| long_name.extend([63; 64]));
     long_name.extend([0, 0, 1, 0, 1]);
     for (what, packet, code) in [
@@ -70,15 +70,15 @@ async fn each_bad_packet_gets_its_code() {
         ("half a name", cut(20), ResponseCode::FormErr),
         ("no class", cut(end - 2), ResponseCode::FormErr),
         ("a pointer to itself", pointer, ResponseCode::FormErr),
-        ("a pointer ahead", forward, ResponseCode::FormErr),
+        ("a forward pointer", forward, ResponseCode::FormErr),
         ("a label of 64 octets", long_label, ResponseCode::FormErr),
         ("a name of 320 octets", long_name, ResponseCode::FormErr),
-        ("an answer that is not there", with(7, 1), ResponseCode::FormErr),
+        ("a missing answer record", with(7, 1), ResponseCode::FormErr),
         ("a thousand answers", with(6, 4), ResponseCode::FormErr),
-        ("something behind the end", trailing, ResponseCode::FormErr),
+        ("trailing octets", trailing, ResponseCode::FormErr),
         ("two OPT records", two_opts, ResponseCode::FormErr),
-        ("an option that does not end", with_opt(0, &[0, 10, 0, 9, 1]), ResponseCode::FormErr),
-        ("a cookie that is too short", with_opt(0, &[0, 10, 0, 2, 1, 2]), ResponseCode::FormErr),
+        ("a truncated option", with_opt(0, &[0, 10, 0, 9, 1]), ResponseCode::FormErr),
+        ("a short cookie", with_opt(0, &[0, 10, 0, 2, 1, 2]), ResponseCode::FormErr),
         ("EDNS version 1", with_opt(1, &[]), ResponseCode::BADVERS),
     ] {
         let reply = send_udp(cluster.address, &packet, common::PATIENCE).await;
@@ -94,26 +94,26 @@ async fn each_bad_packet_gets_its_code() {
     {
         assert_eq!(send_udp(cluster.address, &packet, SILENCE).await, None, "{what}");
     }
-    // Nothing of this did any harm.
+    // The server still works.
     let answer = ask(cluster.address, &question(NAME, RecordType::A)).await;
     assert_eq!(answer.answers.len(), 1);
     cluster.wait_for_metric("coredns_panics_total 0").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cookies_come_back() {
+async fn server_cookie_is_repeated() {
     let cluster = start(CLUSTER, &options());
     let cookie = [0, 10, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8];
     let reply = send_udp(cluster.address, &with_opt(0, &cookie), common::PATIENCE).await.unwrap();
     let first = reply[reply.len() - 28..].to_vec();
     assert_eq!(first[..12], [0, 10, 0, 24, 1, 2, 3, 4, 5, 6, 7, 8]);
-    // What it got is taken back, and good for a while.
+    // A recent server cookie is valid and repeated.
     let reply = send_udp(cluster.address, &with_opt(0, &first), common::PATIENCE).await.unwrap();
     assert_eq!(reply[reply.len() - 28..], first);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_errors_is_not_answered_one_by_one() {
+async fn error_replies_by_udp_are_rate_limited() {
     let options = Options { error_rate: 5, ..options() };
     let cluster = start(CLUSTER, &options);
     let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
@@ -126,14 +126,14 @@ async fn a_flood_of_errors_is_not_answered_one_by_one() {
     while tokio::time::timeout(SILENCE, socket.recv(&mut buffer)).await.is_ok() {
         replies += 1;
     }
-    assert!((5..150).contains(&replies), "{replies} replies to 300 errors at 5 in a second");
-    // Names that are not there are no errors: search lists live on them.
+    assert!((5..150).contains(&replies), "{replies} replies to 300 errors at 5 per second");
+    // NXDOMAIN is not limited: search lists cause it all the time.
     for _ in 0..300 {
         let missing =
             ask(cluster.address, &question("x.y.svc.cluster.local.", RecordType::A)).await;
         assert_eq!(missing.metadata.response_code, ResponseCode::NXDomain);
     }
-    // Who has a connection is told.
+    // TCP is not limited.
     let mut stream = TcpStream::connect(cluster.address).await.unwrap();
     for _ in 0..50 {
         let refused =
@@ -143,7 +143,7 @@ async fn a_flood_of_errors_is_not_answered_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_questions_share_a_connection() {
+async fn queries_share_a_tcp_connection() {
     let cluster = start(CLUSTER, &options());
     let mut stream = TcpStream::connect(cluster.address).await.unwrap();
     let questions: Vec<Message> = (0..20).map(|_| question(NAME, RecordType::A)).collect();
@@ -163,28 +163,28 @@ async fn several_questions_share_a_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_silent_or_slow_is_closed() {
+async fn idle_and_slow_tcp_connections_are_closed() {
     let idle = Duration::from_millis(100);
     let tcp = TcpOptions { idle, read: idle, ..TcpOptions::default() };
     let cluster = start(CLUSTER, &Options { tcp, ..options() });
-    for said in [&[][..], &[0], &[0, 200, 1, 2, 3]] {
+    for sent in [&[][..], &[0], &[0, 200, 1, 2, 3]] {
         let mut stream = TcpStream::connect(cluster.address).await.unwrap();
-        stream.write_all(said).await.unwrap();
+        stream.write_all(sent).await.unwrap();
         let mut rest = Vec::new();
         let closed = tokio::time::timeout(common::PATIENCE, stream.read_to_end(&mut rest)).await;
-        assert!(closed.is_ok(), "{said:?}");
+        assert!(closed.is_ok(), "{sent:?}");
         assert!(rest.is_empty());
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_silent_connections_lock_nobody_out() {
-    // Both ends are files of this process.
+async fn ten_thousand_idle_tcp_connections_do_not_lock_out_clients() {
+    // This process has both ends of each connection.
     let files =
         nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap().1;
     let most = 1000;
     let silent = usize::try_from(files).unwrap().saturating_sub(most + 500).min(10_000);
-    assert!(silent > most, "{files} files are too few for this test");
+    assert!(silent > most, "the limit of {files} open files is too low for this test");
     let tcp =
         TcpOptions { connections: most, idle: Duration::from_secs(600), ..TcpOptions::default() };
     let cluster = start(CLUSTER, &Options { tcp, ..options() });
@@ -192,21 +192,21 @@ async fn ten_thousand_silent_connections_lock_nobody_out() {
     for _ in 0..silent {
         held.push(TcpStream::connect(cluster.address).await.unwrap());
         if held.len() % 1000 == 0 {
-            serve_others(cluster.address).await;
+            check_service(cluster.address).await;
         }
     }
-    serve_others(cluster.address).await;
-    // The first ones had to make room.
+    check_service(cluster.address).await;
+    // The oldest connections were closed.
     let mut rest = Vec::new();
     let closed = tokio::time::timeout(common::PATIENCE, held[0].read_to_end(&mut rest)).await;
     assert!(closed.is_ok());
-    // The last ones are still there and can be used.
+    // The newest ones are open and usable.
     let last = held.last_mut().unwrap();
     let answer = exchange(last, &question(NAME, RecordType::A)).await.unwrap();
     assert_eq!(answer.answers.len(), 1);
 }
 
-async fn serve_others(address: SocketAddr) {
+async fn check_service(address: SocketAddr) {
     let answer = ask_tcp(address, &question(NAME, RecordType::A)).await;
     assert_eq!(answer.answers.len(), 1);
     let answer = ask(address, &question(NAME, RecordType::A)).await;

@@ -1,5 +1,5 @@
-//! Names of others: asked upstream, kept, joined to aliases; and what becomes of everybody else
-//! when nobody answers.
+//! Forwarding: responses are passed on, cached and joined to aliases; unresponsive upstream servers
+//! do not delay cluster names.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -14,20 +14,20 @@ use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::{A, CNAME, SOA, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use nearhop_core::Cidr;
+use nearhop_dns::client_location::TrustedForwarders;
 use nearhop_dns::options::Options;
-use nearhop_dns::place::Forwarders;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 
-/// Another server: what it was asked, counted.
+/// An upstream server that counts its queries.
 struct Upstream {
     address: SocketAddr,
     asked: Arc<AtomicUsize>,
     over_tcp: Arc<AtomicUsize>,
 }
 
-/// What the other server says.
-fn say(request: &Message) -> Message {
+/// The upstream server's response.
+fn respond(request: &Message) -> Message {
     let mut reply = Message::new(request.metadata.id, MessageType::Response, OpCode::Query);
     reply.metadata.recursion_available = true;
     reply.queries = request.queries.clone();
@@ -70,12 +70,12 @@ async fn upstream() -> Upstream {
             let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
             let request = Message::from_vec(&buffer[..length]).unwrap();
             by_udp.fetch_add(1, Ordering::SeqCst);
-            let mut reply = say(&request);
+            let mut reply = respond(&request);
             if reply.to_vec().unwrap().len() > 1232 {
                 reply = reply.truncate();
             }
-            // Somebody else's answer comes first, and with a wrong number.
-            let mut forged = say(&request);
+            // A forged response with a wrong ID arrives first.
+            let mut forged = respond(&request);
             forged.metadata.id ^= 1;
             socket.send_to(&forged.to_vec().unwrap(), from).await.unwrap();
             socket.send_to(&reply.to_vec().unwrap(), from).await.unwrap();
@@ -88,7 +88,7 @@ async fn upstream() -> Upstream {
             let length = stream.read_u16().await.unwrap();
             let mut buffer = vec![0; length.into()];
             stream.read_exact(&mut buffer).await.unwrap();
-            let reply = say(&Message::from_vec(&buffer).unwrap()).to_vec().unwrap();
+            let reply = respond(&Message::from_vec(&buffer).unwrap()).to_vec().unwrap();
             stream.write_u16(reply.len() as u16).await.unwrap();
             stream.write_all(&reply).await.unwrap();
         }
@@ -101,7 +101,7 @@ fn with_upstreams(upstreams: &[SocketAddr]) -> Options {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_of_others_are_passed_on_and_kept() {
+async fn upstream_responses_are_passed_on_and_cached() {
     let upstream = upstream().await;
     let cluster = start(CLUSTER, &with_upstreams(&[upstream.address]));
     let first = ask(cluster.address, &question("www.example.com.", RecordType::A)).await;
@@ -109,32 +109,39 @@ async fn answers_of_others_are_passed_on_and_kept() {
     assert!(!first.metadata.authoritative);
     assert!(first.metadata.recursion_available);
     assert_eq!(upstream.asked.load(Ordering::SeqCst), 1);
-    tokio::time::sleep(Duration::from_millis(1100)).await;
-    let again = ask(cluster.address, &question("WWW.Example.com.", RecordType::A)).await;
-    assert_eq!(upstream.asked.load(Ordering::SeqCst), 1, "it was kept");
+    let mut hits = 0;
+    let again = async {
+        loop {
+            hits += 1;
+            let reply = ask(cluster.address, &question("WWW.Example.com.", RecordType::A)).await;
+            if reply.answers[0].ttl < 300 {
+                return reply;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let again = tokio::time::timeout(common::PATIENCE, again).await.expect("TTLs decrease");
+    assert_eq!(upstream.asked.load(Ordering::SeqCst), 1, "answered from the cache");
     assert_eq!(again.answers[0].name.to_ascii(), "WWW.Example.com.");
     let ttls = |message: &Message| message.answers.iter().map(|r| r.ttl).collect::<Vec<_>>();
     assert_eq!(ttls(&first), [300, 20]);
     let later = ttls(&again);
     assert!((290..300).contains(&later[0]) && (10..20).contains(&later[1]), "{later:?}");
-    cluster
-        .wait_for_metric(
-            "coredns_cache_entries{server=\"dns://:53\",type=\"success\",view=\"\",zones=\".\"} 1",
-        )
-        .await;
-    cluster.wait_for_metric("coredns_cache_hits_total{server=\"dns://:53\",type=\"success\",view=\"\",zones=\".\"} 1").await;
+    let labels = "{server=\"dns://:53\",type=\"success\",view=\"\",zones=\".\"}";
+    cluster.wait_for_metric(&format!("coredns_cache_entries{labels} 1\n")).await;
+    cluster.wait_for_metric(&format!("coredns_cache_hits_total{labels} {hits}\n")).await;
     cluster.wait_for_metric("plugin=\"forward\",rcode=\"NOERROR\"").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn denials_are_kept_and_what_must_not_be_is_not() {
+async fn negative_responses_are_cached_and_ttl_zero_is_not() {
     let upstream = upstream().await;
     let cluster = start(CLUSTER, &with_upstreams(&[upstream.address]));
     for (name, code, times) in [
-        ("nobody.example.com.", ResponseCode::NXDomain, 1),
+        ("missing.example.com.", ResponseCode::NXDomain, 1),
         ("broken.example.com.", ResponseCode::ServFail, 1),
         ("fresh.example.com.", ResponseCode::NoError, 2),
-        // Not found among the cluster's addresses.
+        // Not an address of the cluster.
         ("1.2.0.192.in-addr.arpa.", ResponseCode::NXDomain, 1),
     ] {
         let before = upstream.asked.load(Ordering::SeqCst);
@@ -144,7 +151,7 @@ async fn denials_are_kept_and_what_must_not_be_is_not() {
         }
         assert_eq!(upstream.asked.load(Ordering::SeqCst) - before, times, "{name}");
     }
-    // Unknown names of ours are final.
+    // Unknown cluster names are not forwarded.
     let before = upstream.asked.load(Ordering::SeqCst);
     let missing =
         ask(cluster.address, &question("x.default.svc.cluster.local.", RecordType::A)).await;
@@ -154,7 +161,7 @@ async fn denials_are_kept_and_what_must_not_be_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_answer_is_fetched_by_tcp() {
+async fn truncated_response_is_fetched_by_tcp() {
     let upstream = upstream().await;
     let cluster = start(CLUSTER, &with_upstreams(&[upstream.address]));
     let asked = question("long.example.com.", RecordType::TXT);
@@ -163,15 +170,15 @@ async fn a_long_answer_is_fetched_by_tcp() {
     assert_eq!(upstream.over_tcp.load(Ordering::SeqCst), 1);
     let whole = ask_tcp(cluster.address, &asked).await;
     assert_eq!(whole.answers.len(), 40);
-    assert_eq!(upstream.over_tcp.load(Ordering::SeqCst), 1, "it was kept");
+    assert_eq!(upstream.over_tcp.load(Ordering::SeqCst), 1, "answered from the cache");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_left_of_a_long_answer_is_sound() {
+async fn truncated_reply_has_a_valid_opt_record() {
     let upstream = upstream().await;
     let cluster = start(CLUSTER, &with_upstreams(&[upstream.address]));
     let cookie = [&[0, 10, 0, 8][..], b"trackers"].concat();
-    // From the upstream, and then from what is kept.
+    // From the upstream server, then from the cache.
     for options in [&[][..], &cookie, &[], &cookie] {
         let asked = question("long.example.com.", RecordType::TXT).to_vec().unwrap();
         let mut packet = asked.clone();
@@ -182,21 +189,21 @@ async fn what_is_left_of_a_long_answer_is_sound() {
         let read = Message::from_vec(&reply).unwrap();
         assert!(read.metadata.truncation && read.answers.is_empty());
         let opt = &reply[asked.len()..];
-        // No code, version 0, no flags; then a cookie, if one was sent, with ours behind it.
+        // Code 0, version 0, no flags; then client and server cookie, if the query had a cookie.
         let length = if options.is_empty() { 0 } else { 28 };
         assert_eq!(opt[..11], [0, 0, 41, 4, 208, 0, 0, 0, 0, 0, length], "{opt:02x?}");
         assert_eq!(opt.len(), 11 + usize::from(length));
         if !options.is_empty() {
             assert_eq!(opt[11..15], [0, 10, 0, 24]);
             assert_eq!(opt[15..23], *b"trackers");
-            // One that was damaged would not be taken back, and ours begins with its version.
+            // The server cookie starts with its version.
             assert_eq!(opt[23..27], [1, 0, 0, 0], "{opt:02x?}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_zone_is_fetched_for_anybody() {
+async fn zone_transfers_are_not_forwarded() {
     let upstream = upstream().await;
     let cluster = start(CLUSTER, &with_upstreams(&[upstream.address]));
     for kind in [RecordType::AXFR, RecordType::IXFR] {
@@ -210,7 +217,7 @@ async fn no_zone_is_fetched_for_anybody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_alias_is_joined_with_what_it_stands_for() {
+async fn alias_is_joined_with_the_response_for_its_target() {
     let upstream = upstream().await;
     let cluster = start(CLUSTER, &with_upstreams(&[upstream.address]));
     for name in ["outside.default.svc.cluster.local.", "OutSide.default.svc.Cluster.local."] {
@@ -220,16 +227,15 @@ async fn an_alias_is_joined_with_what_it_stands_for() {
         assert_eq!(answer.answers[0].name.to_ascii(), name);
         assert_eq!(texts(&answer), ["192.0.2.1", "real.example.com.", "www.example.com."]);
     }
-    // Nothing is known of its IPv6 addresses, and it is an alias all the same.
     let other =
         ask_tcp(cluster.address, &question("outside.default.svc.cluster.local.", RecordType::AAAA))
             .await;
-    assert_eq!(texts(&other)[0], "192.0.2.1", "this server says the same whatever it is asked");
+    assert_eq!(texts(&other)[0], "192.0.2.1", "the test upstream ignores the type");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_upstream_is_said_to_be_dead_and_harms_nobody_else() {
-    // Nobody listens there, and nobody says so: a socket that is never read.
+async fn unresponsive_upstream_does_not_delay_cluster_names() {
+    // A bound socket that is never read: no response and no ICMP error.
     let deaf = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
     let cluster = start(CLUSTER, &with_upstreams(&[deaf.local_addr().unwrap()]));
     let asked = question("www.example.com.", RecordType::A);
@@ -237,7 +243,7 @@ async fn a_dead_upstream_is_said_to_be_dead_and_harms_nobody_else() {
         let (address, asked) = (cluster.address, asked.clone());
         async move { ask(address, &asked).await }
     });
-    // Meanwhile the cluster's names are answered.
+    // Meanwhile the server answers cluster names.
     let began = Instant::now();
     for _ in 0..100 {
         let found = look_up(cluster.address, "web.default.svc.cluster.local.", RecordType::A).await;
@@ -245,7 +251,7 @@ async fn a_dead_upstream_is_said_to_be_dead_and_harms_nobody_else() {
     }
     assert!(!waiting.is_finished(), "100 answers took {:?}", began.elapsed());
     assert_eq!(waiting.await.unwrap().metadata.response_code, ResponseCode::ServFail);
-    // Now it is known. Each of these would take two seconds.
+    // The server is marked down: each of these would otherwise take two seconds.
     let began = Instant::now();
     for _ in 0..30 {
         let answer = ask(cluster.address, &asked).await;
@@ -255,12 +261,12 @@ async fn a_dead_upstream_is_said_to_be_dead_and_harms_nobody_else() {
     let alias = question("outside.default.svc.cluster.local.", RecordType::A);
     let alias = ask(cluster.address, &alias).await;
     assert_eq!(alias.metadata.response_code, ResponseCode::NoError);
-    assert!(alias.answers.is_empty(), "nobody knows where it leads");
+    assert!(alias.answers.is_empty(), "the target cannot be resolved");
     assert_eq!(alias.authorities.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_dead_upstream_of_two_is_passed_over() {
+async fn next_upstream_is_asked_when_one_is_down() {
     let (living, gone) = (upstream().await, UdpSocket::bind(("127.0.0.1", 0)).await.unwrap());
     let dead = gone.local_addr().unwrap();
     drop(gone);
@@ -273,7 +279,7 @@ async fn one_dead_upstream_of_two_is_passed_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_question_is_asked_once() {
+async fn identical_queries_are_sent_upstream_once() {
     let upstream = upstream().await;
     let cluster = start(CLUSTER, &with_upstreams(&[upstream.address]));
     let mut asking = tokio::task::JoinSet::new();
@@ -289,7 +295,7 @@ async fn the_same_question_is_asked_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_trusted_forwarder_says_whom_it_asks_for() {
+async fn options_of_a_trusted_forwarder_locate_the_client() {
     let near = |options: &[u8]| {
         let mut packet =
             question("near.default.svc.cluster.local.", RecordType::A).to_vec().unwrap();
@@ -307,13 +313,13 @@ async fn a_trusted_forwarder_says_whom_it_asks_for() {
         (trusted, &subnet[..], &["127.0.0.1"]),
         (Vec::new(), &local[..], &["10.244.2.30", "127.0.0.1"]),
     ] {
-        let believed = !trusted.is_empty();
-        let forwarders = Forwarders { trusted, option: 65001 };
+        let is_trusted = !trusted.is_empty();
+        let forwarders = TrustedForwarders { trusted, option: 65001 };
         let cluster = start(CLUSTER, &Options { forwarders, ..options() });
         let reply =
             common::send_udp(cluster.address, &near(option), common::PATIENCE).await.unwrap();
         assert_eq!(texts(&Message::from_vec(&reply).unwrap()), expected);
         let echoed = reply.ends_with(&[0, 8, 0, 7, 0, 1, 24, 24, 10, 244, 1]);
-        assert_eq!(echoed, believed && option == subnet, "what the answer is for is said");
+        assert_eq!(echoed, is_trusted && option == subnet, "the reply repeats the subnet");
     }
 }

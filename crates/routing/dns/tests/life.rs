@@ -1,5 +1,5 @@
-//! From start to end, against the embedded API: nothing is answered before everything is known,
-//! changes show, and a server that is gone takes no answers with it.
+//! The whole life of the server against the embedded API: it answers only after the initial lists,
+//! shows changes, and keeps answering without the API server.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -16,7 +16,7 @@ use nearhop_apiserver::ApiServer;
 use nearhop_dns::metrics::DnsMetrics;
 use nearhop_dns::options::Options;
 use nearhop_dns::readiness::Readiness;
-use nearhop_dns::run::{Surroundings, run};
+use nearhop_dns::run::{Deps, run};
 use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-/// A way to the API server that can be closed.
+/// A proxy in front of the API server that can be closed.
 struct Gate {
     url: String,
     open: watch::Sender<bool>,
@@ -108,34 +108,34 @@ fn slice(address: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_learns_serves_outlives_its_source_and_ends() {
+async fn server_lists_serves_survives_api_outage_and_stops() {
     let api = ApiServer::start(nearhop_apiserver::Options::default()).await.unwrap();
     let direct = client(&api, &api.url()).await;
     let address: SocketAddr = api.url().trim_start_matches("https://").parse().unwrap();
     let gate = Gate::closed(address).await;
     let readiness = Readiness::new(Duration::from_secs(1));
     let (trigger, shutdown) = Shutdown::manual();
-    let (tell, told) = oneshot::channel();
+    let (listening, listens_at) = oneshot::channel();
     let metrics = Metrics::new();
-    let surroundings = Surroundings {
+    let deps = Deps {
         client: client(&api, &gate.url).await,
         metrics: DnsMetrics::new(&metrics, "dns://:53"),
         readiness: readiness.clone(),
         shutdown,
-        listening: Box::new(|addresses: &[SocketAddr]| tell.send(addresses[0]).unwrap()),
+        on_listening: Box::new(|addresses: &[SocketAddr]| listening.send(addresses[0]).unwrap()),
     };
     let options = Options { lameduck: Duration::from_millis(10), ..options() };
-    let running = tokio::spawn(run(options, surroundings));
+    let running = tokio::spawn(run(options, deps));
     let report = || readiness.report(Instant::now()).err().unwrap_or_default();
-    until("it waits", || report().starts_with("kubernetes: waiting for")).await;
+    until("the server waits for lists", || report().starts_with("kubernetes: waiting for")).await;
     assert!(report().contains("endpointslices"), "{}", report());
     gate.open.send_replace(true);
-    let address = timeout(PATIENCE, told).await.unwrap().unwrap();
-    // It listens, so everything is there: what was there before it came is not denied.
+    let address = timeout(PATIENCE, listens_at).await.unwrap().unwrap();
+    // It listens only after the initial lists, so it knows Services that existed before.
     let name = "kubernetes.default.svc.cluster.local.";
     assert_eq!(look_up(address, name, RecordType::A).await.len(), 1);
     assert_eq!(readiness.report(Instant::now()), Ok(()));
-    // Denied, and there as soon as it is known.
+    // NXDOMAIN at first, and answered once the objects exist.
     let name = "one.db.default.svc.cluster.local.";
     let denied = ask(address, &question(name, RecordType::A)).await;
     assert_eq!(denied.metadata.response_code, ResponseCode::NXDomain);
@@ -143,18 +143,18 @@ async fn a_server_learns_serves_outlives_its_source_and_ends() {
     let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
     post(&direct, slices, slice("10.244.0.9")).await;
     until_resolved(address, name, &["10.244.0.9"]).await;
-    // The API server is gone: answers go on, and whoever asks is told.
+    // The API server is unreachable: answers continue, and readiness reports it.
     gate.open.send_replace(false);
-    until("it says so", || report().contains("nothing heard of services")).await;
-    assert!(report().contains("answers are as of then"), "{}", report());
+    until("readiness reports the outage", || report().contains("no services event")).await;
+    assert!(report().contains("answers are stale"), "{}", report());
     assert_eq!(look_up(address, name, RecordType::A).await, ["10.244.0.9"]);
     post(&direct, slices, slice("10.244.0.10")).await;
-    // It is back, and what was missed is made up for.
+    // After the outage the server catches up.
     gate.open.send_replace(true);
     until_resolved(address, name, &["10.244.0.10", "10.244.0.9"]).await;
     trigger.request();
     timeout(PATIENCE, running).await.unwrap().unwrap().unwrap();
     assert_eq!(report(), "stopping");
     let gone = tokio::net::TcpStream::connect(address).await;
-    assert!(gone.is_err(), "nobody listens any more");
+    assert!(gone.is_err(), "the port is closed");
 }

@@ -1,4 +1,4 @@
-//! Servers that lead back to this one: they are found, and not asked.
+//! Upstream servers that forward to this server are detected and not used.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -25,8 +25,8 @@ fn has(names: &Names, name: &str) -> bool {
     names.lock().unwrap().iter().any(|other| other == name)
 }
 
-/// Asks for one new name after the other, until one is answered as wanted: with this code, and
-/// after (or without) asking the other server.
+/// Queries new names until one gets this response code, with or without a query to the upstream
+/// server.
 async fn until(cluster: &Cluster, asked: &Names, code: ResponseCode, forwarded: bool) {
     let deadline = Instant::now() + PATIENCE;
     for number in 0.. {
@@ -41,7 +41,7 @@ async fn until(cluster: &Cluster, asked: &Names, code: ResponseCode, forwarded: 
     }
 }
 
-/// A server that denies everything.
+/// A server that replies NXDOMAIN to everything.
 fn deny(socket: UdpSocket) -> Names {
     let names = Names::default();
     let asked = names.clone();
@@ -60,9 +60,9 @@ fn deny(socket: UdpSocket) -> Names {
     names
 }
 
-/// The kube-dns Service, as a Pod's resolv.conf names it: this server is one of its endpoints.
+/// The kube-dns Service, as in a Pod's resolv.conf: this server is one of its endpoints.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_of_this_very_server_is_not_asked() {
+async fn own_service_is_not_used_as_upstream() {
     let (socket, _listener) = common::bind_both().await;
     let upstream = socket.local_addr().unwrap();
     let asked = deny(socket);
@@ -84,12 +84,12 @@ async fn a_service_of_this_very_server_is_not_asked() {
     }
     cluster.apply(Change::Service(Box::new((**world.service(&key).unwrap()).clone())));
     until(&cluster, &asked, ResponseCode::ServFail, false).await;
-    // It is asked again when it is another's.
+    // Without the Service the upstream is used again.
     cluster.apply(Change::ServiceGone(key));
     until(&cluster, &asked, ResponseCode::NXDomain, true).await;
 }
 
-/// A server that asks this one whatever it is asked, as a forwarder or a translated address does.
+/// A server that forwards every query to this server, as a forwarder or a translated address does.
 fn relay(socket: UdpSocket, to: Arc<Mutex<Option<SocketAddr>>>) -> Names {
     let names = Names::default();
     let asked = names.clone();
@@ -114,7 +114,7 @@ fn relay(socket: UdpSocket, to: Arc<Mutex<Option<SocketAddr>>>) -> Names {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_asks_this_one_is_found_by_a_probe() {
+async fn forwarding_loop_is_detected_by_a_probe() {
     let (socket, _listener) = common::bind_both().await;
     let upstream = socket.local_addr().unwrap();
     let to = Arc::new(Mutex::new(None));

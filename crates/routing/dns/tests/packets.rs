@@ -1,5 +1,5 @@
-//! Any bytes: never a panic, and every reply is one that somebody else can read and that belongs
-//! to its question.
+//! Any bytes: no panic, and every reply can be decoded by another implementation and matches its
+//! question.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -44,20 +44,21 @@ impl Bare {
         }
     }
 
-    /// What is said to a packet.
+    /// The reply to a packet.
     fn ask(&mut self, bytes: &[u8], transport: Transport) -> Option<&[u8]> {
         let now = Now { instant: Instant::now(), unix: 1_700_000_000 };
-        let packet = Packet { bytes, source: [10, 244, 1, 9].into(), transport, now };
+        let source = [10, 244, 1, 9].into();
+        let packet = Packet { bytes, source, transport, now, seed: 7 };
         let Self { answerer, state, tally, out, .. } = self;
-        let handled = match answerer.handle(state, packet, 7, out, tally) {
-            Handled::Later(job) => answerer.finish(&job, None, now.instant, out, tally),
+        let handled = match answerer.handle(state, packet, out, tally) {
+            Handled::Forward(query) => answerer.finish(&query, None, now.instant, out, tally),
             handled => handled,
         };
         matches!(handled, Handled::Reply).then(|| self.out.bytes())
     }
 }
 
-/// What must be true of every reply.
+/// Checks the invariants of a reply.
 fn check(bare: &mut Bare, packet: &[u8], transport: Transport) {
     let Some(reply) = bare.ask(packet, transport) else { return };
     let most = if transport == Transport::Udp { 1232 } else { 65_535 };
@@ -140,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_behind_a_sound_header(
+    fn any_bytes_after_a_valid_header(
         tail in prop::collection::vec(any::<u8>(), 0..300),
         records in (0_u8..2, 0_u8..2, 0_u8..3),
         transport in transports(),
@@ -151,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn questions_with_damage(
+    fn damaged_queries(
         name in names(),
         kind in any::<u8>(),
         size in prop::option::of(any::<u16>()),
@@ -176,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn every_sound_question_is_answered(name in names(), kind in 1_u16..70, transport in transports()) {
+    fn every_valid_query_is_answered(name in names(), kind in 1_u16..70, transport in transports()) {
         let asked = question(&name, RecordType::from(kind));
         let packet = asked.to_vec().unwrap();
         BARE.with_borrow_mut(|bare| {

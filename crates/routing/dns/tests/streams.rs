@@ -1,5 +1,5 @@
-//! TCP connections that are more than one question and its answer: what they may take of the
-//! process, and that what they are sent can always be told apart.
+//! TCP connections with more than one query: their limits, and that clients can always tell replies
+//! apart.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -13,13 +13,13 @@ use hickory_proto::rr::{RData, Record, RecordType};
 use nearhop_dns::options::{Options, TcpOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 fn framed(message: &[u8]) -> Vec<u8> {
     [&(message.len() as u16).to_be_bytes(), message].concat()
 }
 
-/// A question with so many octets.
+/// A query of this size.
 fn padded(size: usize) -> Vec<u8> {
     let mut packet = question("web.default.svc.cluster.local.", RecordType::A).to_vec().unwrap();
     packet[11] = 1;
@@ -33,8 +33,8 @@ fn padded(size: usize) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_a_question_that_is_too_long() {
-    // Who waits for it does so for longer than this test.
+async fn oversized_query_closes_the_connection_at_once() {
+    // A server that waits for the query does so for longer than this test.
     let tcp = TcpOptions { read: PATIENCE * 10, ..TcpOptions::default() };
     let cluster = start(CLUSTER, &Options { tcp, ..options() });
     let mut stream = TcpStream::connect(cluster.address).await.unwrap();
@@ -44,12 +44,12 @@ async fn nobody_waits_for_a_question_that_is_too_long() {
     stream.read_exact(&mut reply).await.unwrap();
     assert_eq!(addresses(&Message::from_vec(&reply).unwrap()).len(), 1);
     stream.write_all(&4097_u16.to_be_bytes()).await.unwrap();
-    let end = timeout(PATIENCE, stream.read(&mut reply)).await.expect("it is closed");
+    let end = timeout(PATIENCE, stream.read(&mut reply)).await.expect("the connection is closed");
     assert_eq!(end.unwrap(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_comes_and_goes_is_forgotten() {
+async fn closed_connections_are_removed() {
     let cluster = start(CLUSTER, &options());
     for _ in 0..50 {
         let mut coming = tokio::task::JoinSet::new();
@@ -58,15 +58,15 @@ async fn who_comes_and_goes_is_forgotten() {
         }
         while coming.join_next().await.is_some() {}
     }
-    // Not even one that was gone before it was there.
+    // Including those that were closed before they were accepted.
     cluster.wait_for_metric("nearhop_dns_tcp_connections 0\n").await;
 }
 
-/// A server whose answers are long, by TCP, and must not be kept.
+/// An upstream server with long responses by TCP that must not be cached.
 async fn upstream() -> std::net::SocketAddr {
     let (socket, listener) = common::bind_both().await;
     let address = socket.local_addr().unwrap();
-    let say = |bytes: &[u8]| {
+    let respond = |bytes: &[u8]| {
         let request = Message::from_vec(bytes).unwrap();
         let mut reply = Message::new(request.metadata.id, MessageType::Response, OpCode::Query);
         reply.queries = request.queries.clone();
@@ -79,7 +79,7 @@ async fn upstream() -> std::net::SocketAddr {
         let mut buffer = [0; 4096];
         loop {
             let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
-            let reply = say(&buffer[..length]).truncate().to_vec().unwrap();
+            let reply = respond(&buffer[..length]).truncate().to_vec().unwrap();
             socket.send_to(&reply, from).await.unwrap();
         }
     });
@@ -89,35 +89,26 @@ async fn upstream() -> std::net::SocketAddr {
             let length = stream.read_u16().await.unwrap();
             let mut buffer = vec![0; length.into()];
             stream.read_exact(&mut buffer).await.unwrap();
-            stream.write_all(&framed(&say(&buffer).to_vec().unwrap())).await.unwrap();
+            stream.write_all(&framed(&respond(&buffer).to_vec().unwrap())).await.unwrap();
         }
     });
     address
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_follows_a_reply_that_was_not_taken() {
+async fn connection_ends_at_a_reply_that_the_client_does_not_receive() {
+    /// Their replies exceed the socket buffers.
+    const QUERIES: usize = 350;
     let tcp = TcpOptions { write: Duration::from_millis(100), ..TcpOptions::default() };
     let upstreams = vec![upstream().await];
     let cluster = start(CLUSTER, &Options { tcp, upstreams, ..options() });
     let stream = TcpStream::connect(cluster.address).await.unwrap();
+    cluster.wait_for_metric("nearhop_dns_tcp_connections 1\n").await;
     let (mut reader, mut writer) = stream.into_split();
-    let asking = tokio::spawn(async move {
-        let asked = framed(&question("long.example.com.", RecordType::TXT).to_vec().unwrap());
-        // More than any buffer takes; and more when what was sent before is being read.
-        for number in 0..350 {
-            if number == 300 {
-                sleep(Duration::from_secs(2)).await;
-            }
-            if writer.write_all(&asked).await.is_err() {
-                break;
-            }
-            sleep(Duration::from_millis(if number < 300 { 1 } else { 20 })).await;
-        }
-        writer
-    });
-    // Not one answer is taken for longer than they are offered.
-    sleep(Duration::from_secs(2)).await;
+    let query = framed(&question("long.example.com.", RecordType::TXT).to_vec().unwrap());
+    writer.write_all(&query.repeat(QUERIES)).await.unwrap();
+    // The client reads nothing until the server has given up.
+    cluster.wait_for_metric("nearhop_dns_tcp_connections 0\n").await;
     let read_all = async {
         let mut whole = 0;
         while let Ok(length) = reader.read_u16().await {
@@ -126,14 +117,12 @@ async fn nothing_follows_a_reply_that_was_not_taken() {
                 break;
             }
             let reply = Message::from_vec(&reply)
-                .unwrap_or_else(|error| panic!("{error} behind {whole} whole ones"));
+                .unwrap_or_else(|error| panic!("{error} after {whole} whole replies"));
             assert_eq!(reply.queries[0].name().to_ascii(), "long.example.com.");
             whole += 1;
         }
         whole
     };
-    let whole = timeout(PATIENCE, read_all).await.expect("it is closed");
-    assert!(whole < 300, "not all were taken");
-    cluster.wait_for_metric("nearhop_dns_tcp_connections 0\n").await;
-    drop(asking);
+    let whole = timeout(PATIENCE, read_all).await.expect("the connection is closed");
+    assert!(whole < QUERIES, "some replies were not sent");
 }

@@ -1,5 +1,5 @@
-//! Which of the other servers are asked: not those that are dead, and nobody is dead for one name
-//! that takes long, nor for an answer that nobody can read.
+//! Health of upstream servers: queries skip servers that are down; one slow name or a malformed
+//! response does not mark a server down.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -14,14 +14,14 @@ use hickory_proto::rr::RecordType;
 use nearhop_dns::options::Options;
 use tokio::net::UdpSocket;
 
-/// Another server, and the names that it was asked for, in this order.
+/// An upstream server and the names that it was queried for, in order.
 struct Upstream {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Upstream {
-    /// Says what `reply` makes of a question that it has been asked so many times before.
+    /// Replies with the result of `reply`, called with the query and how often it came before.
     async fn start(reply: fn(&Message, usize) -> Option<Vec<u8>>) -> Self {
         Self::on(UdpSocket::bind(("127.0.0.1", 0)).await.unwrap(), reply)
     }
@@ -45,7 +45,7 @@ impl Upstream {
         Self { address, asked }
     }
 
-    /// How many questions it was asked, probes aside.
+    /// The number of queries, without probes.
     fn questions(&self) -> usize {
         self.asked.lock().unwrap().iter().filter(|name| *name != ".").count()
     }
@@ -59,7 +59,7 @@ fn times(names: &Mutex<Vec<String>>, name: &str) -> usize {
     names.lock().unwrap().iter().filter(|other| *other == name).count()
 }
 
-/// There is no such name.
+/// NXDOMAIN.
 fn deny(request: &Message) -> Message {
     let mut reply = Message::new(request.metadata.id, MessageType::Response, OpCode::Query);
     reply.queries = request.queries.clone();
@@ -71,7 +71,7 @@ fn denied(request: &Message, _before: usize) -> Option<Vec<u8>> {
     Some(deny(request).to_vec().unwrap())
 }
 
-/// Nothing for slow names, nor for the first probe.
+/// No reply for slow names and for the first probe.
 fn slow(request: &Message, before: usize) -> Option<Vec<u8>> {
     let name = request.queries[0].name().to_ascii();
     if name.starts_with("slow") || (name == "." && before == 0) {
@@ -80,10 +80,10 @@ fn slow(request: &Message, before: usize) -> Option<Vec<u8>> {
     denied(request, before)
 }
 
-/// An answer with the promise of a record that is not there.
-fn garbled(request: &Message, before: usize) -> Option<Vec<u8>> {
+/// A response whose header announces a missing record.
+fn malformed(request: &Message, before: usize) -> Option<Vec<u8>> {
     let mut bytes = denied(request, before)?;
-    if request.queries[0].name().to_ascii().starts_with("garbled") {
+    if request.queries[0].name().to_ascii().starts_with("malformed") {
         bytes[7] = 1;
     }
     Some(bytes)
@@ -93,8 +93,8 @@ async fn code(cluster: &common::Cluster, name: &str) -> ResponseCode {
     ask(cluster.address, &question(name, RecordType::A)).await.metadata.response_code
 }
 
-/// Waits until a server has missed as many probes as a dead one has.
-async fn until_buried(cluster: &common::Cluster, server: SocketAddr) {
+/// Waits until a server has missed two probes, which marks it down.
+async fn until_down(cluster: &common::Cluster, server: SocketAddr) {
     let name = "coredns_proxy_healthcheck_failures_total";
     let start = format!("{name}{{proxy_name=\"forward\",to=\"{server}\"}} ");
     let missed = || {
@@ -106,7 +106,7 @@ async fn until_buried(cluster: &common::Cluster, server: SocketAddr) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(common::PATIENCE, wait).await.expect("it is found out");
+    tokio::time::timeout(common::PATIENCE, wait).await.expect("two missed probes");
 }
 
 fn with_upstreams(upstreams: &[SocketAddr]) -> Options {
@@ -114,46 +114,46 @@ fn with_upstreams(upstreams: &[SocketAddr]) -> Options {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_takes_long_harms_no_other() {
+async fn slow_name_does_not_mark_the_upstream_down() {
     let upstream = Upstream::start(slow).await;
     let cluster = start(CLUSTER, &with_upstreams(&[upstream.address]));
     for number in 0..2 {
         let name = format!("slow{number}.example.com.");
         assert_eq!(code(&cluster, &name).await, ResponseCode::ServFail);
         let name = format!("other{number}.example.com.");
-        assert_eq!(code(&cluster, &name).await, ResponseCode::NXDomain, "it lives");
+        assert_eq!(code(&cluster, &name).await, ResponseCode::NXDomain, "it is up");
     }
-    assert!(upstream.probes() > 0, "it was suspected");
+    assert!(upstream.probes() > 0, "it was probed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_two_that_says_nothing_is_found_out() {
-    let (good, mute) = (Upstream::start(denied).await, Upstream::start(|_, _| None).await);
-    let cluster = start(CLUSTER, &with_upstreams(&[good.address, mute.address]));
-    // Who is asked first is chance.
+async fn unresponsive_upstream_is_marked_down() {
+    let (good, silent) = (Upstream::start(denied).await, Upstream::start(|_, _| None).await);
+    let cluster = start(CLUSTER, &with_upstreams(&[good.address, silent.address]));
+    // The first server is random.
     for number in 0.. {
         let name = format!("n{number}.example.com.");
         assert_eq!(code(&cluster, &name).await, ResponseCode::NXDomain);
-        if mute.questions() > 0 {
+        if silent.questions() > 0 {
             break;
         }
     }
-    until_buried(&cluster, mute.address).await;
-    let before = mute.questions();
+    until_down(&cluster, silent.address).await;
+    let before = silent.questions();
     for number in 0..30 {
         let name = format!("m{number}.example.com.");
         assert_eq!(code(&cluster, &name).await, ResponseCode::NXDomain);
     }
-    assert_eq!(mute.questions(), before, "it is left alone");
+    assert_eq!(silent.questions(), before, "it gets no queries");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_upstream_is_asked_again_when_it_answers() {
+async fn upstream_is_used_again_after_it_responds_to_a_probe() {
     let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
     let address = socket.local_addr().unwrap();
     let cluster = start(CLUSTER, &with_upstreams(&[address]));
     assert_eq!(code(&cluster, "a.example.com.").await, ResponseCode::ServFail);
-    until_buried(&cluster, address).await;
+    until_down(&cluster, address).await;
     for _ in 0..30 {
         assert_eq!(code(&cluster, "dead.example.com.").await, ResponseCode::ServFail);
     }
@@ -163,31 +163,31 @@ async fn a_dead_upstream_is_asked_again_when_it_answers() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(common::PATIENCE, answered).await.expect("it is asked again");
+    tokio::time::timeout(common::PATIENCE, answered).await.expect("it is used again");
     let asked = upstream.asked.lock().unwrap().clone();
     assert!(!asked.iter().any(|name| name.starts_with("dead")), "{asked:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_cannot_be_read_fails_one_question() {
-    let upstream = Upstream::start(garbled).await;
+async fn malformed_response_fails_one_query() {
+    let upstream = Upstream::start(malformed).await;
     let cluster = start(CLUSTER, &with_upstreams(&[upstream.address]));
-    for name in ["garbled.example.com.", "Garbled.Example.com."] {
+    for name in ["malformed.example.com.", "Malformed.Example.com."] {
         let before = upstream.questions();
         assert_eq!(code(&cluster, name).await, ResponseCode::ServFail);
-        assert_eq!(upstream.questions(), before + 1, "nobody waited for a better one");
+        assert_eq!(upstream.questions(), before + 1, "the query is not retried");
     }
     assert_eq!(code(&cluster, "other.example.com.").await, ResponseCode::NXDomain);
-    assert_eq!(upstream.probes(), 0, "it is not suspected");
+    assert_eq!(upstream.probes(), 0, "it is not probed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_one_is_asked_where_an_answer_cannot_be_read() {
-    let (bad, good) = (Upstream::start(garbled).await, Upstream::start(denied).await);
+async fn next_upstream_is_asked_after_a_malformed_response() {
+    let (bad, good) = (Upstream::start(malformed).await, Upstream::start(denied).await);
     let cluster = start(CLUSTER, &with_upstreams(&[bad.address, good.address]));
     for number in 0..10 {
-        let name = format!("garbled{number}.example.com.");
+        let name = format!("malformed{number}.example.com.");
         assert_eq!(code(&cluster, &name).await, ResponseCode::NXDomain);
     }
-    assert_eq!(bad.probes() + good.probes(), 0, "nobody is suspected");
+    assert_eq!(bad.probes() + good.probes(), 0, "neither is probed");
 }

@@ -1,4 +1,4 @@
-//! Answers of other servers, kept for a while. Never answers about the cluster's own names.
+//! Cache of upstream responses. Cluster names are never cached.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,25 +6,24 @@ use std::time::Instant;
 
 use nearhop_core::answer::{AskedName, LONGEST_NAME};
 
-use super::kept::Kept;
-use crate::metrics::{DnsMetrics, Store};
+use super::cached_response::CachedResponse;
+use crate::metrics::{CacheType, DnsMetrics};
 use crate::wire::Request;
 
-/// What is asked of another server: name, type, DO and CD.
+/// Name, type, DO and CD of a query.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
+pub(crate) struct CacheKey {
     octets: [u8; LONGEST_NAME + 3],
     length: usize,
 }
 
-impl Key {
-    /// What a client asks.
-    pub fn of(request: &Request) -> Self {
+impl CacheKey {
+    pub(crate) fn of(request: &Request) -> Self {
         Self::new(&request.question.name, request)
     }
 
-    /// What a client asks, of another name.
-    pub fn new(name: &AskedName, request: &Request) -> Self {
+    /// The key of `request` with another name.
+    pub(crate) fn new(name: &AskedName, request: &Request) -> Self {
         let mut key = Self { octets: [0; LONGEST_NAME + 3], length: 0 };
         for at in 0..name.len() {
             let label = name.label(at);
@@ -43,97 +42,95 @@ impl Key {
         self.length += octets.len();
     }
 
-    /// As octets.
-    pub fn as_slice(&self) -> &[u8] {
+    pub(super) fn as_slice(&self) -> &[u8] {
         &self.octets[..self.length]
     }
 }
 
-/// All that is kept together takes no more octets, however many answers may be kept.
-const MOST_OCTETS: usize = 32 << 20;
+/// Upper bound of the cache's memory, independent of the number of entries.
+const MAX_OCTETS: usize = 32 << 20;
 
-/// Answers of other servers.
+/// Upstream responses by query.
 pub struct Cache {
-    most: usize,
+    max_entries: usize,
     inner: Mutex<Inner>,
     metrics: DnsMetrics,
 }
 
 #[derive(Default)]
 struct Inner {
-    kept: BTreeMap<Box<[u8]>, (u64, Arc<Kept>)>,
-    /// In the order in which they came.
+    entries: BTreeMap<Box<[u8]>, (u64, Arc<CachedResponse>)>,
+    /// Keys by insertion number.
     order: BTreeMap<u64, Box<[u8]>>,
     next: u64,
     denials: usize,
-    /// What all of them take.
+    /// Memory of all entries.
     octets: usize,
 }
 
 impl Cache {
-    /// Keeps at most so many, and not more than 32 MiB of them; none where it is 0.
-    pub fn new(most: usize, metrics: DnsMetrics) -> Self {
-        Self { most, inner: Mutex::default(), metrics }
+    /// Holds at most this many entries and 32 MiB; 0 disables the cache.
+    pub fn new(max_entries: usize, metrics: DnsMetrics) -> Self {
+        Self { max_entries, inner: Mutex::default(), metrics }
     }
 
-    /// What is known, and not counted: somebody asked already, and waits.
-    pub(super) fn peek(&self, key: &Key, now: Instant) -> Option<Arc<Kept>> {
-        let kept = self.lock().kept.get(key.as_slice()).map(|(_, kept)| kept.clone());
-        kept.filter(|kept| kept.is_fresh(now))
+    /// Like [`Self::get`], without counting a hit or miss.
+    pub(super) fn peek(&self, key: &CacheKey, now: Instant) -> Option<Arc<CachedResponse>> {
+        let found = self.lock().entries.get(key.as_slice()).map(|(_, cached)| cached.clone());
+        found.filter(|cached| cached.is_fresh(now))
     }
 
-    /// What is known.
-    pub fn get(&self, key: &Key, now: Instant) -> Option<Arc<Kept>> {
-        if self.most == 0 {
+    pub(crate) fn get(&self, key: &CacheKey, now: Instant) -> Option<Arc<CachedResponse>> {
+        if self.max_entries == 0 {
             return None;
         }
         let fresh = self.peek(key, now);
-        self.metrics.cache_asked(fresh.as_ref().map(|kept| kept.store()));
+        self.metrics.cache_lookup(fresh.as_ref().map(|cached| cached.cache_type()));
         fresh
     }
 
-    /// Keeps an answer, unless it must not be repeated. The oldest makes room.
-    pub fn put(&self, key: &[u8], kept: Arc<Kept>) {
-        if self.most == 0 || kept.lifetime() == 0 {
+    /// Inserts a response unless its lifetime is 0. Evicts the oldest entries to make room.
+    pub(super) fn put(&self, key: &[u8], cached: Arc<CachedResponse>) {
+        if self.max_entries == 0 || cached.lifetime() == 0 {
             return;
         }
         let mut inner = self.lock();
         inner.remove(key);
-        let room = MOST_OCTETS.saturating_sub(taken(key, &kept));
-        while inner.kept.len() >= self.most || inner.octets > room {
+        let room = MAX_OCTETS.saturating_sub(memory_of(key, &cached));
+        while inner.entries.len() >= self.max_entries || inner.octets > room {
             let Some(oldest) = inner.order.values().next().cloned() else { break };
             inner.remove(&oldest);
         }
-        inner.insert(key, kept);
-        self.metrics.cached(Store::Denial, inner.denials);
-        self.metrics.cached(Store::Success, inner.kept.len() - inner.denials);
+        inner.insert(key, cached);
+        self.metrics.cache_entries(CacheType::Denial, inner.denials);
+        self.metrics.cache_entries(CacheType::Success, inner.entries.len() - inner.denials);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // At worst one entry is in one map and not in the other: it is dropped in its turn.
+        // After a panic, one map may miss one entry; eviction removes the rest of it.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What an answer takes: itself, and what was asked, which stands in both maps.
-fn taken(key: &[u8], kept: &Kept) -> usize {
-    kept.size() + 2 * key.len()
+/// Memory of an entry; both maps hold the key.
+fn memory_of(key: &[u8], cached: &CachedResponse) -> usize {
+    cached.size() + 2 * key.len()
 }
 
 impl Inner {
-    fn insert(&mut self, key: &[u8], kept: Arc<Kept>) {
+    fn insert(&mut self, key: &[u8], cached: Arc<CachedResponse>) {
         let number = self.next;
         self.next += 1;
-        self.denials += usize::from(kept.store() == Store::Denial);
-        self.octets += taken(key, &kept);
+        self.denials += usize::from(cached.cache_type() == CacheType::Denial);
+        self.octets += memory_of(key, &cached);
         self.order.insert(number, key.into());
-        self.kept.insert(key.into(), (number, kept));
+        self.entries.insert(key.into(), (number, cached));
     }
 
     fn remove(&mut self, key: &[u8]) {
-        if let Some((number, kept)) = self.kept.remove(key) {
-            self.denials -= usize::from(kept.store() == Store::Denial);
-            self.octets -= taken(key, &kept);
+        if let Some((number, cached)) = self.entries.remove(key) {
+            self.denials -= usize::from(cached.cache_type() == CacheType::Denial);
+            self.octets -= memory_of(key, &cached);
             self.order.remove(&number);
         }
     }
@@ -148,32 +145,37 @@ mod tests {
 
     use super::*;
 
-    /// An answer of about 60,000 octets.
-    fn large(now: Instant) -> Arc<Kept> {
+    /// A response of about 60,000 octets.
+    fn large(now: Instant) -> Arc<CachedResponse> {
         let name = Name::from_ascii("large.example.com.").unwrap();
         let mut message = Message::new(0, MessageType::Response, OpCode::Query);
         message.add_query(Query::query(name.clone(), RecordType::TXT));
         let record = Record::from_rdata(name, 30, RData::TXT(TXT::new(vec!["x".repeat(238)])));
         message.answers = vec![record; 240];
-        Arc::new(Kept::new(&message, now).unwrap())
+        Arc::new(CachedResponse::new(&message, now).unwrap())
     }
 
     #[test]
-    fn what_is_kept_is_bounded_by_octets_too() {
+    fn memory_is_bounded() {
         let now = Instant::now();
-        let (cache, kept) = (Cache::new(10_000, DnsMetrics::new(&Metrics::new(), "x")), large(now));
-        assert!(kept.size() > 60_000, "{}", kept.size());
+        let (cache, cached) =
+            (Cache::new(10_000, DnsMetrics::new(&Metrics::new(), "x")), large(now));
+        assert!(cached.size() > 60_000, "{}", cached.size());
         for number in 0..1000_u16 {
-            cache.put(&number.to_be_bytes(), kept.clone());
-            // The same again takes no more room.
-            cache.put(&number.to_be_bytes(), kept.clone());
+            cache.put(&number.to_be_bytes(), cached.clone());
+            // Replacing an entry takes no more memory.
+            cache.put(&number.to_be_bytes(), cached.clone());
         }
         let inner = cache.lock();
-        let held: usize = inner.kept.iter().map(|(key, (_, kept))| taken(key, kept)).sum();
+        let held: usize =
+            inner.entries.iter().map(|(key, (_, cached))| memory_of(key, cached)).sum();
         assert_eq!(inner.octets, held);
-        assert!(held <= MOST_OCTETS && held > MOST_OCTETS - 2 * kept.size(), "{held}");
-        assert_eq!(inner.order.len(), inner.kept.len());
-        assert!(!inner.kept.contains_key(&0_u16.to_be_bytes()[..]), "the oldest made room");
-        assert!(inner.kept.contains_key(&999_u16.to_be_bytes()[..]));
+        assert!(held <= MAX_OCTETS && held > MAX_OCTETS - 2 * cached.size(), "{held}");
+        assert_eq!(inner.order.len(), inner.entries.len());
+        assert!(
+            !inner.entries.contains_key(&0_u16.to_be_bytes()[..]),
+            "the oldest entry is evicted"
+        );
+        assert!(inner.entries.contains_key(&999_u16.to_be_bytes()[..]));
     }
 }

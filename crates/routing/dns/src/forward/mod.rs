@@ -1,14 +1,14 @@
-//! Names that are not ours: asked of other servers, their answers kept for a while.
+//! Forwards queries for names outside the cluster to upstream servers, and caches the responses.
 //!
 //! ```text
-//!   cache     what is known already             kept      an answer in the form it is repeated in
-//!   upstream  which servers live                exchange  one question to one of them
-//!   loops     which servers lead back here
+//!   cache     responses by query             cached_response  a response in its stored form
+//!   upstream  servers and their health       exchange         one query to one server
+//!   loops     servers that forward to this server
 //! ```
 
 mod cache;
+mod cached_response;
 mod exchange;
-mod kept;
 mod loops;
 mod upstream;
 
@@ -22,59 +22,52 @@ use nearhop_core::answer::{AskedName, service_of_own};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 
-pub use cache::{Cache, Key};
-pub use exchange::Ask;
-pub use kept::Kept;
-pub use loops::Loops;
+pub use cache::Cache;
+pub(crate) use cache::CacheKey;
+pub use cached_response::CachedResponse;
+use exchange::UpstreamQuery;
+pub(crate) use loops::LoopProbes;
 
 use crate::metrics::DnsMetrics;
 use crate::state::Shared;
 use crate::wire::Request;
 use upstream::Upstreams;
 
-/// Clients that may wait for other servers at a time.
-const WAITING: usize = 1000;
-/// How often the state is asked whether a server leads back here.
+/// Clients that may wait for upstream servers at the same time.
+const MAX_WAITING: usize = 1000;
+/// How often the state is searched for upstreams that are Services of this server.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-type Waiting = BTreeMap<Box<[u8]>, Vec<oneshot::Sender<Arc<Kept>>>>;
+type Waiting = BTreeMap<Box<[u8]>, Vec<oneshot::Sender<Arc<CachedResponse>>>>;
 
-/// Asks other servers.
-pub struct Forwarder {
+/// Asks upstream servers.
+pub(crate) struct Forwarder {
     upstreams: Upstreams,
     cache: Arc<Cache>,
-    /// Who waits for which question: it is asked once.
+    /// Clients by query: identical queries are sent once.
     waiting: Mutex<Waiting>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     metrics: DnsMetrics,
 }
 
-/// The right to wait for another server.
-#[derive(Debug)]
-pub struct Place {
-    _place: OwnedSemaphorePermit,
-}
-
 impl Forwarder {
-    /// Asks these servers.
-    pub fn new(addresses: &[SocketAddr], cache: Arc<Cache>, metrics: DnsMetrics) -> Self {
+    pub(crate) fn new(addresses: &[SocketAddr], cache: Arc<Cache>, metrics: DnsMetrics) -> Self {
         Self {
             upstreams: Upstreams::new(addresses, metrics.clone()),
             cache,
             waiting: Mutex::default(),
-            places: Arc::new(Semaphore::new(WAITING)),
+            permits: Arc::new(Semaphore::new(MAX_WAITING)),
             metrics,
         }
     }
 
-    /// The probes that find servers which lead back here.
-    pub fn loops(&self) -> Arc<Loops> {
+    pub(crate) fn loops(&self) -> Arc<LoopProbes> {
         self.upstreams.loops.clone()
     }
 
-    /// Looks for servers that lead back to these sockets, for ever: in the state about every second,
-    /// by a probe every so often.
-    pub async fn watch_loops(
+    /// Looks for upstream servers that lead to the sockets `own`: in the state every second, by
+    /// probes at the interval `every`. Never returns.
+    pub(crate) async fn watch_loops(
         self: Arc<Self>,
         shared: Shared,
         own: Vec<SocketAddr>,
@@ -90,86 +83,85 @@ impl Forwarder {
                 let servers = self.upstreams.addresses();
                 servers.map(|at| service_of_own(&state.index, at, &own).cloned()).collect()
             };
-            self.upstreams.note_services(&services);
+            self.upstreams.set_services(&services);
             if probed.is_none_or(|at| at.elapsed() >= every) {
                 probed = Some(Instant::now());
                 self.upstreams.probe_for_loops().await;
             }
-            self.upstreams.note_probes();
+            self.upstreams.check_probes();
         }
     }
 
-    /// Takes a place among those who wait, if there is one.
-    pub fn enter(&self) -> Option<Place> {
-        let place = self.places.clone().try_acquire_owned().ok();
-        if place.is_none() {
+    /// A permit to wait for an upstream server; None if too many clients wait.
+    pub(crate) fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        let permit = self.permits.clone().try_acquire_owned().ok();
+        if permit.is_none() {
             self.metrics.rejected();
         }
-        place.map(|place| Place { _place: place })
+        permit
     }
 
-    /// Asks what a client asks, of this name. None where no server answers.
-    pub async fn resolve(
+    /// Resolves the client's query for this name; None if no server responds.
+    pub(crate) async fn resolve(
         self: &Arc<Self>,
         name: &AskedName,
         request: &Request,
-    ) -> Option<Arc<Kept>> {
-        let key = Key::new(name, request);
-        if let Some(kept) = self.cache.peek(&key, Instant::now()) {
-            return Some(kept);
+    ) -> Option<Arc<CachedResponse>> {
+        let key = CacheKey::new(name, request);
+        if let Some(cached) = self.cache.peek(&key, Instant::now()) {
+            return Some(cached);
         }
-        let ask = Ask::new(name, request).ok()?;
+        let query = UpstreamQuery::new(name, request).ok()?;
         let (sender, receiver) = oneshot::channel();
         let first = {
             let mut waiting = self.lock();
-            let others = waiting.entry(key.as_slice().into()).or_default();
-            others.push(sender);
-            others.len() == 1
+            let senders = waiting.entry(key.as_slice().into()).or_default();
+            senders.push(sender);
+            senders.len() == 1
         };
         if first {
             let this = self.clone();
-            // A task of its own: who asked first may go away while others wait.
-            tokio::spawn(async move { this.ask(key, ask).await });
+            // A separate task: the first client may disconnect while others wait.
+            tokio::spawn(async move { this.ask(key, query).await });
         }
         receiver.await.ok()
     }
 
-    async fn ask(self: Arc<Self>, key: Key, ask: Ask) {
-        // Dropped at the end, whatever happens: nobody waits for an answer that nobody asks for.
-        let mut asked = Asked { forwarder: &self, key: Some(key) };
-        let answer = self.upstreams.ask(&ask).await;
-        let kept = answer.and_then(|answer| Kept::new(&answer, Instant::now())).map(Arc::new);
-        if let Some(kept) = kept {
-            self.cache.put(key.as_slice(), kept.clone());
-            for waiting in asked.take() {
-                // Who asked may have gone.
-                let _gone = waiting.send(kept.clone());
+    async fn ask(self: Arc<Self>, key: CacheKey, query: UpstreamQuery) {
+        let mut in_flight = InFlight { forwarder: &self, key: Some(key) };
+        let response = self.upstreams.ask(&query).await;
+        let cached = response.and_then(|response| CachedResponse::new(&response, Instant::now()));
+        if let Some(cached) = cached.map(Arc::new) {
+            self.cache.put(key.as_slice(), cached.clone());
+            for sender in in_flight.take_waiting() {
+                // The client may have disconnected.
+                let _gone = sender.send(cached.clone());
             }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // Each change is one call; nothing is left half done.
+        // Each change is one call, so a panic leaves no partial change.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A question that is being asked.
-struct Asked<'a> {
+/// A query in flight. Drops the waiting clients' channels when it ends without a response.
+struct InFlight<'a> {
     forwarder: &'a Forwarder,
-    /// None once those who wait have been taken: others may wait for the same question since.
-    key: Option<Key>,
+    /// None once the waiting clients are taken: new ones may wait for the same query.
+    key: Option<CacheKey>,
 }
 
-impl Asked<'_> {
-    fn take(&mut self) -> Vec<oneshot::Sender<Arc<Kept>>> {
+impl InFlight<'_> {
+    fn take_waiting(&mut self) -> Vec<oneshot::Sender<Arc<CachedResponse>>> {
         let Some(key) = self.key.take() else { return Vec::new() };
         self.forwarder.lock().remove(key.as_slice()).unwrap_or_default()
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.take();
+        self.take_waiting();
     }
 }

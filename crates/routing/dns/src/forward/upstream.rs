@@ -1,8 +1,8 @@
-//! The other servers, and which of them live.
+//! The upstream servers and their health.
 //!
-//! One that did not answer a question is not dead: some names take long, and any client can ask
-//! for them. It is probed, and only when it misses two probes it is left alone until it answers
-//! one: whoever asks while all are dead is told so at once.
+//! A server that did not respond to one query is not down: some names take long, and any client can
+//! ask for them. It is probed. After two missed probes it is down, and gets no queries until it
+//! responds to a probe; while all servers are down, clients get SERVFAIL at once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,147 +14,144 @@ use nearhop_core::ServiceKey;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::exchange::{Ask, Failure, exchange};
-use super::loops::Loops;
+use super::exchange::{ExchangeError, UpstreamQuery, exchange};
+use super::loops::LoopProbes;
 use crate::metrics::DnsMetrics;
+use crate::wire::Rcode;
 
-/// When one has not answered for so long, the next server is asked too, and this one probed.
+/// After this long without a response the next server is asked too, and this one probed.
 const NEXT_AFTER: Duration = Duration::from_secs(1);
-/// A question takes no longer, whatever happens.
-const WHOLE: Duration = Duration::from_secs(5);
-/// How often a server is probed.
+/// Upper bound for a query, over all servers.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 const PROBE_EVERY: Duration = Duration::from_millis(500);
-/// How long it has to answer a probe, which needs nobody else.
-const PROBE_PATIENCE: Duration = Duration::from_secs(1);
-/// A server that misses so many probes in a row is dead.
-const MOST_MISSED: u32 = 2;
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// A server that misses this many probes in a row is down.
+const MAX_MISSED: u32 = 2;
 
-/// Another server.
 #[derive(Debug)]
 struct Upstream {
     address: SocketAddr,
     label: String,
-    dead: AtomicBool,
-    /// Somebody probes it already.
-    probed: AtomicBool,
-    /// It is a Service of this very server.
+    down: AtomicBool,
+    /// A health probe is running.
+    probing: AtomicBool,
+    /// The address is a Service that has this server as an endpoint.
     own_service: AtomicBool,
-    /// A probe for loops came back.
+    /// A loop probe returned.
     loops: AtomicBool,
 }
 
 impl Upstream {
-    /// Whether what is asked there comes back.
     fn leads_back(&self) -> bool {
         self.own_service.load(Ordering::Relaxed) || self.loops.load(Ordering::Relaxed)
     }
 }
 
-/// The other servers.
+/// The upstream servers.
 #[derive(Clone)]
 pub(super) struct Upstreams {
     all: Arc<[Arc<Upstream>]>,
-    pub(super) loops: Arc<Loops>,
+    pub(super) loops: Arc<LoopProbes>,
     metrics: DnsMetrics,
 }
 
 impl Upstreams {
     pub(super) fn new(addresses: &[SocketAddr], metrics: DnsMetrics) -> Self {
         let upstream = |address: &SocketAddr| {
-            let (address, label) = (*address, address.to_string());
-            let no = || AtomicBool::new(false);
-            let (dead, probed, own_service, loops) = (no(), no(), no(), no());
-            Arc::new(Upstream { address, label, dead, probed, own_service, loops })
+            Arc::new(Upstream {
+                address: *address,
+                label: address.to_string(),
+                down: AtomicBool::default(),
+                probing: AtomicBool::default(),
+                own_service: AtomicBool::default(),
+                loops: AtomicBool::default(),
+            })
         };
-        let loops = Arc::new(Loops::new(addresses.len(), rand::random()));
+        let loops = Arc::new(LoopProbes::new(addresses.len(), rand::random()));
         Self { all: addresses.iter().map(upstream).collect(), loops, metrics }
     }
 
-    /// Where they are.
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.all.iter().map(|upstream| upstream.address)
     }
 
-    /// Takes in which of them are Services of this very server.
-    pub(super) fn note_services(&self, services: &[Option<ServiceKey>]) {
+    /// Sets, per server, the Service of this server that its address belongs to.
+    pub(super) fn set_services(&self, services: &[Option<ServiceKey>]) {
         for (upstream, service) in self.all.iter().zip(services) {
             let before = upstream.own_service.swap(service.is_some(), Ordering::Relaxed);
             let server = &upstream.label;
             match service {
                 Some(service) if !before => tracing::error!(
                     server, %service,
-                    "upstream is a Service that this server is an endpoint of: it is not asked; \
-                     give other servers with --upstream or --resolv-conf"
+                    "upstream disabled: it is a Service with this server as an endpoint; set other \
+                     servers with --upstream or --resolv-conf"
                 ),
                 None if before => {
-                    tracing::info!(server, "upstream is not this server's Service any more");
+                    tracing::info!(server, "upstream enabled: no longer a Service of this server");
                 }
                 _ => {}
             }
         }
     }
 
-    /// Sends each of them a question that only this process knows.
+    /// Sends each server a query for a name that only this process knows.
     pub(super) async fn probe_for_loops(&self) {
         for (at, upstream) in self.all.iter().enumerate() {
             if upstream.own_service.load(Ordering::Relaxed) {
                 continue;
             }
-            self.loops.forget(at);
-            let Ok(ask) = Ask::loop_probe(self.loops.probe(at)) else { continue };
-            // Whatever it answers: what counts is whether the question comes back.
-            let _answer = timeout(PROBE_PATIENCE, exchange(upstream.address, &ask)).await;
-            if !self.loops.has_come_back(at) && upstream.loops.swap(false, Ordering::Relaxed) {
-                tracing::info!(
-                    server = upstream.label,
-                    "upstream does not lead back here any more"
-                );
+            self.loops.reset(at);
+            let Ok(query) = UpstreamQuery::loop_probe(&self.loops.name(at)) else { continue };
+            // The response does not matter, only whether the query returns here.
+            let _response = timeout(PROBE_TIMEOUT, exchange(upstream.address, &query)).await;
+            if !self.loops.has_returned(at) && upstream.loops.swap(false, Ordering::Relaxed) {
+                tracing::info!(server = upstream.label, "upstream enabled: loop ended");
             }
         }
     }
 
-    /// Takes in which probes came back, however late.
-    pub(super) fn note_probes(&self) {
+    /// Disables the servers whose loop probes returned, however late.
+    pub(super) fn check_probes(&self) {
         for (at, upstream) in self.all.iter().enumerate() {
-            if self.loops.has_come_back(at) && !upstream.loops.swap(true, Ordering::Relaxed) {
+            if self.loops.has_returned(at) && !upstream.loops.swap(true, Ordering::Relaxed) {
                 tracing::error!(
                     server = upstream.label,
-                    "upstream leads back to this server: it is not asked; give other servers with \
+                    "upstream disabled: it forwards to this server; set other servers with \
                      --upstream or --resolv-conf"
                 );
             }
         }
     }
 
-    /// Asks one after the other, those that live, beginning anywhere.
-    pub(super) async fn ask(&self, ask: &Ask) -> Option<Message> {
-        timeout(WHOLE, self.ask_in_turn(ask)).await.ok().flatten()
+    /// Asks the healthy servers one after the other, starting with a random one.
+    pub(super) async fn ask(&self, query: &UpstreamQuery) -> Option<Message> {
+        timeout(QUERY_TIMEOUT, self.ask_in_turn(query)).await.ok().flatten()
     }
 
-    async fn ask_in_turn(&self, ask: &Ask) -> Option<Message> {
-        let mut left = self.living();
+    async fn ask_in_turn(&self, query: &UpstreamQuery) -> Option<Message> {
+        let mut left = self.healthy();
         let mut running = JoinSet::new();
-        // Those that were asked, and have said nothing yet.
+        // Servers that were asked and have not responded yet.
         let mut silent: Vec<Arc<Upstream>> = Vec::new();
         loop {
             if let Some(upstream) = left.pop() {
                 silent.push(upstream.clone());
-                let (this, ask) = (self.clone(), ask.clone());
-                running.spawn(async move { (this.ask_one(&upstream, &ask).await, upstream) });
+                let (this, query) = (self.clone(), query.clone());
+                running.spawn(async move { (this.ask_one(&upstream, &query).await, upstream) });
             }
             tokio::select! {
                 Some(done) = running.join_next() => {
-                    if let Ok((answer, upstream)) = done {
-                        if answer.is_some() {
-                            return answer;
+                    if let Ok((response, upstream)) = done {
+                        if response.is_some() {
+                            return response;
                         }
                         silent.retain(|other| !Arc::ptr_eq(other, &upstream));
                     }
                 }
                 () = sleep(NEXT_AFTER), if !silent.is_empty() || !left.is_empty() => {
-                    // Another one's answer ends this question, and nobody would ever know.
+                    // Probed now, because another server's response ends this query.
                     for upstream in silent.drain(..) {
-                        self.suspect(&upstream);
+                        self.probe(&upstream);
                     }
                 }
                 else => return None,
@@ -165,92 +162,85 @@ impl Upstreams {
         }
     }
 
-    /// Those that live, in an order that begins anywhere.
-    fn living(&self) -> Vec<Arc<Upstream>> {
-        let alive = |upstream: &&Arc<Upstream>| {
-            !upstream.dead.load(Ordering::Relaxed) && !upstream.leads_back()
+    fn healthy(&self) -> Vec<Arc<Upstream>> {
+        let is_healthy = |upstream: &&Arc<Upstream>| {
+            !upstream.down.load(Ordering::Relaxed) && !upstream.leads_back()
         };
-        let mut living: Vec<_> = self.all.iter().filter(alive).cloned().collect();
-        if !living.is_empty() {
-            let first = rand::random::<u32>() as usize % living.len();
-            living.rotate_left(first);
+        let mut healthy: Vec<_> = self.all.iter().filter(is_healthy).cloned().collect();
+        if !healthy.is_empty() {
+            let first = rand::random::<u32>() as usize % healthy.len();
+            healthy.rotate_left(first);
         }
-        living
+        healthy
     }
 
-    async fn ask_one(&self, upstream: &Arc<Upstream>, ask: &Ask) -> Option<Message> {
+    async fn ask_one(&self, upstream: &Arc<Upstream>, query: &UpstreamQuery) -> Option<Message> {
         let began = Instant::now();
-        match exchange(upstream.address, ask).await {
-            Ok(answer) => {
-                let code = crate::wire::Rcode(answer.metadata.response_code.into());
+        match exchange(upstream.address, query).await {
+            Ok(response) => {
+                let code = Rcode(response.metadata.response_code.into());
                 self.metrics.asked_upstream(&upstream.label, code.as_str(), began.elapsed());
-                Some(answer)
+                Some(response)
             }
-            Err(failure) => {
-                tracing::debug!(server = upstream.label, %failure, "upstream gave no answer");
-                if failure.is_silence() {
-                    self.suspect(upstream);
+            Err(error) => {
+                tracing::debug!(server = upstream.label, %error, "upstream query failed");
+                if error.is_unresponsive() {
+                    self.probe(upstream);
                 }
                 None
             }
         }
     }
 
-    /// Finds out whether a server is dead, unless somebody does so already.
-    fn suspect(&self, upstream: &Arc<Upstream>) {
-        if !upstream.probed.swap(true, Ordering::Relaxed) {
-            let probe = Probe { upstream: upstream.clone(), metrics: self.metrics.clone() };
-            // A task of its own: the question that raised the suspicion may end before.
+    /// Starts a health probe unless one is running.
+    fn probe(&self, upstream: &Arc<Upstream>) {
+        if !upstream.probing.swap(true, Ordering::Relaxed) {
+            let probe = HealthProbe { upstream: upstream.clone(), metrics: self.metrics.clone() };
+            // A separate task: the query that caused it may end earlier.
             tokio::spawn(probe.run());
         }
     }
 }
 
-/// The probing of a server. When it ends, however it does, the server is asked again.
-struct Probe {
+/// Probes a server until it responds. When the probe ends, for whatever reason, the server is up.
+struct HealthProbe {
     upstream: Arc<Upstream>,
     metrics: DnsMetrics,
 }
 
-impl Probe {
-    /// Probes until there is an answer.
+impl HealthProbe {
     async fn run(self) {
         let mut every = interval(PROBE_EVERY);
         every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut missed = 0;
         loop {
             every.tick().await;
-            let ask = Ask::probe();
-            let answer = timeout(PROBE_PATIENCE, exchange(self.upstream.address, &ask)).await;
-            match answer.unwrap_or(Err(Failure::Silent)) {
+            let query = UpstreamQuery::health_probe();
+            let response = timeout(PROBE_TIMEOUT, exchange(self.upstream.address, &query)).await;
+            match response.unwrap_or(Err(ExchangeError::TimedOut)) {
                 Ok(_) => return,
-                Err(failure) if failure.is_answer() => return,
-                // What is wrong here says nothing about it.
-                Err(failure) if !failure.is_silence() => {}
-                Err(failure) => {
+                Err(error) if error.is_response() => return,
+                // A local error says nothing about the server.
+                Err(error) if !error.is_unresponsive() => {}
+                Err(error) => {
                     missed += 1;
-                    if missed == MOST_MISSED {
-                        self.bury(&failure);
+                    if missed == MAX_MISSED {
+                        self.upstream.down.store(true, Ordering::Relaxed);
+                        let server = &self.upstream.label;
+                        tracing::warn!(server, %error, "upstream down");
                     }
                     self.metrics.probe_failed(&self.upstream.label);
                 }
             }
         }
     }
-
-    /// Leaves a server alone until it answers a probe.
-    fn bury(&self, why: &Failure) {
-        self.upstream.dead.store(true, Ordering::Relaxed);
-        let server = &self.upstream.label;
-        tracing::warn!(server, %why, "upstream does not answer; probing it until it does");
-    }
 }
 
-impl Drop for Probe {
+impl Drop for HealthProbe {
     fn drop(&mut self) {
-        if self.upstream.dead.swap(false, Ordering::Relaxed) {
-            tracing::info!(server = self.upstream.label, "upstream is asked again");
+        if self.upstream.down.swap(false, Ordering::Relaxed) {
+            tracing::info!(server = self.upstream.label, "upstream up");
         }
-        self.upstream.probed.store(false, Ordering::Relaxed);
+        self.upstream.probing.store(false, Ordering::Relaxed);
     }
 }

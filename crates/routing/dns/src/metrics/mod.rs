@@ -1,9 +1,8 @@
-//! What the server counts, under the names of CoreDNS, so that dashboards that know that one know
-//! this one; what CoreDNS has no name for is under `nearhop_dns_`.
+//! Metrics, under CoreDNS' names where CoreDNS has them, so that its dashboards work; others start
+//! with `nearhop_dns_`.
 //!
-//! Labels have CoreDNS' values: the server as `dns://:53`, the zone as `.` (it means the block of
-//! the configuration file, of which there is one), no view. Packets that are no questions count
-//! under the zone `dropped`.
+//! Labels have CoreDNS' values: server `dns://:53`, zone `.` (CoreDNS' server block, of which there
+//! is one), an empty view. Packets that are not queries have the zone `dropped`.
 
 mod tally;
 
@@ -14,29 +13,30 @@ use nearhop_runtime::metrics::{
     exponential_buckets,
 };
 
-pub use tally::{Seen, Tally, Told, Written};
+pub use tally::Tally;
+pub(crate) use tally::{AnsweredBy, RequestSample, ResponseSample};
 
-/// Sizes of messages.
+/// Buckets for message sizes.
 const SIZES: [f64; 14] = [
     0.0, 100.0, 200.0, 300.0, 400.0, 511.0, 1023.0, 2047.0, 4095.0, 8291.0, 16000.0, 32000.0,
     48000.0, 64000.0,
 ];
-/// The zone of all questions.
+/// The zone of queries.
 const ZONE: &str = ".";
-/// The zone of packets that are none.
+/// The zone of packets that are not queries.
 const DROPPED: &str = "dropped";
 const VIEW: &str = "";
 
-/// Which store of the cache, as CoreDNS has two.
+/// The `type` label of the cache metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Store {
-    /// Answers with data.
+pub(crate) enum CacheType {
+    /// Responses with data.
     Success,
     /// Denials and failures.
     Denial,
 }
 
-impl Store {
+impl CacheType {
     fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -45,7 +45,7 @@ impl Store {
     }
 }
 
-/// The server's series. Clones share them.
+/// The server's metrics. Clones share them.
 #[derive(Clone)]
 pub struct DnsMetrics {
     server: String,
@@ -57,7 +57,10 @@ pub struct DnsMetrics {
     responses: IntCounterVec,
     panics: IntCounter,
     programming: HistogramVec,
-    cache: CacheSeries,
+    cache_entries: GaugeVec,
+    cache_hits: IntCounterVec,
+    cache_requests: IntCounter,
+    cache_misses: IntCounter,
     upstream_durations: HistogramVec,
     upstream_failures: IntCounterVec,
     rejected: IntCounter,
@@ -67,185 +70,167 @@ pub struct DnsMetrics {
     evicted: IntCounter,
 }
 
-#[derive(Clone)]
-struct CacheSeries {
-    entries: GaugeVec,
-    hits: IntCounterVec,
-    requests: IntCounter,
-    misses: IntCounter,
-}
-
 impl DnsMetrics {
-    /// Registers everything; `server` is how the server is named, such as `dns://:53`.
+    /// Registers the metrics; `server` is the server label, such as `dns://:53`.
     ///
     /// # Panics
-    /// It is registered already.
-    #[must_use]
+    /// They are registered already.
     pub fn new(metrics: &Metrics, server: &str) -> Self {
-        let counters =
-            |name: &str, help: &str, labels: &[&str]| metrics.counter_vec(name, help, labels);
+        let counters = |name, help, labels: &[&str]| metrics.counter_vec(name, help, labels);
+        let histograms = |name, help, buckets: &[f64], labels: &[&str]| {
+            metrics.histogram_vec(name, help, buckets, labels)
+        };
         let place = ["server", "zone", "view"];
         let with = |more: &[&'static str]| [&place[..], more].concat();
         let times = exponential_buckets(0.00025, 2.0, 16).expect("a valid range");
         let changes = exponential_buckets(0.001, 2.0, 20).expect("a valid range");
-        let histograms = |name: &str, help: &str, buckets: &[f64], labels: &[&str]| {
-            metrics.histogram_vec(name, help, buckets, labels)
+        let of_server = |name, help, labels: [&str; 3]| {
+            counters(name, help, &labels).with_label_values(&[server, ZONE, VIEW])
         };
-        let dnssec_requests =
-            counters("coredns_dns_do_requests_total", "Questions with the DO bit", &place);
+        let cache = ["server", "type", "zones", "view"];
+        let cache_total = ["server", "zones", "view"];
         Self {
             server: server.to_owned(),
             requests: counters(
                 "coredns_dns_requests_total",
-                "Questions",
+                "DNS queries received.",
                 &with(&["proto", "family", "type"]),
             ),
-            dnssec_requests: dnssec_requests.with_label_values(&[server, ZONE, VIEW]),
+            dnssec_requests: of_server(
+                "coredns_dns_do_requests_total",
+                "DNS queries with the DO bit.",
+                place,
+            ),
             durations: histograms(
                 "coredns_dns_request_duration_seconds",
-                "Time from a question to its answer",
+                "Time from a query to its reply.",
                 &times,
                 &place,
             ),
             request_sizes: histograms(
                 "coredns_dns_request_size_bytes",
-                "Sizes of questions",
+                "Size of queries.",
                 &SIZES,
                 &with(&["proto"]),
             ),
             response_sizes: histograms(
                 "coredns_dns_response_size_bytes",
-                "Sizes of answers",
+                "Size of replies.",
                 &SIZES,
                 &with(&["proto"]),
             ),
             responses: counters(
                 "coredns_dns_responses_total",
-                "Answers, by their code",
+                "Replies by response code.",
                 &with(&["rcode", "plugin"]),
             ),
-            panics: metrics.counter("coredns_panics_total", "Packets whose answer panicked"),
+            panics: metrics.counter("coredns_panics_total", "Queries whose handling panicked."),
             programming: histograms(
                 "coredns_kubernetes_dns_programming_duration_seconds",
-                "Time from a change of endpoints to the answers that show it",
+                "Time from a change of endpoints until answers show it.",
                 &changes,
                 &["service_kind"],
             ),
-            cache: CacheSeries::register(metrics, server),
+            cache_entries: metrics.gauge_vec(
+                "coredns_cache_entries",
+                "Cached upstream responses.",
+                &cache,
+            ),
+            cache_hits: counters(
+                "coredns_cache_hits_total",
+                "Queries answered from the cache.",
+                &cache,
+            ),
+            cache_requests: of_server(
+                "coredns_cache_requests_total",
+                "Cache lookups.",
+                cache_total,
+            ),
+            cache_misses: of_server(
+                "coredns_cache_misses_total",
+                "Cache lookups without a result.",
+                cache_total,
+            ),
             upstream_durations: histograms(
                 "coredns_proxy_request_duration_seconds",
-                "Time that other servers took to answer",
+                "Time that upstream servers took to respond.",
                 &times,
                 &["proxy_name", "to", "rcode"],
             ),
             upstream_failures: counters(
                 "coredns_proxy_healthcheck_failures_total",
-                "Failed probes of other servers",
+                "Failed health probes of upstream servers.",
                 &["proxy_name", "to"],
             ),
             rejected: metrics.counter(
                 "coredns_forward_max_concurrent_rejects_total",
-                "Questions that were refused because too many waited for other servers",
+                "Queries rejected because too many wait for upstream servers.",
             ),
             answers: counters(
                 "nearhop_dns_answers_total",
-                "Answers whose endpoints were chosen by place: which, and how the asker was found",
+                "Answers with endpoints chosen by topology, by tier and by how the client was located.",
                 &["tier", "located"],
             ),
             limited: metrics.counter(
                 "nearhop_dns_errors_limited_total",
-                "Errors that were not sent, because their source had too many",
+                "Error replies not sent because of the rate limit of their source.",
             ),
-            connections: metrics.gauge("nearhop_dns_tcp_connections", "Open TCP connections"),
+            connections: metrics.gauge("nearhop_dns_tcp_connections", "Open TCP connections."),
             evicted: metrics.counter(
                 "nearhop_dns_tcp_evicted_total",
-                "TCP connections that were closed to make room",
+                "TCP connections closed to make room for new ones.",
             ),
         }
     }
 
     /// Counters for one thread.
-    #[must_use]
     pub fn tally(&self) -> Tally {
         Tally::new(self)
     }
 
-    /// A change of endpoints is in the answers.
     pub(crate) fn programmed(&self, service_kind: &str, took: Duration) {
         self.programming.with_label_values(&[service_kind]).observe(took.as_secs_f64());
     }
 
-    /// Another server has answered.
     pub(crate) fn asked_upstream(&self, to: &str, code: &str, took: Duration) {
         self.upstream_durations
             .with_label_values(&["forward", to, code])
             .observe(took.as_secs_f64());
     }
 
-    /// Another server did not answer a probe.
     pub(crate) fn probe_failed(&self, to: &str) {
         self.upstream_failures.with_label_values(&["forward", to]).inc();
     }
 
-    /// Too many questions wait for other servers.
     pub(crate) fn rejected(&self) {
         self.rejected.inc();
     }
 
-    /// A question was looked for in the cache.
-    pub(crate) fn cache_asked(&self, found: Option<Store>) {
-        self.cache.requests.inc();
+    pub(crate) fn cache_lookup(&self, found: Option<CacheType>) {
+        self.cache_requests.inc();
         match found {
-            Some(store) => self
-                .cache
-                .hits
-                .with_label_values(&[&*self.server, store.as_str(), ZONE, VIEW])
-                .inc(),
-            None => self.cache.misses.inc(),
+            Some(hit) => self.cache_hits.with_label_values(&self.cache_labels(hit)).inc(),
+            None => self.cache_misses.inc(),
         }
     }
 
-    /// So many answers are in a store of the cache.
-    pub(crate) fn cached(&self, store: Store, entries: usize) {
-        let labels = [&*self.server, store.as_str(), ZONE, VIEW];
-        self.cache.entries.with_label_values(&labels).set(entries as f64);
+    pub(crate) fn cache_entries(&self, of: CacheType, entries: usize) {
+        self.cache_entries.with_label_values(&self.cache_labels(of)).set(entries as f64);
     }
 
-    /// So many TCP connections are open.
+    fn cache_labels(&self, of: CacheType) -> [&str; 4] {
+        [&self.server, of.as_str(), ZONE, VIEW]
+    }
+
     pub(crate) fn connections(&self, open: usize) {
         self.connections.set(open as f64);
     }
 
-    /// A TCP connection had to make room.
     pub(crate) fn evicted(&self) {
         self.evicted.inc();
     }
 
     fn duration(&self) -> Histogram {
         self.durations.with_label_values(&[&*self.server, ZONE, VIEW])
-    }
-}
-
-impl CacheSeries {
-    fn register(metrics: &Metrics, server: &str) -> Self {
-        let labels = ["server", "type", "zones", "view"];
-        let whole = ["server", "zones", "view"];
-        let of_all = |name: &str, help: &str| {
-            metrics.counter_vec(name, help, &whole).with_label_values(&[server, ZONE, VIEW])
-        };
-        Self {
-            entries: metrics.gauge_vec(
-                "coredns_cache_entries",
-                "Answers of others that are kept",
-                &labels,
-            ),
-            hits: metrics.counter_vec(
-                "coredns_cache_hits_total",
-                "Questions that the cache answered",
-                &labels,
-            ),
-            requests: of_all("coredns_cache_requests_total", "Questions to the cache"),
-            misses: of_all("coredns_cache_misses_total", "Questions that the cache did not answer"),
-        }
     }
 }

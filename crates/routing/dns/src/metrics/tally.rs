@@ -1,5 +1,5 @@
-//! Counters of one thread, which others see a moment later: a question must not pay for a dozen
-//! shared counters.
+//! Counters of one thread, added to the shared metrics every 250 ms: a query must not pay for a
+//! dozen shared counters.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use prometheus::local::LocalHistogram;
 use super::{DROPPED, DnsMetrics, VIEW, ZONE};
 use crate::wire::{Rcode, Transport};
 
-/// Others see what was counted after this at the latest, while there is something to count.
+/// Interval at which counts are added to the shared metrics.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Types of records that have a name in metrics.
+/// Record types that have a name in metrics.
 const TYPES: [(u16, &str); 19] = [
     (1, "A"),
     (28, "AAAA"),
@@ -34,27 +34,27 @@ const TYPES: [(u16, &str); 19] = [
     (252, "AXFR"),
     (251, "IXFR"),
 ];
-/// The place of all others.
+/// The index of all other types.
 const OTHER: usize = TYPES.len();
-/// Codes up to 16 are counted by their number, all others together.
+/// Codes up to 16 are counted by number, all others together.
 const CODES: usize = 18;
 
-/// Who made an answer.
+/// What produced a reply: CoreDNS' `plugin` label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// The cluster's names.
+pub(crate) enum AnsweredBy {
+    /// The cluster's state.
     Kubernetes,
-    /// Another server.
+    /// An upstream server.
     Forward,
-    /// Another server, some time ago.
+    /// The cache.
     Cache,
-    /// Nobody: the server itself says that it will not.
+    /// The server itself: an error.
     Server,
-    /// The same to a packet that is no question.
+    /// The server itself: an error for a packet that is not a query.
     Dropped,
 }
 
-impl Written {
+impl AnsweredBy {
     const ALL: [Self; 5] =
         [Self::Kubernetes, Self::Forward, Self::Cache, Self::Server, Self::Dropped];
 
@@ -72,48 +72,40 @@ impl Written {
     }
 }
 
-/// A packet that came.
+/// A received packet, as counted.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    /// How.
-    pub transport: Transport,
-    /// From whom.
-    pub source: IpAddr,
-    /// Its octets.
-    pub size: usize,
-    /// What it asks for; none where it is no question.
-    pub type_number: Option<u16>,
-    /// Whether it wants DNSSEC records.
-    pub dnssec_ok: bool,
+pub(crate) struct RequestSample {
+    pub(crate) transport: Transport,
+    pub(crate) source: IpAddr,
+    pub(crate) size: usize,
+    /// The requested type; None if the packet is not a query.
+    pub(crate) type_number: Option<u16>,
+    pub(crate) dnssec_ok: bool,
 }
 
-/// An answer that goes.
+/// A reply, as counted.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
-    /// How.
-    pub transport: Transport,
-    /// Its octets.
-    pub size: usize,
-    /// Its code.
-    pub code: Rcode,
-    /// Who made it.
-    pub written: Written,
+pub(crate) struct ResponseSample {
+    pub(crate) transport: Transport,
+    pub(crate) size: usize,
+    pub(crate) code: Rcode,
+    pub(crate) by: AnsweredBy,
 }
 
 /// Counters of one thread.
 pub struct Tally {
     metrics: DnsMetrics,
-    /// By transport, family, type; the last type is that of packets that are no questions.
+    /// By transport, family and type; the last type is that of packets that are not queries.
     requests: [[[u64; OTHER + 2]; 2]; 2],
     dnssec_requests: u64,
-    responses: [[u64; CODES]; Written::ALL.len()],
+    responses: [[u64; CODES]; AnsweredBy::ALL.len()],
     request_sizes: [LocalHistogram; 2],
     response_sizes: [LocalHistogram; 2],
     durations: LocalHistogram,
     answers: Vec<(&'static str, &'static str, u64)>,
     limited: u64,
     panics: u64,
-    /// Since when something has been waiting.
+    /// When the first count since the last flush was made.
     waiting: Option<Instant>,
 }
 
@@ -125,7 +117,7 @@ impl Tally {
         Self {
             requests: [[[0; OTHER + 2]; 2]; 2],
             dnssec_requests: 0,
-            responses: [[0; CODES]; Written::ALL.len()],
+            responses: [[0; CODES]; AnsweredBy::ALL.len()],
             request_sizes: [requests("udp"), requests("tcp")],
             response_sizes: [responses("udp"), responses("tcp")],
             durations: metrics.duration().local(),
@@ -137,31 +129,29 @@ impl Tally {
         }
     }
 
-    /// A packet came.
-    pub fn seen(&mut self, seen: Seen) {
-        let transport = seen.transport as usize;
-        let family = usize::from(seen.source.is_ipv6());
-        let kind = seen.type_number.map_or(OTHER + 1, index_of);
+    pub(crate) fn count_request(&mut self, request: RequestSample) {
+        let transport = request.transport as usize;
+        let family = usize::from(request.source.is_ipv6());
+        let kind = request.type_number.map_or(OTHER + 1, index_of);
         self.requests[transport][family][kind] += 1;
-        self.dnssec_requests += u64::from(seen.dnssec_ok);
-        self.request_sizes[transport].observe(seen.size as f64);
+        self.dnssec_requests += u64::from(request.dnssec_ok);
+        self.request_sizes[transport].observe(request.size as f64);
     }
 
-    /// An answer goes.
-    pub fn told(&mut self, told: Told) {
-        let code = usize::from(told.code.0).min(CODES - 1);
-        self.responses[told.written as usize][code] += 1;
-        self.response_sizes[told.transport as usize].observe(told.size as f64);
+    pub(crate) fn count_response(&mut self, response: ResponseSample) {
+        let code = usize::from(response.code.0).min(CODES - 1);
+        self.responses[response.by as usize][code] += 1;
+        self.response_sizes[response.transport as usize].observe(response.size as f64);
     }
 
-    /// So many answers took so long.
-    pub fn took(&mut self, answers: usize, took: Duration) {
+    /// Observes the duration of a batch of replies.
+    pub(crate) fn observe_duration(&mut self, replies: usize, took: Duration) {
         let seconds = took.as_secs_f64();
-        (0..answers).for_each(|_| self.durations.observe(seconds));
+        (0..replies).for_each(|_| self.durations.observe(seconds));
     }
 
-    /// Endpoints were chosen by place.
-    pub fn chosen(&mut self, tier: &'static str, located: &'static str) {
+    /// Counts an answer with endpoints chosen by topology.
+    pub(crate) fn count_choice(&mut self, tier: &'static str, located: &'static str) {
         let known = self.answers.iter_mut().find(|(t, l, _)| *t == tier && *l == located);
         match known {
             Some((_, _, count)) => *count += 1,
@@ -169,18 +159,15 @@ impl Tally {
         }
     }
 
-    /// An error was not sent.
-    pub fn limited(&mut self) {
+    pub(crate) fn count_limited(&mut self) {
         self.limited += 1;
     }
 
-    /// An answer panicked.
-    pub fn panicked(&mut self) {
+    pub(crate) fn count_panic(&mut self) {
         self.panics += 1;
     }
 
-    /// Shows others what was counted, if that is due.
-    pub fn flush_if_due(&mut self, now: Instant) {
+    pub(crate) fn flush_if_due(&mut self, now: Instant) {
         match self.waiting {
             None => self.waiting = Some(now),
             Some(since) if now.saturating_duration_since(since) >= EVERY => self.flush(),
@@ -188,7 +175,7 @@ impl Tally {
         }
     }
 
-    /// Shows others what was counted.
+    /// Adds the counts to the shared metrics.
     pub fn flush(&mut self) {
         self.waiting = None;
         self.flush_requests();
@@ -220,10 +207,10 @@ impl Tally {
     }
 
     fn flush_responses(&mut self) {
-        for (codes, written) in self.responses.iter_mut().zip(Written::ALL) {
+        for (codes, by) in self.responses.iter_mut().zip(AnsweredBy::ALL) {
             for (code, count) in codes.iter_mut().enumerate().filter(|(_, count)| **count > 0) {
                 let code = Rcode(code as u16).as_str();
-                let labels = [&*self.metrics.server, written.zone(), VIEW, code, written.plugin()];
+                let labels = [&*self.metrics.server, by.zone(), VIEW, code, by.plugin()];
                 let counter = self.metrics.responses.with_label_values(&labels);
                 counter.inc_by(std::mem::take(count));
             }
@@ -248,22 +235,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_have_the_names_that_dashboards_look_for() {
+    fn metrics_have_the_names_of_coredns() {
         let metrics = Metrics::new();
         let mut tally = DnsMetrics::new(&metrics, "dns://:53").tally();
         let (transport, source) = (Transport::Udp, IpAddr::from([10, 0, 0, 1]));
-        let seen = Seen { transport, source, size: 50, type_number: Some(28), dnssec_ok: true };
-        tally.seen(seen);
-        tally.seen(Seen { type_number: None, transport: Transport::Tcp, ..seen });
-        tally.told(Told {
-            transport,
-            size: 90,
-            code: Rcode::NX_DOMAIN,
-            written: Written::Kubernetes,
-        });
-        tally.told(Told { transport, size: 12, code: Rcode::FORM_ERR, written: Written::Dropped });
-        tally.took(2, Duration::from_micros(300));
-        tally.chosen("key", "locator");
+        let request =
+            RequestSample { transport, source, size: 50, type_number: Some(28), dnssec_ok: true };
+        tally.count_request(request);
+        let not_a_query = RequestSample { type_number: None, transport: Transport::Tcp, ..request };
+        tally.count_request(not_a_query);
+        let (code, by) = (Rcode::NX_DOMAIN, AnsweredBy::Kubernetes);
+        tally.count_response(ResponseSample { transport, size: 90, code, by });
+        let (code, by) = (Rcode::FORM_ERR, AnsweredBy::Dropped);
+        tally.count_response(ResponseSample { transport, size: 12, code, by });
+        tally.observe_duration(2, Duration::from_micros(300));
+        tally.count_choice("key", "locator");
         tally.flush();
         let text = metrics.encode();
         for line in [

@@ -1,5 +1,5 @@
-//! Who is connected. Where there is no room, whoever was silent for longest makes it: ten thousand
-//! connections that say nothing lock nobody out.
+//! The open TCP connections. At the limit, a new connection closes the one that is idle for longest,
+//! so that idle connections cannot lock out clients.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,27 +9,26 @@ use tokio::task::AbortHandle;
 
 use crate::metrics::DnsMetrics;
 
-/// Since when a connection has been silent, and its number.
-type Silence = (Instant, u64);
+/// When a connection last sent a query, and its number.
+type LastUse = (Instant, u64);
 
-/// All connections. Clones share them.
+/// The open TCP connections. Clones share them.
 #[derive(Clone)]
 pub(super) struct Connections {
-    most: usize,
+    max: usize,
     inner: Arc<Mutex<Inner>>,
     metrics: DnsMetrics,
 }
 
 #[derive(Default)]
 struct Inner {
-    open: BTreeMap<Silence, AbortHandle>,
+    open: BTreeMap<LastUse, AbortHandle>,
     next: u64,
 }
 
 impl Connections {
-    /// At most so many.
-    pub(super) fn new(most: usize, metrics: DnsMetrics) -> Self {
-        Self { most, inner: Arc::default(), metrics }
+    pub(super) fn new(max: usize, metrics: DnsMetrics) -> Self {
+        Self { max, inner: Arc::default(), metrics }
     }
 
     /// A number for a new connection.
@@ -39,15 +38,15 @@ impl Connections {
         inner.next
     }
 
-    /// Makes room for one more, if it must.
+    /// Closes idle connections until one more is allowed.
     pub(super) fn make_room(&self) {
         let mut inner = self.lock();
-        while inner.open.len() >= self.most {
+        while inner.open.len() >= self.max {
             self.evict(&mut inner);
         }
     }
 
-    /// Closes whoever was silent for longest.
+    /// Closes the connection that is idle for longest.
     pub(super) fn evict_one(&self) {
         self.evict(&mut self.lock());
     }
@@ -59,23 +58,21 @@ impl Connections {
         }
     }
 
-    /// Files a connection.
     pub(super) fn add(&self, number: u64, since: Instant, connection: AbortHandle) {
         let mut inner = self.lock();
         inner.open.insert((since, number), connection);
         self.metrics.connections(inner.open.len());
     }
 
-    /// It has said something.
-    pub(super) fn heard(&self, number: u64, before: Instant, now: Instant) {
+    /// Records that a connection sent a query.
+    pub(super) fn touch(&self, number: u64, before: Instant, now: Instant) {
         let mut inner = self.lock();
-        // It may just have been told to make room.
+        // It may have been evicted meanwhile.
         if let Some(connection) = inner.open.remove(&(before, number)) {
             inner.open.insert((now, number), connection);
         }
     }
 
-    /// It is gone.
     pub(super) fn remove(&self, number: u64, since: Instant) {
         let mut inner = self.lock();
         inner.open.remove(&(since, number));
@@ -83,7 +80,7 @@ impl Connections {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Each change is one call; nothing is left half done.
+        // Each change is one call, so a panic leaves no partial change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! Datagrams by the batch, each with the address that it was sent to, so that the reply comes from
-//! there.
+//! Receives datagrams in batches, each with its destination address, which is the source address of
+//! the reply.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
@@ -11,20 +11,20 @@ use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmsg,
 };
 
-/// Datagrams that are taken at once.
+/// Datagrams per batch.
 pub(super) const BATCH: usize = 32;
-/// No question is longer.
+/// Size limit of a query.
 const ROOM: usize = 2048;
 
-/// The address that a datagram was sent to, where the socket has more than one.
+/// The destination of a datagram, if the socket listens on the unspecified address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SentTo {
     address: IpAddr,
-    /// The interface, which matters for link-local addresses only.
+    /// The interface, needed for link-local addresses only.
     interface: u32,
 }
 
-/// Who sent a datagram, and where to.
+/// Source and destination of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Envelope {
     pub(super) from: SocketAddr,
@@ -32,16 +32,16 @@ pub(super) struct Envelope {
     length: usize,
 }
 
-/// Room for a batch of datagrams.
-pub(super) struct Inbox {
+/// Buffers for a batch of datagrams.
+pub(super) struct ReceiveBatch {
     headers: MultiHeaders<SockaddrStorage>,
     buffers: Box<[[u8; ROOM]; BATCH]>,
     envelopes: Vec<Envelope>,
 }
 
-impl Inbox {
+impl ReceiveBatch {
     pub(super) fn new() -> Self {
-        // One of them, and the kernel says which.
+        // Large enough for either family.
         let space = cmsg_space!(in6_pktinfo);
         Self {
             headers: MultiHeaders::preallocate(BATCH, Some(space)),
@@ -50,7 +50,7 @@ impl Inbox {
         }
     }
 
-    /// Waits for at least one datagram, or until the socket's patience ends.
+    /// Waits for at least one datagram, up to the socket's read timeout.
     pub(super) fn receive(&mut self, socket: &UdpSocket) -> nix::Result<()> {
         self.envelopes.clear();
         let mut slices = self.buffers.each_mut().map(|buffer| [IoSliceMut::new(buffer)]);
@@ -60,7 +60,7 @@ impl Inbox {
         for message in received {
             let to = message.cmsgs().ok().into_iter().flatten().find_map(sent_to);
             let from = message.address.as_ref().and_then(read_address);
-            // A datagram without a sender cannot be answered: it is left as an empty one.
+            // A datagram without a source cannot be answered: it is treated as empty.
             let length = if from.is_some() { message.bytes } else { 0 };
             let from = from.unwrap_or(SocketAddr::new([0, 0, 0, 0].into(), 0));
             self.envelopes.push(Envelope { from, to, length });
@@ -68,14 +68,14 @@ impl Inbox {
         Ok(())
     }
 
-    /// What arrived.
+    /// The received datagrams.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Envelope, &[u8])> {
         let contents = self.envelopes.iter().zip(self.buffers.iter());
         contents.map(|(envelope, buffer)| (*envelope, &buffer[..envelope.length.min(ROOM)]))
     }
 }
 
-/// Sends a reply from the address that was asked.
+/// Sends a reply from the query's destination address.
 pub(super) fn send(socket: &UdpSocket, envelope: &Envelope, message: &[u8]) -> io::Result<()> {
     let Some(SentTo { address, interface }) = envelope.to else {
         return socket.send_to(message, envelope.from).map(|_| ());

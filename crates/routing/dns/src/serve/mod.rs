@@ -1,4 +1,4 @@
-//! The sockets: threads for UDP, tasks for TCP, and whoever waits for other servers.
+//! The sockets: threads for UDP, tasks for TCP and for forwarded queries.
 
 mod connections;
 mod datagram;
@@ -16,7 +16,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::answerer::{Answerer, Handled, Job, Now};
+use crate::answerer::{Answerer, Handled, Now, PendingQuery};
 use crate::error::DnsError;
 use crate::forward::{Cache, Forwarder};
 use crate::metrics::{DnsMetrics, Tally};
@@ -25,24 +25,24 @@ use crate::state::Shared;
 use crate::wire::ReplyWriter;
 use connections::Connections;
 
-/// Files that are open beside TCP connections: sockets to other servers, to the API, logs.
+/// File descriptors reserved for upstream sockets, the API and logs.
 const OTHER_FILES: u64 = 2048;
-/// How often the counters of what is not hot are shown.
+/// Interval at which the counters of TCP and forwarded queries are flushed.
 const FLUSH: Duration = Duration::from_millis(250);
-/// How often a free port is looked for that both UDP and TCP can have.
+/// Attempts to find a port that is free for both UDP and TCP.
 const TRIES: usize = 16;
 
-/// Everything that an answer needs.
-pub(crate) struct Service {
+/// Answers queries, by forwarding if needed.
+pub(crate) struct Handler {
     pub(crate) answerer: Answerer,
     pub(crate) shared: Shared,
     pub(crate) metrics: DnsMetrics,
     forwarder: Option<Arc<Forwarder>>,
-    /// Counters of TCP and of whoever waited.
+    /// Counters of TCP and of forwarded queries.
     tally: Mutex<Tally>,
 }
 
-impl Service {
+impl Handler {
     fn new(options: &Options, shared: Shared, metrics: DnsMetrics) -> Self {
         let cache = Arc::new(Cache::new(options.cache_size, metrics.clone()));
         let upstreams = &options.upstreams;
@@ -50,44 +50,44 @@ impl Service {
             .then(|| Arc::new(Forwarder::new(upstreams, cache.clone(), metrics.clone())));
         let cache = forwarder.as_ref().map(|_| cache);
         let answerer = Answerer::new(options, cache, rand::random(), Instant::now());
-        let answerer = answerer.knowing_loops(forwarder.as_ref().map(|it| it.loops()));
+        let answerer = answerer.with_loop_probes(forwarder.as_ref().map(|it| it.loops()));
         let tally = Mutex::new(metrics.tally());
         Self { answerer, shared, metrics, forwarder, tally }
     }
 
     pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
-        // A count that a panic left out is no reason to count no more.
+        // A count lost by a panic does not matter.
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks another server and writes what is to be said then; nothing, if nothing is.
-    pub(crate) async fn finish(&self, job: &Job) -> Option<ReplyWriter> {
-        let kept = match &self.forwarder {
-            None => None,
-            Some(forwarder) => match forwarder.enter() {
-                None => None,
-                Some(_place) => forwarder.resolve(&job.target, &job.request).await,
-            },
+    /// Asks an upstream server and writes the reply; None if none is sent.
+    pub(crate) async fn finish(&self, query: &PendingQuery) -> Option<ReplyWriter> {
+        let permit = self.forwarder.as_ref().and_then(|forwarder| forwarder.permit());
+        let cached = match (&self.forwarder, permit) {
+            (Some(forwarder), Some(_permit)) => {
+                forwarder.resolve(&query.target, &query.request).await
+            }
+            _ => None,
         };
         let mut out = ReplyWriter::default();
         let (now, tally) = (Instant::now(), &mut *self.tally());
-        match self.answerer.finish(job, kept.as_deref(), now, &mut out, tally) {
+        match self.answerer.finish(query, cached.as_deref(), now, &mut out, tally) {
             Handled::Reply => {
-                tally.took(1, job.waited(now));
+                tally.observe_duration(1, query.waited(now));
                 Some(out)
             }
-            Handled::Later(_) | Handled::Silence => None,
+            Handled::Forward(_) | Handled::Drop => None,
         }
     }
 }
 
-/// What time it is.
+/// The current time.
 pub(crate) fn now() -> Now {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now { instant: Instant::now(), unix: since.as_secs() as u32 }
 }
 
-/// A running server. Dropping it stops it, too, but does not wait.
+/// A running server. Dropping it stops it without waiting.
 pub struct Server {
     addresses: Vec<SocketAddr>,
     stop: Arc<AtomicBool>,
@@ -96,14 +96,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens and answers from the state; must be called within a tokio runtime. When this
-    /// returns, it answers.
-    ///
-    /// # Errors
-    /// An address cannot be had, or a thread.
+    /// Listens and answers from the state. Must be called within a tokio runtime. When this
+    /// returns, the server answers. Fails if an address cannot be bound or a thread not started.
     pub fn start(options: &Options, shared: Shared, metrics: DnsMetrics) -> Result<Self, DnsError> {
         let most = raise_file_limit(options.tcp.connections);
-        let service = Arc::new(Service::new(options, shared, metrics.clone()));
+        let handler = Arc::new(Handler::new(options, shared, metrics.clone()));
         let mut server = Self {
             addresses: Vec::new(),
             stop: Arc::new(AtomicBool::new(false)),
@@ -112,31 +109,31 @@ impl Server {
         };
         let connections = Connections::new(most, metrics);
         for address in options.listen.addresses() {
-            let bound = server.listen(address, options, &service, &connections);
+            let bound = server.listen(address, options, &handler, &connections);
             match (bound, &options.listen) {
                 (Err(DnsError::Bind { why, .. }), Listen::Everywhere(_)) if address.is_ipv6() => {
-                    tracing::warn!("IPv6 is not served: {why}");
+                    tracing::warn!(error = %why, "IPv6 not served");
                 }
                 (bound, _) => bound?,
             }
         }
-        if let Some(forwarder) = service.forwarder.clone().filter(|_| !options.loop_probe.is_zero())
+        if let Some(forwarder) = handler.forwarder.clone().filter(|_| !options.loop_probe.is_zero())
         {
             let own = server.own_sockets(&options.answers.local_ips);
-            let shared = service.shared.clone();
+            let shared = handler.shared.clone();
             let watch = forwarder.watch_loops(shared, own, options.loop_probe);
             server.tasks.spawn(supervise::watched("loop probe".to_owned(), watch));
         }
-        server.tasks.spawn(supervise::watched("counters".to_owned(), show_counts(service)));
+        server.tasks.spawn(supervise::watched("metrics".to_owned(), flush_metrics(handler)));
         Ok(server)
     }
 
-    /// Where it listens, with the ports that were taken for port 0.
+    /// The addresses it listens on, with the actual port if port 0 was requested.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Where others reach it: these addresses at its ports, and where it listens.
+    /// Where clients reach it: `addresses` at its ports, and the addresses it listens on.
     fn own_sockets(&self, addresses: &[IpAddr]) -> Vec<SocketAddr> {
         let at = |port: u16| addresses.iter().map(move |address| SocketAddr::new(*address, port));
         let mut own: Vec<SocketAddr> = self.addresses.clone();
@@ -144,12 +141,12 @@ impl Server {
         own
     }
 
-    /// Stops, and waits until no socket is left.
+    /// Stops, and waits until all sockets are closed.
     pub async fn stop(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.tasks.shutdown().await;
         let threads = std::mem::take(&mut self.threads);
-        // They look at the flag several times in a second.
+        // They check the flag every READ_TIMEOUT.
         let joined =
             tokio::task::spawn_blocking(|| threads.into_iter().for_each(|t| drop(t.join())));
         let _panicked = joined.await;
@@ -159,7 +156,7 @@ impl Server {
         &mut self,
         address: SocketAddr,
         options: &Options,
-        service: &Arc<Service>,
+        handler: &Arc<Handler>,
         connections: &Connections,
     ) -> Result<(), DnsError> {
         let refused = |why| DnsError::Bind { address, why };
@@ -169,10 +166,10 @@ impl Server {
             sockets.push(udp::bind(address).map_err(refused)?);
         }
         for socket in sockets {
-            let end = udp::UdpEnd::new(socket, address).map_err(refused)?;
+            let socket = udp::ReplySocket::new(socket, address).map_err(refused)?;
             let worker = udp::Worker {
-                end: Arc::new(end),
-                service: service.clone(),
+                socket: Arc::new(socket),
+                handler: handler.clone(),
                 runtime: Handle::current(),
                 stop: self.stop.clone(),
             };
@@ -180,7 +177,7 @@ impl Server {
             self.threads.push(thread.map_err(DnsError::Thread)?);
         }
         let listener = tokio::net::TcpListener::from_std(listener).map_err(refused)?;
-        let accept = tcp::accept(listener, service.clone(), connections.clone(), options.tcp);
+        let accept = tcp::accept(listener, handler.clone(), connections.clone(), options.tcp);
         self.tasks.spawn(supervise::watched("TCP listener".to_owned(), accept));
         self.addresses.push(address);
         Ok(())
@@ -193,7 +190,7 @@ impl Drop for Server {
     }
 }
 
-/// UDP and TCP at one address. For port 0 a port must be found that is free for both.
+/// Binds UDP and TCP to one address; for port 0, to a port that is free for both.
 fn bind_both(
     wanted: SocketAddr,
 ) -> std::io::Result<(SocketAddr, std::net::UdpSocket, std::net::TcpListener)> {
@@ -209,16 +206,15 @@ fn bind_both(
     }
 }
 
-async fn show_counts(service: Arc<Service>) {
+async fn flush_metrics(handler: Arc<Handler>) {
     let mut every = tokio::time::interval(FLUSH);
     loop {
         every.tick().await;
-        service.tally().flush();
+        handler.tally().flush();
     }
 }
 
-/// Lets the process have as many files as it may, and says how many connections that is enough
-/// for.
+/// Raises the open-file limit to the hard limit, and returns how many connections it allows.
 fn raise_file_limit(wanted: usize) -> usize {
     let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return wanted };
     let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
@@ -227,7 +223,12 @@ fn raise_file_limit(wanted: usize) -> usize {
     let most = wanted.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1);
     if most < wanted {
         let error = raised.err().map(|error| error.to_string()).unwrap_or_default();
-        tracing::warn!(most, limit, error, "fewer TCP connections than asked for: too few files");
+        tracing::warn!(
+            max_connections = most,
+            limit,
+            error,
+            "TCP connections reduced: open-file limit too low"
+        );
     }
     most
 }

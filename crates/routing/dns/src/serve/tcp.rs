@@ -1,4 +1,4 @@
-//! TCP: questions one after the other, answers as they come (RFC 7766).
+//! TCP: pipelined queries, replies in any order (RFC 7766).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,27 +14,27 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::connections::Connections;
-use super::{Service, now};
-use crate::answerer::{Handled, Job, Packet};
+use super::{Handler, now};
+use crate::answerer::{Handled, Packet, PendingQuery};
 use crate::options::TcpOptions;
 use crate::wire::{ReplyWriter, Transport};
 
-/// Connections that nobody has accepted yet; the kernel may allow fewer.
+/// Backlog of connections that are not accepted yet; the kernel may allow fewer.
 const BACKLOG: i32 = 4096;
-/// Questions of one connection that may wait for other servers.
-const WAITING: usize = 64;
-/// No question is longer; twice of what a datagram may have.
-const LONGEST: usize = 4096;
-/// A pause where the process is out of files.
+/// Queries of one connection that may wait for upstream servers.
+const MAX_PENDING: usize = 64;
+/// Size limit of a query: twice that of a datagram.
+const MAX_QUERY: usize = 4096;
+/// Pause when the process is out of file descriptors.
 const OUT_OF_FILES: Duration = Duration::from_millis(10);
 
-/// Listens.
+/// Opens a listening socket.
 pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // Connections of a process before this one do not keep the port.
+    // Connections of an earlier process must not block the port.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -42,10 +42,10 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Accepts for ever.
+/// Accepts connections. Never returns.
 pub(super) async fn accept(
     listener: TcpListener,
-    service: Arc<Service>,
+    handler: Arc<Handler>,
     connections: Connections,
     options: TcpOptions,
 ) {
@@ -59,112 +59,113 @@ pub(super) async fn accept(
         };
         connections.make_room();
         let (number, since) = (connections.number(), Instant::now());
-        let seat = Seat { connections: connections.clone(), number, since };
-        let connection = Connection {
-            service: service.clone(),
-            source: peer.ip().to_canonical(),
-            options,
-            seat,
-        };
-        let (filed, ready) = oneshot::channel::<()>();
+        let guard = ConnectionGuard { connections: connections.clone(), number, since };
+        let (handler, source) = (handler.clone(), peer.ip().to_canonical());
+        let connection = Connection { handler, source, options, guard };
+        let (added, ready) = oneshot::channel::<()>();
         let task = tasks.spawn(async move {
-            // Who ends before it is filed would be on file for ever.
+            // A task that ends before it is added would never be removed.
             if ready.await.is_ok() {
                 connection.serve(stream).await;
             }
         });
         connections.add(number, since, task);
-        // It may have been told to make room already.
-        let _gone = filed.send(());
+        // It may be evicted already.
+        let _gone = added.send(());
     }
 }
 
-/// A connection's place among the others; given up when it is dropped.
-struct Seat {
+/// An entry in [`Connections`], removed on drop.
+struct ConnectionGuard {
     connections: Connections,
     number: u64,
     since: Instant,
 }
 
-impl Seat {
-    fn heard(&mut self) {
+impl ConnectionGuard {
+    fn touch(&mut self) {
         let now = Instant::now();
-        self.connections.heard(self.number, self.since, now);
+        self.connections.touch(self.number, self.since, now);
         self.since = now;
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.connections.remove(self.number, self.since);
     }
 }
 
 struct Connection {
-    service: Arc<Service>,
+    handler: Arc<Handler>,
     source: IpAddr,
     options: TcpOptions,
-    seat: Seat,
+    guard: ConnectionGuard,
 }
 
-/// Where replies go, one at a time.
+/// Sends one reply at a time.
 struct Writer {
-    /// None once a reply was left half written: what follows could not be told from its rest.
+    /// None after a partly written reply: the client could not tell the next reply from its rest.
     half: Mutex<Option<OwnedWriteHalf>>,
     broken: Notify,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Connection {
     async fn serve(mut self, stream: TcpStream) {
-        // Answers are whole messages: nothing is gained by waiting for more.
+        // Replies are whole messages, so Nagle's algorithm only delays them.
         let _slower = stream.set_nodelay(true);
         let (mut reader, half) = stream.into_split();
         let writer = Arc::new(Writer::new(half, self.options.write));
-        let mut waiting = JoinSet::new();
+        let mut pending = JoinSet::new();
         loop {
-            let question = tokio::select! {
+            let query = tokio::select! {
                 biased;
                 () = writer.broken.notified() => return,
-                question = self.next(&mut reader, &mut waiting) => question,
+                query = self.next(&mut reader, &mut pending) => query,
             };
-            let Some(question) = question else { break };
-            self.seat.heard();
-            // Neither question nor reply is kept while nothing is said.
+            let Some(query) = query else { break };
+            self.guard.touch();
+            // An idle connection holds no buffers.
             let mut out = ReplyWriter::default();
-            match self.answer(&question, &mut out) {
+            match self.answer(&query, &mut out) {
                 Handled::Reply => writer.send(out.bytes()).await,
-                Handled::Later(job) => self.wait(job, &writer, &mut waiting).await,
-                // Whoever says something that is no question has nothing more to say.
-                Handled::Silence => break,
+                Handled::Forward(query) => self.forward(query, &writer, &mut pending).await,
+                // The packet is not a query: the connection is closed.
+                Handled::Drop => break,
             }
         }
-        while waiting.join_next().await.is_some() {}
+        while pending.join_next().await.is_some() {}
     }
 
-    /// Somebody else waits for another server and sends the reply.
-    async fn wait(&self, job: Box<Job>, writer: &Arc<Writer>, waiting: &mut JoinSet<()>) {
-        if waiting.len() >= WAITING {
-            waiting.join_next().await;
+    /// Starts a task that waits for an upstream server and sends the reply.
+    async fn forward(
+        &self,
+        query: Box<PendingQuery>,
+        writer: &Arc<Writer>,
+        pending: &mut JoinSet<()>,
+    ) {
+        if pending.len() >= MAX_PENDING {
+            pending.join_next().await;
         }
-        let (service, writer) = (self.service.clone(), writer.clone());
-        waiting.spawn(async move {
-            if let Some(out) = service.finish(&job).await {
+        let (handler, writer) = (self.handler.clone(), writer.clone());
+        pending.spawn(async move {
+            if let Some(out) = handler.finish(&query).await {
                 writer.send(out.bytes()).await;
             }
         });
     }
 
-    /// Reads the next question; none where the connection has ended, or should.
-    async fn next(&self, reader: &mut OwnedReadHalf, waiting: &mut JoinSet<()>) -> Option<Vec<u8>> {
+    /// Reads the next query; None if the connection has ended or must end.
+    async fn next(&self, reader: &mut OwnedReadHalf, pending: &mut JoinSet<()>) -> Option<Vec<u8>> {
         let mut length = [0; 2];
-        // No memory is taken while it says nothing.
+        // No buffer is allocated while the connection is idle.
         let had = loop {
             match timeout(self.options.idle, begin(reader, &mut length)).await {
                 Ok(had) => break had.ok().filter(|had| *had > 0)?,
-                Err(_silent) => {
-                    while waiting.try_join_next().is_some() {}
-                    if waiting.is_empty() {
+                Err(_idle) => {
+                    while pending.try_join_next().is_some() {}
+                    if pending.is_empty() {
                         return None;
                     }
                 }
@@ -173,34 +174,31 @@ impl Connection {
         let read = async {
             reader.read_exact(&mut length[had..]).await.ok()?;
             let length = usize::from(u16::from_be_bytes(length));
-            // Nor is it taken for no more than the promise of a question.
-            let mut question = vec![0; Some(length).filter(|length| *length <= LONGEST)?];
-            reader.read_exact(&mut question).await.ok()?;
-            Some(question)
+            let mut query = vec![0; Some(length).filter(|length| *length <= MAX_QUERY)?];
+            reader.read_exact(&mut query).await.ok()?;
+            Some(query)
         };
         timeout(self.options.read, read).await.ok()?
     }
 
-    fn answer(&self, question: &[u8], out: &mut ReplyWriter) -> Handled {
-        let now = now();
-        let packet =
-            Packet { bytes: question, source: self.source, transport: Transport::Tcp, now };
-        let (state, mut tally) = (self.service.shared.read(), self.service.tally());
-        let answerer = &self.service.answerer;
-        let handled = answerer.handle(&state, packet, rand::random(), out, &mut tally);
+    fn answer(&self, query: &[u8], out: &mut ReplyWriter) -> Handled {
+        let (now, source, seed) = (now(), self.source, rand::random());
+        let packet = Packet { bytes: query, source, transport: Transport::Tcp, now, seed };
+        let (state, mut tally) = (self.handler.shared.read(), self.handler.tally());
+        let handled = self.handler.answerer.handle(&state, packet, out, &mut tally);
         if matches!(handled, Handled::Reply) {
-            tally.took(1, now.instant.elapsed());
+            tally.observe_duration(1, now.instant.elapsed());
         }
         handled
     }
 }
 
-/// Waits for the first octets, and says how many came; none where the client has ended.
+/// Waits for the first octets and returns how many arrived; 0 if the client closed.
 async fn begin(reader: &OwnedReadHalf, length: &mut [u8; 2]) -> io::Result<usize> {
     loop {
         reader.readable().await?;
         match reader.try_read(length) {
-            // Readiness is only a guess.
+            // Readiness may be spurious.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             had => return had,
         }
@@ -208,20 +206,20 @@ async fn begin(reader: &OwnedReadHalf, length: &mut [u8; 2]) -> io::Result<usize
 }
 
 impl Writer {
-    fn new(half: OwnedWriteHalf, patience: Duration) -> Self {
-        Self { half: Mutex::new(Some(half)), broken: Notify::new(), patience }
+    fn new(half: OwnedWriteHalf, timeout: Duration) -> Self {
+        Self { half: Mutex::new(Some(half)), broken: Notify::new(), timeout }
     }
 
-    /// Sends a message with its length in front. Where the client does not take it, nothing more
-    /// is sent, and the connection ends.
+    /// Sends a message with its length prefix. If the client does not receive it in time, the
+    /// connection ends.
     async fn send(&self, message: &[u8]) {
         let mut framed = Vec::with_capacity(2 + message.len());
         framed.extend((message.len() as u16).to_be_bytes());
         framed.extend(message);
-        // Nobody else may write before it is known that this one is whole.
+        // Held until the whole message is written.
         let mut half = self.half.lock().await;
         let Some(open) = half.as_mut() else { return };
-        if !matches!(timeout(self.patience, open.write_all(&framed)).await, Ok(Ok(()))) {
+        if !matches!(timeout(self.timeout, open.write_all(&framed)).await, Ok(Ok(()))) {
             *half = None;
             self.broken.notify_one();
         }

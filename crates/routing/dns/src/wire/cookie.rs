@@ -1,40 +1,37 @@
-//! Server cookies (RFC 7873), made as RFC 9018 says, so that servers that share a secret
-//! understand each other's.
+//! Server cookies (RFC 7873) in the interoperable format of RFC 9018.
 //!
-//! A cookie proves that whoever sent it receives what is sent to its address. Nobody is refused
-//! for lack of one.
+//! A cookie proves that the client receives packets at its address. The server never requires one.
 
 use std::hash::Hasher as _;
 use std::net::IpAddr;
 
 use siphasher::sip::SipHasher24;
 
-/// A client's cookie and the server's for it.
-pub type CookieBytes = [u8; CLIENT + SERVER];
+/// A client cookie followed by its server cookie.
+pub(super) type CookieBytes = [u8; CLIENT + SERVER];
 
 const CLIENT: usize = 8;
 const SERVER: usize = 16;
-/// The octets of the server's part that the hash covers: version, reserved, time.
+/// Octets of the server cookie that the hash covers: version, reserved, time.
 const COVERED: usize = 8;
 const VERSION: u8 = 1;
-/// A cookie that is older is replaced.
+/// Seconds after which a cookie is replaced.
 const RENEW: u32 = 1800;
-/// A cookie that is older is worth nothing.
+/// Seconds after which a cookie is invalid.
 const OLDEST: u32 = 3600;
-/// A cookie may come from a clock that is so many seconds ahead.
+/// Seconds that the clock of another server may be ahead.
 const AHEAD: u32 = 300;
 
-/// What a client sent.
+/// The COOKIE option of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cookie {
-    /// Its own part.
-    pub client: [u8; CLIENT],
-    /// The server's part, where it has one that could be ours.
-    pub server: Option<[u8; SERVER]>,
+pub(crate) struct Cookie {
+    client: [u8; CLIENT],
+    /// None without a server cookie of the length that this server uses.
+    server: Option<[u8; SERVER]>,
 }
 
 impl Cookie {
-    /// Reads an option's content; nothing where its length is not allowed.
+    /// None if the length is invalid.
     pub(super) fn read(content: &[u8]) -> Option<Self> {
         let (client, server) = content.split_at_checked(CLIENT)?;
         if !(server.is_empty() || (8..=32).contains(&server.len())) {
@@ -45,34 +42,34 @@ impl Cookie {
     }
 }
 
-/// Whose cookies they are.
+/// Makes and checks server cookies.
 #[derive(Clone, Debug)]
-pub struct Cookies {
+pub(crate) struct Cookies {
     secret: [u8; 16],
 }
 
 impl Cookies {
-    /// With a secret that nobody else knows.
-    pub fn new(secret: [u8; 16]) -> Self {
+    pub(crate) fn new(secret: [u8; 16]) -> Self {
         Self { secret }
     }
 
-    /// What is sent back: the client's part, and the server's, which is made anew unless the one
-    /// that came is good for a while. `now` is in seconds since 1970.
-    pub fn reply(&self, cookie: &Cookie, client: IpAddr, now: u32) -> CookieBytes {
+    /// The cookie of the reply. A server cookie that is valid and recent is repeated. `now` is in
+    /// seconds since 1970.
+    pub(crate) fn reply(&self, cookie: &Cookie, client: IpAddr, now: u32) -> CookieBytes {
         let mut bytes = [0; CLIENT + SERVER];
         bytes[..CLIENT].copy_from_slice(&cookie.client);
-        let kept = cookie.server.filter(|_| self.age(cookie, client, now).is_some_and(is_fresh));
-        let server = kept.unwrap_or_else(|| self.make(cookie.client, client, now));
+        let recent = self.age(cookie, client, now).is_some_and(|age| age <= RENEW);
+        let repeated = cookie.server.filter(|_| recent);
+        let server = repeated.unwrap_or_else(|| self.make(cookie.client, client, now));
         bytes[CLIENT..].copy_from_slice(&server);
         bytes
     }
 
-    /// How many seconds old a cookie of ours is; none where it is not ours, or no longer.
+    /// The age in seconds; None if this server's secret did not make it, or it is too old.
     fn age(&self, cookie: &Cookie, client: IpAddr, now: u32) -> Option<u32> {
         let server = cookie.server?;
         let made = u32::from_be_bytes(server[4..8].try_into().expect("four octets"));
-        // Times are compared as RFC 1982 does, because they come round in 2106.
+        // Serial number arithmetic (RFC 1982): the time wraps in 2106.
         let age = now.wrapping_sub(made);
         let ahead = made.wrapping_sub(now);
         let in_time = age <= OLDEST || ahead <= AHEAD;
@@ -91,14 +88,9 @@ impl Cookies {
             IpAddr::V4(address) => hasher.write(&address.octets()),
             IpAddr::V6(address) => hasher.write(&address.octets()),
         }
-        // SipHash's number is its octets in this order.
         server[COVERED..].copy_from_slice(&hasher.finish().to_le_bytes());
         server
     }
-}
-
-fn is_fresh(age: u32) -> bool {
-    age <= RENEW
 }
 
 #[cfg(test)]
@@ -107,7 +99,7 @@ mod tests {
 
     /// RFC 9018, appendix A.1: learning a new server cookie.
     #[test]
-    fn a_cookie_is_made_as_the_rfc_shows() {
+    fn cookie_matches_the_example_of_rfc_9018() {
         let secret = 0xe5e9_73e5_a6b2_a43f_48e7_dc84_9e37_bfcf_u128.to_be_bytes();
         let client = [0x24, 0x64, 0xc4, 0xab, 0xcf, 0x10, 0xc9, 0x57];
         let cookies = Cookies::new(secret);
@@ -119,7 +111,7 @@ mod tests {
 
     /// RFC 9018, appendix A.3: another address.
     #[test]
-    fn a_cookie_is_bound_to_its_address() {
+    fn cookie_is_bound_to_address_and_time() {
         let cookies = Cookies::new([7; 16]);
         let client: IpAddr = "2001:db8::1".parse().unwrap();
         let first = Cookie { client: [1; CLIENT], server: None };
@@ -128,14 +120,14 @@ mod tests {
         assert_eq!(cookies.age(&second, client, 1010), Some(10));
         assert_eq!(cookies.age(&second, "2001:db8::2".parse().unwrap(), 1010), None);
         assert_eq!(cookies.age(&second, client, 1000 + OLDEST + 1), None);
-        assert_eq!(cookies.age(&second, client, 900), Some(0), "a clock that is ahead");
+        assert_eq!(cookies.age(&second, client, 900), Some(0), "the other clock is ahead");
         assert_eq!(cookies.reply(&second, client, 1010)[CLIENT..], server.unwrap());
         let renewed = cookies.reply(&second, client, 1000 + RENEW + 1);
         assert_ne!(renewed[CLIENT..], server.unwrap());
     }
 
     #[test]
-    fn lengths_are_checked() {
+    fn invalid_cookie_lengths_are_rejected() {
         for (length, good) in [(0, false), (7, false), (8, true), (9, false), (15, false)] {
             assert_eq!(Cookie::read(&vec![1; length]).is_some(), good, "{length}");
         }

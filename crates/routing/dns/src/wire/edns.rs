@@ -1,4 +1,4 @@
-//! EDNS options (RFC 6891): those that say something here. All others are passed over.
+//! EDNS options (RFC 6891): cookie, client subnet and the forwarder option. Others are ignored.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,32 +11,27 @@ use super::request::Span;
 const SUBNET: u16 = 8;
 const COOKIE: u16 = 10;
 
-/// What a client's OPT record says.
+/// The OPT record of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Edns {
-    /// The largest UDP message that it takes.
-    pub udp_size: u16,
-    /// The version of EDNS.
-    pub version: u8,
-    /// Whether it wants DNSSEC records.
-    pub dnssec_ok: bool,
-    /// Its cookie.
-    pub cookie: Option<Cookie>,
-    /// Whom it asks for.
-    pub subnet: Option<Subnet>,
-    /// Where in the packet the option stands by which forwarders say it in their own way.
-    pub local: Option<Span>,
+pub(crate) struct Edns {
+    /// The largest UDP message that the client accepts.
+    pub(crate) udp_size: u16,
+    pub(crate) version: u8,
+    pub(crate) dnssec_ok: bool,
+    pub(crate) cookie: Option<Cookie>,
+    pub(crate) subnet: Option<Subnet>,
+    /// Content of the forwarder option (`--forwarder-option`) in the packet.
+    pub(crate) local: Option<Span>,
 }
 
 /// An EDNS Client Subnet option (RFC 7871).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subnet {
-    /// The addresses.
-    pub cidr: Cidr,
+pub(crate) struct Subnet {
+    pub(crate) cidr: Cidr,
 }
 
 impl Subnet {
-    /// Reads an option's content; nothing where it is malformed.
+    /// None if the option is malformed.
     fn read(content: &[u8]) -> Option<Self> {
         let [_, family, source, _scope, rest @ ..] = content else { return None };
         let most = match (content[0], *family) {
@@ -44,7 +39,7 @@ impl Subnet {
             (0, 2) => 128,
             _ => return None,
         };
-        // As many octets as the prefix needs, and no bit beyond it.
+        // RFC 7871: exactly the octets of the prefix, with no bit set beyond it.
         if *source > most || rest.len() != usize::from(source.div_ceil(8)) {
             return None;
         }
@@ -58,7 +53,7 @@ impl Subnet {
         (cidr.first() == address).then_some(Self { cidr })
     }
 
-    /// Appends the option as it goes back: answered for exactly these addresses.
+    /// Appends the option of the reply, with the scope of the whole prefix.
     pub(super) fn write(self, out: &mut Vec<u8>) {
         let prefix = self.cidr.prefix();
         let used = usize::from(prefix.div_ceil(8));
@@ -78,15 +73,14 @@ impl Subnet {
     }
 }
 
-/// Appends a cookie.
 pub(super) fn write_cookie(cookie: &[u8], out: &mut Vec<u8>) {
     out.extend(COOKIE.to_be_bytes());
     out.extend((cookie.len() as u16).to_be_bytes());
     out.extend(cookie);
 }
 
-/// Reads the options of an OPT record; nothing where they are malformed. `local` is the number of
-/// the option by which forwarders say whom they ask for.
+/// Reads the options of an OPT record; None if they are malformed. `local` is the code of the
+/// forwarder option.
 pub(super) fn read_options(packet: &[u8], span: Span, local: u16, edns: &mut Edns) -> Option<()> {
     let mut at = usize::from(span.start);
     let end = usize::from(span.end);
@@ -100,7 +94,7 @@ pub(super) fn read_options(packet: &[u8], span: Span, local: u16, edns: &mut Edn
         let content = &packet[start..after];
         match code {
             COOKIE => edns.cookie = Some(Cookie::read(content)?),
-            // What only forwarders may say must not make anybody else's question fail.
+            // A malformed subnet is ignored: most clients are not trusted to send one anyway.
             SUBNET => edns.subnet = Subnet::read(content),
             code if code == local => edns.local = Some(Span::new(start, after)?),
             _ => {}
@@ -115,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subnets_are_read_and_written_back() {
+    fn client_subnets_round_trip() {
         for (content, expected) in [
             (&[0, 1, 24, 0, 10, 1, 2][..], Some("10.1.2.0/24")),
             (&[0, 1, 20, 0, 10, 1, 0x20], Some("10.1.32.0/20")),

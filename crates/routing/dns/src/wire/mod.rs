@@ -1,37 +1,39 @@
 //! DNS messages as bytes: requests in, replies out (RFC 1035, 6891, 7871, 7873).
 //!
 //! ```text
-//!   request  what a packet asks, or what is wrong with it
-//!   edns     the options that matter here             cookie   server cookies (RFC 9018)
-//!   name     names in replies                         names    where each was written already
-//!   reply    records, within a size                   code     response codes
+//!   request    a query, or the fault of a packet      code         response codes
+//!   edns       EDNS options                           cookie       server cookies (RFC 9018)
+//!   reply      records within a size limit            wire_name    names in replies
+//!                                                     compression  offsets of written names
 //! ```
 //!
-//! Our own, because this is what every question pays for: nothing is allocated for a packet, and
-//! names in answers are written straight from the objects they come from. Deliberately absent:
-//! messages to and from other servers, which `hickory-proto` reads and writes.
+//! Every query passes through this codec, so it allocates nothing per packet and encodes names
+//! directly from the objects. Messages to and from upstream servers use `hickory-proto`.
 
 mod code;
+mod compression;
 mod cookie;
 mod edns;
-mod name;
-mod names;
 mod reply;
 mod request;
+mod wire_name;
 
-pub use code::Rcode;
-pub use cookie::{Cookie, CookieBytes, Cookies};
-pub use edns::{Edns, Subnet};
-pub use reply::{Authority, Head, OptReply, Recursion, ReplyWriter, Zones};
-pub use request::{Fault, Flags, HEADER, Request, Span, Transport};
+pub(crate) use code::Rcode;
+pub(crate) use cookie::Cookies;
+pub(crate) use edns::{Edns, Subnet};
+pub use reply::ReplyWriter;
+pub(crate) use reply::{OptReply, ReplyHeader, ReplyLimits};
+#[cfg(test)]
+pub(crate) use request::Span;
+pub use request::Transport;
+pub(crate) use request::{Fault, HEADER, Rejection, Request, skip_name};
 
-/// The class of all that is answered.
+/// The class IN.
 const IN: u16 = 1;
-/// The type of the record that carries options.
+/// The type of OPT records.
 const OPT: u16 = 41;
 
-/// The two octets at a place, if they are there.
-fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
     let octets = bytes.get(at..at + 2)?;
     Some(u16::from_be_bytes([octets[0], octets[1]]))
 }

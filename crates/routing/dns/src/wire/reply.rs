@@ -1,20 +1,21 @@
-//! A reply, written record by record within the size that the client takes.
+//! Writes a reply record by record, up to the client's size limit.
 //!
-//! What does not fit is left out from the end. The header says so (TC) where a record of the
-//! answer or of the authority is missing; addresses that were only added as a courtesy are not
-//! missed (RFC 2181, section 9).
+//! Records that do not fit are omitted from the end. The TC flag is set if a record of the answer
+//! or authority section is missing, but not for additional records (RFC 2181, section 9).
 
-use nearhop_core::answer::{Answer, AskedName, Data, DomainName, Record, SOA_INTERVALS, Zone};
+use nearhop_core::answer::{
+    Answer, AskedName, Data, DomainName, Record, SOA_INTERVALS, Zone, ZoneSpelling,
+};
 
 use super::code::Rcode;
+use super::compression::CompressionTable;
 use super::cookie::CookieBytes;
 use super::edns::{Edns, Subnet, write_cookie};
-use super::name::NameOctets;
-use super::names::Names;
-use super::request::{Flags, HEADER, Request, Transport};
-use super::{IN, OPT};
+use super::request::{Flags, HEADER, Rejection, Request, Transport};
+use super::wire_name::WireName;
+use super::{IN, OPT, read_u16};
 
-/// The smallest limit for a datagram.
+/// Every client accepts UDP messages of this size.
 const SMALLEST_UDP: usize = 512;
 const LARGEST: usize = 65_535;
 const TRUNCATED: u16 = 1 << 9;
@@ -22,69 +23,71 @@ const RESPONSE: u16 = 1 << 15;
 /// A pointer to the question's name.
 const TO_QUESTION: u16 = 0xc000 | HEADER as u16;
 
-/// Whose answer it is.
+/// Where a reply comes from, which decides the AA and RA flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Authority {
-    /// Ours (AA).
-    Own,
-    /// Somebody else's, or nobody's.
-    Other,
+enum Origin {
+    /// The cluster's state: AA.
+    Cluster,
+    /// An upstream server: RA. As in CoreDNS, other replies do not set RA.
+    Upstream,
+    /// The server itself.
+    Error,
 }
 
-/// Whether other names are looked up elsewhere (RA).
+/// The header fields of a reply that do not follow from the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recursion {
-    /// They are.
-    Available,
-    /// They are not. Also with answers of our own, as CoreDNS has it.
-    Absent,
+pub(crate) struct ReplyHeader {
+    code: Rcode,
+    origin: Origin,
 }
 
-/// The header of a reply, as far as it does not follow from the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// The code.
-    pub code: Rcode,
-    /// Whose answer.
-    pub authority: Authority,
-    /// Whether others are asked.
-    pub recursion: Recursion,
-}
-
-impl Head {
-    /// An answer of our own.
-    pub fn own(code: Rcode) -> Self {
-        Self { code, authority: Authority::Own, recursion: Recursion::Absent }
+impl ReplyHeader {
+    /// An authoritative answer.
+    pub(crate) fn own(code: Rcode) -> Self {
+        Self { code, origin: Origin::Cluster }
     }
 
-    /// Nobody's answer.
-    pub fn bare(code: Rcode) -> Self {
-        Self { authority: Authority::Other, ..Self::own(code) }
+    /// An upstream server's response.
+    pub(crate) fn forwarded(code: Rcode) -> Self {
+        Self { code, origin: Origin::Upstream }
+    }
+
+    /// An error.
+    pub(crate) fn bare(code: Rcode) -> Self {
+        Self { code, origin: Origin::Error }
     }
 
     fn flags(self, from: Flags) -> u16 {
-        let authority = if self.authority == Authority::Own { 1 << 10 } else { 0 };
-        let recursion = if self.recursion == Recursion::Available { 1 << 7 } else { 0 };
-        RESPONSE | from.echoed() | authority | recursion | u16::from(self.code.low())
+        let origin = match self.origin {
+            Origin::Cluster => 1 << 10,
+            Origin::Upstream => 1 << 7,
+            Origin::Error => 0,
+        };
+        RESPONSE | from.echoed() | origin | u16::from(self.code.low())
     }
+}
+
+/// The size limit of a reply, and its OPT record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyLimits {
+    pub(crate) size: usize,
+    pub(crate) opt: Option<OptReply>,
 }
 
 /// The OPT record of a reply to a client that sent one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OptReply {
-    /// The largest datagram that is taken here.
-    pub udp_size: u16,
-    /// As the client set it.
-    pub dnssec_ok: bool,
-    /// The client's cookie and ours.
-    pub cookie: Option<CookieBytes>,
-    /// The subnet that the answer is for.
-    pub subnet: Option<Subnet>,
+pub(crate) struct OptReply {
+    /// The largest UDP message that this server accepts.
+    pub(crate) udp_size: u16,
+    /// As in the query.
+    pub(crate) dnssec_ok: bool,
+    pub(crate) cookie: Option<CookieBytes>,
+    /// The client subnet that the answer is for.
+    pub(crate) subnet: Option<Subnet>,
 }
 
 impl OptReply {
-    /// To a client's OPT record.
-    pub fn to(edns: &Edns, udp_size: u16) -> Self {
+    pub(crate) fn to(edns: &Edns, udp_size: u16) -> Self {
         Self { udp_size, dnssec_ok: edns.dnssec_ok, ..Self::default() }
     }
 
@@ -108,18 +111,17 @@ impl OptReply {
     }
 }
 
-/// What the names of an answer end with.
+/// The zones that names of an answer end with.
 #[derive(Clone, Copy, Debug)]
-pub struct Zones<'a> {
+pub(super) struct Zones<'a> {
     /// The question's name.
-    pub asked: &'a AskedName,
-    /// How many of its labels are its zone's.
-    pub zone_labels: usize,
-    /// The zones that are answered for.
-    pub configured: &'a [Zone],
+    pub(super) asked: &'a AskedName,
+    /// The number of its labels that belong to its zone.
+    pub(super) zone_labels: usize,
+    pub(super) configured: &'a [Zone],
 }
 
-/// A section of a message.
+/// A section, as the offset of its record count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Section {
     Answer = 6,
@@ -127,20 +129,20 @@ enum Section {
     Additional = 10,
 }
 
-/// Writes replies, one after the other, into the same memory.
+/// Writes one reply after the other into the same buffer.
 #[derive(Clone, Debug)]
 pub struct ReplyWriter {
     bytes: Vec<u8>,
-    names: Names,
-    name: NameOctets,
-    /// No record may end behind this.
+    names: CompressionTable,
+    name: WireName,
+    /// Offset that no record may exceed.
     limit: usize,
 }
 
 impl Default for ReplyWriter {
     fn default() -> Self {
-        let (bytes, names) = (Vec::with_capacity(SMALLEST_UDP), Names::default());
-        Self { bytes, names, name: NameOctets::new(), limit: 0 }
+        let (bytes, names) = (Vec::with_capacity(SMALLEST_UDP), CompressionTable::default());
+        Self { bytes, names, name: WireName::new(), limit: 0 }
     }
 }
 
@@ -150,45 +152,50 @@ impl ReplyWriter {
         &self.bytes
     }
 
-    /// The largest reply that a client takes.
-    pub fn size_limit(edns: Option<&Edns>, transport: Transport, most: u16) -> usize {
+    /// The largest reply that a client accepts, at most `max` by UDP.
+    pub(crate) fn size_limit(edns: Option<&Edns>, transport: Transport, max: u16) -> usize {
         match (transport, edns) {
             (Transport::Tcp, _) => LARGEST,
             (Transport::Udp, None) => SMALLEST_UDP,
-            (Transport::Udp, Some(edns)) => usize::from(edns.udp_size.min(most)).max(SMALLEST_UDP),
+            (Transport::Udp, Some(edns)) => usize::from(edns.udp_size.min(max)).max(SMALLEST_UDP),
         }
     }
 
-    /// Writes a reply without records to a packet that could be read up to `question_end`.
-    pub fn refuse(
+    /// Writes an error reply to a packet.
+    pub(crate) fn reject(
         &mut self,
         packet: &[u8],
-        question_end: usize,
-        head: Head,
+        &Rejection { code, question_end, .. }: &Rejection,
         opt: Option<OptReply>,
     ) {
         self.bytes.clear();
-        let word = |at: usize| super::read_u16(packet, at).unwrap_or_default();
-        let flags = head.flags(Flags::from_wire(word(2)));
+        let word = |at: usize| read_u16(packet, at).unwrap_or_default();
+        let flags = ReplyHeader::bare(code).flags(Flags::from_wire(word(2)));
         let question = packet.get(HEADER..question_end).unwrap_or_default();
         for word in [word(0), flags, u16::from(!question.is_empty()), 0, 0, 0] {
             self.bytes.extend(word.to_be_bytes());
         }
         self.bytes.extend(question);
-        self.finish(head.code, opt);
+        self.finish(code, opt);
     }
 
-    /// Writes a reply with an answer's records.
-    pub fn answer(
+    /// Writes a reply without records.
+    pub(crate) fn empty(&mut self, request: &Request, header: ReplyHeader, limits: ReplyLimits) {
+        self.begin(request, header);
+        self.finish(header.code, limits.opt);
+    }
+
+    /// Writes a reply with the records of an answer.
+    pub(crate) fn answer(
         &mut self,
         request: &Request,
         answer: &Answer<'_>,
         zones: &[Zone],
-        head: Head,
-        (limit, opt): (usize, Option<OptReply>),
+        header: ReplyHeader,
+        ReplyLimits { size, opt }: ReplyLimits,
     ) {
-        self.begin(request, head);
-        self.limit = limit - opt.map_or(0, |opt| opt.size());
+        self.begin(request, header);
+        self.limit = size - opt.map_or(0, |opt| opt.size());
         let asked = &request.question.name;
         let zones = Zones { asked, zone_labels: answer.zone_labels, configured: zones };
         let fits = self.section(Section::Answer, &answer.answers, &zones)
@@ -198,23 +205,23 @@ impl ReplyWriter {
         } else {
             self.set_truncated();
         }
-        self.finish(head.code, opt);
+        self.finish(header.code, opt);
     }
 
-    /// Writes a reply from another one to the same question: everything but the OPT record, which
-    /// must not be in it. Where it does not fit, only the question is left, and TC says so. Says
-    /// whether the records were written, each where it stood.
-    pub fn copy(
+    /// Writes a reply with the records of `message`, which must have the same question and no OPT
+    /// record. If they do not fit, the reply is truncated to the question. Returns whether the
+    /// records were written, at the same offsets.
+    pub(crate) fn copy(
         &mut self,
         request: &Request,
         message: &[u8],
-        head: Head,
-        (limit, opt): (usize, Option<OptReply>),
+        header: ReplyHeader,
+        ReplyLimits { size, opt }: ReplyLimits,
     ) -> bool {
-        self.begin(request, head);
+        self.begin(request, header);
         let question_end = self.bytes.len();
-        let truncated = super::read_u16(message, 2).is_some_and(|flags| flags & TRUNCATED != 0);
-        let whole = message.len() + opt.map_or(0, |opt| opt.size()) <= limit;
+        let truncated = read_u16(message, 2).is_some_and(|flags| flags & TRUNCATED != 0);
+        let whole = message.len() + opt.map_or(0, |opt| opt.size()) <= size;
         let records = message.get(question_end..).filter(|_| whole);
         if let Some(records) = records {
             self.bytes.extend(records);
@@ -223,19 +230,19 @@ impl ReplyWriter {
         if truncated || !whole {
             self.set_truncated();
         }
-        self.finish(head.code, opt);
+        self.finish(header.code, opt);
         records.is_some()
     }
 
     /// Overwrites four octets, such as a TTL.
-    pub fn patch(&mut self, at: usize, value: u32) {
+    pub(crate) fn patch(&mut self, at: usize, value: u32) {
         if let Some(octets) = self.bytes.get_mut(at..at + 4) {
             octets.copy_from_slice(&value.to_be_bytes());
         }
     }
 
-    /// Sets AD: whoever answered has checked signatures.
-    pub fn set_authentic(&mut self) {
+    /// Sets the AD flag: the upstream server validated the response.
+    pub(crate) fn set_authentic(&mut self) {
         self.bytes[3] |= 1 << 5;
     }
 
@@ -243,11 +250,11 @@ impl ReplyWriter {
         self.bytes[2] |= (TRUNCATED >> 8) as u8;
     }
 
-    /// Header and question.
-    fn begin(&mut self, request: &Request, head: Head) {
+    /// Writes header and question.
+    fn begin(&mut self, request: &Request, header: ReplyHeader) {
         self.bytes.clear();
         self.names.clear();
-        for word in [request.id, head.flags(request.flags), 1, 0, 0, 0] {
+        for word in [request.id, header.flags(request.flags), 1, 0, 0, 0] {
             self.bytes.extend(word.to_be_bytes());
         }
         self.bytes.extend(request.question.name.spelled_from(0));
@@ -263,14 +270,14 @@ impl ReplyWriter {
         }
     }
 
-    /// Adds to the number of records of a section.
+    /// Adds to a section's record count.
     fn count(&mut self, section: Section, more: u16) {
         let at = section as usize;
         let there = u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]]);
         self.bytes[at..at + 2].copy_from_slice(&(there + more).to_be_bytes());
     }
 
-    /// Writes records for as long as they fit, and says whether all did.
+    /// Writes the records that fit; returns whether all did.
     fn section(&mut self, section: Section, records: &[Record<'_>], zones: &Zones<'_>) -> bool {
         let mut written = 0;
         let mut fits = true;
@@ -278,7 +285,7 @@ impl ReplyWriter {
             let start = self.bytes.len();
             let sound = self.record(record, zones).is_some();
             if !sound {
-                // A name that no label or message can hold: there is no such record.
+                // A name cannot be encoded: the record is omitted.
                 self.bytes.truncate(start);
                 continue;
             }
@@ -314,7 +321,7 @@ impl ReplyWriter {
                 for word in [0, weight, port] {
                     self.bytes.extend(word.to_be_bytes());
                 }
-                self.whole(target, zones)?;
+                self.uncompressed(target, zones)?;
             }
             Data::Ptr(name) | Data::Cname(name) | Data::Ns(name) => self.compressed(name, zones)?,
             Data::Txt(text) => {
@@ -322,7 +329,7 @@ impl ReplyWriter {
                 self.bytes.extend(text.as_bytes());
             }
             Data::Soa { serial, minimum } => {
-                let here = nearhop_core::answer::ZoneSpelling::AsAsked;
+                let here = ZoneSpelling::AsAsked;
                 self.compressed(DomainName::Below(&["ns", "dns"], here), zones)?;
                 self.compressed(DomainName::Below(&["hostmaster"], here), zones)?;
                 let [refresh, retry, expire] = SOA_INTERVALS;
@@ -334,22 +341,22 @@ impl ReplyWriter {
         Some(())
     }
 
-    /// Writes a name, and as much of it as a pointer as possible.
+    /// Writes a compressed name.
     fn compressed(&mut self, name: DomainName<'_>, zones: &Zones<'_>) -> Option<()> {
         if name == DomainName::Asked && !zones.asked.is_empty() {
             self.bytes.extend(TO_QUESTION.to_be_bytes());
             return Some(());
         }
-        if let DomainName::Below([], nearhop_core::answer::ZoneSpelling::AsAsked) = name
+        if let DomainName::Below([], ZoneSpelling::AsAsked) = name
             && zones.zone_labels > 0
         {
-            // The zone's own name, whose place in the question needs no search.
+            // The zone itself: its offset in the question is known.
             let before = zones.asked.offset_of(zones.asked.len() - zones.zone_labels);
             self.bytes.extend((TO_QUESTION + before as u16).to_be_bytes());
             return Some(());
         }
         self.name.set(name, zones)?;
-        self.note_question(zones.asked);
+        self.add_question(zones.asked);
         let (name, at) = (self.name.as_slice(), self.bytes.len());
         let found = self.names.find(&self.bytes, name);
         let (until, pointer) = found.map_or((name.len(), None), |(until, to)| (until, Some(to)));
@@ -358,26 +365,26 @@ impl ReplyWriter {
             Some(to) => self.bytes.extend((0xc000 | to).to_be_bytes()),
             None => self.bytes.push(0),
         }
-        self.names.note_until(name, until, at);
+        self.names.add_until(name, until, at);
         Some(())
     }
 
-    /// Writes a name without pointers, as RFC 2782 asks of SRV; others may point to it.
-    fn whole(&mut self, name: DomainName<'_>, zones: &Zones<'_>) -> Option<()> {
+    /// Writes an uncompressed name (RFC 2782 for SRV), which later names may point to.
+    fn uncompressed(&mut self, name: DomainName<'_>, zones: &Zones<'_>) -> Option<()> {
         self.name.set(name, zones)?;
-        self.note_question(zones.asked);
+        self.add_question(zones.asked);
         let (name, at) = (self.name.as_slice(), self.bytes.len());
         let known = self.names.find(&self.bytes, name).map_or(name.len(), |(until, _)| until);
         self.bytes.extend(name);
         self.bytes.push(0);
-        self.names.note_until(name, known, at);
+        self.names.add_until(name, known, at);
         Some(())
     }
 
-    /// The question's name is the first that others may end like. Addresses never need it.
-    fn note_question(&mut self, asked: &AskedName) {
+    /// Adds the question's name to the compression table on first use: addresses never need it.
+    fn add_question(&mut self, asked: &AskedName) {
         if self.names.is_empty() {
-            self.names.note(asked.spelled_from(0), HEADER);
+            self.names.add(asked.spelled_from(0), HEADER);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a packet asks, or what is wrong with it. Reads only as far as it must.
+//! Reads a query, only as far as needed.
 
 use nearhop_core::answer::{AskedName, Question, RecordType};
 
@@ -6,25 +6,24 @@ use super::code::Rcode;
 use super::edns::{Edns, read_options};
 use super::{IN, OPT, read_u16};
 
-/// The octets before the question.
-pub const HEADER: usize = 12;
+/// Length of the header.
+pub(crate) const HEADER: usize = 12;
 
-/// How a packet came, and how the reply goes.
+/// The transport of a query and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// In a datagram.
+    /// UDP.
     Udp,
-    /// In a stream.
+    /// TCP.
     Tcp,
 }
 
-/// Where something stands in a packet.
+/// A range of octets in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// From this octet.
-    pub start: u16,
-    /// To before this one.
-    pub end: u16,
+pub(crate) struct Span {
+    pub(crate) start: u16,
+    /// Exclusive.
+    pub(crate) end: u16,
 }
 
 impl Span {
@@ -32,15 +31,14 @@ impl Span {
         Some(Self { start: start.try_into().ok()?, end: end.try_into().ok()? })
     }
 
-    /// What stands there.
-    pub fn of(self, packet: &[u8]) -> &[u8] {
+    pub(crate) fn of(self, packet: &[u8]) -> &[u8] {
         packet.get(usize::from(self.start)..usize::from(self.end)).unwrap_or_default()
     }
 }
 
-/// What a client set in the header.
+/// The flags of a query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(u16);
+pub(crate) struct Flags(u16);
 
 impl Flags {
     const RESPONSE: u16 = 1 << 15;
@@ -56,104 +54,101 @@ impl Flags {
         ((self.0 >> 11) & 0x0f) as u8
     }
 
-    /// Those that go back as they came: opcode, RD and CD.
+    /// The flags that a reply repeats: opcode, RD and CD.
     pub(super) fn echoed(self) -> u16 {
         self.0 & (0x0f << 11 | Self::RECURSION_DESIRED | Self::CHECKING_DISABLED)
     }
 
-    /// Whether signatures are not to be checked.
-    pub fn checking_disabled(self) -> bool {
+    pub(crate) fn checking_disabled(self) -> bool {
         self.0 & Self::CHECKING_DISABLED != 0
     }
 
-    /// Whether it wants to know if signatures were checked.
-    pub fn wants_authentic(self) -> bool {
+    /// AD in a query: the client asks whether the response was validated.
+    pub(crate) fn wants_authentic(self) -> bool {
         self.0 & Self::AUTHENTIC != 0
     }
 }
 
-/// A question that can be answered.
+/// A query that can be answered.
 #[derive(Clone, Debug)]
-pub struct Request {
-    /// The client's number for it.
-    pub id: u16,
-    /// What it set in the header.
-    pub flags: Flags,
-    /// The name and the type.
-    pub question: Question,
-    /// The type's number.
-    pub type_number: u16,
-    /// The OPT record.
-    pub edns: Option<Edns>,
+pub(crate) struct Request {
+    pub(crate) id: u16,
+    pub(crate) flags: Flags,
+    pub(crate) question: Question,
+    pub(crate) type_number: u16,
+    pub(crate) edns: Option<Edns>,
 }
 
-/// Why a packet is not answered.
+/// Why a packet is not a query that can be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// It is no request: an answer to it could start a conversation without end.
-    Silent,
-    /// It is answered with this code.
-    Code {
-        /// The code.
-        code: Rcode,
-        /// The question goes back up to here; from the header's end where it could not be read.
-        question_end: usize,
-        /// The OPT record, where it was read.
-        edns: Option<Edns>,
-    },
+pub(crate) enum Fault {
+    /// Not a request; a reply could start an endless exchange.
+    Ignore,
+    /// An error reply is due.
+    Reject(Rejection),
+}
+
+/// An error reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    pub(crate) code: Rcode,
+    /// Where the question ends that the reply repeats; the header's end if it cannot be read.
+    pub(crate) question_end: usize,
+    pub(crate) edns: Option<Edns>,
 }
 
 impl Fault {
-    fn new(code: Rcode, question_end: usize) -> Self {
-        Self::Code { code, question_end, edns: None }
+    fn new(code: Rcode, question_end: usize, edns: Option<Edns>) -> Self {
+        Self::Reject(Rejection { code, question_end, edns })
     }
 }
 
 impl Request {
-    /// Reads a packet. `local` is the number of the EDNS option of forwarders.
-    ///
-    /// # Errors
-    /// It is not a question that can be answered.
-    pub fn read(packet: &[u8], local: u16) -> Result<Self, Fault> {
-        let header: [u16; 6] = read_header(packet).ok_or(Fault::Silent)?;
+    /// Reads a packet. `local` is the code of the forwarder option.
+    pub(crate) fn read(packet: &[u8], local: u16) -> Result<Self, Fault> {
+        let header: [u16; 6] = read_header(packet).ok_or(Fault::Ignore)?;
         let [id, flags, questions, answers, authorities, additionals] = header;
         let flags = Flags(flags);
         if flags.0 & Flags::RESPONSE != 0 {
-            return Err(Fault::Silent);
+            return Err(Fault::Ignore);
         }
+        let bad = Fault::new(Rcode::FORM_ERR, HEADER, None);
         if flags.opcode() != 0 {
-            return Err(Fault::new(Rcode::NOT_IMP, HEADER));
+            return Err(Fault::new(Rcode::NOT_IMP, HEADER, None));
         }
-        // More records than any client sends: not worth reading.
+        // No client sends more records.
         if questions != 1 || answers > 1 || authorities > 1 || additionals > 2 {
-            return Err(Fault::new(Rcode::FORM_ERR, HEADER));
+            return Err(bad);
         }
-        let bad = Fault::new(Rcode::FORM_ERR, HEADER);
         let (name, at) = read_question_name(packet).ok_or(bad)?;
         let type_number = read_u16(packet, at).ok_or(bad)?;
         let class = read_u16(packet, at + 2).ok_or(bad)?;
         let end = at + 4;
         let records = answers + authorities + additionals;
         let edns = read_records(packet, end, records, local)
-            .map_err(|()| Fault::new(Rcode::FORM_ERR, end))?;
+            .map_err(|()| Fault::new(Rcode::FORM_ERR, end, None))?;
         if edns.is_some_and(|edns| edns.version != 0) {
-            return Err(Fault::Code { code: Rcode::BAD_VERS, question_end: end, edns });
+            return Err(Fault::new(Rcode::BAD_VERS, end, edns));
         }
         if class != IN {
-            return Err(Fault::Code { code: Rcode::REFUSED, question_end: end, edns });
+            return Err(Fault::new(Rcode::REFUSED, end, edns));
         }
         let question = Question { name, record_type: RecordType::from_wire(type_number) };
         Ok(Self { id, flags, question, type_number, edns })
     }
 
-    /// Where the question ends in the packet, and in a reply that repeats it.
-    pub fn question_end(&self) -> usize {
+    /// An error reply to this query.
+    pub(crate) fn reject(&self, code: Rcode) -> Rejection {
+        Rejection { code, question_end: self.question_end(), edns: self.edns }
+    }
+
+    /// Where the question ends, in the packet and in the reply.
+    pub(crate) fn question_end(&self) -> usize {
         // The name's octets, its root, type and class.
         HEADER + self.question.name.offset_of(usize::MAX) + 5
     }
 
-    /// Whether it wants DNSSEC records.
-    pub fn dnssec_ok(&self) -> bool {
+    pub(crate) fn dnssec_ok(&self) -> bool {
         self.edns.is_some_and(|edns| edns.dnssec_ok)
     }
 }
@@ -167,7 +162,7 @@ fn read_header(packet: &[u8]) -> Option<[u16; 6]> {
     Some(words)
 }
 
-/// The question's name, and where it ends. Nothing stands before it that it could point to.
+/// The question's name and its end. It cannot have pointers: no name precedes it.
 fn read_question_name(packet: &[u8]) -> Option<(AskedName, usize)> {
     let mut name = AskedName::root();
     let mut at = HEADER;
@@ -183,7 +178,8 @@ fn read_question_name(packet: &[u8]) -> Option<(AskedName, usize)> {
     }
 }
 
-/// Reads what follows the question: an OPT record, perhaps, and nothing behind the last record.
+/// Reads the records after the question and returns the OPT record. Octets after the last record
+/// are an error.
 fn read_records(packet: &[u8], at: usize, count: u16, local: u16) -> Result<Option<Edns>, ()> {
     let mut at = at;
     let mut edns = None;
@@ -199,7 +195,7 @@ fn read_records(packet: &[u8], at: usize, count: u16, local: u16) -> Result<Opti
             return Err(());
         }
         if kind == OPT {
-            // Of the root, and only once.
+            // RFC 6891: owned by the root, at most one.
             if edns.is_some() || packet[start] != 0 {
                 return Err(());
             }
@@ -209,7 +205,7 @@ fn read_records(packet: &[u8], at: usize, count: u16, local: u16) -> Result<Opti
                 dnssec_ok: fixed[6] & 0x80 != 0,
                 ..Edns::default()
             };
-            // The options of another version may look different.
+            // Another version may encode options differently.
             if read.version == 0 {
                 read_options(packet, data, local, &mut read).ok_or(())?;
             }
@@ -219,9 +215,8 @@ fn read_records(packet: &[u8], at: usize, count: u16, local: u16) -> Result<Opti
     if at == packet.len() { Ok(edns) } else { Err(()) }
 }
 
-/// Where a name ends. Nobody reads it, so only its end must be found; a pointer ends it, wherever
-/// it points to, as long as that is before it.
-fn skip_name(packet: &[u8], start: usize) -> Option<usize> {
+/// The end of the name at `start`. A pointer ends the name and must point before it.
+pub(crate) fn skip_name(packet: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     loop {
         let length = *packet.get(at)?;

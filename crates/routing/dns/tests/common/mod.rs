@@ -1,5 +1,4 @@
-//! A server over real sockets, a world that is fed by hand, and a client whose messages
-//! `hickory-proto` reads and writes.
+//! A server on real sockets with a fixture as its state, and a client that uses `hickory-proto`.
 #![allow(
     clippy::unwrap_used,
     dead_code,
@@ -24,10 +23,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-/// Nobody waits longer for an answer.
+/// Deadline for anything that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A bit of everything.
+/// A cluster with every kind of Service.
 pub(crate) const CLUSTER: &str = r#"
 namespace default
 namespace data
@@ -47,7 +46,7 @@ pods many x60 for=many on=a
 service outside type=ExternalName no-ports cluster-ip=""
 "#;
 
-/// A running server and what is behind it.
+/// A running server, its state and metrics.
 pub(crate) struct Cluster {
     pub(crate) server: Server,
     pub(crate) shared: Shared,
@@ -55,7 +54,7 @@ pub(crate) struct Cluster {
     pub(crate) address: SocketAddr,
 }
 
-/// What the operator chose, for tests.
+/// Options for tests.
 pub(crate) fn options() -> Options {
     let mut answers = Config::new(Zone::parse("cluster.local").unwrap());
     for zone in ["in-addr.arpa", "ip6.arpa"] {
@@ -93,7 +92,7 @@ pub(crate) fn start(text: &str, options: &Options) -> Cluster {
 }
 
 impl Cluster {
-    /// Something happens.
+    /// Applies a change.
     pub(crate) fn apply(&self, change: Change) {
         self.shared.change(|state| state.apply(vec![change], 1_700_000_001));
     }
@@ -111,7 +110,7 @@ impl Cluster {
     }
 }
 
-/// A port that is free for UDP and for TCP: another test may have either.
+/// Binds a port that is free for both UDP and TCP.
 pub(crate) async fn bind_both() -> (UdpSocket, TcpListener) {
     loop {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).await.unwrap();
@@ -121,7 +120,7 @@ pub(crate) async fn bind_both() -> (UdpSocket, TcpListener) {
     }
 }
 
-/// A question.
+/// A query.
 pub(crate) fn question(name: &str, kind: RecordType) -> Message {
     let mut message = Message::new(rand::random(), MessageType::Query, OpCode::Query);
     message.metadata.recursion_desired = true;
@@ -129,7 +128,7 @@ pub(crate) fn question(name: &str, kind: RecordType) -> Message {
     message
 }
 
-/// A question from somebody who takes long answers.
+/// A query with an OPT record of this UDP size.
 pub(crate) fn long_question(name: &str, kind: RecordType, size: u16) -> Message {
     let mut message = question(name, kind);
     let mut edns = Edns::new();
@@ -138,7 +137,7 @@ pub(crate) fn long_question(name: &str, kind: RecordType, size: u16) -> Message 
     message
 }
 
-/// Asks by UDP; none where no answer comes within the time given.
+/// Sends by UDP; None without a reply within the time given.
 pub(crate) async fn send_udp(to: SocketAddr, bytes: &[u8], patience: Duration) -> Option<Vec<u8>> {
     let here = if to.is_ipv4() { "127.0.0.1" } else { "::1" };
     let socket = UdpSocket::bind((here, 0)).await.unwrap();
@@ -150,7 +149,7 @@ pub(crate) async fn send_udp(to: SocketAddr, bytes: &[u8], patience: Duration) -
     Some(buffer)
 }
 
-/// Asks by UDP, and checks that the answer is one to the question.
+/// Queries by UDP, and checks that the reply matches the query.
 pub(crate) async fn ask(to: SocketAddr, message: &Message) -> Message {
     let bytes = send_udp(to, &message.to_vec().unwrap(), PATIENCE).await.expect("an answer");
     let answer = Message::from_vec(&bytes).unwrap();
@@ -158,7 +157,7 @@ pub(crate) async fn ask(to: SocketAddr, message: &Message) -> Message {
     answer
 }
 
-/// Asks by TCP.
+/// Queries by TCP.
 pub(crate) async fn ask_tcp(to: SocketAddr, message: &Message) -> Message {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let answer = timeout(PATIENCE, exchange(&mut stream, message)).await.unwrap().unwrap();
@@ -166,7 +165,7 @@ pub(crate) async fn ask_tcp(to: SocketAddr, message: &Message) -> Message {
     answer
 }
 
-/// One question on a connection.
+/// One query on a connection.
 pub(crate) async fn exchange(
     stream: &mut TcpStream,
     message: &Message,
@@ -187,24 +186,20 @@ fn check(question: &Message, answer: &Message) {
     assert_eq!(answer.metadata.recursion_desired, question.metadata.recursion_desired);
     assert_eq!(answer.edns.is_some(), question.edns.is_some());
     let spelled = |message: &Message| message.queries[0].name().to_ascii();
-    assert_eq!(spelled(answer), spelled(question), "to the letter");
+    assert_eq!(spelled(answer), spelled(question), "the case is kept");
 }
 
-/// Asks for records of a name: the answer section as text, sorted.
+/// Queries a name and returns the answer section as text, sorted.
 pub(crate) async fn look_up(to: SocketAddr, name: &str, kind: RecordType) -> Vec<String> {
     texts(&ask(to, &question(name, kind)).await)
 }
 
 /// The answer section as text, sorted.
 pub(crate) fn texts(message: &Message) -> Vec<String> {
-    let mut texts: Vec<String> = message.answers.iter().map(|record| text(&record.data)).collect();
+    let mut texts: Vec<String> =
+        message.answers.iter().map(|record| record.data.to_string()).collect();
     texts.sort();
     texts
-}
-
-/// What a record says.
-pub(crate) fn text(data: &RData) -> String {
-    data.to_string()
 }
 
 /// The addresses in an answer section.

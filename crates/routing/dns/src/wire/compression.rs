@@ -1,22 +1,21 @@
-//! Where each name of a message stands, so that the next one like it can point there.
+//! Name compression (RFC 1035, section 4.1.4): offsets of the names in a message.
 
-/// Pointers reach so far.
+/// Compression pointers have 14 bits.
 const REACH: usize = 0x4000;
-/// As many labels as a name can have.
-const MOST_LABELS: usize = 128;
-/// Where a search begins to be worth it.
+/// Upper bound of the labels of a name.
+const MAX_LABELS: usize = 128;
+/// Initial size of the table.
 const SMALLEST: usize = 64;
 
-/// Ends of names by their hash, in open addressing; nothing is ever taken out but all at once.
+/// Hash table (open addressing) of name suffixes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
-    /// A hash and where the name stands; 0 is nowhere, because the header is there.
+pub(super) struct CompressionTable {
+    /// Hash and offset of a suffix; offset 0, which is the header, marks a free slot.
     slots: Vec<(u32, u16)>,
     used: usize,
 }
 
-impl Names {
-    /// Forgets all.
+impl CompressionTable {
     pub(super) fn clear(&mut self) {
         if self.used > 0 {
             self.slots.clear();
@@ -24,22 +23,17 @@ impl Names {
         }
     }
 
-    /// Whether nothing has been noted.
     pub(super) fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// Notes a name that stands at `at`, and the names it ends with, without looking for others
-    /// like it.
-    pub(super) fn note(&mut self, name: &[u8], at: usize) {
-        let mut labels = Labels::of(name);
-        while let Some((start, hash)) = labels.next() {
-            self.insert(hash, at + start);
-        }
+    /// Adds all suffixes of a name written at `at`.
+    pub(super) fn add(&mut self, name: &[u8], at: usize) {
+        self.add_until(name, name.len(), at);
     }
 
-    /// Finds the longest end of a name that stands in the message already: where in the name it
-    /// begins, and where it stands.
+    /// Finds the longest suffix that the message already has: its start in the name, and its offset
+    /// in the message.
     pub(super) fn find(&self, message: &[u8], name: &[u8]) -> Option<(usize, u16)> {
         let mut labels = Labels::of(name);
         while let Some((start, hash)) = labels.next() {
@@ -50,8 +44,8 @@ impl Names {
         None
     }
 
-    /// Notes the first labels of a name, up to where it points elsewhere.
-    pub(super) fn note_until(&mut self, name: &[u8], end: usize, at: usize) {
+    /// Adds the suffixes that start before `end`, where the name continues as a pointer.
+    pub(super) fn add_until(&mut self, name: &[u8], end: usize, at: usize) {
         let mut labels = Labels::of(name);
         while let Some((start, hash)) = labels.next() {
             if start >= end {
@@ -70,7 +64,7 @@ impl Names {
         loop {
             match self.slots[slot] {
                 (_, 0) => return None,
-                (known, at) if known == hash && stands_at(message, at.into(), name) => {
+                (known, at) if known == hash && matches_at(message, at.into(), name) => {
                     return Some(at);
                 }
                 _ => slot = (slot + 1) & mask,
@@ -109,14 +103,14 @@ impl Names {
     }
 }
 
-/// Whether this name stands at this place of the message, spelled alike.
-fn stands_at(message: &[u8], at: usize, name: &[u8]) -> bool {
+/// Whether the message has this name at this offset, in the same case.
+fn matches_at(message: &[u8], at: usize, name: &[u8]) -> bool {
     let (mut at, mut rest) = (at, name);
     loop {
         let Some(length) = message.get(at).copied() else { return false };
         if length >= 0xc0 {
             let Some(low) = message.get(at + 1) else { return false };
-            // We wrote it, and only ever point back.
+            // This writer's pointers only point backwards.
             at = usize::from(length & 0x3f) << 8 | usize::from(*low);
             continue;
         }
@@ -132,23 +126,23 @@ fn stands_at(message: &[u8], at: usize, name: &[u8]) -> bool {
     }
 }
 
-/// The labels of a name from the left: where each begins, and the hash of the name from there on.
+/// The suffixes of a name, longest first: start and hash.
 struct Labels {
-    found: [(u8, u32); MOST_LABELS],
+    found: [(u8, u32); MAX_LABELS],
     at: usize,
     count: usize,
 }
 
 impl Labels {
     fn of(name: &[u8]) -> Self {
-        let mut labels = Self { found: [(0, 0); MOST_LABELS], at: 0, count: 0 };
+        let mut labels = Self { found: [(0, 0); MAX_LABELS], at: 0, count: 0 };
         let mut start = 0;
-        while start < name.len() && labels.count < MOST_LABELS {
+        while start < name.len() && labels.count < MAX_LABELS {
             labels.found[labels.count].0 = start as u8;
             labels.count += 1;
             start += 1 + usize::from(name[start]);
         }
-        // From the right, so that each octet is looked at once.
+        // From the right, so that each octet is hashed once.
         let (mut hash, mut end) = (0x811c_9dc5_u32, name.len());
         for (start, known) in labels.found[..labels.count].iter_mut().rev() {
             for octet in &name[usize::from(*start)..end] {
@@ -175,34 +169,34 @@ mod tests {
     const DB: &[u8] = b"\x02db\x07default\x03svc";
 
     #[test]
-    fn the_longest_end_is_found() {
+    fn longest_suffix_is_found() {
         let mut message = vec![0; 12];
         message.extend(WEB);
         message.push(0);
-        let mut names = Names::default();
+        let mut names = CompressionTable::default();
         assert_eq!(names.find(&message, WEB), None);
-        names.note(WEB, 12);
+        names.add(WEB, 12);
         assert_eq!(names.find(&message, WEB), Some((0, 12)));
         assert_eq!(names.find(&message, DB), Some((3, 16)));
-        assert_eq!(names.find(&message, b"\x03SVC"), None, "spelled differently");
+        assert_eq!(names.find(&message, b"\x03SVC"), None, "another case");
         assert_eq!(names.find(&message, b""), None);
-        // Written with a pointer, and found again through it.
+        // A name written with a pointer is found through the pointer.
         let at = message.len();
         message.extend(&DB[..3]);
         message.extend([0xc0, 16]);
-        names.note_until(DB, 3, at);
+        names.add_until(DB, 3, at);
         assert_eq!(names.find(&message, DB), Some((0, at as u16)));
         names.clear();
         assert_eq!(names.find(&message, DB), None);
     }
 
     #[test]
-    fn a_thousand_names_are_found_again() {
+    fn table_grows() {
         let mut message = vec![0; 12];
-        let mut names = Names::default();
+        let mut names = CompressionTable::default();
         let name = |i: u16| [&[4], format!("{i:04}").as_bytes()].concat();
         for i in 0..1000 {
-            names.note(&name(i), message.len());
+            names.add(&name(i), message.len());
             message.extend(name(i));
             message.push(0);
         }

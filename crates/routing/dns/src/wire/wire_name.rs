@@ -1,4 +1,4 @@
-//! A name of an answer as octets, before it is written.
+//! A name of an answer, encoded without compression.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -7,14 +7,14 @@ use nearhop_core::answer::{DomainName, Host, LONGEST_NAME, ZoneSpelling, dashed}
 
 use super::reply::Zones;
 
-/// Labels with their lengths, without the root.
+/// Length-prefixed labels without the root.
 #[derive(Clone, Debug)]
-pub(super) struct NameOctets {
+pub(super) struct WireName {
     octets: [u8; LONGEST_NAME],
     length: usize,
 }
 
-impl NameOctets {
+impl WireName {
     pub(super) fn new() -> Self {
         Self { octets: [0; LONGEST_NAME], length: 0 }
     }
@@ -23,7 +23,7 @@ impl NameOctets {
         &self.octets[..self.length]
     }
 
-    /// Becomes this name; none where it is too long, or no name at all.
+    /// Encodes a name; None if it is too long or has an invalid label.
     pub(super) fn set(&mut self, name: DomainName<'_>, zones: &Zones<'_>) -> Option<()> {
         self.length = 0;
         match name {
@@ -50,14 +50,13 @@ impl NameOctets {
         }
     }
 
-    /// Puts two labels' names before what is there.
-    pub(super) fn label(&mut self, label: &[u8]) -> Option<()> {
+    fn label(&mut self, label: &[u8]) -> Option<()> {
         if label.is_empty() || label.len() > 63 {
             return None;
         }
         let start = self.length + 1;
         let end = start + label.len();
-        // The root takes one more octet.
+        // The root needs one more octet.
         if end >= LONGEST_NAME {
             return None;
         }
@@ -89,7 +88,7 @@ impl NameOctets {
         }
     }
 
-    /// An address with dashes, without an allocation for IPv4.
+    /// A dashed address as a label; allocates for IPv6 only.
     fn address(&mut self, address: IpAddr) -> Option<()> {
         let IpAddr::V4(address) = address else { return self.label(dashed(address).as_bytes()) };
         let [a, b, c, d] = address.octets();

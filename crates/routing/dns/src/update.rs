@@ -1,4 +1,4 @@
-//! What the feed says, taken into the state. No socket, no clock.
+//! Applies the feed's events to the shared state. No socket, no clock.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,17 +12,16 @@ use nearhop_feed::{Changed, Event, Kind};
 use crate::metrics::DnsMetrics;
 use crate::state::Shared;
 
-/// What has arrived, and what has not.
-pub(crate) struct Control {
+/// Applies events, and tracks which kinds have not been listed yet.
+pub(crate) struct StateUpdater {
     shared: Shared,
     unlisted: BTreeSet<Kind>,
-    /// What happened before this process started says nothing about it.
+    /// Changes triggered before the process started are not measured.
     started: Timestamp,
     metrics: DnsMetrics,
 }
 
-impl Control {
-    /// Nothing has arrived yet.
+impl StateUpdater {
     pub(crate) fn new(
         shared: Shared,
         kinds: &[Kind],
@@ -32,26 +31,25 @@ impl Control {
         Self { shared, unlisted: kinds.iter().copied().collect(), started, metrics }
     }
 
-    /// Whether every list has arrived.
     pub(crate) fn is_listed(&self) -> bool {
         self.unlisted.is_empty()
     }
 
-    /// Takes in a batch: when this returns, answers show it.
-    pub(crate) fn fed(&mut self, events: Vec<Event>, now: Timestamp) {
+    /// Applies a batch. When this returns, answers show it.
+    pub(crate) fn on_feed(&mut self, events: Vec<Event>, now: Timestamp) {
         let mut changes = Vec::new();
         for event in events {
             match event {
                 Event::Changed(Changed { change, problems, .. }) => {
                     for problem in problems {
-                        tracing::warn!("{problem}");
+                        tracing::warn!(%problem, "object has a problem");
                     }
                     changes.extend(change);
                 }
                 Event::Listed { kind, roll, .. } => {
                     changes.extend(roll.map(Change::Only));
                     if self.unlisted.remove(&kind) && self.unlisted.is_empty() {
-                        tracing::info!("all objects have arrived");
+                        tracing::info!("initial lists complete");
                     }
                 }
             }
@@ -63,25 +61,25 @@ impl Control {
             state.apply(changes, seconds);
             state.synced = synced;
         });
-        self.note_programmed(&triggers, now);
+        self.observe_programming(&triggers, now);
     }
 
-    /// Slices whose change says since when it has been on its way, and has not said so before.
+    /// Slices with a new trigger time (`endpoints.kubernetes.io/last-change-trigger-time`).
     fn triggers(&self, changes: &[Change]) -> Vec<(Box<Slice>, Timestamp)> {
         let state = self.shared.read();
         let triggered = changes.iter().filter_map(|change| match change {
             Change::Slice(slice) => {
                 let time = slice.trigger_time.as_deref()?.parse::<Timestamp>().ok()?;
                 let known = state.world.slice(&slice.namespace, &slice.name);
-                let told = known.is_some_and(|known| known.trigger_time == slice.trigger_time);
-                (time > self.started && !told).then(|| (slice.clone(), time))
+                let same = known.is_some_and(|known| known.trigger_time == slice.trigger_time);
+                (time > self.started && !same).then(|| (slice.clone(), time))
             }
             _ => None,
         });
         triggered.collect()
     }
 
-    fn note_programmed(&self, triggers: &[(Box<Slice>, Timestamp)], now: Timestamp) {
+    fn observe_programming(&self, triggers: &[(Box<Slice>, Timestamp)], now: Timestamp) {
         if triggers.is_empty() {
             return;
         }
@@ -95,11 +93,10 @@ impl Control {
     }
 }
 
-/// CoreDNS' word for the kind of a slice's Service, if that is known and answered from the slice.
+/// CoreDNS' `service_kind` label; None if no answer uses the slice.
 fn service_kind(world: &World, slice: &Slice) -> Option<&'static str> {
     let key = slice.service()?;
     let service = world.service(&key)?;
-    // What is passed over changes no answer.
     world.routed_slices(&key).find(|routed| routed.name == slice.name)?;
     Some(match service.cluster_ips {
         ClusterIps::Headless => "headless_with_selector",
