@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::kind::{Kind, Object};
-use crate::object::{self, Name};
+use crate::object::{self, ObjectKey};
 
 /// One request to the API.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,16 +17,16 @@ pub(crate) enum Action {
     /// Writes the status of an object, bound to the version that was read.
     PutStatus(Object),
     /// Merges into an object; the body names the version that was read.
-    Patch(Kind, Name, Value),
+    Patch(Kind, ObjectKey, Value),
     /// The same, for an object that is to be an owner's. First the server is asked whether the
     /// owner still lives: what a watch shows may be of the time before it was deleted.
-    Adopt(Owner, Kind, Name, Value),
+    Adopt(Owner, Kind, ObjectKey, Value),
     /// Deletes the object with this uid, and no other of the same name.
     Delete {
         /// What it is.
         kind: Kind,
         /// Where it is.
-        name: Name,
+        name: ObjectKey,
         /// Which one it is.
         uid: String,
         /// Whether its node has a say.
@@ -35,7 +35,7 @@ pub(crate) enum Action {
     /// Gives a pod its node.
     Bind {
         /// The pod.
-        pod: Name,
+        pod: ObjectKey,
         /// Which one of that name.
         uid: String,
         /// Where it is to run.
@@ -51,7 +51,7 @@ pub(crate) struct Owner {
     /// What it is.
     pub(crate) kind: Kind,
     /// Where it is.
-    pub(crate) name: Name,
+    pub(crate) name: ObjectKey,
     /// Which one of that name.
     pub(crate) uid: String,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Plan {
     /// One stage after the other; the actions of a stage together. A failure ends it.
     pub(crate) stages: Vec<Vec<Action>>,
     /// When to look again if nothing changes.
-    pub(crate) again: Option<Duration>,
+    pub(crate) requeue_after: Option<Duration>,
 }
 
 impl Plan {
@@ -107,8 +107,13 @@ impl Plan {
     }
 
     /// Looks again after this long, or earlier.
-    pub(crate) fn look_again(&mut self, after: Duration) {
-        self.again = Some(self.again.map_or(after, |again| again.min(after)));
+    pub(crate) fn requeue_within(&mut self, after: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(after, |known| known.min(after)));
+    }
+
+    /// No action now; a new decision after this long.
+    pub(crate) fn after(delay: Duration) -> Self {
+        Self { stages: Vec::new(), requeue_after: Some(delay) }
     }
 
     /// All actions in order.
@@ -120,24 +125,36 @@ impl Plan {
 
 impl From<Action> for Plan {
     fn from(action: Action) -> Self {
-        Self { stages: vec![vec![action]], again: None }
+        Self { stages: vec![vec![action]], requeue_after: None }
     }
 }
 
 impl Action {
+    /// Emits an Event about an object.
+    pub(crate) fn event(
+        kind: Kind,
+        about: &ObjectMeta,
+        by: &'static str,
+        severity: Severity,
+        reason: &'static str,
+        message: String,
+    ) -> Self {
+        Self::Tell(Telling { about: reference(kind, about), severity, reason, message, by })
+    }
+
     /// Deletes an object that was read.
     pub(crate) fn delete(kind: Kind, meta: &ObjectMeta, mode: Deletion) -> Self {
-        Self::Delete { kind, name: Name::of(meta), uid: object::uid(meta).to_owned(), mode }
+        Self::Delete { kind, name: ObjectKey::of(meta), uid: object::uid(meta).to_owned(), mode }
     }
 
     /// Merges into an object that was read: refused if it is not that one, or has changed since.
     pub(crate) fn patch(kind: Kind, meta: &ObjectMeta, body: Value) -> Self {
-        Self::Patch(kind, Name::of(meta), bound(meta, body))
+        Self::Patch(kind, ObjectKey::of(meta), bound(meta, body))
     }
 
     /// The same for one that is to be the owner's.
     pub(crate) fn adopt(owner: Owner, kind: Kind, meta: &ObjectMeta, body: Value) -> Self {
-        Self::Adopt(owner, kind, Name::of(meta), bound(meta, body))
+        Self::Adopt(owner, kind, ObjectKey::of(meta), bound(meta, body))
     }
 }
 
@@ -150,7 +167,7 @@ fn bound(meta: &ObjectMeta, mut body: Value) -> Value {
 }
 
 /// A reference for events.
-pub(crate) fn about(kind: Kind, meta: &ObjectMeta) -> ObjectReference {
+pub(crate) fn reference(kind: Kind, meta: &ObjectMeta) -> ObjectReference {
     ObjectReference {
         api_version: Some(kind.api_version().to_owned()),
         kind: Some(kind.name().to_owned()),

@@ -13,10 +13,10 @@ use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
 
-use crate::object::{self, Name};
+use crate::object::{self, ObjectKey};
 
 /// A late event is late by moments, not by this many deletions.
-const REMEMBERED: usize = 8192;
+const MAX_DELETED_UIDS: usize = 8192;
 
 /// What became of an object. None before: it is new; none after: it is gone.
 #[derive(Debug)]
@@ -28,21 +28,21 @@ pub(crate) struct Change<T> {
 /// What a list has shown so far.
 #[derive(Debug, Default)]
 struct Listing {
-    names: BTreeSet<Name>,
+    names: BTreeSet<ObjectKey>,
     /// The newest version in it: the list is at least as new.
     newest: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Cache<T> {
-    items: BTreeMap<Name, Arc<T>>,
+    items: BTreeMap<ObjectKey, Arc<T>>,
     /// While a list comes in: what it has shown.
     listed: Option<Listing>,
     /// Our own writes since the list was asked for.
-    own: BTreeSet<Name>,
+    own: BTreeSet<ObjectKey>,
     /// Uids of objects that are gone. They never come back, whatever a late event shows.
     dead: BTreeSet<String>,
-    order_of_death: VecDeque<String>,
+    deletion_order: VecDeque<String>,
     synced: bool,
 }
 
@@ -53,20 +53,20 @@ impl<T> Default for Cache<T> {
             listed: None,
             own: BTreeSet::new(),
             dead: BTreeSet::new(),
-            order_of_death: VecDeque::new(),
+            deletion_order: VecDeque::new(),
             synced: false,
         }
     }
 }
 
 impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
-    pub(crate) fn get(&self, name: &Name) -> Option<&Arc<T>> {
+    pub(crate) fn get(&self, name: &ObjectKey) -> Option<&Arc<T>> {
         self.items.get(name)
     }
 
     /// One that has no namespace.
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<T>> {
-        self.items.get(&Name::new("", name))
+        self.items.get(&ObjectKey::new("", name))
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<T>> {
@@ -74,7 +74,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
     }
 
     pub(crate) fn within<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Arc<T>> {
-        let from = self.items.range(Name::new(namespace, "")..);
+        let from = self.items.range(ObjectKey::new(namespace, "")..);
         from.take_while(move |(name, _)| name.namespace == namespace).map(|(_, item)| item)
     }
 
@@ -91,22 +91,22 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
                 self.own.clear();
                 // The list does not show what was gone before, and if it does, it was not.
                 self.dead.clear();
-                self.order_of_death.clear();
+                self.deletion_order.clear();
                 Vec::new()
             }
             Event::InitApply(item) => {
-                let name = Name::of(item.metadata());
+                let name = ObjectKey::of(item.metadata());
                 let listed = self.listed.get_or_insert_default();
                 listed.names.insert(name.clone());
                 listed.newest = listed.newest.max(object::version(item.metadata()));
                 // A list is the truth even if its versions went back, as after a restored backup;
                 // only what we wrote meanwhile may be newer.
-                let newer = self.own.contains(&name) && !self.is_news(item.metadata());
+                let newer = self.own.contains(&name) && !self.is_newer(item.metadata());
                 if newer { Vec::new() } else { self.put(item) }
             }
             Event::InitDone => self.end_of_list(),
             Event::Apply(item) => {
-                if self.is_news(item.metadata()) {
+                if self.is_newer(item.metadata()) {
                     self.put(item)
                 } else {
                     Vec::new()
@@ -118,20 +118,20 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
 
     /// Takes in the server's answer to a write of ours.
     pub(crate) fn wrote(&mut self, item: T) -> Vec<Change<T>> {
-        if !self.is_news(item.metadata()) {
+        if !self.is_newer(item.metadata()) {
             return Vec::new();
         }
-        self.own.insert(Name::of(item.metadata()));
+        self.own.insert(ObjectKey::of(item.metadata()));
         self.put(item)
     }
 
     /// Takes in that the object with this uid is gone.
     pub(crate) fn deleted(&mut self, uid: &str) -> Vec<Change<T>> {
         if self.dead.insert(uid.to_owned()) {
-            self.order_of_death.push_back(uid.to_owned());
+            self.deletion_order.push_back(uid.to_owned());
         }
-        if self.order_of_death.len() > REMEMBERED
-            && let Some(forgotten) = self.order_of_death.pop_front()
+        if self.deletion_order.len() > MAX_DELETED_UIDS
+            && let Some(forgotten) = self.deletion_order.pop_front()
         {
             self.dead.remove(&forgotten);
         }
@@ -145,10 +145,10 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
         let listed = self.listed.take().unwrap_or_default();
         // What we wrote before the list was made, and it does not show, is gone already: no watch
         // will tell. What is newer than all it shows may have come after it.
-        let after = |name: &Name, item: &T| {
+        let after = |name: &ObjectKey, item: &T| {
             self.own.contains(name) && object::version(item.metadata()) > listed.newest
         };
-        let lost: Vec<Name> = self
+        let lost: Vec<ObjectKey> = self
             .items
             .iter()
             .filter(|(name, item)| !listed.names.contains(*name) && !after(name, item))
@@ -157,11 +157,11 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
         lost.iter().filter_map(|name| self.remove(name)).collect()
     }
 
-    fn is_news(&self, meta: &ObjectMeta) -> bool {
+    fn is_newer(&self, meta: &ObjectMeta) -> bool {
         if self.dead.contains(object::uid(meta)) {
             return false;
         }
-        let Some(known) = self.items.get(&Name::of(meta)).map(|item| item.metadata()) else {
+        let Some(known) = self.items.get(&ObjectKey::of(meta)).map(|item| item.metadata()) else {
             return true;
         };
         object::version(meta) > object::version(known)
@@ -174,13 +174,13 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
         }
         // Nobody here reads them, and they are half of an object.
         meta.managed_fields = None;
-        let name = Name::of(meta);
+        let name = ObjectKey::of(meta);
         let new = Arc::new(item);
         let old = self.items.insert(name, Arc::clone(&new));
         vec![Change { old, new: Some(new) }]
     }
 
-    fn remove(&mut self, name: &Name) -> Option<Change<T>> {
+    fn remove(&mut self, name: &ObjectKey) -> Option<Change<T>> {
         let old = self.items.remove(name)?;
         Some(Change { old: Some(old), new: None })
     }

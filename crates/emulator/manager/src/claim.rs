@@ -1,16 +1,17 @@
 //! Whose an object is: by owner reference, and by selector where there is none. Pure.
 
+use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde_json::json;
 
-use crate::action::{Action, Owner};
+use crate::action::{Action, Owner, Plan};
 use crate::kind::Kind;
-use crate::object::{self, Name};
+use crate::object::{self, ObjectKey};
 use crate::selector;
 
 /// What an owner has to do with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
+enum Claim {
     Own,
     /// Nobody's, and it matches.
     Adopt,
@@ -19,7 +20,7 @@ pub(crate) enum Claim {
     Foreign,
 }
 
-pub(crate) fn judge(wanted: &LabelSelector, owner: &ObjectMeta, object: &ObjectMeta) -> Claim {
+fn classify(wanted: &LabelSelector, owner: &ObjectMeta, object: &ObjectMeta) -> Claim {
     let matches = !selector::is_empty(wanted) && selector::matches(wanted, object.labels.as_ref());
     let leaving = object::is_deleting(owner);
     match object::controller_of(object) {
@@ -32,22 +33,42 @@ pub(crate) fn judge(wanted: &LabelSelector, owner: &ObjectMeta, object: &ObjectM
     }
 }
 
-/// Makes an object the owner's.
-pub(crate) fn adopt(
+/// Sorts objects by their claim: what changes ownership, and which objects are the owner's. An
+/// owner decides nothing else before the changes are written.
+pub(crate) fn resolve<'a, T: Metadata<Ty = ObjectMeta>>(
+    selector: &LabelSelector,
+    (owner_kind, owner): (Kind, &ObjectMeta),
     kind: Kind,
-    owner_kind: Kind,
-    owner: &ObjectMeta,
-    object: &ObjectMeta,
-) -> Action {
+    objects: impl IntoIterator<Item = &'a T>,
+) -> Result<Vec<&'a T>, Plan> {
+    let (mut changes, mut own) = (Vec::new(), Vec::new());
+    for object in objects {
+        let meta = object.metadata();
+        match classify(selector, owner, meta) {
+            Claim::Own => own.push(object),
+            Claim::Adopt => changes.push(adopt(kind, owner_kind, owner, meta)),
+            Claim::Release => changes.push(release(kind, owner, meta)),
+            Claim::Foreign => {}
+        }
+    }
+    if changes.is_empty() {
+        Ok(own)
+    } else {
+        Err(Plan { stages: vec![changes], requeue_after: None })
+    }
+}
+
+/// Makes an object the owner's.
+fn adopt(kind: Kind, owner_kind: Kind, owner: &ObjectMeta, object: &ObjectMeta) -> Action {
     let mut owners = object.owner_references.clone().unwrap_or_default();
     owners.push(object::owned_by(owner_kind.name(), owner));
     let owner =
-        Owner { kind: owner_kind, name: Name::of(owner), uid: object::uid(owner).to_owned() };
+        Owner { kind: owner_kind, name: ObjectKey::of(owner), uid: object::uid(owner).to_owned() };
     Action::adopt(owner, kind, object, json!({ "metadata": { "ownerReferences": owners } }))
 }
 
 /// Lets go of an object.
-pub(crate) fn release(kind: Kind, owner: &ObjectMeta, object: &ObjectMeta) -> Action {
+fn release(kind: Kind, owner: &ObjectMeta, object: &ObjectMeta) -> Action {
     let mut owners = object.owner_references.clone().unwrap_or_default();
     owners.retain(|other| other.uid != object::uid(owner));
     Action::patch(kind, object, json!({ "metadata": { "ownerReferences": owners } }))
@@ -82,9 +103,9 @@ mod tests {
             (&owner, make(false, None), Claim::Foreign),
         ];
         for (owner, object, expected) in cases {
-            assert_eq!(judge(&wanted, owner, &object), expected, "{object:?}");
+            assert_eq!(classify(&wanted, owner, &object), expected, "{object:?}");
         }
-        let all = judge(&LabelSelector::default(), &owner, &make(true, None));
+        let all = classify(&LabelSelector::default(), &owner, &make(true, None));
         assert_eq!(all, Claim::Foreign, "an empty selector takes nothing");
     }
 }

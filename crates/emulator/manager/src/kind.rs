@@ -27,7 +27,7 @@ macro_rules! kinds {
 
         /// What a watch shows.
         #[derive(Debug)]
-        pub(crate) enum Sight { $( $kind(watcher::Event<$kind>), )* }
+        pub(crate) enum WatchEvent { $( $kind(watcher::Event<$kind>), )* }
 
         /// What became of objects.
         #[derive(Debug)]
@@ -83,9 +83,9 @@ macro_rules! kinds {
 
         impl Objects {
             /// Takes in what a watch shows.
-            pub(crate) fn see(&mut self, sight: Sight) -> Changes {
+            pub(crate) fn see(&mut self, sight: WatchEvent) -> Changes {
                 match sight {
-                    $( Sight::$kind(event) => Changes::$kind(self.$field.see(event)), )*
+                    $( WatchEvent::$kind(event) => Changes::$kind(self.$field.see(event)), )*
                 }
             }
 

@@ -2,12 +2,12 @@
 //! ReplicaSets, DaemonSets, a scheduler, the life of nodes, and what every namespace has.
 //!
 //! ```text
-//!   watch   -> Sight         everything that is read comes in here
+//!   watch   -> WatchEvent         everything that is read comes in here
 //!   cache   -> Change        objects as the watch shows them and as our writes made them
-//!   touch   -> Work          which decisions a change calls for
+//!   affected_work   -> Work          which decisions a change calls for
 //!   queue                    which is next; pauses after failures
 //!   deployment, replicaset, daemonset, scheduler, node, namespace -> Plan    the decisions, pure
-//!   effect  -> Answer        the one place that writes; answers go back into the caches
+//!   effect  -> Outcome        the one place that writes; answers go back into the caches
 //!   run                      the loop
 //! ```
 //!
@@ -16,18 +16,19 @@
 //! which the embedded API does itself.
 
 mod action;
+mod affected;
 mod affinity;
-mod authority;
 mod cache;
 mod claim;
 mod daemonset;
 mod deployment;
-mod effect;
+mod execute;
 mod kind;
 mod namespace;
 mod node;
 mod object;
 mod options;
+mod pem;
 mod pod;
 mod quantity;
 mod queue;
@@ -35,14 +36,13 @@ mod replicaset;
 mod run;
 mod scheduler;
 mod selector;
+mod state;
 mod taint;
 mod tell;
 #[cfg(test)]
 mod testing;
-mod touch;
 mod watch;
-mod world;
 
-pub use crate::authority::pem;
 pub use crate::options::{Controller, Controllers, Options, UnknownController};
+pub use crate::pem::pem;
 pub use crate::run::run;

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, PodCondition, Taint};
 use serde_json::json;
 
-use crate::action::{self, Action, Deletion, Plan, Severity, Telling};
+use crate::action::{Action, Deletion, Plan, Severity};
 use crate::kind::Kind;
 use crate::object::{self, time};
 use crate::pod;
@@ -26,11 +26,11 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
 /// Conditions that only the node itself can know.
 const REPORTED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 /// Pods that say nothing about a node that is lost stay this long, as the API's defaults have it.
-const USUAL_PATIENCE: Duration = Duration::from_secs(300);
+const DEFAULT_TOLERATION: Duration = Duration::from_secs(300);
 
 /// How patient to be with a silent node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct GracePeriods {
     /// With one that has reported before.
     pub(crate) grace: Duration,
     /// With one that never has.
@@ -39,11 +39,11 @@ pub(crate) struct Patience {
 
 /// What is to be done about a node that has been silent for this long, and about its pods.
 #[must_use]
-pub(crate) fn judge_node(
+pub(crate) fn plan_node_health(
     node: &Node,
     pods: &[&Pod],
     silent: Duration,
-    patience: Patience,
+    patience: GracePeriods,
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan::default();
@@ -54,28 +54,24 @@ pub(crate) fn judge_node(
     let limit = if ready.is_some() { patience.grace } else { patience.startup };
     let lost = silent >= limit;
     if !lost {
-        plan.look_again(limit - silent);
+        plan.requeue_within(limit - silent);
     } else if ready.is_none_or(|ready| ready.status != "Unknown") {
         let message = format!("Node {} status is now: NodeNotReady", object::name(&node.metadata));
-        plan.then([Action::PutStatus(silenced(node, now).into())]);
-        plan.then([tell(node, Severity::Normal, "NodeNotReady", message)]);
+        plan.then([Action::PutStatus(with_unknown_conditions(node, now).into())]);
+        let (meta, reason) = (&node.metadata, "NodeNotReady");
+        plan.then([Action::event(Kind::Node, meta, BY, Severity::Normal, reason, message)]);
         // The taints and the pods follow when this has been written.
         return plan;
     }
-    plan.then(retaint(node, now));
+    plan.then(sync_taints(node, now));
     if ready.is_some_and(|ready| ready.status == "Unknown") {
         plan.then(pods.iter().filter(|pod| pod::is_ready(pod)).map(|pod| not_ready(pod, now)));
     }
     plan
 }
 
-fn tell(node: &Node, severity: Severity, reason: &'static str, message: String) -> Action {
-    let about = action::about(Kind::Node, &node.metadata);
-    Action::Tell(Telling { about, severity, reason, message, by: BY })
-}
-
 /// The node, with nothing known of it any more.
-fn silenced(node: &Node, now: Timestamp) -> Node {
+fn with_unknown_conditions(node: &Node, now: Timestamp) -> Node {
     let mut node = node.clone();
     let conditions = node.status.get_or_insert_default().conditions.get_or_insert_default();
     for kind in REPORTED {
@@ -103,7 +99,7 @@ fn silenced(node: &Node, now: Timestamp) -> Node {
 
 /// Brings the taints that follow from the node's state in order. Of others it only notes since when
 /// they drive pods away: whoever set them by hand did not, and patience needs a beginning.
-fn retaint(node: &Node, now: Timestamp) -> Option<Action> {
+fn sync_taints(node: &Node, now: Timestamp) -> Option<Action> {
     let wanted = implied(node);
     let ours = |taint: &Taint| {
         taint.key == UNSCHEDULABLE && taint.effect == NO_SCHEDULE
@@ -166,7 +162,7 @@ fn not_ready(pod: &Pod, now: Timestamp) -> Action {
 
 /// When a pod must leave its node because of a taint: after this long; none if it may stay.
 #[must_use]
-pub(crate) fn must_leave(pod: &Pod, node: &Node, now: Timestamp) -> Option<Duration> {
+pub(crate) fn eviction_delay(pod: &Pod, node: &Node, now: Timestamp) -> Option<Duration> {
     if object::is_deleting(&pod.metadata) {
         return None;
     }
@@ -175,7 +171,7 @@ pub(crate) fn must_leave(pod: &Pod, node: &Node, now: Timestamp) -> Option<Durat
     let rest = |taint: &Taint| -> Option<Duration> {
         let mut matching = tolerations.iter().filter(|one| taint::tolerates(one, taint)).peekable();
         let patience = match matching.peek() {
-            None if [NOT_READY, UNREACHABLE].contains(&taint.key.as_str()) => USUAL_PATIENCE,
+            None if [NOT_READY, UNREACHABLE].contains(&taint.key.as_str()) => DEFAULT_TOLERATION,
             None => Duration::ZERO,
             // Without a number one tolerates for ever; of several numbers the least counts.
             Some(_) => {
@@ -193,21 +189,23 @@ pub(crate) fn must_leave(pod: &Pod, node: &Node, now: Timestamp) -> Option<Durat
 
 /// What is to be done about a pod because of its node's taints.
 pub(crate) fn plan_eviction(pod: &Pod, node: &Node, now: Timestamp) -> Plan {
-    match must_leave(pod, node, now) {
+    match eviction_delay(pod, node, now) {
         None => Plan::default(),
         Some(Duration::ZERO) => {
-            let name = object::Name::of(&pod.metadata);
+            let name = object::ObjectKey::of(&pod.metadata);
             let mut plan = Plan::from(Action::delete(Kind::Pod, &pod.metadata, Deletion::Graceful));
-            plan.then([Action::Tell(Telling {
-                about: action::about(Kind::Pod, &pod.metadata),
-                severity: Severity::Normal,
-                reason: "TaintManagerEviction",
-                message: format!("Marking for deletion Pod {name}"),
-                by: "taint-eviction-controller",
-            })]);
+            let message = format!("Marking for deletion Pod {name}");
+            plan.then([Action::event(
+                Kind::Pod,
+                &pod.metadata,
+                "taint-eviction-controller",
+                Severity::Normal,
+                "TaintManagerEviction",
+                message,
+            )]);
             plan
         }
-        Some(rest) => Plan { stages: Vec::new(), again: Some(rest) },
+        Some(rest) => Plan::after(rest),
     }
 }
 
@@ -217,7 +215,7 @@ pub(crate) fn plan_orphan(pod: &Pod, absent: Duration, quarantine: Duration) -> 
         None | Some(Duration::ZERO) => {
             Action::delete(Kind::Pod, &pod.metadata, Deletion::Forced).into()
         }
-        Some(rest) => Plan { stages: Vec::new(), again: Some(rest) },
+        Some(rest) => Plan::after(rest),
     }
 }
 

@@ -9,14 +9,14 @@ use serde::Serialize;
 
 /// Where an object is: its namespace (empty for those without) and its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
+pub(crate) struct ObjectKey {
     /// Empty where the kind has none.
     pub(crate) namespace: String,
     /// The object's own.
     pub(crate) name: String,
 }
 
-impl Name {
+impl ObjectKey {
     /// A name in a namespace.
     #[must_use]
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
@@ -30,7 +30,7 @@ impl Name {
     }
 }
 
-impl std::fmt::Display for Name {
+impl std::fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.namespace.as_str() {
             "" => f.write_str(&self.name),

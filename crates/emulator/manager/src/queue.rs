@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use nearhop_runtime::backoff::Backoff;
 
-use crate::object::Name;
+use crate::object::ObjectKey;
 
 /// A piece of work: one decision about one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
-    Deployment(Name),
-    ReplicaSet(Name),
-    DaemonSet(Name),
+    Deployment(ObjectKey),
+    ReplicaSet(ObjectKey),
+    DaemonSet(ObjectKey),
     /// Finds a node for a pod.
-    Schedule(Name),
+    Schedule(ObjectKey),
     /// Judges a node.
     Node(String),
     /// Whether a pod may stay where it is.
-    Pod(Name),
+    Pod(ObjectKey),
     /// What every namespace has.
     Namespace(String),
 }
@@ -98,15 +98,15 @@ impl Queue {
     }
 
     /// Ends a piece of work that went well; it is looked at again then, if asked for.
-    pub(crate) fn succeed(&mut self, work: &Work, again: Option<Instant>) {
+    pub(crate) fn succeed(&mut self, work: &Work, requeue_after: Option<Instant>) {
         if let Some(item) = self.items.get_mut(work) {
             item.refusals = 0;
             item.silences = 0;
             item.pause_until = None;
         }
         self.stop(work);
-        if let Some(again) = again {
-            self.add(work.clone(), again);
+        if let Some(requeue_after) = requeue_after {
+            self.add(work.clone(), requeue_after);
         }
     }
 

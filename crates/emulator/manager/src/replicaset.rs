@@ -8,7 +8,7 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::action::{Action, Deletion, Plan};
-use crate::claim::{self, Claim};
+use crate::claim;
 use crate::kind::Kind;
 use crate::object::{self, unless_zero};
 use crate::pod::{self, Availability};
@@ -27,25 +27,12 @@ pub(crate) fn plan_replicas(
     now: Timestamp,
 ) -> Plan {
     let Some(spec) = &set.spec else { return Plan::default() };
-    let (mut claims, mut own) = (Vec::new(), Vec::new());
-    for pod in pods.iter().filter(|pod| !pod::is_terminal(pod)) {
-        match claim::judge(&spec.selector, &set.metadata, &pod.metadata) {
-            Claim::Own => own.push(*pod),
-            Claim::Adopt => {
-                claims.push(claim::adopt(
-                    Kind::Pod,
-                    Kind::ReplicaSet,
-                    &set.metadata,
-                    &pod.metadata,
-                ));
-            }
-            Claim::Release => claims.push(claim::release(Kind::Pod, &set.metadata, &pod.metadata)),
-            Claim::Foreign => {}
-        }
-    }
-    if !claims.is_empty() {
-        return Plan { stages: vec![claims], again: None };
-    }
+    let alive = pods.iter().copied().filter(|pod| !pod::is_terminal(pod));
+    let owner = (Kind::ReplicaSet, &set.metadata);
+    let own = match claim::resolve(&spec.selector, owner, Kind::Pod, alive) {
+        Ok(own) => own,
+        Err(changes) => return changes,
+    };
     let (active, leaving): (Vec<&Pod>, Vec<&Pod>) =
         own.into_iter().partition(|pod| pod::is_active(pod));
     let mut plan = Plan::default();
@@ -146,7 +133,7 @@ fn write_status(
             Availability::NotReady => {}
             Availability::In(rest) => {
                 ready += 1;
-                plan.look_again(rest);
+                plan.requeue_within(rest);
             }
             Availability::Available => {
                 ready += 1;
@@ -298,7 +285,7 @@ mod tests {
         ];
         let refs: Vec<&Pod> = pods.iter().collect();
         let plan = plan_replicas(&set, &refs, &refs, at(12));
-        assert_eq!(plan.again, Some(std::time::Duration::from_secs(3)));
+        assert_eq!(plan.requeue_after, Some(std::time::Duration::from_secs(3)));
         let Some(Action::PutStatus(crate::kind::Object::ReplicaSet(written))) =
             plan.actions().next()
         else {
@@ -308,8 +295,8 @@ mod tests {
         assert_eq!(status.replicas, 3);
         assert_eq!((status.ready_replicas, status.available_replicas), (Some(2), Some(1)));
         assert_eq!(status.observed_generation, Some(4));
-        let again = plan_replicas(written, &refs, &refs, at(12));
-        assert_eq!(again.actions().count(), 0, "nothing is written twice");
+        let second = plan_replicas(written, &refs, &refs, at(12));
+        assert_eq!(second.actions().count(), 0, "nothing is written twice");
     }
 
     #[test]

@@ -10,27 +10,27 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use crate::action::{Action, Plan};
-use crate::effect::{self, Answer, Failure};
+use crate::execute::{self, Failure, Outcome};
 use crate::kind::Kind;
 use crate::options::{Controller, Options};
 use crate::queue::{Queue, Work};
+use crate::state::{ClusterState, Now};
 use crate::tell;
-use crate::watch::{self, Seen};
-use crate::world::{Now, World};
+use crate::watch::{self, WatchResult};
 
 /// What can happen.
 #[derive(Debug)]
 enum Event {
     /// A watch shows something, or failed.
-    Seen(Box<Seen>),
+    WatchResult(Box<WatchResult>),
     /// A request was answered.
-    Answered(Answer),
+    Answered(Outcome),
     /// A piece of work ended.
-    Done { work: Work, failed: Option<Box<(Action, Failure)>>, again: Option<Instant> },
+    Done { work: Work, failed: Option<Box<(Action, Failure)>>, requeue_after: Option<Instant> },
     /// Something is due.
     Due,
     /// It is time to ask whether the server is there: a watch that is silent does not tell.
-    Pulse,
+    CheckServer,
 }
 
 /// Runs the controllers until the end is requested. Whatever fails is tried again; all state is in
@@ -40,11 +40,11 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
     tracing::info!(controllers = %options.controllers, "manager starts");
     let mut watches = watch::start(&client, &kinds);
     let judges = options.controllers.has(Controller::NodeLifecycle);
-    let mut pulse = interval(pulse_of(&options));
+    let mut pulse = interval(server_check_interval(&options));
     pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (sender, receiver) = unbounded_channel();
     let mut manager = Manager {
-        world: World::new(options),
+        world: ClusterState::new(options),
         queue: Queue::default(),
         kinds,
         synced: false,
@@ -61,9 +61,9 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
                 biased;
                 () = shutdown.wait() => None,
                 Some(event) = receiver.recv() => Some(event),
-                Some(seen) = watches.next() => Some(Event::Seen(Box::new(seen))),
+                Some(seen) = watches.next() => Some(Event::WatchResult(Box::new(seen))),
                 () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => Some(Event::Due),
-                _ = pulse.tick(), if judges => Some(Event::Pulse),
+                _ = pulse.tick(), if judges => Some(Event::CheckServer),
             }
         };
         let Some(event) = heartbeat.turn(next).await else { break };
@@ -73,21 +73,22 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
 
 /// Nothing is looked at more often than this without a reason from outside: a decision that asks
 /// for itself again at once must not keep the others, and the events, from their turn.
-const BREATH: Duration = Duration::from_millis(100);
+const MIN_REQUEUE_DELAY: Duration = Duration::from_millis(100);
 
 /// When a plan is to be looked at again. A time beyond the clock's range never comes.
 fn due_again(plan: &Plan, now: Instant) -> Option<Instant> {
-    plan.again.and_then(|again| now.checked_add(again.max(BREATH)))
+    plan.requeue_after
+        .and_then(|requeue_after| now.checked_add(requeue_after.max(MIN_REQUEUE_DELAY)))
 }
 
 /// How often the server is asked for a sign of life.
-fn pulse_of(options: &Options) -> Duration {
+fn server_check_interval(options: &Options) -> Duration {
     (options.node_monitor_grace_period / 5)
         .clamp(Duration::from_millis(100), Duration::from_secs(8))
 }
 
 struct Manager {
-    world: World,
+    world: ClusterState,
     queue: Queue,
     kinds: Vec<Kind>,
     /// Nothing is decided before everything has been listed once.
@@ -104,23 +105,25 @@ impl Manager {
     fn handle(&mut self, event: Event) {
         let now = Instant::now();
         match event {
-            Event::Seen(seen) => self.see(*seen, now),
-            Event::Answered(Answer::Wrote(object)) => {
+            Event::WatchResult(seen) => self.see(*seen, now),
+            Event::Answered(Outcome::Wrote(object)) => {
                 let work = self.world.wrote(object, now);
                 self.add(work, now);
             }
-            Event::Answered(Answer::Deleted(kind, uid)) => {
+            Event::Answered(Outcome::Deleted(kind, uid)) => {
                 let work = self.world.deleted(kind, &uid, now);
                 self.add(work, now);
             }
-            Event::Answered(Answer::Alive) => self.world.hear_server(now),
-            Event::Answered(Answer::Unbound(uid)) => {
+            Event::Answered(Outcome::Alive) => self.world.server_responded(now),
+            Event::Answered(Outcome::Unbound(uid)) => {
                 // Others may have been refused because of it.
                 self.world.assumed.remove(&uid);
                 let waiting = self.world.waiting().collect();
                 self.add(waiting, now);
             }
-            Event::Done { work, failed: None, again } => self.queue.succeed(&work, again),
+            Event::Done { work, failed: None, requeue_after } => {
+                self.queue.succeed(&work, requeue_after)
+            }
             Event::Done { work, failed: Some(failed), .. } => {
                 let (action, failure) = *failed;
                 let pause = self.queue.fail(&work, failure.setback(), now, rand::random());
@@ -136,16 +139,16 @@ impl Manager {
                 }
             }
             Event::Due => {}
-            Event::Pulse => self.ping(),
+            Event::CheckServer => self.ping(),
         }
     }
 
     fn ping(&self) {
         let (client, sender) = (self.client.clone(), self.sender.clone());
-        let patience = pulse_of(&self.world.options);
+        let patience = server_check_interval(&self.world.options);
         tokio::spawn(async move {
-            if let Some(alive) = effect::ping(&client, patience).await {
-                effect::into_channel(&sender, Event::Answered(alive));
+            if let Some(alive) = execute::ping(&client, patience).await {
+                execute::into_channel(&sender, Event::Answered(alive));
             }
         });
     }
@@ -164,15 +167,15 @@ impl Manager {
         }
     }
 
-    fn see(&mut self, seen: Seen, now: Instant) {
+    fn see(&mut self, seen: WatchResult, now: Instant) {
         match seen {
             Ok(sight) => {
                 let work = self.world.see(sight, now);
                 self.add(work, now);
                 if !self.synced && self.world.objects.is_synced(&self.kinds) {
                     self.synced = true;
-                    self.world.hear_server(now);
-                    self.world.was_deaf(now);
+                    self.world.server_responded(now);
+                    self.world.reset_heartbeats(now);
                     tracing::info!("everything has been listed");
                 }
             }
@@ -191,12 +194,12 @@ impl Manager {
     fn start_work(&mut self) {
         let now = Now::read();
         while self.synced
-            && let Some(work) = self.queue.take(now.steady)
+            && let Some(work) = self.queue.take(now.monotonic)
         {
             let plan = self.world.plan(&work, now);
-            let again = due_again(&plan, now.steady);
+            let requeue_after = due_again(&plan, now.monotonic);
             if plan.stages.is_empty() {
-                self.queue.succeed(&work, again);
+                self.queue.succeed(&work, requeue_after);
                 continue;
             }
             tracing::debug!(?work, ?plan, "acting");
@@ -204,9 +207,9 @@ impl Manager {
             let (client, sender) = (self.client.clone(), self.sender.clone());
             // Work that does not say how it ended would never be done again.
             supervise::spawn(format!("{work:?}"), async move {
-                let answered = |answer| effect::into_channel(&sender, Event::Answered(answer));
-                let failed = effect::execute(&client, plan, answered).await.err().map(Box::new);
-                effect::into_channel(&sender, Event::Done { work, failed, again });
+                let answered = |answer| execute::into_channel(&sender, Event::Answered(answer));
+                let failed = execute::execute(&client, plan, answered).await.err().map(Box::new);
+                execute::into_channel(&sender, Event::Done { work, failed, requeue_after });
             });
         }
     }
@@ -221,7 +224,7 @@ fn describe(action: &Action) -> String {
             format!("creating {} {}", object.kind().name(), name.map_or("", String::as_str))
         }
         Action::PutStatus(object) => {
-            let name = crate::object::Name::of(object.meta());
+            let name = crate::object::ObjectKey::of(object.meta());
             format!("writing the status of {} {name}", object.kind().name())
         }
         Action::Patch(kind, name, _) => format!("changing {} {name}", kind.name()),
@@ -242,10 +245,10 @@ mod tests {
     #[test]
     fn nothing_is_due_again_at_once_or_beyond_all_times() {
         let now = Instant::now();
-        let due = |again| due_again(&Plan { stages: Vec::new(), again }, now);
+        let due = |requeue_after| due_again(&Plan { stages: Vec::new(), requeue_after }, now);
         assert_eq!(due(None), None);
-        assert_eq!(due(Some(Duration::ZERO)), Some(now + BREATH));
-        assert_eq!(due(Some(10 * BREATH)), Some(now + 10 * BREATH));
+        assert_eq!(due(Some(Duration::ZERO)), Some(now + MIN_REQUEUE_DELAY));
+        assert_eq!(due(Some(10 * MIN_REQUEUE_DELAY)), Some(now + 10 * MIN_REQUEUE_DELAY));
         assert_eq!(due(Some(Duration::MAX)), None, "it never comes");
     }
 }

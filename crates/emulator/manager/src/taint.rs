@@ -50,7 +50,7 @@ pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
 
 /// The first taint that keeps new pods away, if they do not tolerate it. A node that is not ready
 /// or cordoned counts as tainted even before anyone wrote that down.
-pub(crate) fn keeps_away(node: &Node, tolerations: &[Toleration]) -> Option<Taint> {
+pub(crate) fn first_untolerated(node: &Node, tolerations: &[Toleration]) -> Option<Taint> {
     let hard = |taint: &&Taint| matches!(taint.effect.as_str(), NO_SCHEDULE | NO_EXECUTE);
     let written = taints(node).iter().filter(hard).cloned();
     let mut all = written.chain(implied(node));

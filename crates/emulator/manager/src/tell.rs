@@ -7,7 +7,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::action::{Action, Severity, Telling};
-use crate::effect::{Failure, send};
+use crate::execute::{Failure, send};
 use crate::kind::Object;
 use crate::object;
 
@@ -84,7 +84,7 @@ fn event(telling: &Telling, now: Timestamp) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::about;
+    use crate::action::reference;
     use crate::kind::Kind;
     use crate::testing::{self, at};
 
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn the_same_said_again_has_the_same_name() {
         let mut telling = Telling {
-            about: about(Kind::Pod, &testing::meta("a")),
+            about: reference(Kind::Pod, &testing::meta("a")),
             severity: Severity::Warning,
             reason: "FailedScheduling",
             message: "no".to_owned(),

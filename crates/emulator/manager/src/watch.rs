@@ -11,16 +11,16 @@ use kube::{Api, Client, Resource};
 use nearhop_runtime::waits::Waits;
 use serde::de::DeserializeOwned;
 
-use crate::kind::{Kind, Sight};
+use crate::kind::{Kind, WatchEvent};
 use crate::namespace;
 use crate::options::{Controller, Options};
 
 /// What a watch shows, or that it failed and is tried again.
-pub(crate) type Seen = Result<Sight, (Kind, Error)>;
+pub(crate) type WatchResult = Result<WatchEvent, (Kind, Error)>;
 
 /// All watches together. They are read by the one loop that also takes in the answers to writes:
 /// the caches rely on that order.
-pub(crate) type Watches = SelectAll<BoxStream<'static, Seen>>;
+pub(crate) type Watches = SelectAll<BoxStream<'static, WatchResult>>;
 
 /// The kinds that are watched.
 pub(crate) fn watched(options: &Options) -> Vec<Kind> {
@@ -46,26 +46,26 @@ pub(crate) fn watched(options: &Options) -> Vec<Kind> {
 /// Starts watching. Nothing is asked for before the stream is read.
 pub(crate) fn start(client: &Client, kinds: &[Kind]) -> Watches {
     let streams = kinds.iter().map(|kind| match kind {
-        Kind::Node => all(client, *kind, Sight::Node),
-        Kind::Pod => all(client, *kind, Sight::Pod),
-        Kind::Namespace => all(client, *kind, Sight::Namespace),
-        Kind::Service => all(client, *kind, Sight::Service),
-        Kind::Deployment => all(client, *kind, Sight::Deployment),
-        Kind::ReplicaSet => all(client, *kind, Sight::ReplicaSet),
-        Kind::DaemonSet => all(client, *kind, Sight::DaemonSet),
+        Kind::Node => all(client, *kind, WatchEvent::Node),
+        Kind::Pod => all(client, *kind, WatchEvent::Pod),
+        Kind::Namespace => all(client, *kind, WatchEvent::Namespace),
+        Kind::Service => all(client, *kind, WatchEvent::Service),
+        Kind::Deployment => all(client, *kind, WatchEvent::Deployment),
+        Kind::ReplicaSet => all(client, *kind, WatchEvent::ReplicaSet),
+        Kind::DaemonSet => all(client, *kind, WatchEvent::DaemonSet),
         Kind::Lease => {
             let api: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
-            stream(api, Config::default(), *kind, Sight::Lease)
+            stream(api, Config::default(), *kind, WatchEvent::Lease)
         }
         Kind::ServiceAccount => {
             let only = format!("metadata.name={}", namespace::ACCOUNT);
             let api: Api<ServiceAccount> = Api::all(client.clone());
-            stream(api, Config::default().fields(&only), *kind, Sight::ServiceAccount)
+            stream(api, Config::default().fields(&only), *kind, WatchEvent::ServiceAccount)
         }
         Kind::ConfigMap => {
             let only = format!("metadata.name={}", namespace::ROOT_CA);
             let api: Api<ConfigMap> = Api::all(client.clone());
-            stream(api, Config::default().fields(&only), *kind, Sight::ConfigMap)
+            stream(api, Config::default().fields(&only), *kind, WatchEvent::ConfigMap)
         }
     });
     select_all(streams)
@@ -74,8 +74,8 @@ pub(crate) fn start(client: &Client, kinds: &[Kind]) -> Watches {
 fn all<T>(
     client: &Client,
     kind: Kind,
-    sight: impl Fn(Event<T>) -> Sight + Send + 'static,
-) -> BoxStream<'static, Seen>
+    sight: impl Fn(Event<T>) -> WatchEvent + Send + 'static,
+) -> BoxStream<'static, WatchResult>
 where
     T: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -86,8 +86,8 @@ fn stream<T>(
     api: Api<T>,
     config: Config,
     kind: Kind,
-    sight: impl Fn(Event<T>) -> Sight + Send + 'static,
-) -> BoxStream<'static, Seen>
+    sight: impl Fn(Event<T>) -> WatchEvent + Send + 'static,
+) -> BoxStream<'static, WatchResult>
 where
     T: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {

@@ -3,10 +3,10 @@
 //! Pods name their node by a required affinity and are bound by the scheduler, as in Kubernetes.
 //! Not here: the history of revisions (`kubectl rollout undo daemonset`).
 
-mod roll;
 mod status;
 #[cfg(test)]
 mod tests;
+mod update;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::{
 
 use crate::action::{Action, Deletion, Plan};
 use crate::affinity;
-use crate::claim::{self, Claim};
+use crate::claim;
 use crate::kind::Kind;
 use crate::object;
 use crate::pod;
@@ -29,22 +29,22 @@ use crate::taint::{self, NO_EXECUTE, NO_SCHEDULE};
 /// The label that tells new pods from old ones.
 pub(crate) const REVISION_HASH: &str = "controller-revision-hash";
 /// A daemon that fails at once must not be made anew without end at full speed.
-const FAILED_PAUSE: Duration = Duration::from_secs(5);
+const FAILED_POD_DELAY: Duration = Duration::from_secs(5);
 
 /// Whether a node gets a pod, and whether one that is there may stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Run,
-    Stay,
-    Leave,
+enum Placement {
+    Create,
+    Keep,
+    Remove,
 }
 
 /// A DaemonSet, all nodes, and its own pods by node.
-struct Daemons<'a> {
+struct DaemonPods<'a> {
     set: &'a DaemonSet,
     hash: String,
     min_ready: i32,
-    nodes: BTreeMap<&'a str, Place>,
+    nodes: BTreeMap<&'a str, Placement>,
     pods: BTreeMap<&'a str, Vec<&'a Pod>>,
     now: Timestamp,
 }
@@ -58,26 +58,17 @@ pub(crate) fn plan_daemons(
     now: Timestamp,
 ) -> Plan {
     let Some(spec) = &set.spec else { return Plan::default() };
-    let (mut claims, mut own) = (Vec::new(), Vec::new());
-    for pod in pods {
-        match claim::judge(&spec.selector, &set.metadata, &pod.metadata) {
-            Claim::Own => own.push(*pod),
-            Claim::Adopt => {
-                claims.push(claim::adopt(Kind::Pod, Kind::DaemonSet, &set.metadata, &pod.metadata));
-            }
-            Claim::Release => claims.push(claim::release(Kind::Pod, &set.metadata, &pod.metadata)),
-            Claim::Foreign => {}
-        }
-    }
-    if !claims.is_empty() {
-        return Plan { stages: vec![claims], again: None };
-    }
-    let daemons = Daemons::new(set, nodes, &own, now);
+    let (owner, pods) = ((Kind::DaemonSet, &set.metadata), pods.iter().copied());
+    let own = match claim::resolve(&spec.selector, owner, Kind::Pod, pods) {
+        Ok(own) => own,
+        Err(changes) => return changes,
+    };
+    let daemons = DaemonPods::new(set, nodes, &own, now);
     let mut plan = Plan::default();
     if !object::is_deleting(&set.metadata) {
         let mut actions = daemons.manage(&mut plan);
         if actions.is_empty() {
-            actions = roll::update(&daemons);
+            actions = update::update(&daemons);
         }
         plan.then(actions);
     }
@@ -85,7 +76,7 @@ pub(crate) fn plan_daemons(
     plan
 }
 
-impl<'a> Daemons<'a> {
+impl<'a> DaemonPods<'a> {
     fn new(set: &'a DaemonSet, nodes: &[&'a Node], own: &[&'a Pod], now: Timestamp) -> Self {
         let spec = set.spec.clone().unwrap_or_default();
         let hash = object::hash(&spec.template, None);
@@ -100,7 +91,7 @@ impl<'a> Daemons<'a> {
                 (unbound, pod.metadata.creation_timestamp.clone(), object::name(&pod.metadata))
             });
         }
-        let judged = nodes.iter().map(|node| (object::name(&node.metadata), judge(set, node)));
+        let judged = nodes.iter().map(|node| (object::name(&node.metadata), placement(set, node)));
         let min_ready = spec.min_ready_seconds.unwrap_or(0);
         Self { set, hash, min_ready, nodes: judged.collect(), pods: by_node, now }
     }
@@ -128,12 +119,12 @@ impl<'a> Daemons<'a> {
                 .partition(|pod| pod::is_terminal(pod));
             match place {
                 // One that is being deleted is still there: its successor waits for the end.
-                Place::Run if here.is_empty() => actions.push(self.create(node)),
-                Place::Run | Place::Stay => {
-                    actions.extend(failed.iter().filter_map(|pod| self.bury(pod, plan)));
+                Placement::Create if here.is_empty() => actions.push(self.create(node)),
+                Placement::Create | Placement::Keep => {
+                    actions.extend(failed.iter().filter_map(|pod| self.delete_failed(pod, plan)));
                     actions.extend(self.surplus(&running).into_iter().map(delete));
                 }
-                Place::Leave => actions.extend(running.into_iter().chain(failed).map(delete)),
+                Placement::Remove => actions.extend(running.into_iter().chain(failed).map(delete)),
             }
         }
         // Pods that wait for a node that is gone.
@@ -145,7 +136,7 @@ impl<'a> Daemons<'a> {
 
     /// All but the oldest; while a surge goes on, one old and one new.
     fn surplus<'p>(&self, running: &[&'p Pod]) -> Vec<&'p Pod> {
-        if roll::surge(self) == 0 {
+        if update::surge(self) == 0 {
             return running.iter().skip(1).copied().collect();
         }
         let (new, old): (Vec<&Pod>, Vec<&Pod>) = running.iter().partition(|p| self.is_new(p));
@@ -155,13 +146,13 @@ impl<'a> Daemons<'a> {
         surplus
     }
 
-    fn bury(&self, pod: &Pod, plan: &mut Plan) -> Option<Action> {
+    fn delete_failed(&self, pod: &Pod, plan: &mut Plan) -> Option<Action> {
         let born = pod.metadata.creation_timestamp.as_ref()?.0;
         let age = Duration::try_from(self.now.duration_since(born)).unwrap_or_default();
-        match FAILED_PAUSE.checked_sub(age) {
+        match FAILED_POD_DELAY.checked_sub(age) {
             None | Some(Duration::ZERO) => Some(delete(pod)),
             Some(rest) => {
-                plan.look_again(rest);
+                plan.requeue_within(rest);
                 None
             }
         }
@@ -203,16 +194,16 @@ fn target(pod: &Pod) -> &str {
     named.flat_map(|field| field.values.iter().flatten()).next().map_or("", String::as_str)
 }
 
-fn judge(set: &DaemonSet, node: &Node) -> Place {
+fn placement(set: &DaemonSet, node: &Node) -> Placement {
     let template = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let mut spec = template.cloned().unwrap_or_default();
     let name = object::name(&node.metadata);
     if spec.node_name.as_ref().is_some_and(|wanted| !wanted.is_empty() && wanted != name) {
-        return Place::Leave;
+        return Placement::Remove;
     }
     tolerate(&mut spec);
     if !affinity::allows(&spec, node) {
-        return Place::Leave;
+        return Placement::Remove;
     }
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     let untolerated = |effect: &str| {
@@ -220,9 +211,9 @@ fn judge(set: &DaemonSet, node: &Node) -> Place {
         all.any(|taint| !taint::is_tolerated(taint, tolerations))
     };
     match (untolerated(NO_EXECUTE), untolerated(NO_SCHEDULE)) {
-        (true, _) => Place::Leave,
-        (false, true) => Place::Stay,
-        (false, false) => Place::Run,
+        (true, _) => Placement::Remove,
+        (false, true) => Placement::Keep,
+        (false, false) => Placement::Create,
     }
 }
 

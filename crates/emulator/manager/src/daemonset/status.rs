@@ -2,13 +2,13 @@
 
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
 
-use super::{Daemons, Place};
+use super::{DaemonPods, Placement};
 use crate::action::{Action, Plan};
 use crate::object::unless_zero;
 use crate::pod::{self, Availability};
 
 /// Adds the writing of the status to a plan, if it is to change.
-pub(super) fn write(daemons: &Daemons<'_>, plan: &mut Plan) {
+pub(super) fn write(daemons: &DaemonPods<'_>, plan: &mut Plan) {
     let old = daemons.set.status.clone().unwrap_or_default();
     let mut status = DaemonSetStatus {
         observed_generation: daemons.set.metadata.generation,
@@ -19,7 +19,7 @@ pub(super) fn write(daemons: &Daemons<'_>, plan: &mut Plan) {
     let (mut available, mut updated) = (0, 0);
     for (node, place) in &daemons.nodes {
         let here = daemons.on(node);
-        if *place != Place::Run {
+        if *place != Placement::Create {
             status.number_misscheduled += i32::from(!here.is_empty());
             continue;
         }
@@ -31,7 +31,7 @@ pub(super) fn write(daemons: &Daemons<'_>, plan: &mut Plan) {
             Availability::NotReady => {}
             Availability::In(rest) => {
                 status.number_ready += 1;
-                plan.look_again(rest);
+                plan.requeue_within(rest);
             }
             Availability::Available => {
                 status.number_ready += 1;

@@ -156,7 +156,11 @@ fn doubles_and_dead_ones_go() {
     assert_eq!(told(&planned(&set, nodes, &[failed.clone()])), ["-n1-new"]);
     failed.metadata.creation_timestamp = Some(object::time(at(98)));
     let plan = planned(&set, nodes, &[failed]);
-    assert_eq!((told(&plan), plan.again), (vec![], Some(Duration::from_secs(3))), "not at once");
+    assert_eq!(
+        (told(&plan), plan.requeue_after),
+        (vec![], Some(Duration::from_secs(3))),
+        "not at once"
+    );
 }
 
 #[test]

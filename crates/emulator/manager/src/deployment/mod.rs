@@ -17,8 +17,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 
-use crate::action::{self, Action, Deletion, Plan, Severity, Telling};
-use crate::claim::{self, Claim};
+use crate::action::{Action, Deletion, Plan, Severity};
+use crate::claim;
 use crate::kind::Kind;
 use crate::object::{self, Round, scaled};
 use crate::pod;
@@ -58,13 +58,12 @@ pub(crate) fn plan_rollout(
     pods: &[&Pod],
     now: Timestamp,
 ) -> Plan {
-    let claims = claims(deployment, sets);
-    if !claims.is_empty() {
-        return Plan { stages: vec![claims], again: None };
-    }
-    let uid = object::uid(&deployment.metadata);
-    let mut own: Vec<&ReplicaSet> = sets.to_vec();
-    own.retain(|set| object::is_controlled_by(&set.metadata, uid));
+    let Some(spec) = &deployment.spec else { return Plan::default() };
+    let (owner, all) = ((Kind::Deployment, &deployment.metadata), sets.iter().copied());
+    let own = match claim::resolve(&spec.selector, owner, Kind::ReplicaSet, all) {
+        Ok(own) => own,
+        Err(changes) => return changes,
+    };
     let mut rollout = Rollout::new(deployment, own, now);
     rollout.taken = sets.iter().map(|set| object::name(&set.metadata)).collect();
     if object::is_deleting(&deployment.metadata) {
@@ -90,20 +89,6 @@ pub(crate) fn plan_rollout(
     }
 }
 
-/// ReplicaSets that become its own, and those that no longer are.
-fn claims(deployment: &Deployment, sets: &[&ReplicaSet]) -> Vec<Action> {
-    let Some(spec) = &deployment.spec else { return Vec::new() };
-    let owner = &deployment.metadata;
-    let change = |set: &&ReplicaSet| match claim::judge(&spec.selector, owner, &set.metadata) {
-        Claim::Adopt => {
-            Some(claim::adopt(Kind::ReplicaSet, Kind::Deployment, owner, &set.metadata))
-        }
-        Claim::Release => Some(claim::release(Kind::ReplicaSet, owner, &set.metadata)),
-        Claim::Own | Claim::Foreign => None,
-    };
-    sets.iter().filter_map(change).collect()
-}
-
 impl<'a> Rollout<'a> {
     fn new(deployment: &'a Deployment, mut sets: Vec<&'a ReplicaSet>, now: Timestamp) -> Self {
         sets.sort_by_key(|set| {
@@ -119,7 +104,7 @@ impl<'a> Rollout<'a> {
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
         let (max_surge, max_unavailable) = match kind {
             Strategy::Recreate => (0, 0),
-            Strategy::RollingUpdate => fences(
+            Strategy::RollingUpdate => resolve_bounds(
                 rolling.and_then(|rolling| rolling.max_surge.as_ref()),
                 rolling.and_then(|rolling| rolling.max_unavailable.as_ref()),
                 replicas,
@@ -220,7 +205,7 @@ impl<'a> Rollout<'a> {
         }
         let mut plan = Plan::from(Action::Create(set.into()));
         if count > 0 {
-            plan.then([self.tell_scaled("up", &name, 0, count)]);
+            plan.then([self.scaling_event("up", &name, 0, count)]);
         }
         self.with_status(plan, status::Progress::Created(name))
     }
@@ -244,19 +229,15 @@ impl<'a> Rollout<'a> {
         if before != count {
             let way = if before < count { "up" } else { "down" };
             let name = object::name(&set.metadata);
-            actions.push(self.tell_scaled(way, name, before, count));
+            actions.push(self.scaling_event(way, name, before, count));
         }
         actions
     }
 
-    fn tell_scaled(&self, way: &str, set: &str, from: i32, to: i32) -> Action {
-        Action::Tell(Telling {
-            about: action::about(Kind::Deployment, &self.deployment.metadata),
-            severity: Severity::Normal,
-            reason: "ScalingReplicaSet",
-            message: format!("Scaled {way} replica set {set} from {from} to {to}"),
-            by: "deployment-controller",
-        })
+    fn scaling_event(&self, way: &str, set: &str, from: i32, to: i32) -> Action {
+        let message = format!("Scaled {way} replica set {set} from {from} to {to}");
+        let (meta, by) = (&self.deployment.metadata, "deployment-controller");
+        Action::event(Kind::Deployment, meta, by, Severity::Normal, "ScalingReplicaSet", message)
     }
 
     /// Old sets beyond the history that is kept.
@@ -305,7 +286,7 @@ fn available(set: &ReplicaSet) -> i32 {
 }
 
 /// maxSurge and maxUnavailable as numbers. Both zero would stand still for ever.
-fn fences(
+fn resolve_bounds(
     surge: Option<&IntOrString>,
     unavailable: Option<&IntOrString>,
     replicas: i32,

@@ -40,7 +40,7 @@ pub(super) fn write(rollout: &Rollout<'_>, plan: &mut Plan, progress: &Progress)
     if *progress != Progress::Untouched
         && let Some(rest) = deadline(rollout, &status)
     {
-        plan.look_again(rest);
+        plan.requeue_within(rest);
     }
     if status != old {
         let written = Deployment { status: Some(status), ..deployment.clone() };

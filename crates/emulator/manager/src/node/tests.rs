@@ -6,11 +6,11 @@ use super::*;
 use crate::kind::Object;
 use crate::testing::{self, at};
 
-const PATIENCE: Patience =
-    Patience { grace: Duration::from_secs(40), startup: Duration::from_secs(60) };
+const PATIENCE: GracePeriods =
+    GracePeriods { grace: Duration::from_secs(40), startup: Duration::from_secs(60) };
 
 fn judged(node: &Node, pods: &[&Pod], silent: u64) -> Plan {
-    judge_node(node, pods, Duration::from_secs(silent), PATIENCE, at(100))
+    plan_node_health(node, pods, Duration::from_secs(silent), PATIENCE, at(100))
 }
 
 fn with_ready(status: &str) -> Node {
@@ -40,11 +40,11 @@ fn written(plan: &Plan) -> Option<Vec<(String, String)>> {
 #[test]
 fn a_node_that_reports_is_left_alone_and_looked_at_in_time() {
     let plan = judged(&with_ready("True"), &[], 15);
-    assert_eq!(plan, Plan { stages: Vec::new(), again: Some(Duration::from_secs(25)) });
+    assert_eq!(plan, Plan::after(Duration::from_secs(25)));
     let mut fresh = with_ready("True");
     fresh.status.as_mut().unwrap().conditions = None;
     let plan = judged(&fresh, &[], 50);
-    assert_eq!(plan.again, Some(Duration::from_secs(10)), "it may take longer to start");
+    assert_eq!(plan.requeue_after, Some(Duration::from_secs(10)), "it may take longer to start");
 }
 
 #[test]
@@ -124,10 +124,10 @@ fn pods_leave_when_their_patience_ends() {
         node.spec.as_mut().unwrap().taints.as_mut().unwrap()[0].time_added = Some(time(at(90)));
         let mut pod = testing::pod("p", "n1");
         pod.spec.as_mut().unwrap().tolerations = Some(tolerations.clone());
-        assert_eq!(must_leave(&pod, &node, at(100)), expected, "{key} {tolerations:?}");
+        assert_eq!(eviction_delay(&pod, &node, at(100)), expected, "{key} {tolerations:?}");
     }
     let node = with_taints(with_ready("True"), &[("custom", NO_SCHEDULE)]);
-    assert_eq!(must_leave(&testing::pod("p", "n1"), &node, at(100)), None);
+    assert_eq!(eviction_delay(&testing::pod("p", "n1"), &node, at(100)), None);
 }
 
 #[test]
@@ -150,8 +150,8 @@ fn a_taint_that_somebody_set_counts_from_when_it_was_seen() {
         toleration_seconds: Some(30),
         ..Toleration::default()
     }]);
-    assert_eq!(must_leave(&pod, &node, at(120)), Some(Duration::from_secs(10)));
-    assert_eq!(must_leave(&pod, &node, at(130)), Some(Duration::ZERO));
+    assert_eq!(eviction_delay(&pod, &node, at(120)), Some(Duration::from_secs(10)));
+    assert_eq!(eviction_delay(&pod, &node, at(130)), Some(Duration::ZERO));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn orphans_go_after_a_while() {
     let pod = testing::pod("p", "gone");
     let quarantine = Duration::from_secs(40);
     let plan = plan_orphan(&pod, Duration::from_secs(10), quarantine);
-    assert_eq!(plan, Plan { stages: Vec::new(), again: Some(Duration::from_secs(30)) });
+    assert_eq!(plan, Plan::after(Duration::from_secs(30)));
     let plan = plan_orphan(&pod, Duration::from_secs(40), quarantine);
     let forced = |action: &Action| matches!(action, Action::Delete { mode: Deletion::Forced, .. });
     assert!(plan.actions().all(forced) && plan.actions().count() == 1);

@@ -2,28 +2,28 @@
 
 use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodSpec};
 
-use super::peers::Peers;
-use super::{Seat, Snapshot, Unfit};
+use super::pod_constraints::PodConstraints;
+use super::{FitError, NodeInfo, Snapshot};
 use crate::affinity;
 use crate::object::name;
 use crate::quantity::{Amounts, add, amounts, requests};
 use crate::taint;
 
 /// Refuses what nobody here would provide: it must not look as if it had been.
-pub(super) fn check_supported(pod: &Pod) -> Result<(), Unfit> {
+pub(super) fn check_supported(pod: &Pod) -> Result<(), FitError> {
     let Some(spec) = &pod.spec else { return Ok(()) };
     let claim =
         spec.volumes.iter().flatten().position(|volume| {
             volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
         });
     if let Some(index) = claim {
-        return Err(Unfit::Unsupported(format!(
+        return Err(FitError::Unsupported(format!(
             "spec.volumes[{index}] claims a PersistentVolume, and this scheduler binds none: use \
              emptyDir or a ConfigMap, or set spec.nodeName"
         )));
     }
     if spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
-        return Err(Unfit::Unsupported(
+        return Err(FitError::Unsupported(
             "spec.resourceClaims are not allocated by this scheduler: remove them, or set \
              spec.nodeName"
                 .to_owned(),
@@ -33,62 +33,62 @@ pub(super) fn check_supported(pod: &Pod) -> Result<(), Unfit> {
 }
 
 /// What a pod requires, computed once for all nodes.
-pub(super) struct Wishes<'a> {
+pub(super) struct Requirements<'a> {
     pod: &'a Pod,
     spec: Option<&'a PodSpec>,
     requests: Amounts,
     ports: Vec<&'a ContainerPort>,
-    peers: Peers<'a>,
+    peers: PodConstraints<'a>,
 }
 
-impl<'a> Wishes<'a> {
+impl<'a> Requirements<'a> {
     pub(super) fn of(pod: &'a Pod, snapshot: &Snapshot<'a>) -> Self {
         Self {
             pod,
             spec: pod.spec.as_ref(),
             requests: requests(pod),
             ports: host_ports(pod),
-            peers: Peers::of(pod, snapshot),
+            peers: PodConstraints::of(pod, snapshot),
         }
     }
 
     /// Why the pod cannot run on this node; nothing if it can. As in Kubernetes the first kind of
     /// reason ends it, and only resources are all named.
-    pub(super) fn refusals(&self, index: usize, seat: &Seat<'_>) -> Vec<String> {
+    pub(super) fn refusals(&self, info: &NodeInfo<'_>) -> Vec<String> {
         let Some(spec) = self.spec else { return Vec::new() };
         let only = |text: &str| vec![text.to_owned()];
         let tolerations = taint::tolerations(self.pod);
         let cordon = taint::taint(taint::UNSCHEDULABLE, taint::NO_SCHEDULE);
-        if taint::is_cordoned(seat.node) && !taint::is_tolerated(&cordon, tolerations) {
+        if taint::is_cordoned(info.node) && !taint::is_tolerated(&cordon, tolerations) {
             return only("node(s) were unschedulable");
         }
-        if let Some(taint) = taint::keeps_away(seat.node, tolerations) {
+        if let Some(taint) = taint::first_untolerated(info.node, tolerations) {
             let value = taint.value.unwrap_or_default();
             return vec![format!("node(s) had untolerated taint {{{}: {value}}}", taint.key)];
         }
-        if !affinity::allows(spec, seat.node) {
+        if !affinity::allows(spec, info.node) {
             return only("node(s) didn't match Pod's node affinity/selector");
         }
-        if self.ports.iter().any(|port| is_taken(port, seat)) {
+        if self.ports.iter().any(|port| is_taken(port, info)) {
             return only("node(s) didn't have free ports for the requested pod ports");
         }
-        let lacking = self.lacking(seat);
+        let lacking = self.lacking(info);
         if !lacking.is_empty() {
             return lacking;
         }
-        self.peers.refusal(index, seat).map(only).unwrap_or_default()
+        self.peers.refusal(info).map(only).unwrap_or_default()
     }
 
-    fn lacking(&self, seat: &Seat<'_>) -> Vec<String> {
-        let status = seat.node.status.as_ref();
+    fn lacking(&self, info: &NodeInfo<'_>) -> Vec<String> {
+        let status = info.node.status.as_ref();
         let allocatable = status.and_then(|status| status.allocatable.as_ref());
         let all = amounts(allocatable.or_else(|| status?.capacity.as_ref()));
         let mut used = Amounts::new();
-        seat.pods.iter().for_each(|pod| add(&mut used, &requests(pod)));
+        info.pods.iter().for_each(|pod| add(&mut used, &requests(pod)));
         let of = |amounts: &Amounts, name: &str| amounts.get(name).copied().unwrap_or(0);
         let mut why = Vec::new();
         // A node that does not say how many pods it takes takes any number.
-        let pods = i128::try_from(seat.pods.len() + 1).unwrap_or(i128::MAX / 1000) * 1000;
+        let pods = i128::try_from(info.pods.len() + 1).unwrap_or(i128::MAX / 1000) * 1000;
         if all.contains_key("pods") && pods > of(&all, "pods") {
             why.push("Too many pods".to_owned());
         }
@@ -109,7 +109,7 @@ fn host_ports(pod: &Pod) -> Vec<&ContainerPort> {
     ports.filter(|port| port.host_port.unwrap_or(0) > 0).collect()
 }
 
-fn is_taken(port: &ContainerPort, seat: &Seat<'_>) -> bool {
+fn is_taken(port: &ContainerPort, info: &NodeInfo<'_>) -> bool {
     let text = |field: &Option<String>, default: &'static str| {
         field.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| default.to_owned())
     };
@@ -119,12 +119,12 @@ fn is_taken(port: &ContainerPort, seat: &Seat<'_>) -> bool {
             && text(&port.protocol, "TCP") == text(&other.protocol, "TCP")
             && (ip == others || ip == "0.0.0.0" || others == "0.0.0.0")
     };
-    seat.pods.iter().any(|pod| host_ports(pod).iter().any(clash))
+    info.pods.iter().any(|pod| host_ports(pod).iter().any(clash))
 }
 
 /// The value of a topology key on a node; the host name is the node's name where it has no label.
-pub(super) fn domain<'a>(seat: &Seat<'a>, key: &str) -> Option<&'a str> {
-    let label = seat.node.metadata.labels.as_ref().and_then(|labels| labels.get(key));
-    let host = (key == "kubernetes.io/hostname").then(|| name(&seat.node.metadata));
+pub(super) fn domain<'a>(info: &NodeInfo<'a>, key: &str) -> Option<&'a str> {
+    let label = info.node.metadata.labels.as_ref().and_then(|labels| labels.get(key));
+    let host = (key == "kubernetes.io/hostname").then(|| name(&info.node.metadata));
     label.map(String::as_str).or(host)
 }

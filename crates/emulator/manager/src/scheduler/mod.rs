@@ -4,10 +4,12 @@
 //! kept for nodes; preferences between pods are not: spreading by owner does what most of them ask.
 
 mod filter;
-mod peers;
+mod pod_constraints;
 mod score;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use self::pod_constraints::depends_on_other_pods;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,22 +18,22 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, Service};
 
-use crate::action::{self, Action, Plan, Severity, Telling};
+use crate::action::{Action, Plan, Severity};
 use crate::kind::Kind;
-use crate::object::{self, Labels, Name, time};
+use crate::object::{self, Labels, ObjectKey, time};
 use crate::pod;
 
 /// The name under which pods ask for this scheduler.
 pub(crate) const NAME: &str = "default-scheduler";
 
 /// Whatever a pod waits for and no event told of is found out this soon.
-const SECOND_LOOK: Duration = Duration::from_secs(30);
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// All that a decision needs to know.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot<'a> {
     /// All nodes, with the pods that run there or will.
-    pub(crate) nodes: Vec<Seat<'a>>,
+    pub(crate) nodes: Vec<NodeInfo<'a>>,
     /// All Services.
     pub(crate) services: Vec<&'a Service>,
     /// Labels of namespaces.
@@ -40,7 +42,7 @@ pub(crate) struct Snapshot<'a> {
 
 /// A node and its pods.
 #[derive(Debug)]
-pub(crate) struct Seat<'a> {
+pub(crate) struct NodeInfo<'a> {
     /// The node.
     pub(crate) node: &'a Node,
     /// Pods that are bound to it or about to be, and that have not ended.
@@ -49,14 +51,14 @@ pub(crate) struct Seat<'a> {
 
 /// Why a pod gets no node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unfit {
+pub(crate) enum FitError {
     /// The pod asks for something that nobody here can give; the text names the field.
     Unsupported(String),
     /// No node fits: how many there are, and how many for which reason.
     Nodes(usize, BTreeMap<String, usize>),
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for FitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsupported(text) => f.write_str(text),
@@ -80,59 +82,47 @@ pub(crate) fn is_waiting(pod: &Pod) -> bool {
         && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// Whether other pods that get their nodes may let this one in: it wants to be near some, or no
-/// fuller than elsewhere.
-pub(crate) fn hopes_for_others(pod: &Pod) -> bool {
-    peers::hopes(pod)
-}
-
 /// The node for a pod.
 ///
 /// # Errors
 /// No node fits.
-pub(crate) fn schedule(pod: &Pod, snapshot: &Snapshot<'_>) -> Result<String, Unfit> {
+pub(crate) fn schedule(pod: &Pod, snapshot: &Snapshot<'_>) -> Result<String, FitError> {
     filter::check_supported(pod)?;
-    let wishes = filter::Wishes::of(pod, snapshot);
+    let wishes = filter::Requirements::of(pod, snapshot);
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut fitting = Vec::new();
-    for (index, seat) in snapshot.nodes.iter().enumerate() {
-        let why = wishes.refusals(index, seat);
+    for info in &snapshot.nodes {
+        let why = wishes.refusals(info);
         if why.is_empty() {
-            fitting.push(seat);
+            fitting.push(info);
         }
         for reason in why {
             *reasons.entry(reason).or_default() += 1;
         }
     }
     let best = score::best(pod, &fitting, snapshot);
-    best.map(|seat| object::name(&seat.node.metadata).to_owned())
-        .ok_or(Unfit::Nodes(snapshot.nodes.len(), reasons))
+    best.map(|info| object::name(&info.node.metadata).to_owned())
+        .ok_or(FitError::Nodes(snapshot.nodes.len(), reasons))
 }
 
 /// What is to be done about a pod that waits for a node.
 pub(crate) fn plan(pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
-    let tell = |severity, reason, message| {
-        Action::Tell(Telling {
-            about: action::about(Kind::Pod, &pod.metadata),
-            severity,
-            reason,
-            message,
-            by: NAME,
-        })
+    let event = |severity, reason, message| {
+        Action::event(Kind::Pod, &pod.metadata, NAME, severity, reason, message)
     };
     match schedule(pod, snapshot) {
         Ok(node) => {
-            let name = Name::of(&pod.metadata);
+            let name = ObjectKey::of(&pod.metadata);
             let message = format!("Successfully assigned {name} to {node}");
             let uid = object::uid(&pod.metadata).to_owned();
             let mut plan = Plan::from(Action::Bind { pod: name, uid, node });
-            plan.then([tell(Severity::Normal, "Scheduled", message)]);
+            plan.then([event(Severity::Normal, "Scheduled", message)]);
             plan
         }
         Err(unfit) => {
             let mut plan = Plan::default();
-            if matches!(unfit, Unfit::Nodes(..)) {
-                plan.look_again(SECOND_LOOK);
+            if matches!(unfit, FitError::Nodes(..)) {
+                plan.requeue_within(RETRY_INTERVAL);
             }
             let message = unfit.to_string();
             let known = pod::condition(pod, "PodScheduled");
@@ -140,7 +130,7 @@ pub(crate) fn plan(pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
                 known.status == "False" && known.message.as_deref() == Some(&message)
             }) {
                 plan.then([Action::PutStatus(refused(pod, &message, now).into())]);
-                plan.then([tell(Severity::Warning, "FailedScheduling", message)]);
+                plan.then([event(Severity::Warning, "FailedScheduling", message)]);
             }
             plan
         }

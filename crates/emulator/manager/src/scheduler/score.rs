@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::filter::domain;
-use super::{Seat, Snapshot};
+use super::{NodeInfo, Snapshot};
 use crate::affinity;
 use crate::object;
 use crate::quantity::{Amounts, add, amounts, requests};
@@ -20,45 +20,45 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// The best of those that fit.
 pub(super) fn best<'s, 'a>(
     pod: &Pod,
-    fitting: &[&'s Seat<'a>],
+    fitting: &[&'s NodeInfo<'a>],
     snapshot: &Snapshot<'a>,
-) -> Option<&'s Seat<'a>> {
+) -> Option<&'s NodeInfo<'a>> {
     let group = Group::of(pod, snapshot);
     let mut in_zone: BTreeMap<&str, usize> = BTreeMap::new();
-    for seat in &snapshot.nodes {
-        *in_zone.entry(zone(seat)).or_default() += group.count(seat);
+    for info in &snapshot.nodes {
+        *in_zone.entry(zone(info)).or_default() += group.count(info);
     }
-    let rank = |seat: &&&Seat<'a>| {
+    let rank = |info: &&&NodeInfo<'a>| {
         let spec = pod.spec.as_ref();
         (
-            disliked(pod, seat),
-            Reverse(spec.map_or(0, |spec| affinity::preference(spec, seat.node))),
-            in_zone.get(zone(seat)).copied().unwrap_or(0),
-            group.count(seat),
-            load(seat),
-            seat.pods.len(),
-            object::name(&seat.node.metadata).to_owned(),
+            disliked(pod, info),
+            Reverse(spec.map_or(0, |spec| affinity::preference(spec, info.node))),
+            in_zone.get(zone(info)).copied().unwrap_or(0),
+            group.count(info),
+            load(info),
+            info.pods.len(),
+            object::name(&info.node.metadata).to_owned(),
         )
     };
     fitting.iter().min_by_key(rank).copied()
 }
 
-fn zone<'a>(seat: &Seat<'a>) -> &'a str {
-    domain(seat, ZONE).unwrap_or_default()
+fn zone<'a>(info: &NodeInfo<'a>) -> &'a str {
+    domain(info, ZONE).unwrap_or_default()
 }
 
 /// Taints that ask pods to stay away, where they can.
-fn disliked(pod: &Pod, seat: &Seat<'_>) -> usize {
-    let soft = taint::taints(seat.node).iter().filter(|t| t.effect == "PreferNoSchedule");
+fn disliked(pod: &Pod, info: &NodeInfo<'_>) -> usize {
+    let soft = taint::taints(info.node).iter().filter(|t| t.effect == "PreferNoSchedule");
     soft.filter(|taint| !taint::is_tolerated(taint, taint::tolerations(pod))).count()
 }
 
 /// How full a node is, in thousandths of what it has: the fuller of CPU and memory.
-fn load(seat: &Seat<'_>) -> i128 {
-    let status = seat.node.status.as_ref();
+fn load(info: &NodeInfo<'_>) -> i128 {
+    let status = info.node.status.as_ref();
     let all = amounts(status.and_then(|status| status.allocatable.as_ref()));
     let mut used = Amounts::new();
-    seat.pods.iter().for_each(|pod| add(&mut used, &requests(pod)));
+    info.pods.iter().for_each(|pod| add(&mut used, &requests(pod)));
     let share = |name: &str| {
         let whole = all.get(name).copied().filter(|whole| *whole > 0)?;
         Some(used.get(name).copied().unwrap_or(0).saturating_mul(1000) / whole)
@@ -91,8 +91,8 @@ impl<'a> Group<'a> {
         Self::Services(namespace, snapshot.services.iter().filter_map(selecting).collect())
     }
 
-    fn count(&self, seat: &Seat<'_>) -> usize {
-        let alive = seat.pods.iter().filter(|pod| !object::is_deleting(&pod.metadata));
+    fn count(&self, info: &NodeInfo<'_>) -> usize {
+        let alive = info.pods.iter().filter(|pod| !object::is_deleting(&pod.metadata));
         match self {
             Self::Owner(uid) => {
                 alive.filter(|pod| object::is_controlled_by(&pod.metadata, uid)).count()

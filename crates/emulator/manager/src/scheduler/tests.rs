@@ -32,7 +32,7 @@ impl Table {
     }
 
     fn schedule(&self, pod: &Pod) -> String {
-        let seat = |node| Seat {
+        let info = |node| NodeInfo {
             node,
             pods: self
                 .pods
@@ -41,7 +41,7 @@ impl Table {
                 .collect(),
         };
         let snapshot = Snapshot {
-            nodes: self.nodes.iter().map(seat).collect(),
+            nodes: self.nodes.iter().map(info).collect(),
             services: self.services.iter().collect(),
             namespaces: [("x", None)].into(),
         };
@@ -247,7 +247,7 @@ fn a_refusal_is_said_once() {
     };
     assert_eq!(first.actions().count(), 2, "the status and an event");
     let second = plan(said, &snapshot, at(9));
-    assert_eq!(second, Plan { stages: Vec::new(), again: Some(SECOND_LOOK) });
+    assert_eq!(second, Plan::after(RETRY_INTERVAL));
 }
 
 #[test]

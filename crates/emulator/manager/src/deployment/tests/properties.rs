@@ -7,7 +7,7 @@ use super::sim::{Sim, Step};
 use crate::deployment::status;
 
 /// Numbers and percentages, and not both zero, as the API demands.
-fn fences() -> impl Strategy<Value = (Value, Value)> {
+fn resolve_bounds() -> impl Strategy<Value = (Value, Value)> {
     let one = prop_oneof![
         (0..4_i32).prop_map(|number| json!(number)),
         prop_oneof![Just("0%"), Just("10%"), Just("25%"), Just("50%"), Just("100%")]
@@ -48,8 +48,8 @@ fn scaling() -> impl Strategy<Value = Step> {
     prop_oneof![6 => stormy(), 1 => (0..8_i32).prop_map(Step::Scale)]
 }
 
-fn started(replicas: i32, fences: &(Value, Value), min_ready: i32) -> Sim {
-    let mut sim = Sim::new(replicas, &fences.0, &fences.1, min_ready);
+fn started(replicas: i32, resolve_bounds: &(Value, Value), min_ready: i32) -> Sim {
+    let mut sim = Sim::new(replicas, &resolve_bounds.0, &resolve_bounds.1, min_ready);
     sim.settle(|_| {});
     assert_eq!(sim.available(), usize::try_from(replicas).unwrap());
     sim
@@ -76,11 +76,11 @@ proptest! {
     #[test]
     fn bounds_hold_after_every_step_of_a_calm_rollout(
         replicas in 0..8_i32,
-        fences in fences(),
+        resolve_bounds in resolve_bounds(),
         min_ready in prop_oneof![Just(0), Just(5)],
         steps in prop::collection::vec(calm(), 1..120),
     ) {
-        let mut sim = started(replicas, &fences, min_ready);
+        let mut sim = started(replicas, &resolve_bounds, min_ready);
         for step in steps.iter().chain([&Step::Roll(9)]) {
             sim.step(step);
             assert!(sim.active() <= sim.most(), "{} pods after {step:?}", sim.active());
@@ -95,11 +95,11 @@ proptest! {
     #[test]
     fn in_a_storm_there_are_never_too_many_and_it_still_ends(
         replicas in 0..8_i32,
-        fences in fences(),
+        resolve_bounds in resolve_bounds(),
         min_ready in prop_oneof![Just(0), Just(5)],
         steps in prop::collection::vec(stormy(), 1..120),
     ) {
-        let mut sim = started(replicas, &fences, min_ready);
+        let mut sim = started(replicas, &resolve_bounds, min_ready);
         for step in &steps {
             sim.step(step);
             // A pod that ended by itself is replaced before its set has said so.
@@ -111,10 +111,10 @@ proptest! {
     #[test]
     fn scaling_in_the_middle_ends_where_it_should(
         replicas in 0..8_i32,
-        fences in fences(),
+        resolve_bounds in resolve_bounds(),
         steps in prop::collection::vec(scaling(), 1..120),
     ) {
-        let mut sim = started(replicas, &fences, 0);
+        let mut sim = started(replicas, &resolve_bounds, 0);
         let mut most = sim.most();
         for step in &steps {
             sim.step(step);

@@ -224,8 +224,8 @@ impl Sim {
             (0..self.sets.len()).for_each(|index| go(self, &Step::Set(index)));
             (0..self.pods.len()).for_each(|index| go(self, &Step::Ready(index)));
             (0..self.pods.len()).rev().for_each(|index| go(self, &Step::Remove(index)));
-            let waits = self.plan().again.is_some()
-                || self.sets.keys().any(|name| self.plan_set(name).again.is_some());
+            let waits = self.plan().requeue_after.is_some()
+                || self.sets.keys().any(|name| self.plan_set(name).requeue_after.is_some());
             self.step(&Step::Tick);
             if !busy && !waits {
                 return;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::sim::{Sim, Step};
 use crate::action::Action;
-use crate::deployment::{fences, wanted};
+use crate::deployment::{resolve_bounds, wanted};
 use crate::kind::{Kind, Object};
 use crate::object;
 
@@ -20,9 +20,9 @@ fn fences_are_resolved_as_kubernetes_does() {
         (json!("100%"), json!(0), 4, (4, 0)),
     ] {
         let (s, u) = (parse(surge.clone()), parse(unavailable.clone()));
-        assert_eq!(fences(Some(&s), Some(&u), replicas), expected, "{surge} {unavailable}");
+        assert_eq!(resolve_bounds(Some(&s), Some(&u), replicas), expected, "{surge} {unavailable}");
     }
-    assert_eq!(fences(None, None, 8), (2, 2), "a quarter where nothing is said");
+    assert_eq!(resolve_bounds(None, None, 8), (2, 2), "a quarter where nothing is said");
 }
 
 /// Sizes of the sets, oldest revision first.
@@ -179,12 +179,12 @@ fn a_deployment_that_is_deleted_in_a_rollout_is_not_looked_at_for_its_deadline()
     let mut sim = started(4, 1, 1);
     sim.step(&Step::Roll(1));
     act(&mut sim);
-    assert!(sim.plan().again.is_some(), "a rollout that goes on has a deadline");
+    assert!(sim.plan().requeue_after.is_some(), "a rollout that goes on has a deadline");
     sim.deployment.metadata.deletion_timestamp = Some(object::time(sim.time()));
     (0..300).for_each(|_| {
         sim.step(&Step::Tick);
     });
-    assert_eq!(sim.plan().again, None);
+    assert_eq!(sim.plan().requeue_after, None);
 }
 
 #[test]

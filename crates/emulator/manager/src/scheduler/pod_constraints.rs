@@ -7,21 +7,21 @@ use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, TopologySpreadConstraint}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use super::filter::domain;
-use super::{Seat, Snapshot};
+use super::{NodeInfo, Snapshot};
 use crate::affinity;
 use crate::object::{self, Labels};
 use crate::selector;
 use crate::taint;
 
 /// Domains of a topology key that are allowed or forbidden.
-pub(super) struct Peers<'a> {
+pub(super) struct PodConstraints<'a> {
     spreads: Vec<Spread<'a>>,
     /// Key and values where no pod may be, by the pod's own anti-affinity.
     forbidden: Vec<(String, &'a str)>,
     /// The same by the anti-affinity of others.
-    unwanted: Vec<(String, &'a str)>,
-    /// For each term of its affinity: the key, and the values where one of its friends is.
-    wanted: Vec<(String, Vec<&'a str>)>,
+    forbidden_by_others: Vec<(String, &'a str)>,
+    /// For each affinity term: the topology key, and its values with a matching pod.
+    required: Vec<(String, Vec<&'a str>)>,
 }
 
 struct Spread<'a> {
@@ -33,49 +33,52 @@ struct Spread<'a> {
     min_domains: i32,
 }
 
-impl<'a> Peers<'a> {
+impl<'a> PodConstraints<'a> {
     pub(super) fn of(pod: &'a Pod, snapshot: &Snapshot<'a>) -> Self {
-        let hard: Vec<&TopologySpreadConstraint> = hard_spreads(pod).collect();
+        let hard: Vec<&TopologySpreadConstraint> = required_spreads(pod).collect();
         let spreads = hard.iter().map(|one| Spread::of(one, &hard, pod, snapshot)).collect();
         let mut forbidden = Vec::new();
-        for term in anti_terms(pod) {
-            forbidden.extend(places(term, pod, snapshot).into_iter().map(|d| (key(term), d)));
+        for term in anti_affinity_terms(pod) {
+            forbidden.extend(
+                domains_with_matches(term, pod, snapshot).into_iter().map(|d| (key(term), d)),
+            );
         }
-        let wanted =
-            pro_terms(pod).map(|term| (key(term), places(term, pod, snapshot))).collect::<Vec<_>>();
-        let friendless = wanted.iter().all(|(_, places)| places.is_empty());
-        let own = pro_terms(pod).all(|term| is_meant(term, pod, pod, snapshot));
+        let required = affinity_terms(pod)
+            .map(|term| (key(term), domains_with_matches(term, pod, snapshot)))
+            .collect::<Vec<_>>();
+        let unmatched = required.iter().all(|(_, places)| places.is_empty());
+        let own = affinity_terms(pod).all(|term| term_matches(term, pod, pod, snapshot));
         Self {
             spreads,
             forbidden,
-            unwanted: shunned(pod, snapshot),
-            // The first of a group that wants to be together has nobody to be with.
-            wanted: if friendless && own { Vec::new() } else { wanted },
+            forbidden_by_others: forbidden_by_others(pod, snapshot),
+            // The first pod of a group with affinity to itself has no pod to join yet.
+            required: if unmatched && own { Vec::new() } else { required },
         }
     }
 
     /// Why other pods keep this one from a node.
-    pub(super) fn refusal(&self, _index: usize, seat: &Seat<'_>) -> Option<&'static str> {
-        let at = |(key, value): &(String, &str)| domain(seat, key) == Some(*value);
-        let missing = |spread: &Spread<'_>| domain(seat, &spread.key).is_none();
+    pub(super) fn refusal(&self, info: &NodeInfo<'_>) -> Option<&'static str> {
+        let at = |(key, value): &(String, &str)| domain(info, key) == Some(*value);
+        let missing = |spread: &Spread<'_>| domain(info, &spread.key).is_none();
         if self.spreads.iter().any(missing) {
             return Some(
                 "node(s) didn't match pod topology spread constraints (missing required label)",
             );
         }
-        if self.spreads.iter().any(|spread| spread.is_too_full(seat)) {
+        if self.spreads.iter().any(|spread| spread.exceeds_skew(info)) {
             return Some("node(s) didn't match pod topology spread constraints");
         }
-        let lonely = |(key, places): &(String, Vec<&str>)| {
-            domain(seat, key).is_none_or(|place| !places.contains(&place))
+        let unmet = |(key, places): &(String, Vec<&str>)| {
+            domain(info, key).is_none_or(|place| !places.contains(&place))
         };
-        if self.wanted.iter().any(lonely) {
+        if self.required.iter().any(unmet) {
             return Some("node(s) didn't match pod affinity rules");
         }
         if self.forbidden.iter().any(at) {
             return Some("node(s) didn't match pod anti-affinity rules");
         }
-        let shunned = self.unwanted.iter().any(at);
+        let shunned = self.forbidden_by_others.iter().any(at);
         shunned.then_some("node(s) didn't satisfy existing pods anti-affinity rules")
     }
 }
@@ -102,15 +105,15 @@ impl<'a> Spread<'a> {
         let honour_affinity = constraint.node_affinity_policy.as_deref() != Some("Ignore");
         let honour_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
         let mut counts: BTreeMap<&'a str, i32> = BTreeMap::new();
-        for seat in &snapshot.nodes {
-            let complete = all.iter().all(|other| domain(seat, &other.topology_key).is_some());
-            let allowed = pod.spec.as_ref().is_none_or(|spec| affinity::allows(spec, seat.node));
-            let clean = taint::keeps_away(seat.node, taint::tolerations(pod)).is_none();
+        for info in &snapshot.nodes {
+            let complete = all.iter().all(|other| domain(info, &other.topology_key).is_some());
+            let allowed = pod.spec.as_ref().is_none_or(|spec| affinity::allows(spec, info.node));
+            let clean = taint::first_untolerated(info.node, taint::tolerations(pod)).is_none();
             if !complete || honour_affinity && !allowed || honour_taints && !clean {
                 continue;
             }
-            let Some(place) = domain(seat, &constraint.topology_key) else { continue };
-            let here = seat.pods.iter().filter(|other| counts_in(other)).count();
+            let Some(place) = domain(info, &constraint.topology_key) else { continue };
+            let here = info.pods.iter().filter(|other| counts_in(other)).count();
             let count = counts.entry(place).or_default();
             *count = count.saturating_add(i32::try_from(here).unwrap_or(i32::MAX));
         }
@@ -123,8 +126,8 @@ impl<'a> Spread<'a> {
         }
     }
 
-    fn is_too_full(&self, seat: &Seat<'_>) -> bool {
-        let Some(place) = domain(seat, &self.key) else { return true };
+    fn exceeds_skew(&self, info: &NodeInfo<'_>) -> bool {
+        let Some(place) = domain(info, &self.key) else { return true };
         let domains = i32::try_from(self.counts.len()).unwrap_or(i32::MAX);
         let least = self.counts.values().min().copied().unwrap_or(0);
         let least = if domains < self.min_domains { 0 } else { least };
@@ -135,11 +138,11 @@ impl<'a> Spread<'a> {
 
 /// Whether a pod that gets its node can make room for this one. With anti-affinity alone, it
 /// cannot.
-pub(super) fn hopes(pod: &Pod) -> bool {
-    pro_terms(pod).next().is_some() || hard_spreads(pod).next().is_some()
+pub(crate) fn depends_on_other_pods(pod: &Pod) -> bool {
+    affinity_terms(pod).next().is_some() || required_spreads(pod).next().is_some()
 }
 
-fn hard_spreads(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
+fn required_spreads(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
     let spec = pod.spec.as_ref();
     let all = spec.and_then(|spec| spec.topology_spread_constraints.as_ref());
     all.into_iter().flatten().filter(|one| one.when_unsatisfiable == "DoNotSchedule")
@@ -149,14 +152,14 @@ fn key(term: &PodAffinityTerm) -> String {
     term.topology_key.clone()
 }
 
-fn anti_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+fn anti_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let anti = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     let terms = anti.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
     terms.into_iter().flatten()
 }
 
-fn pro_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+fn affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let pro = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
     let terms = pro.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref());
@@ -164,20 +167,26 @@ fn pro_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
 }
 
 /// Where pods are that the term of `owner` means.
-fn places<'a>(term: &PodAffinityTerm, owner: &Pod, snapshot: &Snapshot<'a>) -> Vec<&'a str> {
-    let has =
-        |seat: &&Seat<'a>| seat.pods.iter().any(|other| is_meant(term, owner, other, snapshot));
-    let seats = snapshot.nodes.iter().filter(has);
-    seats.filter_map(|seat| domain(seat, &term.topology_key)).collect()
+fn domains_with_matches<'a>(
+    term: &PodAffinityTerm,
+    owner: &Pod,
+    snapshot: &Snapshot<'a>,
+) -> Vec<&'a str> {
+    let has = |info: &&NodeInfo<'a>| {
+        info.pods.iter().any(|other| term_matches(term, owner, other, snapshot))
+    };
+    let infos = snapshot.nodes.iter().filter(has);
+    infos.filter_map(|info| domain(info, &term.topology_key)).collect()
 }
 
 /// Places from which pods that are there keep this one away.
-fn shunned<'a>(pod: &Pod, snapshot: &Snapshot<'a>) -> Vec<(String, &'a str)> {
+fn forbidden_by_others<'a>(pod: &Pod, snapshot: &Snapshot<'a>) -> Vec<(String, &'a str)> {
     let mut found = Vec::new();
-    for seat in &snapshot.nodes {
-        for other in &seat.pods {
-            let terms = anti_terms(other).filter(|term| is_meant(term, other, pod, snapshot));
-            let at = |term: &PodAffinityTerm| Some((key(term), domain(seat, &term.topology_key)?));
+    for info in &snapshot.nodes {
+        for other in &info.pods {
+            let terms =
+                anti_affinity_terms(other).filter(|term| term_matches(term, other, pod, snapshot));
+            let at = |term: &PodAffinityTerm| Some((key(term), domain(info, &term.topology_key)?));
             found.extend(terms.filter_map(at));
         }
     }
@@ -185,7 +194,7 @@ fn shunned<'a>(pod: &Pod, snapshot: &Snapshot<'a>) -> Vec<(String, &'a str)> {
 }
 
 /// Whether a term of `owner` means `other`.
-fn is_meant(term: &PodAffinityTerm, owner: &Pod, other: &Pod, snapshot: &Snapshot<'_>) -> bool {
+fn term_matches(term: &PodAffinityTerm, owner: &Pod, other: &Pod, snapshot: &Snapshot<'_>) -> bool {
     let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
     let named = term.namespaces.as_deref().unwrap_or_default();
     let by_label = term.namespace_selector.as_ref().is_some_and(|wanted| {

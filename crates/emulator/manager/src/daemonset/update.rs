@@ -5,19 +5,19 @@ use k8s_openapi::api::apps::v1::RollingUpdateDaemonSet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Daemons, Place, delete};
+use super::{DaemonPods, Placement, delete};
 use crate::action::Action;
 use crate::object::{self, Round, scaled};
 
 /// The old and the new pod of a node, of those that are not being deleted.
-struct Pair<'a> {
+struct NodePods<'a> {
     node: &'a str,
     old: Option<&'a Pod>,
     new: Option<&'a Pod>,
 }
 
 /// What replaces old pods now.
-pub(super) fn update(daemons: &Daemons<'_>) -> Vec<Action> {
+pub(super) fn update(daemons: &DaemonPods<'_>) -> Vec<Action> {
     let strategy = daemons.set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
     if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("OnDelete") {
         return Vec::new();
@@ -27,20 +27,20 @@ pub(super) fn update(daemons: &Daemons<'_>) -> Vec<Action> {
     if surge > 0 { add_new(daemons, &pairs, surge) } else { delete_old(daemons, &pairs) }
 }
 
-fn pairs<'a>(daemons: &Daemons<'a>) -> Vec<Pair<'a>> {
-    let wanted = daemons.nodes.iter().filter(|(_, place)| **place != Place::Leave);
-    let pair = |(node, place): (&&'a str, &Place)| {
+fn pairs<'a>(daemons: &DaemonPods<'a>) -> Vec<NodePods<'a>> {
+    let wanted = daemons.nodes.iter().filter(|(_, place)| **place != Placement::Remove);
+    let pair = |(node, place): (&&'a str, &Placement)| {
         let alive = |pod: &&&'a Pod| !object::is_deleting(&pod.metadata);
         let here = daemons.on(node).iter().filter(alive).copied();
         let (new, old): (Vec<&Pod>, Vec<&Pod>) = here.partition(|pod| daemons.is_new(pod));
-        let pair = Pair { node, old: old.first().copied(), new: new.first().copied() };
+        let pair = NodePods { node, old: old.first().copied(), new: new.first().copied() };
         // A node that gets no new pod and has none does not count as lacking one.
-        (*place == Place::Run || pair.old.is_some() || pair.new.is_some()).then_some(pair)
+        (*place == Placement::Create || pair.old.is_some() || pair.new.is_some()).then_some(pair)
     };
     wanted.filter_map(pair).collect()
 }
 
-fn delete_old(daemons: &Daemons<'_>, pairs: &[Pair<'_>]) -> Vec<Action> {
+fn delete_old(daemons: &DaemonPods<'_>, pairs: &[NodePods<'_>]) -> Vec<Action> {
     let mut unavailable = 0;
     let (mut broken, mut candidates) = (Vec::new(), Vec::new());
     for pair in pairs {
@@ -58,11 +58,11 @@ fn delete_old(daemons: &Daemons<'_>, pairs: &[Pair<'_>]) -> Vec<Action> {
     broken.into_iter().chain(candidates.into_iter().take(spare)).map(delete).collect()
 }
 
-fn add_new(daemons: &Daemons<'_>, pairs: &[Pair<'_>], surge: usize) -> Vec<Action> {
+fn add_new(daemons: &DaemonPods<'_>, pairs: &[NodePods<'_>], surge: usize) -> Vec<Action> {
     let mut surging = 0;
     let (mut actions, mut candidates) = (Vec::new(), Vec::new());
     for pair in pairs {
-        let may_run = daemons.nodes.get(pair.node) == Some(&Place::Run);
+        let may_run = daemons.nodes.get(pair.node) == Some(&Placement::Create);
         match (pair.old, pair.new) {
             (Some(old), Some(new)) if daemons.is_available(new) => actions.push(delete(old)),
             (Some(_), Some(_)) => surging += 1,
@@ -77,24 +77,24 @@ fn add_new(daemons: &Daemons<'_>, pairs: &[Pair<'_>], surge: usize) -> Vec<Actio
     actions
 }
 
-fn rolling<'a>(daemons: &Daemons<'a>) -> Option<&'a RollingUpdateDaemonSet> {
+fn rolling<'a>(daemons: &DaemonPods<'a>) -> Option<&'a RollingUpdateDaemonSet> {
     let strategy = daemons.set.spec.as_ref()?.update_strategy.as_ref()?;
     strategy.rolling_update.as_ref()
 }
 
-fn desired(daemons: &Daemons<'_>) -> i32 {
-    let wanted = daemons.nodes.values().filter(|place| **place == Place::Run).count();
+fn desired(daemons: &DaemonPods<'_>) -> i32 {
+    let wanted = daemons.nodes.values().filter(|place| **place == Placement::Create).count();
     i32::try_from(wanted).unwrap_or(i32::MAX)
 }
 
 /// How many nodes may have a pod more at a time.
-pub(super) fn surge(daemons: &Daemons<'_>) -> usize {
+pub(super) fn surge(daemons: &DaemonPods<'_>) -> usize {
     let surge = rolling(daemons).and_then(|rolling| rolling.max_surge.as_ref());
     let count = surge.map_or(0, |surge| scaled(surge, desired(daemons), Round::Up));
     usize::try_from(count).unwrap_or(0)
 }
 
-fn unavailable_limit(daemons: &Daemons<'_>) -> usize {
+fn unavailable_limit(daemons: &DaemonPods<'_>) -> usize {
     let one = IntOrString::Int(1);
     let limit = rolling(daemons).and_then(|rolling| rolling.max_unavailable.as_ref());
     let count = scaled(limit.unwrap_or(&one), desired(daemons), Round::Up);

@@ -10,22 +10,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use crate::cache::Change;
 use crate::kind::Changes;
-use crate::object::{self, Name, name};
+use crate::object::{self, ObjectKey, name};
 use crate::pod;
 use crate::queue::Work;
 use crate::scheduler;
 use crate::selector;
+use crate::state::ClusterState;
 use crate::taint;
-use crate::world::World;
 
-impl World {
+impl ClusterState {
     /// What is to be looked at after these changes.
-    pub(crate) fn touch(&mut self, changes: &Changes, now: Instant) -> Vec<Work> {
+    pub(crate) fn affected_work(&mut self, changes: &Changes, now: Instant) -> Vec<Work> {
         match changes {
-            Changes::Node(all) => all.iter().flat_map(|one| self.touch_node(one, now)).collect(),
-            Changes::Pod(all) => all.iter().flat_map(|one| self.touch_pod(one, now)).collect(),
+            Changes::Node(all) => all.iter().flat_map(|one| self.node_affects(one, now)).collect(),
+            Changes::Pod(all) => all.iter().flat_map(|one| self.pod_affects(one, now)).collect(),
             Changes::Lease(all) => {
-                all.iter().for_each(|one| self.hear_lease(one, now));
+                all.iter().for_each(|one| self.lease_renewed(one, now));
                 Vec::new()
             }
             Changes::Service(all) => {
@@ -38,17 +38,19 @@ impl World {
             }
             Changes::ServiceAccount(all) => within(metas(all, |one| &one.metadata)),
             Changes::ConfigMap(all) => within(metas(all, |one| &one.metadata)),
-            Changes::Deployment(all) => {
-                metas(all, |one| &one.metadata).map(|m| Work::Deployment(Name::of(m))).collect()
+            Changes::Deployment(all) => metas(all, |one| &one.metadata)
+                .map(|m| Work::Deployment(ObjectKey::of(m)))
+                .collect(),
+            Changes::ReplicaSet(all) => {
+                all.iter().flat_map(|one| self.replica_set_affects(one)).collect()
             }
-            Changes::ReplicaSet(all) => all.iter().flat_map(|one| self.touch_set(one)).collect(),
             Changes::DaemonSet(all) => {
-                metas(all, |one| &one.metadata).map(|m| Work::DaemonSet(Name::of(m))).collect()
+                metas(all, |one| &one.metadata).map(|m| Work::DaemonSet(ObjectKey::of(m))).collect()
             }
         }
     }
 
-    fn hear_lease(&mut self, change: &Change<Lease>, now: Instant) {
+    fn lease_renewed(&mut self, change: &Change<Lease>, now: Instant) {
         let renewed = |lease: &Option<Arc<Lease>>| {
             let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
             spec.and_then(|spec| spec.renew_time.clone())
@@ -60,7 +62,7 @@ impl World {
         }
     }
 
-    fn touch_node(&mut self, change: &Change<Node>, now: Instant) -> Vec<Work> {
+    fn node_affects(&mut self, change: &Change<Node>, now: Instant) -> Vec<Work> {
         let Some(node) = change.new.as_ref().or(change.old.as_ref()) else { return Vec::new() };
         let node_name = name(&node.metadata).to_owned();
         match (&change.old, &change.new) {
@@ -73,18 +75,18 @@ impl World {
                 self.absent.remove(&node_name);
             }
             (Some(old), Some(new)) => {
-                if beat(new).is_some() && beat(old) != beat(new) {
+                if heartbeat_of(new).is_some() && heartbeat_of(old) != heartbeat_of(new) {
                     self.heard.insert(node_name.clone(), now);
                 }
-                if gist(old) == gist(new) {
+                if scheduling_fields(old) == scheduling_fields(new) {
                     return Vec::new();
                 }
             }
         }
         let mut work = vec![Work::Node(node_name.clone())];
         let sets = self.objects.daemon_sets.all();
-        work.extend(sets.map(|set| Work::DaemonSet(Name::of(&set.metadata))));
-        work.extend(self.pods_on(&node_name).map(|pod| Work::Pod(Name::of(&pod.metadata))));
+        work.extend(sets.map(|set| Work::DaemonSet(ObjectKey::of(&set.metadata))));
+        work.extend(self.pods_on(&node_name).map(|pod| Work::Pod(ObjectKey::of(&pod.metadata))));
         work.extend(self.waiting());
         work
     }
@@ -92,10 +94,10 @@ impl World {
     /// All pods that wait for a node: what changed may let them in.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = Work> {
         let waiting = self.objects.pods.all().filter(|pod| scheduler::is_waiting(pod));
-        waiting.map(|pod| Work::Schedule(Name::of(&pod.metadata)))
+        waiting.map(|pod| Work::Schedule(ObjectKey::of(&pod.metadata)))
     }
 
-    fn touch_pod(&mut self, change: &Change<Pod>, now: Instant) -> Vec<Work> {
+    fn pod_affects(&mut self, change: &Change<Pod>, now: Instant) -> Vec<Work> {
         let mut work = Vec::new();
         if let Some(old) = &change.old
             && change.new.as_ref().is_none_or(|new| !pod::node(new).is_empty())
@@ -109,27 +111,27 @@ impl World {
                 if self.objects.nodes.named(node).is_none() {
                     self.absent.entry(node.to_owned()).or_insert(now);
                 }
-                work.push(Work::Pod(Name::of(&new.metadata)));
+                work.push(Work::Pod(ObjectKey::of(&new.metadata)));
             } else if scheduler::is_waiting(new) {
-                work.push(Work::Schedule(Name::of(&new.metadata)));
+                work.push(Work::Schedule(ObjectKey::of(&new.metadata)));
             }
         }
-        if gives_way(change) {
+        if frees_resources(change) {
             work.extend(self.waiting());
-        } else if arrives(change) {
+        } else if becomes_bound(change) {
             let waiting = self.objects.pods.all().filter(|pod| scheduler::is_waiting(pod));
-            let hoping = waiting.filter(|pod| scheduler::hopes_for_others(pod));
-            work.extend(hoping.map(|pod| Work::Schedule(Name::of(&pod.metadata))));
+            let hoping = waiting.filter(|pod| scheduler::depends_on_other_pods(pod));
+            work.extend(hoping.map(|pod| Work::Schedule(ObjectKey::of(&pod.metadata))));
         }
         for pod in change.old.iter().chain(&change.new) {
-            self.touch_owner(pod, change.new.is_none(), &mut work);
+            self.owners_of(pod, change.new.is_none(), &mut work);
         }
         work.dedup();
         work
     }
 
     /// The sets that count this pod, or might take it.
-    fn touch_owner(&self, pod: &Pod, gone: bool, work: &mut Vec<Work>) {
+    fn owners_of(&self, pod: &Pod, gone: bool, work: &mut Vec<Work>) {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let Some(owner) = object::controller_of(&pod.metadata) else {
             let takes = |wanted: &LabelSelector| {
@@ -138,13 +140,13 @@ impl World {
             };
             let sets = self.objects.replica_sets.within(namespace);
             let sets = sets.filter(|s| s.spec.as_ref().is_some_and(|spec| takes(&spec.selector)));
-            work.extend(sets.map(|set| Work::ReplicaSet(Name::of(&set.metadata))));
+            work.extend(sets.map(|set| Work::ReplicaSet(ObjectKey::of(&set.metadata))));
             let sets = self.objects.daemon_sets.within(namespace);
             let sets = sets.filter(|s| s.spec.as_ref().is_some_and(|spec| takes(&spec.selector)));
-            work.extend(sets.map(|set| Work::DaemonSet(Name::of(&set.metadata))));
+            work.extend(sets.map(|set| Work::DaemonSet(ObjectKey::of(&set.metadata))));
             return;
         };
-        let key = Name::new(namespace, &owner.name);
+        let key = ObjectKey::new(namespace, &owner.name);
         match owner.kind.as_str() {
             "ReplicaSet" => {
                 // A Deployment that recreates waits for the last of its old pods.
@@ -159,20 +161,20 @@ impl World {
         }
     }
 
-    fn touch_set(&self, change: &Change<ReplicaSet>) -> Vec<Work> {
+    fn replica_set_affects(&self, change: &Change<ReplicaSet>) -> Vec<Work> {
         let mut work = Vec::new();
         for set in change.old.iter().chain(&change.new) {
             work.extend(deployment_of(set));
         }
         let Some(set) = change.new.as_ref() else { return work };
-        work.push(Work::ReplicaSet(Name::of(&set.metadata)));
+        work.push(Work::ReplicaSet(ObjectKey::of(&set.metadata)));
         if object::controller_of(&set.metadata).is_none() {
             let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
             let takers = self.objects.deployments.within(namespace).filter(|deployment| {
                 let wanted = deployment.spec.as_ref().map(|spec| &spec.selector);
                 wanted.is_some_and(|w| selector::matches(w, set.metadata.labels.as_ref()))
             });
-            work.extend(takers.map(|taker| Work::Deployment(Name::of(&taker.metadata))));
+            work.extend(takers.map(|taker| Work::Deployment(ObjectKey::of(&taker.metadata))));
         }
         work.dedup();
         work
@@ -182,7 +184,7 @@ impl World {
 fn deployment_of(set: &ReplicaSet) -> Option<Work> {
     let owner = object::controller_of(&set.metadata).filter(|owner| owner.kind == "Deployment")?;
     let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-    Some(Work::Deployment(Name::new(namespace, &owner.name)))
+    Some(Work::Deployment(ObjectKey::new(namespace, &owner.name)))
 }
 
 fn metas<T>(
@@ -199,7 +201,7 @@ fn within<'a>(metas: impl Iterator<Item = &'a ObjectMeta>) -> Vec<Work> {
 }
 
 /// Whether a pod left room behind, or stopped standing in another's way.
-fn gives_way(change: &Change<Pod>) -> bool {
+fn frees_resources(change: &Change<Pod>) -> bool {
     let Some(old) = change.old.as_ref().filter(|old| !pod::node(old).is_empty()) else {
         return false;
     };
@@ -211,7 +213,7 @@ fn gives_way(change: &Change<Pod>) -> bool {
 }
 
 /// Whether a pod has got its node: those who want to be with it, or as many as it, may follow.
-fn arrives(change: &Change<Pod>) -> bool {
+fn becomes_bound(change: &Change<Pod>) -> bool {
     let is_there = |pod: &Option<Arc<Pod>>| {
         pod.as_ref().is_some_and(|pod| !pod::node(pod).is_empty() && pod::is_active(pod))
     };
@@ -219,12 +221,12 @@ fn arrives(change: &Change<Pod>) -> bool {
 }
 
 /// When a node last said how it is.
-fn beat(node: &Node) -> Option<&NodeCondition> {
+fn heartbeat_of(node: &Node) -> Option<&NodeCondition> {
     taint::condition(node, "Ready").filter(|ready| ready.status != "Unknown")
 }
 
 /// What matters about a node, and not when it was said.
-fn gist(node: &Node) -> impl PartialEq {
+fn scheduling_fields(node: &Node) -> impl PartialEq {
     let status = node.status.clone().unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
     let conditions: Vec<(String, String)> =
@@ -244,7 +246,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kind::Sight;
+    use crate::kind::WatchEvent;
     use crate::options::Options;
     use crate::testing;
 
@@ -262,7 +264,7 @@ mod tests {
                               "whenUnsatisfiable": "DoNotSchedule" }]);
         let friends = |kind: &str| json!({ kind: { "requiredDuringSchedulingIgnoredDuringExecution": term } });
         let now = Instant::now();
-        let mut world = World::new(Options::default());
+        let mut world = ClusterState::new(Options::default());
         for pod in [
             pod_with("friend", "affinity", friends("podAffinity")),
             pod_with("loner", "affinity", friends("podAntiAffinity")),
@@ -270,11 +272,11 @@ mod tests {
             testing::pod("plain", ""),
             testing::pod("p", ""),
         ] {
-            world.see(Sight::Pod(Event::Apply(pod)), now);
+            world.see(WatchEvent::Pod(Event::Apply(pod)), now);
         }
         let mut bound = testing::pod("p", "n1");
         bound.metadata.resource_version = Some("2".to_owned());
-        let work = world.see(Sight::Pod(Event::Apply(bound.clone())), now);
+        let work = world.see(WatchEvent::Pod(Event::Apply(bound.clone())), now);
         let called: Vec<&str> = work
             .iter()
             .filter_map(|work| match work {
@@ -284,7 +286,7 @@ mod tests {
             .collect();
         assert_eq!(called, ["friend", "spread"], "the others gain nothing by it");
         bound.metadata.resource_version = Some("3".to_owned());
-        let work = world.see(Sight::Pod(Event::Apply(bound)), now);
+        let work = world.see(WatchEvent::Pod(Event::Apply(bound)), now);
         assert!(!work.iter().any(|work| matches!(work, Work::Schedule(_))), "it was there before");
     }
 }

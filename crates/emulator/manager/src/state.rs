@@ -12,32 +12,32 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::action::{Action, Plan};
 use crate::daemonset::plan_daemons;
 use crate::deployment::plan_rollout;
-use crate::kind::{Changes, Kind, Object, Objects, Sight};
+use crate::kind::{Changes, Kind, Object, Objects, WatchEvent};
 use crate::namespace::{self, Account, plan_namespace};
-use crate::node::{self, Patience};
-use crate::object::{self, Name};
+use crate::node::{self, GracePeriods};
+use crate::object::{self, ObjectKey};
 use crate::options::{Controller, Options};
 use crate::pod;
 use crate::queue::Work;
 use crate::replicaset::plan_replicas;
-use crate::scheduler::{self, Seat, Snapshot};
+use crate::scheduler::{self, NodeInfo, Snapshot};
 
 /// The time, on the clock that objects carry and on the one that never jumps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub(crate) wall: Timestamp,
-    pub(crate) steady: Instant,
+    pub(crate) monotonic: Instant,
 }
 
 impl Now {
     pub(crate) fn read() -> Self {
-        Self { wall: Timestamp::now(), steady: Instant::now() }
+        Self { wall: Timestamp::now(), monotonic: Instant::now() }
     }
 }
 
 /// The objects, and what is remembered beside them.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct ClusterState {
     pub(crate) options: Options,
     pub(crate) objects: Objects,
     /// Nodes of pods that are being bound, by the pod's uid, until the watch shows it.
@@ -50,7 +50,7 @@ pub(crate) struct World {
     server: Option<Instant>,
 }
 
-impl World {
+impl ClusterState {
     pub(crate) fn new(options: Options) -> Self {
         Self {
             options,
@@ -63,39 +63,39 @@ impl World {
     }
 
     /// Takes in what a watch shows; says what is to be looked at.
-    pub(crate) fn see(&mut self, sight: Sight, now: Instant) -> Vec<Work> {
+    pub(crate) fn see(&mut self, sight: WatchEvent, now: Instant) -> Vec<Work> {
         let changes = self.objects.see(sight);
-        self.touch(&changes, now)
+        self.affected_work(&changes, now)
     }
 
     /// Takes in the answer to a write.
     pub(crate) fn wrote(&mut self, object: Object, now: Instant) -> Vec<Work> {
         let changes: Changes = self.objects.wrote(object);
-        self.touch(&changes, now)
+        self.affected_work(&changes, now)
     }
 
     /// Takes in that an object is gone.
     pub(crate) fn deleted(&mut self, kind: Kind, uid: &str, now: Instant) -> Vec<Work> {
         let changes = self.objects.deleted(kind, uid);
-        self.touch(&changes, now)
+        self.affected_work(&changes, now)
     }
 
     /// The server gives a sign of life. If it gave none for a while, nodes could not reach it
     /// either.
-    pub(crate) fn hear_server(&mut self, now: Instant) {
-        if self.is_server_silent(now) {
-            self.was_deaf(now);
+    pub(crate) fn server_responded(&mut self, now: Instant) {
+        if self.is_server_unresponsive(now) {
+            self.reset_heartbeats(now);
         }
         self.server = Some(now);
     }
 
-    fn is_server_silent(&self, now: Instant) -> bool {
+    fn is_server_unresponsive(&self, now: Instant) -> bool {
         let patience = self.options.node_monitor_grace_period / 2;
         self.server.is_none_or(|last| now.saturating_duration_since(last) > patience)
     }
 
     /// Nothing was heard because nobody listened: no node is to blame.
-    pub(crate) fn was_deaf(&mut self, now: Instant) {
+    pub(crate) fn reset_heartbeats(&mut self, now: Instant) {
         self.heard.values_mut().for_each(|heard| *heard = now);
     }
 
@@ -103,7 +103,7 @@ impl World {
     /// else that never works would keep all lost nodes alive.
     pub(crate) fn watch_failed(&mut self, kind: Kind, now: Instant) {
         if matches!(kind, Kind::Node | Kind::Lease) {
-            self.was_deaf(now);
+            self.reset_heartbeats(now);
         }
     }
 
@@ -128,13 +128,13 @@ impl World {
             Work::DaemonSet(name) => self.plan_daemon_set(name, now),
             Work::Schedule(name) => self.plan_binding(name, now),
             Work::Node(name) => self.plan_node(name, now),
-            Work::Pod(name) => self.plan_stay(name, now),
+            Work::Pod(name) => self.plan_eviction_check(name, now),
             Work::Namespace(name) => self.plan_namespace(name),
         };
         plan.unwrap_or_default()
     }
 
-    fn plan_deployment(&self, name: &Name, now: Now) -> Option<Plan> {
+    fn plan_deployment(&self, name: &ObjectKey, now: Now) -> Option<Plan> {
         let deployment = self.objects.deployments.get(name)?;
         let sets: Vec<&ReplicaSet> =
             self.objects.replica_sets.within(&name.namespace).map(Arc::as_ref).collect();
@@ -143,7 +143,7 @@ impl World {
         self.runs(Controller::Deployment).then(plan)
     }
 
-    fn plan_replica_set(&self, name: &Name, now: Now) -> Option<Plan> {
+    fn plan_replica_set(&self, name: &ObjectKey, now: Now) -> Option<Plan> {
         let set = self.objects.replica_sets.get(name)?;
         if !self.runs(Controller::ReplicaSet) {
             return None;
@@ -163,7 +163,7 @@ impl World {
         Some(plan_replicas(set, &pods, &related, now.wall))
     }
 
-    fn plan_daemon_set(&self, name: &Name, now: Now) -> Option<Plan> {
+    fn plan_daemon_set(&self, name: &ObjectKey, now: Now) -> Option<Plan> {
         let set = self.objects.daemon_sets.get(name)?;
         let nodes: Vec<_> = self.objects.nodes.all().map(Arc::as_ref).collect();
         let pods: Vec<&Pod> = self.objects.pods.within(&name.namespace).map(Arc::as_ref).collect();
@@ -171,7 +171,7 @@ impl World {
         self.runs(Controller::DaemonSet).then(plan)
     }
 
-    fn plan_binding(&self, name: &Name, now: Now) -> Option<Plan> {
+    fn plan_binding(&self, name: &ObjectKey, now: Now) -> Option<Plan> {
         let pod = self.objects.pods.get(name)?;
         let known = self.assumed.contains_key(object::uid(&pod.metadata));
         if known || !self.runs(Controller::Scheduler) || !scheduler::is_waiting(pod) {
@@ -189,13 +189,13 @@ impl World {
                 on.entry(node).or_default().push(pod);
             }
         }
-        let seat = |node| {
+        let info = |node| {
             let node: &Arc<_> = node;
-            Seat { node, pods: on.remove(object::name(&node.metadata)).unwrap_or_default() }
+            NodeInfo { node, pods: on.remove(object::name(&node.metadata)).unwrap_or_default() }
         };
         let namespaces = self.objects.namespaces.all();
         Snapshot {
-            nodes: self.objects.nodes.all().map(seat).collect(),
+            nodes: self.objects.nodes.all().map(info).collect(),
             services: self.objects.services.all().map(Arc::as_ref).collect(),
             namespaces: namespaces
                 .map(|one| (object::name(&one.metadata), one.metadata.labels.as_ref()))
@@ -208,19 +208,18 @@ impl World {
         if !self.runs(Controller::NodeLifecycle) {
             return None;
         }
-        if self.is_server_silent(now.steady) {
+        if self.is_server_unresponsive(now.monotonic) {
             // Whoever is to blame, it is not the node. The next sign of life gives it new time.
-            let again = self.options.node_monitor_grace_period / 2;
-            return Some(Plan { stages: Vec::new(), again: Some(again) });
+            return Some(Plan::after(self.options.node_monitor_grace_period / 2));
         }
         let on: Vec<&Pod> = self.pods_on(name).map(Arc::as_ref).collect();
-        let heard = self.heard.get(name).copied().unwrap_or(now.steady);
-        let patience = Patience {
+        let heard = self.heard.get(name).copied().unwrap_or(now.monotonic);
+        let patience = GracePeriods {
             grace: self.options.node_monitor_grace_period,
             startup: self.options.node_startup_grace_period,
         };
-        let silent = now.steady.saturating_duration_since(heard);
-        Some(node::judge_node(node, &on, silent, patience, now.wall))
+        let silent = now.monotonic.saturating_duration_since(heard);
+        Some(node::plan_node_health(node, &on, silent, patience, now.wall))
     }
 
     pub(crate) fn pods_on<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Arc<Pod>> {
@@ -228,7 +227,7 @@ impl World {
     }
 
     /// Whether a pod may stay on its node.
-    fn plan_stay(&self, name: &Name, now: Now) -> Option<Plan> {
+    fn plan_eviction_check(&self, name: &ObjectKey, now: Now) -> Option<Plan> {
         let pod = self.objects.pods.get(name)?;
         let node = pod::node(pod);
         if node.is_empty() {
@@ -240,8 +239,8 @@ impl World {
                 self.runs(Controller::TaintEviction).then(plan)
             }
             None if self.runs(Controller::PodGc) && !pod::is_terminal(pod) => {
-                let since = self.absent.get(node).copied().unwrap_or(now.steady);
-                let absent = now.steady.saturating_duration_since(since);
+                let since = self.absent.get(node).copied().unwrap_or(now.monotonic);
+                let absent = now.monotonic.saturating_duration_since(since);
                 let quarantine = self.options.node_monitor_grace_period;
                 Some(node::plan_orphan(pod, absent, quarantine))
             }
@@ -252,12 +251,13 @@ impl World {
     fn plan_namespace(&self, name: &str) -> Option<Plan> {
         let namespace = self.objects.namespaces.named(name)?;
         let account = if self.runs(Controller::ServiceAccount) {
-            let account = self.objects.service_accounts.get(&Name::new(name, namespace::ACCOUNT));
+            let account =
+                self.objects.service_accounts.get(&ObjectKey::new(name, namespace::ACCOUNT));
             Account::Kept(account.map(Arc::as_ref))
         } else {
             Account::Ignored
         };
-        let map = self.objects.config_maps.get(&Name::new(name, namespace::ROOT_CA));
+        let map = self.objects.config_maps.get(&ObjectKey::new(name, namespace::ROOT_CA));
         let pem = self.options.root_ca.as_deref().filter(|_| self.runs(Controller::RootCa));
         let authority = pem.map(|pem| (pem, map.map(Arc::as_ref)));
         Some(plan_namespace(namespace, account, authority))
@@ -277,11 +277,11 @@ mod tests {
     fn is_lost(server: &[u64], at: u64) -> bool {
         let start = Instant::now();
         let time = |seconds: u64| start + Duration::from_secs(seconds);
-        let mut world = World::new(Options::default());
-        world.hear_server(start);
-        world.see(Sight::Node(Event::Apply(testing::node("n1", "a"))), start);
-        server.iter().for_each(|seconds| world.hear_server(time(*seconds)));
-        let now = Now { wall: testing::at(0), steady: time(at) };
+        let mut world = ClusterState::new(Options::default());
+        world.server_responded(start);
+        world.see(WatchEvent::Node(Event::Apply(testing::node("n1", "a"))), start);
+        server.iter().for_each(|seconds| world.server_responded(time(*seconds)));
+        let now = Now { wall: testing::at(0), monotonic: time(at) };
         !world.plan(&Work::Node("n1".to_owned()), now).stages.is_empty()
     }
 
@@ -290,12 +290,12 @@ mod tests {
         for (kind, lost) in [(Kind::Pod, true), (Kind::Node, false), (Kind::Lease, false)] {
             let start = Instant::now();
             let late = start + Duration::from_secs(41);
-            let mut world = World::new(Options::default());
-            world.see(Sight::Node(Event::Apply(testing::node("n1", "a"))), start);
-            (0..5).for_each(|n| world.hear_server(start + Duration::from_secs(10 * n)));
+            let mut world = ClusterState::new(Options::default());
+            world.see(WatchEvent::Node(Event::Apply(testing::node("n1", "a"))), start);
+            (0..5).for_each(|n| world.server_responded(start + Duration::from_secs(10 * n)));
             world.heard.insert("n1".to_owned(), start);
             world.watch_failed(kind, late);
-            let now = Now { wall: testing::at(0), steady: late };
+            let now = Now { wall: testing::at(0), monotonic: late };
             let plan = world.plan(&Work::Node("n1".to_owned()), now);
             assert_eq!(!plan.stages.is_empty(), lost, "{kind:?}");
         }

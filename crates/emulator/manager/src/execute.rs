@@ -10,7 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::action::{Action, Deletion, Owner, Plan};
 use crate::kind::{Kind, Object};
-use crate::object::Name;
+use crate::object::ObjectKey;
 use crate::queue::Setback;
 use crate::tell;
 
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What came of an action.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Outcome {
     /// The object as it is now.
     Wrote(Object),
     /// The object with this uid is gone.
@@ -59,7 +59,7 @@ impl Failure {
 pub(crate) async fn execute(
     client: &Client,
     plan: Plan,
-    answers: impl Fn(Answer),
+    answers: impl Fn(Outcome),
 ) -> Result<(), (Action, Failure)> {
     for stage in plan.stages {
         let all = stage.into_iter().map(|action| async {
@@ -69,7 +69,7 @@ pub(crate) async fn execute(
                 Ok(None) => {}
                 Err(failure) => {
                     if let Action::Bind { uid, .. } = &action {
-                        answers(Answer::Unbound(uid.clone()));
+                        answers(Outcome::Unbound(uid.clone()));
                     }
                     return Err((action, failure));
                 }
@@ -89,15 +89,15 @@ pub(crate) fn into_channel<T>(sender: &UnboundedSender<T>, value: T) {
     let _unread = sender.send(value);
 }
 
-async fn perform(client: &Client, action: &Action) -> Result<Option<Answer>, Failure> {
+async fn perform(client: &Client, action: &Action) -> Result<Option<Outcome>, Failure> {
     match action {
         Action::Create(object) => create(client, object).await.map(Some),
         Action::PutStatus(object) => {
-            let (kind, name) = (object.kind(), Name::of(object.meta()));
+            let (kind, name) = (object.kind(), ObjectKey::of(object.meta()));
             let path = format!("{}/{}/status", kind.path(&name.namespace), name.name);
             let body = written(object)?;
             let value = send(client, Method::PUT, &path, "application/json", body).await?;
-            read(kind, value).map(Answer::Wrote).map(Some)
+            read(kind, value).map(Outcome::Wrote).map(Some)
         }
         Action::Patch(kind, name, body) => patch(client, *kind, name, body).await.map(Some),
         Action::Adopt(owner, kind, name, body) => {
@@ -118,11 +118,16 @@ async fn perform(client: &Client, action: &Action) -> Result<Option<Answer>, Fai
     }
 }
 
-async fn patch(client: &Client, kind: Kind, name: &Name, body: &Value) -> Result<Answer, Failure> {
+async fn patch(
+    client: &Client,
+    kind: Kind,
+    name: &ObjectKey,
+    body: &Value,
+) -> Result<Outcome, Failure> {
     let path = format!("{}/{}", kind.path(&name.namespace), name.name);
     let body = body.to_string().into_bytes();
     let value = send(client, Method::PATCH, &path, "application/merge-patch+json", body).await?;
-    read(kind, value).map(Answer::Wrote)
+    read(kind, value).map(Outcome::Wrote)
 }
 
 /// Asks the server itself whether an owner may adopt.
@@ -141,7 +146,7 @@ fn lives(owner: &Owner, found: &Value) -> bool {
     meta["uid"] == owner.uid && meta["deletionTimestamp"].is_null()
 }
 
-async fn create(client: &Client, object: &Object) -> Result<Answer, Failure> {
+async fn create(client: &Client, object: &Object) -> Result<Outcome, Failure> {
     let kind = object.kind();
     let path = kind.path(object.meta().namespace.as_deref().unwrap_or_default());
     let body = written(object)?;
@@ -151,19 +156,19 @@ async fn create(client: &Client, object: &Object) -> Result<Answer, Failure> {
         (Err(Failure::Exists), Some(name)) => {
             let path = format!("{path}/{name}");
             let found = send(client, Method::GET, &path, "application/json", Vec::new()).await?;
-            read(kind, found).map(Answer::Wrote)
+            read(kind, found).map(Outcome::Wrote)
         }
-        (made, _) => read(kind, made?).map(Answer::Wrote),
+        (made, _) => read(kind, made?).map(Outcome::Wrote),
     }
 }
 
 async fn delete(
     client: &Client,
     kind: Kind,
-    name: &Name,
+    name: &ObjectKey,
     uid: &str,
     mode: Deletion,
-) -> Result<Answer, Failure> {
+) -> Result<Outcome, Failure> {
     let mut options = json!({
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -177,7 +182,7 @@ async fn delete(
     }
     let path = format!("{}/{}", kind.path(&name.namespace), name.name);
     let body = options.to_string().into_bytes();
-    let gone = Answer::Deleted(kind, uid.to_owned());
+    let gone = Outcome::Deleted(kind, uid.to_owned());
     match send(client, Method::DELETE, &path, "application/json", body).await {
         // Only this proves it. A conflict may be about anything: the watch will tell if another
         // has the name by now.
@@ -188,7 +193,7 @@ async fn delete(
             let held = meta["finalizers"].as_array().is_some_and(|all| !all.is_empty());
             let lingers = mode == Deletion::Graceful && meta["deletionTimestamp"].is_string();
             if value["kind"] == kind.name() && (held || lingers) {
-                read(kind, value).map(Answer::Wrote)
+                read(kind, value).map(Outcome::Wrote)
             } else {
                 Ok(gone)
             }
@@ -196,7 +201,7 @@ async fn delete(
     }
 }
 
-async fn bind(client: &Client, pod: &Name, uid: &str, node: &str) -> Result<(), Failure> {
+async fn bind(client: &Client, pod: &ObjectKey, uid: &str, node: &str) -> Result<(), Failure> {
     let body = json!({
         "apiVersion": "v1",
         "kind": "Binding",
@@ -209,10 +214,10 @@ async fn bind(client: &Client, pod: &Name, uid: &str, node: &str) -> Result<(), 
 }
 
 /// Asks the server for a sign of life.
-pub(crate) async fn ping(client: &Client, patience: Duration) -> Option<Answer> {
+pub(crate) async fn ping(client: &Client, patience: Duration) -> Option<Outcome> {
     let request = Request::get("/livez").body(Vec::new()).ok()?;
     let answer = tokio::time::timeout(patience, client.request_text(request)).await;
-    matches!(answer, Ok(Ok(_))).then_some(Answer::Alive)
+    matches!(answer, Ok(Ok(_))).then_some(Outcome::Alive)
 }
 
 fn written(object: &Object) -> Result<Vec<u8>, Failure> {
@@ -258,7 +263,7 @@ mod tests {
     #[test]
     fn an_owner_that_is_gone_leaving_or_another_does_not_adopt() {
         let uid = "1".to_owned();
-        let owner = Owner { kind: Kind::ReplicaSet, name: Name::new("x", "web"), uid };
+        let owner = Owner { kind: Kind::ReplicaSet, name: ObjectKey::new("x", "web"), uid };
         for (meta, expected) in [
             (json!({ "uid": "1" }), true),
             (json!({ "uid": "2" }), false),
