@@ -12,13 +12,13 @@ const REST: SignedDuration = SignedDuration::from_secs(60);
 
 /// The addresses of a node's pods.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct AddressPool {
     ranges: Vec<IpNet>,
     taken: BTreeSet<u32>,
     resting: BTreeMap<u32, Timestamp>,
 }
 
-impl Pool {
+impl AddressPool {
     pub(crate) fn new(ranges: Vec<IpNet>) -> Self {
         Self { ranges, taken: BTreeSet::new(), resting: BTreeMap::new() }
     }
@@ -40,7 +40,7 @@ impl Pool {
         self.resting.iter().min_by_key(|(_, since)| **since).map(|(number, _)| *number)
     }
 
-    pub(crate) fn give_back(&mut self, number: u32, now: Timestamp) {
+    pub(crate) fn release(&mut self, number: u32, now: Timestamp) {
         if self.taken.remove(&number) {
             self.resting.insert(number, now);
         }
@@ -66,8 +66,8 @@ fn nth(range: &IpNet, number: u32) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn pool(ranges: &[&str]) -> Pool {
-        Pool::new(ranges.iter().map(|text| text.parse().unwrap()).collect())
+    fn pool(ranges: &[&str]) -> AddressPool {
+        AddressPool::new(ranges.iter().map(|text| text.parse().unwrap()).collect())
     }
 
     fn at(second: i64) -> Timestamp {
@@ -83,7 +83,7 @@ mod tests {
             ["10.244.1.1", "fd00:10:244:1::1"].map(|a| a.parse::<IpAddr>().unwrap())
         );
         let (second, _) = pool.take(at(0)).unwrap();
-        pool.give_back(first, at(1));
+        pool.release(first, at(1));
         assert_eq!((second, pool.take(at(2)).unwrap().0), (2, 3));
         assert_eq!(pool.take(at(61)).unwrap().0, 1);
     }
@@ -94,9 +94,9 @@ mod tests {
         let numbers: Vec<u32> = (0..6).map(|_| pool.take(at(0)).unwrap().0).collect();
         assert_eq!(numbers, [1, 2, 3, 4, 5, 6], "neither the range nor everybody's address");
         assert!(pool.take(at(0)).is_none());
-        pool.give_back(5, at(1));
-        pool.give_back(2, at(2));
-        pool.give_back(2, at(9));
+        pool.release(5, at(1));
+        pool.release(2, at(2));
+        pool.release(2, at(9));
         assert_eq!(pool.take(at(3)).unwrap().0, 5);
         assert_eq!(pool.take(at(3)).unwrap().0, 2);
         assert!(pool.take(at(3)).is_none());

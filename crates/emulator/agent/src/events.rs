@@ -54,7 +54,7 @@ impl Recorder {
     }
 
     /// About a pod, or about one of its containers.
-    pub(crate) fn tell(
+    pub(crate) fn emit_event(
         &self,
         pod: &Pod,
         container: Option<&str>,
@@ -165,7 +165,7 @@ async fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{refusal, start};
+    use crate::fake_api::{refusal, start};
 
     const ALL: &str = "/api/v1/namespaces/n/events";
 

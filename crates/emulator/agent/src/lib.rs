@@ -21,11 +21,11 @@
 
 mod addresses;
 pub mod container;
+mod etc_files;
 mod events;
 #[cfg(test)]
-mod fake;
+mod fake_api;
 pub mod image;
-mod names;
 mod node;
 pub mod options;
 mod pod;

@@ -315,7 +315,7 @@ fn lease(options: &Options, node: &Node) -> Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{refusal, start};
+    use crate::fake_api::{refusal, start};
 
     #[test]
     fn a_node_that_somebody_thinks_dead_is_not_right() {

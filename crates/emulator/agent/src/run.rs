@@ -94,7 +94,8 @@ async fn watch_pods(context: &Arc<Context>, shutdown: Shutdown) {
     let pods = watcher(api, config).backoff(Waits::default());
     let mut pods = std::pin::pin!(pods);
     let heartbeat = context.options.health.heartbeat("loop");
-    let mut tenants = Tenants { context: Arc::clone(context), all: BTreeMap::new(), listed: None };
+    let mut workers =
+        PodWorkers { context: Arc::clone(context), all: BTreeMap::new(), listed: None };
     loop {
         let next = async {
             tokio::select! {
@@ -108,21 +109,21 @@ async fn watch_pods(context: &Arc<Context>, shutdown: Shutdown) {
         };
         match heartbeat.turn(next).await {
             Event::Lost(error) => tracing::warn!("watching pods: {error}"),
-            Event::Pods(event) => tenants.take(*event),
+            Event::Pods(event) => workers.take(*event),
             Event::Shutdown => return,
         }
     }
 }
 
 /// The pods of the node.
-struct Tenants {
+struct PodWorkers {
     context: Arc<Context>,
     all: BTreeMap<PodKey, mpsc::UnboundedSender<PodEvent>>,
     /// Those that a list in progress has named.
     listed: Option<BTreeSet<PodKey>>,
 }
 
-impl Tenants {
+impl PodWorkers {
     fn take(&mut self, event: watcher::Event<Pod>) {
         match event {
             watcher::Event::Apply(pod) => self.put(pod),

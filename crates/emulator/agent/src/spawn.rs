@@ -32,12 +32,12 @@ pub(crate) struct Spawner(mpsc::Sender<Order>);
 #[derive(Debug)]
 enum Order {
     Start { command: Box<StdCommand>, answer: oneshot::Sender<io::Result<Child>> },
-    Mount { volumes: Vec<Memory>, answer: oneshot::Sender<io::Result<()>> },
+    Mount { volumes: Vec<TmpfsVolume>, answer: oneshot::Sender<io::Result<()>> },
 }
 
 /// A volume in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Memory {
+pub(crate) struct TmpfsVolume {
     /// An empty directory.
     pub(crate) place: PathBuf,
     /// How many bytes it can hold.
@@ -63,7 +63,7 @@ pub(crate) enum PodNetwork {
 
 /// The namespaces of a pod.
 #[derive(Debug)]
-pub(crate) struct Sandbox {
+pub(crate) struct PodNamespaces {
     pub(crate) user: File,
     /// None for a pod in the node's network.
     pub(crate) network: Option<OwnedFd>,
@@ -118,7 +118,7 @@ impl Spawner {
 
     /// Mounts volumes where containers that are started later see them. They go with their
     /// directories.
-    pub(crate) async fn mount(&self, volumes: Vec<Memory>) -> io::Result<()> {
+    pub(crate) async fn mount(&self, volumes: Vec<TmpfsVolume>) -> io::Result<()> {
         self.order(|answer| Order::Mount { volumes, answer }).await
     }
 
@@ -127,7 +127,7 @@ impl Spawner {
         &self,
         network: PodNetwork,
         identity: Identity,
-    ) -> io::Result<Sandbox> {
+    ) -> io::Result<PodNamespaces> {
         let word = match network {
             PodNetwork::Own => sandbox::OWN_NETWORK,
             PodNetwork::Hosts => sandbox::HOST_NETWORK,
@@ -157,7 +157,7 @@ impl Spawner {
         // It ends when it is told that nothing will follow.
         drop(child.stdin.take());
         child.wait().await?;
-        Ok(Sandbox { user, network })
+        Ok(PodNamespaces { user, network })
     }
 
     /// A container's shim in the namespace, and the socket to it.
@@ -209,7 +209,7 @@ fn keep_mounts_private() -> io::Result<()> {
     Ok(mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?)
 }
 
-fn mount_memory(volume: &Memory) -> io::Result<()> {
+fn mount_memory(volume: &TmpfsVolume) -> io::Result<()> {
     let Identity { uid, gid } = volume.owner;
     // Each file costs memory that is not counted as its size.
     let options = format!("size={},nr_inodes=64k,mode=777,uid={uid},gid={gid}", volume.size);

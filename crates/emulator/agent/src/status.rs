@@ -41,8 +41,8 @@ impl PodKey {
 
 /// What is to be written about a pod.
 #[derive(Debug)]
-pub(crate) enum Word {
-    Status(Box<PodStatus>),
+pub(crate) enum StatusUpdate {
+    Patch(Box<PodStatus>),
     /// Its last status; then the object goes.
     Last(Box<PodStatus>),
     /// The object goes; its last status was refused.
@@ -51,7 +51,7 @@ pub(crate) enum Word {
 
 /// Takes what pods say. Clones speak to the same writer.
 #[derive(Clone, Debug)]
-pub(crate) struct StatusWriter(mpsc::UnboundedSender<(PodKey, Word)>);
+pub(crate) struct StatusWriter(mpsc::UnboundedSender<(PodKey, StatusUpdate)>);
 
 impl StatusWriter {
     pub(crate) fn start(client: Client) -> Self {
@@ -60,98 +60,98 @@ impl StatusWriter {
         Self(sender)
     }
 
-    pub(crate) fn say(&self, pod: PodKey, word: Word) {
+    pub(crate) fn send(&self, pod: PodKey, update: StatusUpdate) {
         // Only at the end of the process is nobody there to write.
-        let _ending = self.0.send((pod, word));
+        let _ending = self.0.send((pod, update));
     }
 }
 
-/// What waits to be written: the newest word of each pod, in the order in which pods spoke.
+/// What waits to be written: the newest update of each pod, in the order in which pods spoke.
 #[derive(Debug, Default)]
-struct Waiting {
-    words: BTreeMap<PodKey, Said>,
+struct UpdateQueue {
+    updates: BTreeMap<PodKey, PendingUpdate>,
     order: VecDeque<PodKey>,
 }
 
-/// A word, and how often it was refused.
+/// A update, and how often it was refused.
 #[derive(Debug)]
-struct Said {
-    word: Word,
+struct PendingUpdate {
+    update: StatusUpdate,
     refusals: u32,
 }
 
-impl Said {
+impl PendingUpdate {
     /// What to try next after one more refusal: at last no status, but still a deletion.
     fn refused(self, why: &str) -> Option<Self> {
         let refusals = self.refusals.saturating_add(1);
-        let word = match self.word {
-            Word::Delete => return Some(Self { word: Word::Delete, refusals }),
-            word if refusals < REFUSALS => return Some(Self { word, refusals }),
-            Word::Status(_) => None,
-            Word::Last(_) => Some(Word::Delete),
+        let update = match self.update {
+            StatusUpdate::Delete => return Some(Self { update: StatusUpdate::Delete, refusals }),
+            update if refusals < REFUSALS => return Some(Self { update, refusals }),
+            StatusUpdate::Patch(_) => None,
+            StatusUpdate::Last(_) => Some(StatusUpdate::Delete),
         };
         tracing::error!("a status is given up after {refusals} refusals: {why}");
-        word.map(|word| Self { word, refusals: 0 })
+        update.map(|update| Self { update, refusals: 0 })
     }
 }
 
-impl Waiting {
-    fn put(&mut self, pod: PodKey, word: Word) {
-        self.insert(pod, Said { word, refusals: 0 });
+impl UpdateQueue {
+    fn put(&mut self, pod: PodKey, update: StatusUpdate) {
+        self.insert(pod, PendingUpdate { update, refusals: 0 });
     }
 
-    fn insert(&mut self, pod: PodKey, said: Said) {
-        if self.words.insert(pod.clone(), said).is_none() {
+    fn insert(&mut self, pod: PodKey, pending: PendingUpdate) {
+        if self.updates.insert(pod.clone(), pending).is_none() {
             self.order.push_back(pod);
         }
     }
 
-    fn take(&mut self) -> Option<(PodKey, Said)> {
+    fn take(&mut self) -> Option<(PodKey, PendingUpdate)> {
         let pod = self.order.pop_front()?;
-        let said = self.words.remove(&pod)?;
-        Some((pod, said))
+        let pending = self.updates.remove(&pod)?;
+        Some((pod, pending))
     }
 
     /// Behind the others, so that one that cannot be written does not stop them; unless the pod has
     /// spoken again.
-    fn put_back(&mut self, pod: PodKey, said: Said) {
-        if !self.words.contains_key(&pod) {
-            self.insert(pod, said);
+    fn put_back(&mut self, pod: PodKey, pending: PendingUpdate) {
+        if !self.updates.contains_key(&pod) {
+            self.insert(pod, pending);
         }
     }
 }
 
-async fn write_all(client: Client, mut words: mpsc::UnboundedReceiver<(PodKey, Word)>) {
-    let mut waiting = Waiting::default();
+async fn write_all(client: Client, mut updates: mpsc::UnboundedReceiver<(PodKey, StatusUpdate)>) {
+    let mut waiting = UpdateQueue::default();
     let mut failures = 0;
     loop {
         if waiting.order.is_empty() {
-            let Some((pod, word)) = words.recv().await else { return };
-            waiting.put(pod, word);
+            let Some((pod, update)) = updates.recv().await else { return };
+            waiting.put(pod, update);
         }
-        while let Ok((pod, word)) = words.try_recv() {
-            waiting.put(pod, word);
+        while let Ok((pod, update)) = updates.try_recv() {
+            waiting.put(pod, update);
         }
-        let Some((pod, said)) = waiting.take() else { continue };
-        let (why, left) = match timeout(PATIENCE, write(&client, &pod, &said.word)).await {
+        let Some((pod, pending)) = waiting.take() else { continue };
+        let (why, left) = match timeout(PATIENCE, write(&client, &pod, &pending.update)).await {
             Ok(Ok(())) => {
                 failures = 0;
                 continue;
             }
             Ok(Err(error)) if is_refusal(&error) => {
                 let why = format!("pod {}/{}: {error}", pod.namespace, pod.name);
-                let left = said.refused(&why);
+                let left = pending.refused(&why);
                 (why, left)
             }
-            Ok(Err(error)) => (error.to_string(), Some(said)),
-            Err(_) => ("no answer".to_owned(), Some(said)),
+            Ok(Err(error)) => (error.to_string(), Some(pending)),
+            Err(_) => ("no answer".to_owned(), Some(pending)),
         };
         tracing::warn!(pod = %pod.name, namespace = %pod.namespace, "status not written: {why}");
-        while let Ok((pod, word)) = words.try_recv() {
-            waiting.put(pod, word);
+        while let Ok((pod, update)) = updates.try_recv() {
+            waiting.put(pod, update);
         }
-        if let Some(said) = left {
-            waiting.put_back(pod, said);
+        if let Some(pending) = left {
+            waiting.put_back(pod, pending);
         }
         sleep(BACKOFF.delay(failures, rand::random())).await;
         failures += 1;
@@ -164,14 +164,14 @@ fn is_refusal(error: &kube::Error) -> bool {
 }
 
 /// A pod that is gone, or another of the same name, needs no status any more.
-async fn write(client: &Client, pod: &PodKey, word: &Word) -> Result<(), kube::Error> {
+async fn write(client: &Client, pod: &PodKey, update: &StatusUpdate) -> Result<(), kube::Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
-    if let Word::Status(status) | Word::Last(status) = word {
+    if let StatusUpdate::Patch(status) | StatusUpdate::Last(status) = update {
         let patch = Patch::Strategic(patch(&pod.uid, status));
         let done = api.patch_status(&pod.name, &PatchParams::default(), &patch).await;
         unless_gone(&api, pod, done.map(drop)).await?;
     }
-    if let Word::Last(_) | Word::Delete = word {
+    if let StatusUpdate::Last(_) | StatusUpdate::Delete = update {
         let preconditions = Preconditions { uid: Some(pod.uid.clone()), resource_version: None };
         let params = DeleteParams {
             grace_period_seconds: Some(0),

@@ -10,14 +10,14 @@ const NUMBERS: Range<u32> = 0x7000_0000..0x7FFD_0000;
 
 /// Where pods' users come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Users {
+pub(crate) enum PodUsers {
     /// A new number for each pod.
     Many,
     /// An ordinary user has only himself to give.
     Own(Identity),
 }
 
-impl Users {
+impl PodUsers {
     /// What this process may give.
     pub(crate) fn here() -> Self {
         let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
@@ -63,7 +63,7 @@ mod tests {
         assert!(!covers("         0      65534          1\n"), "an ordinary user's own namespace");
         assert!(!covers("0 1000 1\n1 100000 65536\n"), "one with a range of subordinate users");
         assert!(!covers(""));
-        let (one, other) = (Users::Many.take(), Users::Many.take());
+        let (one, other) = (PodUsers::Many.take(), PodUsers::Many.take());
         assert!(NUMBERS.contains(&one.uid) && one.uid == one.gid, "{one:?}");
         assert_ne!(one, other, "a pod's files are not another's");
     }

@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, chroot, fchdir, setsid};
 
-use super::{ExecSpec, NOT_STARTED, Stage, TIMED_OUT, init, read, rights, root};
+use super::{ExecSpec, NOT_STARTED, Stage, TIMED_OUT, init, privileges, read, root};
 
 /// How often a command with a time limit is looked at.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -29,11 +29,11 @@ fn run(file: &Path) -> Result<i32, String> {
     let spec: ExecSpec = read(file)?;
     // The agent has it from here on.
     let _not_ours = std::fs::remove_file(file);
-    rights::hide()?;
-    rights::give_streams(spec.identity);
+    privileges::hide()?;
+    privileges::give_streams(spec.identity);
     let user = enter(spec.pid).map_err(|error| format!("enter the container: {error}"))?;
-    rights::enter_user_namespace(&user)?;
-    rights::restrict()?;
+    privileges::enter_user_namespace(&user)?;
+    privileges::restrict()?;
     let (first, rest) = spec.command.split_first().ok_or("there is no command")?;
     let path = init::find(first, &spec.env)
         .ok_or_else(|| format!("exec: {first:?}: executable file not found in $PATH"))?;
@@ -92,16 +92,16 @@ pub(super) fn terminal(program: &Path, words: &[String]) -> ExitCode {
 }
 
 fn wait(mut child: Child, timeout: Option<Duration>) -> Result<i32, String> {
-    let told = |error: std::io::Error| format!("wait for the command: {error}");
-    let Some(timeout) = timeout else { return Ok(code(child.wait().map_err(told)?)) };
+    let failed = |error: std::io::Error| format!("wait for the command: {error}");
+    let Some(timeout) = timeout else { return Ok(code(child.wait().map_err(failed)?)) };
     let deadline = Instant::now() + timeout;
     loop {
-        if let Some(status) = child.try_wait().map_err(told)? {
+        if let Some(status) = child.try_wait().map_err(failed)? {
             return Ok(code(status));
         }
         if Instant::now() >= deadline {
-            kill_group(&child).map_err(told)?;
-            child.wait().map_err(told)?;
+            kill_group(&child).map_err(failed)?;
+            child.wait().map_err(failed)?;
             return Ok(TIMED_OUT);
         }
         std::thread::sleep(GLANCE);

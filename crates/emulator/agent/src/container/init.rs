@@ -11,7 +11,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::sethostname;
 
-use super::{ContainerSpec, NOT_STARTED, Program, Report, read, rights, root, shim};
+use super::{ContainerSpec, NOT_STARTED, Program, Report, privileges, read, root, shim};
 
 pub(super) fn main(file: &Path) -> ExitCode {
     let Ok(mut socket) = shim::socket() else { return ExitCode::FAILURE };
@@ -20,14 +20,14 @@ pub(super) fn main(file: &Path) -> ExitCode {
         Ok(prepared) => prepared,
         Err(why) => return fail(&mut socket, why),
     };
-    shim::tell(&mut socket, &started);
+    shim::report(&mut socket, &started);
     let error = command.exec();
     let program = command.get_program().to_string_lossy().into_owned();
     fail(&mut socket, format!("exec {program:?}: {error}"))
 }
 
 fn fail(socket: &mut std::os::unix::net::UnixStream, why: String) -> ExitCode {
-    shim::tell(socket, &Report::Failed { why });
+    shim::report(socket, &Report::Failed { why });
     ExitCode::from(u8::try_from(NOT_STARTED).expect("it fits"))
 }
 
@@ -35,7 +35,7 @@ fn fail(socket: &mut std::os::unix::net::UnixStream, why: String) -> ExitCode {
 /// `/proc` that the agent sees.
 fn prepare(file: &Path) -> Result<(Command, Report), String> {
     die_with_shim()?;
-    rights::hide()?;
+    privileges::hide()?;
     let spec: ContainerSpec = read(file)?;
     let pid = outer_pid().map_err(|error| format!("read /proc/self: {error}"))?;
     sethostname(&spec.hostname).map_err(|errno| format!("set the host's name: {errno}"))?;
@@ -44,10 +44,10 @@ fn prepare(file: &Path) -> Result<(Command, Report), String> {
     let user = File::open(&spec.user_namespace);
     let user = user.map_err(|error| format!("open the user namespace: {error}"))?;
     root::enter(&spec)?;
-    rights::give_streams(spec.identity);
-    rights::enter_user_namespace(&user)?;
-    rights::lock_mounts()?;
-    rights::restrict()?;
+    privileges::give_streams(spec.identity);
+    privileges::enter_user_namespace(&user)?;
+    privileges::lock_mounts()?;
+    privileges::restrict()?;
     // The kernel forgets it with a change of user.
     die_with_shim()?;
     let mut command = program(&spec, binary)?;

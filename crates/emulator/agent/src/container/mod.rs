@@ -4,7 +4,7 @@
 //!   agent ── `container sandbox`         makes a pod's user and network namespaces, and ends
 //!   agent ── shim (`container run`)      new mount, UTS, IPC and PID namespaces; waits, forwards
 //!              └─ init (`container init`)  process 1 of them: builds the file system, enters the
-//!                                          user namespace, gives its rights up, then becomes the
+//!                                          user namespace, gives its privileges up, then becomes the
 //!                                          program
 //!   agent ── `container exec`            enters those namespaces, runs one more command there
 //!              └─ `container terminal`   takes the terminal there, then becomes the command
@@ -19,7 +19,7 @@ mod devices;
 mod exec;
 mod init;
 mod mounts;
-mod rights;
+mod privileges;
 mod root;
 pub(crate) mod sandbox;
 mod shim;
@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use serde::de::DeserializeOwned;
 
 pub use self::spec::{
-    Access, ContainerSpec, Copied, ExecSpec, Identity, Mount, NOT_STARTED, Program, Report,
+    Access, ContainerSpec, EtcFile, ExecSpec, Identity, Mount, NOT_STARTED, Program, Report,
     TIMED_OUT,
 };
 
@@ -88,9 +88,9 @@ pub fn main(stage: Stage, file: &Path, words: &[String]) -> ExitCode {
 }
 
 fn read<T: DeserializeOwned>(file: &Path) -> Result<T, String> {
-    let told = |why: &dyn std::fmt::Display| format!("read {}: {why}", file.display());
-    let open = File::open(file).map_err(|error| told(&error))?;
-    serde_json::from_reader(BufReader::new(open)).map_err(|error| told(&error))
+    let failed = |why: &dyn std::fmt::Display| format!("read {}: {why}", file.display());
+    let open = File::open(file).map_err(|error| failed(&error))?;
+    serde_json::from_reader(BufReader::new(open)).map_err(|error| failed(&error))
 }
 
 /// Closes what whoever started the agent left open: a descriptor of a directory would lead a

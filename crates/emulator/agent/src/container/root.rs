@@ -18,7 +18,7 @@ use nix::unistd::{chroot, pivot_root};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 use super::mounts::{MountPoint, bind, leads_to, memory, parse_mounts, remount_read_only};
-use super::{Access, ContainerSpec, Copied, Identity, Mount, Program, beneath, devices};
+use super::{Access, ContainerSpec, EtcFile, Identity, Mount, Program, beneath, devices};
 
 /// Where programs are looked for, unless the container says otherwise.
 pub(super) const DEFAULT_PATH: &str =
@@ -91,7 +91,7 @@ enum Owner {
 }
 
 /// A place that something can be mounted on.
-struct Spot {
+struct MountTarget {
     /// The container's path, once links are followed.
     path: PathBuf,
     /// The directory that it is in; none for the root.
@@ -99,7 +99,7 @@ struct Spot {
     fd: OwnedFd,
 }
 
-impl Spot {
+impl MountTarget {
     /// What has been mounted on it: a descriptor is of what is below.
     fn mounted(&self) -> io::Result<OwnedFd> {
         match (&self.parent, self.path.file_name()) {
@@ -140,7 +140,7 @@ impl Root {
         self.place.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    fn copy_host(&mut self, files: &[Copied]) -> io::Result<()> {
+    fn copy_host(&mut self, files: &[EtcFile]) -> io::Result<()> {
         for (path, mode) in OWN {
             self.make(Path::new(path), mode)?;
         }
@@ -278,7 +278,7 @@ impl Root {
     ///
     /// A volume's links are the Pod's to change meanwhile, so each name is opened in the directory
     /// before it, and links are followed here, inside of the root, and not by the kernel.
-    fn prepare(&mut self, path: &Path, kind: Kind) -> io::Result<Spot> {
+    fn prepare(&mut self, path: &Path, kind: Kind) -> io::Result<MountTarget> {
         let mut left = names(path)?;
         let mut links = 0;
         let mut spot = self.top()?;
@@ -289,7 +289,7 @@ impl Root {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     if self.owner(&spot.path) == Owner::Host {
                         self.expand(&spot.path, &[])?;
-                        spot = Spot { fd: spot.mounted()?, ..spot };
+                        spot = MountTarget { fd: spot.mounted()?, ..spot };
                     }
                     match (kind, left.is_empty()) {
                         (Kind::File, true) => beneath::make_file(&spot.fd, name, self.identity)?,
@@ -308,16 +308,16 @@ impl Root {
                 whole.append(&mut left);
                 (left, spot) = (whole, self.top()?);
             } else {
-                spot = Spot { path: next, parent: Some(spot.fd), fd: found };
+                spot = MountTarget { path: next, parent: Some(spot.fd), fd: found };
             }
         }
         Ok(spot)
     }
 
-    fn top(&self) -> io::Result<Spot> {
+    fn top(&self) -> io::Result<MountTarget> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(CWD, &self.place, flags, Mode::empty())?;
-        Ok(Spot { path: PathBuf::from("/"), parent: None, fd })
+        Ok(MountTarget { path: PathBuf::from("/"), parent: None, fd })
     }
 
     /// Takes the right to write to the host's mounts away; where that fails, hides them.

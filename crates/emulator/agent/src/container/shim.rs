@@ -26,7 +26,7 @@ pub(super) fn socket() -> std::io::Result<UnixStream> {
 }
 
 /// One line to the agent. If it is not there any more, nobody needs to know.
-pub(super) fn tell(socket: &mut UnixStream, report: &Report) {
+pub(super) fn report(socket: &mut UnixStream, report: &Report) {
     let mut line = serde_json::to_vec(report).unwrap_or_default();
     line.push(b'\n');
     let _agent_is_gone = socket.write_all(&line);
@@ -38,7 +38,7 @@ pub(super) fn main(file: &Path) -> ExitCode {
         Ok(child) => attend(child, &mut socket),
         Err(why) => Report::Failed { why },
     };
-    tell(&mut socket, &ended);
+    report(&mut socket, &ended);
     ExitCode::SUCCESS
 }
 
@@ -58,7 +58,7 @@ fn start(file: &Path) -> Result<Child, String> {
 ///
 /// In one thread: a process whose children are in a new PID namespace can have no others.
 fn attend(mut child: Child, socket: &mut UnixStream) -> Report {
-    let told = |what: &str, error: &dyn std::fmt::Display| Report::Failed {
+    let failed = |what: &str, error: &dyn std::fmt::Display| Report::Failed {
         why: format!("{what}: {error}"),
     };
     let process = Pid::from_raw(i32::try_from(child.id()).expect("a process's number is positive"));
@@ -66,7 +66,7 @@ fn attend(mut child: Child, socket: &mut UnixStream) -> Report {
         rustix::process::pidfd_open(rustix::process::Pid::from_child(&child), PidfdFlags::empty());
     let handle = match handle {
         Ok(handle) => handle,
-        Err(error) => return told("watch the program", &error),
+        Err(error) => return failed("watch the program", &error),
     };
     let mut agent = Some(socket);
     loop {
@@ -77,7 +77,7 @@ fn attend(mut child: Child, socket: &mut UnixStream) -> Report {
         let has_mail = watched.get(1).is_some_and(|it| !it.revents().is_empty());
         drop(watched);
         if polled.is_ok() && has_ended {
-            return child.wait().map_or_else(|error| told("wait for the program", &error), ended);
+            return child.wait().map_or_else(|error| failed("wait for the program", &error), ended);
         }
         if has_mail && agent.as_mut().is_none_or(|socket| !forward(socket, process)) {
             agent = None;

@@ -20,7 +20,7 @@ pub struct ContainerSpec {
     /// This binary, if the pod's user may not read the one that runs.
     pub binary: Option<PathBuf>,
     /// Files of the pod's that each container has a copy of.
-    pub files: Vec<Copied>,
+    pub files: Vec<EtcFile>,
     /// Files and directories of the pod's, in the order in which they are mounted.
     pub mounts: Vec<Mount>,
     /// What runs.
@@ -59,7 +59,7 @@ impl Identity {
 
 /// A file that the container has a copy of, in memory.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub struct Copied {
+pub struct EtcFile {
     /// Where it is on the node.
     pub source: PathBuf,
     /// Its name in the container's `/etc`.

@@ -8,7 +8,7 @@ use tokio::net::{TcpStream, UdpSocket, lookup_host};
 use tokio::time::timeout;
 
 use super::flags::{Flags, duration};
-use super::say;
+use super::print_line;
 
 /// What no timeout means.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
@@ -17,7 +17,7 @@ pub(super) async fn run(flags: Flags) -> u8 {
     match attempt(flags).await {
         Ok(()) => 0,
         Err(why) => {
-            say(&why);
+            print_line(&why);
             1
         }
     }

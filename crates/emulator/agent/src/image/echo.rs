@@ -23,8 +23,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::flags::{Flags, duration};
-use super::say;
-use super::serve::{Answer, Ask, Open, accept, hostname, http, listen, plain, receive};
+use super::print_line;
+use super::serve::{
+    HttpReply, HttpRequest, OpenConnections, accept, canonical, hostname, http, listen, receive,
+};
 
 /// How often it looks whether connections are open when it is to end.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -63,10 +65,10 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     let drain = flags.text("drain").map_or(Ok(Duration::from_secs(5)), |text| duration(&text))?;
     flags.rest()?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
-    let (identity, open) = (Arc::new(Identity::read()), Open::default());
+    let (identity, open) = (Arc::new(Identity::read()), OpenConnections::default());
     if let Some(port) = web {
         let identity = Arc::clone(&identity);
-        let answer = move |ask: Ask| std::future::ready(respond(&identity, &ask));
+        let answer = move |ask: HttpRequest| std::future::ready(respond(&identity, &ask));
         tokio::spawn(http(listen(port)?, open.clone(), answer));
     }
     if let Some(port) = tcp {
@@ -76,9 +78,12 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
         tokio::spawn(serve_udp(receive(port)?, identity));
     }
     let at = |port: Option<u16>| port.map_or_else(|| "nothing".to_owned(), |port| port.to_string());
-    say(&format!("serving HTTP on {}, TCP on {}, UDP on {}", at(web), at(tcp), at(udp)));
+    print_line(&format!("serving HTTP on {}, TCP on {}, UDP on {}", at(web), at(tcp), at(udp)));
     terminate.recv().await;
-    say(&format!("TERM: serving for {} s more, and until no connection is open", drain.as_secs()));
+    print_line(&format!(
+        "TERM: serving for {} s more, and until no connection is open",
+        drain.as_secs()
+    ));
     sleep(drain).await;
     while open.count() > 0 {
         sleep(GLANCE).await;
@@ -86,16 +91,16 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     Ok(0)
 }
 
-fn respond(identity: &Identity, ask: &Ask) -> Answer {
+fn respond(identity: &Identity, ask: &HttpRequest) -> HttpReply {
     if ask.path.eq_ignore_ascii_case("/hostname") {
-        return Answer::ok(identity.pod.clone());
+        return HttpReply::ok(identity.pod.clone());
     }
-    let mut answer = Answer::ok(format!("{}\n", identity.answer(ask.client)));
+    let mut answer = HttpReply::ok(format!("{}\n", identity.answer(ask.client)));
     answer.headers.push(("content-type", "application/json".to_owned()));
     answer
 }
 
-async fn serve_tcp(listener: TcpListener, identity: Arc<Identity>, open: Open) {
+async fn serve_tcp(listener: TcpListener, identity: Arc<Identity>, open: OpenConnections) {
     loop {
         let Some((stream, client)) = accept(&listener).await else { continue };
         let (identity, counted) = (Arc::clone(&identity), open.one());
@@ -121,7 +126,7 @@ async fn serve_udp(socket: UdpSocket, identity: Arc<Identity>) {
     let mut buffer = [0; 2048];
     loop {
         if let Ok((_, client)) = socket.recv_from(&mut buffer).await {
-            let _gone = socket.send_to(identity.answer(plain(client)).as_bytes(), client).await;
+            let _gone = socket.send_to(identity.answer(canonical(client)).as_bytes(), client).await;
         }
     }
 }

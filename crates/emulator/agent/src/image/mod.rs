@@ -60,9 +60,9 @@ async fn play(image: &str, arguments: &[String]) -> Result<u8, String> {
 
 /// Waits for a signal, and exits as the image that it stands for.
 async fn pause(interrupted: u8, terminated: u8) -> Result<u8, String> {
-    let told = |error: std::io::Error| format!("wait for signals: {error}");
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(told)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(told)?;
+    let failed = |error: std::io::Error| format!("wait for signals: {error}");
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     tokio::select! {
         _ = interrupt.recv() => Ok(interrupted),
         _ = terminate.recv() => Ok(terminated),
@@ -70,6 +70,6 @@ async fn pause(interrupted: u8, terminated: u8) -> Result<u8, String> {
 }
 
 /// A line for the log.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let _unread = writeln!(std::io::stderr(), "{line}");
 }

@@ -17,8 +17,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use super::flags::{Flags, duration};
-use super::say;
-use super::serve::{Answer, Ask, Open, hostname, http, listen, plain, receive};
+use super::print_line;
+use super::serve::{
+    HttpReply, HttpRequest, OpenConnections, canonical, hostname, http, listen, receive,
+};
 
 /// How long `/dial` waits for an answer.
 const DIAL: Duration = Duration::from_secs(5);
@@ -45,69 +47,71 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     let server = Arc::new(Server { port: web, instead, ending: AtomicBool::new(false) });
     if let Ok(port) = u16::try_from(udp) {
         tokio::spawn(serve_udp(receive(port)?, port));
-        say(&format!("Started UDP server on port {port}"));
+        print_line(&format!("Started UDP server on port {port}"));
     }
     let answering = Arc::clone(&server);
-    let answer = move |ask: Ask| {
+    let answer = move |ask: HttpRequest| {
         let server = Arc::clone(&answering);
         async move { server.answer(ask).await }
     };
-    tokio::spawn(http(listen(web)?, Open::default(), answer));
-    say(&format!("Started HTTP server on port {web}"));
+    tokio::spawn(http(listen(web)?, OpenConnections::default(), answer));
+    print_line(&format!("Started HTTP server on port {web}"));
     terminate.recv().await;
     server.ending.store(true, Ordering::Relaxed);
     if let Some(delay) = u64::try_from(delay).ok().filter(|delay| *delay > 0) {
-        say(&format!("Sleeping {delay} seconds before terminating..."));
+        print_line(&format!("Sleeping {delay} seconds before terminating..."));
         sleep(Duration::from_secs(delay)).await;
     }
     Ok(0)
 }
 
 impl Server {
-    async fn answer(&self, ask: Ask) -> Answer {
+    async fn answer(&self, ask: HttpRequest) -> HttpReply {
         let ask = match &self.instead {
-            Some(target) => Ask::new(target, HeaderMap::new(), ask.client),
+            Some(target) => HttpRequest::new(target, HeaderMap::new(), ask.client),
             None => ask,
         };
         match ask.path.as_str() {
-            "/clientip" => Answer::ok(ask.client.to_string()),
-            "/serverport" => Answer::ok(self.port.to_string()),
+            "/clientip" => HttpReply::ok(ask.client.to_string()),
+            "/serverport" => HttpReply::ok(self.port.to_string()),
             "/header" => headers(&ask),
             "/dial" => dial(&ask).await,
             "/echo" => echo(&ask),
             "/exit" => exit(&ask).await,
-            "/healthz" => Answer::ok(""),
-            "/readyz" if self.ending.load(Ordering::Relaxed) => Answer::new(503, "shutting down"),
-            "/readyz" => Answer::ok("ok"),
-            "/hostname" | "/hostName" => Answer::ok(hostname()),
+            "/healthz" => HttpReply::ok(""),
+            "/readyz" if self.ending.load(Ordering::Relaxed) => {
+                HttpReply::new(503, "shutting down")
+            }
+            "/readyz" => HttpReply::ok("ok"),
+            "/hostname" | "/hostName" => HttpReply::ok(hostname()),
             "/redirect" => redirect(&ask),
             "/shell" => shell(&ask).await,
             "/shutdown" => std::process::exit(0),
-            _ => Answer::ok(format!("NOW: {}", Timestamp::now())),
+            _ => HttpReply::ok(format!("NOW: {}", Timestamp::now())),
         }
     }
 }
 
-fn code(ask: &Ask) -> Result<Option<u16>, Answer> {
+fn code(ask: &HttpRequest) -> Result<Option<u16>, HttpReply> {
     let text = ask.get("code");
     if text.is_empty() {
         return Ok(None);
     }
     let wrong = || format!("argument 'code' must be an integer or empty, got {text:?}\n");
-    text.parse().map(Some).map_err(|_| Answer::ok(wrong()))
+    text.parse().map(Some).map_err(|_| HttpReply::ok(wrong()))
 }
 
-fn echo(ask: &Ask) -> Answer {
+fn echo(ask: &HttpRequest) -> HttpReply {
     match code(ask) {
-        Ok(code) => Answer::new(code.unwrap_or(200), ask.get("msg")),
+        Ok(code) => HttpReply::new(code.unwrap_or(200), ask.get("msg")),
         Err(wrong) => wrong,
     }
 }
 
-fn redirect(ask: &Ask) -> Answer {
+fn redirect(ask: &HttpRequest) -> HttpReply {
     match code(ask) {
         Ok(code) => {
-            let mut answer = Answer::new(code.unwrap_or(302), "");
+            let mut answer = HttpReply::new(code.unwrap_or(302), "");
             answer.headers.push(("location", ask.get("location").to_owned()));
             answer
         }
@@ -115,22 +119,22 @@ fn redirect(ask: &Ask) -> Answer {
     }
 }
 
-fn headers(ask: &Ask) -> Answer {
+fn headers(ask: &HttpRequest) -> HttpReply {
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let key = ask.get("key");
     if !key.is_empty() {
-        return Answer::ok(ask.headers.get(key).map(text).unwrap_or_default());
+        return HttpReply::ok(ask.headers.get(key).map(text).unwrap_or_default());
     }
     let mut all = Map::new();
     for name in ask.headers.keys().filter(|name| *name != http::header::HOST) {
         let values = ask.headers.get_all(name).iter().map(text).map(Value::from).collect();
-        all.insert(canonical(name.as_str()), values);
+        all.insert(header_case(name.as_str()), values);
     }
-    Answer::ok(Value::Object(all).to_string())
+    HttpReply::ok(Value::Object(all).to_string())
 }
 
 /// As Go writes a header's name: `x-forwarded-for` is `X-Forwarded-For`.
-fn canonical(name: &str) -> String {
+fn header_case(name: &str) -> String {
     let part = |part: &str| {
         let (first, rest) = part.split_at(part.len().min(1));
         format!("{}{rest}", first.to_uppercase())
@@ -138,11 +142,11 @@ fn canonical(name: &str) -> String {
     name.split('-').map(part).collect::<Vec<_>>().join("-")
 }
 
-async fn exit(ask: &Ask) -> Answer {
+async fn exit(ask: &HttpRequest) -> HttpReply {
     let time = |name: &str| match ask.get(name) {
         "" => Ok(Duration::ZERO),
         text => duration(text).map_err(|_| {
-            Answer::ok(format!(
+            HttpReply::ok(format!(
                 "argument '{name}' must be a valid golang duration or empty, got {text:?}\n"
             ))
         }),
@@ -159,34 +163,34 @@ async fn exit(ask: &Ask) -> Answer {
         return end.await;
     }
     tokio::spawn(end);
-    Answer::ok("")
+    HttpReply::ok("")
 }
 
-async fn shell(ask: &Ask) -> Answer {
+async fn shell(ask: &HttpRequest) -> HttpReply {
     let given = ask.get("shellCommand");
     let command = if given.is_empty() { ask.get("cmd") } else { given };
     // One pipe for both streams would mix them as they come; here the errors follow.
     let ran = Command::new("/bin/sh").args(["-c", command]).output().await;
-    let mut told = Map::new();
+    let mut failed = Map::new();
     match ran {
         Ok(output) => {
             let bytes = [output.stdout, output.stderr].concat();
             if !bytes.is_empty() {
-                told.insert("output".to_owned(), String::from_utf8_lossy(&bytes).into());
+                failed.insert("output".to_owned(), String::from_utf8_lossy(&bytes).into());
             }
             if let Some(code) = output.status.code().filter(|code| *code != 0) {
-                told.insert("error".to_owned(), format!("exit status {code}").into());
+                failed.insert("error".to_owned(), format!("exit status {code}").into());
             } else if output.status.code().is_none() {
-                told.insert("error".to_owned(), output.status.to_string().into());
+                failed.insert("error".to_owned(), output.status.to_string().into());
             }
         }
-        Err(error) => drop(told.insert("error".to_owned(), error.to_string().into())),
+        Err(error) => drop(failed.insert("error".to_owned(), error.to_string().into())),
     }
-    Answer::ok(Value::Object(told).to_string())
+    HttpReply::ok(Value::Object(failed).to_string())
 }
 
-async fn dial(ask: &Ask) -> Answer {
-    let bad = |why: String| Answer::new(400, why);
+async fn dial(ask: &HttpRequest) -> HttpReply {
+    let bad = |why: String| HttpReply::new(400, why);
     let tries = match ask.get("tries") {
         "" => 1,
         text => match text.parse::<u32>() {
@@ -208,14 +212,14 @@ async fn dial(ask: &Ask) -> Answer {
     let Some(address) = found else {
         return bad(format!("host and/or port param are invalid. lookup {host}: no such host"));
     };
-    let mut told = Map::new();
+    let mut failed = Map::new();
     let (responses, errors) = attempts(address, &protocol, request, tries).await;
     for (name, list) in [("responses", responses), ("errors", errors)] {
         if !list.is_empty() {
-            told.insert(name.to_owned(), json!(list));
+            failed.insert(name.to_owned(), json!(list));
         }
     }
-    Answer::ok(Value::Object(told).to_string())
+    HttpReply::ok(Value::Object(failed).to_string())
 }
 
 /// What was answered, and what went wrong.
@@ -244,29 +248,30 @@ async fn attempts(
 }
 
 async fn dial_http(address: SocketAddr, request: &str) -> Result<String, String> {
-    let told =
+    let failed =
         |error: &dyn std::fmt::Display| format!("Get \"http://{address}/{request}\": {error}");
-    let stream = TcpStream::connect(address).await.map_err(|error| told(&error))?;
+    let stream = TcpStream::connect(address).await.map_err(|error| failed(&error))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| told(&error))?;
+        .map_err(|error| failed(&error))?;
     tokio::spawn(connection);
     let asked = http::Request::get(format!("/{request}")).header("host", address.to_string());
-    let asked = asked.body(Empty::<bytes::Bytes>::new()).map_err(|error| told(&error))?;
-    let answer = sender.send_request(asked).await.map_err(|error| told(&error))?;
-    let body = answer.into_body().collect().await.map_err(|error| told(&error))?;
+    let asked = asked.body(Empty::<bytes::Bytes>::new()).map_err(|error| failed(&error))?;
+    let answer = sender.send_request(asked).await.map_err(|error| failed(&error))?;
+    let body = answer.into_body().collect().await.map_err(|error| failed(&error))?;
     Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }
 
 async fn dial_udp(address: SocketAddr, request: &str) -> Result<String, String> {
-    let told = |error: std::io::Error| format!("reading from udp connection failed. err:'{error}'");
+    let failed =
+        |error: std::io::Error| format!("reading from udp connection failed. err:'{error}'");
     let own: SocketAddr =
         if address.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
-    let socket = UdpSocket::bind(own).await.map_err(told)?;
-    socket.connect(address).await.map_err(told)?;
-    socket.send(request.as_bytes()).await.map_err(told)?;
+    let socket = UdpSocket::bind(own).await.map_err(failed)?;
+    socket.connect(address).await.map_err(failed)?;
+    socket.send(request.as_bytes()).await.map_err(failed)?;
     let mut buffer = [0; 2048];
-    let read = socket.recv(&mut buffer).await.map_err(told)?;
+    let read = socket.recv(&mut buffer).await.map_err(failed)?;
     Ok(String::from_utf8_lossy(&buffer[..read]).into_owned())
 }
 
@@ -275,7 +280,7 @@ async fn serve_udp(socket: UdpSocket, port: u16) {
     loop {
         let Ok((read, client)) = socket.recv_from(&mut buffer).await else { continue };
         let text = String::from_utf8_lossy(&buffer[..read]);
-        if let Some(answer) = word(&text, plain(client), port, &hostname()) {
+        if let Some(answer) = word(&text, canonical(client), port, &hostname()) {
             let _gone = socket.send_to(answer.as_bytes(), client).await;
         }
     }
@@ -311,6 +316,6 @@ mod tests {
 
     #[test]
     fn headers_are_spelled_as_go_does() {
-        assert_eq!(canonical("x-forwarded-for"), "X-Forwarded-For");
+        assert_eq!(header_case("x-forwarded-for"), "X-Forwarded-For");
     }
 }

@@ -45,43 +45,43 @@ fn socket(kind: Type, protocol: Protocol, port: u16) -> io::Result<Socket> {
 
 /// Listens on all addresses.
 pub(super) fn listen(port: u16) -> Result<TcpListener, String> {
-    let told = |error: io::Error| format!("listen on TCP port {port}: {error}");
-    let socket = socket(Type::STREAM, Protocol::TCP, port).map_err(told)?;
-    socket.listen(BACKLOG).map_err(told)?;
-    TcpListener::from_std(socket.into()).map_err(told)
+    let failed = |error: io::Error| format!("listen on TCP port {port}: {error}");
+    let socket = socket(Type::STREAM, Protocol::TCP, port).map_err(failed)?;
+    socket.listen(BACKLOG).map_err(failed)?;
+    TcpListener::from_std(socket.into()).map_err(failed)
 }
 
 /// Receives on all addresses.
 pub(super) fn receive(port: u16) -> Result<UdpSocket, String> {
-    let told = |error: io::Error| format!("listen on UDP port {port}: {error}");
-    let socket = socket(Type::DGRAM, Protocol::UDP, port).map_err(told)?;
-    UdpSocket::from_std(socket.into()).map_err(told)
+    let failed = |error: io::Error| format!("listen on UDP port {port}: {error}");
+    let socket = socket(Type::DGRAM, Protocol::UDP, port).map_err(failed)?;
+    UdpSocket::from_std(socket.into()).map_err(failed)
 }
 
 /// An IPv4 client as itself, though it came by a socket for both families.
-pub(super) fn plain(address: SocketAddr) -> SocketAddr {
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Counts what is open.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Open(Arc<AtomicUsize>);
+pub(super) struct OpenConnections(Arc<AtomicUsize>);
 
 /// One open connection.
-pub(super) struct Counted(Open);
+pub(super) struct ConnectionGuard(OpenConnections);
 
-impl Open {
+impl OpenConnections {
     pub(super) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn one(&self) -> Counted {
+    pub(super) fn one(&self) -> ConnectionGuard {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Counted(self.clone())
+        ConnectionGuard(self.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -89,14 +89,14 @@ impl Drop for Counted {
 
 /// A request.
 #[derive(Clone, Debug)]
-pub(super) struct Ask {
+pub(super) struct HttpRequest {
     pub(super) path: String,
     pub(super) query: Vec<(String, String)>,
     pub(super) headers: HeaderMap,
     pub(super) client: SocketAddr,
 }
 
-impl Ask {
+impl HttpRequest {
     /// The path, with its query, of a request by this client.
     pub(super) fn new(target: &str, headers: HeaderMap, client: SocketAddr) -> Self {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -113,13 +113,13 @@ impl Ask {
 
 /// An answer.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpReply {
     pub(super) code: u16,
     pub(super) body: String,
     pub(super) headers: Vec<(&'static str, String)>,
 }
 
-impl Answer {
+impl HttpReply {
     pub(super) fn ok(body: impl Into<String>) -> Self {
         Self::new(200, body)
     }
@@ -132,7 +132,7 @@ impl Answer {
         let mut response = Response::new(Full::new(Bytes::from(self.body)));
         let code = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         *response.status_mut() = code;
-        let usual = ("content-type", "text/plain; charset=utf-8".to_owned());
+        let usual = ("content-type", "text/canonical; charset=utf-8".to_owned());
         for (name, value) in [usual].into_iter().chain(self.headers) {
             if let Ok(value) = value.parse() {
                 response.headers_mut().insert(name, value);
@@ -145,10 +145,10 @@ impl Answer {
 /// Answers HTTP for ever.
 pub(super) async fn http<F>(
     listener: TcpListener,
-    open: Open,
-    answer: impl Fn(Ask) -> F + Clone + Send + Sync + 'static,
+    open: OpenConnections,
+    answer: impl Fn(HttpRequest) -> F + Clone + Send + Sync + 'static,
 ) where
-    F: Future<Output = Answer> + Send + 'static,
+    F: Future<Output = HttpReply> + Send + 'static,
 {
     loop {
         let Some((stream, client)) = accept(&listener).await else { continue };
@@ -158,7 +158,7 @@ pub(super) async fn http<F>(
             let service = service_fn(move |request: Request<Incoming>| {
                 let (parts, _) = request.into_parts();
                 let target = parts.uri.path_and_query().map_or("/", |it| it.as_str());
-                let answered = answer(Ask::new(target, parts.headers, client));
+                let answered = answer(HttpRequest::new(target, parts.headers, client));
                 async move { Ok::<_, Infallible>(answered.await.response()) }
             });
             // The client may go away at any time.
@@ -172,7 +172,7 @@ pub(super) async fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketA
     match listener.accept().await {
         Ok((stream, client)) => {
             let _slower = stream.set_nodelay(true);
-            Some((stream, plain(client)))
+            Some((stream, canonical(client)))
         }
         Err(_) => {
             // Too many open files, perhaps: some will close.

@@ -7,8 +7,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::flags::Flags;
-use super::say;
-use super::serve::{Answer, Open, accept, hostname, http, listen, receive};
+use super::print_line;
+use super::serve::{HttpReply, OpenConnections, accept, hostname, http, listen, receive};
 
 /// How long it goes on serving when it is asked to end.
 const FAREWELL: Duration = Duration::from_secs(60);
@@ -30,19 +30,19 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     }
     if web && !tcp {
         let answer = move |_| {
-            let mut answer = Answer::ok(name.clone());
+            let mut answer = HttpReply::ok(name.clone());
             if close {
                 answer.headers.push(("connection", "close".to_owned()));
             }
             std::future::ready(answer)
         };
-        tokio::spawn(http(listen(port)?, Open::default(), answer));
+        tokio::spawn(http(listen(port)?, OpenConnections::default(), answer));
     }
-    let told = |error: std::io::Error| format!("wait for signals: {error}");
-    let mut terminate = signal(SignalKind::terminate()).map_err(told)?;
-    say(&format!("Serving on port {port}."));
+    let failed = |error: std::io::Error| format!("wait for signals: {error}");
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    print_line(&format!("Serving on port {port}."));
     terminate.recv().await;
-    say("Shutting down after receiving signal: terminated.");
+    print_line("Shutting down after receiving signal: terminated.");
     sleep(FAREWELL).await;
     Ok(0)
 }

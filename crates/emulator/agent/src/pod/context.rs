@@ -14,13 +14,13 @@ use kube::Client;
 use nearhop_net::Namespace;
 
 use super::log::LogReader;
-use crate::addresses::Pool;
+use crate::addresses::AddressPool;
 use crate::container::Identity;
 use crate::events::Recorder;
 use crate::options::Options;
 use crate::spawn::Spawner;
 use crate::status::StatusWriter;
-use crate::users::Users;
+use crate::users::PodUsers;
 
 /// The node, and ways to the outside.
 pub(crate) struct Context {
@@ -31,10 +31,10 @@ pub(crate) struct Context {
     pub(crate) recorder: Recorder,
     pub(crate) writer: StatusWriter,
     pub(crate) registry: Registry,
-    pub(crate) users: Users,
+    pub(crate) users: PodUsers,
     /// Of this binary, if not everybody may run the one that runs.
     pub(crate) binary: Option<PathBuf>,
-    pool: Mutex<Pool>,
+    pool: Mutex<AddressPool>,
 }
 
 impl fmt::Debug for Context {
@@ -56,15 +56,15 @@ impl Context {
             recorder: Recorder::start(client.clone(), &options.node),
             writer: StatusWriter::start(client.clone()),
             registry: Registry::default(),
-            users: Users::here(),
+            users: PodUsers::here(),
             binary,
-            pool: Mutex::new(Pool::new(options.pod_cidrs.clone())),
+            pool: Mutex::new(AddressPool::new(options.pod_cidrs.clone())),
             client,
             options,
         }
     }
 
-    pub(crate) fn pool(&self) -> MutexGuard<'_, Pool> {
+    pub(crate) fn pool(&self) -> MutexGuard<'_, AddressPool> {
         lock(&self.pool)
     }
 
@@ -88,7 +88,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// How to run something in a container.
 #[derive(Clone, Debug)]
-pub(crate) struct ExecPlace {
+pub(crate) struct ExecTarget {
     pub(crate) pid: u32,
     pub(crate) identity: Identity,
     pub(crate) namespace: Namespace,
@@ -104,7 +104,7 @@ pub(crate) struct ContainerView {
     /// Its last run has ended and the next one has not begun: the last run is the previous one.
     pub(crate) between: bool,
     /// None while it does not run.
-    pub(crate) exec: Option<ExecPlace>,
+    pub(crate) exec: Option<ExecTarget>,
 }
 
 /// The same of a pod.

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::machine::{Description, Machine, RestartPolicy, Role};
+use super::machine::{ContainerInfo, Machine, RestartPolicy, Role};
 use super::probe;
 
 /// The machine of a pod that is new to this agent.
@@ -14,7 +14,7 @@ pub(crate) fn machine(pod: &Pod) -> Machine {
         Some("OnFailure") => RestartPolicy::OnFailure,
         _ => RestartPolicy::Always,
     };
-    let describe = |container: &Container, role| Description {
+    let describe = |container: &Container, role| ContainerInfo {
         name: container.name.clone(),
         role,
         probes: probe::kinds(container),

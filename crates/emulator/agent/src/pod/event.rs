@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::context::ExecPlace;
-use super::machine::Hindrance;
-use super::place::Place;
-use super::probe::{Finding, ProbeKind};
-use super::volumes::Trouble;
+use super::context::ExecTarget;
+use super::machine::StartError;
+use super::probe::{ProbeKind, ProbeResult};
+use super::sandbox::PodSandbox;
+use super::volumes::SetupError;
 use crate::container::Report;
 
 /// One run of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct ContainerRun {
     pub(crate) container: String,
     pub(crate) attempt: u32,
 }
@@ -26,15 +26,15 @@ pub(crate) enum Event {
     /// Its object is gone.
     Gone,
     /// Its place is made, or cannot be.
-    Placed(Result<Place, Trouble>),
+    SandboxDone(Result<PodSandbox, SetupError>),
     /// A container cannot be started as things are.
-    Hindered(Run, Hindrance),
-    Started(Run, ExecPlace),
-    Report(Run, Report),
+    StartFailed(ContainerRun, StartError),
+    Started(ContainerRun, ExecTarget),
+    Report(ContainerRun, Report),
     /// What a probe found, and whether that is news.
-    Probed(Run, ProbeKind, Finding),
+    Probed(ContainerRun, ProbeKind, ProbeResult),
     /// It is time to try to make its place again.
-    Again,
+    RetrySandbox,
     /// A container's hook before its end is done.
-    Hooked(Run),
+    HookDone(ContainerRun),
 }

@@ -11,12 +11,12 @@ use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::mpsc;
 
-use super::context::{Context, ExecPlace};
+use super::context::{Context, ExecTarget};
 use super::env::{self, Facts};
-use super::event::{Event, Run};
+use super::event::{ContainerRun, Event};
 use super::log::{self, Stream};
-use super::machine::{Hindrance, Hope};
-use super::place::{Place, fetch};
+use super::machine::{Retry, StartError};
+use super::sandbox::{PodSandbox, fetch};
 use super::volumes;
 use crate::container::{ContainerSpec, Report};
 use crate::events::Severity;
@@ -29,9 +29,9 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub(crate) struct Launch {
     pub(crate) context: Arc<Context>,
     pub(crate) pod: Arc<Pod>,
-    pub(crate) place: Arc<Place>,
+    pub(crate) sandbox: Arc<PodSandbox>,
     pub(crate) container: Container,
-    pub(crate) run: Run,
+    pub(crate) run: ContainerRun,
     pub(crate) events: mpsc::UnboundedSender<Event>,
     /// Numbers of signals for the program.
     pub(crate) signals: mpsc::UnboundedReceiver<i32>,
@@ -42,63 +42,63 @@ impl Launch {
     pub(crate) async fn go(mut self) {
         let (spec, file) = match self.specify().await {
             Ok(specified) => specified,
-            Err(hindrance) => return self.tell(Event::Hindered(self.run.clone(), hindrance)),
+            Err(error) => return self.send(Event::StartFailed(self.run.clone(), error)),
         };
         let image = self.container.image.as_deref().unwrap_or_default();
         let name = &self.run.container;
-        self.say("Pulled", format!("Container image {image:?} already present on machine"));
-        self.say("Created", format!("Created container {name}"));
+        self.emit_event("Pulled", format!("Container image {image:?} already present on machine"));
+        self.emit_event("Created", format!("Created container {name}"));
         let started = self.start(&file).await;
         let (child, socket, writer) = match started {
             Ok(started) => started,
             Err(error) => {
                 let why = format!("start the container's processes: {error}");
-                return self.tell(Event::Report(self.run.clone(), Report::Failed { why }));
+                return self.send(Event::Report(self.run.clone(), Report::Failed { why }));
             }
         };
         self.attend(spec, child, socket, writer).await;
     }
 
-    fn say(&self, reason: &'static str, message: String) {
+    fn emit_event(&self, reason: &'static str, message: String) {
         let (recorder, container) = (&self.context.recorder, Some(self.run.container.as_str()));
-        recorder.tell(&self.pod, container, Severity::Normal, reason, message);
+        recorder.emit_event(&self.pod, container, Severity::Normal, reason, message);
     }
 
-    fn tell(&self, event: Event) {
+    fn send(&self, event: Event) {
         // A worker that has ended does not need it.
         let _ended = self.events.send(event);
     }
 
-    async fn specify(&self) -> Result<(ContainerSpec, PathBuf), Hindrance> {
-        let hindered = |reason, hope| move |message| Hindrance { reason, message, hope };
-        let config = hindered("CreateContainerConfigError", Hope::Soon);
+    async fn specify(&self) -> Result<(ContainerSpec, PathBuf), StartError> {
+        let start_failed = |reason, retry| move |message| StartError { reason, message, retry };
+        let config = start_failed("CreateContainerConfigError", Retry::Soon);
         let namespace = self.pod.metadata.namespace.clone().unwrap_or_default();
         let (maps, secrets) = env::needs(&self.container);
         let sources = fetch(&self.context.client, &namespace, &maps, &secrets).await;
-        let sources = sources.map_err(hindered("CreateContainerConfigError", Hope::Soon))?;
+        let sources = sources.map_err(start_failed("CreateContainerConfigError", Retry::Soon))?;
         let facts = Facts {
             pod: &self.pod,
-            pod_addresses: &self.place.addresses,
+            pod_addresses: &self.sandbox.addresses,
             node_addresses: &self.context.options.addresses,
         };
         let env = env::environment(&self.container, facts, &sources, self.base());
         let env = env.map_err(config)?;
-        let program =
-            env::program(&self.container, &env).map_err(hindered("ErrImagePull", Hope::Never))?;
-        let mounts = volumes::mounts(&self.container, &self.pod, &self.place.volumes(), &env);
-        let mounts = mounts.map_err(hindered("CreateContainerConfigError", Hope::Never))?;
-        let broken = |error: io::Error| Hindrance {
+        let program = env::program(&self.container, &env)
+            .map_err(start_failed("ErrImagePull", Retry::Never))?;
+        let mounts = volumes::mounts(&self.container, &self.pod, &self.sandbox.volumes(), &env);
+        let mounts = mounts.map_err(start_failed("CreateContainerConfigError", Retry::Never))?;
+        let broken = |error: io::Error| StartError {
             reason: "CreateContainerError",
             message: format!("write the container's files: {error}"),
-            hope: Hope::Soon,
+            retry: Retry::Soon,
         };
         let spec = ContainerSpec {
-            hostname: self.place.hostname.clone(),
-            root: self.place.directory.join("root"),
-            user_namespace: self.place.user_namespace().map_err(broken)?,
-            identity: self.place.identity,
+            hostname: self.sandbox.hostname.clone(),
+            root: self.sandbox.directory.join("root"),
+            user_namespace: self.sandbox.user_namespace().map_err(broken)?,
+            identity: self.sandbox.identity,
             binary: self.context.binary.clone(),
-            files: self.place.own_files(),
+            files: self.sandbox.own_files(),
             mounts,
             program,
             env,
@@ -115,7 +115,7 @@ impl Launch {
         let mut base = vec![
             ("PATH".to_owned(), PATH.to_owned()),
             ("HOME".to_owned(), "/root".to_owned()),
-            ("HOSTNAME".to_owned(), self.place.hostname.clone()),
+            ("HOSTNAME".to_owned(), self.sandbox.hostname.clone()),
         ];
         let image = self.container.image.as_deref().unwrap_or_default();
         if env::built_in(image).is_some() {
@@ -127,7 +127,7 @@ impl Launch {
     }
 
     fn directory(&self) -> PathBuf {
-        self.place.directory.join("containers").join(&self.run.container)
+        self.sandbox.directory.join("containers").join(&self.run.container)
     }
 
     fn write(&self, spec: &ContainerSpec) -> io::Result<PathBuf> {
@@ -151,7 +151,7 @@ impl Launch {
         if let Some(old) = number.checked_sub(2) {
             let _not_there = log::remove(&self.directory().join(format!("{old}.log")));
         }
-        let (child, socket) = self.context.spawner.shim(&self.place.namespace, file).await?;
+        let (child, socket) = self.context.spawner.shim(&self.sandbox.namespace, file).await?;
         Ok((child, socket, writer))
     }
 
@@ -176,7 +176,7 @@ impl Launch {
         writer.close();
         let _reaped = child.wait().await;
         let lost = || Report::Failed { why: "the container's shim was killed".to_owned() };
-        self.tell(Event::Report(self.run.clone(), last.unwrap_or_else(lost)));
+        self.send(Event::Report(self.run.clone(), last.unwrap_or_else(lost)));
     }
 
     /// Passes reports and signals on, until the last report.
@@ -204,14 +204,14 @@ impl Launch {
     }
 
     fn started(&self, spec: &ContainerSpec, pid: u32) {
-        self.tell(Event::Started(self.run.clone(), self.exec_place(spec, pid)));
+        self.send(Event::Started(self.run.clone(), self.exec_place(spec, pid)));
     }
 
-    fn exec_place(&self, spec: &ContainerSpec, pid: u32) -> ExecPlace {
-        ExecPlace {
+    fn exec_place(&self, spec: &ContainerSpec, pid: u32) -> ExecTarget {
+        ExecTarget {
             pid,
             identity: spec.identity,
-            namespace: self.place.namespace.clone(),
+            namespace: self.sandbox.namespace.clone(),
             env: spec.env.clone(),
             directory: spec.directory.clone(),
         }

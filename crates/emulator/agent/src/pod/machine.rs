@@ -8,12 +8,12 @@ mod container;
 
 use jiff::{SignedDuration, Timestamp};
 
-use self::container::Asked;
-pub(crate) use self::container::{Container, Description, Ended, RestartPolicy, Role, State};
+use self::container::ProbesStarted;
+pub(crate) use self::container::{Container, ContainerInfo, Ended, RestartPolicy, Role, State};
 use super::probe::ProbeKind;
 
 /// A container that ran this long starts without waiting again.
-const WELL: SignedDuration = SignedDuration::from_mins(10);
+const STABLE_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// How long a missing ConfigMap or Secret is waited for before the next look.
 const CONFIG_PAUSE: SignedDuration = SignedDuration::from_secs(2);
 
@@ -21,7 +21,7 @@ const CONFIG_PAUSE: SignedDuration = SignedDuration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Start(String),
-    /// Ask it to end: the hook that it has for that, and TERM. It has until the time is over.
+    /// HttpRequest it to end: the hook that it has for that, and TERM. It has until the time is over.
     Stop(String, SignedDuration),
     Kill(String),
     /// Begin these probes.
@@ -68,9 +68,9 @@ impl Machine {
     pub(crate) fn new(
         policy: RestartPolicy,
         grace: SignedDuration,
-        containers: Vec<Description>,
+        containers: Vec<ContainerInfo>,
     ) -> Self {
-        let early = |description: &Description| description.role != Role::Main;
+        let early = |description: &ContainerInfo| description.role != Role::Main;
         let waiting =
             if containers.iter().any(early) { "PodInitializing" } else { "ContainerCreating" };
         let containers = containers.into_iter().map(|it| Container::new(it, waiting)).collect();
@@ -121,7 +121,7 @@ impl Machine {
             State::Running { since } => Some(since),
             _ => None,
         };
-        if started.is_some_and(|since| now.duration_since(since) >= WELL) {
+        if started.is_some_and(|since| now.duration_since(since) >= STABLE_AFTER) {
             container.crashes = 0;
         }
         let (reason, message) = match why {
@@ -137,13 +137,13 @@ impl Machine {
     }
 
     /// A container cannot be started as things are.
-    pub(crate) fn hindered(&mut self, name: &str, hindrance: &Hindrance, now: Timestamp) {
+    pub(crate) fn start_failed(&mut self, name: &str, error: &StartError, now: Timestamp) {
         if let Some(container) = self.container(name) {
-            let (reason, message) = (hindrance.reason.to_owned(), hindrance.message.clone());
+            let (reason, message) = (error.reason.to_owned(), error.message.clone());
             container.state = State::Waiting { reason, message };
-            container.not_before = Some(match hindrance.hope {
-                Hope::Soon => now + CONFIG_PAUSE,
-                Hope::Never => Timestamp::MAX,
+            container.not_before = Some(match error.retry {
+                Retry::Soon => now + CONFIG_PAUSE,
+                Retry::Never => Timestamp::MAX,
             });
         }
     }
@@ -176,7 +176,7 @@ impl Machine {
     pub(crate) fn advance(&mut self, now: Timestamp) -> Vec<Action> {
         let mut actions = Vec::new();
         if let Some(by) = self.ending {
-            self.wind_up(now, by, &mut actions);
+            self.terminate_all(now, by, &mut actions);
         } else if self.prepared {
             self.begun = self.early_are_done(now, &mut actions);
             if self.begun {
@@ -191,7 +191,7 @@ impl Machine {
     }
 
     /// Main containers first, so that what they need is there until their end.
-    fn wind_up(&mut self, now: Timestamp, by: Timestamp, actions: &mut Vec<Action>) {
+    fn terminate_all(&mut self, now: Timestamp, by: Timestamp, actions: &mut Vec<Action>) {
         let main_alive = |it: &Container| it.is_alive() && it.description.role != Role::Sidecar;
         let wait = self.containers.iter().any(main_alive);
         for container in &mut self.containers {
@@ -205,7 +205,7 @@ impl Machine {
     /// Whether main containers may run; starts what comes before them.
     fn early_are_done(&mut self, now: Timestamp, actions: &mut Vec<Action>) -> bool {
         let policy = self.policy;
-        let over = self.is_over();
+        let over = self.is_finished();
         if self.begun {
             self.restart_sidecars(now, actions);
             return true;
@@ -229,7 +229,7 @@ impl Machine {
 
     /// Beside main containers, which do not wait for them a second time.
     fn restart_sidecars(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
-        let over = self.is_over();
+        let over = self.is_finished();
         let sidecar = |it: &&mut Container| it.description.role == Role::Sidecar && !it.is_alive();
         for container in self.containers.iter_mut().filter(sidecar).filter(|_| !over) {
             container.start_when_due(now, actions);
@@ -245,9 +245,9 @@ impl Machine {
             }
         }
         // Nobody is left whom sidecars could serve.
-        if self.is_over() {
+        if self.is_finished() {
             self.end(self.grace, now);
-            self.wind_up(now, after(now, self.grace), actions);
+            self.terminate_all(now, after(now, self.grace), actions);
         }
     }
 
@@ -258,15 +258,15 @@ impl Machine {
             let name = || container.description.name.clone();
             if !container.has(ProbeKind::Startup) {
                 container.started = true;
-            } else if container.asked == Asked::Nothing {
-                container.asked = Asked::Startup;
+            } else if container.asked == ProbesStarted::Nothing {
+                container.asked = ProbesStarted::Startup;
                 actions.push(Action::Probe(name(), vec![ProbeKind::Startup]));
             }
             if !container.started {
                 continue;
             }
-            if container.asked != Asked::Everything {
-                container.asked = Asked::Everything;
+            if container.asked != ProbesStarted::Everything {
+                container.asked = ProbesStarted::Everything;
                 let later = [ProbeKind::Liveness, ProbeKind::Readiness].into_iter();
                 let later: Vec<ProbeKind> = later.filter(|kind| container.has(*kind)).collect();
                 if !later.is_empty() {
@@ -280,7 +280,7 @@ impl Machine {
     }
 
     /// No main container runs, and none will.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         let failed_early = self.containers.iter().any(|it| {
             it.description.role == Role::Init
                 && matches!(&it.state, State::Ended(ended) if ended.code != 0)
@@ -293,7 +293,7 @@ impl Machine {
     }
 
     /// Nothing of the pod runs any more.
-    pub(crate) fn is_still(&self) -> bool {
+    pub(crate) fn all_stopped(&self) -> bool {
         !self.containers.iter().any(Container::is_alive)
     }
 
@@ -308,7 +308,7 @@ impl Machine {
 
     pub(crate) fn phase(&self) -> Phase {
         let main = || self.containers.iter().filter(|it| it.description.role == Role::Main);
-        if self.is_over() || (self.is_ending() && self.is_still()) {
+        if self.is_finished() || (self.is_ending() && self.all_stopped()) {
             let failed = self
                 .containers
                 .iter()
@@ -326,7 +326,7 @@ impl Machine {
     }
 
     /// When to look again although nothing happened.
-    pub(crate) fn next_look(&self) -> Option<Timestamp> {
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let looks = self.containers.iter().flat_map(|container| {
             let alive = container.is_alive();
             let kill = container.stop.filter(|stop| alive && !stop.killed).map(|it| it.kill_at);
@@ -337,7 +337,7 @@ impl Machine {
     }
 }
 
-/// Users may name more seconds than there is time: that is as long as there is.
+/// PodUsers may name more seconds than there is time: that is as long as there is.
 fn after(now: Timestamp, wait: SignedDuration) -> Timestamp {
     now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
@@ -353,16 +353,16 @@ pub(crate) enum Failure {
 
 /// Why a container cannot be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hindrance {
+pub(crate) struct StartError {
     /// Kubernetes' word for it.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    pub(crate) hope: Hope,
+    pub(crate) retry: Retry,
 }
 
 /// Whether it is worth trying again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hope {
+pub(crate) enum Retry {
     Soon,
     Never,
 }

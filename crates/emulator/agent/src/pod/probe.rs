@@ -50,7 +50,7 @@ pub(crate) fn of(container: &Container, kind: ProbeKind) -> Option<&Probe> {
 
 /// What a probe found.
 #[derive(Debug)]
-pub(crate) struct Finding {
+pub(crate) struct ProbeResult {
     /// What is believed from now on, if that is news.
     pub(crate) news: Option<bool>,
     /// What was wrong.
@@ -59,7 +59,7 @@ pub(crate) struct Finding {
 
 /// How many answers in a row change what is believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Opinion {
+pub(crate) struct ProbeCounter {
     believed: bool,
     /// A failure was news once.
     told: bool,
@@ -69,7 +69,7 @@ pub(crate) struct Opinion {
     failures: u32,
 }
 
-impl Opinion {
+impl ProbeCounter {
     pub(crate) fn new(kind: ProbeKind, probe: &Probe) -> Self {
         let count = |number: Option<i32>, usual: u32| {
             number.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(usual)
@@ -103,16 +103,16 @@ impl Opinion {
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum ProbeAction {
     Http { host: Option<String>, port: u16, path: String, headers: Vec<(String, String)> },
     Tcp { host: Option<String>, port: u16 },
     Exec(Vec<String>),
 }
 
 /// Reads a probe's question, or says what is wrong with it.
-pub(crate) fn question(container: &Container, probe: &Probe) -> Result<Question, String> {
+pub(crate) fn question(container: &Container, probe: &Probe) -> Result<ProbeAction, String> {
     if let Some(exec) = &probe.exec {
-        return Ok(Question::Exec(exec.command.clone().unwrap_or_default()));
+        return Ok(ProbeAction::Exec(exec.command.clone().unwrap_or_default()));
     }
     if let Some(http) = &probe.http_get {
         if http.scheme.as_deref().is_some_and(|scheme| scheme != "HTTP") {
@@ -120,7 +120,7 @@ pub(crate) fn question(container: &Container, probe: &Probe) -> Result<Question,
         }
         let headers = http.http_headers.iter().flatten();
         let path = http.path.clone().unwrap_or_else(|| "/".to_owned());
-        return Ok(Question::Http {
+        return Ok(ProbeAction::Http {
             host: http.host.clone().filter(|host| !host.is_empty()),
             port: port(container, &http.port)?,
             path: if path.starts_with('/') { path } else { format!("/{path}") },
@@ -129,7 +129,7 @@ pub(crate) fn question(container: &Container, probe: &Probe) -> Result<Question,
     }
     if let Some(tcp) = &probe.tcp_socket {
         let host = tcp.host.clone().filter(|host| !host.is_empty());
-        return Ok(Question::Tcp { host, port: port(container, &tcp.port)? });
+        return Ok(ProbeAction::Tcp { host, port: port(container, &tcp.port)? });
     }
     Err("the probe asks nothing this agent knows: use httpGet, tcpSocket or exec".to_owned())
 }
@@ -152,13 +152,13 @@ fn port(container: &Container, port: &IntOrString) -> Result<u16, String> {
 
 /// The times of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rhythm {
+pub(crate) struct ProbeTiming {
     pub(crate) initial: Duration,
     pub(crate) period: Duration,
     pub(crate) timeout: Duration,
 }
 
-impl Rhythm {
+impl ProbeTiming {
     pub(crate) fn of(probe: &Probe) -> Self {
         let seconds = |number: Option<i32>, usual: u64| {
             Duration::from_secs(number.and_then(|n| u64::try_from(n).ok()).unwrap_or(usual))
@@ -188,11 +188,11 @@ mod tests {
     fn it_takes_as_many_answers_as_the_thresholds_say() {
         let probe =
             Probe { success_threshold: Some(2), failure_threshold: Some(3), ..Probe::default() };
-        let mut opinion = Opinion::new(ProbeKind::Readiness, &probe);
+        let mut counter = ProbeCounter::new(ProbeKind::Readiness, &probe);
         let told: Vec<Option<bool>> =
             [true, false, true, true, true, false, false, true, false, false, false, false]
                 .into_iter()
-                .map(|answer| opinion.take(answer))
+                .map(|answer| counter.take(answer))
                 .collect();
         let mut expected = vec![None; 12];
         expected[3] = Some(true);
@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn a_container_that_never_starts_is_news_once() {
         let probe = Probe { failure_threshold: Some(2), ..Probe::default() };
-        let mut opinion = Opinion::new(ProbeKind::Startup, &probe);
-        let told: Vec<Option<bool>> = (0..5).map(|_| opinion.take(false)).collect();
+        let mut counter = ProbeCounter::new(ProbeKind::Startup, &probe);
+        let told: Vec<Option<bool>> = (0..5).map(|_| counter.take(false)).collect();
         assert_eq!(told, [None, Some(false), None, None, None]);
     }
 
@@ -223,7 +223,7 @@ mod tests {
             question(&container, &Probe { http_get: Some(http), ..Probe::default() })
         };
         let asked = ask(IntOrString::String("web".to_owned())).unwrap();
-        assert!(matches!(asked, Question::Http { port: 8080, ref path, .. } if path == "/x"));
+        assert!(matches!(asked, ProbeAction::Http { port: 8080, ref path, .. } if path == "/x"));
         assert!(ask(IntOrString::String("other".to_owned())).unwrap_err().contains("other"));
         assert!(question(&container, &Probe::default()).is_err());
     }

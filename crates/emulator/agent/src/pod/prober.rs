@@ -15,17 +15,17 @@ use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::context::{Context, ExecPlace, make_private};
-use super::event::{Event, Run};
-use super::probe::{Finding, Opinion, ProbeKind, Question, Rhythm, host};
+use super::context::{Context, ExecTarget, make_private};
+use super::event::{ContainerRun, Event};
+use super::probe::{ProbeAction, ProbeCounter, ProbeKind, ProbeResult, ProbeTiming, host};
 use crate::container::{ExecSpec, TIMED_OUT};
 use crate::spawn::Streams;
 
 /// A server that has just been started answers soon: in the first period it is asked this often at
 /// first, and each time half as often.
-const EAGER: Duration = Duration::from_millis(50);
+const FIRST_RETRY: Duration = Duration::from_millis(50);
 /// How much of an answer is told.
-const TOLD: u64 = 1024;
+const MAX_OUTPUT: u64 = 1024;
 /// What a command left in the background may still say after its end is not waited for longer.
 const LINGER: Duration = Duration::from_millis(500);
 
@@ -33,43 +33,43 @@ const LINGER: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct Prober {
     pub(crate) context: Arc<Context>,
-    pub(crate) run: Run,
+    pub(crate) run: ContainerRun,
     pub(crate) kind: ProbeKind,
-    pub(crate) question: Result<Question, String>,
+    pub(crate) question: Result<ProbeAction, String>,
     pub(crate) probe: Probe,
     pub(crate) address: Option<IpAddr>,
-    pub(crate) exec: ExecPlace,
+    pub(crate) exec: ExecTarget,
     pub(crate) events: mpsc::UnboundedSender<Event>,
 }
 
 impl Prober {
     /// Asks for ever.
     pub(crate) async fn go(self) {
-        let rhythm = Rhythm::of(&self.probe);
-        let mut opinion = Opinion::new(self.kind, &self.probe);
-        sleep(rhythm.initial).await;
+        let timing = ProbeTiming::of(&self.probe);
+        let mut counter = ProbeCounter::new(self.kind, &self.probe);
+        sleep(timing.initial).await;
         if self.kind != ProbeKind::Liveness {
-            self.ask_eagerly(&rhythm, &mut opinion).await;
+            self.ask_eagerly(&timing, &mut counter).await;
         }
         loop {
             let began = Instant::now();
-            let failure = self.ask(rhythm.timeout).await.err();
-            let news = opinion.take(failure.is_none());
-            self.tell(Finding { news, failure });
-            sleep(rhythm.period.saturating_sub(began.elapsed())).await;
+            let failure = self.ask(timing.timeout).await.err();
+            let news = counter.take(failure.is_none());
+            self.send(ProbeResult { news, failure });
+            sleep(timing.period.saturating_sub(began.elapsed())).await;
         }
     }
 
     /// In the first period only a success counts.
-    async fn ask_eagerly(&self, rhythm: &Rhythm, opinion: &mut Opinion) {
-        let end = Instant::now() + rhythm.period;
-        let mut pause = EAGER;
+    async fn ask_eagerly(&self, timing: &ProbeTiming, counter: &mut ProbeCounter) {
+        let end = Instant::now() + timing.period;
+        let mut pause = FIRST_RETRY;
         while Instant::now() + pause < end {
             let began = Instant::now();
-            if self.ask(rhythm.timeout).await.is_ok() {
-                let news = opinion.take(true);
-                self.tell(Finding { news, failure: None });
-                sleep(rhythm.period.saturating_sub(began.elapsed())).await;
+            if self.ask(timing.timeout).await.is_ok() {
+                let news = counter.take(true);
+                self.send(ProbeResult { news, failure: None });
+                sleep(timing.period.saturating_sub(began.elapsed())).await;
                 return;
             }
             sleep(pause).await;
@@ -77,16 +77,16 @@ impl Prober {
         }
     }
 
-    fn tell(&self, finding: Finding) {
-        if finding.news.is_some() || finding.failure.is_some() {
-            let _ended = self.events.send(Event::Probed(self.run.clone(), self.kind, finding));
+    fn send(&self, result: ProbeResult) {
+        if result.news.is_some() || result.failure.is_some() {
+            let _ended = self.events.send(Event::Probed(self.run.clone(), self.kind, result));
         }
     }
 
     async fn ask(&self, patience: Duration) -> Result<(), String> {
         match &self.question {
             Err(why) => Err(why.clone()),
-            Ok(Question::Exec(command)) => {
+            Ok(ProbeAction::Exec(command)) => {
                 run_command(&self.context, &self.exec, command, patience).await
             }
             Ok(question) => {
@@ -97,20 +97,21 @@ impl Prober {
     }
 }
 
-async fn ask_network(question: &Question, pod: Option<IpAddr>) -> Result<(), String> {
-    let (Question::Http { host: named, port, .. } | Question::Tcp { host: named, port }) = question
+async fn ask_network(question: &ProbeAction, pod: Option<IpAddr>) -> Result<(), String> {
+    let (ProbeAction::Http { host: named, port, .. } | ProbeAction::Tcp { host: named, port }) =
+        question
     else {
         return Err("not a question for the network".to_owned());
     };
     let host = host(named.as_deref(), pod).ok_or("the pod has no address")?;
     let stream = TcpStream::connect((host.as_str(), *port)).await;
     let stream = stream.map_err(|error| format!("dial {host} port {port}: {error}"))?;
-    let Question::Http { path, headers, .. } = question else { return Ok(()) };
-    let told =
+    let ProbeAction::Http { path, headers, .. } = question else { return Ok(()) };
+    let failed =
         |error: &dyn std::fmt::Display| format!("Get \"http://{host}:{port}{path}\": {error}");
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| told(&error))?;
+        .map_err(|error| failed(&error))?;
     tokio::spawn(connection);
     let authority =
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -121,8 +122,8 @@ async fn ask_network(question: &Question, pod: Option<IpAddr>) -> Result<(), Str
     for (name, value) in headers {
         request = request.header(name, value);
     }
-    let request = request.body(Empty::<bytes::Bytes>::new()).map_err(|error| told(&error))?;
-    let answer = sender.send_request(request).await.map_err(|error| told(&error))?;
+    let request = request.body(Empty::<bytes::Bytes>::new()).map_err(|error| failed(&error))?;
+    let answer = sender.send_request(request).await.map_err(|error| failed(&error))?;
     let code = answer.status().as_u16();
     let _unread = answer.into_body().frame().await;
     if (200..400).contains(&code) {
@@ -143,7 +144,7 @@ pub(crate) fn write_exec(context: &Context, spec: &ExecSpec) -> std::io::Result<
 /// Runs a command in a container; fails with what it said.
 async fn run_command(
     context: &Context,
-    place: &ExecPlace,
+    place: &ExecTarget,
     command: &[String],
     patience: Duration,
 ) -> Result<(), String> {
@@ -156,10 +157,10 @@ async fn run_command(
         terminal: false,
         timeout_ms: u64::try_from(patience.as_millis()).ok(),
     };
-    let told = |error: std::io::Error| format!("exec: {error}");
-    let file = write_exec(context, &spec).map_err(told)?;
+    let failed = |error: std::io::Error| format!("exec: {error}");
+    let file = write_exec(context, &spec).map_err(failed)?;
     let spawned = context.spawner.exec(&place.namespace, &file, Streams::Pipes).await;
-    let (status, said) = hear(spawned.map_err(told)?).await.map_err(told)?;
+    let (status, said) = hear(spawned.map_err(failed)?).await.map_err(failed)?;
     match status.code() {
         Some(0) => Ok(()),
         Some(TIMED_OUT) => Err(format!("command timed out after {} s", patience.as_secs())),
@@ -201,7 +202,7 @@ async fn hear(mut child: Child) -> std::io::Result<(ExitStatus, String)> {
 /// stopped, or killed.
 async fn read_some(stream: Option<impl AsyncRead + Unpin>, bytes: &mut Vec<u8>) {
     let Some(mut stream) = stream else { return };
-    if (&mut stream).take(TOLD).read_to_end(bytes).await.is_ok() {
+    if (&mut stream).take(MAX_OUTPUT).read_to_end(bytes).await.is_ok() {
         let _unread = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     }
 }
@@ -209,7 +210,7 @@ async fn read_some(stream: Option<impl AsyncRead + Unpin>, bytes: &mut Vec<u8>) 
 /// What a container wants done before its end; what fails is no reason not to end it.
 pub(crate) async fn run_hook(
     context: &Context,
-    place: &ExecPlace,
+    place: &ExecTarget,
     hook: &LifecycleHandler,
     patience: Duration,
 ) {
@@ -244,7 +245,7 @@ mod tests {
     async fn a_command_may_say_more_than_is_told() {
         let (code, said) =
             heard("head -c 1000000 /dev/zero && head -c 1000000 /dev/zero >&2").await;
-        assert_eq!((code, said.len()), (Some(0), 2 * usize::try_from(TOLD).unwrap()));
+        assert_eq!((code, said.len()), (Some(0), 2 * usize::try_from(MAX_OUTPUT).unwrap()));
     }
 
     #[tokio::test]

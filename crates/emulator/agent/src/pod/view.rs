@@ -13,7 +13,7 @@ use super::machine::{Container, Ended, Machine, Phase, Role, State};
 
 /// What the status says besides what the containers do.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Surroundings {
+pub(crate) struct StatusContext {
     pub(crate) node_addresses: Vec<IpAddr>,
     pub(crate) pod_addresses: Vec<IpAddr>,
     pub(crate) since: Option<Timestamp>,
@@ -23,7 +23,7 @@ pub(crate) struct Surroundings {
 pub(crate) fn status(
     pod: &Pod,
     machine: &Machine,
-    around: &Surroundings,
+    context: &StatusContext,
     before: &[PodCondition],
     now: Timestamp,
 ) -> PodStatus {
@@ -38,18 +38,18 @@ pub(crate) fn status(
         Some(found.collect()).filter(|list: &Vec<_>| !list.is_empty())
     };
     let text = |address: &IpAddr| address.to_string();
-    let pod_ips = around.pod_addresses.iter().map(|it| PodIP { ip: it.to_string() });
-    let host_ips = around.node_addresses.iter().map(|it| HostIP { ip: it.to_string() });
+    let pod_ips = context.pod_addresses.iter().map(|it| PodIP { ip: it.to_string() });
+    let host_ips = context.node_addresses.iter().map(|it| HostIP { ip: it.to_string() });
     PodStatus {
         phase: Some(phase.name().to_owned()),
-        conditions: Some(conditions(pod, machine, around, before, now)),
+        conditions: Some(conditions(pod, machine, context, before, now)),
         container_statuses: of(&spec.containers),
         init_container_statuses: of(&spec.init_containers.unwrap_or_default()),
-        host_ip: around.node_addresses.first().map(text),
+        host_ip: context.node_addresses.first().map(text),
         host_ips: Some(host_ips.collect()),
-        pod_ip: around.pod_addresses.first().map(text),
+        pod_ip: context.pod_addresses.first().map(text),
         pod_ips: Some(pod_ips.collect()).filter(|list: &Vec<_>| !list.is_empty()),
-        start_time: around.since.map(Time),
+        start_time: context.since.map(Time),
         observed_generation: pod.metadata.generation,
         ..PodStatus::default()
     }
@@ -149,12 +149,12 @@ type Verdict = (&'static str, bool, Option<(&'static str, String)>);
 fn conditions(
     pod: &Pod,
     machine: &Machine,
-    around: &Surroundings,
+    context: &StatusContext,
     before: &[PodCondition],
     now: Timestamp,
 ) -> Vec<PodCondition> {
     let over = matches!(machine.phase(), Phase::Succeeded | Phase::Failed);
-    let network = machine.is_prepared() && !around.pod_addresses.is_empty() && !over;
+    let network = machine.is_prepared() && !context.pod_addresses.is_empty() && !over;
     let verdicts: [Verdict; 5] = [
         ("PodScheduled", true, None),
         ("PodReadyToStartContainers", network, None),

@@ -31,11 +31,11 @@ pub(crate) enum Content {
 
 /// Why a volume cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum SetupError {
     /// Something it needs may still come.
-    Missing(String),
+    Retryable(String),
     /// It never can.
-    Refused(String),
+    Permanent(String),
 }
 
 const DEFAULT_MODE: u32 = 0o644;
@@ -66,7 +66,7 @@ pub(crate) fn content(
     volume: &Volume,
     facts: Facts<'_>,
     sources: &Sources,
-) -> Result<Content, Trouble> {
+) -> Result<Content, SetupError> {
     let mode =
         |mode: Option<i32>| mode.and_then(|it| u32::try_from(it).ok()).unwrap_or(DEFAULT_MODE);
     if let Some(empty) = &volume.empty_dir {
@@ -92,7 +92,7 @@ pub(crate) fn content(
     } else if let Some(projected) = &volume.projected {
         project(&mut files, projected, facts, sources, mode(projected.default_mode))?;
     } else {
-        return Err(Trouble::Refused(format!(
+        return Err(SetupError::Permanent(format!(
             "volume {:?} is of a kind that this agent does not have: use emptyDir, configMap, \
              secret, downwardAPI or projected",
             volume.name
@@ -103,14 +103,14 @@ pub(crate) fn content(
 
 /// How much an emptyDir can hold. All of them are in memory, and a bound that the kernel keeps is
 /// one that no Pod can overrun; a kubelet would look from time to time, and evict.
-fn size(name: &str, volume: &EmptyDirVolumeSource) -> Result<u64, Trouble> {
+fn size(name: &str, volume: &EmptyDirVolumeSource) -> Result<u64, SetupError> {
     let Some(limit) = volume.size_limit.as_ref() else { return Ok(DEFAULT_SIZE) };
     let wrong = || format!("volume {name:?}: emptyDir.sizeLimit {:?} is not an amount", limit.0);
     match bytes(&limit.0) {
         // To a kubelet it is the same as none.
         Some(0) => Ok(DEFAULT_SIZE),
         Some(bytes) => Ok(bytes),
-        None => Err(Trouble::Refused(wrong())),
+        None => Err(SetupError::Permanent(wrong())),
     }
 }
 
@@ -142,7 +142,9 @@ fn factor(unit: &str) -> Option<(u128, u128)> {
 }
 
 /// Whether a Pod's emptyDirs are more than a node should give.
-pub(crate) fn check_room<'a>(contents: impl Iterator<Item = &'a Content>) -> Result<(), Trouble> {
+pub(crate) fn check_room<'a>(
+    contents: impl Iterator<Item = &'a Content>,
+) -> Result<(), SetupError> {
     let sizes = contents.map(|content| match content {
         Content::Empty { size } => *size,
         Content::Files(_) => 0,
@@ -152,7 +154,7 @@ pub(crate) fn check_room<'a>(contents: impl Iterator<Item = &'a Content>) -> Res
         return Ok(());
     }
     let (all, most) = (all >> 20, LARGEST_SIZE >> 20);
-    Err(Trouble::Refused(format!(
+    Err(SetupError::Permanent(format!(
         "the Pod's emptyDirs may have {most}Mi together, and ask for {all}Mi: set smaller ones in \
          emptyDir.sizeLimit, which is {}Mi where it is not set",
         DEFAULT_SIZE >> 20
@@ -166,11 +168,11 @@ fn found(
     name: &str,
     data: Option<BTreeMap<String, Vec<u8>>>,
     optional: Option<bool>,
-) -> Result<BTreeMap<String, Vec<u8>>, Trouble> {
+) -> Result<BTreeMap<String, Vec<u8>>, SetupError> {
     match data {
         Some(data) => Ok(data),
         None if optional.unwrap_or(false) => Ok(BTreeMap::new()),
-        None => Err(Trouble::Missing(format!("{kind} {name:?} not found"))),
+        None => Err(SetupError::Retryable(format!("{kind} {name:?} not found"))),
     }
 }
 
@@ -180,7 +182,7 @@ fn choose(
     items: Option<&[KeyToPath]>,
     mode: u32,
     optional: Option<bool>,
-) -> Result<(), Trouble> {
+) -> Result<(), SetupError> {
     let Some(items) = items.filter(|items| !items.is_empty()) else {
         files.extend(data.into_iter().map(|(key, value)| (key, (value, mode))));
         return Ok(());
@@ -192,7 +194,7 @@ fn choose(
             None if optional.unwrap_or(false) => {}
             None => {
                 let what = format!("references non-existent key: {}", item.key);
-                return Err(Trouble::Missing(what));
+                return Err(SetupError::Retryable(what));
             }
         }
     }
@@ -204,14 +206,14 @@ fn add_fields(
     items: &[DownwardAPIVolumeFile],
     facts: Facts<'_>,
     mode: u32,
-) -> Result<(), Trouble> {
+) -> Result<(), SetupError> {
     for item in items {
         let Some(field) = &item.field_ref else {
             let what = "a downwardAPI file without fieldRef is not supported by this agent";
-            return Err(Trouble::Refused(format!("{what} ({})", item.path)));
+            return Err(SetupError::Permanent(format!("{what} ({})", item.path)));
         };
         let own = item.mode.and_then(|it| u32::try_from(it).ok()).unwrap_or(mode);
-        let value = field_value(field, facts).map_err(Trouble::Refused)?;
+        let value = field_value(field, facts).map_err(SetupError::Permanent)?;
         files.insert(item.path.clone(), (value.into_bytes(), own));
     }
     Ok(())
@@ -223,7 +225,7 @@ fn project(
     facts: Facts<'_>,
     sources: &Sources,
     mode: u32,
-) -> Result<(), Trouble> {
+) -> Result<(), SetupError> {
     for source in projected.sources.iter().flatten() {
         if let Some(map) = &source.config_map {
             // The certificate that comes with tokens: without it a pod can still do without API.
@@ -334,9 +336,9 @@ mod tests {
         let facts = Facts { pod: &pod, pod_addresses: &[], node_addresses: &[] };
         let host = HostPathVolumeSource { path: "/".to_owned(), ..HostPathVolumeSource::default() };
         let volume = Volume { name: "h".into(), host_path: Some(host), ..Volume::default() };
-        assert!(matches!(content(&volume, facts, &sources()), Err(Trouble::Refused(_))));
+        assert!(matches!(content(&volume, facts, &sources()), Err(SetupError::Permanent(_))));
         let missing = content(&map_volume("none", None), facts, &sources());
-        assert!(matches!(missing, Err(Trouble::Missing(_))));
+        assert!(matches!(missing, Err(SetupError::Retryable(_))));
         let all = content(&map_volume("m", None), facts, &sources()).unwrap();
         let Content::Files(files) = all else { panic!("it holds files") };
         assert_eq!(files.keys().collect::<Vec<_>>(), ["a", "b"]);
@@ -364,7 +366,9 @@ mod tests {
         for (limit, expected) in amounts {
             assert_eq!(asked(limit), Ok(expected), "{limit:?}");
         }
-        assert!(matches!(asked(Some("much")), Err(Trouble::Refused(why)) if why.contains("\"v\"")));
+        assert!(
+            matches!(asked(Some("much")), Err(SetupError::Permanent(why)) if why.contains("\"v\""))
+        );
         let of = |sizes: &[u64]| {
             let contents: Vec<_> =
                 sizes.iter().map(|size| Content::Empty { size: *size }).collect();

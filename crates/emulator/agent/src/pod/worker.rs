@@ -13,55 +13,55 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use super::context::{Context, ExecPlace};
+use super::context::{Context, ExecTarget};
 use super::describe::machine;
-use super::event::{Event, Run};
+use super::event::{ContainerRun, Event};
 use super::launch::Launch;
-use super::machine::{Action, Failure, Hindrance, Machine};
-use super::place::{self, Place};
+use super::machine::{Action, Failure, Machine, StartError};
 use super::probe::{self, ProbeKind};
 use super::prober::{self, Prober};
-use super::view::{self, Surroundings};
-use super::volumes::Trouble;
+use super::sandbox::{self, PodSandbox};
+use super::view::{self, StatusContext};
+use super::volumes::SetupError;
 use crate::container::Report;
 use crate::events::Severity;
-use crate::status::{PodKey, Word};
+use crate::status::{PodKey, StatusUpdate};
 
-/// How long to wait before a place that could not be made is tried again.
-const PLACE_PAUSE: Duration = Duration::from_secs(2);
+/// How long to wait before a sandbox that could not be made is tried again.
+const SANDBOX_RETRY: Duration = Duration::from_secs(2);
 
 /// What is known of a container's present run.
 #[derive(Debug)]
-struct Live {
+struct LiveRun {
     attempt: u32,
     id: String,
     signals: mpsc::UnboundedSender<i32>,
-    exec: Option<ExecPlace>,
+    exec: Option<ExecTarget>,
     probes: Vec<(ProbeKind, AbortHandle)>,
 }
 
-/// How far the pod's place is.
+/// How far the pod's sandbox is.
 #[derive(Debug)]
-enum Ground {
+enum SandboxState {
     /// Nothing was tried yet, or it is to be tried again.
     None,
     /// It could not be made; it is tried again after a while.
     Failed,
-    Making,
-    Made(Arc<Place>),
+    Creating,
+    Ready(Arc<PodSandbox>),
     /// It was given back.
-    Left,
+    Released,
 }
 
 /// What has become of the pod's object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Lifecycle {
     /// It is to run.
-    Wanted,
+    Active,
     /// It is to end, and its object is ours to delete.
-    Deleted,
+    Terminating,
     /// Its object is gone.
-    Gone,
+    Removed,
 }
 
 pub(crate) struct Worker {
@@ -69,10 +69,10 @@ pub(crate) struct Worker {
     pod: Arc<Pod>,
     key: PodKey,
     machine: Machine,
-    ground: Ground,
-    fate: Fate,
-    around: Surroundings,
-    live: BTreeMap<String, Live>,
+    sandbox: SandboxState,
+    lifecycle: Lifecycle,
+    status_context: StatusContext,
+    live: BTreeMap<String, LiveRun>,
     attempts: BTreeMap<String, u32>,
     conditions: Vec<PodCondition>,
     written: Option<PodStatus>,
@@ -99,7 +99,7 @@ fn is_final(pod: &Pod) -> bool {
 impl Worker {
     fn new(context: Arc<Context>, pod: Arc<Pod>, events: mpsc::UnboundedSender<Event>) -> Self {
         let status = pod.status.clone().unwrap_or_default();
-        let around = Surroundings {
+        let status_context = StatusContext {
             node_addresses: context.options.addresses.clone(),
             pod_addresses: Vec::new(),
             since: Some(status.start_time.map_or_else(Timestamp::now, |time| time.0)),
@@ -107,9 +107,9 @@ impl Worker {
         Self {
             key: PodKey::of(&pod),
             machine: machine(&pod),
-            ground: Ground::None,
-            fate: Fate::Wanted,
-            around,
+            sandbox: SandboxState::None,
+            lifecycle: Lifecycle::Active,
+            status_context,
             live: BTreeMap::new(),
             attempts: BTreeMap::new(),
             conditions: status.conditions.unwrap_or_default(),
@@ -124,12 +124,12 @@ impl Worker {
     async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
         self.context.registry.put(&self.pod, &[]);
         if is_final(&self.pod) {
-            return self.wait_for_the_end(events).await;
+            return self.wait_for_removal(events).await;
         }
-        self.look_at_deletion();
+        self.check_deletion();
         loop {
             self.step();
-            if self.fate == Fate::Gone && self.is_clear() {
+            if self.lifecycle == Lifecycle::Removed && self.is_cleaned_up() {
                 break;
             }
             tokio::select! {
@@ -137,7 +137,7 @@ impl Worker {
                     Some(event) => self.take(event),
                     None => break,
                 },
-                () = until(self.machine.next_look()) => {}
+                () = until(self.machine.next_deadline()) => {}
             }
         }
         self.context.registry.remove(&self.pod);
@@ -145,12 +145,12 @@ impl Worker {
     }
 
     /// A pod that had ended before this agent began: there is nothing to do but to let it go.
-    async fn wait_for_the_end(self, mut events: mpsc::UnboundedReceiver<Event>) {
+    async fn wait_for_removal(self, mut events: mpsc::UnboundedReceiver<Event>) {
         let mut pod = Arc::clone(&self.pod);
         loop {
             if pod.metadata.deletion_timestamp.is_some() {
                 let status = pod.status.clone().unwrap_or_default();
-                self.context.writer.say(self.key.clone(), Word::Last(Box::new(status)));
+                self.context.writer.send(self.key.clone(), StatusUpdate::Last(Box::new(status)));
             }
             match events.recv().await {
                 Some(Event::Changed(changed)) => pod = changed,
@@ -163,52 +163,55 @@ impl Worker {
     }
 
     /// Nothing of the pod is left on the node.
-    fn is_clear(&self) -> bool {
-        self.machine.is_still()
-            && matches!(self.ground, Ground::None | Ground::Failed | Ground::Left)
+    fn is_cleaned_up(&self) -> bool {
+        self.machine.all_stopped()
+            && matches!(
+                self.sandbox,
+                SandboxState::None | SandboxState::Failed | SandboxState::Released
+            )
     }
 
     fn take(&mut self, event: Event) {
         let now = Timestamp::now();
         match event {
             Event::Changed(pod) => {
-                if self.is_contradicted_by(&pod) {
+                if self.is_overwritten_by(&pod) {
                     self.written = None;
                 }
                 self.pod = pod;
-                self.context.registry.put(&self.pod, &self.around.pod_addresses);
-                self.look_at_deletion();
+                self.context.registry.put(&self.pod, &self.status_context.pod_addresses);
+                self.check_deletion();
             }
             Event::Gone => {
-                self.fate = Fate::Gone;
+                self.lifecycle = Lifecycle::Removed;
                 self.machine.end(SignedDuration::ZERO, now);
             }
-            Event::Placed(made) => self.placed(made),
-            Event::Again => {
-                if let Ground::Failed = self.ground {
-                    self.ground = Ground::None;
+            Event::SandboxDone(made) => self.sandbox_done(made),
+            Event::RetrySandbox => {
+                if let SandboxState::Failed = self.sandbox {
+                    self.sandbox = SandboxState::None;
                 }
             }
-            Event::Hindered(run, hindrance) if self.is_present(&run) => {
-                self.hindered(&run, &hindrance, now);
+            Event::StartFailed(run, error) if self.is_current(&run) => {
+                self.start_failed(&run, &error, now);
             }
-            Event::Started(run, exec) if self.is_present(&run) => self.started(&run, exec, now),
-            Event::Report(run, report) if self.is_present(&run) => self.ended(&run, report, now),
-            Event::Probed(run, kind, finding) if self.is_present(&run) => {
-                self.probed(&run, kind, finding, now);
+            Event::Started(run, exec) if self.is_current(&run) => self.started(&run, exec, now),
+            Event::Report(run, report) if self.is_current(&run) => self.ended(&run, report, now),
+            Event::Probed(run, kind, result) if self.is_current(&run) => {
+                self.probed(&run, kind, result, now);
             }
-            Event::Hooked(run) if self.is_present(&run) => {
+            Event::HookDone(run) if self.is_current(&run) => {
                 self.signal(&run.container, Signal::SIGTERM);
             }
             // Of a run that is over.
-            Event::Hindered(..) | Event::Started(..) | Event::Report(..) => {}
-            Event::Probed(..) | Event::Hooked(..) => {}
+            Event::StartFailed(..) | Event::Started(..) | Event::Report(..) => {}
+            Event::Probed(..) | Event::HookDone(..) => {}
         }
     }
 
     /// Whether the object says otherwise than this agent did: of a node that was cut off, others
     /// say that its pods are not ready. An object that is merely older costs one patch more.
-    fn is_contradicted_by(&self, pod: &Pod) -> bool {
+    fn is_overwritten_by(&self, pod: &Pod) -> bool {
         let ready = |status: Option<&PodStatus>| {
             let conditions = status?.conditions.as_ref()?;
             conditions.iter().find(|one| one.type_ == "Ready").map(|one| one.status.clone())
@@ -217,18 +220,18 @@ impl Worker {
         there.is_some() && self.written.is_some() && there != ready(self.written.as_ref())
     }
 
-    fn is_present(&self, run: &Run) -> bool {
+    fn is_current(&self, run: &ContainerRun) -> bool {
         self.live.get(&run.container).is_some_and(|live| live.attempt == run.attempt)
     }
 
-    fn look_at_deletion(&mut self) {
+    fn check_deletion(&mut self) {
         if self.pod.metadata.deletion_timestamp.is_none() {
             return;
         }
         let seconds = self.pod.metadata.deletion_grace_period_seconds.unwrap_or(30).max(0);
         self.machine.end(SignedDuration::from_secs(seconds), Timestamp::now());
-        if self.fate == Fate::Wanted {
-            self.fate = Fate::Deleted;
+        if self.lifecycle == Lifecycle::Active {
+            self.lifecycle = Lifecycle::Terminating;
             let beats = |kind: &ProbeKind| *kind != ProbeKind::Readiness;
             for live in self.live.values_mut() {
                 for (_, probe) in live.probes.iter().filter(|(kind, _)| beats(kind)) {
@@ -238,52 +241,57 @@ impl Worker {
         }
     }
 
-    fn placed(&mut self, made: Result<Place, Trouble>) {
-        self.ground = match made {
-            Ok(place) => {
-                self.around.pod_addresses.clone_from(&place.addresses);
-                self.context.registry.put(&self.pod, &place.addresses);
+    fn sandbox_done(&mut self, made: Result<PodSandbox, SetupError>) {
+        self.sandbox = match made {
+            Ok(sandbox) => {
+                self.status_context.pod_addresses.clone_from(&sandbox.addresses);
+                self.context.registry.put(&self.pod, &sandbox.addresses);
                 self.machine.prepared();
-                Ground::Made(Arc::new(place))
+                SandboxState::Ready(Arc::new(sandbox))
             }
-            Err(Trouble::Missing(why)) => {
-                self.tell_pod(Severity::Warning, "FailedMount", why);
+            Err(SetupError::Retryable(why)) => {
+                self.emit_pod_event(Severity::Warning, "FailedMount", why);
                 let events = self.events.clone();
                 tokio::spawn(async move {
-                    sleep(PLACE_PAUSE).await;
-                    events.send(Event::Again)
+                    sleep(SANDBOX_RETRY).await;
+                    events.send(Event::RetrySandbox)
                 });
-                Ground::Failed
+                SandboxState::Failed
             }
-            Err(Trouble::Refused(why)) => {
-                self.tell_pod(Severity::Warning, "FailedMount", why);
-                Ground::Left
+            Err(SetupError::Permanent(why)) => {
+                self.emit_pod_event(Severity::Warning, "FailedMount", why);
+                SandboxState::Released
             }
         };
     }
 
-    fn hindered(&mut self, run: &Run, hindrance: &Hindrance, now: Timestamp) {
+    fn start_failed(&mut self, run: &ContainerRun, error: &StartError, now: Timestamp) {
         self.live.remove(&run.container);
-        let message = format!("Error: {}", hindrance.message);
-        self.tell(&run.container, Severity::Warning, "Failed", message);
-        self.machine.hindered(&run.container, hindrance, now);
+        let message = format!("Error: {}", error.message);
+        self.emit_event(&run.container, Severity::Warning, "Failed", message);
+        self.machine.start_failed(&run.container, error, now);
     }
 
-    fn started(&mut self, run: &Run, exec: ExecPlace, now: Timestamp) {
+    fn started(&mut self, run: &ContainerRun, exec: ExecTarget, now: Timestamp) {
         let Some(live) = self.live.get_mut(&run.container) else { return };
         live.exec = Some(exec.clone());
         let id = live.id.clone();
         self.machine.started(&run.container, &id, now);
         self.context.registry.update(&self.pod, &run.container, |view| view.exec = Some(exec));
         let message = format!("Started container {}", run.container);
-        self.tell(&run.container, Severity::Normal, "Started", message);
+        self.emit_event(&run.container, Severity::Normal, "Started", message);
     }
 
-    fn ended(&mut self, run: &Run, report: Report, now: Timestamp) {
+    fn ended(&mut self, run: &ContainerRun, report: Report, now: Timestamp) {
         let (code, signal, why) = match report {
             Report::Ended { code, signal } => (code, signal, Failure::None),
             Report::Failed { why } => {
-                self.tell(&run.container, Severity::Warning, "Failed", format!("Error: {why}"));
+                self.emit_event(
+                    &run.container,
+                    Severity::Warning,
+                    "Failed",
+                    format!("Error: {why}"),
+                );
                 (128, None, Failure::Start(why))
             }
             Report::Started { .. } => return,
@@ -295,12 +303,18 @@ impl Worker {
         self.machine.ended(&run.container, code, signal, why, now);
     }
 
-    fn probed(&mut self, run: &Run, kind: ProbeKind, finding: probe::Finding, now: Timestamp) {
-        if let Some(why) = finding.failure {
+    fn probed(
+        &mut self,
+        run: &ContainerRun,
+        kind: ProbeKind,
+        result: probe::ProbeResult,
+        now: Timestamp,
+    ) {
+        if let Some(why) = result.failure {
             let message = format!("{} probe failed: {why}", kind.name());
-            self.tell(&run.container, Severity::Warning, "Unhealthy", message);
+            self.emit_event(&run.container, Severity::Warning, "Unhealthy", message);
         }
-        let Some(healthy) = finding.news else { return };
+        let Some(healthy) = result.news else { return };
         if kind == ProbeKind::Startup
             && let Some(live) = self.live.get(&run.container)
         {
@@ -310,53 +324,56 @@ impl Worker {
             let Action::Stop(name, grace) = action else { continue };
             let probe = kind.name().to_lowercase();
             let message = format!("Container {name} failed {probe} probe, will be restarted");
-            self.tell(&name, Severity::Normal, "Killing", message);
+            self.emit_event(&name, Severity::Normal, "Killing", message);
             self.stop(&name, grace);
         }
     }
 
     /// Does what is missing, and says how things are.
     fn step(&mut self) {
-        if let (Ground::None, Fate::Wanted) = (&self.ground, self.fate) {
-            self.ground = Ground::Making;
-            let making = place::make(Arc::clone(&self.context), Arc::clone(&self.pod));
+        if let (SandboxState::None, Lifecycle::Active) = (&self.sandbox, self.lifecycle) {
+            self.sandbox = SandboxState::Creating;
+            let making = sandbox::make(Arc::clone(&self.context), Arc::clone(&self.pod));
             let events = self.events.clone();
-            tokio::spawn(async move { events.send(Event::Placed(making.await)) });
+            tokio::spawn(async move { events.send(Event::SandboxDone(making.await)) });
         }
         let actions = self.machine.advance(Timestamp::now());
         self.act(actions);
-        let over = self.fate != Fate::Wanted || self.machine.is_over();
-        if over && self.machine.is_still() {
-            self.leave();
+        let over = self.lifecycle != Lifecycle::Active || self.machine.is_finished();
+        if over && self.machine.all_stopped() {
+            self.release_sandbox();
         }
         self.publish();
     }
 
-    /// Gives the place back; a pod that is to be deleted is finished with that.
-    fn leave(&mut self) {
+    /// Gives the sandbox back; a pod that is to be deleted is finished with that.
+    fn release_sandbox(&mut self) {
         // One that is being made will be left when it is made.
-        if let Ground::Making = self.ground {
+        if let SandboxState::Creating = self.sandbox {
             return;
         }
-        if let Ground::Made(place) = std::mem::replace(&mut self.ground, Ground::Left) {
+        if let SandboxState::Ready(sandbox) =
+            std::mem::replace(&mut self.sandbox, SandboxState::Released)
+        {
             let context = Arc::clone(&self.context);
-            tokio::task::spawn_blocking(move || place.disconnect(&context));
+            tokio::task::spawn_blocking(move || sandbox.disconnect(&context));
         }
     }
 
     fn publish(&mut self) {
-        if self.fate == Fate::Gone || self.finished {
+        if self.lifecycle == Lifecycle::Removed || self.finished {
             return;
         }
         let now = Timestamp::now();
-        let status = view::status(&self.pod, &self.machine, &self.around, &self.conditions, now);
+        let status =
+            view::status(&self.pod, &self.machine, &self.status_context, &self.conditions, now);
         self.conditions.clone_from(status.conditions.as_ref().unwrap_or(&Vec::new()));
-        if self.fate == Fate::Deleted && self.is_clear() {
+        if self.lifecycle == Lifecycle::Terminating && self.is_cleaned_up() {
             self.finished = true;
-            self.context.writer.say(self.key.clone(), Word::Last(Box::new(status)));
+            self.context.writer.send(self.key.clone(), StatusUpdate::Last(Box::new(status)));
         } else if self.written.as_ref() != Some(&status) {
             self.written = Some(status.clone());
-            self.context.writer.say(self.key.clone(), Word::Status(Box::new(status)));
+            self.context.writer.send(self.key.clone(), StatusUpdate::Patch(Box::new(status)));
         }
     }
 
@@ -366,7 +383,7 @@ impl Worker {
                 Action::Start(name) => self.start(&name),
                 Action::Stop(name, grace) => {
                     let message = format!("Stopping container {name}");
-                    self.tell(&name, Severity::Normal, "Killing", message);
+                    self.emit_event(&name, Severity::Normal, "Killing", message);
                     self.stop(&name, grace);
                 }
                 Action::Kill(name) => self.signal(&name, Signal::SIGKILL),
@@ -383,19 +400,20 @@ impl Worker {
     }
 
     fn start(&mut self, name: &str) {
-        let (Ground::Made(place), Some(container)) = (&self.ground, self.object(name)) else {
+        let (SandboxState::Ready(sandbox), Some(container)) = (&self.sandbox, self.object(name))
+        else {
             return;
         };
         let attempt = self.attempts.entry(name.to_owned()).and_modify(|it| *it += 1).or_insert(0);
-        let run = Run { container: name.to_owned(), attempt: *attempt };
+        let run = ContainerRun { container: name.to_owned(), attempt: *attempt };
         let (signals, received) = mpsc::unbounded_channel();
         let id =
             format!("nearhop://{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
-        let live = Live { attempt: *attempt, id, signals, exec: None, probes: Vec::new() };
+        let live = LiveRun { attempt: *attempt, id, signals, exec: None, probes: Vec::new() };
         let launch = Launch {
             context: Arc::clone(&self.context),
             pod: Arc::clone(&self.pod),
-            place: Arc::clone(place),
+            sandbox: Arc::clone(sandbox),
             container,
             run,
             events: self.events.clone(),
@@ -418,14 +436,14 @@ impl Worker {
         if grace == SignedDuration::ZERO {
             return self.signal(name, Signal::SIGKILL);
         }
-        let run = Run { container: name.to_owned(), attempt: live.attempt };
+        let run = ContainerRun { container: name.to_owned(), attempt: live.attempt };
         match (hook, live.exec.clone()) {
             (Some(hook), Some(exec)) => {
                 let (context, events) = (Arc::clone(&self.context), self.events.clone());
                 let patience = grace.unsigned_abs();
                 tokio::spawn(async move {
                     prober::run_hook(&context, &exec, &hook, patience).await;
-                    events.send(Event::Hooked(run))
+                    events.send(Event::HookDone(run))
                 });
             }
             _ => self.signal(name, Signal::SIGTERM),
@@ -434,14 +452,14 @@ impl Worker {
 
     fn probe(&mut self, name: &str, kinds: &[ProbeKind]) {
         let Some(container) = self.object(name) else { return };
-        let address = self.around.pod_addresses.first().copied();
+        let address = self.status_context.pod_addresses.first().copied();
         let Some(live) = self.live.get_mut(name) else { return };
         let Some(exec) = &live.exec else { return };
         for kind in kinds {
             let Some(probe) = probe::of(&container, *kind) else { continue };
             let prober = Prober {
                 context: Arc::clone(&self.context),
-                run: Run { container: name.to_owned(), attempt: live.attempt },
+                run: ContainerRun { container: name.to_owned(), attempt: live.attempt },
                 kind: *kind,
                 question: probe::question(&container, probe),
                 probe: probe.clone(),
@@ -458,16 +476,22 @@ impl Worker {
         let named = |it: &&super::machine::Container| it.description.name == name;
         if let Some(container) = self.machine.containers.iter().find(named) {
             let message = view::backoff_message(&self.pod, container, wait.as_secs());
-            self.tell(name, Severity::Warning, "BackOff", message);
+            self.emit_event(name, Severity::Warning, "BackOff", message);
         }
     }
 
-    fn tell(&self, container: &str, severity: Severity, reason: &'static str, message: String) {
-        self.context.recorder.tell(&self.pod, Some(container), severity, reason, message);
+    fn emit_event(
+        &self,
+        container: &str,
+        severity: Severity,
+        reason: &'static str,
+        message: String,
+    ) {
+        self.context.recorder.emit_event(&self.pod, Some(container), severity, reason, message);
     }
 
-    fn tell_pod(&self, severity: Severity, reason: &'static str, message: String) {
-        self.context.recorder.tell(&self.pod, None, severity, reason, message);
+    fn emit_pod_event(&self, severity: Severity, reason: &'static str, message: String) {
+        self.context.recorder.emit_event(&self.pod, None, severity, reason, message);
     }
 }
 

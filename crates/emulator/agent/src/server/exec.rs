@@ -33,9 +33,9 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
-use super::{Refusal, Reply};
+use super::{Reply, RequestError};
 use crate::container::ExecSpec;
-use crate::pod::context::{ContainerView, Context, ExecPlace};
+use crate::pod::context::{ContainerView, Context, ExecTarget};
 use crate::pod::prober::write_exec;
 use crate::spawn::Streams;
 
@@ -55,7 +55,7 @@ const QUEUE: usize = 16;
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Wish {
+struct ExecRequest {
     command: Vec<String>,
     stdin: bool,
     stdout: bool,
@@ -63,21 +63,21 @@ struct Wish {
     tty: bool,
 }
 
-impl Wish {
+impl ExecRequest {
     fn parse(query: &str) -> Self {
-        let mut wish = Self::default();
+        let mut wanted = Self::default();
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             let switch = matches!(&*value, "1" | "true");
             match &*key {
-                "command" => wish.command.push(value.into_owned()),
-                "input" | "stdin" => wish.stdin = switch,
-                "output" | "stdout" => wish.stdout = switch,
-                "error" | "stderr" => wish.stderr = switch,
-                "tty" => wish.tty = switch,
+                "command" => wanted.command.push(value.into_owned()),
+                "input" | "stdin" => wanted.stdin = switch,
+                "output" | "stdout" => wanted.stdout = switch,
+                "error" | "stderr" => wanted.stderr = switch,
+                "tty" => wanted.tty = switch,
                 _ => {}
             }
         }
-        wish
+        wanted
     }
 }
 
@@ -86,12 +86,12 @@ pub(super) fn answer(
     container: &str,
     view: ContainerView,
     mut request: Request<Incoming>,
-) -> Result<Reply, Refusal> {
-    let wish = Wish::parse(request.uri().query().unwrap_or_default());
-    if wish.command.is_empty() {
-        return Err(Refusal::bad_request("you must specify at least 1 command"));
+) -> Result<Reply, RequestError> {
+    let wanted = ExecRequest::parse(request.uri().query().unwrap_or_default());
+    if wanted.command.is_empty() {
+        return Err(RequestError::bad_request("you must specify at least 1 command"));
     }
-    let missing = || Refusal::bad_request(format!("container not found (\"{container}\")"));
+    let missing = || RequestError::bad_request(format!("container not found (\"{container}\")"));
     let place = view.exec.ok_or_else(missing)?;
     let (key, protocol) = negotiate(request.headers())?;
     let upgrade = hyper::upgrade::on(&mut request);
@@ -100,7 +100,7 @@ pub(super) fn answer(
         let stream = TokioIo::new(upgraded);
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
         // A client that goes away takes its command's streams with it.
-        let _gone = run(&context, &place, wish, socket).await;
+        let _gone = run(&context, &place, wanted, socket).await;
     });
     let mut reply = Response::new(Empty::new().boxed_unsync());
     *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -114,14 +114,14 @@ pub(super) fn answer(
 }
 
 /// The client's key, and the first of our protocols that it speaks.
-fn negotiate(headers: &HeaderMap) -> Result<(HeaderValue, &'static str), Refusal> {
+fn negotiate(headers: &HeaderMap) -> Result<(HeaderValue, &'static str), RequestError> {
     let spoken = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|it| it.to_str().ok());
     let spoken: Vec<&str> = spoken.flat_map(|it| it.split(',')).map(str::trim).collect();
     let key = headers.get(SEC_WEBSOCKET_KEY).cloned();
     let protocol = PROTOCOLS.into_iter().find(|ours| spoken.contains(ours));
     match (key, protocol) {
         (Some(key), Some(protocol)) => Ok((key, protocol)),
-        _ => Err(Refusal::bad_request(format!(
+        _ => Err(RequestError::bad_request(format!(
             "exec needs a WebSocket with one of the protocols {} (kubectl 1.31 and newer)",
             PROTOCOLS.join(", ")
         ))),
@@ -147,12 +147,12 @@ struct Running {
 
 async fn run(
     context: &Context,
-    place: &ExecPlace,
-    wish: Wish,
+    place: &ExecTarget,
+    wanted: ExecRequest,
     mut socket: Socket,
 ) -> io::Result<()> {
     let gone = |_| io::Error::other("the client is gone");
-    let status = match start(context, place, &wish).await {
+    let status = match start(context, place, &wanted).await {
         Ok(running) => attend(running, &mut socket).await?,
         Err(error) => failure(&format!("cannot start the command: {error}"), None),
     };
@@ -167,24 +167,24 @@ async fn run(
     Ok(())
 }
 
-async fn start(context: &Context, place: &ExecPlace, wish: &Wish) -> io::Result<Running> {
+async fn start(context: &Context, place: &ExecTarget, wanted: &ExecRequest) -> io::Result<Running> {
     let mut env = place.env.clone();
-    if wish.tty && !env.iter().any(|(name, _)| name == "TERM") {
+    if wanted.tty && !env.iter().any(|(name, _)| name == "TERM") {
         env.push(("TERM".to_owned(), "xterm".to_owned()));
     }
     let spec = ExecSpec {
         pid: place.pid,
         identity: place.identity,
-        command: wish.command.clone(),
+        command: wanted.command.clone(),
         env,
         directory: place.directory.clone(),
-        terminal: wish.tty,
+        terminal: wanted.tty,
         timeout_ms: None,
     };
     let file = write_exec(context, &spec)?;
     let (sender, written) = mpsc::channel(QUEUE);
     let mut copying = JoinSet::new();
-    if wish.tty {
+    if wanted.tty {
         let (ours, theirs) = open_terminal(place.pid)?;
         let streams = Streams::Terminal(theirs);
         let child = context.spawner.exec(&place.namespace, &file, streams).await?;
@@ -197,13 +197,13 @@ async fn start(context: &Context, place: &ExecPlace, wish: &Wish) -> io::Result<
         return Ok(Running { child, stdin, unfed: None, terminal, copying, written });
     }
     let mut child = context.spawner.exec(&place.namespace, &file, Streams::Pipes).await?;
-    if let Some(out) = child.stdout.take().filter(|_| wish.stdout) {
+    if let Some(out) = child.stdout.take().filter(|_| wanted.stdout) {
         copying.spawn(copy(STDOUT, out, sender.clone()));
     }
-    if let Some(err) = child.stderr.take().filter(|_| wish.stderr) {
+    if let Some(err) = child.stderr.take().filter(|_| wanted.stderr) {
         copying.spawn(copy(STDERR, err, sender));
     }
-    let stdin = child.stdin.take().filter(|_| wish.stdin);
+    let stdin = child.stdin.take().filter(|_| wanted.stdin);
     let stdin = stdin.map(|it| feed_by(Box::new(it), &mut copying));
     Ok(Running { child, stdin, unfed: None, terminal: None, copying, written })
 }
@@ -344,8 +344,9 @@ mod tests {
 
     #[test]
     fn the_kubelets_and_the_apis_words_are_understood() {
-        let wish = Wish::parse("command=sh&command=-c&command=a%20b&input=1&output=true&tty=0");
-        assert_eq!(wish.command, ["sh", "-c", "a b"]);
-        assert!(wish.stdin && wish.stdout && !wish.stderr && !wish.tty);
+        let wanted =
+            ExecRequest::parse("command=sh&command=-c&command=a%20b&input=1&output=true&tty=0");
+        assert_eq!(wanted.command, ["sh", "-c", "a b"]);
+        assert!(wanted.stdin && wanted.stdout && !wanted.stderr && !wanted.tty);
     }
 }

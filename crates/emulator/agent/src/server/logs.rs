@@ -15,7 +15,7 @@ use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncSeekExt as _, BufReader};
 use tokio::sync::mpsc;
 
-use super::{Refusal, Reply};
+use super::{Reply, RequestError};
 use crate::pod::context::{ContainerView, PodView};
 use crate::pod::log::LogReader;
 
@@ -27,7 +27,7 @@ const QUEUE: usize = 64;
 
 /// Which part of a log, and how it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Wish {
+struct LogRequest {
     follow: bool,
     previous: bool,
     timestamps: bool,
@@ -36,35 +36,37 @@ struct Wish {
     limit: Option<u64>,
 }
 
-impl Wish {
-    fn parse(query: &str, now: Timestamp) -> Result<Self, Refusal> {
-        let mut wish = Self::default();
+impl LogRequest {
+    fn parse(query: &str, now: Timestamp) -> Result<Self, RequestError> {
+        let mut request = Self::default();
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             let number = || {
-                let wrong = || Refusal::bad_request(format!("{key}={value}: expected a number"));
+                let wrong =
+                    || RequestError::bad_request(format!("{key}={value}: expected a number"));
                 value.parse::<u64>().map_err(|_| wrong())
             };
             let switch = !matches!(&*value, "false" | "0");
             match &*key {
-                "follow" => wish.follow = switch,
-                "previous" => wish.previous = switch,
-                "timestamps" => wish.timestamps = switch,
-                "tailLines" => wish.tail = usize::try_from(number()?).ok(),
-                "limitBytes" => wish.limit = Some(number()?),
+                "follow" => request.follow = switch,
+                "previous" => request.previous = switch,
+                "timestamps" => request.timestamps = switch,
+                "tailLines" => request.tail = usize::try_from(number()?).ok(),
+                "limitBytes" => request.limit = Some(number()?),
                 "sinceSeconds" => {
                     let seconds = i64::try_from(number()?).unwrap_or(i64::MAX);
                     let since = now.checked_sub(SignedDuration::from_secs(seconds));
-                    wish.since = Some(since.unwrap_or(Timestamp::MIN));
+                    request.since = Some(since.unwrap_or(Timestamp::MIN));
                 }
                 "sinceTime" => {
-                    let wrong =
-                        |_| Refusal::bad_request(format!("sinceTime={value}: expected a time"));
-                    wish.since = Some(value.parse().map_err(wrong)?);
+                    let wrong = |_| {
+                        RequestError::bad_request(format!("sinceTime={value}: expected a time"))
+                    };
+                    request.since = Some(value.parse().map_err(wrong)?);
                 }
                 _ => {}
             }
         }
-        Ok(wish)
+        Ok(request)
     }
 
     /// An entry as it is shown; none if it is too old.
@@ -96,13 +98,13 @@ pub(super) fn answer(
     container: &str,
     view: &ContainerView,
     query: Option<&str>,
-) -> Result<Reply, Refusal> {
-    let wish = Wish::parse(query.unwrap_or_default(), Timestamp::now())?;
+) -> Result<Reply, RequestError> {
+    let request = LogRequest::parse(query.unwrap_or_default(), Timestamp::now())?;
     let name = pod.pod.metadata.name.as_deref().unwrap_or_default();
-    let earlier = wish.previous && !view.between;
+    let earlier = request.previous && !view.between;
     let log = if earlier { &view.previous } else { &view.log };
     let log = log.clone().ok_or_else(|| {
-        Refusal::bad_request(if wish.previous {
+        RequestError::bad_request(if request.previous {
             format!("previous terminated container {container:?} in pod {name:?} not found")
         } else {
             format!(
@@ -114,7 +116,9 @@ pub(super) fn answer(
     tokio::spawn(async move {
         // A log that has gone with its pod just ends.
         let _ended =
-            Pump { wish, sender, sent: 0, held: VecDeque::new(), ready: Vec::new() }.run(log).await;
+            LogStream { request, sender, sent: 0, held: VecDeque::new(), ready: Vec::new() }
+                .run(log)
+                .await;
     });
     let frames = stream::unfold(receiver, |mut receiver| async move {
         let bytes = receiver.recv().await?;
@@ -128,8 +132,8 @@ pub(super) fn answer(
 }
 
 /// Brings a log to a client.
-struct Pump {
-    wish: Wish,
+struct LogStream {
+    request: LogRequest,
     sender: mpsc::Sender<Bytes>,
     sent: u64,
     /// The last entries so far, where only those are asked for.
@@ -145,12 +149,12 @@ enum Next {
     Enough,
 }
 
-impl Pump {
+impl LogStream {
     async fn run(mut self, mut log: LogReader) -> io::Result<()> {
         let (mut number, file) = self.begin(&log).await?;
         let mut file = BufReader::with_capacity(CHUNK, file);
         let mut entry = Vec::new();
-        let mut holding = self.wish.tail.is_some();
+        let mut holding = self.request.tail.is_some();
         loop {
             // Looked at before the file, so that nothing is missed in between.
             let progress = *log.progress.borrow_and_update();
@@ -177,14 +181,14 @@ impl Pump {
                     }
                 }
             }
-            if self.flush().await == Next::Enough || progress.closed || !self.wish.follow {
+            if self.flush().await == Next::Enough || progress.closed || !self.request.follow {
                 return Ok(());
             }
             tokio::select! {
                 changed = log.progress.changed() => if changed.is_err() {
                     // The writer is gone without a word: look once more, and no more.
                     tokio::time::sleep(Duration::from_millis(1)).await;
-                    self.wish.follow = false;
+                    self.request.follow = false;
                 },
                 () = self.sender.closed() => return Ok(()),
             }
@@ -195,7 +199,7 @@ impl Pump {
     async fn begin(&self, log: &LogReader) -> io::Result<(u64, File)> {
         let progress = *log.progress.borrow();
         let (first, last) = (progress.first(), progress.file);
-        if let (Some(count), None) = (self.wish.tail, self.wish.since) {
+        if let (Some(count), None) = (self.request.tail, self.request.since) {
             let mut file = File::open(log.file(last)).await?;
             let found = seek_last(&mut file, count).await?;
             if found >= count || first == last {
@@ -213,8 +217,8 @@ impl Pump {
     }
 
     async fn take(&mut self, entry: &[u8], holding: bool) -> Next {
-        let Some(shown) = self.wish.show(entry) else { return Next::More };
-        match self.wish.tail {
+        let Some(shown) = self.request.show(entry) else { return Next::More };
+        match self.request.tail {
             Some(count) if holding => {
                 self.held.push_back(shown);
                 if self.held.len() > count {
@@ -227,11 +231,11 @@ impl Pump {
     }
 
     async fn send(&mut self, mut shown: Vec<u8>) -> Next {
-        let left = self.wish.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.sent));
+        let left = self.request.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.sent));
         shown.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         self.sent += shown.len() as u64;
         self.ready.extend_from_slice(&shown);
-        let enough = self.wish.limit.is_some_and(|limit| self.sent >= limit);
+        let enough = self.request.limit.is_some_and(|limit| self.sent >= limit);
         if !enough && self.ready.len() < CHUNK {
             return Next::More;
         }
@@ -301,8 +305,8 @@ mod tests {
         std::fs::write(log.file(6), first).unwrap();
         std::fs::write(log.file(7), last).unwrap();
         let (sender, mut receiver) = mpsc::channel(QUEUE);
-        let wish = Wish::parse(query, at(4)).unwrap();
-        Pump { wish, sender, sent: 0, held: VecDeque::new(), ready: Vec::new() }
+        let request = LogRequest::parse(query, at(4)).unwrap();
+        LogStream { request, sender, sent: 0, held: VecDeque::new(), ready: Vec::new() }
             .run(log)
             .await
             .unwrap();
@@ -347,9 +351,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_refused() {
-        assert!(Wish::parse("tailLines=x", at(0)).is_err());
-        assert!(Wish::parse("sinceTime=yesterday", at(0)).is_err());
-        let wish = Wish::parse("follow=true&previous=false", at(0)).unwrap();
-        assert!(wish.follow && !wish.previous);
+        assert!(LogRequest::parse("tailLines=x", at(0)).is_err());
+        assert!(LogRequest::parse("sinceTime=yesterday", at(0)).is_err());
+        let request = LogRequest::parse("follow=true&previous=false", at(0)).unwrap();
+        assert!(request.follow && !request.previous);
     }
 }

@@ -6,11 +6,11 @@
 //!   /pods   /healthz
 //! ```
 //!
-//! Pods reach these addresses as well. So `door` lets in only who shows the API server's client
+//! Pods reach these addresses as well. So `auth` lets in only who shows the API server's client
 //! certificate; `/healthz`, which says nothing but `ok`, is for everybody. Attach and port-forward
 //! are refused.
 
-mod door;
+mod auth;
 mod exec;
 mod logs;
 
@@ -36,7 +36,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use self::door::Client;
+use self::auth::Client;
 use crate::pod::context::{ContainerView, Context, PodView};
 
 /// How long to wait before an address that cannot be had is tried again.
@@ -45,20 +45,20 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A client that takes longer for its handshake or its headers is not served.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// So many may be at the door at a time; the others wait. Who has been let in does not count.
-const STRANGERS: usize = 256;
+/// So many may be at the auth at a time; the others wait. Who has been let in does not count.
+const MAX_UNAUTHORIZED: usize = 256;
 
 type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// A refusal, as Kubernetes words it.
 #[derive(Debug)]
-struct Refusal {
+struct RequestError {
     code: StatusCode,
     reason: &'static str,
     message: String,
 }
 
-impl Refusal {
+impl RequestError {
     fn bad_request(message: impl Into<String>) -> Self {
         Self { code: StatusCode::BAD_REQUEST, reason: "BadRequest", message: message.into() }
     }
@@ -89,7 +89,7 @@ pub enum ServeError {
 
 /// Begins to serve on each of the node's addresses, now or when they are there.
 pub(crate) fn start(context: &Arc<Context>) -> Result<(), ServeError> {
-    let tls = TlsAcceptor::from(Arc::new(door::tls(&context.options)?));
+    let tls = TlsAcceptor::from(Arc::new(auth::tls(&context.options)?));
     for address in context.options.addresses.clone() {
         let address = SocketAddr::new(address, context.options.port);
         let listening = listen(Arc::clone(context), tls.clone(), address);
@@ -106,7 +106,7 @@ async fn listen(context: Arc<Context>, tls: TlsAcceptor, address: SocketAddr) {
         }
         sleep(PAUSE).await;
     };
-    let strangers = Arc::new(Semaphore::new(STRANGERS));
+    let strangers = Arc::new(Semaphore::new(MAX_UNAUTHORIZED));
     loop {
         let place = Arc::clone(&strangers).acquire_owned().await;
         let place = place.expect("nobody closes the semaphore");
@@ -128,7 +128,7 @@ async fn serve(
 ) {
     let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await else { return };
     let shown = stream.get_ref().1.peer_certificates();
-    let client = Arc::new(door::look(context.options.clients.as_ref(), shown));
+    let client = Arc::new(auth::authorize(context.options.clients.as_ref(), shown));
     let known = matches!(*client, Client::Allowed);
     let _stranger = (!known).then_some(place);
     let service = service_fn(move |request| {
@@ -169,12 +169,12 @@ async fn answer(context: Arc<Context>, request: Request<Incoming>) -> Reply {
                 Err(refusal) => Err(refusal),
             }
         }
-        (_, ["attach" | "portForward", ..]) => Err(Refusal {
+        (_, ["attach" | "portForward", ..]) => Err(RequestError {
             code: StatusCode::NOT_IMPLEMENTED,
             reason: "NotImplemented",
             message: format!("this agent has no {}: use logs, exec or a Service", parts[0]),
         }),
-        _ => Err(Refusal::not_found(format!("there is nothing at {path}"))),
+        _ => Err(RequestError::not_found(format!("there is nothing at {path}"))),
     };
     reply.unwrap_or_else(|refusal| refusal.reply())
 }
@@ -184,16 +184,16 @@ fn find(
     namespace: &str,
     pod: &str,
     container: &str,
-) -> Result<(PodView, ContainerView), Refusal> {
+) -> Result<(PodView, ContainerView), RequestError> {
     let view = context.registry.get(namespace, pod);
-    let view = view.ok_or_else(|| Refusal::not_found(format!("pod \"{pod}\" not found")))?;
+    let view = view.ok_or_else(|| RequestError::not_found(format!("pod \"{pod}\" not found")))?;
     let spec = view.pod.spec.as_ref();
     let mut containers = spec
         .into_iter()
         .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
     if !containers.any(|it| it.name == container) {
         let what = format!("container {container} is not valid for pod {pod}");
-        return Err(Refusal::bad_request(what));
+        return Err(RequestError::bad_request(what));
     }
     let known = view.containers.get(container).cloned().unwrap_or_default();
     Ok((view, known))

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{PodCondition, PodIP};
 
 use super::*;
-use crate::fake::{Asked, refusal, start};
+use crate::fake_api::{ProbesStarted, refusal, start};
 
 const POD: &str = "/api/v1/namespaces/n/pods/a";
 
@@ -17,7 +17,7 @@ fn there(uid: &str) -> (u16, Value) {
     (200, json!({ "apiVersion": "v1", "kind": "Pod", "metadata": meta }))
 }
 
-async fn until_asked(asked: &Asked, line: &str, times: usize) {
+async fn until_asked(asked: &ProbesStarted, line: &str, times: usize) {
     let long = Duration::from_secs(30);
     let enough = async {
         while asked.count(line) < times {
@@ -29,16 +29,16 @@ async fn until_asked(asked: &Asked, line: &str, times: usize) {
 
 #[tokio::test]
 async fn a_conflict_is_the_end_only_for_another_pod() {
-    let status = || Word::Status(Box::default());
+    let status = || StatusUpdate::Patch(Box::default());
     for (uid, taken) in [("u", false), ("other", true)] {
         let (client, _) = start(move |line, _| match line.starts_with("GET ") {
             true => there(uid),
             false => refusal(409),
         })
         .await;
-        let words = [status(), Word::Last(Box::default()), Word::Delete];
-        for word in words {
-            assert_eq!(write(&client, &key(), &word).await.is_ok(), taken, "{uid} {word:?}");
+        let updates = [status(), StatusUpdate::Last(Box::default()), StatusUpdate::Delete];
+        for update in updates {
+            assert_eq!(write(&client, &key(), &update).await.is_ok(), taken, "{uid} {update:?}");
         }
     }
     let (client, _) =
@@ -48,14 +48,23 @@ async fn a_conflict_is_the_end_only_for_another_pod() {
 
 #[test]
 fn a_status_is_given_up_and_a_deletion_never() {
-    let refuse = |word: Word, times: u32| {
-        let first = Said { word, refusals: 0 };
-        (0..times).try_fold(first, |said, _| said.refused("no")).map(|said| said.word)
+    let refuse = |update: StatusUpdate, times: u32| {
+        let first = PendingUpdate { update, refusals: 0 };
+        (0..times).try_fold(first, |pending, _| pending.refused("no")).map(|pending| pending.update)
     };
-    assert!(matches!(refuse(Word::Status(Box::default()), REFUSALS - 1), Some(Word::Status(_))));
-    assert!(refuse(Word::Status(Box::default()), REFUSALS).is_none());
-    assert!(matches!(refuse(Word::Last(Box::default()), REFUSALS - 1), Some(Word::Last(_))));
-    assert!(matches!(refuse(Word::Last(Box::default()), 3 * REFUSALS), Some(Word::Delete)));
+    assert!(matches!(
+        refuse(StatusUpdate::Patch(Box::default()), REFUSALS - 1),
+        Some(StatusUpdate::Patch(_))
+    ));
+    assert!(refuse(StatusUpdate::Patch(Box::default()), REFUSALS).is_none());
+    assert!(matches!(
+        refuse(StatusUpdate::Last(Box::default()), REFUSALS - 1),
+        Some(StatusUpdate::Last(_))
+    ));
+    assert!(matches!(
+        refuse(StatusUpdate::Last(Box::default()), 3 * REFUSALS),
+        Some(StatusUpdate::Delete)
+    ));
 }
 
 #[tokio::test]
@@ -68,7 +77,7 @@ async fn a_deletion_survives_conflicts_and_refusals() {
     })
     .await;
     let writer = StatusWriter::start(client);
-    writer.say(key(), Word::Last(Box::default()));
+    writer.send(key(), StatusUpdate::Last(Box::default()));
     until_asked(&asked, &format!("DELETE {POD}"), 3).await;
     let patches = asked.count(&format!("PATCH {POD}/status"));
     assert_eq!(patches, usize::try_from(REFUSALS).unwrap());
@@ -82,12 +91,12 @@ async fn a_status_that_is_refused_for_good_is_given_up() {
     })
     .await;
     let writer = StatusWriter::start(client);
-    writer.say(key(), Word::Status(Box::default()));
+    writer.send(key(), StatusUpdate::Patch(Box::default()));
     let patch = format!("PATCH {POD}/status");
     until_asked(&asked, &patch, usize::try_from(REFUSALS).unwrap()).await;
     // The one after it is written only when nothing waits before it.
     let other = PodKey { name: "b".to_owned(), ..key() };
-    writer.say(other, Word::Status(Box::default()));
+    writer.send(other, StatusUpdate::Patch(Box::default()));
     until_asked(&asked, "PATCH /api/v1/namespaces/n/pods/b/status", 1).await;
     assert_eq!(asked.count(&patch), usize::try_from(REFUSALS).unwrap());
 }
@@ -99,19 +108,19 @@ fn the_newest_word_counts_and_nobody_stops_the_others() {
         name: name.to_owned(),
         uid: String::new(),
     };
-    let word = |phase: &str| {
+    let update = |phase: &str| {
         let status = PodStatus { phase: Some(phase.to_owned()), ..PodStatus::default() };
-        Word::Status(Box::new(status))
+        StatusUpdate::Patch(Box::new(status))
     };
-    let mut waiting = Waiting::default();
-    waiting.put(key("a"), word("1"));
-    waiting.put(key("b"), word("1"));
+    let mut waiting = UpdateQueue::default();
+    waiting.put(key("a"), update("1"));
+    waiting.put(key("b"), update("1"));
     let (first, old) = waiting.take().unwrap();
-    waiting.put(key("a"), word("2"));
+    waiting.put(key("a"), update("2"));
     waiting.put_back(first, old);
     assert_eq!(waiting.take().unwrap().0, key("b"));
-    let (last, said) = waiting.take().unwrap();
-    let Word::Status(status) = said.word else { panic!("a status") };
+    let (last, pending) = waiting.take().unwrap();
+    let StatusUpdate::Patch(status) = pending.update else { panic!("a status") };
     assert_eq!((last, status.phase.as_deref()), (key("a"), Some("2")));
     assert!(waiting.take().is_none());
 }

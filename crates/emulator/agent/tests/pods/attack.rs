@@ -72,7 +72,7 @@ fn attempt(words: &[&str]) -> String {
             others(|pid| File::open(format!("/proc/{pid}/ns/mnt")).map(drop).map_err(errno))
         }
         ["connect", address] => said(connect(address).map_err(errno)),
-        ["rights"] => rights(),
+        ["privileges"] => privileges(),
         _ => attempt_on_kernel(words),
     }
 }
@@ -227,7 +227,7 @@ fn connect(address: &str) -> io::Result<()> {
 }
 
 /// Capabilities, those that could be had, and whether a setuid program would help.
-fn rights() -> String {
+fn privileges() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let of = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

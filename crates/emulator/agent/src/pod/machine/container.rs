@@ -29,7 +29,7 @@ pub(crate) enum RestartPolicy {
 
 /// What the machine has to know of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Description {
+pub(crate) struct ContainerInfo {
     pub(crate) name: String,
     pub(crate) role: Role,
     pub(crate) probes: Vec<ProbeKind>,
@@ -71,7 +71,7 @@ pub(super) struct Stop {
 
 /// Which probes a run of a container has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ProbesStarted {
     Nothing,
     Startup,
     Everything,
@@ -80,7 +80,7 @@ pub(super) enum Asked {
 /// One container of the pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
-    pub(crate) description: Description,
+    pub(crate) description: ContainerInfo,
     pub(crate) state: State,
     pub(crate) last: Option<Ended>,
     pub(crate) restarts: i32,
@@ -89,7 +89,7 @@ pub(crate) struct Container {
     pub(crate) started: bool,
     pub(crate) ready: bool,
     pub(super) stop: Option<Stop>,
-    pub(super) asked: Asked,
+    pub(super) asked: ProbesStarted,
     /// Ends in a row that were followed by a restart.
     pub(super) crashes: u32,
     /// Not started before this.
@@ -97,7 +97,7 @@ pub(crate) struct Container {
 }
 
 impl Container {
-    pub(super) fn new(description: Description, waiting: &str) -> Self {
+    pub(super) fn new(description: ContainerInfo, waiting: &str) -> Self {
         let state = State::Waiting { reason: waiting.to_owned(), message: String::new() };
         Self {
             description,
@@ -108,7 +108,7 @@ impl Container {
             started: false,
             ready: false,
             stop: None,
-            asked: Asked::Nothing,
+            asked: ProbesStarted::Nothing,
             crashes: 0,
             not_before: None,
         }
@@ -152,7 +152,8 @@ impl Container {
         }
         self.state = State::Starting;
         self.not_before = None;
-        (self.started, self.ready, self.stop, self.asked) = (false, false, None, Asked::Nothing);
+        (self.started, self.ready, self.stop, self.asked) =
+            (false, false, None, ProbesStarted::Nothing);
         Action::Start(self.description.name.clone())
     }
 

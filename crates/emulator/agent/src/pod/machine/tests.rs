@@ -11,7 +11,7 @@ fn seconds(number: i64) -> SignedDuration {
 }
 
 fn pod(policy: RestartPolicy, containers: &[(&str, Role, &[ProbeKind])]) -> Machine {
-    let describe = |(name, role, probes): &(&str, Role, &[ProbeKind])| Description {
+    let describe = |(name, role, probes): &(&str, Role, &[ProbeKind])| ContainerInfo {
         name: (*name).to_owned(),
         role: *role,
         probes: probes.to_vec(),
@@ -90,7 +90,7 @@ fn restarts_wait_longer_each_time_and_a_long_run_is_forgiven() {
         if wait > 0 {
             let backing = Action::BackOff("main".to_owned(), seconds(wait));
             assert_eq!(machine.advance(at(now)), [backing]);
-            assert_eq!(machine.next_look(), Some(at(now + wait)));
+            assert_eq!(machine.next_deadline(), Some(at(now + wait)));
             assert_eq!(run(&mut machine, at(now + wait - 1)), [""; 0]);
             assert_eq!(machine.containers[0].backs_off(at(now)), Some(seconds(wait)));
             assert_eq!(machine.phase(), Phase::Running);
@@ -132,7 +132,7 @@ fn when_the_last_main_container_is_done_sidecars_end_too() {
     assert_eq!(machine.advance(at(1)), [Action::Stop("side".to_owned(), seconds(30))]);
     end(&mut machine, "side", 143, at(2));
     assert_eq!(machine.advance(at(2)), []);
-    assert!(machine.is_still());
+    assert!(machine.all_stopped());
     assert_eq!(machine.phase(), Phase::Succeeded);
 }
 
@@ -149,7 +149,7 @@ fn an_end_is_asked_for_and_then_taken() {
     assert_eq!(machine.advance(at(11)), []);
     machine.end(seconds(5), at(12));
     machine.advance(at(12));
-    assert_eq!(machine.next_look(), Some(at(17)), "a later wish shortens the time");
+    assert_eq!(machine.next_deadline(), Some(at(17)), "a later wish shortens the time");
     machine.end(seconds(60), at(12));
     assert_eq!(machine.advance(at(17)), [Action::Kill("main".to_owned())]);
     end(&mut machine, "main", 137, at(17));
@@ -159,7 +159,7 @@ fn an_end_is_asked_for_and_then_taken() {
         [Action::Stop("side".to_owned(), seconds(0)), Action::Kill("side".to_owned())]
     );
     end(&mut machine, "side", 137, at(17));
-    assert!(machine.is_still());
+    assert!(machine.all_stopped());
     assert_eq!(machine.advance(at(18)), [], "nothing starts again");
 }
 
@@ -183,18 +183,18 @@ fn probes_begin_when_they_mean_something() {
     end(&mut machine, "main", 137, at(33));
     assert_eq!(machine.advance(at(33)), [start("main")]);
     machine.started("main", "id", at(33));
-    assert_eq!(machine.next_look(), None, "the new run is not killed for the old one");
+    assert_eq!(machine.next_deadline(), None, "the new run is not killed for the old one");
 }
 
 #[test]
 fn what_cannot_start_is_tried_again_only_if_there_is_hope() {
     let mut machine = pod(RestartPolicy::Always, &[("main", Role::Main, &[])]);
     machine.advance(at(0));
-    let hindrance = |hope| Hindrance { reason: "No", message: String::new(), hope };
-    machine.hindered("main", &hindrance(Hope::Soon), at(0));
+    let error = |retry| StartError { reason: "No", message: String::new(), retry };
+    machine.start_failed("main", &error(Retry::Soon), at(0));
     assert_eq!(machine.advance(at(0)), []);
     assert_eq!(machine.advance(at(2)), [start("main")]);
-    machine.hindered("main", &hindrance(Hope::Never), at(2));
+    machine.start_failed("main", &error(Retry::Never), at(2));
     assert_eq!(machine.advance(at(100_000)), []);
     assert_eq!(machine.phase(), Phase::Pending);
     assert_eq!(machine.containers[0].restarts, 0);
@@ -226,10 +226,10 @@ fn more_grace_than_there_is_time_is_no_harm() {
     assert!(matches!(actions[..], [Action::Stop(..)]), "{actions:?}");
     machine.end(endless, at(2));
     assert_eq!(machine.advance(at(3)), [], "it was asked already");
-    assert_eq!(machine.next_look(), Some(Timestamp::MAX));
+    assert_eq!(machine.next_deadline(), Some(Timestamp::MAX));
     machine.end(seconds(5), at(3));
     machine.advance(at(4));
-    assert_eq!(machine.next_look(), Some(at(8)), "a shorter time counts");
+    assert_eq!(machine.next_deadline(), Some(at(8)), "a shorter time counts");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{PodReadinessGate, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::super::machine::{Description, Failure, RestartPolicy};
+use super::super::machine::{ContainerInfo, Failure, RestartPolicy};
 use super::*;
 
 fn at(second: i64) -> Timestamp {
@@ -30,17 +30,17 @@ fn object() -> Pod {
 }
 
 fn machine(policy: RestartPolicy) -> Machine {
-    let main = Description { name: "c".to_owned(), role: Role::Main, probes: Vec::new() };
+    let main = ContainerInfo { name: "c".to_owned(), role: Role::Main, probes: Vec::new() };
     Machine::new(policy, SignedDuration::from_secs(30), vec![main])
 }
 
 fn show(pod: &Pod, machine: &Machine, now: Timestamp) -> Value {
-    let around = Surroundings {
+    let context = StatusContext {
         node_addresses: vec!["172.18.0.2".parse().unwrap()],
         pod_addresses: vec!["10.244.1.1".parse().unwrap()],
         since: Some(at(0)),
     };
-    serde_json::to_value(status(pod, machine, &around, &[], now)).unwrap()
+    serde_json::to_value(status(pod, machine, &context, &[], now)).unwrap()
 }
 
 fn of<'a>(status: &'a Value, kind: &str) -> &'a Value {
@@ -131,12 +131,12 @@ fn gates_keep_a_pod_from_being_ready() {
 #[test]
 fn a_condition_keeps_its_time_until_it_changes() {
     let mut machine = machine(RestartPolicy::Always);
-    let around = Surroundings::default();
-    let first = status(&object(), &machine, &around, &[], at(1)).conditions.unwrap();
-    let second = status(&object(), &machine, &around, &first, at(2)).conditions.unwrap();
+    let context = StatusContext::default();
+    let first = status(&object(), &machine, &context, &[], at(1)).conditions.unwrap();
+    let second = status(&object(), &machine, &context, &first, at(2)).conditions.unwrap();
     assert_eq!(first, second);
     run(&mut machine, at(3));
-    let third = status(&object(), &machine, &around, &second, at(3)).conditions.unwrap();
+    let third = status(&object(), &machine, &context, &second, at(3)).conditions.unwrap();
     let time = |list: &[PodCondition], kind: &str| {
         list.iter().find(|it| it.type_ == kind).unwrap().last_transition_time.clone().unwrap().0
     };

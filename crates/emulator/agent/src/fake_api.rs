@@ -13,17 +13,17 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// What was asked, as `GET /path`, in order.
+/// What was requests, as `GET /path`, in order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked(Arc<Mutex<Vec<String>>>);
+pub(crate) struct ProbesStarted(Arc<Mutex<Vec<String>>>);
 
-impl Asked {
+impl ProbesStarted {
     pub(crate) fn all(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn count(&self, line: &str) -> usize {
-        self.all().iter().filter(|asked| *asked == line).count()
+        self.all().iter().filter(|requests| *requests == line).count()
     }
 
     fn note(&self, line: &str) {
@@ -31,8 +31,8 @@ impl Asked {
     }
 }
 
-/// Starts one: `answer` is told what is asked, and how often that was asked before.
-pub(crate) async fn start<F>(answer: F) -> (Client, Asked)
+/// Starts one: `answer` is told what is requests, and how often that was requests before.
+pub(crate) async fn start<F>(answer: F) -> (Client, ProbesStarted)
 where
     F: Fn(&str, usize) -> (u16, Value) + Clone + Send + Sync + 'static,
 {
@@ -40,21 +40,21 @@ where
     let url = format!("http://{}", listener.local_addr().unwrap());
     let mut config = kube::Config::new(url.parse().unwrap());
     config.default_retry = false;
-    let asked = Asked::default();
-    tokio::spawn(serve(listener, answer, asked.clone()));
-    (Client::try_from(config).unwrap(), asked)
+    let requests = ProbesStarted::default();
+    tokio::spawn(serve(listener, answer, requests.clone()));
+    (Client::try_from(config).unwrap(), requests)
 }
 
-async fn serve<F>(listener: TcpListener, answer: F, asked: Asked)
+async fn serve<F>(listener: TcpListener, answer: F, requests: ProbesStarted)
 where
     F: Fn(&str, usize) -> (u16, Value) + Clone + Send + Sync + 'static,
 {
     while let Ok((stream, _)) = listener.accept().await {
-        let (answer, asked) = (answer.clone(), asked.clone());
+        let (answer, requests) = (answer.clone(), requests.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let line = format!("{} {}", request.method(), request.uri().path());
-            let (code, body) = answer(&line, asked.count(&line));
-            asked.note(&line);
+            let (code, body) = answer(&line, requests.count(&line));
+            requests.note(&line);
             let mut reply = Response::new(Full::new(Bytes::from(body.to_string())));
             *reply.status_mut() = code.try_into().unwrap();
             async { Ok::<_, Infallible>(reply) }

@@ -48,25 +48,25 @@ pub(super) fn give_streams(identity: Identity) {
 pub(super) fn enter_user_namespace(namespace: &File) -> Result<(), String> {
     // Where the user may not change them they have no meaning in the namespace.
     let _denied = setgroups(&[]);
-    let told = |what: &'static str| move |errno| format!("{what}: {errno}");
-    setns(namespace, CloneFlags::CLONE_NEWUSER).map_err(told("enter the user namespace"))?;
+    let failed = |what: &'static str| move |errno| format!("{what}: {errno}");
+    setns(namespace, CloneFlags::CLONE_NEWUSER).map_err(failed("enter the user namespace"))?;
     let (user, group) = (Uid::from_raw(0), Gid::from_raw(0));
-    setresgid(group, group, group).map_err(told("become the pod's group"))?;
-    setresuid(user, user, user).map_err(told("become the pod's user"))
+    setresgid(group, group, group).map_err(failed("become the pod's group"))?;
+    setresuid(user, user, user).map_err(failed("become the pod's user"))
 }
 
-/// Locks all mounts: in a mount namespace of a user namespace that has fewer rights, the kernel
+/// Locks all mounts: in a mount namespace of a user namespace that has fewer privileges, the kernel
 /// lets nobody take a flag such as read-only away, nor a mount that hides something.
 pub(super) fn lock_mounts() -> Result<(), String> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| format!("lock the mounts: {errno}"))
 }
 
-/// Gives up all rights but those that are kept, for good.
+/// Gives up all privileges but those that are kept, for good.
 pub(super) fn restrict() -> Result<(), String> {
     setrlimit(Resource::RLIMIT_NPROC, PROCESSES, PROCESSES)
         .map_err(|errno| format!("limit the number of processes: {errno}"))?;
     drop_capabilities().map_err(|errno| format!("give up capabilities: {errno}"))?;
-    set_no_new_privs().map_err(|errno| format!("refuse new rights: {errno}"))
+    set_no_new_privs().map_err(|errno| format!("refuse new privileges: {errno}"))
 }
 
 fn drop_capabilities() -> Result<(), Errno> {

@@ -8,7 +8,7 @@ use nearhop_runtime::tls::{common_names, server_config};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 
-use super::{Refusal, ServeError};
+use super::{RequestError, ServeError};
 use crate::options::{Clients, Options};
 
 /// Whether a connection's requests are answered.
@@ -17,7 +17,7 @@ pub(super) enum Client {
     /// They are.
     Allowed,
     /// All but `/healthz` get this.
-    Refused(Refusal),
+    Refused(RequestError),
 }
 
 /// The agent's side of the handshake.
@@ -35,7 +35,7 @@ pub(super) fn tls(options: &Options) -> Result<ServerConfig, ServeError> {
 }
 
 /// Looks at the certificates of a connection, the client's own first.
-pub(super) fn look(clients: Option<&Clients>, shown: Option<&[CertificateDer<'_>]>) -> Client {
+pub(super) fn authorize(clients: Option<&Clients>, shown: Option<&[CertificateDer<'_>]>) -> Client {
     let Some(clients) = clients else {
         return Client::Refused(unauthorized(
             "this agent cannot tell who asks, so it answers nobody. Cure: start it with --client-ca-file, \
@@ -57,12 +57,12 @@ pub(super) fn look(clients: Option<&Clients>, shown: Option<&[CertificateDer<'_>
         "the client certificate is of {names:?}, and only {allowed} may ask for logs and exec. Cure: name \
          it in the agent's --client-allowed-names"
     );
-    Client::Refused(Refusal { code: StatusCode::FORBIDDEN, reason: "Forbidden", message })
+    Client::Refused(RequestError { code: StatusCode::FORBIDDEN, reason: "Forbidden", message })
 }
 
-fn unauthorized(message: &str) -> Refusal {
+fn unauthorized(message: &str) -> RequestError {
     let (code, reason) = (StatusCode::UNAUTHORIZED, "Unauthorized");
-    Refusal { code, reason, message: message.to_owned() }
+    RequestError { code, reason, message: message.to_owned() }
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn without_a_client_ca_nobody_is_answered_and_the_flag_is_named() {
-        let refused = look(None, None);
+        let refused = authorize(None, None);
         let (code, message) = said(&refused);
         assert_eq!(code, 401);
         assert!(message.contains("--client-ca-file"), "{message}");
@@ -95,16 +95,16 @@ mod tests {
             let pair = authority.issue_client(name).unwrap();
             [CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()]
         };
-        let known = look(Some(&clients), Some(&shown(KUBELET_CLIENT)));
+        let known = authorize(Some(&clients), Some(&shown(KUBELET_CLIENT)));
         assert_eq!(said(&known).0, 200);
-        let other = look(Some(&clients), Some(&shown("system:node:n2")));
+        let other = authorize(Some(&clients), Some(&shown("system:node:n2")));
         let (code, message) = said(&other);
         assert_eq!(code, 403);
         assert!(
             message.contains("system:node:n2") && message.contains(KUBELET_CLIENT),
             "{message}"
         );
-        let nobody = look(Some(&clients), None);
+        let nobody = authorize(Some(&clients), None);
         assert_eq!(said(&nobody).0, 401);
     }
 }

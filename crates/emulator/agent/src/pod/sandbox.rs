@@ -1,4 +1,4 @@
-//! A pod's place on the node: its network, its addresses, its files.
+//! A pod's sandbox on the node: its network, its addresses, its files.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,14 +16,14 @@ use tokio::task::spawn_blocking;
 
 use super::context::{Context, make_private};
 use super::env::{Facts, Sources};
-use super::volumes::{self, Content, Trouble};
-use crate::container::{Copied, Identity};
-use crate::names::{Identity as Names, full_name, hostname, hosts, resolv_conf};
-use crate::spawn::{Memory, PodNetwork, Sandbox};
+use super::volumes::{self, Content, SetupError};
+use crate::container::{EtcFile, Identity};
+use crate::etc_files::{Identity as Names, full_name, hostname, hosts, resolv_conf};
+use crate::spawn::{PodNamespaces, PodNetwork, TmpfsVolume};
 
 /// Where a pod lives.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct PodSandbox {
     pub(crate) namespace: Namespace,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) directory: PathBuf,
@@ -33,45 +33,46 @@ pub(crate) struct Place {
     /// Its user namespace, which lives as long as this.
     user: File,
     /// None for a pod in the node's own network.
-    cable: Mutex<Option<Cable>>,
+    host_link: Mutex<Option<HostLink>>,
 }
 
 #[derive(Debug)]
-struct Cable {
+struct HostLink {
     number: u32,
     device: String,
 }
 
-/// Makes a place: network first, then files.
-pub(crate) async fn make(context: Arc<Context>, pod: Arc<Pod>) -> Result<Place, Trouble> {
+/// Makes a sandbox: network first, then files.
+pub(crate) async fn make(context: Arc<Context>, pod: Arc<Pod>) -> Result<PodSandbox, SetupError> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let (maps, secrets) = volumes::needs(&pod);
     let sources = fetch(&context.client, &namespace, &maps, &secrets).await;
-    let sources = sources.map_err(Trouble::Missing)?;
+    let sources = sources.map_err(SetupError::Retryable)?;
     let identity = context.users.take();
     let network = if is_on_host_network(&pod) { PodNetwork::Hosts } else { PodNetwork::Own };
-    let sandbox = context.spawner.sandbox(network, identity).await;
-    let sandbox =
-        sandbox.map_err(|error| Trouble::Missing(format!("make the pod's namespaces: {error}")))?;
+    let namespaces = context.spawner.sandbox(network, identity).await;
+    let namespaces = namespaces
+        .map_err(|error| SetupError::Retryable(format!("make the pod's namespaces: {error}")))?;
     let making = Arc::clone(&context);
     let made = spawn_blocking(move || {
-        let place = connect(&making, &pod, sandbox, identity).map_err(Trouble::Missing)?;
-        match place.fill(&making, &pod, &sources) {
-            Ok(memory) => Ok((place, memory)),
+        let sandbox =
+            connect(&making, &pod, namespaces, identity).map_err(SetupError::Retryable)?;
+        match sandbox.fill(&making, &pod, &sources) {
+            Ok(memory) => Ok((sandbox, memory)),
             Err(trouble) => {
-                place.disconnect(&making);
+                sandbox.disconnect(&making);
                 Err(trouble)
             }
         }
     });
     let made = made.await;
-    let (place, memory) =
-        made.unwrap_or_else(|_| Err(Trouble::Refused("the pod's place: panic".to_owned())))?;
+    let (sandbox, memory) =
+        made.unwrap_or_else(|_| Err(SetupError::Permanent("the pod's sandbox: panic".to_owned())))?;
     if let Err(error) = context.spawner.mount(memory).await {
-        let _not_awaited = spawn_blocking(move || place.disconnect(&context));
-        return Err(Trouble::Missing(format!("mount the pod's emptyDirs: {error}")));
+        let _not_awaited = spawn_blocking(move || sandbox.disconnect(&context));
+        return Err(SetupError::Retryable(format!("mount the pod's emptyDirs: {error}")));
     }
-    Ok(place)
+    Ok(sandbox)
 }
 
 fn is_on_host_network(pod: &Pod) -> bool {
@@ -81,20 +82,20 @@ fn is_on_host_network(pod: &Pod) -> bool {
 fn connect(
     context: &Context,
     pod: &Pod,
-    sandbox: Sandbox,
+    namespaces: PodNamespaces,
     identity: Identity,
-) -> Result<Place, String> {
+) -> Result<PodSandbox, String> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let directory = context.directory(uid);
-    let Some(network) = sandbox.network else {
-        return Ok(Place {
+    let Some(network) = namespaces.network else {
+        return Ok(PodSandbox {
             namespace: context.node.clone(),
             addresses: context.options.addresses.clone(),
             directory,
             hostname: context.options.node.clone(),
             identity,
-            user: sandbox.user,
-            cable: Mutex::new(None),
+            user: namespaces.user,
+            host_link: Mutex::new(None),
         });
     };
     let hostname = hostname(pod);
@@ -112,25 +113,25 @@ fn connect(
     });
     match attached {
         Ok(namespace) => {
-            let cable = Mutex::new(Some(Cable { number, device }));
-            let user = sandbox.user;
-            Ok(Place { namespace, addresses, directory, hostname, identity, user, cable })
+            let host_link = Mutex::new(Some(HostLink { number, device }));
+            let user = namespaces.user;
+            Ok(PodSandbox { namespace, addresses, directory, hostname, identity, user, host_link })
         }
         Err(error) => {
-            context.pool().give_back(number, Timestamp::now());
+            context.pool().release(number, Timestamp::now());
             Err(error.to_string())
         }
     }
 }
 
-impl Place {
+impl PodSandbox {
     /// Writes the pod's files, and says which of its volumes are to be in memory.
     fn fill(
         &self,
         context: &Context,
         pod: &Pod,
         sources: &Sources,
-    ) -> Result<Vec<Memory>, Trouble> {
+    ) -> Result<Vec<TmpfsVolume>, SetupError> {
         let facts = Facts {
             pod,
             pod_addresses: &self.addresses,
@@ -142,18 +143,19 @@ impl Place {
             contents.push((&volume.name, volumes::content(volume, facts, sources)?));
         }
         volumes::check_room(contents.iter().map(|(_, content)| content))?;
-        let told = |what: &str, error: io::Error| Trouble::Missing(format!("{what}: {error}"));
-        make_private(&self.directory).map_err(|error| told("the pod's directory", error))?;
+        let failed =
+            |what: &str, error: io::Error| SetupError::Retryable(format!("{what}: {error}"));
+        make_private(&self.directory).map_err(|error| failed("the pod's directory", error))?;
         let mut memory = Vec::new();
         for (name, content) in contents {
             let place = self.volumes().join(name);
             volumes::write(&place, &content, self.identity)
-                .map_err(|error| told(&format!("volume {name:?}"), error))?;
+                .map_err(|error| failed(&format!("volume {name:?}"), error))?;
             if let Content::Empty { size } = content {
-                memory.push(Memory { place, size, owner: self.identity });
+                memory.push(TmpfsVolume { place, size, owner: self.identity });
             }
         }
-        self.write_names(context, pod).map_err(|error| told("the pod's own files", error))?;
+        self.write_names(context, pod).map_err(|error| failed("the pod's own files", error))?;
         Ok(memory)
     }
 
@@ -180,8 +182,9 @@ impl Place {
     }
 
     /// What every container of the pod has in its `/etc`.
-    pub(crate) fn own_files(&self) -> Vec<Copied> {
-        let file = |name: &str| Copied { source: self.directory.join(name), name: name.to_owned() };
+    pub(crate) fn own_files(&self) -> Vec<EtcFile> {
+        let file =
+            |name: &str| EtcFile { source: self.directory.join(name), name: name.to_owned() };
         ["hosts", "hostname", "resolv.conf"].map(file).into()
     }
 
@@ -194,12 +197,12 @@ impl Place {
 
     /// Gives network and addresses back. Without containers the namespace is gone with this.
     pub(crate) fn disconnect(&self, context: &Context) {
-        let cable = self.cable.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(cable) = cable else { return };
-        if let Err(error) = link::delete(&context.node, &cable.device) {
+        let host_link = self.host_link.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(host_link) = host_link else { return };
+        if let Err(error) = link::delete(&context.node, &host_link.device) {
             tracing::debug!("{error}");
         }
-        context.pool().give_back(cable.number, Timestamp::now());
+        context.pool().release(host_link.number, Timestamp::now());
     }
 }
 
