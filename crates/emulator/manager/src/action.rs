@@ -1,4 +1,4 @@
-//! What a decision asks for, as values. Nothing is done here; `effect` does it.
+//! The writes that a decision requests, as values. `execute` performs them.
 
 use std::time::Duration;
 
@@ -12,111 +12,90 @@ use crate::object::{self, ObjectKey};
 /// One request to the API.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    /// Makes an object.
     Create(Object),
-    /// Writes the status of an object, bound to the version that was read.
+    /// Writes the status; fails if the object has changed since it was read.
     PutStatus(Object),
-    /// Merges into an object; the body names the version that was read.
+    /// A merge patch whose body names the resourceVersion that was read.
     Patch(Kind, ObjectKey, Value),
-    /// The same, for an object that is to be an owner's. First the server is asked whether the
-    /// owner still lives: what a watch shows may be of the time before it was deleted.
+    /// The same to adopt an object. `execute` first asks the server whether the owner still exists:
+    /// the watch may lag behind.
     Adopt(Owner, Kind, ObjectKey, Value),
-    /// Deletes the object with this uid, and no other of the same name.
+    /// Deletes the object with this uid only.
     Delete {
-        /// What it is.
         kind: Kind,
-        /// Where it is.
         name: ObjectKey,
-        /// Which one it is.
         uid: String,
-        /// Whether its node has a say.
         mode: Deletion,
     },
-    /// Gives a pod its node.
+    /// Binds a Pod to a node.
     Bind {
-        /// The pod.
         pod: ObjectKey,
-        /// Which one of that name.
         uid: String,
-        /// Where it is to run.
         node: String,
     },
-    /// Tells people.
+    /// Emits an Event.
     Tell(Telling),
 }
 
-/// Who adopts.
+/// The adopting object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
-    /// What it is.
     pub(crate) kind: Kind,
-    /// Where it is.
     pub(crate) name: ObjectKey,
-    /// Which one of that name.
     pub(crate) uid: String,
 }
 
-/// How an object is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deletion {
-    /// With the time that it asks for.
+    /// With the object's grace period.
     Graceful,
-    /// At once: nobody is there to end it.
+    /// At once: no kubelet is left to stop the Pod.
     Forced,
 }
 
-/// What an Event object will say.
+/// The content of an Event object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Telling {
-    /// About which object.
     pub(crate) about: ObjectReference,
-    /// Whether someone should look.
     pub(crate) severity: Severity,
-    /// One word.
     pub(crate) reason: &'static str,
-    /// A sentence.
     pub(crate) message: String,
-    /// Who says it.
     pub(crate) by: &'static str,
 }
 
-/// Whether someone should look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
-    /// Things go as they should.
     Normal,
-    /// Something needs attention.
     Warning,
 }
 
-/// What is to be done about one piece of work.
+/// The decision for one work item.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// One stage after the other; the actions of a stage together. A failure ends it.
+    /// Stages run one after another, the actions of a stage concurrently. A failure ends the plan.
     pub(crate) stages: Vec<Vec<Action>>,
-    /// When to look again if nothing changes.
+    /// When to decide again if nothing changes.
     pub(crate) requeue_after: Option<Duration>,
 }
 
 impl Plan {
-    /// Appends a stage, unless it is empty. What is told about it is told when it is done.
+    /// Appends a stage, unless it is empty. Events follow after the writes that they describe.
     pub(crate) fn then(&mut self, actions: impl IntoIterator<Item = Action>) {
         let (told, done): (Vec<Action>, Vec<Action>) =
             actions.into_iter().partition(|action| matches!(action, Action::Tell(_)));
         self.stages.extend([done, told].into_iter().filter(|stage| !stage.is_empty()));
     }
 
-    /// Looks again after this long, or earlier.
+    /// Decides again after this long, or earlier.
     pub(crate) fn requeue_within(&mut self, after: Duration) {
         self.requeue_after = Some(self.requeue_after.map_or(after, |known| known.min(after)));
     }
 
-    /// No action now; a new decision after this long.
+    /// A plan without actions that runs again after `delay`.
     pub(crate) fn after(delay: Duration) -> Self {
         Self { stages: Vec::new(), requeue_after: Some(delay) }
     }
 
-    /// All actions in order.
     #[cfg(test)]
     pub(crate) fn actions(&self) -> impl Iterator<Item = &Action> {
         self.stages.iter().flatten()
@@ -142,23 +121,21 @@ impl Action {
         Self::Tell(Telling { about: reference(kind, about), severity, reason, message, by })
     }
 
-    /// Deletes an object that was read.
     pub(crate) fn delete(kind: Kind, meta: &ObjectMeta, mode: Deletion) -> Self {
         Self::Delete { kind, name: ObjectKey::of(meta), uid: object::uid(meta).to_owned(), mode }
     }
 
-    /// Merges into an object that was read: refused if it is not that one, or has changed since.
+    /// A merge patch that fails if the object was replaced or changed since it was read.
     pub(crate) fn patch(kind: Kind, meta: &ObjectMeta, body: Value) -> Self {
         Self::Patch(kind, ObjectKey::of(meta), bound(meta, body))
     }
 
-    /// The same for one that is to be the owner's.
     pub(crate) fn adopt(owner: Owner, kind: Kind, meta: &ObjectMeta, body: Value) -> Self {
         Self::Adopt(owner, kind, ObjectKey::of(meta), bound(meta, body))
     }
 }
 
-/// A change of this object in this version only.
+/// Binds a patch to this uid and resourceVersion.
 fn bound(meta: &ObjectMeta, mut body: Value) -> Value {
     body["metadata"]["uid"] = object::uid(meta).into();
     body["metadata"]["resourceVersion"] =
@@ -166,7 +143,7 @@ fn bound(meta: &ObjectMeta, mut body: Value) -> Value {
     body
 }
 
-/// A reference for events.
+/// The reference to the object of an Event.
 pub(crate) fn reference(kind: Kind, meta: &ObjectMeta) -> ObjectReference {
     ObjectReference {
         api_version: Some(kind.api_version().to_owned()),

@@ -1,4 +1,4 @@
-//! Which work a change calls for. Pure.
+//! The work that a change affects. Pure.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::state::ClusterState;
 use crate::taint;
 
 impl ClusterState {
-    /// What is to be looked at after these changes.
+    /// The work that these changes affect.
     pub(crate) fn affected_work(&mut self, changes: &Changes, now: Instant) -> Vec<Work> {
         match changes {
             Changes::Node(all) => all.iter().flat_map(|one| self.node_affects(one, now)).collect(),
@@ -29,7 +29,7 @@ impl ClusterState {
                 Vec::new()
             }
             Changes::Service(all) => {
-                // Pods stay where they are; only those yet to come are spread by Services.
+                // Services influence only the spreading of future Pods.
                 tracing::trace!(count = all.len(), "Services changed");
                 Vec::new()
             }
@@ -58,7 +58,7 @@ impl ClusterState {
         if let Some(new) = &change.new
             && renewed(&change.old) != renewed(&change.new)
         {
-            self.heard.insert(name(&new.metadata).to_owned(), now);
+            self.heartbeats.insert(name(&new.metadata).to_owned(), now);
         }
     }
 
@@ -67,16 +67,16 @@ impl ClusterState {
         let node_name = name(&node.metadata).to_owned();
         match (&change.old, &change.new) {
             (_, None) => {
-                self.heard.remove(&node_name);
+                self.heartbeats.remove(&node_name);
                 self.absent.insert(node_name.clone(), now);
             }
             (None, Some(_)) => {
-                self.heard.entry(node_name.clone()).or_insert(now);
+                self.heartbeats.entry(node_name.clone()).or_insert(now);
                 self.absent.remove(&node_name);
             }
             (Some(old), Some(new)) => {
                 if heartbeat_of(new).is_some() && heartbeat_of(old) != heartbeat_of(new) {
-                    self.heard.insert(node_name.clone(), now);
+                    self.heartbeats.insert(node_name.clone(), now);
                 }
                 if scheduling_fields(old) == scheduling_fields(new) {
                     return Vec::new();
@@ -91,7 +91,7 @@ impl ClusterState {
         work
     }
 
-    /// All pods that wait for a node: what changed may let them in.
+    /// All Pods that wait for a node: the change may make them schedulable.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = Work> {
         let waiting = self.objects.pods.all().filter(|pod| scheduler::is_waiting(pod));
         waiting.map(|pod| Work::Schedule(ObjectKey::of(&pod.metadata)))
@@ -120,8 +120,8 @@ impl ClusterState {
             work.extend(self.waiting());
         } else if becomes_bound(change) {
             let waiting = self.objects.pods.all().filter(|pod| scheduler::is_waiting(pod));
-            let hoping = waiting.filter(|pod| scheduler::depends_on_other_pods(pod));
-            work.extend(hoping.map(|pod| Work::Schedule(ObjectKey::of(&pod.metadata))));
+            let dependent = waiting.filter(|pod| scheduler::depends_on_other_pods(pod));
+            work.extend(dependent.map(|pod| Work::Schedule(ObjectKey::of(&pod.metadata))));
         }
         for pod in change.old.iter().chain(&change.new) {
             self.owners_of(pod, change.new.is_none(), &mut work);
@@ -130,7 +130,7 @@ impl ClusterState {
         work
     }
 
-    /// The sets that count this pod, or might take it.
+    /// The sets that own this Pod or may adopt it.
     fn owners_of(&self, pod: &Pod, gone: bool, work: &mut Vec<Work>) {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let Some(owner) = object::controller_of(&pod.metadata) else {
@@ -149,7 +149,7 @@ impl ClusterState {
         let key = ObjectKey::new(namespace, &owner.name);
         match owner.kind.as_str() {
             "ReplicaSet" => {
-                // A Deployment that recreates waits for the last of its old pods.
+                // A Deployment with the strategy Recreate waits for its last old Pod.
                 if gone || pod::is_terminal(pod) {
                     let set = self.objects.replica_sets.get(&key);
                     work.extend(set.and_then(|set| deployment_of(set)));
@@ -200,7 +200,7 @@ fn within<'a>(metas: impl Iterator<Item = &'a ObjectMeta>) -> Vec<Work> {
     namespaces.map(Work::Namespace).collect()
 }
 
-/// Whether a pod left room behind, or stopped standing in another's way.
+/// Whether a Pod freed resources or stopped blocking another one by anti-affinity.
 fn frees_resources(change: &Change<Pod>) -> bool {
     let Some(old) = change.old.as_ref().filter(|old| !pod::node(old).is_empty()) else {
         return false;
@@ -212,7 +212,7 @@ fn frees_resources(change: &Change<Pod>) -> bool {
     })
 }
 
-/// Whether a pod has got its node: those who want to be with it, or as many as it, may follow.
+/// Whether a Pod was just bound: Pods with affinity or spread constraints may become schedulable.
 fn becomes_bound(change: &Change<Pod>) -> bool {
     let is_there = |pod: &Option<Arc<Pod>>| {
         pod.as_ref().is_some_and(|pod| !pod::node(pod).is_empty() && pod::is_active(pod))
@@ -220,12 +220,12 @@ fn becomes_bound(change: &Change<Pod>) -> bool {
     is_there(&change.new) && !is_there(&change.old)
 }
 
-/// When a node last said how it is.
+/// The node's own Ready condition; `None` if the manager wrote it.
 fn heartbeat_of(node: &Node) -> Option<&NodeCondition> {
     taint::condition(node, "Ready").filter(|ready| ready.status != "Unknown")
 }
 
-/// What matters about a node, and not when it was said.
+/// The fields of a node that influence decisions, without heartbeat times.
 fn scheduling_fields(node: &Node) -> impl PartialEq {
     let status = node.status.clone().unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_gets_its_node_calls_those_who_hope_for_others() {
+    fn a_bound_pod_requeues_pods_with_affinity_or_spread_constraints() {
         let selector = json!({ "matchLabels": { "app": "web" } });
         let term = json!([{ "topologyKey": "zone", "labelSelector": selector }]);
         let spread = json!([{ "topologyKey": "zone", "maxSkew": 1, "labelSelector": selector,
@@ -284,9 +284,9 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(called, ["friend", "spread"], "the others gain nothing by it");
+        assert_eq!(called, ["friend", "spread"], "the others do not depend on it");
         bound.metadata.resource_version = Some("3".to_owned());
         let work = world.see(WatchEvent::Pod(Event::Apply(bound)), now);
-        assert!(!work.iter().any(|work| matches!(work, Work::Schedule(_))), "it was there before");
+        assert!(!work.iter().any(|work| matches!(work, Work::Schedule(_))), "it was bound before");
     }
 }

@@ -1,10 +1,9 @@
-//! Which nodes a pod's node selector and required node affinity allow. Pure.
+//! Node selectors and node affinity of Pods. Pure.
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
 use crate::object;
 
-/// Whether selector and required affinity allow the node.
 pub(crate) fn allows(spec: &PodSpec, node: &Node) -> bool {
     let wanted = spec.node_selector.iter().flatten();
     let selected = wanted
@@ -16,7 +15,7 @@ pub(crate) fn allows(spec: &PodSpec, node: &Node) -> bool {
     selected && required.is_none_or(|wish| wish.node_selector_terms.iter().any(|t| meets(t, node)))
 }
 
-/// How much a pod would like the node.
+/// The total weight of the preferred node affinity terms that match.
 pub(crate) fn preference(spec: &PodSpec, node: &Node) -> i32 {
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let wishes = affinity
@@ -73,7 +72,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn every_operator_of_node_affinity_does_what_it_says() {
+    fn node_affinity_operators_match_as_in_kubernetes() {
         let mut node = testing::node("n1", "a");
         node.metadata.labels.as_mut().unwrap().insert("cores".to_owned(), "8".to_owned());
         let spec = |part: &str, key: &str, operator: &str, values: &[&str]| -> PodSpec {

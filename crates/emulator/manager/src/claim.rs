@@ -1,4 +1,4 @@
-//! Whose an object is: by owner reference, and by selector where there is none. Pure.
+//! Ownership of objects: by owner reference, and by selector for objects without an owner. Pure.
 
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -9,13 +9,13 @@ use crate::kind::Kind;
 use crate::object::{self, ObjectKey};
 use crate::selector;
 
-/// What an owner has to do with an object.
+/// The relation of an owner to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
     Own,
-    /// Nobody's, and it matches.
+    /// No controller owns the object, and the selector matches.
     Adopt,
-    /// Its own, and it no longer matches.
+    /// The owner's own object, which the selector no longer matches.
     Release,
     Foreign,
 }
@@ -33,8 +33,8 @@ fn classify(wanted: &LabelSelector, owner: &ObjectMeta, object: &ObjectMeta) -> 
     }
 }
 
-/// Sorts objects by their claim: what changes ownership, and which objects are the owner's. An
-/// owner decides nothing else before the changes are written.
+/// The objects that belong to the owner. If owner references must change first, the plan that
+/// changes them.
 pub(crate) fn resolve<'a, T: Metadata<Ty = ObjectMeta>>(
     selector: &LabelSelector,
     (owner_kind, owner): (Kind, &ObjectMeta),
@@ -58,7 +58,6 @@ pub(crate) fn resolve<'a, T: Metadata<Ty = ObjectMeta>>(
     }
 }
 
-/// Makes an object the owner's.
 fn adopt(kind: Kind, owner_kind: Kind, owner: &ObjectMeta, object: &ObjectMeta) -> Action {
     let mut owners = object.owner_references.clone().unwrap_or_default();
     owners.push(object::owned_by(owner_kind.name(), owner));
@@ -67,7 +66,6 @@ fn adopt(kind: Kind, owner_kind: Kind, owner: &ObjectMeta, object: &ObjectMeta) 
     Action::adopt(owner, kind, object, json!({ "metadata": { "ownerReferences": owners } }))
 }
 
-/// Lets go of an object.
 fn release(kind: Kind, owner: &ObjectMeta, object: &ObjectMeta) -> Action {
     let mut owners = object.owner_references.clone().unwrap_or_default();
     owners.retain(|other| other.uid != object::uid(owner));
@@ -80,7 +78,7 @@ mod tests {
     use crate::testing::at;
 
     #[test]
-    fn claims_follow_reference_and_selector() {
+    fn claims_follow_owner_reference_and_selector() {
         let wanted = LabelSelector {
             match_labels: Some([("app".to_owned(), "web".to_owned())].into()),
             ..LabelSelector::default()
@@ -106,6 +104,6 @@ mod tests {
             assert_eq!(classify(&wanted, owner, &object), expected, "{object:?}");
         }
         let all = classify(&LabelSelector::default(), &owner, &make(true, None));
-        assert_eq!(all, Claim::Foreign, "an empty selector takes nothing");
+        assert_eq!(all, Claim::Foreign, "an empty selector adopts nothing");
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds that the manager reads and writes: one table, from which the rest is written.
+//! The kinds that the manager reads and writes, as one table.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -11,50 +11,44 @@ use crate::cache::{Cache, Change};
 
 macro_rules! kinds {
     ($($kind:ident in $api:literal as $plural:literal is $field:ident,)*) => {
-        /// A kind of object.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum Kind { $(
             #[doc = concat!("`", stringify!($kind), "`.")]
             $kind,
         )* }
 
-        /// An object of one of the kinds.
         #[derive(Clone, Debug, PartialEq)]
         pub(crate) enum Object { $(
             #[doc = concat!("A `", stringify!($kind), "`.")]
             $kind(Box<$kind>),
         )* }
 
-        /// What a watch shows.
         #[derive(Debug)]
         pub(crate) enum WatchEvent { $( $kind(watcher::Event<$kind>), )* }
 
-        /// What became of objects.
+        /// Changes of the cached objects of one kind.
         #[derive(Debug)]
         pub(crate) enum Changes { $( $kind(Vec<Change<$kind>>), )* }
 
-        /// All objects at hand.
+        /// All cached objects.
         #[derive(Debug, Default)]
         pub(crate) struct Objects { $( pub(crate) $field: Cache<$kind>, )* }
 
         impl Kind {
-            /// As it is written in objects.
             #[must_use]
             pub(crate) const fn name(self) -> &'static str {
                 match self { $( Self::$kind => stringify!($kind), )* }
             }
 
-            /// As it is written in paths.
+            /// The plural resource name, as in API paths.
             pub(crate) const fn plural(self) -> &'static str {
                 match self { $( Self::$kind => $plural, )* }
             }
 
-            /// Group and version.
             pub(crate) const fn api_version(self) -> &'static str {
                 match self { $( Self::$kind => $api, )* }
             }
 
-            /// Reads an object of this kind.
             pub(crate) fn read(self, value: Value) -> serde_json::Result<Object> {
                 match self {
                     $( Self::$kind => serde_json::from_value(value).map(Object::$kind), )*
@@ -63,47 +57,45 @@ macro_rules! kinds {
         }
 
         impl Object {
-            /// Its kind.
             #[must_use]
             pub(crate) const fn kind(&self) -> Kind {
                 match self { $( Self::$kind(_) => Kind::$kind, )* }
             }
 
-            /// Its metadata.
             #[must_use]
             pub(crate) fn meta(&self) -> &ObjectMeta {
                 match self { $( Self::$kind(object) => &object.metadata, )* }
             }
 
-            /// As it goes over the wire.
+            /// Serializes the object as JSON.
             pub(crate) fn write(&self) -> serde_json::Result<Vec<u8>> {
                 match self { $( Self::$kind(object) => serde_json::to_vec(object), )* }
             }
         }
 
         impl Objects {
-            /// Takes in what a watch shows.
+            /// Applies a watch event.
             pub(crate) fn see(&mut self, sight: WatchEvent) -> Changes {
                 match sight {
                     $( WatchEvent::$kind(event) => Changes::$kind(self.$field.see(event)), )*
                 }
             }
 
-            /// Takes in the server's answer to a write.
+            /// Applies the response to an own write.
             pub(crate) fn wrote(&mut self, object: Object) -> Changes {
                 match object {
                     $( Object::$kind(object) => Changes::$kind(self.$field.wrote(*object)), )*
                 }
             }
 
-            /// Takes in that an object is gone.
+            /// Applies a deletion.
             pub(crate) fn deleted(&mut self, kind: Kind, uid: &str) -> Changes {
                 match kind {
                     $( Kind::$kind => Changes::$kind(self.$field.deleted(uid)), )*
                 }
             }
 
-            /// Whether all kinds that are watched have been listed.
+            /// Whether all watched kinds have been listed.
             pub(crate) fn is_synced(&self, watched: &[Kind]) -> bool {
                 watched.iter().all(|kind| match kind {
                     $( Kind::$kind => self.$field.is_synced(), )*
@@ -131,7 +123,7 @@ kinds! {
 }
 
 impl Kind {
-    /// Where objects of this kind are; an empty namespace for kinds without.
+    /// The API path of the kind's objects; the namespace is empty for cluster-scoped kinds.
     pub(crate) fn path(self, namespace: &str) -> String {
         let api = self.api_version();
         let root = if api == "v1" { "/api" } else { "/apis" };
@@ -147,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_those_of_the_api() {
+    fn paths_match_the_api() {
         assert_eq!(Kind::Node.path(""), "/api/v1/nodes");
         assert_eq!(Kind::Pod.path("x"), "/api/v1/namespaces/x/pods");
         assert_eq!(Kind::ReplicaSet.path("x"), "/apis/apps/v1/namespaces/x/replicasets");

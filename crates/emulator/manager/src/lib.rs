@@ -1,19 +1,19 @@
-//! Just enough of kube-controller-manager and kube-scheduler for a pleasant lab: Deployments,
-//! ReplicaSets, DaemonSets, a scheduler, the life of nodes, and what every namespace has.
+//! The parts of kube-controller-manager and kube-scheduler that a lab needs: Deployments,
+//! ReplicaSets, DaemonSets, a scheduler, node health, and the default objects of each namespace.
 //!
 //! ```text
-//!   watch   -> WatchEvent         everything that is read comes in here
-//!   cache   -> Change        objects as the watch shows them and as our writes made them
-//!   affected_work   -> Work          which decisions a change calls for
-//!   queue                    which is next; pauses after failures
-//!   deployment, replicaset, daemonset, scheduler, node, namespace -> Plan    the decisions, pure
-//!   effect  -> Outcome        the one place that writes; answers go back into the caches
-//!   run                      the loop
+//!   watch    -> WatchEvent    list and watch of each kind
+//!   cache    -> Change        objects from the watch and from responses to own writes
+//!   affected -> Work          the decisions that a change requires
+//!   queue                     work in order, with back-off after failures
+//!   deployment, replicaset, daemonset, scheduler, node, namespace -> Plan   decisions (pure)
+//!   execute  -> Outcome       the only writer; responses go back into the caches
+//!   run                       the event loop
 //! ```
 //!
-//! Deliberately not here: leader election (two of them undo each other's surplus and corrupt
-//! nothing), StatefulSets, Jobs, volumes, quotas, preemption, and garbage collection by owner,
-//! which the embedded API does itself.
+//! Not implemented: leader election (two managers delete each other's surplus Pods and corrupt
+//! nothing), StatefulSets, Jobs, volumes, quotas, preemption, and garbage collection by owner
+//! reference, which the embedded API server does.
 
 mod action;
 mod affected;

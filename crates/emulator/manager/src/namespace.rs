@@ -1,4 +1,5 @@
-//! What every namespace has: the ServiceAccount `default`, and the authority that pods trust. Pure.
+//! The default objects of a namespace: the ServiceAccount `default` and the ConfigMap with the
+//! cluster CA. Pure.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -8,9 +9,9 @@ use crate::action::{Action, Plan};
 use crate::kind::Kind;
 use crate::object;
 
-/// The account of pods that name none.
+/// The ServiceAccount of Pods that name none.
 pub(crate) const ACCOUNT: &str = "default";
-/// Where pods find the authority.
+/// The ConfigMap with the cluster CA.
 pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
 const FILE: &str = "ca.crt";
 const DESCRIPTION: &str = "kubernetes.io/description";
@@ -19,17 +20,16 @@ const TEXT: &str = "Contains a CA bundle that can be used to verify the kube-api
                     kubernetes.default.svc. No other usage is guaranteed across distributions of \
                     Kubernetes clusters.";
 
-/// What is known about the account of a namespace.
+/// The state of the default ServiceAccount.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Account<'a> {
-    /// Nobody here keeps it.
+    /// The ServiceAccount controller is disabled.
     Ignored,
-    /// It is there, or it is not.
-    Kept(Option<&'a ServiceAccount>),
+    Managed(Option<&'a ServiceAccount>),
 }
 
-/// What is to be done about a namespace. `authority` is the PEM text to publish, if any is, with
-/// the ConfigMap that is there.
+/// Plans the default objects of a namespace. `authority` is the CA to publish, with the existing
+/// ConfigMap.
 #[must_use]
 pub(crate) fn plan_namespace(
     namespace: &Namespace,
@@ -46,7 +46,7 @@ pub(crate) fn plan_namespace(
         ..ObjectMeta::default()
     };
     let mut actions = Vec::new();
-    if let Account::Kept(None) = account {
+    if let Account::Managed(None) = account {
         let made = ServiceAccount { metadata: within(ACCOUNT), ..ServiceAccount::default() };
         actions.push(Action::Create(made.into()));
     }
@@ -86,11 +86,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_made_and_what_is_wrong_is_mended() {
-        let plan = plan_namespace(&namespace(), Account::Kept(None), Some(("PEM", None)));
+    fn missing_objects_are_created_and_changed_ones_repaired() {
+        let plan = plan_namespace(&namespace(), Account::Managed(None), Some(("PEM", None)));
         assert_eq!(plan.actions().count(), 2);
         let account = ServiceAccount::default();
-        let account = Account::Kept(Some(&account));
+        let account = Account::Managed(Some(&account));
         let mut map = ConfigMap { metadata: testing::meta(ROOT_CA), ..ConfigMap::default() };
         map.data = Some([("ca.crt".to_owned(), "PEM".to_owned())].into());
         let plan = plan_namespace(&namespace(), account, Some(("PEM", Some(&map))));
@@ -102,9 +102,9 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_ends_gets_nothing_new() {
+    fn a_terminating_namespace_gets_no_objects() {
         let mut ending = namespace();
         ending.metadata.deletion_timestamp = Some(object::time(at(0)));
-        assert_eq!(plan_namespace(&ending, Account::Kept(None), None), Plan::default());
+        assert_eq!(plan_namespace(&ending, Account::Managed(None), None), Plan::default());
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a node is there, what its taints say, and which of its pods must go. Pure.
+//! Node health, taints, and the eviction of Pods. Pure.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::taint::{self, NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE, UNSCHE
 
 const BY: &str = "node-controller";
 
-/// Taints that follow from conditions: type, status, key.
+/// Taints by condition: type, status, key.
 const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -23,21 +23,22 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
-/// Conditions that only the node itself can know.
+/// Conditions that only the kubelet reports.
 const REPORTED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
-/// Pods that say nothing about a node that is lost stay this long, as the API's defaults have it.
+/// How long Pods without a matching toleration stay on a lost node, as the API's defaults set it.
 const DEFAULT_TOLERATION: Duration = Duration::from_secs(300);
 
-/// How patient to be with a silent node.
+/// How long a node may miss heartbeats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GracePeriods {
-    /// With one that has reported before.
+    /// A node that has reported before.
     pub(crate) grace: Duration,
-    /// With one that never has.
+    /// A node that has never reported.
     pub(crate) startup: Duration,
 }
 
-/// What is to be done about a node that has been silent for this long, and about its pods.
+/// Plans the conditions and taints of a node without heartbeat for `silent`, and the readiness of
+/// its Pods.
 #[must_use]
 pub(crate) fn plan_node_health(
     node: &Node,
@@ -60,7 +61,7 @@ pub(crate) fn plan_node_health(
         plan.then([Action::PutStatus(with_unknown_conditions(node, now).into())]);
         let (meta, reason) = (&node.metadata, "NodeNotReady");
         plan.then([Action::event(Kind::Node, meta, BY, Severity::Normal, reason, message)]);
-        // The taints and the pods follow when this has been written.
+        // Taints and Pods follow once the status is written.
         return plan;
     }
     plan.then(sync_taints(node, now));
@@ -70,7 +71,7 @@ pub(crate) fn plan_node_health(
     plan
 }
 
-/// The node, with nothing known of it any more.
+/// The node with its conditions set to Unknown.
 fn with_unknown_conditions(node: &Node, now: Timestamp) -> Node {
     let mut node = node.clone();
     let conditions = node.status.get_or_insert_default().conditions.get_or_insert_default();
@@ -97,8 +98,8 @@ fn with_unknown_conditions(node: &Node, now: Timestamp) -> Node {
     node
 }
 
-/// Brings the taints that follow from the node's state in order. Of others it only notes since when
-/// they drive pods away: whoever set them by hand did not, and patience needs a beginning.
+/// Synchronizes the taints that follow from the node's state. Other NoExecute taints without
+/// `timeAdded` get the current time, from which tolerationSeconds counts.
 fn sync_taints(node: &Node, now: Timestamp) -> Option<Action> {
     let wanted = implied(node);
     let ours = |taint: &Taint| {
@@ -131,7 +132,7 @@ fn sync_taints(node: &Node, now: Timestamp) -> Option<Action> {
     Some(Action::patch(Kind::Node, &node.metadata, body))
 }
 
-/// The taints that a node's state calls for.
+/// The taints that follow from the node's state.
 fn implied(node: &Node) -> Vec<Taint> {
     let mut wanted = Vec::new();
     if taint::is_cordoned(node) {
@@ -148,7 +149,7 @@ fn implied(node: &Node) -> Vec<Taint> {
     wanted
 }
 
-/// A pod whose node is lost cannot be asked any more.
+/// Sets the Ready condition of a Pod on a lost node to False.
 fn not_ready(pod: &Pod, now: Timestamp) -> Action {
     let mut pod = pod.clone();
     let all: &mut Vec<PodCondition> =
@@ -160,7 +161,7 @@ fn not_ready(pod: &Pod, now: Timestamp) -> Action {
     Action::PutStatus(pod.into())
 }
 
-/// When a pod must leave its node because of a taint: after this long; none if it may stay.
+/// How long a Pod may stay on its node despite the NoExecute taints; `None` without limit.
 #[must_use]
 pub(crate) fn eviction_delay(pod: &Pod, node: &Node, now: Timestamp) -> Option<Duration> {
     if object::is_deleting(&pod.metadata) {
@@ -173,7 +174,7 @@ pub(crate) fn eviction_delay(pod: &Pod, node: &Node, now: Timestamp) -> Option<D
         let patience = match matching.peek() {
             None if [NOT_READY, UNREACHABLE].contains(&taint.key.as_str()) => DEFAULT_TOLERATION,
             None => Duration::ZERO,
-            // Without a number one tolerates for ever; of several numbers the least counts.
+            // A toleration without tolerationSeconds lasts for ever; otherwise the shortest counts.
             Some(_) => {
                 let seconds = matching.filter_map(|one| one.toleration_seconds).min()?;
                 Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
@@ -187,7 +188,7 @@ pub(crate) fn eviction_delay(pod: &Pod, node: &Node, now: Timestamp) -> Option<D
     driving.filter_map(rest).min()
 }
 
-/// What is to be done about a pod because of its node's taints.
+/// Plans the eviction of a Pod by NoExecute taints.
 pub(crate) fn plan_eviction(pod: &Pod, node: &Node, now: Timestamp) -> Plan {
     match eviction_delay(pod, node, now) {
         None => Plan::default(),
@@ -209,7 +210,7 @@ pub(crate) fn plan_eviction(pod: &Pod, node: &Node, now: Timestamp) -> Plan {
     }
 }
 
-/// What is to be done about a pod whose node has not existed for this long.
+/// Plans the deletion of a Pod whose node has been missing for `absent`.
 pub(crate) fn plan_orphan(pod: &Pod, absent: Duration, quarantine: Duration) -> Plan {
     match quarantine.checked_sub(absent) {
         None | Some(Duration::ZERO) => {

@@ -1,4 +1,4 @@
-//! What all objects have in common: names, owners, versions, labels. Pure.
+//! Metadata helpers: keys, owners, versions, labels. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
 
-/// Where an object is: its namespace (empty for those without) and its name.
+/// Namespace and name of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectKey {
-    /// Empty where the kind has none.
+    /// Empty for cluster-scoped kinds.
     pub(crate) namespace: String,
-    /// The object's own.
     pub(crate) name: String,
 }
 
 impl ObjectKey {
-    /// A name in a namespace.
     #[must_use]
     pub(crate) fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// That of an object.
     #[must_use]
     pub(crate) fn of(meta: &ObjectMeta) -> Self {
         Self::new(meta.namespace.as_deref().unwrap_or_default(), name(meta))
@@ -50,7 +47,7 @@ pub(crate) fn uid(meta: &ObjectMeta) -> &str {
     meta.uid.as_deref().unwrap_or_default()
 }
 
-/// The version as a number; Kubernetes guarantees since 1.35 that it is one.
+/// The resourceVersion as a number; Kubernetes guarantees since 1.35 that it is one.
 pub(crate) fn version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
 }
@@ -67,17 +64,16 @@ pub(crate) fn is_deleting(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
 }
 
-/// The owner that manages the object.
+/// The owner reference with `controller: true`.
 pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// Whether the object is managed by the one with this uid.
 pub(crate) fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
     controller_of(meta).is_some_and(|owner| owner.uid == uid)
 }
 
-/// The reference of an object that a `kind` of apps/v1 manages.
+/// A controller owner reference to an object of apps/v1.
 pub(crate) fn owned_by(kind: &str, owner: &ObjectMeta) -> OwnerReference {
     OwnerReference {
         api_version: "apps/v1".to_owned(),
@@ -89,23 +85,22 @@ pub(crate) fn owned_by(kind: &str, owner: &ObjectMeta) -> OwnerReference {
     }
 }
 
-/// Kubernetes' times have whole seconds.
+/// A time in whole seconds, as the API stores it.
 pub(crate) fn time(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// Counts are left out where they are zero, as Go writes them.
+/// `None` for zero, as Go's `omitempty` writes counts.
 pub(crate) fn unless_zero(count: i32) -> Option<i32> {
     (count != 0).then_some(count)
 }
 
-/// All together. Counts come from whoever writes objects: a sum beyond all numbers is the largest
-/// one, and no reason to stop.
+/// A saturating sum: users control the counts.
 pub(crate) fn sum(counts: impl Iterator<Item = i32>) -> i32 {
     counts.fold(0, i32::saturating_add)
 }
 
-/// How many a number or a percentage of `total` is.
+/// Resolves an absolute number or a percentage of `total`.
 pub(crate) fn scaled(value: &IntOrString, total: i32, round: Round) -> i32 {
     match value {
         IntOrString::Int(number) => *number,
@@ -122,15 +117,13 @@ pub(crate) fn scaled(value: &IntOrString, total: i32, round: Round) -> i32 {
     }
 }
 
-/// Which way a share of a pod goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
     Up,
     Down,
 }
 
-/// A short text that differs where the value does. Without vowels and digits that look like them,
-/// as Kubernetes' hashes, so that no word comes out.
+/// A short hash in Kubernetes' alphabet, which has no vowels and so spells no words.
 pub(crate) fn hash(value: &impl Serialize, salt: Option<i32>) -> String {
     let mut bytes = serde_json::to_vec(value).expect("API objects can be written as JSON");
     if let Some(salt) = salt {
@@ -143,10 +136,10 @@ pub(crate) fn hash(value: &impl Serialize, salt: Option<i32>) -> String {
     spell(sum)
 }
 
-/// A number in Kubernetes' alphabet for generated names, ten letters long.
+/// A number as ten letters of Kubernetes' alphabet for generated names.
 fn spell(mut number: u64) -> String {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    // The multiplications above leave the low bits poor.
+    // FNV leaves little entropy in the low bits.
     number ^= number >> 32;
     let mut text = String::with_capacity(10);
     for _ in 0..10 {
@@ -180,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_tell_values_and_salts_apart() {
+    fn hashes_differ_by_value_and_salt() {
         let a = hash(&"a", None);
         assert_eq!(a, hash(&"a", None));
         assert_eq!(a.len(), 10);

@@ -1,5 +1,4 @@
-//! What can be set: which controllers run, and how patient they are. Parsing only; nothing is read
-//! from argv or files here.
+//! Which controllers run, and the node grace periods.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,18 +7,19 @@ use std::time::Duration;
 
 use nearhop_runtime::health::Health;
 
-/// How the manager runs.
+/// Configuration of the manager.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which controllers run.
+    /// The enabled controllers.
     pub controllers: Controllers,
-    /// How long a node may be silent before it counts as lost.
+    /// How long a node may miss heartbeats before its Ready condition becomes Unknown.
     pub node_monitor_grace_period: Duration,
-    /// How long a node that never reported may take to do so.
+    /// The same for a node that has not reported yet.
     pub node_startup_grace_period: Duration,
-    /// The authority that pods are told to trust, as PEM; without it none is published.
+    /// The cluster CA for the ConfigMap `kube-root-ca.crt`, as PEM; without it no ConfigMap is
+    /// published.
     pub root_ca: Option<String>,
-    /// Where its loop says that it turns.
+    /// Where the loop reports that it is alive.
     pub health: Health,
 }
 
@@ -35,30 +35,30 @@ impl Default for Options {
     }
 }
 
-/// A controller that can be switched off.
+/// A controller that can be disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Controller {
     /// Rolls out Deployments.
     Deployment,
-    /// Keeps the number of pods of ReplicaSets.
+    /// Keeps the number of Pods of ReplicaSets.
     ReplicaSet,
-    /// Keeps one pod on each node for DaemonSets.
+    /// Runs one Pod on each matching node for DaemonSets.
     DaemonSet,
-    /// Finds nodes for pods.
+    /// Binds Pods to nodes.
     Scheduler,
-    /// Judges nodes by their leases.
+    /// Sets conditions and taints of nodes by their Leases.
     NodeLifecycle,
     /// Deletes pods that do not tolerate a NoExecute taint.
     TaintEviction,
-    /// Deletes pods of nodes that are gone.
+    /// Deletes Pods of missing nodes.
     PodGc,
-    /// Keeps the ServiceAccount `default` in each namespace.
+    /// Creates the ServiceAccount `default` in each namespace.
     ServiceAccount,
-    /// Keeps the ConfigMap `kube-root-ca.crt` in each namespace.
+    /// Publishes the ConfigMap `kube-root-ca.crt` in each namespace.
     RootCa,
 }
 
-/// Each controller with the names that kube-controller-manager has for it.
+/// Each controller with its names in kube-controller-manager.
 const NAMES: [(Controller, &[&str]); 9] = [
     (Controller::Deployment, &["deployment-controller", "deployment"]),
     (Controller::ReplicaSet, &["replicaset-controller", "replicaset"]),
@@ -71,8 +71,8 @@ const NAMES: [(Controller, &[&str]); 9] = [
     (Controller::RootCa, &["root-ca-certificate-publisher-controller", "root-ca-cert-publisher"]),
 ];
 
-/// Which controllers run, in kube-controller-manager's spelling: `*` for all, `name` for one,
-/// `-name` for all but one.
+/// The enabled controllers in kube-controller-manager's syntax: `*` for all, `name` to enable,
+/// `-name` to disable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controllers(BTreeSet<Controller>);
 
@@ -83,16 +83,16 @@ impl Default for Controllers {
 }
 
 impl Controllers {
-    /// Whether this one runs.
+    /// Whether the controller is enabled.
     #[must_use]
     pub fn has(&self, controller: Controller) -> bool {
         self.0.contains(&controller)
     }
 }
 
-/// A name that is none of a controller's.
+/// The name of no controller.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is no controller; there are: {known}", known = known())]
+#[error("unknown controller {name:?}; known controllers: {known}", known = known())]
 pub struct UnknownController {
     name: String,
 }
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn controllers_are_spelt_as_kube_controller_manager_spells_them() {
+    fn controllers_parse_in_kube_controller_managers_syntax() {
         let all: Controllers = "*".parse().unwrap();
         assert_eq!(all, Controllers::default());
         let some: Controllers = "*,-deployment, -nodelifecycle".parse().unwrap();
@@ -151,7 +151,7 @@ mod tests {
         let two: Controllers = "scheduler,podgc".parse().unwrap();
         assert_eq!(two.to_string(), "scheduler,pod-garbage-collector-controller");
         let none: Controllers = "-scheduler".parse().unwrap();
-        assert_eq!(none.to_string(), "", "without * only what is named runs");
+        assert_eq!(none.to_string(), "", "without * only named controllers run");
         let error = "*,-bogus".parse::<Controllers>().unwrap_err().to_string();
         assert!(error.contains("bogus") && error.contains("deployment-controller"), "{error}");
     }

@@ -1,9 +1,9 @@
-//! The authority that pods are told to trust, as text. Pure.
+//! PEM encoding of the cluster CA. Pure.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Certificates as PEM; none if there are none.
+/// Certificates as PEM; `None` if there are none.
 #[must_use]
 pub fn pem(certificates: &[Vec<u8>]) -> Option<String> {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What can be read off a pod: whether it is active, ready, available. Pure.
+//! The state of a Pod: active, ready, available. Pure.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ pub(crate) fn is_terminal(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
-/// Whether it still counts as a replica.
+/// Whether it counts as a replica.
 pub(crate) fn is_active(pod: &Pod) -> bool {
     !is_terminal(pod) && !object::is_deleting(&pod.metadata)
 }
 
-/// The node it is bound to; none is an empty text.
+/// The node of the Pod; empty if it is not bound.
 pub(crate) fn node(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
@@ -34,17 +34,16 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready.status == "True")
 }
 
-/// Since when it is ready.
 pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
     let ready = condition(pod, "Ready").filter(|ready| ready.status == "True")?;
     ready.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// Whether a pod is available, that is, has been ready for long enough.
+/// Whether a Pod has been ready for `minReadySeconds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Availability {
     NotReady,
-    /// Ready, and available after this long if it stays so.
+    /// Ready, and available after this long.
     In(Duration),
     Available,
 }
@@ -69,7 +68,7 @@ pub(crate) fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) ->
     availability(pod, min_ready_seconds, now) == Availability::Available
 }
 
-/// A pod from a template, to be named by the server.
+/// A Pod from a template, with a generated name.
 pub(crate) fn from_template(
     template: &PodTemplateSpec,
     owner: &ObjectMeta,
@@ -97,7 +96,7 @@ mod tests {
     use crate::testing::{self, at};
 
     #[test]
-    fn availability_waits_for_the_time_that_was_asked() {
+    fn availability_waits_for_min_ready_seconds() {
         let mut pod = testing::pod("a", "n1");
         assert_eq!(availability(&pod, 0, at(100)), Availability::NotReady);
         testing::set_ready(&mut pod, true, at(100));
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_ended_or_is_ending_is_not_active() {
+    fn finished_and_terminating_pods_are_not_active() {
         let mut pod = testing::pod("a", "n1");
         assert!(is_active(&pod));
         pod.status.get_or_insert_default().phase = Some("Failed".to_owned());

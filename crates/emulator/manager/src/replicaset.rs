@@ -1,4 +1,4 @@
-//! ReplicaSets: which pods are theirs, how many to make, which to delete, what to say. Pure.
+//! ReplicaSets: adoption, scaling and status. Pure.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use crate::object::{self, unless_zero};
 use crate::pod::{self, Availability};
 use crate::selector;
 
-/// No more than this at once, so that a wrong number does not flood the server.
+/// The most Pods to create or delete at once, to protect the server from a wrong number.
 const BURST: usize = 500;
 
-/// What is to be done about a ReplicaSet, given the pods of its namespace. `related` are the pods
-/// of all ReplicaSets with the same owner: where many of them share a node, one goes first.
+/// Plans a ReplicaSet, given the Pods of its namespace. `related` are the Pods of all ReplicaSets
+/// of the same owner: Pods that share a node are deleted first.
 #[must_use]
 pub(crate) fn plan_replicas(
     set: &ReplicaSet,
@@ -42,8 +42,8 @@ pub(crate) fn plan_replicas(
     }
     let status = write_status(set, &active, leaving.len(), &mut plan, now);
     if let Some(Action::Delete { .. }) = actions.first() {
-        // The status says which size was acted on. Deployments rely on that: pods that are too
-        // many must be on their way before.
+        // The status reports the size that the set has acted on. Deployments rely on it, so surplus
+        // Pods must be deleted first.
         plan.then(actions);
         plan.then(status);
     } else {
@@ -69,9 +69,9 @@ fn resize(set: &ReplicaSet, active: &[&Pod], related: &[&Pod], now: Timestamp) -
     ranked.into_iter().take(surplus).map(delete).collect()
 }
 
-/// Pods in the order in which they are to go, as Kubernetes has it: unassigned, pending, not
-/// ready, cheap, doubled up on a node, ready for a short time, often restarted, young. Beyond that
-/// one that is not available yet goes before one that is: a rollout counts on those.
+/// Pods in the order of deletion, as in Kubernetes: unassigned, pending, not ready, low deletion
+/// cost, sharing a node, ready for a short time, restarted often, young. In addition, unavailable
+/// Pods come before available ones, on which a rollout counts.
 fn rank<'a>(
     active: &[&'a Pod],
     related: &[&Pod],
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_pods_are_made_from_the_template() {
+    fn missing_pods_are_created_from_the_template() {
         let set = set(3);
         let pod = owned(&set, "a", "n1", None);
         let plan = plan_replicas(&set, &[&pod], &[&pod], at(0));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_ended_or_are_ending_are_replaced_and_not_deleted_again() {
+    fn finished_and_terminating_pods_are_replaced_and_not_deleted_again() {
         let set = set(2);
         let mut failed = owned(&set, "failed", "n1", None);
         failed.status.get_or_insert_default().phase = Some("Failed".to_owned());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_useful_pods_go_first() {
+    fn pods_are_deleted_in_kubernetes_order() {
         let set = set(0);
         let pending = owned(&set, "pending", "n1", None);
         let mut running = owned(&set, "running", "n2", None);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cheap_pod_goes_before_a_doubled_one() {
+    fn deletion_cost_ranks_before_sharing_a_node() {
         let set = set(1);
         let mut cheap = owned(&set, "cheap", "n1", Some(1));
         let cost = [("controller.kubernetes.io/pod-deletion-cost".to_owned(), "-5".to_owned())];
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_not_available_yet_goes_before_a_doubled_one_that_is() {
+    fn unavailable_pods_are_deleted_before_available_ones() {
         let set = set(2);
         let pods = [
             owned(&set, "a", "n2", Some(0)),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn strays_are_adopted_and_runaways_released_before_anything_is_counted() {
+    fn adoption_and_release_precede_scaling() {
         let set = set(1);
         let mut stray = owned(&set, "stray", "n1", None);
         stray.metadata.owner_references = None;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_counts_and_asks_to_be_called_when_a_pod_becomes_available() {
+    fn the_status_counts_and_requeues_for_min_ready_seconds() {
         let mut set = set(3);
         set.spec.as_mut().unwrap().min_ready_seconds = Some(10);
         set.metadata.generation = Some(4);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_is_deleted_makes_nothing() {
+    fn a_terminating_set_creates_no_pods() {
         let mut set = set(3);
         set.metadata.deletion_timestamp = Some(object::time(at(1)));
         assert_eq!(created(&plan_replicas(&set, &[], &[], at(2))), 0);

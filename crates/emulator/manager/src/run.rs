@@ -1,4 +1,4 @@
-//! The loop: five events, one match. Everything that is known changes here and nowhere else.
+//! The event loop: five events, one match. Only this loop changes the cluster state.
 
 use std::time::{Duration, Instant};
 
@@ -18,26 +18,26 @@ use crate::state::{ClusterState, Now};
 use crate::tell;
 use crate::watch::{self, WatchResult};
 
-/// What can happen.
+/// An input of the loop.
 #[derive(Debug)]
 enum Event {
-    /// A watch shows something, or failed.
+    /// A watch event or a watch error.
     WatchResult(Box<WatchResult>),
-    /// A request was answered.
+    /// The response to a request.
     Answered(Outcome),
-    /// A piece of work ended.
+    /// A work item has finished.
     Done { work: Work, failed: Option<Box<(Action, Failure)>>, requeue_after: Option<Instant> },
-    /// Something is due.
+    /// A work item is due.
     Due,
-    /// It is time to ask whether the server is there: a watch that is silent does not tell.
+    /// Time to probe the API server: an idle watch does not show that the server is alive.
     CheckServer,
 }
 
-/// Runs the controllers until the end is requested. Whatever fails is tried again; all state is in
-/// the API, so it can be stopped at any moment and started anew.
+/// Runs the controllers until shutdown. Failed work is retried. All state is in the API, so the
+/// manager can stop and restart at any time.
 pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
     let kinds = watch::watched(&options);
-    tracing::info!(controllers = %options.controllers, "manager starts");
+    tracing::info!(controllers = %options.controllers, "manager started");
     let mut watches = watch::start(&client, &kinds);
     let judges = options.controllers.has(Controller::NodeLifecycle);
     let mut pulse = interval(server_check_interval(&options));
@@ -71,17 +71,17 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
     }
 }
 
-/// Nothing is looked at more often than this without a reason from outside: a decision that asks
-/// for itself again at once must not keep the others, and the events, from their turn.
+/// The shortest delay before a plan runs again without a change, so that one work item cannot
+/// starve the others.
 const MIN_REQUEUE_DELAY: Duration = Duration::from_millis(100);
 
-/// When a plan is to be looked at again. A time beyond the clock's range never comes.
+/// When a plan must run again; `None` if the delay exceeds the clock's range.
 fn due_again(plan: &Plan, now: Instant) -> Option<Instant> {
     plan.requeue_after
         .and_then(|requeue_after| now.checked_add(requeue_after.max(MIN_REQUEUE_DELAY)))
 }
 
-/// How often the server is asked for a sign of life.
+/// How often the manager probes the API server.
 fn server_check_interval(options: &Options) -> Duration {
     (options.node_monitor_grace_period / 5)
         .clamp(Duration::from_millis(100), Duration::from_secs(8))
@@ -91,7 +91,7 @@ struct Manager {
     world: ClusterState,
     queue: Queue,
     kinds: Vec<Kind>,
-    /// Nothing is decided before everything has been listed once.
+    /// Every watched kind has been listed once; no decision is made before that.
     synced: bool,
     client: Client,
     sender: UnboundedSender<Event>,
@@ -116,25 +116,25 @@ impl Manager {
             }
             Event::Answered(Outcome::Alive) => self.world.server_responded(now),
             Event::Answered(Outcome::Unbound(uid)) => {
-                // Others may have been refused because of it.
+                // Other Pods may have been rejected because of the assumed Pod.
                 self.world.assumed.remove(&uid);
                 let waiting = self.world.waiting().collect();
                 self.add(waiting, now);
             }
             Event::Done { work, failed: None, requeue_after } => {
-                self.queue.succeed(&work, requeue_after)
+                self.queue.succeed(&work, requeue_after);
             }
             Event::Done { work, failed: Some(failed), .. } => {
                 let (action, failure) = *failed;
                 let pause = self.queue.fail(&work, failure.setback(), now, rand::random());
                 match failure {
                     Failure::Conflict | Failure::NotFound | Failure::Exists => {
-                        tracing::debug!(?work, ?pause, "{failure}; trying again");
+                        tracing::debug!(?work, ?pause, error = %failure, "write failed; will retry");
                     }
                     Failure::Refused(_) | Failure::NoAnswer(_) => {
                         let what = describe(&action);
-                        tracing::warn!(?work, ?pause, "{what}: {failure}; trying again");
-                        self.complain(&action, &failure);
+                        tracing::warn!(?work, ?pause, action = %what, error = %failure, "write failed; will retry");
+                        self.report_failed_create(&action, &failure);
                     }
                 }
             }
@@ -153,15 +153,15 @@ impl Manager {
         });
     }
 
-    /// Tells people what only they can mend.
-    fn complain(&self, action: &Action, failure: &Failure) {
+    /// Emits an event about a failure that only a user can fix.
+    fn report_failed_create(&self, action: &Action, failure: &Failure) {
         if let (Failure::Refused(_), Some(telling)) =
             (failure, tell::failed_create(action, failure))
         {
             let client = self.client.clone();
             tokio::spawn(async move {
                 if let Err(failure) = tell::tell(&client, &telling).await {
-                    tracing::debug!(reason = telling.reason, "event not written: {failure}");
+                    tracing::debug!(reason = telling.reason, error = %failure, "event not written");
                 }
             });
         }
@@ -176,11 +176,11 @@ impl Manager {
                     self.synced = true;
                     self.world.server_responded(now);
                     self.world.reset_heartbeats(now);
-                    tracing::info!("everything has been listed");
+                    tracing::info!("caches synced");
                 }
             }
             Err((kind, error)) => {
-                tracing::warn!("watch of {}: {error}; trying again", kind.plural());
+                tracing::warn!(resource = kind.plural(), %error, "watch failed; will retry");
                 self.world.watch_failed(kind, now);
             }
         }
@@ -190,7 +190,8 @@ impl Manager {
         work.into_iter().for_each(|work| self.queue.add(work, now));
     }
 
-    /// Starts all that is due now. What becomes due meanwhile waits until events had their turn.
+    /// Starts all work that is due. Work that becomes due meanwhile waits for the next turn of the
+    /// loop.
     fn start_work(&mut self) {
         let now = Now::read();
         while self.synced
@@ -205,7 +206,7 @@ impl Manager {
             tracing::debug!(?work, ?plan, "acting");
             self.world.assume(&plan);
             let (client, sender) = (self.client.clone(), self.sender.clone());
-            // Work that does not say how it ended would never be done again.
+            // Supervised: work that never reports its end would never run again.
             supervise::spawn(format!("{work:?}"), async move {
                 let answered = |answer| execute::into_channel(&sender, Event::Answered(answer));
                 let failed = execute::execute(&client, plan, answered).await.err().map(Box::new);
@@ -215,7 +216,7 @@ impl Manager {
     }
 }
 
-/// An action in a few words.
+/// A short description of an action for the log.
 fn describe(action: &Action) -> String {
     match action {
         Action::Create(object) => {
@@ -243,12 +244,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_due_again_at_once_or_beyond_all_times() {
+    fn requeue_delay_has_a_minimum_and_overflow_never_fires() {
         let now = Instant::now();
         let due = |requeue_after| due_again(&Plan { stages: Vec::new(), requeue_after }, now);
         assert_eq!(due(None), None);
         assert_eq!(due(Some(Duration::ZERO)), Some(now + MIN_REQUEUE_DELAY));
         assert_eq!(due(Some(10 * MIN_REQUEUE_DELAY)), Some(now + 10 * MIN_REQUEUE_DELAY));
-        assert_eq!(due(Some(Duration::MAX)), None, "it never comes");
+        assert_eq!(due(Some(Duration::MAX)), None, "beyond the clock's range");
     }
 }

@@ -1,5 +1,5 @@
-//! All that the manager knows, and what it decides from that. One writer; no socket, no task, and
-//! the clock is an argument.
+//! The cluster state of the manager and the decisions from it. One writer, no I/O; the clock is an
+//! argument.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::queue::Work;
 use crate::replicaset::plan_replicas;
 use crate::scheduler::{self, NodeInfo, Snapshot};
 
-/// The time, on the clock that objects carry and on the one that never jumps.
+/// The wall clock of API objects, and the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub(crate) wall: Timestamp,
@@ -35,18 +35,18 @@ impl Now {
     }
 }
 
-/// The objects, and what is remembered beside them.
+/// The cached objects and the scheduler's and node controller's own state.
 #[derive(Debug)]
 pub(crate) struct ClusterState {
     pub(crate) options: Options,
     pub(crate) objects: Objects,
-    /// Nodes of pods that are being bound, by the pod's uid, until the watch shows it.
+    /// Nodes of Pods that are being bound, by Pod uid, until the watch shows the binding.
     pub(crate) assumed: BTreeMap<String, String>,
-    /// When each node was last heard of.
-    pub(crate) heard: BTreeMap<String, Instant>,
-    /// Since when nodes that pods name are not there.
+    /// The last heartbeat of each node.
+    pub(crate) heartbeats: BTreeMap<String, Instant>,
+    /// Since when a node that a Pod names is missing.
     pub(crate) absent: BTreeMap<String, Instant>,
-    /// When the server last gave a sign of life.
+    /// The last response of the API server.
     server: Option<Instant>,
 }
 
@@ -56,32 +56,32 @@ impl ClusterState {
             options,
             objects: Objects::default(),
             assumed: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            heartbeats: BTreeMap::new(),
             absent: BTreeMap::new(),
             server: None,
         }
     }
 
-    /// Takes in what a watch shows; says what is to be looked at.
+    /// Applies a watch event and returns the affected work.
     pub(crate) fn see(&mut self, sight: WatchEvent, now: Instant) -> Vec<Work> {
         let changes = self.objects.see(sight);
         self.affected_work(&changes, now)
     }
 
-    /// Takes in the answer to a write.
+    /// Applies the response to an own write.
     pub(crate) fn wrote(&mut self, object: Object, now: Instant) -> Vec<Work> {
         let changes: Changes = self.objects.wrote(object);
         self.affected_work(&changes, now)
     }
 
-    /// Takes in that an object is gone.
+    /// Applies the deletion of an object.
     pub(crate) fn deleted(&mut self, kind: Kind, uid: &str, now: Instant) -> Vec<Work> {
         let changes = self.objects.deleted(kind, uid);
         self.affected_work(&changes, now)
     }
 
-    /// The server gives a sign of life. If it gave none for a while, nodes could not reach it
-    /// either.
+    /// The API server responded. After a long silence all heartbeats restart: nodes could not reach
+    /// the server either.
     pub(crate) fn server_responded(&mut self, now: Instant) {
         if self.is_server_unresponsive(now) {
             self.reset_heartbeats(now);
@@ -94,20 +94,20 @@ impl ClusterState {
         self.server.is_none_or(|last| now.saturating_duration_since(last) > patience)
     }
 
-    /// Nothing was heard because nobody listened: no node is to blame.
+    /// Restarts all heartbeats after a time in which none could arrive.
     pub(crate) fn reset_heartbeats(&mut self, now: Instant) {
-        self.heard.values_mut().for_each(|heard| *heard = now);
+        self.heartbeats.values_mut().for_each(|heartbeats| *heartbeats = now);
     }
 
-    /// A watch failed. Only those that nodes are heard by make deaf: otherwise a watch of something
-    /// else that never works would keep all lost nodes alive.
+    /// A watch failed. Only the watches that carry heartbeats restart them; otherwise a watch of
+    /// another kind that always fails would hide all lost nodes.
     pub(crate) fn watch_failed(&mut self, kind: Kind, now: Instant) {
         if matches!(kind, Kind::Node | Kind::Lease) {
             self.reset_heartbeats(now);
         }
     }
 
-    /// Remembers what a plan is about to do.
+    /// Records the bindings that a plan is about to write.
     pub(crate) fn assume(&mut self, plan: &Plan) {
         for action in plan.stages.iter().flatten() {
             if let Action::Bind { uid, node, .. } = action {
@@ -120,7 +120,7 @@ impl ClusterState {
         self.options.controllers.has(controller)
     }
 
-    /// What is to be done about a piece of work now.
+    /// The decision for a work item.
     pub(crate) fn plan(&self, work: &Work, now: Now) -> Plan {
         let plan = match work {
             Work::Deployment(name) => self.plan_deployment(name, now),
@@ -209,16 +209,16 @@ impl ClusterState {
             return None;
         }
         if self.is_server_unresponsive(now.monotonic) {
-            // Whoever is to blame, it is not the node. The next sign of life gives it new time.
+            // The API server is unresponsive, so heartbeats cannot arrive.
             return Some(Plan::after(self.options.node_monitor_grace_period / 2));
         }
         let on: Vec<&Pod> = self.pods_on(name).map(Arc::as_ref).collect();
-        let heard = self.heard.get(name).copied().unwrap_or(now.monotonic);
+        let heartbeats = self.heartbeats.get(name).copied().unwrap_or(now.monotonic);
         let patience = GracePeriods {
             grace: self.options.node_monitor_grace_period,
             startup: self.options.node_startup_grace_period,
         };
-        let silent = now.monotonic.saturating_duration_since(heard);
+        let silent = now.monotonic.saturating_duration_since(heartbeats);
         Some(node::plan_node_health(node, &on, silent, patience, now.wall))
     }
 
@@ -226,7 +226,7 @@ impl ClusterState {
         self.objects.pods.all().filter(move |pod| pod::node(pod) == node)
     }
 
-    /// Whether a pod may stay on its node.
+    /// Whether a Pod must leave its node.
     fn plan_eviction_check(&self, name: &ObjectKey, now: Now) -> Option<Plan> {
         let pod = self.objects.pods.get(name)?;
         let node = pod::node(pod);
@@ -253,7 +253,7 @@ impl ClusterState {
         let account = if self.runs(Controller::ServiceAccount) {
             let account =
                 self.objects.service_accounts.get(&ObjectKey::new(name, namespace::ACCOUNT));
-            Account::Kept(account.map(Arc::as_ref))
+            Account::Managed(account.map(Arc::as_ref))
         } else {
             Account::Ignored
         };
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    /// Whether a node would be called lost after these signs of life of the server, in seconds.
+    /// Whether the node counts as lost at `at`, given the seconds at which the server responded.
     fn is_lost(server: &[u64], at: u64) -> bool {
         let start = Instant::now();
         let time = |seconds: u64| start + Duration::from_secs(seconds);
@@ -286,14 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_watch_that_nodes_are_heard_by_gives_them_new_time() {
+    fn only_a_failed_node_or_lease_watch_restarts_heartbeats() {
         for (kind, lost) in [(Kind::Pod, true), (Kind::Node, false), (Kind::Lease, false)] {
             let start = Instant::now();
             let late = start + Duration::from_secs(41);
             let mut world = ClusterState::new(Options::default());
             world.see(WatchEvent::Node(Event::Apply(testing::node("n1", "a"))), start);
             (0..5).for_each(|n| world.server_responded(start + Duration::from_secs(10 * n)));
-            world.heard.insert("n1".to_owned(), start);
+            world.heartbeats.insert("n1".to_owned(), start);
             world.watch_failed(kind, late);
             let now = Now { wall: testing::at(0), monotonic: late };
             let plan = world.plan(&Work::Node("n1".to_owned()), now);
@@ -302,11 +302,11 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_blamed_only_while_the_server_is_there() {
+    fn a_node_is_lost_only_while_the_server_responds() {
         assert!(!is_lost(&[10, 20, 30], 39), "the grace period is 40 s");
         assert!(is_lost(&[10, 20, 30, 40], 41));
-        assert!(!is_lost(&[10], 41), "nobody was heard, not even the server");
-        assert!(!is_lost(&[10, 50], 51), "it just came back: nodes get new time");
+        assert!(!is_lost(&[10], 41), "the server was unresponsive too");
+        assert!(!is_lost(&[10, 50], 51), "the server just recovered: heartbeats restart");
         assert!(is_lost(&[10, 50, 60, 70, 80, 90], 91));
     }
 }

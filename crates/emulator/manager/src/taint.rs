@@ -1,4 +1,4 @@
-//! Taints of nodes and what pods tolerate. Pure.
+//! Taints and tolerations. Pure.
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint, Toleration};
 
@@ -48,8 +48,8 @@ pub(crate) fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|toleration| tolerates(toleration, taint))
 }
 
-/// The first taint that keeps new pods away, if they do not tolerate it. A node that is not ready
-/// or cordoned counts as tainted even before anyone wrote that down.
+/// The first taint that the tolerations do not cover. A node that is not ready counts as tainted
+/// even before the taint is written.
 pub(crate) fn first_untolerated(node: &Node, tolerations: &[Toleration]) -> Option<Taint> {
     let hard = |taint: &&Taint| matches!(taint.effect.as_str(), NO_SCHEDULE | NO_EXECUTE);
     let written = taints(node).iter().filter(hard).cloned();
@@ -57,7 +57,7 @@ pub(crate) fn first_untolerated(node: &Node, tolerations: &[Toleration]) -> Opti
     all.find(|taint| !is_tolerated(taint, tolerations))
 }
 
-/// What a node's state says without words.
+/// The taint of a node that is not ready.
 fn implied(node: &Node) -> Option<Taint> {
     let ready = condition(node, "Ready").map(|ready| ready.status.as_str());
     let key = match ready {

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use crate::object::{self, Labels};
 
-/// A time, by seconds.
+/// A timestamp in seconds.
 pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).unwrap()
 }
@@ -45,7 +45,7 @@ pub(crate) fn template(app: &str) -> PodTemplateSpec {
     }
 }
 
-/// A bound pod that is pending, or one without a node.
+/// A pending Pod on a node, or without one.
 pub(crate) fn pod(name: &str, node: &str) -> Pod {
     let spec = template("web").spec.map(|spec| PodSpec {
         node_name: (!node.is_empty()).then(|| node.to_owned()),

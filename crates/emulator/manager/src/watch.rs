@@ -1,4 +1,4 @@
-//! The watches: everything the manager reads comes in here.
+//! Lists and watches everything that the manager reads.
 
 use std::fmt::Debug;
 
@@ -15,14 +15,14 @@ use crate::kind::{Kind, WatchEvent};
 use crate::namespace;
 use crate::options::{Controller, Options};
 
-/// What a watch shows, or that it failed and is tried again.
+/// A watch event, or an error after which the watch retries.
 pub(crate) type WatchResult = Result<WatchEvent, (Kind, Error)>;
 
-/// All watches together. They are read by the one loop that also takes in the answers to writes:
-/// the caches rely on that order.
+/// All watches. The loop that reads them also handles the responses to writes; the caches rely on
+/// that order.
 pub(crate) type Watches = SelectAll<BoxStream<'static, WatchResult>>;
 
-/// The kinds that are watched.
+/// The kinds to watch.
 pub(crate) fn watched(options: &Options) -> Vec<Kind> {
     let mut kinds = vec![
         Kind::Node,
@@ -43,7 +43,7 @@ pub(crate) fn watched(options: &Options) -> Vec<Kind> {
     kinds
 }
 
-/// Starts watching. Nothing is asked for before the stream is read.
+/// Starts the watches. No request is sent before the stream is polled.
 pub(crate) fn start(client: &Client, kinds: &[Kind]) -> Watches {
     let streams = kinds.iter().map(|kind| match kind {
         Kind::Node => all(client, *kind, WatchEvent::Node),

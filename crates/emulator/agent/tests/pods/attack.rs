@@ -72,7 +72,7 @@ fn attempt(words: &[&str]) -> String {
             others(|pid| File::open(format!("/proc/{pid}/ns/mnt")).map(drop).map_err(errno))
         }
         ["connect", address] => said(connect(address).map_err(errno)),
-        ["privileges"] => privileges(),
+        ["rights"] => privileges(),
         _ => attempt_on_kernel(words),
     }
 }

@@ -1,7 +1,7 @@
-//! DaemonSets: one pod on each node that fits. Pure.
+//! DaemonSets: one Pod on each matching node. Pure.
 //!
-//! Pods name their node by a required affinity and are bound by the scheduler, as in Kubernetes.
-//! Not here: the history of revisions (`kubectl rollout undo daemonset`).
+//! A required node affinity names the node, and the scheduler binds the Pod, as in Kubernetes. Not
+//! implemented: revision history (`kubectl rollout undo daemonset`).
 
 mod status;
 #[cfg(test)]
@@ -26,12 +26,13 @@ use crate::object;
 use crate::pod;
 use crate::taint::{self, NO_EXECUTE, NO_SCHEDULE};
 
-/// The label that tells new pods from old ones.
+/// The label with the template hash of a Pod.
 pub(crate) const REVISION_HASH: &str = "controller-revision-hash";
-/// A daemon that fails at once must not be made anew without end at full speed.
+/// The minimum age of a failed Pod before its replacement, so that a crashing Pod is not recreated
+/// in a tight loop.
 const FAILED_POD_DELAY: Duration = Duration::from_secs(5);
 
-/// Whether a node gets a pod, and whether one that is there may stay.
+/// Whether a node gets a Pod, keeps an existing one, or loses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placement {
     Create,
@@ -39,7 +40,7 @@ enum Placement {
     Remove,
 }
 
-/// A DaemonSet, all nodes, and its own pods by node.
+/// A DaemonSet with its nodes, and its own Pods by node.
 struct DaemonPods<'a> {
     set: &'a DaemonSet,
     hash: String,
@@ -49,7 +50,7 @@ struct DaemonPods<'a> {
     now: Timestamp,
 }
 
-/// What is to be done about a DaemonSet, given all nodes and the pods of its namespace.
+/// Plans a DaemonSet, given all nodes and the Pods of its namespace.
 #[must_use]
 pub(crate) fn plan_daemons(
     set: &DaemonSet,
@@ -85,7 +86,7 @@ impl<'a> DaemonPods<'a> {
             by_node.entry(target(pod)).or_default().push(pod);
         }
         for pods in by_node.values_mut() {
-            // The oldest bound one first: that is the one that stays.
+            // The oldest bound Pod first: it is the one to keep.
             pods.sort_by_key(|pod| {
                 let unbound = pod::node(pod).is_empty();
                 (unbound, pod.metadata.creation_timestamp.clone(), object::name(&pod.metadata))
@@ -108,7 +109,7 @@ impl<'a> DaemonPods<'a> {
         pod::is_available(pod, self.min_ready, self.now)
     }
 
-    /// Pods that are missing, and pods that are too many.
+    /// Creates missing Pods and deletes surplus ones.
     fn manage(&self, plan: &mut Plan) -> Vec<Action> {
         let mut actions = Vec::new();
         for (node, place) in &self.nodes {
@@ -118,7 +119,7 @@ impl<'a> DaemonPods<'a> {
                 .filter(|pod| !object::is_deleting(&pod.metadata))
                 .partition(|pod| pod::is_terminal(pod));
             match place {
-                // One that is being deleted is still there: its successor waits for the end.
+                // A terminating Pod still occupies the node; its replacement waits.
                 Placement::Create if here.is_empty() => actions.push(self.create(node)),
                 Placement::Create | Placement::Keep => {
                     actions.extend(failed.iter().filter_map(|pod| self.delete_failed(pod, plan)));
@@ -127,14 +128,14 @@ impl<'a> DaemonPods<'a> {
                 Placement::Remove => actions.extend(running.into_iter().chain(failed).map(delete)),
             }
         }
-        // Pods that wait for a node that is gone.
+        // Pending Pods of missing nodes.
         let lost = self.pods.iter().filter(|(node, _)| !self.nodes.contains_key(**node));
         let waiting = lost.flat_map(|(_, pods)| pods).filter(|pod| pod::node(pod).is_empty());
         actions.extend(waiting.filter(|p| !object::is_deleting(&p.metadata)).map(|p| delete(p)));
         actions
     }
 
-    /// All but the oldest; while a surge goes on, one old and one new.
+    /// All but the oldest Pod; during a surge, all but the oldest of each revision.
     fn surplus<'p>(&self, running: &[&'p Pod]) -> Vec<&'p Pod> {
         if update::surge(self) == 0 {
             return running.iter().skip(1).copied().collect();
@@ -178,7 +179,7 @@ fn delete(pod: &Pod) -> Action {
     Action::delete(Kind::Pod, &pod.metadata, Deletion::Graceful)
 }
 
-/// The node a pod is on or is made for.
+/// The node that a Pod is bound to or pinned to.
 fn target(pod: &Pod) -> &str {
     let bound = pod::node(pod);
     if !bound.is_empty() {
@@ -217,7 +218,7 @@ fn placement(set: &DaemonSet, node: &Node) -> Placement {
     }
 }
 
-/// Ties the pod to a node, and keeps what else the template requires.
+/// Pins the Pod to a node, and keeps the other requirements of the template.
 fn pin(spec: &mut PodSpec, node: &str) {
     let wish = NodeSelectorRequirement {
         key: "metadata.name".to_owned(),
@@ -236,7 +237,7 @@ fn pin(spec: &mut PodSpec, node: &str) {
     }
 }
 
-/// A daemon stays through what drives others away.
+/// Adds the tolerations that Kubernetes gives to DaemonSet Pods.
 fn tolerate(spec: &mut PodSpec) {
     let mut added = vec![
         (taint::NOT_READY, NO_EXECUTE),

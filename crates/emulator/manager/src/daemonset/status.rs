@@ -1,4 +1,4 @@
-//! What a DaemonSet says of itself. Pure.
+//! The status of a DaemonSet. Pure.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
 
@@ -7,7 +7,7 @@ use crate::action::{Action, Plan};
 use crate::object::unless_zero;
 use crate::pod::{self, Availability};
 
-/// Adds the writing of the status to a plan, if it is to change.
+/// Adds the status update to a plan, if the status changes.
 pub(super) fn write(daemons: &DaemonPods<'_>, plan: &mut Plan) {
     let old = daemons.set.status.clone().unwrap_or_default();
     let mut status = DaemonSetStatus {

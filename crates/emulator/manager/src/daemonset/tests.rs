@@ -1,4 +1,4 @@
-//! Tables about daemons.
+//! DaemonSet decisions.
 
 use k8s_openapi::api::apps::v1::{DaemonSetSpec, DaemonSetStatus};
 use serde_json::json;
@@ -46,8 +46,8 @@ fn planned(set: &DaemonSet, nodes: &[Node], pods: &[Pod]) -> Plan {
     plan_daemons(set, &nodes, &pods, at(100))
 }
 
-/// `+n1` for a pod that is made for n1, `-name` for one that is deleted.
-fn told(plan: &Plan) -> Vec<String> {
+/// `+n1` for a Pod created for n1, `-name` for a deleted Pod.
+fn changes(plan: &Plan) -> Vec<String> {
     let show = |action: &Action| match action {
         Action::Create(Object::Pod(pod)) => Some(format!("+{}", target(pod))),
         Action::Delete { name, .. } => Some(format!("-{}", name.name)),
@@ -61,7 +61,7 @@ fn status(plan: &Plan) -> DaemonSetStatus {
         Action::PutStatus(Object::DaemonSet(set)) => set.status.clone(),
         _ => None,
     };
-    plan.actions().find_map(find).expect("it is written")
+    plan.actions().find_map(find).expect("a status update")
 }
 
 fn three() -> Vec<Node> {
@@ -69,10 +69,10 @@ fn three() -> Vec<Node> {
 }
 
 #[test]
-fn a_pod_is_made_for_each_node_that_fits() {
+fn a_pod_is_created_for_each_matching_node() {
     let mut set = rolling(1);
     let plan = planned(&set, &three(), &[]);
-    assert_eq!(told(&plan), ["+n1", "+n2", "+n3"]);
+    assert_eq!(changes(&plan), ["+n1", "+n2", "+n3"]);
     let Some(Action::Create(Object::Pod(pod))) = plan.actions().next() else { panic!() };
     let spec = pod.spec.as_ref().unwrap();
     assert_eq!(spec.node_name, None, "the scheduler binds it");
@@ -81,11 +81,11 @@ fn a_pod_is_made_for_each_node_that_fits() {
     assert!(keys.contains(&taint::UNSCHEDULABLE) && keys.contains(&taint::UNREACHABLE));
     let template = set.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
     template.node_selector = Some(testing::labels(&[("kubernetes.io/hostname", "n2")]));
-    assert_eq!(told(&planned(&set, &three(), &[])), ["+n2"]);
+    assert_eq!(changes(&planned(&set, &three(), &[])), ["+n2"]);
 }
 
 #[test]
-fn taints_keep_daemons_away_or_drive_them_out() {
+fn taints_prevent_or_remove_daemon_pods() {
     let set = rolling(1);
     let pods: Vec<Pod> = ["n1", "n2"].map(|n| daemon(&set, n, Age::New, true)).into();
     for (effect, without, with) in [
@@ -94,18 +94,18 @@ fn taints_keep_daemons_away_or_drive_them_out() {
     ] {
         let mut nodes = three();
         nodes[0].spec.get_or_insert_default().taints = Some(vec![taint::taint("x", effect)]);
-        assert_eq!(told(&planned(&set, &nodes, &[])), without);
-        assert_eq!(told(&planned(&set, &nodes, &pods)), with);
+        assert_eq!(changes(&planned(&set, &nodes, &[])), without);
+        assert_eq!(changes(&planned(&set, &nodes, &pods)), with);
     }
     let mut nodes = three();
     nodes[0].spec.get_or_insert_default().unschedulable = Some(true);
     nodes[0].spec.as_mut().unwrap().taints =
         Some(vec![taint::taint(taint::UNSCHEDULABLE, NO_SCHEDULE)]);
-    assert_eq!(told(&planned(&set, &nodes, &pods)), ["+n3"], "a cordon is nothing to a daemon");
+    assert_eq!(changes(&planned(&set, &nodes, &pods)), ["+n3"], "DaemonSet Pods tolerate a cordon");
 }
 
 #[test]
-fn an_update_takes_no_more_nodes_at_a_time_than_allowed() {
+fn an_update_respects_max_unavailable() {
     let set = rolling(2);
     let on = |ages: [(Age, bool); 3]| -> Vec<Pod> {
         let names = ["n1", "n2", "n3"].into_iter().zip(ages);
@@ -120,44 +120,44 @@ fn an_update_takes_no_more_nodes_at_a_time_than_allowed() {
         ([(Old, false), (Old, false), (Old, false)], vec!["-n1-old", "-n2-old", "-n3-old"]),
         ([(New, true), (New, true), (New, true)], vec![]),
     ] {
-        assert_eq!(told(&planned(&set, &three(), &on(pods))), expected);
+        assert_eq!(changes(&planned(&set, &three(), &on(pods))), expected);
     }
     let asked = super::tests::set(json!({ "type": "OnDelete" }));
     let old = on([(Old, true), (Old, true), (Old, true)]);
-    assert_eq!(told(&planned(&asked, &three(), &old)), [""; 0], "only when someone deletes");
+    assert_eq!(changes(&planned(&asked, &three(), &old)), [""; 0], "OnDelete waits for the user");
 }
 
 #[test]
-fn with_a_surge_the_new_one_comes_first() {
+fn with_max_surge_the_new_pod_comes_first() {
     let set = set(json!({ "type": "RollingUpdate", "rollingUpdate": {
         "maxSurge": 1, "maxUnavailable": 0,
     } }));
     let nodes = &three()[..2];
     let old = |node| daemon(&set, node, Age::Old, true);
     let new = |node, ready| daemon(&set, node, Age::New, ready);
-    assert_eq!(told(&planned(&set, nodes, &[old("n1"), old("n2")])), ["+n1"]);
+    assert_eq!(changes(&planned(&set, nodes, &[old("n1"), old("n2")])), ["+n1"]);
     let waiting = [old("n1"), new("n1", false), old("n2")];
-    assert_eq!(told(&planned(&set, nodes, &waiting)), [""; 0]);
+    assert_eq!(changes(&planned(&set, nodes, &waiting)), [""; 0]);
     let ready = [old("n1"), new("n1", true), old("n2")];
-    assert_eq!(told(&planned(&set, nodes, &ready)), ["-n1-old", "+n2"]);
+    assert_eq!(changes(&planned(&set, nodes, &ready)), ["-n1-old", "+n2"]);
 }
 
 #[test]
-fn doubles_and_dead_ones_go() {
+fn duplicate_and_failed_pods_are_deleted() {
     let set = rolling(1);
     let nodes = &three()[..1];
     let mut second = daemon(&set, "n1", Age::New, true);
     second.metadata.name = Some("second".to_owned());
     second.metadata.creation_timestamp = Some(object::time(at(50)));
     let first = daemon(&set, "n1", Age::New, true);
-    assert_eq!(told(&planned(&set, nodes, &[second, first.clone()])), ["-second"]);
+    assert_eq!(changes(&planned(&set, nodes, &[second, first.clone()])), ["-second"]);
     let mut failed = first;
     failed.status.as_mut().unwrap().phase = Some("Failed".to_owned());
-    assert_eq!(told(&planned(&set, nodes, &[failed.clone()])), ["-n1-new"]);
+    assert_eq!(changes(&planned(&set, nodes, &[failed.clone()])), ["-n1-new"]);
     failed.metadata.creation_timestamp = Some(object::time(at(98)));
     let plan = planned(&set, nodes, &[failed]);
     assert_eq!(
-        (told(&plan), plan.requeue_after),
+        (changes(&plan), plan.requeue_after),
         (vec![], Some(Duration::from_secs(3))),
         "not at once"
     );

@@ -1,5 +1,5 @@
-//! Replacing the pods of a DaemonSet: by deleting old ones within maxUnavailable, or by adding new
-//! ones within maxSurge. Pure.
+//! Rolling update of a DaemonSet: deletes old Pods within maxUnavailable, or adds new ones within
+//! maxSurge. Pure.
 
 use k8s_openapi::api::apps::v1::RollingUpdateDaemonSet;
 use k8s_openapi::api::core::v1::Pod;
@@ -9,14 +9,14 @@ use super::{DaemonPods, Placement, delete};
 use crate::action::Action;
 use crate::object::{self, Round, scaled};
 
-/// The old and the new pod of a node, of those that are not being deleted.
+/// The old and the new Pod of a node, without terminating ones.
 struct NodePods<'a> {
     node: &'a str,
     old: Option<&'a Pod>,
     new: Option<&'a Pod>,
 }
 
-/// What replaces old pods now.
+/// The next replacements.
 pub(super) fn update(daemons: &DaemonPods<'_>) -> Vec<Action> {
     let strategy = daemons.set.spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
     if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("OnDelete") {
@@ -34,7 +34,7 @@ fn pairs<'a>(daemons: &DaemonPods<'a>) -> Vec<NodePods<'a>> {
         let here = daemons.on(node).iter().filter(alive).copied();
         let (new, old): (Vec<&Pod>, Vec<&Pod>) = here.partition(|pod| daemons.is_new(pod));
         let pair = NodePods { node, old: old.first().copied(), new: new.first().copied() };
-        // A node that gets no new pod and has none does not count as lacking one.
+        // A node with NoSchedule taint and without Pod does not count as unavailable.
         (*place == Placement::Create || pair.old.is_some() || pair.new.is_some()).then_some(pair)
     };
     wanted.filter_map(pair).collect()
@@ -87,7 +87,7 @@ fn desired(daemons: &DaemonPods<'_>) -> i32 {
     i32::try_from(wanted).unwrap_or(i32::MAX)
 }
 
-/// How many nodes may have a pod more at a time.
+/// How many nodes may run a second Pod at a time.
 pub(super) fn surge(daemons: &DaemonPods<'_>) -> usize {
     let surge = rolling(daemons).and_then(|rolling| rolling.max_surge.as_ref());
     let count = surge.map_or(0, |surge| scaled(surge, desired(daemons), Round::Up));
@@ -98,6 +98,6 @@ fn unavailable_limit(daemons: &DaemonPods<'_>) -> usize {
     let one = IntOrString::Int(1);
     let limit = rolling(daemons).and_then(|rolling| rolling.max_unavailable.as_ref());
     let count = scaled(limit.unwrap_or(&one), desired(daemons), Round::Up);
-    // Neither surge nor unavailability would stand still for ever.
+    // With both zero the update would never finish.
     usize::try_from(count).unwrap_or(0).max(1)
 }

@@ -1,8 +1,8 @@
-//! Deployments: which ReplicaSets there should be, and how large. Pure.
+//! Deployments: which ReplicaSets must exist, and their sizes. Pure.
 //!
-//! The order of steps is Kubernetes'. In one thing this is stricter: a rollout waits while one of
-//! its ReplicaSets has not yet acted on its new size. Until then the set may have pods that it is
-//! no longer asked for, and count some as available that are gone: both bounds could be broken.
+//! The steps are those of Kubernetes, with one stricter rule: a rollout waits until each of its
+//! ReplicaSets has acted on its new size. Until then the status may count Pods that are about to be
+//! deleted, and a step could violate maxSurge or maxUnavailable.
 
 mod revision;
 mod rolling;
@@ -27,30 +27,29 @@ pub(crate) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
 pub(crate) const MAX: &str = "deployment.kubernetes.io/max-replicas";
 pub(crate) const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// How old pods give way to new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strategy {
     RollingUpdate,
     Recreate,
 }
 
-/// A Deployment and the ReplicaSets that are its own.
+/// A Deployment with its own ReplicaSets.
 struct Rollout<'a> {
     deployment: &'a Deployment,
     strategy: Strategy,
     replicas: i32,
     max_surge: i32,
     max_unavailable: i32,
-    /// The one with the Deployment's template.
+    /// The set with the Deployment's template.
     new: Option<&'a ReplicaSet>,
-    /// The others, oldest first.
+    /// The other sets, oldest first.
     old: Vec<&'a ReplicaSet>,
-    /// Names that are taken in the namespace.
+    /// Names of ReplicaSets in the namespace.
     taken: Vec<&'a str>,
     now: Timestamp,
 }
 
-/// What is to be done about a Deployment, given the ReplicaSets and pods of its namespace.
+/// Plans a Deployment, given the ReplicaSets and Pods of its namespace.
 #[must_use]
 pub(crate) fn plan_rollout(
     deployment: &Deployment,
@@ -130,18 +129,16 @@ impl<'a> Rollout<'a> {
         self.old.iter().copied().chain(self.new)
     }
 
-    /// What may be available at least.
     fn min_available(&self) -> i32 {
         self.replicas.saturating_sub(self.max_unavailable)
     }
 
-    /// How many pods there may be at most.
     fn most(&self) -> i32 {
         self.replicas.saturating_add(self.max_surge)
     }
 
-    /// How large a set may become without going above the surge, whatever its size is now. None
-    /// if that is not known: another set may still have pods that it is no longer asked for.
+    /// The largest size of a set within maxSurge. `None` if unknown, because another set may still
+    /// have surplus Pods.
     fn room_for(&self, set: Option<&ReplicaSet>) -> Option<i32> {
         let uid = set.map(|set| object::uid(&set.metadata));
         let mut others = self.all().filter(|other| uid != Some(object::uid(&other.metadata)));
@@ -154,7 +151,7 @@ impl<'a> Rollout<'a> {
         let Some(new) = self.new else { return self.create_new(self.room_for(None).unwrap_or(0)) };
         let mut plan = Plan::default();
         if !self.all().all(is_settled) {
-            // What they say of themselves is of the time before.
+            // Their statuses are outdated.
         } else if let Some(count) = rolling::scale_new(self, new) {
             plan.then(self.resize(new, count));
         } else {
@@ -183,7 +180,7 @@ impl<'a> Rollout<'a> {
         self.with_status(plan, status::Progress::Estimated)
     }
 
-    /// Whether a pod of an old set may still do its work, even if it is being deleted.
+    /// Whether a Pod of an old set may still run, even if it is terminating.
     fn old_pods_run(&self, pods: &[&Pod]) -> bool {
         let of_old = |pod: &&&Pod| {
             let owner = object::controller_of(&pod.metadata);
@@ -200,7 +197,7 @@ impl<'a> Rollout<'a> {
         let set = revision::new_set(self, count);
         let name = object::name(&set.metadata).to_owned();
         if self.taken.contains(&name.as_str()) {
-            // Somebody else's, or a template with the same hash: another name will be free.
+            // A hash collision or a foreign set; the next collision count yields another name.
             return status::count_collision(self.deployment).into();
         }
         let mut plan = Plan::from(Action::Create(set.into()));
@@ -210,7 +207,7 @@ impl<'a> Rollout<'a> {
         self.with_status(plan, status::Progress::Created(name))
     }
 
-    /// A new size for a set, if it is not its size already.
+    /// Scales a set, unless it already has the size and the annotations.
     fn resize(&self, set: &ReplicaSet, count: i32) -> Vec<Action> {
         let before = wanted(set);
         let annotated = revision::replicas_annotations(self);
@@ -240,7 +237,7 @@ impl<'a> Rollout<'a> {
         Action::event(Kind::Deployment, meta, by, Severity::Normal, "ScalingReplicaSet", message)
     }
 
-    /// Old sets beyond the history that is kept.
+    /// Deletes old sets beyond revisionHistoryLimit.
     fn cleanup(&self) -> Vec<Action> {
         let limit = self.deployment.spec.as_ref().and_then(|spec| spec.revision_history_limit);
         let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) else {
@@ -248,7 +245,7 @@ impl<'a> Rollout<'a> {
         };
         let alive = |set: &&ReplicaSet| !object::is_deleting(&set.metadata);
         let mut sets: Vec<&ReplicaSet> = self.old.iter().copied().filter(alive).collect();
-        // By revision; the sort is stable, so equal ones stay oldest first.
+        // The sort is stable: sets of the same revision stay oldest first.
         sets.sort_by_key(|set| revision::of(&set.metadata));
         let surplus = sets.len().saturating_sub(limit);
         let idle = |set: &&&ReplicaSet| wanted(set) == 0 && actual(set) == 0 && is_settled(set);
@@ -263,29 +260,29 @@ impl<'a> Rollout<'a> {
     }
 }
 
-/// How many pods a set is asked for.
+/// `spec.replicas` of a set.
 fn wanted(set: &ReplicaSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-/// How many pods a set said it has.
+/// `status.replicas` of a set.
 fn actual(set: &ReplicaSet) -> i32 {
     set.status.as_ref().map_or(0, |status| status.replicas)
 }
 
-/// Whether a set has acted on the size it is asked for: it has no more pods than that.
+/// Whether a set has acted on its current size.
 fn is_settled(set: &ReplicaSet) -> bool {
     let observed = set.status.as_ref().and_then(|status| status.observed_generation);
     observed >= set.metadata.generation
 }
 
-/// How many of a set's pods are available and will stay.
+/// How many available Pods of a set remain after it has scaled.
 fn available(set: &ReplicaSet) -> i32 {
     let available = set.status.as_ref().and_then(|status| status.available_replicas);
     available.unwrap_or(0).min(wanted(set))
 }
 
-/// maxSurge and maxUnavailable as numbers. Both zero would stand still for ever.
+/// maxSurge and maxUnavailable as numbers. With both zero a rollout would never finish.
 fn resolve_bounds(
     surge: Option<&IntOrString>,
     unavailable: Option<&IntOrString>,

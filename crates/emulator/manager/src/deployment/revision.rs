@@ -1,4 +1,4 @@
-//! Which ReplicaSet has the Deployment's template, and the numbers of revisions. Pure.
+//! Finds the ReplicaSet with the Deployment's template, and numbers revisions. Pure.
 
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -13,25 +13,23 @@ use crate::object::{self, Labels};
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// As Kubernetes: about a hundred revisions.
+/// As in Kubernetes: about a hundred revisions.
 const HISTORY_LENGTH: usize = 2000;
 
-/// Annotations that say something about the Deployment and not about its pods.
+/// Annotations that are not copied to ReplicaSets.
 const NOT_COPIED: [&str; 6] =
     [LAST_APPLIED, REVISION, HISTORY, DESIRED, MAX, "deprecated.deployment.rollback.to"];
 
-/// The revision of a set or a Deployment; 0 if it has none.
+/// The revision number; 0 if there is none.
 pub(super) fn of(meta: &ObjectMeta) -> i64 {
     object::annotation(meta, REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// The revision after those of the old sets.
 fn next(rollout: &Rollout<'_>) -> i64 {
     let last = rollout.old.iter().map(|set| of(&set.metadata)).max();
     last.unwrap_or(0).saturating_add(1)
 }
 
-/// The oldest set with this template.
 pub(super) fn find_new<'a>(
     template: &PodTemplateSpec,
     sets: &[&'a ReplicaSet],
@@ -53,7 +51,7 @@ fn without_hash(template: &PodTemplateSpec) -> PodTemplateSpec {
     template
 }
 
-/// Brings revisions and copied annotations in order, one object at a time.
+/// Updates revisions and copied annotations, one object at a time.
 pub(super) fn sync(rollout: &Rollout<'_>) -> Option<Action> {
     let new = rollout.new?;
     let spec = rollout.deployment.spec.as_ref()?;
@@ -69,7 +67,7 @@ pub(super) fn sync(rollout: &Rollout<'_>) -> Option<Action> {
         annotations.insert(REVISION.to_owned(), newest.to_string().into());
         if current > 0 {
             let history = object::annotation(&new.metadata, HISTORY);
-            annotations.insert(HISTORY.to_owned(), longer(history, current).into());
+            annotations.insert(HISTORY.to_owned(), append_history(history, current).into());
         }
     }
     let patience = spec.min_ready_seconds.unwrap_or(0);
@@ -88,8 +86,9 @@ pub(super) fn sync(rollout: &Rollout<'_>) -> Option<Action> {
     Some(Action::patch(Kind::Deployment, &rollout.deployment.metadata, body))
 }
 
-/// Earlier revisions of a set that was rolled back to; the oldest go when it gets too long.
-fn longer(history: Option<&str>, revision: i64) -> String {
+/// Appends to the history of a set that was rolled back to; drops the oldest entries beyond the
+/// limit.
+fn append_history(history: Option<&str>, revision: i64) -> String {
     let mut all = history.unwrap_or_default().to_owned();
     if !all.is_empty() {
         all.push(',');
@@ -108,7 +107,7 @@ fn copied(rollout: &Rollout<'_>) -> impl Iterator<Item = (String, String)> {
     wanted.map(|(key, value)| (key.clone(), value.clone()))
 }
 
-/// What a set remembers of the Deployment's size, to tell scaling from rolling.
+/// Annotations by which a later plan distinguishes scaling from a rollout.
 pub(super) fn replicas_annotations(rollout: &Rollout<'_>) -> Value {
     json!({
         DESIRED: rollout.replicas.to_string(),
@@ -116,8 +115,8 @@ pub(super) fn replicas_annotations(rollout: &Rollout<'_>) -> Value {
     })
 }
 
-/// The set for the Deployment's template. Its name follows from the template, so that making it
-/// twice makes it once.
+/// The ReplicaSet for the Deployment's template. Its name is a hash of the template, so a repeated
+/// create is idempotent.
 pub(super) fn new_set(rollout: &Rollout<'_>, count: i32) -> ReplicaSet {
     let deployment = rollout.deployment;
     let spec = deployment.spec.clone().unwrap_or_default();

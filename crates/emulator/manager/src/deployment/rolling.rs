@@ -1,11 +1,11 @@
-//! A rolling update: how far to scale the new ReplicaSet up, and the old ones down. Pure.
+//! Rolling update: how far to scale the new ReplicaSet up and the old ones down. Pure.
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 
 use super::{Rollout, available, wanted};
 use crate::object;
 
-/// The new set's next size, if it is to change.
+/// The next size of the new set, if it changes.
 pub(super) fn scale_new(rollout: &Rollout<'_>, new: &ReplicaSet) -> Option<i32> {
     let size = wanted(new);
     let target = if size > rollout.replicas {
@@ -16,13 +16,12 @@ pub(super) fn scale_new(rollout: &Rollout<'_>, new: &ReplicaSet) -> Option<i32> 
     (target != size).then_some(target)
 }
 
-/// The next sizes of old sets that are to change: first by what is not available in them, which
-/// costs nothing, then by what can be spared.
+/// The next sizes of old sets: first without their unavailable Pods, then down to minAvailable.
 pub(super) fn scale_old<'a>(rollout: &Rollout<'a>, new: &ReplicaSet) -> Vec<(&'a ReplicaSet, i32)> {
     let mut sizes: Vec<i32> = rollout.old.iter().map(|set| wanted(set)).collect();
     let total = object::sum(sizes.iter().copied().chain([wanted(new)]));
     let not_yet = wanted(new).saturating_sub(available(new));
-    // What the new set lacks is still owed: old pods must not go for it a second time.
+    // Unavailable Pods of the new set count against minAvailable once only.
     let most = total.saturating_sub(rollout.min_available()).saturating_sub(not_yet);
     if most <= 0 {
         return Vec::new();

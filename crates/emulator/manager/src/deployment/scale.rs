@@ -1,5 +1,5 @@
-//! Scaling in the middle of a rollout: every ReplicaSet grows or shrinks by its share, so that
-//! scaling neither hastens the rollout nor undoes it. Pure.
+//! Scaling during a rollout: each ReplicaSet keeps its share, so that scaling neither speeds up nor
+//! reverts the rollout. Pure.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use super::{DESIRED, MAX, Rollout, Strategy, actual, available, is_settled, want
 use crate::action::Action;
 use crate::object;
 
-/// Whether the Deployment was scaled since its sets were.
+/// Whether the Deployment was scaled after its sets.
 pub(super) fn is_needed(rollout: &Rollout<'_>) -> bool {
     let scaled = |set: &ReplicaSet| number(set, DESIRED).is_some_and(|n| n != rollout.replicas);
     rollout.all().filter(|set| wanted(set) > 0).any(scaled)
@@ -19,7 +19,7 @@ fn number(set: &ReplicaSet, annotation: &str) -> Option<i32> {
     object::annotation(&set.metadata, annotation)?.parse().ok().filter(|number| *number >= 0)
 }
 
-/// New sizes for all sets.
+/// Scales all sets.
 pub(super) fn proportional(rollout: &Rollout<'_>) -> Vec<Action> {
     if let Some(only) = active_or_latest(rollout) {
         let size = wanted(only);
@@ -36,7 +36,7 @@ pub(super) fn proportional(rollout: &Rollout<'_>) -> Vec<Action> {
         return active.flat_map(|set| rollout.resize(set, 0)).collect();
     }
     match rollout.strategy {
-        // Sizes are the rollout's own matter, once the sets know the number it goes by.
+        // The rollout decides about sizes, once the annotations have the new number of replicas.
         Strategy::Recreate => {
             let active = rollout.all().filter(|set| wanted(set) > 0);
             active.flat_map(|set| rollout.resize(set, wanted(set))).collect()
@@ -45,7 +45,7 @@ pub(super) fn proportional(rollout: &Rollout<'_>) -> Vec<Action> {
     }
 }
 
-/// The one set with pods; where none has, the newest.
+/// The only set with Pods; if none has Pods, the newest.
 fn active_or_latest<'a>(rollout: &Rollout<'a>) -> Option<&'a ReplicaSet> {
     let mut active = rollout.all().filter(|set| wanted(set) > 0);
     match (active.next(), active.next()) {
@@ -55,7 +55,7 @@ fn active_or_latest<'a>(rollout: &Rollout<'a>) -> Option<&'a ReplicaSet> {
     }
 }
 
-/// Whether the new set alone is all that is asked for.
+/// Whether the new set has all replicas, and they are available.
 fn is_saturated(rollout: &Rollout<'_>, new: &ReplicaSet) -> bool {
     let replicas = rollout.replicas;
     wanted(new) == replicas && number(new, DESIRED) == Some(replicas) && available(new) == replicas
@@ -66,7 +66,7 @@ fn share_out(rollout: &Rollout<'_>) -> Vec<Action> {
     let total = object::sum(sets.iter().map(|set| wanted(set)));
     let allowed = if rollout.replicas > 0 { rollout.most() } else { 0 };
     let to_add = allowed.saturating_sub(total);
-    // Pods that are still to go take up room; the annotations stay as they are until they went.
+    // Terminating Pods occupy room; the annotations change after they are gone.
     if to_add > 0 && !rollout.all().all(is_settled) {
         return Vec::new();
     }
@@ -92,7 +92,7 @@ fn share_out(rollout: &Rollout<'_>) -> Vec<Action> {
     resized.flat_map(|(set, size)| rollout.resize(set, size)).collect()
 }
 
-/// What a set gains or loses if it keeps its share of the whole.
+/// How much a set grows or shrinks to keep its share.
 fn fraction(rollout: &Rollout<'_>, set: &ReplicaSet) -> i32 {
     let size = wanted(set);
     if rollout.replicas == 0 {

@@ -1,5 +1,5 @@
-//! What a Deployment says of itself: counts, and the conditions Available and Progressing, by
-//! which `kubectl rollout status` knows the end. Pure.
+//! The status of a Deployment: counts, and the conditions Available and Progressing, which `kubectl
+//! rollout status` reads. Pure.
 
 use std::time::Duration;
 
@@ -16,27 +16,26 @@ const AVAILABLE: &str = "NewReplicaSetAvailable";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const PAUSED: &str = "DeploymentPaused";
 
-/// What is known about progress.
+/// How a plan affects the condition Progressing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Nothing was rolled out: scaled, paused or deleted.
+    /// No rollout step: scaled, paused or deleted.
     Untouched,
-    /// A rollout goes on, or is over.
+    /// A rollout is in progress or complete.
     Estimated,
-    /// The ReplicaSet of this name was made.
+    /// The plan creates the ReplicaSet of this name.
     Created(String),
 }
 
-/// Adds the writing of the status to a plan, if it is to change.
+/// Adds the status update to a plan, if the status changes.
 pub(super) fn write(rollout: &Rollout<'_>, plan: &mut Plan, progress: &Progress) {
     let deployment = rollout.deployment;
     let old = deployment.status.clone().unwrap_or_default();
     let mut status = count(rollout, &old);
-    judge_available(rollout, &mut status);
-    judge_progress(rollout, &old, &mut status, progress);
-    take_failures(rollout, &mut status);
-    // Where nothing is rolled out, nothing is judged when the time is over: looking again would
-    // never end.
+    set_available(rollout, &mut status);
+    set_progressing(rollout, &old, &mut status, progress);
+    copy_failures(rollout, &mut status);
+    // Without a rollout the deadline has no effect, and a requeue would repeat for ever.
     if *progress != Progress::Untouched
         && let Some(rest) = deadline(rollout, &status)
     {
@@ -48,7 +47,7 @@ pub(super) fn write(rollout: &Rollout<'_>, plan: &mut Plan, progress: &Progress)
     }
 }
 
-/// Makes the next name of a ReplicaSet another one.
+/// Increments the collision count, which changes the name of the next ReplicaSet.
 pub(super) fn count_collision(deployment: &Deployment) -> Action {
     let mut written = deployment.clone();
     let status = written.status.get_or_insert_default();
@@ -56,7 +55,7 @@ pub(super) fn count_collision(deployment: &Deployment) -> Action {
     Action::PutStatus(written.into())
 }
 
-/// Whether all that was asked for is there.
+/// Whether all replicas are updated and available.
 pub(super) fn is_complete(rollout: &Rollout<'_>, status: Option<&DeploymentStatus>) -> bool {
     let Some(status) = status else { return false };
     let all = |count: Option<i32>| count.unwrap_or(0) == rollout.replicas;
@@ -86,7 +85,7 @@ fn count(rollout: &Rollout<'_>, old: &DeploymentStatus) -> DeploymentStatus {
     }
 }
 
-fn judge_available(rollout: &Rollout<'_>, status: &mut DeploymentStatus) {
+fn set_available(rollout: &Rollout<'_>, status: &mut DeploymentStatus) {
     let enough = status.available_replicas.unwrap_or(0) >= rollout.min_available();
     let (is, reason, message) = if enough {
         ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
@@ -96,7 +95,7 @@ fn judge_available(rollout: &Rollout<'_>, status: &mut DeploymentStatus) {
     set(status, rollout.now, "Available", is, reason, message.to_owned());
 }
 
-fn judge_progress(
+fn set_progressing(
     rollout: &Rollout<'_>,
     old: &DeploymentStatus,
     status: &mut DeploymentStatus,
@@ -148,10 +147,10 @@ fn estimate(
     if is_complete(rollout, Some(status)) {
         let text = format!("{subject} has successfully progressed.");
         set(status, now, "Progressing", "True", AVAILABLE, text);
-    } else if is_further(old, status) {
+    } else if has_progressed(old, status) {
         let since = find(status, "Progressing").filter(|found| found.status == "True");
         let since = since.and_then(|found| found.last_transition_time.clone());
-        // The time of the last progress counts against the deadline even if nothing else differs.
+        // Progress restarts the deadline even if status and reason are the same.
         remove(status, "Progressing");
         let text = format!("{subject} is progressing.");
         set(status, now, "Progressing", "True", "ReplicaSetUpdated", text);
@@ -167,7 +166,7 @@ fn estimate(
     }
 }
 
-fn is_further(old: &DeploymentStatus, new: &DeploymentStatus) -> bool {
+fn has_progressed(old: &DeploymentStatus, new: &DeploymentStatus) -> bool {
     let outdated = |status: &DeploymentStatus| {
         status.replicas.unwrap_or(0).saturating_sub(status.updated_replicas.unwrap_or(0))
     };
@@ -183,7 +182,7 @@ fn has_deadline(rollout: &Rollout<'_>) -> bool {
     deadline != i32::MAX
 }
 
-/// How long a rollout that goes on may stand still from now; none if it is over or has no deadline.
+/// The time left until the progress deadline; `None` without a rollout or a deadline.
 fn deadline(rollout: &Rollout<'_>, status: &DeploymentStatus) -> Option<Duration> {
     let spec = rollout.deployment.spec.as_ref();
     let seconds = spec.and_then(|spec| spec.progress_deadline_seconds).unwrap_or(600);
@@ -198,8 +197,8 @@ fn deadline(rollout: &Rollout<'_>, status: &DeploymentStatus) -> Option<Duration
     Some(Duration::try_from(rest).unwrap_or(Duration::ZERO))
 }
 
-/// A ReplicaSet that cannot make its pods makes its Deployment say so.
-fn take_failures(rollout: &Rollout<'_>, status: &mut DeploymentStatus) {
+/// Copies the ReplicaFailure condition of a ReplicaSet.
+fn copy_failures(rollout: &Rollout<'_>, status: &mut DeploymentStatus) {
     let failure = |set: &ReplicaSet| {
         let all = set.status.as_ref().and_then(|status| status.conditions.as_ref());
         all.into_iter().flatten().find(|found| found.type_ == "ReplicaFailure").cloned()
@@ -231,7 +230,7 @@ fn remove(status: &mut DeploymentStatus, kind: &str) {
     }
 }
 
-/// Sets a condition; one of the same status and reason stays as it is.
+/// Sets a condition, unless it already has this status and reason.
 fn set(
     status: &mut DeploymentStatus,
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! Tables about nodes and the pods on them.
+//! Node health, taints and eviction.
 
 use k8s_openapi::api::core::v1::Toleration;
 
@@ -6,11 +6,11 @@ use super::*;
 use crate::kind::Object;
 use crate::testing::{self, at};
 
-const PATIENCE: GracePeriods =
+const GRACE: GracePeriods =
     GracePeriods { grace: Duration::from_secs(40), startup: Duration::from_secs(60) };
 
-fn judged(node: &Node, pods: &[&Pod], silent: u64) -> Plan {
-    plan_node_health(node, pods, Duration::from_secs(silent), PATIENCE, at(100))
+fn planned(node: &Node, pods: &[&Pod], silent: u64) -> Plan {
+    plan_node_health(node, pods, Duration::from_secs(silent), GRACE, at(100))
 }
 
 fn with_ready(status: &str) -> Node {
@@ -38,18 +38,18 @@ fn written(plan: &Plan) -> Option<Vec<(String, String)>> {
 }
 
 #[test]
-fn a_node_that_reports_is_left_alone_and_looked_at_in_time() {
-    let plan = judged(&with_ready("True"), &[], 15);
+fn a_healthy_node_is_requeued_for_its_grace_period() {
+    let plan = planned(&with_ready("True"), &[], 15);
     assert_eq!(plan, Plan::after(Duration::from_secs(25)));
     let mut fresh = with_ready("True");
     fresh.status.as_mut().unwrap().conditions = None;
-    let plan = judged(&fresh, &[], 50);
+    let plan = planned(&fresh, &[], 50);
     assert_eq!(plan.requeue_after, Some(Duration::from_secs(10)), "it may take longer to start");
 }
 
 #[test]
-fn a_silent_node_becomes_unknown_then_tainted_and_its_pods_not_ready() {
-    let plan = judged(&with_ready("True"), &[], 40);
+fn a_silent_node_becomes_unknown_then_tainted_with_unready_pods() {
+    let plan = planned(&with_ready("True"), &[], 40);
     let Some(Action::PutStatus(Object::Node(node))) = plan.actions().next() else {
         panic!("{plan:?}")
     };
@@ -60,7 +60,7 @@ fn a_silent_node_becomes_unknown_then_tainted_and_its_pods_not_ready() {
     let mut pod = testing::pod("p", "n1");
     testing::set_ready(&mut pod, true, at(0));
     let idle = testing::pod("idle", "n1");
-    let plan = judged(node, &[&pod, &idle], 41);
+    let plan = planned(node, &[&pod, &idle], 41);
     let taints = written(&plan).unwrap();
     let expected = [(UNREACHABLE, NO_SCHEDULE), (UNREACHABLE, NO_EXECUTE)];
     assert_eq!(taints, expected.map(|(key, effect)| (key.to_owned(), effect.to_owned())));
@@ -71,7 +71,7 @@ fn a_silent_node_becomes_unknown_then_tainted_and_its_pods_not_ready() {
 }
 
 #[test]
-fn taints_follow_the_state_and_foreign_ones_stay() {
+fn taints_follow_conditions_and_other_taints_stay() {
     let foreign = ("dedicated", NO_SCHEDULE);
     let cases = [
         ("True", vec![(NOT_READY, NO_SCHEDULE), foreign], Some(vec![foreign])),
@@ -92,16 +92,16 @@ fn taints_follow_the_state_and_foreign_ones_stay() {
         let node = with_taints(with_ready(ready), &taints);
         let owned = |(key, effect): &(&str, &str)| ((*key).to_owned(), (*effect).to_owned());
         let expected = expected.map(|all| all.iter().map(owned).collect::<Vec<_>>());
-        assert_eq!(written(&judged(&node, &[], 1)), expected, "{ready} {taints:?}");
+        assert_eq!(written(&planned(&node, &[], 1)), expected, "{ready} {taints:?}");
     }
     let mut cordoned = with_ready("True");
     cordoned.spec.get_or_insert_default().unschedulable = Some(true);
     let expected = vec![(UNSCHEDULABLE.to_owned(), NO_SCHEDULE.to_owned())];
-    assert_eq!(written(&judged(&cordoned, &[], 1)), Some(expected));
+    assert_eq!(written(&planned(&cordoned, &[], 1)), Some(expected));
 }
 
 #[test]
-fn pods_leave_when_their_patience_ends() {
+fn pods_are_evicted_after_toleration_seconds() {
     let tolerate = |key: &str, seconds: Option<i64>| Toleration {
         key: Some(key.to_owned()),
         operator: Some("Exists".to_owned()),
@@ -131,11 +131,11 @@ fn pods_leave_when_their_patience_ends() {
 }
 
 #[test]
-fn a_taint_that_somebody_set_counts_from_when_it_was_seen() {
+fn a_taint_without_time_added_gets_the_current_time() {
     let mut node =
         with_taints(with_ready("True"), &[("custom", NO_EXECUTE), ("soft", NO_SCHEDULE)]);
     node.spec.as_mut().unwrap().taints.as_mut().unwrap()[0].time_added = None;
-    let plan = judged(&node, &[], 1);
+    let plan = planned(&node, &[], 1);
     let Some(Action::Patch(Kind::Node, _, body)) = plan.actions().next() else {
         panic!("{plan:?}")
     };
@@ -143,7 +143,7 @@ fn a_taint_that_somebody_set_counts_from_when_it_was_seen() {
     let since: Vec<_> = taints.iter().map(|taint| taint.time_added.clone()).collect();
     assert_eq!(since, [Some(time(at(100))), None]);
     node.spec.as_mut().unwrap().taints = Some(taints);
-    assert_eq!(written(&judged(&node, &[], 2)), None, "it is noted once");
+    assert_eq!(written(&planned(&node, &[], 2)), None, "the time is set once");
     let mut pod = testing::pod("p", "n1");
     pod.spec.as_mut().unwrap().tolerations = Some(vec![Toleration {
         operator: Some("Exists".to_owned()),
@@ -155,7 +155,7 @@ fn a_taint_that_somebody_set_counts_from_when_it_was_seen() {
 }
 
 #[test]
-fn orphans_go_after_a_while() {
+fn pods_of_missing_nodes_are_deleted_after_a_delay() {
     let pod = testing::pod("p", "gone");
     let quarantine = Duration::from_secs(40);
     let plan = plan_orphan(&pod, Duration::from_secs(10), quarantine);

@@ -1,4 +1,4 @@
-//! Which nodes a pod could run on at all, and why not on the others. Pure.
+//! Which nodes fit a Pod, and why the others do not. Pure.
 
 use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodSpec};
 
@@ -9,7 +9,7 @@ use crate::object::name;
 use crate::quantity::{Amounts, add, amounts, requests};
 use crate::taint;
 
-/// Refuses what nobody here would provide: it must not look as if it had been.
+/// Rejects Pods with fields that this scheduler does not support.
 pub(super) fn check_supported(pod: &Pod) -> Result<(), FitError> {
     let Some(spec) = &pod.spec else { return Ok(()) };
     let claim =
@@ -18,13 +18,13 @@ pub(super) fn check_supported(pod: &Pod) -> Result<(), FitError> {
         });
     if let Some(index) = claim {
         return Err(FitError::Unsupported(format!(
-            "spec.volumes[{index}] claims a PersistentVolume, and this scheduler binds none: use \
+            "spec.volumes[{index}] claims a PersistentVolume, which this scheduler does not support: use \
              emptyDir or a ConfigMap, or set spec.nodeName"
         )));
     }
     if spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty()) {
         return Err(FitError::Unsupported(
-            "spec.resourceClaims are not allocated by this scheduler: remove them, or set \
+            "this scheduler does not support spec.resourceClaims: remove them, or set \
              spec.nodeName"
                 .to_owned(),
         ));
@@ -32,7 +32,7 @@ pub(super) fn check_supported(pod: &Pod) -> Result<(), FitError> {
     Ok(())
 }
 
-/// What a pod requires, computed once for all nodes.
+/// The requirements of a Pod, computed once for all nodes.
 pub(super) struct Requirements<'a> {
     pod: &'a Pod,
     spec: Option<&'a PodSpec>,
@@ -52,8 +52,8 @@ impl<'a> Requirements<'a> {
         }
     }
 
-    /// Why the pod cannot run on this node; nothing if it can. As in Kubernetes the first kind of
-    /// reason ends it, and only resources are all named.
+    /// Why the Pod does not fit the node; empty if it fits. As in Kubernetes, only the first
+    /// failing check counts, and only resources list all reasons.
     pub(super) fn refusals(&self, info: &NodeInfo<'_>) -> Vec<String> {
         let Some(spec) = self.spec else { return Vec::new() };
         let only = |text: &str| vec![text.to_owned()];
@@ -87,7 +87,7 @@ impl<'a> Requirements<'a> {
         info.pods.iter().for_each(|pod| add(&mut used, &requests(pod)));
         let of = |amounts: &Amounts, name: &str| amounts.get(name).copied().unwrap_or(0);
         let mut why = Vec::new();
-        // A node that does not say how many pods it takes takes any number.
+        // A node without `pods` in its capacity takes any number.
         let pods = i128::try_from(info.pods.len() + 1).unwrap_or(i128::MAX / 1000) * 1000;
         if all.contains_key("pods") && pods > of(&all, "pods") {
             why.push("Too many pods".to_owned());
@@ -122,7 +122,8 @@ fn is_taken(port: &ContainerPort, info: &NodeInfo<'_>) -> bool {
     info.pods.iter().any(|pod| host_ports(pod).iter().any(clash))
 }
 
-/// The value of a topology key on a node; the host name is the node's name where it has no label.
+/// The value of a topology key on a node; for the host name the node's name if the label is
+/// missing.
 pub(super) fn domain<'a>(info: &NodeInfo<'a>, key: &str) -> Option<&'a str> {
     let label = info.node.metadata.labels.as_ref().and_then(|labels| labels.get(key));
     let host = (key == "kubernetes.io/hostname").then(|| name(&info.node.metadata));

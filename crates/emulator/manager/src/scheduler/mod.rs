@@ -1,7 +1,7 @@
-//! Which node a pod gets, or why none. Pure.
+//! Chooses a node for a Pod, or reports why none fits. Pure.
 //!
-//! What a pod *requires* is kept or refused with a reason, never passed over. What it prefers is
-//! kept for nodes; preferences between pods are not: spreading by owner does what most of them ask.
+//! Required constraints are enforced; unsupported ones are rejected with a reason. Preferred node
+//! affinity counts; preferred Pod affinity does not, because Pods of one owner are spread anyway.
 
 mod filter;
 mod pod_constraints;
@@ -23,38 +23,35 @@ use crate::kind::Kind;
 use crate::object::{self, Labels, ObjectKey, time};
 use crate::pod;
 
-/// The name under which pods ask for this scheduler.
+/// The scheduler name of Pods for this scheduler.
 pub(crate) const NAME: &str = "default-scheduler";
 
-/// Whatever a pod waits for and no event told of is found out this soon.
+/// How often an unschedulable Pod is retried without an event.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// All that a decision needs to know.
+/// The inputs of a decision.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot<'a> {
-    /// All nodes, with the pods that run there or will.
+    /// All nodes with their bound and assumed Pods.
     pub(crate) nodes: Vec<NodeInfo<'a>>,
-    /// All Services.
     pub(crate) services: Vec<&'a Service>,
-    /// Labels of namespaces.
     pub(crate) namespaces: BTreeMap<&'a str, Option<&'a Labels>>,
 }
 
-/// A node and its pods.
+/// A node with its Pods.
 #[derive(Debug)]
 pub(crate) struct NodeInfo<'a> {
-    /// The node.
     pub(crate) node: &'a Node,
-    /// Pods that are bound to it or about to be, and that have not ended.
+    /// Bound and assumed Pods that have not finished.
     pub(crate) pods: Vec<&'a Pod>,
 }
 
-/// Why a pod gets no node.
+/// Why a Pod is unschedulable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FitError {
-    /// The pod asks for something that nobody here can give; the text names the field.
+    /// The Pod uses an unsupported field, which the text names.
     Unsupported(String),
-    /// No node fits: how many there are, and how many for which reason.
+    /// No node fits: the number of nodes, and the number of nodes per reason.
     Nodes(usize, BTreeMap<String, usize>),
 }
 
@@ -73,7 +70,7 @@ impl fmt::Display for FitError {
     }
 }
 
-/// Whether this scheduler is to find a node for the pod.
+/// Whether the Pod waits for this scheduler.
 pub(crate) fn is_waiting(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     pod::node(pod).is_empty()
@@ -82,10 +79,7 @@ pub(crate) fn is_waiting(pod: &Pod) -> bool {
         && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// The node for a pod.
-///
-/// # Errors
-/// No node fits.
+/// The best node for a Pod, or why none fits.
 pub(crate) fn schedule(pod: &Pod, snapshot: &Snapshot<'_>) -> Result<String, FitError> {
     filter::check_supported(pod)?;
     let wishes = filter::Requirements::of(pod, snapshot);
@@ -105,7 +99,7 @@ pub(crate) fn schedule(pod: &Pod, snapshot: &Snapshot<'_>) -> Result<String, Fit
         .ok_or(FitError::Nodes(snapshot.nodes.len(), reasons))
 }
 
-/// What is to be done about a pod that waits for a node.
+/// Plans the binding of a Pod, or its PodScheduled condition.
 pub(crate) fn plan(pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     let event = |severity, reason, message| {
         Action::event(Kind::Pod, &pod.metadata, NAME, severity, reason, message)
@@ -137,7 +131,7 @@ pub(crate) fn plan(pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
     }
 }
 
-/// The pod, saying that it has no node and why.
+/// The Pod with the condition PodScheduled=False.
 fn refused(pod: &Pod, message: &str, now: Timestamp) -> Pod {
     let mut pod = pod.clone();
     let conditions = pod.status.get_or_insert_default().conditions.get_or_insert_default();

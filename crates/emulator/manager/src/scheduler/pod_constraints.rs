@@ -1,5 +1,5 @@
-//! What a pod requires of other pods: spread constraints that forbid, affinity and anti-affinity
-//! that are required, its own and those of pods that are there already. Pure.
+//! Constraints between Pods: required topology spread, affinity and anti-affinity, and the
+//! anti-affinity of Pods that are already placed. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::object::{self, Labels};
 use crate::selector;
 use crate::taint;
 
-/// Domains of a topology key that are allowed or forbidden.
+/// The topology domains that a Pod may or may not use.
 pub(super) struct PodConstraints<'a> {
     spreads: Vec<Spread<'a>>,
-    /// Key and values where no pod may be, by the pod's own anti-affinity.
+    /// Topology keys and values that the Pod's own anti-affinity forbids.
     forbidden: Vec<(String, &'a str)>,
-    /// The same by the anti-affinity of others.
+    /// Those that the anti-affinity of other Pods forbids.
     forbidden_by_others: Vec<(String, &'a str)>,
     /// For each affinity term: the topology key, and its values with a matching pod.
     required: Vec<(String, Vec<&'a str>)>,
@@ -27,7 +27,7 @@ pub(super) struct PodConstraints<'a> {
 struct Spread<'a> {
     key: String,
     max_skew: i32,
-    /// Pods in each domain that counts, and one more for the pod itself if it counts.
+    /// Matching Pods per eligible domain.
     counts: BTreeMap<&'a str, i32>,
     itself: i32,
     min_domains: i32,
@@ -57,7 +57,7 @@ impl<'a> PodConstraints<'a> {
         }
     }
 
-    /// Why other pods keep this one from a node.
+    /// Why the constraints exclude a node.
     pub(super) fn refusal(&self, info: &NodeInfo<'_>) -> Option<&'static str> {
         let at = |(key, value): &(String, &str)| domain(info, key) == Some(*value);
         let missing = |spread: &Spread<'_>| domain(info, &spread.key).is_none();
@@ -78,8 +78,8 @@ impl<'a> PodConstraints<'a> {
         if self.forbidden.iter().any(at) {
             return Some("node(s) didn't match pod anti-affinity rules");
         }
-        let shunned = self.forbidden_by_others.iter().any(at);
-        shunned.then_some("node(s) didn't satisfy existing pods anti-affinity rules")
+        let forbidden = self.forbidden_by_others.iter().any(at);
+        forbidden.then_some("node(s) didn't satisfy existing pods anti-affinity rules")
     }
 }
 
@@ -136,8 +136,7 @@ impl<'a> Spread<'a> {
     }
 }
 
-/// Whether a pod that gets its node can make room for this one. With anti-affinity alone, it
-/// cannot.
+/// Whether the binding of another Pod can make this one schedulable. Anti-affinity alone cannot.
 pub(crate) fn depends_on_other_pods(pod: &Pod) -> bool {
     affinity_terms(pod).next().is_some() || required_spreads(pod).next().is_some()
 }
@@ -166,7 +165,7 @@ fn affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
     terms.into_iter().flatten()
 }
 
-/// Where pods are that the term of `owner` means.
+/// The domains with a Pod that matches the term of `owner`.
 fn domains_with_matches<'a>(
     term: &PodAffinityTerm,
     owner: &Pod,
@@ -179,7 +178,7 @@ fn domains_with_matches<'a>(
     infos.filter_map(|info| domain(info, &term.topology_key)).collect()
 }
 
-/// Places from which pods that are there keep this one away.
+/// The domains that the anti-affinity of placed Pods forbids.
 fn forbidden_by_others<'a>(pod: &Pod, snapshot: &Snapshot<'a>) -> Vec<(String, &'a str)> {
     let mut found = Vec::new();
     for info in &snapshot.nodes {
@@ -193,7 +192,7 @@ fn forbidden_by_others<'a>(pod: &Pod, snapshot: &Snapshot<'a>) -> Vec<(String, &
     found
 }
 
-/// Whether a term of `owner` means `other`.
+/// Whether the term of `owner` matches `other`.
 fn term_matches(term: &PodAffinityTerm, owner: &Pod, other: &Pod, snapshot: &Snapshot<'_>) -> bool {
     let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
     let named = term.namespaces.as_deref().unwrap_or_default();
@@ -210,7 +209,7 @@ fn term_matches(term: &PodAffinityTerm, owner: &Pod, other: &Pod, snapshot: &Sna
     within && wanted.is_some_and(|w| selector::matches(&w, other.metadata.labels.as_ref()))
 }
 
-/// A selector that also asks for the pod's own values of some labels. None selects nothing.
+/// A selector with `matchLabelKeys` applied; `None` selects nothing.
 fn with_label_keys(
     wanted: Option<&LabelSelector>,
     keys: Option<&[String]>,

@@ -1,5 +1,4 @@
-//! Which of the nodes that fit is best: even over zones, then over nodes, then the least loaded.
-//! Pure.
+//! Ranks the nodes that fit: even over zones, then over nodes, then by load. Pure.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +16,7 @@ use crate::taint;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// The best of those that fit.
+/// The best node.
 pub(super) fn best<'s, 'a>(
     pod: &Pod,
     fitting: &[&'s NodeInfo<'a>],
@@ -31,7 +30,7 @@ pub(super) fn best<'s, 'a>(
     let rank = |info: &&&NodeInfo<'a>| {
         let spec = pod.spec.as_ref();
         (
-            disliked(pod, info),
+            untolerated_preferences(pod, info),
             Reverse(spec.map_or(0, |spec| affinity::preference(spec, info.node))),
             in_zone.get(zone(info)).copied().unwrap_or(0),
             group.count(info),
@@ -47,13 +46,13 @@ fn zone<'a>(info: &NodeInfo<'a>) -> &'a str {
     domain(info, ZONE).unwrap_or_default()
 }
 
-/// Taints that ask pods to stay away, where they can.
-fn disliked(pod: &Pod, info: &NodeInfo<'_>) -> usize {
+/// The number of PreferNoSchedule taints that the Pod does not tolerate.
+fn untolerated_preferences(pod: &Pod, info: &NodeInfo<'_>) -> usize {
     let soft = taint::taints(info.node).iter().filter(|t| t.effect == "PreferNoSchedule");
     soft.filter(|taint| !taint::is_tolerated(taint, taint::tolerations(pod))).count()
 }
 
-/// How full a node is, in thousandths of what it has: the fuller of CPU and memory.
+/// The load of a node in thousandths of its capacity: the higher one of CPU and memory.
 fn load(info: &NodeInfo<'_>) -> i128 {
     let status = info.node.status.as_ref();
     let all = amounts(status.and_then(|status| status.allocatable.as_ref()));
@@ -66,8 +65,8 @@ fn load(info: &NodeInfo<'_>) -> i128 {
     ["cpu", "memory"].into_iter().filter_map(share).max().unwrap_or(0)
 }
 
-/// Pods that do the same work: those of the same controller; where there is none, those that the
-/// same Services select.
+/// Pods that are spread together: those of the same controller, otherwise those that the same
+/// Services select.
 enum Group<'a> {
     Owner(&'a str),
     Services(&'a str, Vec<LabelSelector>),

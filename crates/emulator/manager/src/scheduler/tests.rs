@@ -1,11 +1,11 @@
-//! Tables: where a pod goes, and why not.
+//! Scheduling decisions and their reasons.
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::testing::{self, at, labels};
 
-/// A pod that waits, with these fields in its spec.
+/// A pending Pod with these fields in its spec.
 fn waiting(name: &str, spec: &Value) -> Pod {
     let mut pod = serde_json::to_value(testing::pod(name, "")).unwrap();
     for (key, value) in spec.as_object().unwrap() {
@@ -48,7 +48,7 @@ impl Table {
         schedule(pod, &snapshot).unwrap_or_else(|unfit| unfit.to_string())
     }
 
-    /// Schedules some and leaves them there.
+    /// Schedules Pods one after another.
     fn place(&mut self, count: usize, make: impl Fn(usize) -> Pod) -> Vec<String> {
         let mut nodes = Vec::new();
         for index in 0..count {
@@ -63,7 +63,7 @@ impl Table {
 }
 
 #[test]
-fn pods_of_an_owner_are_even_over_zones_then_nodes() {
+fn pods_of_an_owner_spread_over_zones_then_nodes() {
     let set = testing::replica_set("web", 9);
     let make =
         |index: usize| testing::owned_pod("ReplicaSet", &set.metadata, &format!("p{index}"), "");
@@ -73,7 +73,7 @@ fn pods_of_an_owner_are_even_over_zones_then_nodes() {
 }
 
 #[test]
-fn pods_without_an_owner_are_even_by_their_service() {
+fn pods_without_an_owner_spread_by_service() {
     let mut table = Table::six();
     let service = json!({
         "metadata": { "name": "s", "namespace": "x" },
@@ -83,11 +83,11 @@ fn pods_without_an_owner_are_even_by_their_service() {
     table.pods.push(testing::pod("there", "n1"));
     assert_eq!(table.schedule(&testing::pod("p", "")), "n3", "zone a has one already");
     table.services.clear();
-    assert_eq!(table.schedule(&testing::pod("p", "")), "n2", "without it, the emptiest by name");
+    assert_eq!(table.schedule(&testing::pod("p", "")), "n2", "without it, the emptiest node");
 }
 
 #[test]
-fn the_least_loaded_wins_a_tie() {
+fn the_least_loaded_node_wins_a_tie() {
     let mut table = Table::six();
     let hungry = json!({ "containers": [
         { "name": "c", "resources": { "requests": { "cpu": "1" } } },
@@ -99,7 +99,7 @@ fn the_least_loaded_wins_a_tie() {
 }
 
 #[test]
-fn what_is_required_is_kept() {
+fn required_constraints_are_enforced() {
     let zone = "topology.kubernetes.io/zone";
     let term = |selector: &str| json!([{ "topologyKey": zone, "labelSelector": { "matchLabels": { "app": selector } } }]);
     let anti = json!({ "affinity": { "podAntiAffinity": {
@@ -134,7 +134,7 @@ fn what_is_required_is_kept() {
 }
 
 #[test]
-fn those_who_are_there_may_keep_others_away() {
+fn anti_affinity_of_placed_pods_counts() {
     let mut table = Table::six();
     let anti = json!({ "affinity": { "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -150,7 +150,7 @@ fn those_who_are_there_may_keep_others_away() {
 }
 
 #[test]
-fn hard_spreading_allows_no_more_than_its_skew() {
+fn required_spread_respects_max_skew() {
     let spread = json!({ "topologySpreadConstraints": [{
         "maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
         "whenUnsatisfiable": "DoNotSchedule",
@@ -171,7 +171,7 @@ fn hard_spreading_allows_no_more_than_its_skew() {
 }
 
 #[test]
-fn every_reason_is_said_once_for_each_node() {
+fn the_message_counts_each_reason_per_node() {
     let mut table = Table::six();
     let taint = crate::taint::taint("dedicated", "NoSchedule");
     table.node("n1").spec.get_or_insert_default().taints = Some(vec![taint]);
@@ -210,7 +210,7 @@ fn a_full_node_takes_no_more_pods() {
 }
 
 #[test]
-fn what_nobody_provides_is_named() {
+fn unsupported_fields_are_named() {
     let table = Table::six();
     for (spec, field) in [
         (
@@ -219,13 +219,13 @@ fn what_nobody_provides_is_named() {
         ),
         (json!({ "resourceClaims": [{ "name": "r" }] }), "spec.resourceClaims"),
     ] {
-        let said = table.schedule(&waiting("p", &spec));
-        assert!(said.contains(field), "{said}");
+        let message = table.schedule(&waiting("p", &spec));
+        assert!(message.contains(field), "{message}");
     }
 }
 
 #[test]
-fn only_pods_that_ask_for_this_scheduler_wait() {
+fn only_pods_of_this_scheduler_wait() {
     let cases = [
         (json!({}), true),
         (json!({ "schedulerName": "other" }), false),
@@ -238,32 +238,32 @@ fn only_pods_that_ask_for_this_scheduler_wait() {
 }
 
 #[test]
-fn a_refusal_is_said_once() {
+fn a_scheduling_failure_is_reported_once() {
     let pod = testing::pod("p", "");
     let snapshot = Snapshot::default();
     let first = plan(&pod, &snapshot, at(0));
-    let Some(Action::PutStatus(crate::kind::Object::Pod(said))) = first.actions().next() else {
+    let Some(Action::PutStatus(crate::kind::Object::Pod(reported))) = first.actions().next() else {
         panic!("{first:?}")
     };
     assert_eq!(first.actions().count(), 2, "the status and an event");
-    let second = plan(said, &snapshot, at(9));
+    let second = plan(reported, &snapshot, at(9));
     assert_eq!(second, Plan::after(RETRY_INTERVAL));
 }
 
 #[test]
-fn a_pod_that_asks_for_more_than_there_are_numbers_is_refused() {
+fn requests_beyond_the_number_range_are_insufficient() {
     let mut table = Table::six();
     let hungry = json!({ "containers": [
         { "name": "a", "resources": { "requests": { "memory": "1e30" } } },
         { "name": "b", "resources": { "requests": { "memory": "1e30" } } },
     ] });
-    let said = table.schedule(&waiting("p", &hungry));
-    assert_eq!(said, "0/6 nodes are available: 6 Insufficient memory.");
+    let message = table.schedule(&waiting("p", &hungry));
+    assert_eq!(message, "0/6 nodes are available: 6 Insufficient memory.");
     for index in 0..3 {
         let mut there = waiting(&format!("there{index}"), &hungry);
         there.spec.as_mut().unwrap().node_name = Some("n1".to_owned());
         table.pods.push(there);
     }
-    assert_eq!(table.schedule(&testing::pod("p", "")), "n2", "n1 is the fullest of all");
-    assert_eq!(table.schedule(&waiting("p", &hungry)), said);
+    assert_eq!(table.schedule(&testing::pod("p", "")), "n2", "n1 has the highest load");
+    assert_eq!(table.schedule(&waiting("p", &hungry)), message);
 }

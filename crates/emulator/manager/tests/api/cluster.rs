@@ -1,4 +1,4 @@
-//! An embedded API with a manager and a pretended kubelet, and ways to ask and to wait.
+//! An embedded API server with a manager and a simulated kubelet.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::kubelet::Kubelet;
 
-/// Long enough for any machine; nothing waits that long unless it fails.
+/// A generous deadline, reached only on failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Names and zones of nodes.
@@ -36,7 +36,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Nobody renews leases here, so silence means nothing.
+    /// No test renews Leases here, so the grace period is long.
     pub(crate) async fn start() -> Self {
         let options =
             Options { node_monitor_grace_period: Duration::from_secs(3600), ..Options::default() };
@@ -46,8 +46,8 @@ impl Cluster {
     pub(crate) async fn start_with(options: Options) -> Self {
         let api = ApiOptions { faults: Faults::OnDemand, ..ApiOptions::default() };
         let server = ApiServer::start(api).await.expect("the API starts");
-        let directory = tempfile::tempdir().expect("there is room for a file");
-        server.write_kubeconfig(&directory.path().join("kubeconfig")).expect("it can be written");
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        server.write_kubeconfig(&directory.path().join("kubeconfig")).expect("a kubeconfig");
         let client = client(&directory, "nearhop-test/1").await;
         let kubelet = Kubelet::start(client.clone());
         let mut cluster =
@@ -71,8 +71,8 @@ impl Cluster {
         trigger
     }
 
-    /// Ends the manager in the middle of whatever it does. Requests that are on their way still
-    /// arrive, beside those of its successor.
+    /// Aborts the manager at any point. Requests in flight still arrive, beside those of the next
+    /// manager.
     pub(crate) fn kill_manager(&mut self) {
         if let Some((_, task)) = self.manager.take() {
             task.abort();
@@ -99,7 +99,7 @@ impl Cluster {
         Api::all(self.client.clone())
     }
 
-    /// Makes ready nodes: `n1 a` is one in zone a.
+    /// Creates ready nodes with their zones.
     pub(crate) async fn add_nodes(&self, nodes: &[(&str, &str)]) {
         for (name, zone) in nodes {
             let node = json!({
@@ -115,7 +115,7 @@ impl Cluster {
             });
             let node: Node = read(node);
             self.nodes().create(&PostParams::default(), &node).await.expect("a node");
-            let status = serde_json::to_value(&node.status).expect("it was read");
+            let status = serde_json::to_value(&node.status).expect("JSON");
             let patch = Patch::Merge(json!({ "status": status }));
             let done = self.nodes().patch_status(name, &PatchParams::default(), &patch).await;
             done.expect("a status");
@@ -126,7 +126,7 @@ impl Cluster {
     where
         T: Resource + Clone + DeserializeOwned + Serialize + Debug,
     {
-        api.create(&PostParams::default(), &read(object)).await.expect("it can be created")
+        api.create(&PostParams::default(), &read(object)).await.expect("a successful create")
     }
 
     pub(crate) async fn patch<T>(&self, api: &Api<T>, name: &str, patch: Value)
@@ -134,27 +134,27 @@ impl Cluster {
         T: Resource + Clone + DeserializeOwned + Debug,
     {
         let patch = Patch::Merge(patch);
-        api.patch(name, &PatchParams::default(), &patch).await.expect("it can be changed");
+        api.patch(name, &PatchParams::default(), &patch).await.expect("a successful patch");
     }
 
     pub(crate) async fn delete<T>(&self, api: &Api<T>, name: &str)
     where
         T: Resource + Clone + DeserializeOwned + Debug,
     {
-        api.delete(name, &DeleteParams::default()).await.expect("it can be deleted");
+        api.delete(name, &DeleteParams::default()).await.expect("a successful delete");
     }
 
-    /// All pods that have not ended and are not ending, by name.
+    /// All Pods without deletion timestamp.
     pub(crate) async fn active_pods(&self) -> Vec<Pod> {
         let mut pods = list(&self.pods()).await;
         pods.retain(|pod| pod.metadata.deletion_timestamp.is_none());
         pods
     }
 
-    /// Waits until the Deployment says that it is rolled out, as `kubectl rollout status` does.
+    /// Waits until the rollout is complete, as `kubectl rollout status` does.
     pub(crate) async fn rolled_out(&self, name: &str) -> Deployment {
         wait_for(&format!("rollout of {name}"), || async {
-            let found = self.deployments().get(name).await.expect("it is there");
+            let found = self.deployments().get(name).await.expect("the Deployment exists");
             let wanted = found.spec.as_ref().and_then(|spec| spec.replicas);
             let status = found.status.clone().unwrap_or_default();
             let count = |count: Option<i32>| Some(count.unwrap_or(0));
@@ -188,7 +188,7 @@ async fn client(directory: &TempDir, agent: &str) -> Client {
 }
 
 pub(crate) fn read<T: DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("tests write sound objects")
+    serde_json::from_value(value).expect("a valid object")
 }
 
 pub(crate) async fn list<T>(api: &Api<T>) -> Vec<T>
@@ -198,7 +198,7 @@ where
     api.list(&ListParams::default()).await.expect("a list").items
 }
 
-/// A Deployment whose pods have this image.
+/// A Deployment with this image.
 pub(crate) fn deployment(name: &str, replicas: i32, image: &str) -> Value {
     json!({
         "metadata": { "name": name },
@@ -229,7 +229,7 @@ pub(crate) fn node_of(pod: &Pod) -> String {
     pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()
 }
 
-/// Asks until the answer is good; a bad one says what is missing.
+/// Retries until the result is `Ok`; an error describes what is missing.
 pub(crate) async fn wait_for<T, F>(what: &str, mut ask: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<T, String>>,
@@ -244,7 +244,7 @@ where
     }
 }
 
-/// Turns a condition into an answer for [`wait_for`].
+/// A result for [`wait_for`].
 pub(crate) fn check(good: bool, otherwise: impl Debug) -> Result<(), String> {
     if good { Ok(()) } else { Err(format!("{otherwise:?}")) }
 }

@@ -1,20 +1,20 @@
-//! A server that drops watches, refuses, and forgets what changed.
+//! Faults of the API server: dropped watches, errors, compaction, restart.
 
 use http::Request;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, SIX, deployment, template};
 
-/// Has the server misbehave, or behave again.
-pub(crate) async fn order(cluster: &Cluster, faults: Value) {
+/// Sets the faults of the API server.
+pub(crate) async fn set_faults(cluster: &Cluster, faults: Value) {
     let body = faults.to_string().into_bytes();
     let request = Request::post("/nearhop/faults").header("content-type", "application/json");
-    let request = request.body(body).expect("it is sound");
-    let _answer: String = cluster.client.request_text(request).await.expect("it takes orders");
+    let request = request.body(body).expect("a valid request");
+    let _answer: String = cluster.client.request_text(request).await.expect("faults are enabled");
 }
 
 #[tokio::test]
-async fn rollouts_get_through_a_server_that_misbehaves() {
+async fn rollouts_complete_despite_server_faults() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX).await;
     cluster.create(&cluster.deployments(), deployment("web", 6, "v1")).await;
@@ -29,11 +29,11 @@ async fn rollouts_get_through_a_server_that_misbehaves() {
     ];
     for (round, fault) in faults.into_iter().enumerate() {
         let patch = json!({ "spec": { "template": template("web", &format!("x{round}")) } });
-        order(&cluster, fault.clone()).await;
+        set_faults(&cluster, fault.clone()).await;
         cluster.patch(&cluster.deployments(), "web", patch).await;
-        order(&cluster, fault).await;
+        set_faults(&cluster, fault).await;
         cluster.rolled_out("web").await;
-        order(&cluster, json!({})).await;
+        set_faults(&cluster, json!({})).await;
         assert_eq!(cluster.active_pods().await.len(), 6, "after round {round}");
     }
 }

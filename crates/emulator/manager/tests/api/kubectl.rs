@@ -1,20 +1,20 @@
-//! Stock kubectl, where it is installed.
+//! Stock kubectl, if installed.
 
 use std::process::{Command, Output};
 
 use crate::cluster::{Cluster, SIX};
 
-/// None where there is no kubectl.
+/// `None` without kubectl.
 async fn kubectl(cluster: &Cluster, line: &str) -> Option<Output> {
     let mut command = Command::new("kubectl");
     command.arg("--kubeconfig").arg(cluster.directory.path().join("kubeconfig"));
     command.arg("--cache-dir").arg(cluster.directory.path().join("cache"));
     command.args(line.split_whitespace());
-    let ran = tokio::task::spawn_blocking(move || command.output()).await.expect("it ends");
+    let ran = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
     ran.ok()
 }
 
-/// Runs a session; each command must go well and print this.
+/// Runs commands; each must succeed and print the expected text.
 async fn session(cluster: &Cluster, lines: &[(&str, &str)]) {
     for (line, expected) in lines {
         let Some(output) = kubectl(cluster, line).await else {

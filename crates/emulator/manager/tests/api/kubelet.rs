@@ -1,5 +1,5 @@
-//! A kubelet for all nodes that runs nothing: bound pods become ready, deleted ones go away.
-//! Pods with the image `broken` never become ready; pods of nodes that are lost stay as they are.
+//! A simulated kubelet for all nodes: bound Pods become ready, deleted Pods disappear. Pods with
+//! the image `broken` never become ready; Pods of lost nodes do not change.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -24,9 +24,9 @@ impl Kubelet {
         Self { lost, task }
     }
 
-    /// From now on nothing happens on this node.
+    /// Stops the kubelet of this node.
     pub(crate) fn lose(&self, node: &str) {
-        self.lost.lock().expect("nobody panics with it").insert(node.to_owned());
+        self.lost.lock().expect("not poisoned").insert(node.to_owned());
     }
 }
 
@@ -42,14 +42,14 @@ async fn serve(client: Client, lost: Arc<Mutex<BTreeSet<String>>>) {
     while let Some(event) = events.next().await {
         let (Ok(Event::Apply(pod)) | Ok(Event::InitApply(pod))) = event else { continue };
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        if node.is_empty() || lost.lock().expect("nobody panics with it").contains(&node) {
+        if node.is_empty() || lost.lock().expect("not poisoned").contains(&node) {
             continue;
         }
         tokio::spawn(tend(client.clone(), pod));
     }
 }
 
-/// Others may be faster: then there is nothing to do, and errors do not matter.
+/// Errors are ignored: another write may have come first.
 async fn tend(client: Client, pod: Pod) {
     let api: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
     let name = pod.name_any();

@@ -1,4 +1,4 @@
-//! The manager on the embedded API, with hand-made nodes and a kubelet that only pretends.
+//! The manager on the embedded API server, with created nodes and a simulated kubelet.
 
 mod cluster;
 mod faults;

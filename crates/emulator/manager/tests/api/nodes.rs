@@ -1,4 +1,4 @@
-//! The life of nodes, and what every namespace has.
+//! Node health, and the default objects of namespaces.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ fn quick() -> Options {
     Options { node_monitor_grace_period: Duration::from_secs(1), ..Options::default() }
 }
 
-/// Renews the leases of nodes until it is dropped.
-struct Beats(tokio::task::JoinHandle<()>);
+/// Renews the Leases of nodes until dropped.
+struct Heartheartbeats(tokio::task::JoinHandle<()>);
 
-impl Beats {
+impl Heartheartbeats {
     fn of(cluster: &Cluster, nodes: &'static [&'static str]) -> Self {
         let api: Api<Lease> = Api::namespaced(cluster.client.clone(), "kube-node-lease");
         Self(tokio::spawn(async move {
@@ -38,7 +38,7 @@ impl Beats {
     }
 }
 
-impl Drop for Beats {
+impl Drop for Heartheartbeats {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -59,9 +59,9 @@ fn ready(node: &Node) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_silent_node_is_lost_and_its_pods_move() {
+async fn pods_move_away_from_a_silent_node() {
     let cluster = Cluster::start_with(quick()).await;
-    let beats = Beats::of(&cluster, &["n1", "n3"]);
+    let heartbeats = Heartheartbeats::of(&cluster, &["n1", "n3"]);
     cluster.add_nodes(&[SIX[0], SIX[2]]).await;
     let mut web = deployment("web", 2, "v1");
     web["spec"]["template"]["spec"]["tolerations"] = json!([
@@ -71,8 +71,8 @@ async fn a_silent_node_is_lost_and_its_pods_move() {
     cluster.create(&cluster.deployments(), web).await;
     cluster.rolled_out("web").await;
     cluster.kubelet.lose("n3");
-    drop(beats);
-    let _beats = Beats::of(&cluster, &["n1"]);
+    drop(heartbeats);
+    let _heartbeats = Heartheartbeats::of(&cluster, &["n1"]);
     wait_for("a lost node", || async {
         let node = cluster.nodes().get("n3").await.unwrap();
         let expected = ["NoExecute", "NoSchedule"]
@@ -88,7 +88,8 @@ async fn a_silent_node_is_lost_and_its_pods_move() {
     })
     .await;
     let stuck = list(&cluster.pods()).await;
-    let stuck = stuck.iter().find(|pod| node_of(pod) == "n3").expect("it cannot end there");
+    let stuck =
+        stuck.iter().find(|pod| node_of(pod) == "n3").expect("the Pod on the lost node remains");
     let conditions = stuck.status.as_ref().unwrap().conditions.as_ref().unwrap();
     assert!(conditions.iter().any(|one| one.type_ == "Ready" && one.status == "False"));
     assert_eq!(ready(&cluster.nodes().get("n1").await.unwrap()).0, "True");
@@ -101,7 +102,7 @@ async fn a_silent_node_is_lost_and_its_pods_move() {
 }
 
 #[tokio::test]
-async fn a_node_that_comes_back_is_used_again() {
+async fn a_recovered_node_loses_its_taints() {
     let cluster = Cluster::start_with(quick()).await;
     cluster.add_nodes(&SIX[..1]).await;
     wait_for("a lost node", || async {
@@ -109,7 +110,7 @@ async fn a_node_that_comes_back_is_used_again() {
         check(ready(&node).0 == "Unknown" && taints(&node).len() == 2, taints(&node))
     })
     .await;
-    let _beats = Beats::of(&cluster, &["n1"]);
+    let _heartbeats = Heartheartbeats::of(&cluster, &["n1"]);
     let patch = Patch::Merge(json!({ "status": { "conditions": [
         { "type": "Ready", "status": "True", "reason": "KubeletReady" },
     ] } }));
@@ -128,7 +129,7 @@ async fn a_node_that_comes_back_is_used_again() {
 }
 
 #[tokio::test]
-async fn every_namespace_has_an_account_and_the_authority() {
+async fn each_namespace_has_a_service_account_and_the_cluster_ca() {
     let options = Options { root_ca: Some("PEM".to_owned()), ..Options::default() };
     let cluster = Cluster::start_with(options).await;
     let namespaces: Api<Namespace> = Api::all(cluster.client.clone());

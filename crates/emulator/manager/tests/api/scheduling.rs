@@ -1,4 +1,4 @@
-//! Where pods go, and what is said where they cannot go anywhere.
+//! Scheduling, and the messages for unschedulable Pods.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn pod(name: &str, spec: Value) -> Value {
         "metadata": { "name": name, "labels": { "app": name } },
         "spec": { "containers": [{ "name": "c", "image": "v1" }] },
     });
-    for (key, value) in spec.as_object().expect("tests write objects") {
+    for (key, value) in spec.as_object().expect("an object") {
         pod["spec"][key] = value.clone();
     }
     pod
@@ -17,17 +17,17 @@ fn pod(name: &str, spec: Value) -> Value {
 
 async fn bound(cluster: &Cluster, name: &str) -> String {
     wait_for(name, || async {
-        let pod = cluster.pods().get(name).await.expect("it is there");
+        let pod = cluster.pods().get(name).await.expect("the Pod exists");
         let node = node_of(&pod);
         check(!node.is_empty(), &pod.status).map(|()| node)
     })
     .await
 }
 
-/// The message of a pod that gets no node.
-async fn refused(cluster: &Cluster, name: &str, message: &str) {
+/// Waits for this message in the condition and in an event.
+async fn unschedulable(cluster: &Cluster, name: &str, message: &str) {
     wait_for(name, || async {
-        let pod = cluster.pods().get(name).await.expect("it is there");
+        let pod = cluster.pods().get(name).await.expect("the Pod exists");
         let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
         let good = conditions.iter().any(|condition| {
             condition.type_ == "PodScheduled"
@@ -48,7 +48,7 @@ async fn refused(cluster: &Cluster, name: &str, message: &str) {
 }
 
 #[tokio::test]
-async fn pods_go_where_they_may_and_say_why_they_cannot() {
+async fn pods_are_bound_or_report_why_they_are_unschedulable() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX).await;
     let spec = json!({ "nodeSelector": { "topology.kubernetes.io/zone": "b" } });
@@ -61,7 +61,7 @@ async fn pods_go_where_they_may_and_say_why_they_cannot() {
     cluster.patch(&cluster.nodes(), "n2", json!({ "spec": { "unschedulable": true } })).await;
     let spec = json!({ "nodeSelector": { "topology.kubernetes.io/zone": "a" } });
     cluster.create(&cluster.pods(), pod("waits", spec.clone())).await;
-    refused(
+    unschedulable(
         &cluster,
         "waits",
         "0/6 nodes are available: 1 node(s) had untolerated taint {dedicated: db}, 1 node(s) were \
@@ -73,13 +73,13 @@ async fn pods_go_where_they_may_and_say_why_they_cannot() {
     cluster.create(&cluster.pods(), tolerant).await;
     assert_eq!(bound(&cluster, "tolerant").await, "n1");
     cluster.patch(&cluster.nodes(), "n2", json!({ "spec": { "unschedulable": null } })).await;
-    assert_eq!(bound(&cluster, "waits").await, "n2", "it is tried again when a node changes");
+    assert_eq!(bound(&cluster, "waits").await, "n2", "a node change triggers a retry");
     let events = cluster.events("waits").await;
     assert!(events.iter().any(|(reason, _)| reason == "Scheduled"), "{events:?}");
 }
 
 #[tokio::test]
-async fn room_is_counted_and_found_again() {
+async fn resources_are_counted_and_reused() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX[..1]).await;
     let hungry = |cpu: &str| {
@@ -89,13 +89,13 @@ async fn room_is_counted_and_found_again() {
     cluster.create(&cluster.pods(), pod("first", hungry("3"))).await;
     bound(&cluster, "first").await;
     cluster.create(&cluster.pods(), pod("second", hungry("2"))).await;
-    refused(&cluster, "second", "0/1 nodes are available: 1 Insufficient cpu.").await;
+    unschedulable(&cluster, "second", "0/1 nodes are available: 1 Insufficient cpu.").await;
     cluster.delete(&cluster.pods(), "first").await;
     assert_eq!(bound(&cluster, "second").await, "n1");
 }
 
 #[tokio::test]
-async fn a_pod_waits_for_the_one_it_wants_to_be_with() {
+async fn a_pod_waits_for_its_affinity() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX).await;
     let wanted = json!({ "affinity": { "podAffinity": {
@@ -106,13 +106,13 @@ async fn a_pod_waits_for_the_one_it_wants_to_be_with() {
     } } });
     cluster.create(&cluster.pods(), pod("lonely", wanted)).await;
     let why = "0/6 nodes are available: 6 node(s) didn't match pod affinity rules.";
-    refused(&cluster, "lonely", why).await;
+    unschedulable(&cluster, "lonely", why).await;
     cluster.create(&cluster.pods(), pod("friend", json!({}))).await;
     assert_eq!(bound(&cluster, "lonely").await, bound(&cluster, "friend").await);
 }
 
 #[tokio::test]
-async fn a_taint_without_a_time_drives_pods_away_when_their_patience_ends() {
+async fn a_taint_without_time_added_evicts_after_toleration_seconds() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX[..1]).await;
     let patient = json!({ "tolerations": [{
@@ -130,7 +130,7 @@ async fn a_taint_without_a_time_drives_pods_away_when_their_patience_ends() {
 }
 
 #[tokio::test]
-async fn what_nobody_provides_is_refused_by_name() {
+async fn unsupported_fields_are_named() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX[..1]).await;
     let spec = json!({ "volumes": [

@@ -6,16 +6,16 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use crate::cluster::{Cluster, SIX, check, deployment, image, list, node_of, template, wait_for};
-use crate::faults::order;
+use crate::faults::set_faults;
 
 #[tokio::test]
-async fn a_deployment_comes_up_spread_over_zones_and_nodes() {
+async fn a_deployment_spreads_over_zones_and_nodes() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX).await;
     cluster.create(&cluster.deployments(), deployment("web", 9, "v1")).await;
     let found = cluster.rolled_out("web").await;
     let pods = cluster.active_pods().await;
-    assert_eq!(pods.len(), 9, "exactly, and never one too many");
+    assert_eq!(pods.len(), 9, "no surplus Pod");
     let mut on: BTreeMap<String, usize> = BTreeMap::new();
     pods.iter().for_each(|pod| *on.entry(node_of(pod)).or_default() += 1);
     for nodes in [["n1", "n2"], ["n3", "n4"], ["n5", "n6"]] {
@@ -34,7 +34,7 @@ async fn a_deployment_comes_up_spread_over_zones_and_nodes() {
 }
 
 #[tokio::test]
-async fn scaling_makes_and_deletes_just_enough() {
+async fn scaling_creates_and_deletes_the_difference() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX).await;
     cluster.create(&cluster.deployments(), deployment("web", 3, "v1")).await;
@@ -47,7 +47,7 @@ async fn scaling_makes_and_deletes_just_enough() {
         assert_eq!(cluster.active_pods().await.len(), replicas);
         if replicas == 7 {
             let now = names(&cluster.active_pods().await);
-            assert!(before.iter().all(|name| now.contains(name)), "the old ones stay");
+            assert!(before.iter().all(|name| now.contains(name)), "old Pods stay");
         }
     }
     assert_eq!(list(&cluster.replica_sets()).await.len(), 1, "scaling is no rollout");
@@ -83,7 +83,7 @@ async fn a_rollout_replaces_all_pods_and_keeps_its_history() {
 }
 
 #[tokio::test]
-async fn a_broken_version_stops_the_rollout_within_its_bounds() {
+async fn a_broken_image_stops_the_rollout_within_its_bounds() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX).await;
     let mut web = deployment("web", 4, "v1");
@@ -156,7 +156,7 @@ async fn recreate_never_runs_two_versions() {
 }
 
 #[tokio::test]
-async fn a_manager_that_was_killed_goes_on_where_it_was() {
+async fn a_restarted_manager_completes_the_rollout() {
     let mut cluster = Cluster::start().await;
     cluster.add_nodes(&SIX).await;
     cluster.create(&cluster.deployments(), deployment("web", 6, "v1")).await;
@@ -164,7 +164,7 @@ async fn a_manager_that_was_killed_goes_on_where_it_was() {
     for round in 2..8_u64 {
         let patch = json!({ "spec": { "template": template("web", &format!("v{round}")) } });
         cluster.patch(&cluster.deployments(), "web", patch).await;
-        // Somewhere in the middle, each time somewhere else.
+        // At a different point of the rollout in each round.
         tokio::time::sleep(std::time::Duration::from_millis(round * 7)).await;
         cluster.kill_manager();
         cluster.start_manager().await;
@@ -176,7 +176,7 @@ async fn a_manager_that_was_killed_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn two_managers_get_in_each_others_way_and_break_nothing() {
+async fn two_managers_reach_the_same_result() {
     let cluster = Cluster::start().await;
     let _second = cluster.second_manager().await;
     cluster.add_nodes(&SIX).await;
@@ -194,7 +194,7 @@ async fn two_managers_get_in_each_others_way_and_break_nothing() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_refused_is_told_to_its_owner() {
+async fn a_rejected_pod_emits_an_event_about_its_owner() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX[..1]).await;
     let fault = json!({
@@ -202,16 +202,16 @@ async fn a_pod_that_is_refused_is_told_to_its_owner() {
         "userAgent": "nearhop-manager",
         "path": "/namespaces/default/pods",
     });
-    order(&cluster, fault).await;
+    set_faults(&cluster, fault).await;
     cluster.create(&cluster.deployments(), deployment("web", 1, "v1")).await;
-    wait_for("a word", || async {
+    wait_for("an event", || async {
         let sets = list(&cluster.replica_sets()).await;
         let name = sets.first().and_then(|set| set.metadata.name.clone()).unwrap_or_default();
         let events = cluster.events(&name).await;
         check(events.iter().any(|(reason, _)| reason == "FailedCreate"), events)
     })
     .await;
-    order(&cluster, json!({})).await;
+    set_faults(&cluster, json!({})).await;
     cluster.rolled_out("web").await;
 }
 
@@ -253,7 +253,7 @@ async fn pods_are_adopted_and_released_by_their_labels() {
 }
 
 #[tokio::test]
-async fn a_daemon_runs_on_every_node_that_comes_and_stays_when_it_is_cordoned() {
+async fn a_daemon_set_follows_new_cordoned_and_deleted_nodes() {
     let cluster = Cluster::start().await;
     cluster.add_nodes(&SIX[..2]).await;
     let daemon = json!({
@@ -287,7 +287,7 @@ async fn a_daemon_runs_on_every_node_that_comes_and_stays_when_it_is_cordoned() 
 
 async fn daemons_on(cluster: &Cluster, nodes: &[&str], version: &str) {
     wait_for("daemons", || async {
-        let found = cluster.daemon_sets().get("agent").await.expect("it is there");
+        let found = cluster.daemon_sets().get("agent").await.expect("the DaemonSet exists");
         let status = found.status.unwrap_or_default();
         let pods = cluster.active_pods().await;
         let mut seen: Vec<String> = pods.iter().map(node_of).collect();

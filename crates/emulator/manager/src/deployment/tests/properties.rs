@@ -1,4 +1,4 @@
-//! Whatever order things happen in, a rollout keeps its bounds and ends.
+//! Rollouts stay within their bounds and finish, in any order of events.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 use super::sim::{Sim, Step};
 use crate::deployment::status;
 
-/// Numbers and percentages, and not both zero, as the API demands.
+/// Numbers and percentages, not both zero, as the API requires.
 fn resolve_bounds() -> impl Strategy<Value = (Value, Value)> {
     let one = prop_oneof![
         (0..4_i32).prop_map(|number| json!(number)),
         prop_oneof![Just("0%"), Just("10%"), Just("25%"), Just("50%"), Just("100%")]
             .prop_map(|text| json!(text)),
     ];
-    (one.clone(), one).prop_filter("one of them moves", |(surge, unavailable)| {
+    (one.clone(), one).prop_filter("not both zero", |(surge, unavailable)| {
         let zero = |value: &Value| *value == json!(0) || *value == json!("0%");
         !(zero(surge) && zero(unavailable))
     })
 }
 
-/// Pods come up and go away; nothing that was ready fails.
+/// Pods start and stop; no ready Pod fails.
 fn calm() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => Just(Step::Deployment),
@@ -33,7 +33,7 @@ fn calm() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// As calm, and pods fail and people interfere.
+/// Also Pods fail, and the user pauses.
 fn stormy() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => calm(),
@@ -43,7 +43,7 @@ fn stormy() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// As stormy, and the Deployment is scaled.
+/// Also the user scales the Deployment.
 fn scaling() -> impl Strategy<Value = Step> {
     prop_oneof![6 => stormy(), 1 => (0..8_i32).prop_map(Step::Scale)]
 }
@@ -55,7 +55,7 @@ fn started(replicas: i32, resolve_bounds: &(Value, Value), min_ready: i32) -> Si
     sim
 }
 
-/// All there is is new, available, and said to be.
+/// All Pods are new and available, and the status reports it.
 fn check_settled(sim: &mut Sim) {
     sim.step(&Step::Pause(false));
     sim.settle(|_| {});
@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
-    fn bounds_hold_after_every_step_of_a_calm_rollout(
+    fn bounds_hold_after_every_step_without_failures(
         replicas in 0..8_i32,
         resolve_bounds in resolve_bounds(),
         min_ready in prop_oneof![Just(0), Just(5)],
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn in_a_storm_there_are_never_too_many_and_it_still_ends(
+    fn with_failures_max_surge_holds_and_the_rollout_finishes(
         replicas in 0..8_i32,
         resolve_bounds in resolve_bounds(),
         min_ready in prop_oneof![Just(0), Just(5)],
@@ -102,14 +102,14 @@ proptest! {
         let mut sim = started(replicas, &resolve_bounds, min_ready);
         for step in &steps {
             sim.step(step);
-            // A pod that ended by itself is replaced before its set has said so.
+            // A Pod that failed is replaced before the status of its set shows it.
             assert!(sim.active() <= sim.most(), "{} pods after {step:?}", sim.active());
         }
         check_settled(&mut sim);
     }
 
     #[test]
-    fn scaling_in_the_middle_ends_where_it_should(
+    fn scaling_during_a_rollout_reaches_the_new_size(
         replicas in 0..8_i32,
         resolve_bounds in resolve_bounds(),
         steps in prop::collection::vec(scaling(), 1..120),

@@ -1,6 +1,5 @@
-//! A cluster without a server: a Deployment, its sets and pods, and steps in any order. The
-//! decisions are the real ones, of Deployments and of ReplicaSets; statuses are as late as steps
-//! make them.
+//! A simulated cluster: a Deployment, its sets and Pods, and steps in any order. The decisions are
+//! the real ones; statuses lag as the steps order it.
 
 use std::collections::BTreeMap;
 
@@ -20,32 +19,26 @@ use crate::pod;
 use crate::replicaset::plan_replicas;
 use crate::testing::{self, at};
 
-/// What can happen next.
+/// A step of the simulation.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
-    /// The Deployment is looked at.
+    /// Reconciles the Deployment.
     Deployment,
-    /// One of its sets is.
+    /// Reconciles one of its sets.
     Set(usize),
-    /// One of its sets is, and what comes of it takes a while.
+    /// Plans one of its sets; `End` applies the plan.
     Begin(usize),
-    /// That is done.
+    /// Applies the pending plan.
     End,
-    /// A pod becomes ready.
     Ready(usize),
-    /// A pod is not ready any more.
     Unready(usize),
-    /// A pod ends by itself.
+    /// A Pod fails.
     Fail(usize),
-    /// A pod that is being deleted is gone.
+    /// A terminating Pod disappears.
     Remove(usize),
-    /// Time passes.
     Tick,
-    /// The user changes the image.
     Roll(u8),
-    /// The user scales.
     Scale(i32),
-    /// The user pauses, or resumes.
     Pause(bool),
 }
 
@@ -53,7 +46,7 @@ pub(super) struct Sim {
     pub(super) deployment: Deployment,
     pub(super) sets: BTreeMap<String, ReplicaSet>,
     pub(super) pods: BTreeMap<String, Pod>,
-    /// A set that is being worked on: its generation then, and what is to be done.
+    /// The pending plan of a set, with the set's generation at that time.
     running: Option<(String, Option<i64>, Plan)>,
     now: i64,
     made: usize,
@@ -94,13 +87,13 @@ impl Sim {
         Rollout::new(&self.deployment, self.sets.values().collect(), self.time())
     }
 
-    /// The most pods that there may be.
+    /// The most Pods that may exist.
     pub(super) fn most(&self) -> usize {
         let rollout = self.rollout();
         usize::try_from(rollout.replicas + rollout.max_surge).unwrap()
     }
 
-    /// The fewest that must be available.
+    /// The fewest Pods that must be available.
     pub(super) fn least(&self) -> usize {
         usize::try_from(self.rollout().min_available()).unwrap()
     }
@@ -127,7 +120,7 @@ impl Sim {
         plan_replicas(&self.sets[name], &pods, &pods, self.time())
     }
 
-    /// Does a step; says whether anything came of it.
+    /// Runs a step; returns whether it changed anything.
     pub(super) fn step(&mut self, step: &Step) -> bool {
         match step {
             Step::Deployment => {
@@ -136,7 +129,7 @@ impl Sim {
             }
             Step::Set(index) => {
                 let Some(name) = pick(&self.sets, *index) else { return false };
-                // No set is worked on twice at a time.
+                // A set is never reconciled twice at a time.
                 if self.running.as_ref().is_some_and(|(running, ..)| *running == name) {
                     return false;
                 }
@@ -182,7 +175,7 @@ impl Sim {
         let Some((name, generation, mut plan)) = self.running.take() else { return false };
         let Some(set) = self.sets.get(&name) else { return false };
         if set.metadata.generation != generation {
-            // The status is bound to the version that was read.
+            // The status update is bound to the version that was read.
             plan.stages.iter_mut().for_each(|stage| {
                 stage.retain(|action| !matches!(action, Action::PutStatus(_)));
             });
@@ -210,7 +203,7 @@ impl Sim {
         true
     }
 
-    /// Everything in turn, pods becoming ready at once, until nothing changes any more.
+    /// Runs all steps in turn until nothing changes.
     pub(super) fn settle(&mut self, mut after: impl FnMut(&Self)) {
         for _ in 0..400 {
             let mut busy = false;
@@ -231,7 +224,7 @@ impl Sim {
                 return;
             }
         }
-        panic!("it does not settle: {:?}", self.plan());
+        panic!("no convergence: {:?}", self.plan());
     }
 
     fn apply(&mut self, plan: Plan) -> bool {
@@ -249,7 +242,7 @@ impl Sim {
                 let mut set = *set;
                 self.finish(&mut set.metadata);
                 let name = object::name(&set.metadata).to_owned();
-                assert!(self.sets.insert(name, set).is_none(), "a set is made once");
+                assert!(self.sets.insert(name, set).is_none(), "a set is created once");
             }
             Action::Create(Object::Pod(pod)) => {
                 let mut pod = *pod;
@@ -291,11 +284,11 @@ impl Sim {
                 }
             }
             Action::Tell(_) => {}
-            other => panic!("nobody asks for this: {other:?}"),
+            other => panic!("unexpected action: {other:?}"),
         }
     }
 
-    /// What a server adds to a new object.
+    /// Fields that the server sets on a new object.
     fn finish(&mut self, meta: &mut ObjectMeta) {
         self.made += 1;
         if let Some(prefix) = &meta.generate_name {

@@ -9,7 +9,7 @@ use crate::kind::{Kind, Object};
 use crate::object;
 
 #[test]
-fn fences_are_resolved_as_kubernetes_does() {
+fn bounds_are_resolved_as_in_kubernetes() {
     let parse = |value: serde_json::Value| serde_json::from_value(value).unwrap();
     for (surge, unavailable, replicas, expected) in [
         (json!("25%"), json!("25%"), 10, (3, 2)),
@@ -22,10 +22,10 @@ fn fences_are_resolved_as_kubernetes_does() {
         let (s, u) = (parse(surge.clone()), parse(unavailable.clone()));
         assert_eq!(resolve_bounds(Some(&s), Some(&u), replicas), expected, "{surge} {unavailable}");
     }
-    assert_eq!(resolve_bounds(None, None, 8), (2, 2), "a quarter where nothing is said");
+    assert_eq!(resolve_bounds(None, None, 8), (2, 2), "25% by default");
 }
 
-/// Sizes of the sets, oldest revision first.
+/// The sizes of the sets, oldest revision first.
 fn sizes(sim: &Sim) -> Vec<i32> {
     let mut sets: Vec<_> = sim.sets.values().collect();
     sets.sort_by_key(|set| {
@@ -41,7 +41,7 @@ fn started(replicas: i32, surge: i32, unavailable: i32) -> Sim {
     sim
 }
 
-/// Lets the Deployment and its sets act, and no pod change.
+/// Reconciles the Deployment and its sets without any change of Pods.
 fn act(sim: &mut Sim) {
     for _ in 0..10 {
         sim.step(&Step::Deployment);
@@ -52,27 +52,27 @@ fn act(sim: &mut Sim) {
 }
 
 #[test]
-fn a_rollout_goes_as_far_as_it_may_before_anything_is_ready() {
+fn a_rollout_stops_at_its_bounds_until_pods_are_ready() {
     let mut sim = started(10, 3, 2);
     sim.step(&Step::Roll(1));
     act(&mut sim);
-    assert_eq!(sizes(&sim), [8, 5], "the example in Kubernetes' own words");
+    assert_eq!(sizes(&sim), [8, 5], "the example of the Kubernetes documentation");
     assert_eq!((sim.active(), sim.available()), (13, 8));
 }
 
 #[test]
-fn a_roll_over_takes_the_broken_ones_first() {
+fn a_second_rollout_removes_unready_pods_first() {
     let mut sim = started(10, 3, 2);
     sim.step(&Step::Roll(1));
     act(&mut sim);
     sim.step(&Step::Roll(2));
     act(&mut sim);
-    assert_eq!(sizes(&sim), [8, 0, 5], "what never became ready is gone");
+    assert_eq!(sizes(&sim), [8, 0, 5], "unready Pods are gone");
     assert_eq!(sim.available(), 8);
 }
 
 #[test]
-fn an_undo_uses_the_old_set_and_counts_the_revision_on() {
+fn an_undo_reuses_the_old_set_with_a_new_revision() {
     let mut sim = started(4, 1, 1);
     sim.step(&Step::Roll(1));
     sim.settle(|_| {});
@@ -80,7 +80,7 @@ fn an_undo_uses_the_old_set_and_counts_the_revision_on() {
     sim.settle(|_| {});
     sim.step(&Step::Roll(1));
     sim.settle(|_| {});
-    assert_eq!(sim.sets.len(), 3, "nothing new was made");
+    assert_eq!(sim.sets.len(), 3, "no new set");
     let revisions = |key: &str| {
         let sets = sim.sets.values().filter(|set| wanted(set) > 0);
         sets.filter_map(|set| object::annotation(&set.metadata, key)).collect::<Vec<_>>()
@@ -92,7 +92,7 @@ fn an_undo_uses_the_old_set_and_counts_the_revision_on() {
 }
 
 #[test]
-fn scaling_in_the_middle_keeps_the_proportions() {
+fn scaling_during_a_rollout_keeps_the_proportions() {
     let mut sim = started(10, 3, 2);
     sim.step(&Step::Roll(1));
     act(&mut sim);
@@ -103,7 +103,7 @@ fn scaling_in_the_middle_keeps_the_proportions() {
 }
 
 #[test]
-fn a_name_that_is_taken_makes_another() {
+fn a_name_collision_changes_the_hash() {
     let mut sim = started(1, 1, 0);
     sim.step(&Step::Roll(1));
     let Some(Action::Create(Object::ReplicaSet(mut taken))) = sim.plan().actions().next().cloned()
@@ -134,7 +134,7 @@ fn history_beyond_the_limit_is_deleted() {
 }
 
 #[test]
-fn a_paused_deployment_makes_no_new_set() {
+fn a_paused_deployment_creates_no_set() {
     let mut sim = started(2, 1, 0);
     sim.step(&Step::Pause(true));
     sim.step(&Step::Roll(1));
@@ -149,7 +149,7 @@ fn a_paused_deployment_makes_no_new_set() {
 }
 
 #[test]
-fn a_strange_set_is_adopted_first() {
+fn an_orphaned_set_is_adopted_first() {
     let mut sim = started(2, 1, 0);
     let set = sim.sets.values_mut().next().unwrap();
     set.metadata.owner_references = None;
@@ -161,7 +161,7 @@ fn a_strange_set_is_adopted_first() {
 }
 
 #[test]
-fn a_rollout_that_becomes_a_recreation_of_another_size_goes_on() {
+fn a_change_to_recreate_and_another_size_completes() {
     let mut sim = started(4, 1, 1);
     sim.step(&Step::Roll(1));
     act(&mut sim);
@@ -175,11 +175,11 @@ fn a_rollout_that_becomes_a_recreation_of_another_size_goes_on() {
 }
 
 #[test]
-fn a_deployment_that_is_deleted_in_a_rollout_is_not_looked_at_for_its_deadline() {
+fn a_terminating_deployment_has_no_progress_deadline() {
     let mut sim = started(4, 1, 1);
     sim.step(&Step::Roll(1));
     act(&mut sim);
-    assert!(sim.plan().requeue_after.is_some(), "a rollout that goes on has a deadline");
+    assert!(sim.plan().requeue_after.is_some(), "a rollout in progress has a deadline");
     sim.deployment.metadata.deletion_timestamp = Some(object::time(sim.time()));
     (0..300).for_each(|_| {
         sim.step(&Step::Tick);
@@ -188,7 +188,7 @@ fn a_deployment_that_is_deleted_in_a_rollout_is_not_looked_at_for_its_deadline()
 }
 
 #[test]
-fn numbers_at_their_end_stop_nothing() {
+fn maximal_numbers_do_not_overflow() {
     let all = i32::MAX;
     let fence = json!("9223372036854775807%");
     for (replicas, surge, unavailable) in
@@ -198,7 +198,7 @@ fn numbers_at_their_end_stop_nothing() {
         sim.step(&Step::Deployment);
         sim.step(&Step::Set(0));
         assert_eq!(sizes(&sim), [all], "{surge} {unavailable}");
-        // All sets as large as can be, and all said to be there, though nobody could make them.
+        // All sets at the maximum, with a status that no cluster could reach.
         for version in 1..3 {
             sim.step(&Step::Roll(version));
             for set in sim.sets.values_mut() {
