@@ -29,8 +29,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 6000, value_parser = clap::value_parser!(u64).range(100..=200_000))]
     connections: u64,
 
-    /// Form of the output.
-    #[arg(short, long, value_name = "table|json", default_value = "table")]
+    /// Output format. `svg` draws the traffic between zones under three of the policies.
+    #[arg(short, long, value_name = "table|json|svg", default_value = "table")]
     output: Output,
 }
 
@@ -40,6 +40,7 @@ pub(crate) struct Args {
 pub(crate) enum Output {
     Table,
     Json,
+    Svg,
 }
 
 /// What the supervisor is told.
@@ -85,6 +86,7 @@ pub(crate) async fn perform(spec: Spec, order: Order) -> anyhow::Result<ExitCode
     let outcomes = outcomes?;
     let text = match order.output {
         Output::Json => serde_json::to_string_pretty(&outcomes)? + "\n",
+        Output::Svg => demo::draw_svg(&outcomes),
         Output::Table => render(&outcomes, begun),
     };
     std::io::stdout().write_all(text.as_bytes()).context("cannot print the result")?;

@@ -6,9 +6,11 @@
 //!   predict    core's answer, from the cluster's objects
 //!   settle     waits until every proxy does what core says
 //!   judge      measured against predicted (pure)
+//!   picture    measured, as an SVG (pure)
 //! ```
 
 mod judge;
+mod picture;
 mod predict;
 mod scenario;
 mod settle;
@@ -19,6 +21,7 @@ use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 pub use judge::{Matrix, Measured, Outcome, POINTS, SIGMAS, Verdict, WORST};
+pub use picture::draw_svg;
 pub use scenario::Scenario;
 
 use crate::cluster::Cluster;
