@@ -1,7 +1,8 @@
 //! The two pipelines: `test` and `ci`.
 //!
-//! A failed step does not stop the ones behind it: one run tells everything that is wrong. The
-//! report at the end repeats each step's verdict, duration and test counts.
+//! A failed step does not stop the later ones: one run shows everything that is wrong. The report
+//! at the end repeats each step's verdict, duration and test counts, lists the skipped tests by
+//! reason, and closes with `N passed, N failed, N skipped`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::Verdict;
-use crate::step::{self, Done, Keep, Step};
+use crate::step::{self, Counts, Done, Keep, Step};
 use crate::{rootless, tidy};
 
 pub(crate) fn run_tests(root: &Path, args: &[OsString]) -> Result<Verdict> {
@@ -21,7 +22,7 @@ pub(crate) fn run_tests(root: &Path, args: &[OsString]) -> Result<Verdict> {
 
 pub(crate) fn run_all(root: &Path) -> Result<Verdict> {
     let mut done = run_steps(test_steps(root, find_runner(root), &[]))?;
-    done.push(step::run_inline("rootless", || rootless::run(root, &binary()))?);
+    done.extend(rootless::run(root, &binary(), &report_of_skips())?);
     done.extend(run_steps(lint_steps(root))?);
     done.push(step::run_inline("tidy", || tidy::run(root))?);
     Ok(report(&done))
@@ -50,8 +51,13 @@ fn binary() -> PathBuf {
     me.with_file_name("nearhop").with_extension(std::env::consts::EXE_EXTENSION)
 }
 
-/// Default targets only: `--all-targets` would run the benches as tests. All of the failures: a
-/// run is long, and the second one is not to be found by the next.
+/// Where the tests of a step report that they were skipped.
+fn report_of_skips() -> PathBuf {
+    std::env::temp_dir().join(format!("nearhop-skipped-tests-{}", std::process::id()))
+}
+
+/// Default targets only: `--all-targets` would run the benches as tests. The run goes on after a
+/// failure, so that one run shows all of them.
 fn test_steps(root: &Path, runner: Runner, args: &[OsString]) -> Vec<Step> {
     let mut steps = match runner {
         Runner::Nextest => vec![
@@ -91,7 +97,7 @@ fn cargo_in(root: &Path, args: &[&str]) -> Command {
 }
 
 fn counted(name: &'static str, command: Command) -> Step {
-    Step { name, command, keep: Keep::TestCounts }
+    Step { name, command, keep: Keep::TestCounts(report_of_skips()) }
 }
 
 fn quiet(name: &'static str, command: Command) -> Step {
@@ -103,7 +109,11 @@ fn run_steps(steps: Vec<Step>) -> Result<Vec<Done>> {
 }
 
 fn report(done: &[Done]) -> Verdict {
-    eprint!("\n{}", render_report(done));
+    let mut counts = Counts::default();
+    done.iter().for_each(|step| counts.add(&step.counts));
+    eprint!("\n{}{}", render_report(done), render_skipped(&counts));
+    // The line that programs read.
+    println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped());
     let clean = done.iter().all(|step| step.verdict == Verdict::Clean);
     Verdict::from_success(clean)
 }
@@ -125,6 +135,18 @@ fn render_report(done: &[Done]) -> String {
         done.iter().filter(|step| step.verdict == Verdict::Failed).map(|step| step.name).collect();
     if !failed.is_empty() {
         text += &format!("failed: {}\n", failed.join(", "));
+    }
+    text
+}
+
+/// The reasons, each with its tests.
+fn render_skipped(counts: &Counts) -> String {
+    let mut text = String::new();
+    for (reason, tests) in &counts.skipped {
+        text += &format!("skipped: {reason} ({})\n", tests.len());
+        for test in tests {
+            text += &format!("    {test}\n");
+        }
     }
     text
 }
@@ -167,6 +189,7 @@ mod tests {
             verdict,
             took: Duration::from_millis(1250),
             kept: kept.iter().map(ToString::to_string).collect(),
+            counts: Counts::default(),
         };
         let text = render_report(&[
             done("tests", Verdict::Clean, &["  3 tests run: 3 passed"]),
@@ -175,6 +198,17 @@ mod tests {
         assert_eq!(
             text,
             "tests        ok        1.2 s\n    3 tests run: 3 passed\nformat       FAILED    1.2 s\nfailed: format\n"
+        );
+    }
+
+    #[test]
+    fn skipped_tests_are_listed_by_reason() {
+        let mut counts = Counts::default();
+        let skipped = ["lab::a", "lab::b"].map(str::to_owned).to_vec();
+        counts.skipped.insert("kubectl is not installed".to_owned(), skipped);
+        assert_eq!(
+            render_skipped(&counts),
+            "skipped: kubectl is not installed (2)\n    lab::a\n    lab::b\n"
         );
     }
 }

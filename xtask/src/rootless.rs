@@ -1,7 +1,8 @@
-//! The lab's tests and the hostile Pods a second time, as somebody who is not root: user namespaces
-//! instead of rights.
+//! Runs the lab's tests and the hostile Pods a second time as an unprivileged user, where user
+//! namespaces replace root's rights.
 //!
-//! What they need is copied to where everybody may read it; a checkout may be its owner's alone.
+//! The executables are copied to a directory that the user can read; a checkout may be readable by
+//! its owner alone.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -12,41 +13,41 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::Verdict;
-use crate::step::cargo;
+use crate::step::{Done, Keep, Step, cargo};
 
-/// `nobody`, on every system.
+/// The user `nobody`, on every system.
 const NOBODY: u32 = 65534;
 
-/// Which tests of which executable. Of the lab one of each kind: what is built, driven and torn down,
-/// and the demo.
-const SUBSETS: [(&str, &[&str]); 2] =
-    [("lab", &["commands::", "endings::", "rollout::zones"]), ("pods", &["hostile_"])];
+/// Step, executable, and which of its tests. Of the lab one of each sort: start and stop, drive,
+/// the demo.
+const SUBSETS: [(&str, &str, &[&str]); 2] = [
+    ("rootless lab", "lab", &["commands::", "endings::", "rollout::zones"]),
+    ("rootless pods", "pods", &["hostile_"]),
+];
 
-/// Runs them. Whoever is not root has run them all as an ordinary user already.
-pub(crate) fn run(root: &Path, nearhop: &Path) -> Result<Verdict> {
+/// Runs them. If the present user is not root, the test step has run all tests unprivileged.
+pub(crate) fn run(root: &Path, nearhop: &Path, report: &Path) -> Result<Vec<Done>> {
     if fs::metadata("/proc/self").context("read /proc")?.uid() != 0 {
-        eprintln!("not needed: the tests above were run by an ordinary user");
-        return Ok(Verdict::Clean);
+        eprintln!("rootless: not needed, the tests above ran as an unprivileged user");
+        return Ok(Vec::new());
     }
     let place = Place::new()?;
     let nearhop = place.copy(nearhop)?;
-    for (name, subset) in SUBSETS {
-        let tests = find_tests(root, name)?;
+    let report = place.0.join(report.file_name().context("a file has a name")?);
+    let mut done = Vec::new();
+    for (name, target, subset) in SUBSETS {
+        let tests = find_tests(root, target)?;
         check_subset(&tests, subset)?;
         let mut command = Command::new(place.copy(&tests)?);
         command.args(subset).args(["--test-threads=1"]).current_dir(&place.0);
         command.env("NEARHOP_BINARY", &nearhop).env("TMPDIR", &place.0).env("HOME", &place.0);
         command.env_remove("XDG_RUNTIME_DIR").uid(NOBODY).gid(NOBODY);
-        let status = command.status().with_context(|| format!("run `{name}` as nobody"))?;
-        if !status.success() {
-            return Ok(Verdict::from_success(false));
-        }
+        done.push(Step { name, command, keep: Keep::TestCounts(report.clone()) }.run()?);
     }
-    Ok(Verdict::Clean)
+    Ok(done)
 }
 
-/// A name that no test has any more would pass without a word.
+/// A filter that matches no test would pass silently.
 fn check_subset(tests: &Path, subset: &[&str]) -> Result<()> {
     for name in subset {
         let list =
@@ -57,7 +58,7 @@ fn check_subset(tests: &Path, subset: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A directory of nobody's; gone with this.
+/// A directory of the user `nobody`; dropping it removes it.
 struct Place(PathBuf);
 
 impl Place {
@@ -78,7 +79,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // It is among the temporary files; whatever stays there goes with them.
+        // A leftover is among the temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

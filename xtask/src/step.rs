@@ -1,12 +1,15 @@
 //! One step of a pipeline: a command that is run, timed and remembered.
 //!
 //! A test step's output is shown as it comes and also read, so that the counts can be repeated at
-//! the end of a long log. Steps know nothing of each other; order and failure are the pipeline's
-//! business.
+//! the end of a long log. Steps know nothing of each other; the pipeline decides the order and what
+//! a failure means.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,14 +18,41 @@ use anyhow::{Context, Result};
 
 use crate::Verdict;
 
-/// Which lines of a step's output are worth repeating in the summary.
-#[derive(Clone, Copy, Debug)]
+/// Names the file to which tests report that they were skipped; `crates/skip` has the same name.
+const SKIPPED_TESTS: &str = "NEARHOP_SKIPPED_TESTS";
+
+/// What of a step's output the summary repeats.
+#[derive(Clone, Debug)]
 pub(crate) enum Keep {
     Nothing,
-    /// The summary lines of nextest and of the standard test harness.
-    TestCounts,
+    /// The summary lines of nextest and of the standard test harness, and the skipped tests. The
+    /// path is the file that the tests report to; the step removes it.
+    TestCounts(PathBuf),
     /// The last line on standard output, where a report puts its total.
     LastLine,
+}
+
+/// Tests by outcome.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    /// By reason, the names of the tests. The harness counts them as passed; `passed` does not.
+    pub(crate) skipped: BTreeMap<String, Vec<String>>,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        for (reason, tests) in &other.skipped {
+            self.skipped.entry(reason.clone()).or_default().extend(tests.iter().cloned());
+        }
+    }
+
+    pub(crate) fn skipped(&self) -> usize {
+        self.skipped.values().map(Vec::len).sum()
+    }
 }
 
 #[derive(Debug)]
@@ -38,20 +68,29 @@ pub(crate) struct Done {
     pub(crate) verdict: Verdict,
     pub(crate) took: Duration,
     pub(crate) kept: Vec<String>,
+    /// Of a test step.
+    pub(crate) counts: Counts,
 }
 
 impl Step {
     pub(crate) fn run(mut self) -> Result<Done> {
         let started = announce(self.name);
-        let (verdict, kept) = match self.keep {
-            Keep::Nothing => (run_plain(&mut self.command), Vec::new()),
-            keep => match run_teed(&mut self.command) {
-                Ok((verdict, output)) => (Ok(verdict), kept_lines(keep, &output)),
-                Err(error) => (Err(error), Vec::new()),
-            },
+        if let Keep::TestCounts(report) = &self.keep {
+            self.command.env(SKIPPED_TESTS, report);
+        }
+        let (verdict, output) = match self.keep {
+            Keep::Nothing => {
+                run_plain(&mut self.command).map(|verdict| (verdict, Output::default()))
+            }
+            Keep::TestCounts(_) | Keep::LastLine => run_teed(&mut self.command),
+        }
+        .with_context(|| format!("step `{}` could not be run", self.name))?;
+        let kept = kept_lines(&self.keep, &output);
+        let counts = match &self.keep {
+            Keep::TestCounts(report) => count_tests(&kept, &take_report(report)?, verdict),
+            Keep::Nothing | Keep::LastLine => Counts::default(),
         };
-        let verdict = verdict.with_context(|| format!("step `{}` could not be run", self.name))?;
-        Ok(Done { name: self.name, verdict, took: started.elapsed(), kept })
+        Ok(Done { name: self.name, verdict, took: started.elapsed(), kept, counts })
     }
 }
 
@@ -62,7 +101,7 @@ pub(crate) fn run_inline(
 ) -> Result<Done> {
     let started = announce(name);
     let verdict = work().with_context(|| format!("step `{name}` could not be run"))?;
-    Ok(Done { name, verdict, took: started.elapsed(), kept: Vec::new() })
+    Ok(Done { name, verdict, took: started.elapsed(), kept: Vec::new(), counts: Counts::default() })
 }
 
 /// The cargo that started us, so that a step never runs under another toolchain.
@@ -88,14 +127,14 @@ struct Output {
 }
 
 fn run_teed(command: &mut Command) -> Result<(Verdict, Output)> {
-    // Behind a pipe cargo would drop its colours; keep them for someone who is watching.
+    // Behind a pipe cargo would drop its colours; keep them on a terminal.
     if io::stderr().is_terminal() && env::var_os("CARGO_TERM_COLOR").is_none() {
         command.env("CARGO_TERM_COLOR", "always");
     }
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take().expect("stdout was piped above");
     let stderr = child.stderr.take().expect("stderr was piped above");
-    // Both at once: a child that fills the pipe nobody reads would wait forever.
+    // Both at once: a child that fills a pipe without a reader would wait forever.
     let (stdout, stderr) = thread::scope(|scope| {
         let errors = scope.spawn(|| copy_lines(stderr, &mut io::stderr()));
         let lines = copy_lines(stdout, &mut io::stdout());
@@ -120,10 +159,72 @@ fn copy_lines(from: impl Read, to: &mut impl Write) -> io::Result<Vec<String>> {
     }
 }
 
-fn kept_lines(keep: Keep, output: &Output) -> Vec<String> {
+/// Reads and removes the file that the tests reported to; there is none if no test was skipped.
+fn take_report(path: &Path) -> Result<String> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        text => text.with_context(|| format!("read the skipped tests in {}", path.display()))?,
+    };
+    fs::remove_file(path)?;
+    Ok(text)
+}
+
+/// Counts from the summary lines and the report of skipped tests. A step that failed without a
+/// summary line, because it did not compile, counts as one failure.
+fn count_tests(lines: &[String], report: &str, verdict: Verdict) -> Counts {
+    let mut counts = Counts::default();
+    for line in lines {
+        let (passed, failed) = count_line(line);
+        counts.passed += passed;
+        counts.failed += failed;
+    }
+    for line in report.lines() {
+        let (test, reason) = line.split_once('\t').unwrap_or((line, "no reason given"));
+        let tests = counts.skipped.entry(reason.to_owned()).or_default();
+        // A test may omit several parts for the same reason. Without the test's name there is
+        // only a line of a file, which several tests may share.
+        if test.contains(".rs:") || !tests.iter().any(|known| known == test) {
+            tests.push(test.to_owned());
+        }
+    }
+    counts.passed = counts.passed.saturating_sub(counts.skipped());
+    if verdict == Verdict::Failed {
+        counts.failed = counts.failed.max(1);
+    }
+    counts
+}
+
+/// Passed and failed tests of one summary line:
+/// `Summary [ 0.1s] 5 tests run: 3 passed (1 slow), 1 failed, 1 timed out, 0 skipped` of nextest,
+/// `test result: ok. 12 passed; 0 failed; 0 ignored; ...` of the standard harness.
+fn count_line(line: &str) -> (usize, usize) {
+    let (mut passed, mut failed) = (0, 0);
+    let plain = strip_colours(line);
+    let words: Vec<&str> =
+        plain.split([' ', ',', ';', '(', ')']).filter(|w| !w.is_empty()).collect();
+    for pair in words.windows(2) {
+        let Ok(count) = pair[0].parse::<usize>() else { continue };
+        match pair[1] {
+            "passed" => passed += count,
+            // nextest: "1 timed out", "1 exec failed".
+            "failed" | "timed" | "exec" => failed += count,
+            _ => {}
+        }
+    }
+    (passed, failed)
+}
+
+/// The text without `ESC [ ... m`.
+fn strip_colours(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('m').map_or(part, |(_, rest)| rest))
+}
+
+fn kept_lines(keep: &Keep, output: &Output) -> Vec<String> {
     match keep {
         Keep::Nothing => Vec::new(),
-        Keep::TestCounts => {
+        Keep::TestCounts(_) => {
             let all = output.stderr.iter().chain(&output.stdout);
             all.filter(|line| is_test_count(line)).cloned().collect()
         }
@@ -136,10 +237,10 @@ fn kept_lines(keep: Keep, output: &Output) -> Vec<String> {
 }
 
 fn is_test_count(line: &str) -> bool {
-    // A colour code may stand between the words, so each is looked for by itself.
+    // A colour code may separate the words.
     let nextest = line.contains("Summary") && line.contains(" run: ");
     let harness = line.contains("test result: ");
-    // One line per target: those without tests say nothing.
+    // One line per target; targets without tests are left out.
     let empty = line.contains(" 0 passed; 0 failed");
     nextest || (harness && !empty)
 }
@@ -159,14 +260,47 @@ mod tests {
         let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
         let nextest = "\u{1b}[32;1m     Summary\u{1b}[0m [   0.1s] \u{1b}[1m3\u{1b}[0m tests run: 3 passed, 0 skipped";
         let output = output(&["running 12 tests", counted, empty], &[nextest]);
-        assert_eq!(kept_lines(Keep::TestCounts, &output), [nextest, counted]);
+        let keep = Keep::TestCounts(PathBuf::new());
+        assert_eq!(kept_lines(&keep, &output), [nextest, counted]);
+    }
+
+    #[test]
+    fn skipped_tests_are_subtracted_from_the_passed_ones() {
+        let lines = [
+            "\u{1b}[32m Summary\u{1b}[0m [ 9s] \u{1b}[1m8\u{1b}[0m tests run: \u{1b}[1m5\u{1b}[0m \u{1b}[32;1mpassed\u{1b}[0m (1 slow), 1 failed, 1 timed out, 1 exec failed, 7 skipped",
+            "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+        ]
+        .map(str::to_owned);
+        let report = "lab::a\tkubectl is not installed\nlab::b\tno IPv6\n\
+                      lab::c\tkubectl is not installed\nlab::a\tkubectl is not installed\n";
+        let counts = count_tests(&lines, report, Verdict::Failed);
+        assert_eq!((counts.passed, counts.failed, counts.skipped()), (14, 3, 3));
+        assert_eq!(counts.skipped["kubectl is not installed"], ["lab::a", "lab::c"]);
+    }
+
+    #[test]
+    fn a_step_that_does_not_compile_counts_as_one_failure() {
+        let counts = count_tests(&[], "", Verdict::Failed);
+        assert_eq!((counts.passed, counts.failed, counts.skipped()), (0, 1, 0));
+    }
+
+    #[test]
+    fn a_test_step_gives_its_tests_a_report_and_removes_it() {
+        let report = env::temp_dir().join(format!("nearhop-xtask-{}", std::process::id()));
+        let script = format!("printf 'a::b\\tno kernel\\n' >> ${SKIPPED_TESTS}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        let keep = Keep::TestCounts(report.clone());
+        let done = Step { name: "fake", command, keep }.run().unwrap();
+        assert_eq!(done.counts.skipped["no kernel"], ["a::b"]);
+        assert!(!report.exists());
     }
 
     #[test]
     fn keeps_the_last_line_that_says_something() {
         let output = output(&["one", "total", "", " "], &["noise"]);
-        assert_eq!(kept_lines(Keep::LastLine, &output), ["total"]);
-        assert!(kept_lines(Keep::LastLine, &Output::default()).is_empty());
+        assert_eq!(kept_lines(&Keep::LastLine, &output), ["total"]);
+        assert!(kept_lines(&Keep::LastLine, &Output::default()).is_empty());
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! The cluster that a battery runs against, and a namespace of its own for each test.
 //!
-//! Embedded by default, another one where `NEARHOP_TEST_KUBECONFIG` names it: the same tests with the same
-//! expectations. What only the embedded server can do is asked for with [`Cluster::embedded`], which says on stderr that
-//! it is skipped elsewhere.
+//! The default is an embedded server. `NEARHOP_TEST_KUBECONFIG` names another cluster for the same tests with the same
+//! expectations; tests that disturb the server use [`Cluster::embedded`] and never touch that cluster.
 
 use std::sync::{Arc, OnceLock};
 
@@ -54,15 +53,10 @@ impl Cluster {
         Self::on(shared()?).await
     }
 
-    /// A new namespace in an embedded server of its own, for tests that disturb it; `None`, with a word on stderr, where
-    /// the batteries run against another cluster.
-    pub async fn embedded() -> Result<Option<Self>> {
-        if std::env::var_os(crate::server::GIVEN).is_some() {
-            eprintln!("skipped: needs the embedded server (faults or its controllers)");
-            return Ok(None);
-        }
-        let server = start(&Options::default()).await?;
-        Ok(Some(Self::on(Arc::new(server)).await?))
+    /// A new namespace in an embedded server of its own, for tests that disturb the server. `NEARHOP_TEST_KUBECONFIG`
+    /// has no effect here.
+    pub async fn embedded() -> Result<Self> {
+        Self::on(Arc::new(start(&Options::default()).await?)).await
     }
 
     async fn on(server: Arc<Server>) -> Result<Self> {

@@ -1,6 +1,7 @@
 //! Bad input: each is refused with the right code and reason, and nothing is written.
 
 use anyhow::Result;
+use nearhop_skip::skip;
 use nearhop_tests::cluster::Cluster;
 use nearhop_tests::http::{Answer, Request};
 use serde_json::{Value, json};
@@ -427,7 +428,7 @@ async fn refused_with_a_reason_and_nothing_written() -> Result<()> {
         let answer = match send(&cluster, case).await {
             Ok(Some(answer)) => answer,
             Ok(None) => {
-                eprintln!("skipped: {}: this cluster has no read-only user", case.what);
+                skip("this cluster has no read-only user");
                 continue;
             }
             Err(error) => {
@@ -460,14 +461,14 @@ async fn refused_with_a_reason_and_nothing_written() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_from_another_life() -> Result<()> {
-    let Some(cluster) = Cluster::embedded().await? else { return Ok(()) };
+    let cluster = Cluster::embedded().await?;
     for name in ["a", "b", "c"] {
         cluster.config_map(name, "1").await?;
     }
     let page = cluster.read("configmaps?limit=1").await?.json();
     let token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
     // A server that never gave it out: the version in it lies in its future, or was never kept.
-    let Some(other) = Cluster::embedded().await? else { return Ok(()) };
+    let other = Cluster::embedded().await?;
     let path = other.core(&format!("configmaps?limit=1&continue={token}"));
     let answer = other.admin.get(&path).await?;
     assert!(matches!(answer.status, 200 | 400 | 410 | 504), "{}", answer.text());

@@ -1,6 +1,7 @@
 //! Stock kubectl against the command that users run: the session in `data/kubectl/session.txt`.
 
 use anyhow::Result;
+use nearhop_skip::skip;
 use nearhop_tests::kubectl::{Runner, read};
 use nearhop_tests::replay::transcript::data;
 use nearhop_tests::server::{Options, start_process};
@@ -8,7 +9,7 @@ use nearhop_tests::server::{Options, start_process};
 #[test]
 fn a_session_of_stock_kubectl() -> Result<()> {
     let Some(kubectl) = Runner::find() else {
-        eprintln!("skipped: there is no kubectl on PATH (NEARHOP_KUBECTL may name one)");
+        skip("kubectl is not installed");
         return Ok(());
     };
     let server = start_process(&Options::default())?;

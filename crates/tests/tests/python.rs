@@ -1,12 +1,13 @@
 //! The Python client against the command that users run: the session in `data/python/session.py`.
 //!
-//! Needs python3 with venv, and PyPI once; skipped with a word on stderr where either is out of reach.
+//! Needs python3 with venv, and PyPI once; skipped where either is out of reach.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use nearhop_skip::skip;
 use nearhop_tests::replay::transcript::data;
 use nearhop_tests::server::{Options, start_process};
 
@@ -72,7 +73,7 @@ fn a_session_of_the_python_client() -> Result<()> {
     let python = match python()? {
         Ok(python) => python,
         Err(why) => {
-            eprintln!("skipped: the Python client is out of reach: {why}");
+            skip(&format!("the Python client cannot be installed: {why}"));
             return Ok(());
         }
     };

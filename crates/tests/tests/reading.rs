@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use nearhop_skip::skip;
 use nearhop_tests::server::{Options, start};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -75,7 +76,7 @@ async fn a_server_on_all_addresses_is_reached_on_loopback() -> Result<()> {
         let server =
             match start(&Options { listen: Some(listen.to_owned()), ..Options::default() }).await {
                 Err(_) if listen.starts_with('[') => {
-                    eprintln!("skipped: this machine has no IPv6");
+                    skip("this machine has no IPv6");
                     continue;
                 }
                 server => server?,

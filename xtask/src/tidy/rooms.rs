@@ -30,7 +30,7 @@ fn imports_of(package: &str) -> Option<Imports> {
     use Imports::{Anything, Only};
     Some(match package {
         // RUNTIME is process plumbing; xtask must run when nothing else compiles.
-        CORE | OBJECT | RUNTIME | NET | "xtask" => Only(&[]),
+        CORE | OBJECT | RUNTIME | NET | "nearhop-skip" | "xtask" => Only(&[]),
         API | NETFILTER => Only(&[CORE]),
         // What becomes of packets can only be said of rules.
         CONFORM => Only(&[NETFILTER, CORE]),

@@ -171,7 +171,7 @@ fn a_slow_link_takes_its_time_where_the_kernel_can() {
         assert_reaches(&a, &b, ip("10.1.0.2"));
         match done {
             Delay::Set => assert!(begun.elapsed() >= slow, "{:?}", begun.elapsed()),
-            Delay::NotSupported => eprintln!("skipped: this kernel has no netem"),
+            Delay::NotSupported => nearhop_skip::skip("this kernel has no netem"),
         }
         let missing = set_delay(&a, "eth7", slow).unwrap_err().to_string();
         assert!(missing.contains("eth7"), "{missing}");

@@ -230,7 +230,7 @@ fn elements_that_expire_say_when() {
         let text = "add element ip nearhop affinity \
             { 10.9.0.1 . 10.0.0.1 . tcp . 80 timeout 1h : 10.2.0.1 . 8080 }";
         if nft(&["-f", "-"], text).is_none() {
-            return;
+            return; // `nft` has reported the test as skipped.
         }
         let found = kernel.dump_elements(table, "affinity").unwrap();
         let [dumped] = &found[..] else { panic!("{found:?}") };

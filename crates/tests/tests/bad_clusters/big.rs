@@ -57,7 +57,7 @@ async fn create_pods(bad: &Bad) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_thousand_pods_are_fifty_slices_and_a_change_is_one_write() -> Result<()> {
-    let Some(bad) = Bad::new().await? else { return Ok(()) };
+    let bad = Bad::new().await?;
     for i in 0..3 {
         bad.scene.node(&format!("n{i}"), Some(&format!("zone-{i}"))).await?;
     }

@@ -20,11 +20,8 @@ struct Bad {
 }
 
 impl Bad {
-    async fn new() -> Result<Option<Self>> {
-        match Scene::new().await? {
-            Some(scene) => Self::on(scene).await.map(Some),
-            None => Ok(None),
-        }
+    async fn new() -> Result<Self> {
+        Self::on(Scene::new().await?).await
     }
 
     async fn on(scene: Scene) -> Result<Self> {

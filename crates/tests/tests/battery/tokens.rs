@@ -5,6 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use nearhop_skip::skip;
 use nearhop_tests::cluster::Cluster;
 use nearhop_tests::kubectl::Runner;
 use serde_json::{Value, json};
@@ -102,7 +103,7 @@ async fn a_token_for_others_or_of_a_pod_that_is_gone_is_no_good_here() -> Result
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_creates_a_token_and_is_known_by_it() -> Result<()> {
     let Some(kubectl) = Runner::find() else {
-        eprintln!("skipped: there is no kubectl on PATH (NEARHOP_KUBECTL may name one)");
+        skip("kubectl is not installed");
         return Ok(());
     };
     let cluster = Cluster::shared().await?;

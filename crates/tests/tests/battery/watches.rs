@@ -161,7 +161,7 @@ async fn versions_that_cannot_be() -> Result<()> {
 async fn numbers_too_large_for_a_clock_hurt_nobody() -> Result<()> {
     const LARGEST: &str = "9223372036854775807";
     // What a real server makes of such numbers is an overflow of its own.
-    let Some(cluster) = Cluster::embedded().await? else { return Ok(()) };
+    let cluster = Cluster::embedded().await?;
     for more in ["", "&allowWatchBookmarks=true"] {
         let mut watch = watch(&cluster, &format!("timeoutSeconds={LARGEST}{more}")).await?;
         let name = format!("m{}", more.len());

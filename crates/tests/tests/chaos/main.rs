@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 
 async fn chaos(seed: u64, seconds: u64) -> Result<()> {
     binary().context("building the command is not part of the chaos")?;
-    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    let scene = Scene::new().await?;
     let server = &scene.cluster.server;
     let (calm, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let random = SmallRng::seed_from_u64(seed);

@@ -43,7 +43,7 @@ async fn kind_cluster(scene: &Scene, distribution: &str) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kep_4444_hints_go_with_the_gate_and_return_with_it() -> Result<()> {
-    let Some(mut scene) = Scene::new().await? else { return Ok(()) };
+    let mut scene = Scene::new().await?;
     // 1: a cluster with the gate. 2: a Service and a Deployment.
     let controller = start_with(&mut scene, "ServiceTrafficDistribution=true").await?;
     kind_cluster(&scene, "PreferClose").await?;
@@ -85,7 +85,7 @@ async fn kep_4444_hints_go_with_the_gate_and_return_with_it() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kep_3015_node_hints_go_with_the_gate_and_return_with_it() -> Result<()> {
-    let Some(mut scene) = Scene::new().await? else { return Ok(()) };
+    let mut scene = Scene::new().await?;
     // Enabled: a Service with PreferSameNode, a Pod, and a slice with a hint for its node.
     let controller = start_with(&mut scene, "PreferSameTrafficDistribution=true").await?;
     scene.node("n-1", Some("a")).await?;
@@ -114,7 +114,7 @@ async fn kep_3015_node_hints_go_with_the_gate_and_return_with_it() -> Result<()>
 /// Without KEP-3015's gate its older spelling still works: KEP-3015 "Version Skew Strategy".
 #[tokio::test(flavor = "multi_thread")]
 async fn prefer_close_does_not_need_the_gate_of_prefer_same_zone() -> Result<()> {
-    let Some(mut scene) = Scene::new().await? else { return Ok(()) };
+    let mut scene = Scene::new().await?;
     let controller = start_with(&mut scene, "PreferSameTrafficDistribution=false").await?;
     scene.node("n-1", Some("a")).await?;
     for (name, value, ip) in

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::common::{create_slice, foreign_slice, pods_in, three_zones, versions};
 
 /// Two Services with a slice of the cluster's own controller each; `ours` has the label.
-pub(crate) async fn beside_another() -> Result<Option<Scene>> {
-    let Some(scene) = Scene::new().await? else { return Ok(None) };
+pub(crate) async fn beside_another() -> Result<Scene> {
+    let scene = Scene::new().await?;
     let scene = scene.judged_in(Mode::Labelled);
     three_zones(&scene).await?;
     for (app, network) in [("ours", "10.0.0"), ("theirs", "10.0.1")] {
@@ -24,7 +24,7 @@ pub(crate) async fn beside_another() -> Result<Option<Scene>> {
         create_slice(&scene, &slice).await?;
     }
     label(&scene, Some(SERVICE_PROXY)).await?;
-    Ok(Some(scene))
+    Ok(scene)
 }
 
 async fn label(scene: &Scene, value: Option<&str>) -> Result<()> {
@@ -70,7 +70,7 @@ async fn tree_versions(scene: &Scene) -> Result<Vec<(&'static str, String)>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_labelled_service_gets_slices_and_under_its_own_name() -> Result<()> {
-    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let scene = beside_another().await?;
     let tree = tree_versions(&scene).await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
     scene.settled().await?;
@@ -91,7 +91,7 @@ async fn only_a_labelled_service_gets_slices_and_under_its_own_name() -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slices_go_and_come_with_the_label() -> Result<()> {
-    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let scene = beside_another().await?;
     let tree = tree_versions(&scene).await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
     until_nearhops(&scene, 1).await?;
@@ -123,7 +123,7 @@ async fn until_conditions(scene: &Scene, wanted: usize) -> Result<()> {
 /// A condition that nobody keeps up would go on saying that hints are written.
 #[tokio::test(flavor = "multi_thread")]
 async fn conditions_go_and_come_with_the_label() -> Result<()> {
-    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let scene = beside_another().await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
     until_conditions(&scene, 2).await?;
     label(&scene, None).await?;
@@ -136,7 +136,7 @@ async fn conditions_go_and_come_with_the_label() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn conditions_of_a_service_without_slices_go_with_the_label_too() -> Result<()> {
-    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let scene = beside_another().await?;
     scene.patch_service("ours", &json!({"spec": {"selector": null}})).await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
     until_conditions(&scene, 2).await?;
@@ -148,7 +148,7 @@ async fn conditions_of_a_service_without_slices_go_with_the_label_too() -> Resul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_that_went_while_nobody_looked_takes_the_slices_along() -> Result<()> {
-    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let scene = beside_another().await?;
     let tree = tree_versions(&scene).await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
     until_nearhops(&scene, 1).await?;

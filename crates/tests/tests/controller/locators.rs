@@ -36,11 +36,11 @@ pub(crate) async fn define(scene: &Scene) -> Result<()> {
 }
 
 /// A cluster of three zones that knows PodLocators.
-async fn defined() -> Result<Option<Scene>> {
-    let Some(scene) = Scene::new().await? else { return Ok(None) };
+async fn defined() -> Result<Scene> {
+    let scene = Scene::new().await?;
     define(&scene).await?;
     three_zones(&scene).await?;
-    Ok(Some(scene))
+    Ok(scene)
 }
 
 fn locating() -> Options {
@@ -103,7 +103,7 @@ fn path(scene: &Scene, name: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_locator_follows_its_pod() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     let controller = scene.start(locating()).await?;
     scene.pending_pod("web", "n-a", &json!({})).await?;
     until_locators(&scene, &["web: n-a zone=a"]).await?;
@@ -124,7 +124,7 @@ async fn a_locator_follows_its_pod() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locators_follow_their_nodes() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     let controller = scene.start(locating()).await?;
     pods_in(&scene, "web", "10.0.0", "aab").await?;
     let home =
@@ -150,7 +150,7 @@ async fn locators_follow_their_nodes() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_owns_its_locator_and_takes_it_along() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     let controller = scene.start(locating()).await?;
     scene.pod("web", "n-a", "10.0.0.1", "web").await?;
     until_locators(&scene, &["web: 10.0.0.1 n-a zone=a"]).await?;
@@ -180,7 +180,7 @@ async fn a_pod_owns_its_locator_and_takes_it_along() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_garbage_collector_the_controller_deletes() -> Result<()> {
     let bare = server::Options { controllers: Controllers::Bare, ..Default::default() };
-    let Some(scene) = Scene::with(&bare).await? else { return Ok(()) };
+    let scene = Scene::with(&bare).await?;
     define(&scene).await?;
     scene.node("n-a", Some("a")).await?;
     let controller = scene.start(locating()).await?;
@@ -203,7 +203,7 @@ async fn without_a_garbage_collector_the_controller_deletes() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn labels_are_copied_as_the_operator_says() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     let labels = json!({"rack": "r1", "colour": "red", "topology.kubernetes.io/region": "eu"});
     scene.patch_node("n-a", &json!({"metadata": {"labels": labels}})).await?;
     scene.pod("web", "n-a", "10.0.0.1", "web").await?;
@@ -222,7 +222,7 @@ async fn labels_are_copied_as_the_operator_says() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_a_service_names_is_copied_while_it_does() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     scene.patch_node("n-a", &json!({"metadata": {"labels": {"rack": "r1"}}})).await?;
     pods_in(&scene, "web", "10.0.0", "ab").await?;
     let controller = scene.start(locating()).await?;
@@ -244,7 +244,7 @@ async fn a_key_that_a_service_names_is_copied_while_it_does() -> Result<()> {
 /// A change that is taken back while its consequence is being written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_reverts_during_the_write_is_not_kept() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     let controller = scene.start(locating()).await?;
     scene.pod("web", "n-a", "10.0.0.1", "web").await?;
     let right = ["web: 10.0.0.1 n-a zone=a"];
@@ -264,7 +264,7 @@ async fn a_change_that_reverts_during_the_write_is_not_kept() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_change_is_put_right() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     let controller = scene.start(locating()).await?;
     scene.pod("web", "n-a", "10.0.0.1", "web").await?;
     let right = ["web: 10.0.0.1 n-a zone=a"];
@@ -298,7 +298,7 @@ async fn what_others_change_is_put_right() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_gate_off_nothing_is_read_or_written() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     scene.pod("old", "n-a", "10.0.0.1", "web").await?;
     let controller = scene.start(locating()).await?;
     until_locators(&scene, &["old: 10.0.0.1 n-a zone=a"]).await?;
@@ -322,7 +322,7 @@ async fn with_the_gate_off_nothing_is_read_or_written() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_may_be_defined_later_and_again() -> Result<()> {
-    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    let scene = Scene::new().await?;
     three_zones(&scene).await?;
     let controller = scene.start(locating()).await?;
     scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
@@ -349,7 +349,7 @@ async fn they_may_be_defined_later_and_again() -> Result<()> {
 /// An hour of heartbeats every ten seconds, quickly.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_hour_of_heartbeats_writes_nothing() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     pods_in(&scene, "web", "10.0.0", "aabbcc").await?;
     let controller = scene.start(locating()).await?;
     scene
@@ -403,7 +403,7 @@ async fn an_hour_of_heartbeats_writes_nothing() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_often_fails_gets_them_all_the_same() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     let failing = json!({
         "answers": [{"code": 500, "share": 0.3}, {"code": 409, "share": 0.2}],
         "path": "/podlocators", "userAgent": "nearhop-controller",
@@ -424,7 +424,7 @@ async fn a_server_that_often_fails_gets_them_all_the_same() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_leader_writes() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     let lease = |identity: &str| {
         let lease = LeaseOptions {
             lease_duration: Duration::from_millis(1500),
@@ -459,7 +459,7 @@ async fn run_once(scene: &Scene) -> Result<nearhop_controller::Ended> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn once_and_dry_run_include_them() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     pods_in(&scene, "web", "10.0.0", "ab").await?;
     let dry = scene.dry_run(locating()).await?;
     let wanted = |sign: &str, number: u8, zone: &str| {
@@ -484,7 +484,7 @@ async fn once_and_dry_run_include_them() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn once_says_which_are_not_in_order() -> Result<()> {
-    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    let scene = Scene::new().await?;
     three_zones(&scene).await?;
     pods_in(&scene, "web", "10.0.0", "ab").await?;
     let names = |ended: &nearhop_controller::Ended| -> Vec<String> {
@@ -507,7 +507,7 @@ async fn once_says_which_are_not_in_order() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_are_shown_as_a_table() -> Result<()> {
-    let Some(scene) = defined().await? else { return Ok(()) };
+    let scene = defined().await?;
     scene.pod("web", "n-a", "10.0.0.1", "web").await?;
     run_once(&scene).await?;
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";

@@ -32,7 +32,7 @@ async fn beat(scene: &Scene, node: &str) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn heartbeats_cause_no_work() -> Result<()> {
-    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    let scene = Scene::new().await?;
     let controller = scene.start(replace()).await?;
     three_zones(&scene).await?;
     scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
@@ -61,7 +61,7 @@ async fn heartbeats_cause_no_work() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_zone_that_arrives_late_reaches_endpoints_and_hints() -> Result<()> {
-    let Some(scene) = Scene::new().await? else { return Ok(()) };
+    let scene = Scene::new().await?;
     let controller = scene.start(replace()).await?;
     scene.node("n-a", Some("a")).await?;
     scene.node("n-late", None).await?;
@@ -93,8 +93,8 @@ async fn zones(scene: &Scene) -> Result<Vec<String>> {
 /// Three zones of 8 cores, and three Services: `seven` and `three` ask for Auto, with endpoints
 /// 3/2/2 and 1/1/1, `close` for its own zone. In zone b, seven's two endpoints carry 17 % too much
 /// and three's one exactly its share, so a growing zone b takes `seven` over 30 % first.
-async fn two_autos() -> Result<Option<(Scene, Controlled)>> {
-    let Some(scene) = Scene::new().await? else { return Ok(None) };
+async fn two_autos() -> Result<(Scene, Controlled)> {
+    let scene = Scene::new().await?;
     three_zones(&scene).await?;
     for zone in ["a", "b", "c"] {
         scene.node(&format!("spare-{zone}"), Some(zone)).await?;
@@ -111,7 +111,7 @@ async fn two_autos() -> Result<Option<(Scene, Controlled)>> {
     scene.settled().await?;
     assert_eq!(scene.hints("seven").await?, SEVEN_AT_HOME);
     assert_eq!(scene.hints("three").await?, ["10.0.3.1 a", "10.0.3.2 b", "10.0.3.3 c"]);
-    Ok(Some((scene, controller)))
+    Ok((scene, controller))
 }
 
 const SEVEN_AT_HOME: [&str; 7] = [
@@ -147,7 +147,7 @@ async fn assert_only_seven(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_cpu_moves_only_the_service_that_crosses_the_threshold() -> Result<()> {
-    let Some((scene, controller)) = two_autos().await? else { return Ok(()) };
+    let (scene, controller) = two_autos().await?;
     let (before, writes) = (adds(&controller), scene.count_writes().await?);
     // Zone b has 40 % now: 7 * 0.4 / 2 is 40 % too much, 3 * 0.4 / 1 only 20 %.
     scene.report_node("spare-b", &json!({"allocatable": {"cpu": "6667m"}})).await?;
@@ -168,7 +168,7 @@ async fn more_cpu_moves_only_the_service_that_crosses_the_threshold() -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_not_ready_touches_only_the_service_that_crosses() -> Result<()> {
-    let Some((scene, controller)) = two_autos().await? else { return Ok(()) };
+    let (scene, controller) = two_autos().await?;
     let (before, writes) = (adds(&controller), scene.count_writes().await?);
     // Zone a has 20 % now and the others 40 % each: seven endpoints cannot be within bounds.
     scene.report_node("spare-a", &ready("False", Timestamp::now())).await?;
@@ -183,7 +183,7 @@ async fn a_node_that_is_not_ready_touches_only_the_service_that_crosses() -> Res
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_removed_touches_only_the_service_that_crosses() -> Result<()> {
-    let Some((scene, controller)) = two_autos().await? else { return Ok(()) };
+    let (scene, controller) = two_autos().await?;
     let (before, writes) = (adds(&controller), scene.count_writes().await?);
     scene.cluster.admin.delete("/api/v1/nodes/spare-a").await?.ok()?;
     scene.until_hints("seven", &SEVEN_BARE).await?;

@@ -56,7 +56,7 @@ async fn until_conditions(scene: &Scene, service: &str, wanted: usize) -> Result
 #[tokio::test(flavor = "multi_thread")]
 async fn from_labelled_to_replace_the_frozen_slices_go_after_the_others_are_written() -> Result<()>
 {
-    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let scene = beside_another().await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
     until_nearhops(&scene, 1).await?;
     controller.stop().await?;
@@ -82,7 +82,7 @@ async fn from_labelled_to_replace_the_frozen_slices_go_after_the_others_are_writ
 /// A dry run says so before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_shows_the_slices_that_another_mode_left() -> Result<()> {
-    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let scene = beside_another().await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
     until_nearhops(&scene, 1).await?;
     controller.stop().await?;
@@ -97,7 +97,7 @@ async fn a_dry_run_shows_the_slices_that_another_mode_left() -> Result<()> {
 /// conditions.
 #[tokio::test(flavor = "multi_thread")]
 async fn from_replace_to_labelled_annotations_and_conditions_of_others_go() -> Result<()> {
-    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let scene = beside_another().await?;
     for service in ["ours", "theirs"] {
         ask_for_zone_keys(&scene, service).await?;
     }
@@ -133,7 +133,7 @@ async fn clean(scene: &Scene, options: Options) -> Result<CleanUp> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leaving_altogether_removes_everything_that_nearhop_wrote() -> Result<()> {
-    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let scene = beside_another().await?;
     define(&scene).await?;
     let gates = Gates::default().with(Gate::PodLocator);
     let labelled = Options { gates, ..Options::new(Mode::Labelled) };
@@ -159,7 +159,7 @@ async fn leaving_altogether_removes_everything_that_nearhop_wrote() -> Result<()
 /// It would write everything again.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_removed_while_another_controller_holds_the_lease() -> Result<()> {
-    let Some(scene) = beside_another().await? else { return Ok(()) };
+    let scene = beside_another().await?;
     let lease = |identity: &str| LeaseOptions {
         lease_duration: std::time::Duration::from_millis(1500),
         renew_deadline: std::time::Duration::from_millis(1000),

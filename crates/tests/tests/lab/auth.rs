@@ -1,6 +1,7 @@
 //! Who may ask a node for logs and exec, and whose Pods may land on it.
 
 use anyhow::{Context, Result, ensure};
+use nearhop_skip::skip;
 use nearhop_tests::lab::{ECHO, Lab, PATIENCE, Room};
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ fn a_pod_cannot_exec_into_a_neighbour_by_the_node_port() {
         ensure!(name.trim() == "victim", "{name}");
         room.log("victim", "").await?;
         if std::process::Command::new("curl").arg("--version").output().is_err() {
-            eprintln!("skipped: curl is not installed");
+            skip("curl is not installed");
             return Ok(());
         }
         let place = format!("{}/victim/server", room.namespace);

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use anyhow::{Result, ensure};
+use nearhop_skip::skip;
 use nearhop_tests::lab::command;
 
 /// The arguments of `lab up`, a file for `--config`, and what must be said.
@@ -113,7 +114,7 @@ fn no_namespaces_are_explained() {
                 .output()
         };
         if !refused("true").is_ok_and(|done| done.status.success()) {
-            eprintln!("skipped: needs `unshare` and `setpriv`, and a kernel that lets them");
+            skip("`unshare` and `setpriv` cannot make a user namespace without rights here");
             return Ok(());
         }
         let output = refused("\"$0\" lab up")?;

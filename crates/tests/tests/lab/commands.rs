@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use nearhop_skip::skip;
 use nearhop_tests::lab::{Lab, PATIENCE, Room, command};
 use serde_json::{Value, json};
 
@@ -116,7 +117,7 @@ fn logs_by_kubectl(lab: &Lab) -> Result<()> {
         Command::new("kubectl").env("KUBECONFIG", &lab.kubeconfig).args(args).output()
     };
     let Ok(nodes) = kubectl(&["get", "nodes", "-o", "name"]) else {
-        eprintln!("skipped: kubectl is not installed");
+        skip("kubectl is not installed");
         return Ok(());
     };
     ensure!(nodes.stdout == b"node/n1\nnode/n2\n", "{nodes:?}");

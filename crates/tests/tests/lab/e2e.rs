@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use nearhop_skip::skip;
 use nearhop_tests::lab::{AGNHOST, Lab, Room};
 use nearhop_tests::server::GIVEN;
 use serde_json::{Value, json};
@@ -241,7 +242,7 @@ async fn topology_hints(site: &Site) -> Result<()> {
     let cpus: BTreeSet<String> =
         nodes.iter().map(|node| node["status"]["allocatable"]["cpu"].to_string()).collect();
     if cpus.len() > 1 {
-        eprintln!("skipped: nodes have unequal CPU {cpus:?}");
+        skip(&format!("nodes have unequal CPU {cpus:?}"));
         return Ok(());
     }
     room.create(&json!({

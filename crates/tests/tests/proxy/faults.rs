@@ -11,6 +11,7 @@ use nearhop_core::{Family, Name, Protocol};
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::{Batch, Bytes, Element, Op, Table};
 use nearhop_proxy::kernel::Kernel;
+use nearhop_skip::skip;
 use nearhop_tests::http::{Request, Target};
 use nearhop_tests::node::objects::{Endpoint, Port, core, slice_path, slices_path};
 use nearhop_tests::node::process::ProxyProcess;
@@ -102,7 +103,7 @@ fn a_flush_of_all_tables_is_repaired_at_once() {
     run(name, Api::Forgets, async |site| -> Result<()> {
         let (proxy, to, a) = looked_at(site, "1h").await?;
         let Ok(status) = Command::new("nft").args(["flush", "ruleset"]).status() else {
-            eprintln!("skipped: the nft program is not installed");
+            skip("the nft program is not installed");
             return Ok(());
         };
         ensure!(status.success());

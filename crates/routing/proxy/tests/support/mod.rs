@@ -22,14 +22,14 @@ pub(crate) fn in_namespace(test: &str, body: impl FnOnce(&mut Kernel) + Send) {
     });
 }
 
-/// What the nft program says; nothing where it is not installed. The program runs in the namespace
-/// of the calling thread.
+/// What the nft program prints; None, and the test is reported as skipped, if it is not installed.
+/// The program runs in the namespace of the calling thread.
 pub(crate) fn nft(arguments: &[&str], input: &str) -> Option<String> {
     use std::io::Write as _;
     let mut command = Command::new("nft");
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let Ok(mut child) = command.spawn() else {
-        eprintln!("the nft program is not installed: its part of the test is left out");
+        nearhop_skip::skip("the nft program is not installed");
         return None;
     };
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
