@@ -50,7 +50,7 @@ fn find(
     found
 }
 
-/// A path begins there: `a/work/b` and `~/work/b` are somebody's relative paths.
+/// A path begins there: `a/work/b` and `~/work/b` are relative.
 fn has_absolute(line: &str, path: &str) -> bool {
     let continues = |c: char| c.is_alphanumeric() || "_-.~/}>".contains(c);
     line.match_indices(path).any(|(at, _)| !line[..at].chars().next_back().is_some_and(continues))

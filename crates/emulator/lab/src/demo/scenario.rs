@@ -80,10 +80,10 @@ impl Scenario {
         let worst = format!("{:.2} times the mean", measured.worst);
         match self {
             Self::NothingSet => {
-                format!("Everybody uses every pod: {crossed} of the connections leave their zone.")
+                format!("Every client uses every pod: {crossed} of the connections leave their zone.")
             }
             Self::PreferSameZone => format!(
-                "Nobody leaves the zone, and zone-a's only pod takes the load of half the CPU: {worst}."
+                "No connection leaves its zone, and zone-a's only pod takes the load of half the CPU: {worst}."
             ),
             Self::PreferSameNode => format!(
                 "The own node if it has a pod, else the own zone; the busiest pod has {worst}."
@@ -98,7 +98,7 @@ impl Scenario {
                 "As near as it goes without overload: {crossed} cross, and no pod has more than {worst}."
             ),
             Self::LastEndpointLost => format!(
-                "zone-a's clients go to the other zones, and nobody is turned away: {} failed.",
+                "zone-a's clients go to the other zones, and none is refused: {} failed.",
                 measured.failed
             ),
         }
