@@ -21,6 +21,7 @@ const CONFORM: &str = "nearhop-conform";
 const OBJECT: &str = "nearhop-object";
 const KINDS: &str = "nearhop-kinds";
 const NETFILTER: &str = "nearhop-netfilter";
+const SIMULATOR: &str = "nearhop-simulator";
 const RUNTIME: &str = "nearhop-runtime";
 const FEED: &str = "nearhop-feed";
 const NET: &str = "nearhop-net";
@@ -33,7 +34,8 @@ fn imports_of(package: &str) -> Option<Imports> {
         CORE | OBJECT | RUNTIME | NET | "nearhop-skip" | "xtask" => Only(&[]),
         API | NETFILTER => Only(&[CORE]),
         // What becomes of packets can only be said of rules.
-        CONFORM => Only(&[NETFILTER, CORE]),
+        SIMULATOR => Only(&[NETFILTER, CORE]),
+        CONFORM => Only(&[SIMULATOR, NETFILTER, CORE]),
         FEED => Only(&[API, CORE]),
         KINDS => Only(&[OBJECT, CORE]),
         "nearhop-apiserver" => Only(&[KINDS, OBJECT, RUNTIME]),

@@ -5,8 +5,6 @@
 //!                              |  image: all Services of a family, who has which frontend
 //!                              v
 //!                            Changes -> Batch -> wire (bytes) -> the kernel   (elsewhere)
-//!                                         |
-//!                                         +----> fake, walk (tests, explain)
 //!   what the kernel holds -> wire (bytes) -> reconcile(Image, Held) -> Changes
 //! ```
 //!
@@ -20,7 +18,6 @@ pub mod config;
 pub mod conntrack;
 pub mod draw;
 pub mod element;
-pub mod fake;
 pub mod frontend;
 pub mod image;
 pub mod layout;
@@ -28,9 +25,4 @@ pub mod object;
 pub mod reconcile;
 pub mod records;
 pub mod slots;
-pub mod text;
-pub mod walk;
 pub mod wire;
-
-#[cfg(test)]
-mod testing;

@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use nearhop_core::Protocol;
 use nearhop_core::route::RouteTable;
 use nearhop_netfilter::config::Config;
-use nearhop_netfilter::walk::Packet;
+use nearhop_simulator::walk::Packet;
 use serde_json::Value;
 
 use crate::objects::{address, protocol};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use nearhop_netfilter::fake::{Fake, FakeError, Record};
 use nearhop_netfilter::frontend::Program;
 use nearhop_netfilter::image::Image;
 use nearhop_netfilter::reconcile::reconcile;
-use nearhop_netfilter::walk::{
+use nearhop_simulator::fake::{Fake, FakeError, Record};
+use nearhop_simulator::walk::{
     Outcome, Packet, Surroundings, WalkError, every_outcome, every_walk, walk, walk_untraced,
 };
 

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use nearhop_netfilter::fake::Fake;
 use nearhop_netfilter::frontend::{At, Frontend};
 use nearhop_netfilter::object::{Batch, Op};
-use nearhop_netfilter::walk::{Outcome, Packet, Surroundings, every_outcome};
 use nearhop_proxy::engine::{Engine, Pass, Tables};
+use nearhop_simulator::fake::Fake;
+use nearhop_simulator::walk::{Outcome, Packet, Surroundings, every_outcome};
 
 use crate::follow::{Follower, NODE, v4};
 use crate::on::{FakeTables, Watched, on_both};

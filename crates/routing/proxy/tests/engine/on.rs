@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nearhop_core::Name;
 use nearhop_net::sandbox;
-use nearhop_netfilter::fake::Fake;
 use nearhop_netfilter::layout::{SetId, define_named};
 use nearhop_netfilter::object::{Batch, Bytes, Chain, Element, Op, Rule, Table, Timed};
 use nearhop_netfilter::reconcile::{Held, HeldChain};
 use nearhop_proxy::engine::{ApplyError, ReadChain, Tables};
 use nearhop_proxy::kernel::Kernel;
+use nearhop_simulator::fake::Fake;
 
 /// The fake, as the engine sees it.
 #[derive(Debug, Default)]

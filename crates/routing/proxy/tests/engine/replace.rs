@@ -10,11 +10,11 @@ use std::time::Duration;
 use nearhop_core::Family;
 use nearhop_net::sandbox;
 use nearhop_net::traffic::{Outcome as Answer, Protocol, connect};
-use nearhop_netfilter::fake::Fake;
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::{Batch, Op};
-use nearhop_netfilter::walk::{Outcome, Packet, Surroundings, every_outcome};
 use nearhop_proxy::engine::{ApplyError, Engine, Scope, Tables, Verified, spare_of};
+use nearhop_simulator::fake::Fake;
+use nearhop_simulator::walk::{Outcome, Packet, Surroundings, every_outcome};
 
 use crate::follow::{Follower, v4};
 use crate::net::{Net, SERVICE, ip, pod};

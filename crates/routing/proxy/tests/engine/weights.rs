@@ -12,14 +12,14 @@ use nearhop_core::routing::SliceRouting;
 use nearhop_core::{Change, Family, Name, Protocol};
 use nearhop_net::traffic::{self, Server, connect_many};
 use nearhop_net::{Star, sandbox};
-use nearhop_netfilter::fake::Fake;
 use nearhop_netfilter::frontend::{At, Frontend, Program};
 use nearhop_netfilter::image::Image;
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::reconcile::reconcile;
-use nearhop_netfilter::walk::{Outcome, Packet, Surroundings, every_outcome};
 use nearhop_proxy::engine::{Engine, Tables, Verified};
 use nearhop_proxy::kernel::Kernel;
+use nearhop_simulator::fake::Fake;
+use nearhop_simulator::walk::{Outcome, Packet, Surroundings, every_outcome};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 

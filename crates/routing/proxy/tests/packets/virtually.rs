@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use nearhop_conform::flows::{End, Flow, FlowCase, Seen, Walked};
 use nearhop_core::Name;
-use nearhop_netfilter::fake::Fake;
 use nearhop_netfilter::object::{Batch, Table, Timed};
 use nearhop_netfilter::reconcile::Held;
 use nearhop_proxy::engine::{ApplyError, Engine, ReadChain, Scope, Tables};
+use nearhop_simulator::fake::Fake;
 
 use crate::Driver;
 

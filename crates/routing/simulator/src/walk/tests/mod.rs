@@ -9,11 +9,11 @@ use nearhop_core::{Family, Protocol};
 
 use super::hooks::Manip;
 use super::*;
-use crate::object::{
+use crate::testing::*;
+use nearhop_netfilter::object::{
     Bytes, CT_STATE_NEW, CT_STATUS_DNAT, ChainKind, CmpOp, CtKey, Data, Element, Expr, FIB_LOCAL,
     FibAddress, Field, Hit, HookPoint, MetaKey, Op, Rule, Set, SetKind, Table, Verdict,
 };
-use crate::testing::*;
 
 const MARK: u32 = 0x4000;
 const NODE: &str = "192.168.0.1";

@@ -6,7 +6,7 @@ use nearhop_core::Name;
 
 use super::code::Refusal;
 use super::{Code, SetState, TableState};
-use crate::object::{
+use nearhop_netfilter::object::{
     Bytes, Chain, ChainKind, Data, Element, Expr, Field, Hit, HookPoint, MetaKey, Reg, Rule, Set,
     SetData, SetKind, Table, Verdict,
 };

@@ -9,7 +9,7 @@ use nearhop_core::Name;
 use super::check::target;
 use super::code::Refusal;
 use super::{Code, SetState, TableState};
-use crate::object::{Chain, ChainKind, Data, Expr, Hit, Hook, HookPoint};
+use nearhop_netfilter::object::{Chain, ChainKind, Data, Expr, Hit, Hook, HookPoint};
 
 /// How deep chains may lead to each other.
 const DEPTH: usize = 16;

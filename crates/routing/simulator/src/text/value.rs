@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use nearhop_core::Family;
 
-use crate::layout::protocol_of;
-use crate::object::{Bytes, Field};
+use nearhop_netfilter::layout::protocol_of;
+use nearhop_netfilter::object::{Bytes, Field};
 
 /// A key or value, field by field; with an end, ranges where the two differ.
 pub(super) fn key(fields: &[Field], bytes: &Bytes, end: Option<&Bytes>) -> String {

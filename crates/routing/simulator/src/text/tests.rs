@@ -3,13 +3,13 @@
 use nearhop_core::Family;
 
 use crate::fake::Fake;
-use crate::object::{
+use crate::testing::*;
+use crate::text;
+use nearhop_netfilter::object::{
     Base, Bytes, CT_STATE_NEW, CT_STATUS_DNAT, Chain, ChainKind, CmpOp, CtKey, Data, Element, Expr,
     FIB_LOCAL, FibAddress, Field, Hit, Hook, HookPoint, MetaKey, Op, Reg, Rule, Set, SetKind,
     Verdict,
 };
-use crate::testing::*;
-use crate::text;
 
 fn v4(exprs: impl IntoIterator<Item = Vec<Expr>>) -> String {
     text::rule(Family::Ipv4, &exprs.into_iter().flatten().collect::<Vec<_>>())

@@ -8,7 +8,7 @@ use super::check::{Checked, check_element, check_hook, check_rule};
 use super::code::Refusal;
 use super::validate::validate;
 use super::{Code, Fake, FakeError, SetState, TableState, label};
-use crate::object::{Batch, Bytes, Chain, Element, Op, Set, SetData, SetKind, Table};
+use nearhop_netfilter::object::{Batch, Bytes, Chain, Element, Op, Set, SetData, SetKind, Table};
 
 /// What was there before a change.
 enum Undo {

@@ -1,8 +1,8 @@
 //! The fake against what the kernel is known to say.
 
 use super::*;
-use crate::object::{ChainKind, Expr, Hit, HookPoint, Op, Reg, SetData, Verdict};
 use crate::testing::*;
+use nearhop_netfilter::object::{ChainKind, Expr, Hit, HookPoint, Op, Reg, SetData, Verdict};
 
 fn key(address: &str) -> Bytes {
     Bytes::EMPTY.address(ip(address))
@@ -17,19 +17,21 @@ fn at(op: usize, code: Code, result: Result<(), FakeError>) {
     assert_eq!((error.op, error.code), (Some(op), code), "{error}");
 }
 
-fn pre(rules: Vec<crate::object::Rule>) -> Op {
+fn pre(rules: Vec<nearhop_netfilter::object::Rule>) -> Op {
     base("pre", ChainKind::Nat, HookPoint::Prerouting, -100, rules)
 }
 
 /// `ports` maps an address to a port, `ways` to a verdict, `ranges` holds address and ports.
 fn sample() -> (Fake, Table) {
     let table = table("t");
-    let ranges =
-        Set { kind: SetKind::Interval, ..set("ranges", &[V4, crate::object::Field::Port]) };
+    let ranges = Set {
+        kind: SetKind::Interval,
+        ..set("ranges", &[V4, nearhop_netfilter::object::Field::Port])
+    };
     let mut fake = Fake::new();
     let ops = vec![
         add_table(),
-        Op::AddSet(map("ports", &[V4], &[crate::object::Field::Port])),
+        Op::AddSet(map("ports", &[V4], &[nearhop_netfilter::object::Field::Port])),
         Op::AddSet(vmap("ways", &[V4])),
         Op::AddSet(ranges),
         chain("a", vec![]),
@@ -60,7 +62,7 @@ fn accepted(ops: Vec<Op>) -> Fake {
     fake
 }
 
-fn ways_rule() -> crate::object::Rule {
+fn ways_rule() -> nearhop_netfilter::object::Rule {
     rule([daddr(0), lookup("ways", Hit::Verdict)])
 }
 
@@ -151,7 +153,7 @@ fn a_set_goes_only_when_no_rule_uses_it() {
 
 #[test]
 fn another_definition_of_a_set_is_refused_and_an_equal_one_is_not() {
-    let again = map("ports", &[V4], &[crate::object::Field::Port]);
+    let again = map("ports", &[V4], &[nearhop_netfilter::object::Field::Port]);
     accepted(vec![Op::AddSet(Set { comment: Some("new".into()), ..again.clone() })]);
     refused(Code::Exists, vec![Op::AddSet(Set { key: vec![V6], ..again.clone() })]);
     refused(Code::Exists, vec![Op::AddSet(Set { kind: SetKind::Dynamic, ..again.clone() })]);

@@ -1,11 +1,11 @@
 //! The chains that Services really bring, in both families.
 
-use crate::affinity::{Maps, Reach, define_map, map_name};
-use crate::chain::{Mark, OnDemand, Pick, Recording, Stay};
-use crate::config::Config;
-use crate::draw::Draw;
-use crate::image::Image;
-use crate::layout::SetId;
+use nearhop_netfilter::affinity::{Maps, Reach, define_map, map_name};
+use nearhop_netfilter::chain::{Mark, OnDemand, Pick, Recording, Stay};
+use nearhop_netfilter::config::Config;
+use nearhop_netfilter::draw::Draw;
+use nearhop_netfilter::image::Image;
+use nearhop_netfilter::layout::SetId;
 
 use super::*;
 

@@ -15,7 +15,7 @@ use super::dice::Dice;
 use super::eval::Flow;
 use super::{Outcome, Packet, Surroundings, Walk, WalkError};
 use crate::fake::{Fake, Record, TableState, label};
-use crate::object::{Chain, ChainKind, HookPoint, Table};
+use nearhop_netfilter::object::{Chain, ChainKind, HookPoint, Table};
 
 /// Where the kernel translates destinations.
 const DSTNAT: i32 = -100;

@@ -1,7 +1,7 @@
 //! nftables in memory: takes the same batches as the kernel and refuses what the kernel refuses.
 //!
 //! All or nothing, like the kernel. It has no clock: elements that expire go by [`Fake::expire`].
-//! It knows only the objects in [`crate::object`] and does not encode anything; a packet's way
+//! It knows only the objects in [`nearhop_netfilter::object`] and does not encode anything; a packet's way
 //! through the rules is `walk`'s. Where kernels differ it takes the stricter side: a chain with
 //! rules cannot be deleted (the kernel's `NLM_F_NONREC`), a map cannot be used as a mere set, an
 //! element of an interval set names its end.
@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use nearhop_core::Name;
 
-use crate::object::{Batch, Bytes, Chain, Data, Element, MOST_DYNAMIC, Set, SetKind, Table};
+use nearhop_netfilter::object::{
+    Batch, Bytes, Chain, Data, Element, MOST_DYNAMIC, Set, SetKind, Table,
+};
 
 use check::parts;
 pub(crate) use check::{data_len, key_len};

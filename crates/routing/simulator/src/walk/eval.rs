@@ -9,12 +9,12 @@ use super::packet::Header;
 use super::registers::Registers;
 use super::{Fault, WalkError};
 use crate::fake::{Record, SetState, TableState, data_len, key_len, label};
-use crate::layout::protocol_number;
-use crate::object::{
+use crate::text;
+use nearhop_netfilter::layout::protocol_number;
+use nearhop_netfilter::object::{
     CT_STATE_NEW, CT_STATUS_DNAT, Chain, ChainKind, CmpOp, CtKey, Data, Element, Expr, FibAddress,
     Hit, HookPoint, MetaKey, Reg, Rule, Table, Verdict,
 };
-use crate::text;
 
 /// How deep chains may lead to each other.
 const DEPTH: usize = 16;

@@ -19,7 +19,7 @@ use nearhop_core::Name;
 use thiserror::Error;
 
 use crate::fake::{Fake, Record};
-use crate::object::{Base, Reg};
+use nearhop_netfilter::object::{Base, Reg};
 
 use dice::{Odds, Script, Thrown};
 use hooks::Journey;

@@ -13,7 +13,7 @@ use std::fmt::{self, Write};
 use nearhop_core::Family;
 
 use crate::fake::{Fake, family_word, label};
-use crate::object::{
+use nearhop_netfilter::object::{
     Chain, Data, Element, Field, Hook, HookPoint, MOST_DYNAMIC, Rule, Set, SetData, SetKind, Table,
     Verdict,
 };

@@ -8,7 +8,7 @@ use nearhop_core::Family;
 use super::value::{address, duration, hex, prefix_length, protocol};
 use super::verdict;
 use crate::fake::family_word;
-use crate::object::{Base, CmpOp, CtKey, Expr, FibAddress, Hit, MetaKey, Reg};
+use nearhop_netfilter::object::{Base, CmpOp, CtKey, Expr, FibAddress, Hit, MetaKey, Reg};
 
 /// The statement that expressions make together, without a comment.
 pub fn rule(family: Family, exprs: &[Expr]) -> String {

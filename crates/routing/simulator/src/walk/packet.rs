@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use nearhop_core::{Family, Protocol};
 
-use crate::layout::protocol_number;
-use crate::object::{Base, FIB_LOCAL};
+use nearhop_netfilter::layout::protocol_number;
+use nearhop_netfilter::object::{Base, FIB_LOCAL};
 
 /// The first packet of a new connection.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The registers of a rule: 16 of 32 bits, each either written in this rule or undefined.
 
 use super::Fault;
-use crate::object::{Bytes, Reg};
+use nearhop_netfilter::object::{Bytes, Reg};
 
 const COUNT: usize = 16;
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use nearhop_core::{Family, Name};
 
-use crate::object::{
+use nearhop_netfilter::object::{
     Base, Batch, Bytes, Chain, ChainKind, CmpOp, CtKey, Data, Element, Expr, FibAddress, Field,
     Hit, Hook, HookPoint, MetaKey, Op, Reg, Rule, Set, SetData, SetKind, Table, Verdict,
 };
