@@ -10,7 +10,9 @@
 //! Not here: timeouts of requests. A watch may be silent for long and a write may not, and only
 //! the caller knows which is which: wrap requests in `tokio::time::timeout`.
 
+mod events;
 mod proxy;
+mod sender;
 mod transport;
 
 use std::ffi::OsString;
@@ -26,6 +28,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower::util::{MapRequestLayer, option_layer};
 
 use crate::RuntimeError;
+pub use crate::client::events::{Event, EventRecorder, EventType, EventWriter};
+pub use crate::client::sender::{ApiCall, ApiFailure, ApiSender, Fence};
 use crate::metrics::{ContactLayer, Metrics};
 
 /// A server that is there takes a connection well within this.
