@@ -4,30 +4,30 @@
 //! and a scrape, and bounds those who send or read slowly alike. Deliberately without TLS and
 //! without authentication: a route gets the bearer token and decides for itself.
 
+mod listener;
 mod route;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
-use std::{fmt, io};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::RuntimeError;
+pub use crate::server::listener::{
+    Connection, Slot, Wildcard, accept, accept_loop, bind, bind_with_retries,
+};
 use crate::server::route::Routes;
 pub use crate::server::route::{Answer, Ask, Route};
 use crate::supervise;
-
-/// Connections that nobody has accepted yet; the kernel refuses more.
-const BACKLOG: i32 = 1024;
 
 /// What happens where the address cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,15 +36,6 @@ pub enum BindFailure {
     Fatal,
     /// It is tried again after this time, for as long as it takes.
     Retry(Duration),
-}
-
-/// Who reaches an IPv6 address that stands for all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wildcard {
-    /// `[::]` takes IPv4 as well.
-    BothFamilies,
-    /// `[::]` takes IPv6 only, so that somebody else can have `0.0.0.0`.
-    OwnFamily,
 }
 
 /// How much clients may take of the process.
@@ -138,117 +129,55 @@ impl Drop for Server {
     }
 }
 
-/// Listens. When this returns it answers, unless the address is taken and tried again later.
+/// Listens. When this returns it answers, unless the address is in use and tried again later.
 ///
 /// # Errors
-/// The address cannot be had, and that is fatal.
+/// The address cannot be used, and that is fatal.
 ///
 /// # Panics
 /// Outside of a tokio runtime.
 pub fn serve(setup: Setup, routes: Vec<Route>) -> Result<Server, RuntimeError> {
-    let (tell, bound) = watch::channel(None);
+    let (report, bound) = watch::channel(None);
     let routes = Routes::new(routes);
-    let task = match setup.on_failure {
-        BindFailure::Fatal => {
-            let listener = listen(&setup, &tell)?;
-            supervise::spawn(format!("{} server", setup.name), async move {
-                accept(listener, &routes, setup.limits).await;
-                drop(tell);
-            })
+    let Setup { address, name, wildcard, on_failure, limits } = setup;
+    // Tried once here, so that the address is known at once where nothing is wrong.
+    let first = match (bind(address, wildcard), on_failure) {
+        (Ok(listener), _) => {
+            report.send_replace(listener.local_addr().ok());
+            Ok(listener)
         }
-        BindFailure::Retry(pause) => {
-            // Tried here once, so that where it listens is known at once where nothing is wrong.
-            let first = listen(&setup, &tell);
-            supervise::spawn(format!("{} server", setup.name), async move {
-                let listener = match first {
-                    Ok(listener) => listener,
-                    Err(error) => listen_at_last(&setup, &tell, pause, error).await,
-                };
-                accept(listener, &routes, setup.limits).await;
-            })
-        }
+        (Err(why), BindFailure::Fatal) => return Err(RuntimeError::Listen { address, why }),
+        (Err(_), BindFailure::Retry(pause)) => Err(pause),
     };
+    let task = supervise::spawn(format!("{name} server"), async move {
+        let listener = match first {
+            Ok(listener) => listener,
+            Err(pause) => bind_with_retries(&name, address, wildcard, pause).await,
+        };
+        report.send_replace(listener.local_addr().ok());
+        serve_routes(&listener, &routes, limits).await;
+    });
     Ok(Server { bound, task })
 }
 
-/// Says in the log what is in the way, once, until that changes.
-async fn listen_at_last(
-    setup: &Setup,
-    tell: &watch::Sender<Option<SocketAddr>>,
-    pause: Duration,
-    mut error: RuntimeError,
-) -> TcpListener {
-    let mut said = None;
-    loop {
-        let text = error.to_string();
-        if said.as_ref() != Some(&text) {
-            let every = pause.as_secs_f32();
-            tracing::warn!(server = setup.name, "{text}; it is tried again every {every} s");
-            said = Some(text);
-        }
-        sleep(pause).await;
-        match listen(setup, tell) {
-            Ok(listener) => {
-                tracing::info!(server = setup.name, address = %setup.address, "it listens now");
-                return listener;
-            }
-            Err(again) => error = again,
-        }
-    }
-}
-
-fn listen(
-    setup: &Setup,
-    tell: &watch::Sender<Option<SocketAddr>>,
-) -> Result<TcpListener, RuntimeError> {
-    let bind = || {
-        let listener = bind(setup.address, setup.wildcard)?;
-        let address = listener.local_addr()?;
-        Ok((listener, address))
-    };
-    let refused = |why| RuntimeError::Listen { address: setup.address, why };
-    let (listener, address) = bind().map_err(refused)?;
-    tell.send_replace(Some(address));
-    Ok(listener)
-}
-
-/// By hand, because std has no way to say which families `[::]` takes.
-fn bind(address: SocketAddr, wildcard: Wildcard) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
-        socket.set_only_v6(wildcard == Wildcard::OwnFamily)?;
-    }
-    // Connections of a process before this one do not keep the port.
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    TcpListener::from_std(socket.into())
-}
-
-async fn accept(listener: TcpListener, routes: &Routes, limits: Limits) {
+async fn serve_routes(listener: &TcpListener, routes: &Routes, limits: Limits) {
     let mut connections = JoinSet::new();
     let mut by_age: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            // Out of file descriptors, most likely: others must end first.
-            sleep(Duration::from_millis(50)).await;
-            continue;
-        };
+        let (stream, peer) = accept(listener).await;
         while connections.try_join_next().is_some() {}
         by_age.retain(|connection| !connection.is_finished());
         if by_age.len() >= limits.connections {
             by_age.pop_front().inspect(AbortHandle::abort);
         }
-        by_age.push_back(connections.spawn(connection(stream, routes.clone(), limits)));
+        by_age.push_back(connections.spawn(serve_connection(stream, peer, routes.clone(), limits)));
     }
 }
 
-async fn connection(stream: TcpStream, routes: Routes, limits: Limits) {
-    let peer = stream.peer_addr().ok();
+async fn serve_connection(stream: TcpStream, peer: SocketAddr, routes: Routes, limits: Limits) {
     let service = service_fn(|request| {
         let routes = &routes;
-        async move { Ok::<_, Infallible>(routes.answer(&request, peer).await) }
+        async move { Ok::<_, Infallible>(routes.answer(&request, Some(peer)).await) }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,0 +1,167 @@
+//! Binding and accepting, for every TCP server of nearhop.
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use nearhop_runtime::server::{Connection, Wildcard, accept_loop, bind_with_retries};
+//! # async fn example(address: std::net::SocketAddr) {
+//! let retry = Duration::from_secs(1);
+//! let listener = bind_with_retries("logs", address, Wildcard::BothFamilies, retry).await;
+//! accept_loop(&listener, 256, |connection: Connection| async move {
+//!     // Serve `connection.stream`.
+//! })
+//! .await;
+//! # }
+//! ```
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+
+/// Connections that wait to be accepted; the kernel refuses more.
+const BACKLOG: i32 = 4096;
+
+/// The pause after accept(2) failed, probably because no file descriptor is left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Which families an IPv6 wildcard address accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wildcard {
+    /// `[::]` accepts IPv4, too.
+    BothFamilies,
+    /// `[::]` accepts IPv6 only, so that another program can bind `0.0.0.0`.
+    OwnFamily,
+}
+
+/// Binds a TCP socket and listens on it. Unlike std's, it says which families `[::]` accepts.
+///
+/// # Errors
+/// The address cannot be used.
+pub fn bind(address: SocketAddr, wildcard: Wildcard) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(wildcard == Wildcard::OwnFamily)?;
+    }
+    // Connections of an earlier process do not keep the port.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Binds as [`bind`] does, and retries for as long as it takes. Logs each error once.
+pub async fn bind_with_retries(
+    server: &str,
+    address: SocketAddr,
+    wildcard: Wildcard,
+    retry: Duration,
+) -> TcpListener {
+    let mut logged = None;
+    loop {
+        let error = match bind(address, wildcard) {
+            Ok(listener) => {
+                if logged.is_some() {
+                    tracing::info!(server, %address, "listening");
+                }
+                return listener;
+            }
+            Err(error) => error.to_string(),
+        };
+        if logged.as_ref() != Some(&error) {
+            tracing::warn!(server, %address, error, retry = ?retry, "cannot listen; will retry");
+            logged = Some(error);
+        }
+        sleep(retry).await;
+    }
+}
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub struct Connection {
+    /// The socket, without Nagle's delay.
+    pub stream: TcpStream,
+    /// The client. An IPv4 client of a socket for both families has its IPv4 address.
+    pub peer: SocketAddr,
+    /// Its place among the connections that may be open at the same time.
+    pub slot: Slot,
+}
+
+/// A connection's place in the limit of [`accept_loop`], which frees it when the connection ends.
+#[derive(Clone, Debug)]
+pub struct Slot(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+impl Slot {
+    /// Frees the place early: from now on the connection does not count.
+    pub fn release(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+/// Waits for the next connection. When accept(2) fails it waits a moment and tries again.
+pub async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        if let Ok((stream, peer)) = listener.accept().await {
+            // Without it small replies are only slower.
+            let _ = stream.set_nodelay(true);
+            return (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port()));
+        }
+        sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+/// Accepts connections and serves each in a task of its own, at most `limit` at the same time: more
+/// wait in the kernel. Never returns; drop the future to stop accepting. Connections that are open
+/// then go on.
+pub async fn accept_loop<F>(listener: &TcpListener, limit: usize, serve: impl Fn(Connection) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let slots = Arc::new(Semaphore::new(limit));
+    loop {
+        let permit = Arc::clone(&slots).acquire_owned().await;
+        let permit = permit.expect("the semaphore is never closed");
+        let (stream, peer) = accept(listener).await;
+        let slot = Slot(Arc::new(Mutex::new(Some(permit))));
+        let served = serve(Connection { stream, peer, slot: slot.clone() });
+        tokio::spawn(async move {
+            served.await;
+            slot.release();
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_beyond_the_limit_wait_for_a_slot() {
+        let listener = bind(([127, 0, 0, 1], 0).into(), Wildcard::BothFamilies).unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepting = tokio::spawn(async move {
+            accept_loop(&listener, 1, |mut connection| async move {
+                let _ = connection.stream.write_all(b"x").await;
+                // Until the client closes it.
+                let _ = connection.stream.read(&mut [0]).await;
+            })
+            .await;
+        });
+        let mut first = TcpStream::connect(address).await.unwrap();
+        let mut second = TcpStream::connect(address).await.unwrap();
+        let mut byte = [0];
+        first.read_exact(&mut byte).await.unwrap();
+        assert!(second.try_read(&mut byte).is_err(), "the second is not served yet");
+        drop(first);
+        second.read_exact(&mut byte).await.unwrap();
+        accepting.abort();
+    }
+}
