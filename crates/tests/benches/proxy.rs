@@ -18,7 +18,7 @@ use nearhop_core::model::{
 use nearhop_core::route::{Place, RouteTable};
 use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{KnownNodes, Settings};
-use nearhop_core::{Change, Family, Name, Protocol, ServiceKey, World};
+use nearhop_core::{Change, Family, Name, Object, ObjectRef, Protocol, ServiceKey, World};
 use nearhop_net::traffic::{self, Server, connect_many};
 use nearhop_net::{Namespace, Star, sandbox};
 use nearhop_netfilter::config::Config;
@@ -118,7 +118,7 @@ fn service(number: usize) -> Change {
         node_port: 0,
         app_protocol: None,
     }];
-    Change::Service(Box::new(service))
+    Change::put(service)
 }
 
 /// Slices of at most 100 endpoints, in three zones, hinted each for its own.
@@ -141,7 +141,7 @@ fn slices(number: usize, addresses: &[IpAddr], weights: Weights) -> Vec<Change> 
             (well_known::SERVICE_NAME, key.name.as_str()),
             (well_known::MANAGED_BY, well_known::IN_TREE_CONTROLLER),
         ];
-        Change::Slice(Box::new(Slice {
+        Change::put(Slice {
             namespace: key.namespace.clone(),
             name: Name::from(format!("{}-{part}", key.name)),
             labels: labels.into_iter().collect::<Labels>(),
@@ -152,7 +152,7 @@ fn slices(number: usize, addresses: &[IpAddr], weights: Weights) -> Vec<Change> 
             endpoints: endpoints.collect(),
             trigger_time: None,
             routing: routing.clone(),
-        }))
+        })
     };
     addresses.chunks(100).enumerate().map(slice).collect()
 }
@@ -174,7 +174,7 @@ impl Proxy {
         let mut world = World::new(Settings { nodes: KnownNodes::Own, ..Settings::default() });
         let mut node = Node::new("node-0");
         node.labels = [(well_known::ZONE, "a")].into_iter().collect();
-        world.apply(Change::Node(node.clone()));
+        world.apply(Change::put(node.clone()));
         let routes = RouteTable::build(&world, Place::of(&node));
         let engine = Engine::new(Config::new(Family::Ipv4));
         Ok(Self { world, routes, engine, kernel: Kernel::open()? })
@@ -247,7 +247,7 @@ fn measure_changes(
         if endpoints.is_multiple_of(100) {
             let key = key(number);
             let name = Name::from(format!("{}-{}", key.name, endpoints / 100));
-            back.push(Change::SliceGone(key.namespace, name));
+            back.push(Change::Gone(ObjectRef::Slice(key.namespace, name)));
         }
         grown.push(proxy.apply(back)?);
     }
@@ -261,8 +261,10 @@ fn measure_changes(
         added.push(proxy.apply(new)?);
         let key = key(number);
         let slice = Name::from(format!("{}-0", key.name));
-        let gone =
-            vec![Change::ServiceGone(key.clone()), Change::SliceGone(key.namespace.clone(), slice)];
+        let gone = vec![
+            Change::Gone(ObjectRef::Service(key.clone())),
+            Change::Gone(ObjectRef::Slice(key.namespace.clone(), slice)),
+        ];
         removed.push(proxy.apply(gone)?);
     }
     show("a Service added", &mut added);
@@ -409,14 +411,14 @@ fn measure_flows() -> Result<()> {
 
 fn with_protocol(change: Change, protocol: Protocol) -> Change {
     match change {
-        Change::Service(mut service) => {
+        Change::Put(Object::Service(mut service)) => {
             service.ports.iter_mut().for_each(|port| port.protocol = protocol);
-            Change::Service(service)
+            Change::Put(Object::Service(service))
         }
-        Change::Slice(mut slice) => {
+        Change::Put(Object::Slice(mut slice)) => {
             let ports = slice.ports.iter().cloned();
             slice.ports = ports.map(|port| SlicePort { protocol, ..port }).collect();
-            Change::Slice(slice)
+            Change::Put(Object::Slice(slice))
         }
         other => other,
     }

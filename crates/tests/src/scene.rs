@@ -18,7 +18,7 @@ use nearhop_core::labels::well_known;
 use nearhop_core::model::{Endpoint, Slice};
 use nearhop_core::route::{Place, RouteTable, Verdict};
 use nearhop_core::world::{PlanTime, Settings};
-use nearhop_core::{Name, ServiceKey, World};
+use nearhop_core::{Change, Name, ServiceKey, World};
 use nearhop_runtime::client::{ClientOptions, connect_recorded};
 use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::metrics::Metrics;
@@ -212,7 +212,7 @@ impl Scene {
                 let mut item = item.clone();
                 item["apiVersion"] = version.into();
                 item["kind"] = kind.clone().into();
-                changes.extend(convert_json(item.to_string().as_bytes()).0);
+                changes.extend(convert_json(item.to_string().as_bytes()).0.map(Change::Put));
             }
         }
         let mut world = World::new(self.settings.clone());

@@ -5,20 +5,19 @@ use std::time::Duration;
 
 use anyhow::bail;
 use nearhop_core::world::World;
-use nearhop_core::{Change, Gate, Gates};
-use nearhop_feed::{Event, Feed, Kind, Options, Selectors};
+use nearhop_core::{Change, Gate, Gates, Kind};
+use nearhop_feed::{Event, Feed, Options, Selectors};
 use nearhop_runtime::client::Client;
 
 /// A cluster that is there has answered by then.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What a name server reads.
-const KINDS: [Kind; 5] =
-    [Kind::Services, Kind::Nodes, Kind::Namespaces, Kind::EndpointSlices, Kind::PodLocators];
+const KINDS: [Kind; 5] = [Kind::Service, Kind::Node, Kind::Namespace, Kind::Slice, Kind::Locator];
 
 /// Reads everything that answers depend on.
 pub(super) async fn read_world(client: Client, gates: Gates) -> anyhow::Result<World> {
-    let read = |kind: &Kind| *kind != Kind::PodLocators || gates.on(Gate::PodLocator);
+    let read = |kind: &Kind| *kind != Kind::Locator || gates.on(Gate::PodLocator);
     let mut missing: BTreeSet<Kind> = KINDS.into_iter().filter(read).collect();
     let watches: BTreeMap<Kind, Selectors> =
         missing.iter().map(|kind| (*kind, Selectors::default())).collect();
@@ -34,9 +33,9 @@ pub(super) async fn read_world(client: Client, gates: Gates) -> anyhow::Result<W
                             world.apply(change);
                         }
                     }
-                    Event::Listed { kind, roll, .. } => {
-                        if let Some(roll) = roll {
-                            world.apply(Change::Only(roll));
+                    Event::Listed { kind, objects, .. } => {
+                        if let Some(objects) = objects {
+                            world.apply(Change::Listed(kind, objects));
                         }
                         missing.remove(&kind);
                     }

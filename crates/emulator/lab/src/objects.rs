@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use nearhop_core::fixture::Fixture;
 use nearhop_core::labels::Labels;
 use nearhop_core::model::{
-    Asks, ClusterIps, Pod, Service, ServicePort, ServiceType, SourceRanges, TargetPort,
+    ClusterIps, Pod, Service, ServicePort, ServiceType, SourceRanges, TargetPort, TopologySpec,
     TrafficPolicy,
 };
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ fn service(service: &Service) -> Value {
         spec["sessionAffinity"] = "ClientIP".into();
         spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": affinity.as_secs()}});
     }
-    let annotations = ask(&service.asks, &mut spec);
+    let annotations = ask(&service.topology, &mut spec);
     json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -183,7 +183,7 @@ fn policy(policy: TrafficPolicy) -> &'static str {
 }
 
 /// Writes what a Service asks for into its spec, and returns its annotations.
-fn ask(asks: &Asks, spec: &mut Value) -> Value {
+fn ask(asks: &TopologySpec, spec: &mut Value) -> Value {
     let fields = [
         ("trafficPolicy", &asks.traffic_policy),
         ("trafficDistribution", &asks.traffic_distribution),

@@ -7,6 +7,7 @@
 //! Deliberately absent: a client, a socket, a decision.
 
 pub mod convert;
+pub mod decode;
 pub mod field;
 pub mod locator;
 pub mod meta;
@@ -14,5 +15,6 @@ pub mod rbac;
 pub mod wire;
 pub mod write;
 
-pub use convert::{Converted, convert_json};
+pub use convert::Converted;
+pub use decode::{Changed, convert_json, decode_object};
 pub use meta::{Meta, Version};

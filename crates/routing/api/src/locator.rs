@@ -141,7 +141,7 @@ fn labels(locator: &Locator) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use nearhop_core::{Change, Labels, PodKey};
+    use nearhop_core::{Labels, Object, PodKey};
 
     use super::*;
     use crate::convert_json;
@@ -159,7 +159,7 @@ mod tests {
 
     fn read(object: &Value) -> Locator {
         match convert_json(object.to_string().as_bytes()) {
-            (Some(Change::Locator(locator)), problems) if problems.is_empty() => *locator,
+            (Some(Object::Locator(locator)), problems) if problems.is_empty() => *locator,
             other => panic!("{other:?}"),
         }
     }

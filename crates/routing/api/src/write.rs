@@ -251,7 +251,7 @@ pub fn conditions_to_apply(service: &ServiceKey, uid: &str, conditions: &[Condit
 
 #[cfg(test)]
 mod tests {
-    use nearhop_core::Change;
+    use nearhop_core::Object;
 
     use super::*;
     use crate::convert_json;
@@ -270,7 +270,7 @@ mod tests {
 
     fn slice(text: &str) -> Slice {
         match convert_json(text.as_bytes()).0 {
-            Some(Change::Slice(slice)) => *slice,
+            Some(Object::Slice(slice)) => *slice,
             other => panic!("{other:?}"),
         }
     }

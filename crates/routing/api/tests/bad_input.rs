@@ -10,7 +10,7 @@ use nearhop_core::fixture::{Fixture, apply_plan};
 use nearhop_core::intent::{Intent, MaxOverload};
 use nearhop_core::route::{Miss, Place, Route, RouteKey, RouteSet, RouteTable, Tier};
 use nearhop_core::world::{PlanTime, Settings};
-use nearhop_core::{Problem, ServiceKey, World};
+use nearhop_core::{Change, Problem, ServiceKey, World};
 use serde_json::{Value, json};
 
 const HEALTHY: &str = "
@@ -45,9 +45,9 @@ fn add(objects: &[Value]) -> Outcome {
     let mut world = healthy();
     let mut problems = Vec::new();
     for object in objects {
-        let (change, found) = convert_json(object.to_string().as_bytes());
+        let (object, found) = convert_json(object.to_string().as_bytes());
         problems.extend(found);
-        let touched = change.map(|change| world.apply(change)).unwrap_or_default();
+        let touched = object.map(|object| world.apply(Change::Put(object))).unwrap_or_default();
         for key in touched.plan {
             let plan = world.plan(&key, PlanTime::at(Timestamp::UNIX_EPOCH)).expect("it is there");
             apply_plan(&mut world, &key, plan);
@@ -70,7 +70,7 @@ fn table(world: &World, node: &str) -> RouteTable {
 fn check(objects: &[Value], complaints: &[(&str, &str)]) -> Outcome {
     let outcome = add(objects);
     let found: Vec<(String, String)> = (outcome.problems.iter())
-        .map(|problem| (problem.object.to_string(), problem.field.to_string()))
+        .map(|problem| (problem.subject.to_string(), problem.field.to_string()))
         .collect();
     let wanted: Vec<(String, String)> = (complaints.iter())
         .map(|(object, field)| ((*object).to_owned(), (*field).to_owned()))

@@ -6,18 +6,18 @@ use std::time::Duration;
 use nearhop_api::convert_json;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{
-    AddressType, Addresses, Asks, ClusterIps, Conditions, ContainerPort, Endpoint, Hints,
-    Namespace, Node, Pod, PodDns, PodRef, Service, ServicePort, ServiceType, Slice, SlicePort,
-    SourceRanges, TargetPort, TrafficPolicy,
+    AddressType, Addresses, ClusterIps, Conditions, ContainerPort, Endpoint, Hints, Namespace,
+    Node, Pod, PodDns, PodRef, Service, ServicePort, ServiceType, Slice, SlicePort, SourceRanges,
+    TargetPort, TopologySpec, TrafficPolicy,
 };
 use nearhop_core::routing::SliceRouting;
-use nearhop_core::{Change, Cidr, Family, PodKey, Protocol, ServiceKey};
+use nearhop_core::{Cidr, Family, Object, PodKey, Protocol, ServiceKey};
 
 /// Converts an object that nothing is wrong with.
-fn convert(text: &str) -> Change {
-    let (change, problems) = convert_json(text.as_bytes());
+fn convert(text: &str) -> Object {
+    let (object, problems) = convert_json(text.as_bytes());
     assert_eq!(problems, []);
-    change.expect("a change")
+    object.expect("an object")
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_service() {
         internal_traffic_policy: TrafficPolicy::Cluster,
         external_traffic_policy: TrafficPolicy::Local,
         publish_not_ready_addresses: true,
-        asks: Asks {
+        topology: TopologySpec {
             topology_mode: Some("Auto".into()),
             topology_aware_hints: Some("Disabled".into()),
             traffic_policy: Some("PreferZone".into()),
@@ -132,7 +132,7 @@ fn a_service() {
             max_overload: Some("10%".into()),
         },
     };
-    assert_eq!(convert(text), Change::Service(Box::new(expected)));
+    assert_eq!(convert(text), Object::from(expected));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn cluster_addresses_in_every_spelling() {
             r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"s","namespace":"n"}},
                 "spec":{spec}}}"#
         );
-        let Change::Service(service) = convert(&text) else { panic!("a Service") };
+        let Object::Service(service) = convert(&text) else { panic!("a Service") };
         assert_eq!(service.cluster_ips, expected, "{spec}");
     }
 }
@@ -164,7 +164,7 @@ fn an_absent_selector_is_not_an_empty_one() {
             r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"s","namespace":"n"}},
                 "spec":{spec}}}"#
         );
-        let Change::Service(service) = convert(&text) else { panic!("a Service") };
+        let Object::Service(service) = convert(&text) else { panic!("a Service") };
         service.selector
     };
     assert_eq!(selector("{}"), None);
@@ -237,7 +237,7 @@ fn a_pod() {
         deleting: false,
         terminal: false,
     };
-    assert_eq!(convert(text), Change::Pod(Box::new(expected)));
+    assert_eq!(convert(text), Object::from(expected));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_pod_that_only_says_pod_ip_has_no_address() {
     let text = r#"{"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "p", "namespace": "n", "deletionTimestamp": "2025-03-01T08:00:07Z"},
         "status": {"phase": "Failed", "podIP": "10.0.0.1"}}"#;
-    let Change::Pod(pod) = convert(text) else { panic!("a Pod") };
+    let Object::Pod(pod) = convert(text) else { panic!("a Pod") };
     assert_eq!(pod.ips.first(), None);
     assert!(pod.terminal && pod.deleting && !pod.ready);
     assert_eq!(pod.dns, None);
@@ -292,12 +292,12 @@ fn a_node() {
         deleting: false,
         tainted_for_deletion: false,
     };
-    assert_eq!(convert(text), Change::Node(expected));
+    assert_eq!(convert(text), Object::from(expected));
 }
 
 fn node(rest: &str) -> Node {
     let text = format!(r#"{{"apiVersion": "v1", "kind": "Node", {rest}}}"#);
-    let Change::Node(node) = convert(&text) else { panic!("a Node") };
+    let Object::Node(node) = convert(&text) else { panic!("a Node") };
     node
 }
 
@@ -357,7 +357,7 @@ fn affinity_in_every_spelling() {
             r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"s","namespace":"n"}},
                 "spec":{spec}}}"#
         );
-        let Change::Service(service) = convert(&text) else { panic!("a Service") };
+        let Object::Service(service) = convert(&text) else { panic!("a Service") };
         assert_eq!(service.session_affinity, expected.map(Duration::from_secs), "{spec}");
         assert_eq!(service.source_ranges, SourceRanges::Anyone);
     }
@@ -370,7 +370,7 @@ fn a_namespace() {
         "status": {"phase": "Active"}}"#;
     let expected =
         Namespace { name: "shop".into(), traffic_distribution: Some("PreferSameZone".into()) };
-    assert_eq!(convert(text), Change::Namespace(expected));
+    assert_eq!(convert(text), Object::from(expected));
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn an_endpoint_slice() {
         trigger_time: Some("2025-03-01T08:00:07Z".into()),
         routing: SliceRouting::Absent,
     };
-    assert_eq!(convert(text), Change::Slice(Box::new(expected)));
+    assert_eq!(convert(text), Object::from(expected));
 }
 
 #[test]
@@ -458,7 +458,7 @@ fn endpoints_of_names_are_not_read() {
         "kind": "EndpointSlice",
         "metadata": {"name": "x", "namespace": "n", "labels": {"kubernetes.io/service-name": "s"}},
         "endpoints": [{"addresses": ["a.example.com"]}], "ports": []}"#;
-    let Change::Slice(slice) = convert(text) else { panic!("a slice") };
+    let Object::Slice(slice) = convert(text) else { panic!("a slice") };
     assert_eq!(slice.endpoints, []);
     let fields: Vec<_> = slice.problems().into_iter().map(|problem| problem.field).collect();
     assert_eq!(fields, ["addressType"]);

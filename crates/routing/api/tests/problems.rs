@@ -2,7 +2,7 @@
 
 use nearhop_api::convert_json;
 use nearhop_core::model::{DEFAULT_AFFINITY, Service, SourceRanges};
-use nearhop_core::{Change, Problem};
+use nearhop_core::{Object, Problem};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -28,8 +28,8 @@ fn object(api_version: &str, kind: &str, rest: Value) -> Value {
 }
 
 fn problems(object: &Value) -> Vec<String> {
-    let (change, problems) = convert_json(object.to_string().as_bytes());
-    assert!(change.is_some(), "{object}");
+    let (found, problems) = convert_json(object.to_string().as_bytes());
+    assert!(found.is_some(), "{object}");
     problems.iter().map(Problem::to_string).collect()
 }
 
@@ -129,8 +129,8 @@ fn a_wrong_field_of_a_service_costs_only_itself() {
 }
 
 fn read_service(spec: Value) -> (Service, Vec<String>) {
-    let (change, problems) = convert_json(service(json!({}), spec).to_string().as_bytes());
-    let Some(Change::Service(service)) = change else { panic!("a Service") };
+    let (object, problems) = convert_json(service(json!({}), spec).to_string().as_bytes());
+    let Some(Object::Service(service)) = object else { panic!("a Service") };
     (*service, problems.iter().map(Problem::to_string).collect())
 }
 
@@ -204,9 +204,9 @@ fn unreadable_source_ranges_never_open_a_service() {
 #[test]
 fn wrong_fields_of_other_kinds() {
     let paths = |object: &Value| -> Vec<String> {
-        let (change, problems) = convert_json(object.to_string().as_bytes());
-        assert!(change.is_some());
-        problems.iter().map(|problem| format!("{} {}", problem.object, problem.field)).collect()
+        let (object, problems) = convert_json(object.to_string().as_bytes());
+        assert!(object.is_some());
+        problems.iter().map(|problem| format!("{} {}", problem.subject, problem.field)).collect()
     };
     let pod = json!({
         "spec": {"nodeName": 1, "containers": [
@@ -285,10 +285,10 @@ fn wrong_fields_of_other_kinds() {
 fn a_selector_or_key_list_is_read_whole_or_not_at_all() {
     let spec = json!({"selector": {"app": "web", "tier": 1}, "topologyKeys": ["a", 2]});
     let object = service(json!({}), spec);
-    let (change, problems) = convert_json(object.to_string().as_bytes());
-    let Some(Change::Service(service)) = change else { panic!("a Service") };
+    let (object, problems) = convert_json(object.to_string().as_bytes());
+    let Some(Object::Service(service)) = object else { panic!("a Service") };
     assert_eq!(service.selector, None, "without tier it would select more");
-    assert_eq!(service.asks.topology_keys, Vec::<nearhop_core::Name>::new());
+    assert_eq!(service.topology.topology_keys, Vec::<nearhop_core::Name>::new());
     let fields: Vec<_> = problems.into_iter().map(|problem| problem.field).collect();
     assert_eq!(fields, ["spec.topologyKeys[1]", "spec.selector[tier]"]);
 }
@@ -326,8 +326,8 @@ fn an_object_is_given_up_only_when_nobody_knows_which_it_is() {
              line 1 column 1; give one JSON object; it is ignored until then",
         ),
     ] {
-        let (change, problems) = convert_json(text.as_bytes());
-        assert_eq!(change, None);
+        let (object, problems) = convert_json(text.as_bytes());
+        assert_eq!(object, None);
         let messages: Vec<String> = problems.iter().map(Problem::to_string).collect();
         assert_eq!(messages, [message]);
     }
@@ -337,9 +337,9 @@ fn an_object_is_given_up_only_when_nobody_knows_which_it_is() {
 fn of_a_field_that_is_there_twice_the_last_counts() {
     let text = br#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"},
         "metadata": {"name": "b"}}"#;
-    let (change, problems) = convert_json(text);
+    let (object, problems) = convert_json(text);
     assert_eq!(problems, []);
-    assert!(matches!(change, Some(Change::Node(node)) if node.name == "b"));
+    assert!(matches!(object, Some(Object::Node(node)) if node.name == "b"));
 }
 
 /// Any JSON value, small.
@@ -451,8 +451,8 @@ proptest! {
         for (mut at, with) in changes {
             replace(&mut object, &mut at, &with);
         }
-        let (change, problems) = convert_json(object.to_string().as_bytes());
-        prop_assert!(change.is_some() || !problems.is_empty(), "nothing is given up in silence");
+        let (object, problems) = convert_json(object.to_string().as_bytes());
+        prop_assert!(object.is_some() || !problems.is_empty(), "nothing is given up in silence");
     }
 
     #[test]
@@ -480,7 +480,7 @@ fn a_podlocator_that_its_pod_does_not_own_is_named() {
         )
     };
     let read = |owner: &str| match convert_json(locator(owner).as_bytes()) {
-        (Some(nearhop_core::Change::Locator(locator)), problems) => (locator.owner, problems),
+        (Some(Object::Locator(locator)), problems) => (locator.owner, problems),
         other => panic!("{other:?}"),
     };
     let (owner, problems) =

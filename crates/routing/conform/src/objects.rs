@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{
-    Addresses, Asks, ClusterIps, Conditions, ContainerPort, Endpoint, Hints, Node, Pod, PodDns,
-    Service, ServicePort, ServiceType, SlicePort, TargetPort,
+    Addresses, ClusterIps, Conditions, ContainerPort, Endpoint, Hints, Node, Pod, PodDns, Service,
+    ServicePort, ServiceType, SlicePort, TargetPort, TopologySpec,
 };
 use nearhop_core::quantity::parse_cpu;
 use nearhop_core::{Cidr, Family, Labels, Name, PodKey, Protocol, ServiceKey};
@@ -44,8 +44,8 @@ pub(crate) fn service(row: &Field<'_>) -> Result<Service, CaseError> {
     let selector = row.get("selector")?;
     let families = row.get("ip_families")?.list()?;
     let ports = row.get("ports")?.list()?;
-    let mut asks = asks(&row.get("annotations")?)?;
-    asks.traffic_distribution = row.get("traffic_distribution")?.set_name()?;
+    let mut topology = topology_spec(&row.get("annotations")?)?;
+    topology.traffic_distribution = row.get("traffic_distribution")?.set_name()?;
     Ok(Service {
         uid: Name::from(row.get("uid")?.text_or("")?),
         labels: row.get("labels")?.labels()?,
@@ -56,7 +56,7 @@ pub(crate) fn service(row: &Field<'_>) -> Result<Service, CaseError> {
         cluster_ips: cluster_ips(row)?,
         ip_families: families.iter().map(family).collect::<Result<_, _>>()?,
         publish_not_ready_addresses: row.get("publish_not_ready")?.flag()?,
-        asks,
+        topology,
         ..Service::new(ServiceKey::new(namespace, name))
     })
 }
@@ -73,16 +73,16 @@ pub(crate) fn service_type(field: &Field<'_>) -> Result<ServiceType, CaseError> 
 }
 
 /// What annotations ask for.
-pub(crate) fn asks(annotations: &Field<'_>) -> Result<Asks, CaseError> {
+pub(crate) fn topology_spec(annotations: &Field<'_>) -> Result<TopologySpec, CaseError> {
     let get = |key: &str| annotations.get(key)?.set_name();
-    Ok(Asks {
+    Ok(TopologySpec {
         topology_mode: get("service.kubernetes.io/topology-mode")?,
         topology_aware_hints: get("service.kubernetes.io/topology-aware-hints")?,
         topology_keys_annotation: get("nearhop.dev/topology-keys")?,
         traffic_distribution_annotation: get("nearhop.dev/traffic-distribution")?,
         routing_preference_annotation: get("nearhop.dev/routing-preference")?,
         max_overload: get("nearhop.dev/max-overload")?,
-        ..Asks::default()
+        ..TopologySpec::default()
     })
 }
 

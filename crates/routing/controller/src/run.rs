@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use jiff::Timestamp;
+use nearhop_core::Kind;
 use nearhop_core::world::PlanTime;
 use nearhop_core::{PodKey, ServiceKey};
-use nearhop_feed::{Event as FeedEvent, Feed, Kind, Selectors};
+use nearhop_feed::{Event as FeedEvent, Feed, Selectors};
 use nearhop_runtime::RuntimeError;
 use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::health::Check;
@@ -306,13 +307,11 @@ fn start_feed(client: &kube::Client, options: &Options) -> (Feed, mpsc::Receiver
     let watches: BTreeMap<Kind, Selectors> = (kinds(&options.gates).into_iter())
         .map(|kind| {
             let labels = match kind {
-                Kind::Services => mode.service_selector(),
-                Kind::EndpointSlices => Some(mode.slice_selector()),
-                Kind::Pods
-                | Kind::Nodes
-                | Kind::Namespaces
-                | Kind::ServiceCidrs
-                | Kind::PodLocators => None,
+                Kind::Service => mode.service_selector(),
+                Kind::Slice => Some(mode.slice_selector()),
+                Kind::Pod | Kind::Node | Kind::Namespace | Kind::ServiceCidr | Kind::Locator => {
+                    None
+                }
             };
             (kind, Selectors { labels, fields: None })
         })

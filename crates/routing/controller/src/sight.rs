@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nearhop_api::{Meta, Version};
-use nearhop_core::{Change, Name};
+use nearhop_core::{Change, Name, ObjectRef};
 
 /// Namespace and name of a slice.
 pub(crate) type SliceName = (Name, Name);
@@ -156,28 +156,34 @@ impl<K: Ord + Clone> Sights<K> {
     ///
     /// A list that is older than what the feed had shown before is one of a server that was restored
     /// from a backup: it has none of the writes after it.
-    pub(crate) fn listed(&mut self, roll: &mut BTreeSet<K>, at: &Version) -> Vec<Shown> {
+    pub(crate) fn listed(
+        &mut self,
+        listed: &mut BTreeSet<ObjectRef>,
+        reference: impl Fn(&K) -> ObjectRef,
+        at: &Version,
+    ) -> Vec<Shown> {
         let restored = self.latest.as_ref().is_some_and(|latest| at < latest);
         self.latest = Some(at.clone());
         let mut again = Vec::new();
         self.all.retain(|name, sight| {
+            let object = reference(name);
             let (lost, shown) = match sight {
-                Sight::Fed { .. } => return roll.contains(name),
+                Sight::Fed { .. } => return listed.contains(&object),
                 Sight::Deleted { shown, .. } => (restored, shown),
                 Sight::Written { version, shown, .. } => {
                     // Later than our write, and without it, is as good as restored.
                     let lost = restored || at.is_at_least(version);
                     if !lost {
-                        roll.insert(name.clone());
+                        listed.insert(object.clone());
                     }
                     (lost, shown)
                 }
             };
-            if let Some(shown) = shown.take_if(|_| lost && roll.contains(name)) {
+            if let Some(shown) = shown.take_if(|_| lost && listed.contains(&object)) {
                 *sight = Sight::Fed { uid: shown.uid.clone(), version: shown.version.clone() };
                 again.push(*shown);
             }
-            roll.contains(name)
+            listed.contains(&object)
         });
         again
     }
@@ -216,9 +222,12 @@ mod tests {
         (Name::from("ns"), Name::from("a-1"))
     }
 
+    fn reference(name: &SliceName) -> ObjectRef {
+        ObjectRef::Slice(name.0.clone(), name.1.clone())
+    }
+
     fn slice() -> Change {
-        let (namespace, name) = name();
-        Change::SliceGone(namespace, name)
+        Change::Gone(reference(&name()))
     }
 
     fn meta(uid: &str, version: &str) -> Meta {
@@ -279,12 +288,12 @@ mod tests {
         let other = (Name::from("ns"), Name::from("b-1"));
         sights.feed(&other, &meta("w", "3"), &slice());
         sights.written(&name(), &meta("u", "12"));
-        let mut roll = BTreeSet::new();
-        sights.listed(&mut roll, &Version::from("10"));
-        assert_eq!(roll, BTreeSet::from([name()]));
-        let mut roll = BTreeSet::new();
-        sights.listed(&mut roll, &Version::from("12"));
-        assert!(roll.is_empty());
+        let mut listed = BTreeSet::new();
+        sights.listed(&mut listed, reference, &Version::from("10"));
+        assert_eq!(listed, BTreeSet::from([reference(&name())]));
+        let mut listed = BTreeSet::new();
+        sights.listed(&mut listed, reference, &Version::from("12"));
+        assert!(listed.is_empty());
         assert!(sights.get(&name()).is_none());
     }
 
@@ -303,10 +312,14 @@ mod tests {
         // The list of the restored server, one object after the other.
         assert!(!sights.feed(&name(), &meta("u", "50"), &slice()));
         assert!(!sights.feed(&gone, &meta("g", "60"), &slice()));
-        let mut roll = BTreeSet::from([name(), gone.clone()]);
-        let again = sights.listed(&mut roll, &Version::from("70"));
+        let mut listed = BTreeSet::from([reference(&name()), reference(&gone)]);
+        let again = sights.listed(&mut listed, reference, &Version::from("70"));
         assert_eq!(again.len(), 2, "what it shows counts again: {again:?}");
-        assert_eq!(roll, BTreeSet::from([name(), gone.clone()]), "and what it lost is gone");
+        assert_eq!(
+            listed,
+            BTreeSet::from([reference(&name()), reference(&gone)]),
+            "and what it lost is gone"
+        );
         assert_eq!(sights.get(&name()).unwrap().1.as_str(), "50");
         assert_eq!(sights.get(&gone).unwrap().1.as_str(), "60");
         assert!(sights.get(&made).is_none());
@@ -320,7 +333,11 @@ mod tests {
         sights.feed(&name(), &meta("u", "50"), &slice());
         sights.written(&name(), &meta("u", "55"));
         assert!(!sights.feed(&name(), &meta("u", "50"), &slice()));
-        let again = sights.listed(&mut BTreeSet::from([name()]), &Version::from("60"));
+        let again = sights.listed(
+            &mut BTreeSet::from([reference(&name())]),
+            reference,
+            &Version::from("60"),
+        );
         assert_eq!(again.len(), 1);
         assert_eq!(sights.get(&name()).unwrap().1.as_str(), "50");
     }

@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use http::Method;
 use nearhop_api::write::{slice_to_create, slice_to_patch};
-use nearhop_api::{Meta, Version};
+use nearhop_api::{Changed, Meta, Version, decode_object};
 use nearhop_core::labels::well_known;
 use nearhop_core::model::Slice;
-use nearhop_core::{Change, Name, ServiceKey};
-use nearhop_feed::{Changed, Kind, change_of};
+use nearhop_core::{Change, Kind, Name, Object, ServiceKey};
 use serde_json::{Value, json};
 
 use crate::call::{Call, Caller, FIELD_MANAGER, Failure};
@@ -184,7 +183,7 @@ async fn create(caller: &Caller, slice: &Slice, service: &ServiceKey) -> Result<
         what: format!("a new EndpointSlice of Service {service}"),
     };
     let body = caller.send(call).await?;
-    Ok(Step::Wrote(Operation::Create, Box::new(change_of(Kind::EndpointSlices, &body))))
+    Ok(Step::Wrote(Operation::Create, Box::new(decode_object(Kind::Slice, &body))))
 }
 
 async fn update(caller: &Caller, known: &Known, slice: &Slice) -> Result<Step, Failure> {
@@ -196,7 +195,7 @@ async fn update(caller: &Caller, known: &Known, slice: &Slice) -> Result<Step, F
         what: what(&known.slice),
     };
     let body = caller.send(call).await?;
-    Ok(Step::Wrote(Operation::Update, Box::new(change_of(Kind::EndpointSlices, &body))))
+    Ok(Step::Wrote(Operation::Update, Box::new(decode_object(Kind::Slice, &body))))
 }
 
 async fn delete(caller: &Caller, known: &Known) -> Result<Step, Failure> {
@@ -230,7 +229,7 @@ async fn look_again(
     };
     match caller.send(call).await {
         Ok(body) => {
-            let found = Box::new(change_of(Kind::EndpointSlices, &body));
+            let found = Box::new(decode_object(Kind::Slice, &body));
             steps.push(Step::Found(known.version.clone(), found));
         }
         Err(Failure::NotFound { .. }) => steps.push(vanished(known)),
@@ -242,7 +241,7 @@ async fn look_again(
 /// Namespace, name and metadata of a slice that the server answered with.
 pub(crate) fn answered(changed: &Changed) -> Option<(SliceName, &Meta)> {
     match changed.change.as_ref()? {
-        Change::Slice(slice) => Some((name_of(slice), &changed.meta)),
+        Change::Put(Object::Slice(slice)) => Some((name_of(slice), &changed.meta)),
         _ => None,
     }
 }

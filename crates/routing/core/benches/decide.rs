@@ -56,8 +56,8 @@ fn plan_one_change(c: &mut Criterion) {
         let key = service_key(0);
         if policy == "Auto" {
             let mut service = world.service(&key).expect("it was made").as_ref().clone();
-            service.asks.topology_mode = Some("Auto".into());
-            world.apply(Change::Service(Box::new(service)));
+            service.topology.topology_mode = Some("Auto".into());
+            world.apply(Change::put(service));
         }
         settle(&mut world, &key);
         let mut ready = true;
@@ -67,7 +67,7 @@ fn plan_one_change(c: &mut Criterion) {
                 ready = !ready;
                 let mut pod = pod(0, 500, 300);
                 pod.ready = ready;
-                let touched = world.apply(Change::Pod(Box::new(pod)));
+                let touched = world.apply(Change::put(pod));
                 (touched, world.plan(&key, now()))
             });
         });
@@ -107,7 +107,7 @@ fn plan_cold(c: &mut Criterion) {
                 pod
             },
             |pod| {
-                let touched = world.apply(Change::Pod(Box::new(pod)));
+                let touched = world.apply(Change::put(pod));
                 for key in &touched.plan {
                     let plan = world.plan(key, now()).expect("it is there");
                     let touched = nearhop_core::fixture::apply_plan(&mut world, key, plan);

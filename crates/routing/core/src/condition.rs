@@ -277,7 +277,7 @@ fn judge_programmed(
     }
     if let Some(missing) = plan.missing_nodes.first() {
         let left_out = format!("{} of its Pods left out: {missing}", plan.missing_nodes.len());
-        return Verdict::no("NodeUnknown", &missing.object, left_out);
+        return Verdict::no("NodeUnknown", &missing.subject, left_out);
     }
     match &decision.intent {
         Intent::Auto => {

@@ -9,7 +9,8 @@ use crate::gate::{Gate, Gates};
 use crate::key::Name;
 use crate::labels::well_known;
 use crate::model::{Namespace, Service};
-use crate::problem::{ObjectRef, Problem, quote};
+use crate::object::ObjectRef;
+use crate::problem::{Problem, Subject, quote};
 use crate::routing::split_keys;
 
 /// What routing should do, whatever spelling asked for it.
@@ -309,7 +310,7 @@ fn everything_said(
     context: IntentContext<'_>,
     max_overload: MaxOverload,
 ) -> Vec<Said> {
-    let asks = &service.asks;
+    let asks = &service.topology;
     let mut all = Vec::new();
     let mut say = |spelling, value: Option<&Name>, meaning: &dyn Fn(&Name) -> Meaning| {
         if let Some(value) = value {
@@ -437,7 +438,7 @@ fn read_preference(value: &str, gates: &Gates, max_overload: MaxOverload) -> Mea
 }
 
 fn read_max_overload(service: &Service, problems: &mut Vec<Problem>) -> MaxOverload {
-    let Some(text) = &service.asks.max_overload else { return MaxOverload::default() };
+    let Some(text) = &service.topology.max_overload else { return MaxOverload::default() };
     MaxOverload::parse(text).unwrap_or_else(|| {
         problems.push(Problem::new(
             ObjectRef::Service(service.key.clone()),
@@ -450,12 +451,12 @@ fn read_max_overload(service: &Service, problems: &mut Vec<Problem>) -> MaxOverl
 }
 
 fn refused(spelling: Spelling, service: &Service, cause: String) -> Problem {
-    let object = match spelling {
-        Spelling::NamespaceDefault => ObjectRef::Namespace(service.key.namespace.clone()),
-        Spelling::ClusterDefault => ObjectRef::Setting(Name::from(spelling.field())),
-        _ => ObjectRef::Service(service.key.clone()),
+    let subject = match spelling {
+        Spelling::NamespaceDefault => ObjectRef::Namespace(service.key.namespace.clone()).into(),
+        Spelling::ClusterDefault => Subject::Setting(Name::from(spelling.field())),
+        _ => ObjectRef::Service(service.key.clone()).into(),
     };
-    Problem::new(object, spelling.field(), cause, "correct or remove it; it counts as unset")
+    Problem::new(subject, spelling.field(), cause, "correct or remove it; it counts as unset")
 }
 
 /// Combinations that KEP-536 ("Intersection with Local External Traffic Policy") and KEP-2433

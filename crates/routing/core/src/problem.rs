@@ -5,41 +5,30 @@
 
 use std::fmt;
 
-use crate::key::{Name, PodKey, ServiceKey};
+use crate::key::Name;
+use crate::object::ObjectRef;
 
-/// The object a problem is about.
+/// What a problem is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ObjectRef {
-    /// A Service.
-    Service(ServiceKey),
-    /// An EndpointSlice, by namespace and name.
-    Slice(Name, Name),
-    /// A Pod.
-    Pod(PodKey),
-    /// A PodLocator.
-    Locator(PodKey),
-    /// A Node.
-    Node(Name),
-    /// A Namespace.
-    Namespace(Name),
-    /// A ServiceCIDR.
-    ServiceCidr(Name),
+pub enum Subject {
+    /// An object.
+    Object(ObjectRef),
     /// A setting of the program itself, such as a flag.
     Setting(Name),
     /// An object whose kind or name could not be read; says where it came from.
     Unknown(Name),
 }
 
-impl fmt::Display for ObjectRef {
+impl From<ObjectRef> for Subject {
+    fn from(object: ObjectRef) -> Self {
+        Self::Object(object)
+    }
+}
+
+impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Service(key) => write!(f, "Service {key}"),
-            Self::Slice(namespace, name) => write!(f, "EndpointSlice {namespace}/{name}"),
-            Self::Pod(key) => write!(f, "Pod {key}"),
-            Self::Locator(key) => write!(f, "PodLocator {key}"),
-            Self::Node(name) => write!(f, "Node {name}"),
-            Self::Namespace(name) => write!(f, "Namespace {name}"),
-            Self::ServiceCidr(name) => write!(f, "ServiceCIDR {name}"),
+            Self::Object(object) => object.fmt(f),
             Self::Setting(name) => write!(f, "setting {name}"),
             Self::Unknown(origin) => write!(f, "object {origin}"),
         }
@@ -49,8 +38,8 @@ impl fmt::Display for ObjectRef {
 /// Something that is wrong with one field of one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Which object.
-    pub object: ObjectRef,
+    /// What it is about.
+    pub subject: Subject,
     /// Which field, as an API path (`spec.ports[0].port`).
     pub field: Name,
     /// What is wrong with it.
@@ -62,18 +51,23 @@ pub struct Problem {
 impl Problem {
     /// Makes a problem.
     pub fn new(
-        object: ObjectRef,
+        subject: impl Into<Subject>,
         field: impl Into<Name>,
         cause: impl Into<String>,
         cure: impl Into<String>,
     ) -> Self {
-        Self { object, field: field.into(), cause: cause.into(), cure: cure.into() }
+        Self {
+            subject: subject.into(),
+            field: field.into(),
+            cause: cause.into(),
+            cure: cure.into(),
+        }
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}; {}", self.object, self.field, self.cause, self.cure)
+        write!(f, "{}: {}: {}; {}", self.subject, self.field, self.cause, self.cure)
     }
 }
 

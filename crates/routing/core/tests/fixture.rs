@@ -9,7 +9,7 @@ use nearhop_core::labels::well_known;
 use nearhop_core::model::{ClusterIps, Service, SourceRanges, TargetPort, TrafficPolicy};
 use nearhop_core::slice::SlicePlan;
 use nearhop_core::world::{PlanTime, Settings};
-use nearhop_core::{Change, Cidr, Family, Protocol, ServiceKey, World};
+use nearhop_core::{Change, Cidr, Family, Object, Protocol, ServiceKey, World};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Fixture {
@@ -142,7 +142,7 @@ fn options_reach_the_model() {
     assert_eq!((port.name.as_str(), port.protocol), ("dns", Protocol::Udp));
     assert_eq!(port.target, TargetPort::Named("dns".into()));
     assert_eq!(web.internal_traffic_policy, TrafficPolicy::Local);
-    assert_eq!(web.asks.routing_preference.unwrap(), "Zone");
+    assert_eq!(web.topology.routing_preference.unwrap(), "Zone");
     assert_eq!(service("service web port=80").ports[0].target, TargetPort::Number(80));
 }
 
@@ -399,13 +399,13 @@ fn a_plan_is_applied_as_an_api_server_would() {
     let mut foreign = (**world.slices(&key).next().unwrap()).clone();
     foreign.name = "web-3".into();
     foreign.labels = [(well_known::SERVICE_NAME, "other")].into_iter().collect();
-    world.apply(Change::Slice(Box::new(foreign)));
+    world.apply(Change::put(foreign));
     let more = parse("pods more x2 for=web on=c1");
     world.apply_all(more.changes().into_iter().map(|change| match change {
-        Change::Pod(mut pod) => {
+        Change::Put(Object::Pod(mut pod)) => {
             let unused = pod.ips.first().unwrap().to_string().replace("10.244.0", "10.244.9");
             pod.ips = [unused.parse().unwrap()].into_iter().collect();
-            Change::Pod(pod)
+            Change::Put(Object::Pod(pod))
         }
         other => other,
     }));

@@ -7,7 +7,7 @@ use nearhop_core::labels::well_known;
 use nearhop_core::locate::{LabelKeys, LocatorLabels, LocatorPlan};
 use nearhop_core::model::{Addresses, Locator, Node, Pod, Service};
 use nearhop_core::world::Settings;
-use nearhop_core::{Change, Gate, Gates, Labels, Name, PodKey, Roll, ServiceKey, World};
+use nearhop_core::{Change, Gate, Gates, Kind, Labels, Name, ObjectRef, PodKey, ServiceKey, World};
 
 fn key(name: &str) -> PodKey {
     PodKey::new("ns", name)
@@ -34,12 +34,12 @@ const RED: [(&str, &str); 3] = [(well_known::ZONE, "a"), ("rack", "r1"), ("colou
 
 fn service(name: &str, keys: &[&str]) -> Change {
     let mut service = Service::new(ServiceKey::new("ns", name));
-    service.asks.topology_keys = keys.iter().map(|key| Name::from(*key)).collect();
-    Change::Service(Box::new(service))
+    service.topology.topology_keys = keys.iter().map(|key| Name::from(*key)).collect();
+    Change::put(service)
 }
 
 fn put(pod: Pod) -> Change {
-    Change::Pod(Box::new(pod))
+    Change::put(pod)
 }
 
 /// Pods a and b on node n1, c on n2, d on a node that nobody knows; all PodLocators as they should
@@ -47,8 +47,8 @@ fn put(pod: Pod) -> Change {
 fn settled(locator_labels: LocatorLabels, gates: Gates) -> World {
     let mut world = World::new(Settings { gates, locator_labels, ..Settings::default() });
     world.apply_all([
-        Change::Node(node("n1", &RED)),
-        Change::Node(node("n2", &[(well_known::ZONE, "b")])),
+        Change::put(node("n1", &RED)),
+        Change::put(node("n2", &[(well_known::ZONE, "b")])),
         put(pod("a", "n1")),
         put(pod("b", "n1")),
         put(pod("c", "n2")),
@@ -64,7 +64,7 @@ fn settle(world: &mut World) {
         if let LocatorPlan::Create(locator) | LocatorPlan::Update(locator) =
             world.plan_locator(&key)
         {
-            world.apply(Change::Locator(Box::new(locator)));
+            world.apply(Change::put(locator));
         }
     }
 }
@@ -86,7 +86,7 @@ fn touched(world: &mut World, change: Change) -> Vec<String> {
 #[test]
 fn what_shows_in_a_locator_touches_it() {
     let moved =
-        Change::Node(node("n1", &[(well_known::ZONE, "z"), ("rack", "r1"), ("colour", "red")]));
+        Change::put(node("n1", &[(well_known::ZONE, "z"), ("rack", "r1"), ("colour", "red")]));
     let no_ips = Pod { ips: ips(&[]), ..pod("a", "n1") };
     let two_ips = Pod { ips: ips(&["10.0.0.1", "fd00::1"]), ..pod("a", "n1") };
     let again = Pod { uid: Name::from("another-life"), ..pod("a", "n1") };
@@ -104,14 +104,17 @@ fn what_shows_in_a_locator_touches_it() {
         (put(again), &["a"]),
         (put(pod("a", "n2")), &["a"]),
         (put(Pod { terminal: true, ..pod("a", "n1") }), &["a"]),
-        (Change::PodGone(key("b")), &["b"]),
-        (Change::Only(Box::new(Roll::Pods(BTreeSet::from([key("a"), key("c")])))), &["b", "d"]),
+        (Change::Gone(ObjectRef::Pod(key("b"))), &["b"]),
+        (
+            Change::Listed(Kind::Pod, ["a", "c"].map(|pod| ObjectRef::Pod(key(pod))).into()),
+            &["b", "d"],
+        ),
         (moved, &["a", "b"]),
-        (Change::NodeGone(Name::from("n1")), &["a", "b"]),
-        (Change::Node(node("n3", &[])), &["d"]),
-        (Change::Locator(Box::new(foreign)), &["c"]),
-        (Change::LocatorGone(key("c")), &["c"]),
-        (Change::Only(Box::new(Roll::Locators(BTreeSet::from([key("a")])))), &["b", "c", "d"]),
+        (Change::Gone(ObjectRef::Node(Name::from("n1"))), &["a", "b"]),
+        (Change::put(node("n3", &[])), &["d"]),
+        (Change::put(foreign), &["c"]),
+        (Change::Gone(ObjectRef::Locator(key("c"))), &["c"]),
+        (Change::Listed(Kind::Locator, [ObjectRef::Locator(key("a"))].into()), &["b", "c", "d"]),
     ];
     for (change, expected) in cases {
         let (mut world, what) = (world(), format!("{change:?}"));
@@ -133,17 +136,17 @@ fn noise_touches_nobody() {
     let repainted = [(well_known::ZONE, "a"), ("rack", "r2"), ("colour", "blue")];
     let relabelled = Pod { labels: [("app", "web")].into_iter().collect(), ..pod("a", "n1") };
     let cases = [
-        Change::Node(node("n1", &RED)),
-        Change::Node(heartbeat),
-        Change::Node(unready),
-        Change::Node(node("n1", &repainted)),
-        Change::Node(node("unused", &RED)),
+        Change::put(node("n1", &RED)),
+        Change::put(heartbeat),
+        Change::put(unready),
+        Change::put(node("n1", &repainted)),
+        Change::put(node("unused", &RED)),
         put(pod("a", "n1")),
         put(Pod { ready: false, ..pod("a", "n1") }),
         put(Pod { deleting: true, ..pod("a", "n1") }),
         put(relabelled),
-        Change::PodGone(key("nobody")),
-        Change::LocatorGone(key("nobody")),
+        Change::Gone(ObjectRef::Pod(key("nobody"))),
+        Change::Gone(ObjectRef::Locator(key("nobody"))),
         service("s", &[]),
         service("s", &[well_known::ZONE, "*"]),
         service("s", &["nobody-has-this", "*"]),
@@ -169,7 +172,7 @@ fn a_new_key_touches_those_who_have_it_and_the_last_to_go_touches_them_again() {
     );
     assert_eq!(world.locator_keys(), Some(&copied));
     assert_eq!(touched(&mut world, service("two", &["rack", well_known::ZONE])), [""; 0]);
-    let gone = |name: &str| Change::ServiceGone(ServiceKey::new("ns", name));
+    let gone = |name: &str| Change::Gone(ObjectRef::Service(ServiceKey::new("ns", name)));
     assert_eq!(touched(&mut world, gone("one")), [""; 0], "another Service names it still");
     // The other one names something else now.
     assert_eq!(touched(&mut world, service("two", &[well_known::ZONE])), ["a", "b"]);
@@ -187,12 +190,12 @@ fn what_the_operator_names_is_copied_and_nothing_else() {
     assert_eq!(labels(&world), Some([("colour", "red")].into_iter().collect()));
     assert_eq!(touched(&mut world, service("s", &["rack"])), [""; 0]);
     let moved = [(well_known::ZONE, "z"), ("rack", "r9"), ("colour", "red")];
-    assert_eq!(touched(&mut world, Change::Node(node("n1", &moved))), [""; 0]);
+    assert_eq!(touched(&mut world, Change::put(node("n1", &moved))), [""; 0]);
 
     let mut world = settled(LocatorLabels::All, on());
     assert_eq!(labels(&world), Some(RED.into_iter().collect()));
     let repainted = [(well_known::ZONE, "a"), ("rack", "r1"), ("colour", "blue")];
-    assert_eq!(touched(&mut world, Change::Node(node("n1", &repainted))), ["a", "b"]);
+    assert_eq!(touched(&mut world, Change::put(node("n1", &repainted))), ["a", "b"]);
 }
 
 #[test]
@@ -208,14 +211,14 @@ fn with_the_gate_off_nobody_is_touched_and_nothing_planned() {
     };
     for change in [
         put(pod("new", "n1")),
-        Change::PodGone(key("a")),
-        Change::NodeGone(Name::from("n1")),
-        Change::Locator(Box::new(foreign)),
+        Change::Gone(ObjectRef::Pod(key("a"))),
+        Change::Gone(ObjectRef::Node(Name::from("n1"))),
+        Change::put(foreign),
         service("s", &["rack"]),
     ] {
         assert_eq!(touched(&mut world, change), [""; 0]);
     }
     assert_eq!(world.plan_locator(&key("new")), LocatorPlan::Keep);
     assert!(world.locators().get(&key("c")).is_some(), "it is read all the same");
-    assert_eq!(touched(&mut world, Change::LocatorGone(key("c"))), [""; 0]);
+    assert_eq!(touched(&mut world, Change::Gone(ObjectRef::Locator(key("c")))), [""; 0]);
 }

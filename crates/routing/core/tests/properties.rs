@@ -3,6 +3,7 @@
 //! A small universe (two Services, four nodes, six pods, foreign slices) is changed at random;
 //! small enough that everything meets everything.
 
+use nearhop_core::{Kind, Object, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use nearhop_core::route::{
 use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{
-    Change, Family, Gate, Gates, Labels, Name, PodKey, Protocol, Roll, ServiceKey, Touched, World,
+    Affected, Change, Family, Gate, Gates, Labels, Name, PodKey, Protocol, ServiceKey, World,
     choose_route,
 };
 use proptest::prelude::*;
@@ -49,9 +50,9 @@ const ASKS: [&str; 12] = [
     "Balanced-inf",
 ];
 
-fn asks(kind: &str) -> Asks {
+fn asks(kind: &str) -> TopologySpec {
     let name = |text: &str| Some(Name::from(text));
-    let mut asks = Asks::default();
+    let mut asks = TopologySpec::default();
     match kind {
         "auto" => asks.topology_mode = name("Auto"),
         "PreferZone" => asks.traffic_policy = name("PreferZone"),
@@ -106,7 +107,7 @@ prop_compose! {
             service.external_traffic_policy = TrafficPolicy::Local;
         }
         service.publish_not_ready_addresses = publish;
-        service.asks = asks(kind);
+        service.topology = asks(kind);
         service
     }
 }
@@ -258,40 +259,43 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let name = |text: String| Name::from(text);
     let change = prop_oneof![
-        4 => service().prop_map(|service| Change::Service(Box::new(service))),
-        1 => (0..2_usize).prop_map(|i| Change::ServiceGone(service_key(i))),
-        6 => pod().prop_map(|pod| Change::Pod(Box::new(pod))),
-        1 => (0..6_usize).prop_map(|i| Change::PodGone(pod_key(i))),
-        2 => locator().prop_map(|locator| Change::Locator(Box::new(locator))),
-        1 => (0..6_usize).prop_map(|i| Change::LocatorGone(pod_key(i))),
-        4 => node().prop_map(Change::Node),
-        1 => (0..4_usize).prop_map(move |i| Change::NodeGone(name(format!("n{i}")))),
+        4 => service().prop_map(Change::put),
+        1 => (0..2_usize).prop_map(|i| Change::Gone(ObjectRef::Service(service_key(i)))),
+        6 => pod().prop_map(Change::put),
+        1 => (0..6_usize).prop_map(|i| Change::Gone(ObjectRef::Pod(pod_key(i)))),
+        2 => locator().prop_map(Change::put),
+        1 => (0..6_usize).prop_map(|i| Change::Gone(ObjectRef::Locator(pod_key(i)))),
+        4 => node().prop_map(Change::put),
+        1 => (0..4_usize).prop_map(move |i| Change::Gone(ObjectRef::Node(name(format!("n{i}"))))),
         1 => select(vec!["", "PreferSameZone", "nonsense"]).prop_map(|value| {
             let traffic_distribution = (!value.is_empty()).then(|| Name::from(value));
-            Change::Namespace(Namespace { name: Name::from("default"), traffic_distribution })
+            Change::put(Namespace { name: Name::from("default"), traffic_distribution })
         }),
-        1 => Just(Change::NamespaceGone(Name::from("default"))),
-        2 => foreign_slice().prop_map(|slice| Change::Slice(Box::new(slice))),
-        1 => (0..3_usize).prop_map(move |i| Change::SliceGone("default".into(), name(format!("f{i}")))),
-        1 => roll().prop_map(|roll| Change::Only(Box::new(roll))),
+        1 => Just(Change::Gone(ObjectRef::Namespace(Name::from("default")))),
+        2 => foreign_slice().prop_map(Change::put),
+        1 => (0..3_usize).prop_map(move |i| Change::Gone(ObjectRef::Slice("default".into(), name(format!("f{i}"))))),
+        1 => listed(),
     ];
     prop_oneof![5 => change.prop_map(Step::Change), 2 => Just(Step::Converge)]
 }
 
 /// A list from which some objects are missing. Slices of ours are never lost in these stories.
-fn roll() -> impl Strategy<Value = Roll> {
-    let some = |most: usize| prop::collection::btree_set(0..most, 0..=most);
-    let names = |numbers: BTreeSet<usize>, letter: &str| {
-        numbers.into_iter().map(|i| Name::from(format!("{letter}{i}"))).collect()
-    };
+fn listed() -> impl Strategy<Value = Change> {
+    fn some(
+        kind: Kind,
+        most: usize,
+        object: impl Fn(usize) -> ObjectRef,
+    ) -> impl Strategy<Value = Change> {
+        prop::collection::btree_set(0..most, 0..=most).prop_map(move |numbers| {
+            Change::Listed(kind, numbers.into_iter().map(&object).collect())
+        })
+    }
     prop_oneof![
-        some(2).prop_map(|some| Roll::Services(some.into_iter().map(service_key).collect())),
-        some(6).prop_map(|some| Roll::Pods(some.into_iter().map(pod_key).collect())),
-        some(6).prop_map(|some| Roll::Locators(some.into_iter().map(pod_key).collect())),
-        some(4).prop_map(move |some| Roll::Nodes(names(some, "n"))),
-        prop::bool::ANY.prop_map(|there| {
-            Roll::Namespaces(there.then(|| Name::from("default")).into_iter().collect())
-        }),
+        some(Kind::Service, 2, |i| ObjectRef::Service(service_key(i))),
+        some(Kind::Pod, 6, |i| ObjectRef::Pod(pod_key(i))),
+        some(Kind::Locator, 6, |i| ObjectRef::Locator(pod_key(i))),
+        some(Kind::Node, 4, |i| ObjectRef::Node(Name::from(format!("n{i}")))),
+        some(Kind::Namespace, 1, |_| ObjectRef::Namespace(Name::from("default"))),
     ]
 }
 
@@ -356,44 +360,64 @@ impl Cluster {
 
     fn change(&mut self, change: Change) {
         match &change {
-            Change::Service(s) => drop(self.services.insert(s.key.clone(), (**s).clone())),
-            Change::ServiceGone(key) => {
+            Change::Put(Object::Service(s)) => {
+                drop(self.services.insert(s.key.clone(), (**s).clone()))
+            }
+            Change::Gone(ObjectRef::Service(key)) => {
                 self.services.remove(key);
                 self.states.remove(key);
             }
-            Change::Pod(p) => drop(self.pods.insert(p.key.clone(), (**p).clone())),
-            Change::PodGone(key) => drop(self.pods.remove(key)),
-            Change::Node(n) => drop(self.nodes.insert(n.name.clone(), n.clone())),
-            Change::NodeGone(name) => drop(self.nodes.remove(name)),
-            Change::Namespace(ns) => drop(self.namespaces.insert(ns.name.clone(), ns.clone())),
-            Change::NamespaceGone(name) => drop(self.namespaces.remove(name)),
-            Change::Slice(s) => drop(self.foreign.insert(s.name.clone(), (**s).clone())),
-            Change::SliceGone(_, name) => drop(self.foreign.remove(name)),
-            Change::Locator(l) => drop(self.locators.insert(l.key.clone(), (**l).clone())),
-            Change::LocatorGone(key) => drop(self.locators.remove(key)),
-            Change::ServiceCidr(_) | Change::ServiceCidrGone(_) | Change::Planned(..) => {}
-            Change::Only(roll) => self.keep_only(roll),
+            Change::Put(Object::Pod(p)) => drop(self.pods.insert(p.key.clone(), (**p).clone())),
+            Change::Gone(ObjectRef::Pod(key)) => drop(self.pods.remove(key)),
+            Change::Put(Object::Node(n)) => drop(self.nodes.insert(n.name.clone(), n.clone())),
+            Change::Gone(ObjectRef::Node(name)) => drop(self.nodes.remove(name)),
+            Change::Put(Object::Namespace(ns)) => {
+                drop(self.namespaces.insert(ns.name.clone(), ns.clone()))
+            }
+            Change::Gone(ObjectRef::Namespace(name)) => drop(self.namespaces.remove(name)),
+            Change::Put(Object::Slice(s)) => {
+                drop(self.foreign.insert(s.name.clone(), (**s).clone()))
+            }
+            Change::Gone(ObjectRef::Slice(_, name)) => drop(self.foreign.remove(name)),
+            Change::Put(Object::Locator(l)) => {
+                drop(self.locators.insert(l.key.clone(), (**l).clone()))
+            }
+            Change::Gone(ObjectRef::Locator(key)) => drop(self.locators.remove(key)),
+            Change::Put(Object::ServiceCidr(_))
+            | Change::Gone(ObjectRef::ServiceCidr(_))
+            | Change::Planned(..) => {}
+            Change::Listed(kind, listed) => self.keep_only(*kind, listed),
         }
         let touched = self.world.apply(change);
         self.place = place_of(&self.world, self.place.clone());
         self.take_note(touched);
     }
 
-    fn keep_only(&mut self, roll: &Roll) {
-        match roll {
-            Roll::Services(kept) => {
-                self.services.retain(|key, _| kept.contains(key));
-                self.states.retain(|key, _| kept.contains(key));
+    fn keep_only(&mut self, kind: Kind, listed: &BTreeSet<ObjectRef>) {
+        match kind {
+            Kind::Service => {
+                let kept = |key: &ServiceKey| listed.contains(&ObjectRef::Service(key.clone()));
+                self.services.retain(|key, _| kept(key));
+                self.states.retain(|key, _| kept(key));
             }
-            Roll::Pods(kept) => self.pods.retain(|key, _| kept.contains(key)),
-            Roll::Nodes(kept) => self.nodes.retain(|name, _| kept.contains(name)),
-            Roll::Namespaces(kept) => self.namespaces.retain(|name, _| kept.contains(name)),
-            Roll::Locators(kept) => self.locators.retain(|key, _| kept.contains(key)),
-            Roll::ServiceCidrs(_) | Roll::Slices(_) => unreachable!("not in these stories"),
+            Kind::Pod => {
+                self.pods.retain(|key, _| listed.contains(&ObjectRef::Pod(key.clone())));
+            }
+            Kind::Node => {
+                self.nodes.retain(|name, _| listed.contains(&ObjectRef::Node(name.clone())));
+            }
+            Kind::Namespace => {
+                let kept = |name: &Name| listed.contains(&ObjectRef::Namespace(name.clone()));
+                self.namespaces.retain(|name, _| kept(name));
+            }
+            Kind::Locator => {
+                self.locators.retain(|key, _| listed.contains(&ObjectRef::Locator(key.clone())));
+            }
+            Kind::ServiceCidr | Kind::Slice => unreachable!("not in these stories"),
         }
     }
 
-    fn take_note(&mut self, touched: Touched) {
+    fn take_note(&mut self, touched: Affected) {
         self.table.refresh(&self.world, &touched);
         self.dirty.extend(touched.plan);
         self.dirty_locators.extend(touched.locators);
@@ -403,10 +427,8 @@ impl Cluster {
         while let Some(key) = self.dirty_locators.pop_first() {
             let change = match self.world.plan_locator(&key) {
                 LocatorPlan::Keep => continue,
-                LocatorPlan::Create(locator) | LocatorPlan::Update(locator) => {
-                    Change::Locator(Box::new(locator))
-                }
-                LocatorPlan::Delete => Change::LocatorGone(key),
+                LocatorPlan::Create(locator) | LocatorPlan::Update(locator) => Change::put(locator),
+                LocatorPlan::Delete => Change::Gone(ObjectRef::Locator(key)),
             };
             self.change(change);
         }
@@ -428,13 +450,13 @@ impl Cluster {
         let ours =
             ours.filter(|slice| slice.managed_by() == Some(&self.world.settings().controller));
         let slices: Vec<Slice> = ours.chain(self.foreign.values()).cloned().collect();
-        world.apply_all(self.pods.values().rev().map(|pod| Change::Pod(Box::new(pod.clone()))));
+        world.apply_all(self.pods.values().rev().map(|pod| Change::put(pod.clone())));
         let locators = self.locators.values().rev().cloned();
-        world.apply_all(locators.map(|locator| Change::Locator(Box::new(locator))));
-        world.apply_all(slices.into_iter().rev().map(|slice| Change::Slice(Box::new(slice))));
-        world.apply_all(self.services.values().rev().map(|s| Change::Service(Box::new(s.clone()))));
-        world.apply_all(self.nodes.values().rev().map(|node| Change::Node(node.clone())));
-        world.apply_all(self.namespaces.values().map(|ns| Change::Namespace(ns.clone())));
+        world.apply_all(locators.map(Change::put));
+        world.apply_all(slices.into_iter().rev().map(Change::put));
+        world.apply_all(self.services.values().rev().map(|s| Change::put(s.clone())));
+        world.apply_all(self.nodes.values().rev().map(|node| Change::put(node.clone())));
+        world.apply_all(self.namespaces.values().map(|ns| Change::put(ns.clone())));
         world.apply_all(self.states.iter().map(|(k, s)| Change::Planned(k.clone(), s.clone())));
         world
     }
@@ -564,21 +586,23 @@ fn check_packing(
     let mut service = Service::new(key.clone());
     service.selector = Some([("app", "x")].into_iter().collect());
     service.ip_families = vec![Family::Ipv4];
-    world.apply(Change::Node(Node::new("n0")));
-    world.apply(Change::Service(Box::new(service)));
+    world.apply(Change::put(Node::new("n0")));
+    world.apply(Change::put(service));
     let pod = |(i, ready): (&u8, &bool)| {
         let mut pod = Pod::new(PodKey::new("default", format!("p{i:02}")));
         pod.ips = [format!("10.0.0.{i}").parse().expect("an address")].into_iter().collect();
         pod.labels = [("app", "x")].into_iter().collect();
         pod.node = Some(Name::from("n0"));
         pod.ready = *ready;
-        Change::Pod(Box::new(pod))
+        Change::put(pod)
     };
     world.apply_all(before.iter().map(pod));
     let plan = world.plan(&key, now()).expect("a Service");
     apply_plan(&mut world, &key, plan);
     let gone = before.keys().filter(|i| !after.contains_key(i));
-    world.apply_all(gone.map(|i| Change::PodGone(PodKey::new("default", format!("p{i:02}")))));
+    world.apply_all(
+        gone.map(|i| Change::Gone(ObjectRef::Pod(PodKey::new("default", format!("p{i:02}"))))),
+    );
     world.apply_all(after.iter().map(pod));
 
     let number =

@@ -103,7 +103,7 @@ mod tests {
             let mut node = Node::new(name);
             node.pod_cidrs = vec![Cidr::new([10, 244, third, 0].into(), 24)];
             node.addresses = vec![[192, 168, 0, third].into()];
-            world.apply(Change::Node(node));
+            world.apply(Change::put(node));
         }
         world
     }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use nearhop_core::answer::Config;
 use nearhop_core::labels::well_known;
 use nearhop_core::world::{ReadSlicesOf, Settings};
-use nearhop_core::{Gate, Gates, Name};
-use nearhop_feed::Kind;
+use nearhop_core::{Gate, Gates, Kind, Name};
 
 use crate::client_location::TrustedForwarders;
 
@@ -124,9 +123,9 @@ impl Options {
     }
 
     pub(crate) fn kinds(&self) -> Vec<Kind> {
-        let mut kinds = vec![Kind::Services, Kind::EndpointSlices, Kind::Namespaces, Kind::Nodes];
+        let mut kinds = vec![Kind::Service, Kind::Slice, Kind::Namespace, Kind::Node];
         if self.gates.on(Gate::PodLocator) {
-            kinds.push(Kind::PodLocators);
+            kinds.push(Kind::Locator);
         }
         kinds
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use nearhop_core::answer::{Index, Synced};
 use nearhop_core::world::Settings;
-use nearhop_core::{Change, World};
+use nearhop_core::{Change, Object, ObjectRef, World};
 
 /// What the server knows about the cluster.
 #[derive(Clone, Debug)]
@@ -32,7 +32,12 @@ impl State {
     /// Applies changes; `now` is in seconds since 1970.
     pub fn apply(&mut self, changes: Vec<Change>, now: u32) {
         let namespaces = changes.iter().any(|change| {
-            matches!(change, Change::Namespace(_) | Change::NamespaceGone(_) | Change::Only(_))
+            matches!(
+                change,
+                Change::Put(Object::Namespace(_))
+                    | Change::Gone(ObjectRef::Namespace(_))
+                    | Change::Listed(..)
+            )
         });
         let touched = self.world.apply_all(changes);
         self.index.refresh(&self.world, &touched);

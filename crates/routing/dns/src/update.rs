@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use nearhop_api::Changed;
 use nearhop_core::answer::Synced;
 use nearhop_core::model::{ClusterIps, Slice};
-use nearhop_core::{Change, World};
-use nearhop_feed::{Changed, Event, Kind};
+use nearhop_core::{Change, Kind, Object, World};
+use nearhop_feed::Event;
 
 use crate::metrics::DnsMetrics;
 use crate::state::Shared;
@@ -46,8 +47,8 @@ impl StateUpdater {
                     }
                     changes.extend(change);
                 }
-                Event::Listed { kind, roll, .. } => {
-                    changes.extend(roll.map(Change::Only));
+                Event::Listed { kind, objects, .. } => {
+                    changes.extend(objects.map(|objects| Change::Listed(kind, objects)));
                     if self.unlisted.remove(&kind) && self.unlisted.is_empty() {
                         tracing::info!("initial lists complete");
                     }
@@ -68,7 +69,7 @@ impl StateUpdater {
     fn triggers(&self, changes: &[Change]) -> Vec<(Box<Slice>, Timestamp)> {
         let state = self.shared.read();
         let triggered = changes.iter().filter_map(|change| match change {
-            Change::Slice(slice) => {
+            Change::Put(Object::Slice(slice)) => {
                 let time = slice.trigger_time.as_deref()?.parse::<Timestamp>().ok()?;
                 let known = state.world.slice(&slice.namespace, &slice.name);
                 let same = known.is_some_and(|known| known.trigger_time == slice.trigger_time);

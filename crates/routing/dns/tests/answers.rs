@@ -9,7 +9,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 use nearhop_core::labels::well_known;
 use nearhop_core::routing::SliceRouting;
-use nearhop_core::{Change, Name};
+use nearhop_core::{Change, Name, ObjectRef};
 use nearhop_dns::options::{Listen, Options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -133,13 +133,13 @@ async fn next_answer_shows_a_change() {
         let found = state.world.slices(&key).next().expect("a slice").clone();
         (*found).clone()
     };
-    cluster.apply(Change::SliceGone(slice.namespace.clone(), slice.name.clone()));
+    cluster.apply(Change::Gone(ObjectRef::Slice(slice.namespace.clone(), slice.name.clone())));
     let gone = ask(cluster.address, &question(name, RecordType::A)).await;
     assert_eq!(gone.metadata.response_code, ResponseCode::NXDomain);
     let soa = gone.authorities[0].data.to_string();
     assert!(soa.contains(" 1700000001 "), "the serial is the time of the change: {soa}");
     // Negative answers are not cached either.
-    cluster.apply(Change::Slice(Box::new(slice)));
+    cluster.apply(Change::put(slice));
     assert_eq!(look_up(cluster.address, name, RecordType::A).await.len(), 1);
 }
 
@@ -157,12 +157,12 @@ async fn clients_in_two_zones_get_their_own_answers() {
             if name == node {
                 changed.pod_cidrs.push(nearhop_core::Cidr::parse("127.0.0.0/8").unwrap());
             }
-            cluster.apply(Change::Node(changed));
+            cluster.apply(Change::put(changed));
         }
         assert_eq!(look_up(cluster.address, near, RecordType::A).await, [expected]);
     }
     cluster.wait_for_metric("nearhop_dns_answers_total{located=\"pod-cidr\",tier=\"key\"} 3").await;
-    cluster.apply(Change::NodeGone(Name::from("a")));
+    cluster.apply(Change::Gone(ObjectRef::Node(Name::from("a"))));
 }
 
 /// `--mode=labelled`: the in-tree controller writes slices for the same Service, without hints.
@@ -186,11 +186,11 @@ async fn slices_of_nearhop_take_precedence_over_in_tree_slices() {
     let here = nearhop_core::Cidr::parse("127.0.0.0/8").unwrap();
     let node = cluster.shared.read().world.node("a").expect("the node exists").clone();
     let node = nearhop_core::model::Node { pod_cidrs: vec![here], ..(*node).clone() };
-    cluster.apply(Change::Node(node));
-    cluster.apply(Change::Slice(Box::new(in_tree)));
+    cluster.apply(Change::put(node));
+    cluster.apply(Change::put(in_tree));
     let all = look_up(cluster.address, near, RecordType::A).await;
     assert_eq!(all, ["10.244.2.30", "127.0.0.1"], "nearhop has written no slices yet");
-    cluster.apply(Change::Slice(Box::new(nearhops)));
+    cluster.apply(Change::put(nearhops));
     assert_eq!(look_up(cluster.address, near, RecordType::A).await, ["127.0.0.1"]);
     let other = look_up(cluster.address, "db.data.svc.cluster.local.", RecordType::A).await;
     assert_eq!(other.len(), 2, "a Service with in-tree slices only");

@@ -11,7 +11,7 @@ use common::{CLUSTER, Cluster, PATIENCE, ask, options, question, start};
 use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::RecordType;
 use nearhop_core::fixture::Fixture;
-use nearhop_core::{Change, ServiceKey};
+use nearhop_core::{Change, ObjectRef, ServiceKey};
 use nearhop_dns::options::Options;
 use tokio::net::UdpSocket;
 
@@ -80,12 +80,12 @@ async fn own_service_is_not_used_as_upstream() {
     let world = Fixture::parse(&text).unwrap().world(chosen.settings());
     let key = ServiceKey::new("default", "kube-dns");
     for slice in world.slices(&key) {
-        cluster.apply(Change::Slice(Box::new((**slice).clone())));
+        cluster.apply(Change::put((**slice).clone()));
     }
-    cluster.apply(Change::Service(Box::new((**world.service(&key).unwrap()).clone())));
+    cluster.apply(Change::put((**world.service(&key).unwrap()).clone()));
     until(&cluster, &asked, ResponseCode::ServFail, false).await;
     // Without the Service the upstream is used again.
-    cluster.apply(Change::ServiceGone(key));
+    cluster.apply(Change::Gone(ObjectRef::Service(key)));
     until(&cluster, &asked, ResponseCode::NXDomain, true).await;
 }
 

@@ -7,15 +7,15 @@ use http::header::RETRY_AFTER;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use nearhop_core::Kind;
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
 use crate::error::{Error, Refusal, parse_retry_after};
-use crate::kind::Kind;
 use crate::lines::Lines;
 use crate::options::Selectors;
 use crate::query::{Query, request};
-use crate::status::Board;
+use crate::status::SharedStatus;
 
 /// Where requests about one kind go.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     pub(crate) kind: Kind,
     pub(crate) selectors: Selectors,
-    pub(crate) board: Board,
+    pub(crate) board: SharedStatus,
 }
 
 /// As much of a refusal as is read.
@@ -51,7 +51,7 @@ impl Connection {
 /// The body of an answer. The connection is closed when it is dropped before its end.
 pub(crate) struct Answer {
     body: Body,
-    board: Board,
+    board: SharedStatus,
 }
 
 impl Answer {

@@ -5,9 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use nearhop_api::Version;
+use nearhop_core::Kind;
 use serde::{Deserialize, Deserializer};
-
-use crate::kind::Kind;
 
 /// No server is left alone for longer, whatever it asks for: a wrong `Retry-After` would otherwise
 /// freeze a kind for as long as it says.
@@ -53,11 +52,12 @@ pub(crate) enum Error {
 impl Error {
     /// With what to do about it, where somebody can do something.
     pub(crate) fn describe(&self, kind: Kind) -> String {
+        let resource = kind.resource();
         match self {
             Self::Refused(refusal) if refusal.code == 401 => {
                 format!("{self}; give credentials that the API server accepts")
             }
-            Self::Refused(refusal) if kind == Kind::ServiceCidrs && self.is_undefined(kind) => {
+            Self::Refused(refusal) if kind == Kind::ServiceCidr && self.is_undefined(kind) => {
                 let cure = if refusal.code == 403 {
                     "grant list and watch on servicecidrs of networking.k8s.io"
                 } else {
@@ -68,11 +68,11 @@ impl Error {
                 )
             }
             Self::Refused(_) if self.is_undefined(kind) => format!(
-                "the server does not know {kind}, so there are none; define them: \
+                "the server does not know {resource}, so there are none; define them: \
                  nearhop manifests | kubectl apply -f -"
             ),
             Self::Refused(refusal) if refusal.code == 403 => {
-                format!("{self}; grant list and watch on {kind}")
+                format!("{self}; grant list and watch on {resource}")
             }
             _ => self.to_string(),
         }
@@ -80,7 +80,12 @@ impl Error {
 
     /// Whether the server does not know the kind, or does not show it, and need not.
     pub(crate) fn is_undefined(&self, kind: Kind) -> bool {
-        matches!(self, Self::Refused(refusal) if kind.is_spared(refusal.code))
+        let Self::Refused(Refusal { code, .. }) = self else { return false };
+        match kind {
+            Kind::Locator => *code == 404,
+            Kind::ServiceCidr => matches!(code, 403 | 404),
+            _ => false,
+        }
     }
 
     /// How long the server wants to be left alone, a minute at most.
@@ -196,11 +201,11 @@ mod tests {
     #[test]
     fn the_cure_is_told() {
         let error = Error::Refused(Refusal::read(403, None, b"no"));
-        assert_eq!(error.describe(Kind::Pods), "403: no; grant list and watch on pods");
+        assert_eq!(error.describe(Kind::Pod), "403: no; grant list and watch on pods");
         let error = Error::Refused(Refusal::read(404, None, b"no"));
-        assert_eq!(error.describe(Kind::Pods), "404: no", "every server knows Pods");
-        assert!(error.describe(Kind::PodLocators).contains("nearhop manifests | kubectl apply"));
-        assert!(error.describe(Kind::ServiceCidrs).contains("Kubernetes 1.33"));
+        assert_eq!(error.describe(Kind::Pod), "404: no", "every server knows Pods");
+        assert!(error.describe(Kind::Locator).contains("nearhop manifests | kubectl apply"));
+        assert!(error.describe(Kind::ServiceCidr).contains("Kubernetes 1.33"));
     }
 
     #[test]

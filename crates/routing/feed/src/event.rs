@@ -1,9 +1,9 @@
 //! What a feed says.
 
-use nearhop_api::{Meta, Version};
-use nearhop_core::{Change, Problem, Roll};
+use std::collections::BTreeSet;
 
-use crate::kind::Kind;
+use nearhop_api::{Changed, Version};
+use nearhop_core::{Kind, ObjectRef};
 
 /// What a feed says. Events of one kind are in order; those of different kinds are not.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,20 +16,8 @@ pub enum Event {
         kind: Kind,
         /// As of when; empty where the server does not know the kind, so that there are none.
         version: Version,
-        /// All their names, where something may have gone unseen: an object that is not on it is
-        /// gone. Nothing can have been missed where nothing had arrived before.
-        roll: Option<Box<Roll>>,
+        /// All objects, for [`nearhop_core::Change::Listed`]: a deletion may have been missed. Absent
+        /// before the first object, when no deletion can have been missed.
+        objects: Option<BTreeSet<ObjectRef>>,
     },
-}
-
-/// An object, converted.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Changed {
-    /// What to apply, unless nobody could say what became of which object.
-    pub change: Option<Change>,
-    /// What the server says about it besides. Of one that is gone: with the version in which it
-    /// went.
-    pub meta: Meta,
-    /// What could not be read.
-    pub problems: Vec<Problem>,
 }

@@ -6,7 +6,7 @@
 //!   connection  bytes, with patience         (requests, timeouts, refusals)
 //!   lines,      where one event or item      (bytes to texts)
 //!   items       ends and the next begins
-//!   decode/     what they say                (texts to Changed)
+//!   line        what they say                (texts to Changed)
 //!   task        list, watch, resume          (one per kind)
 //!   supervise   a task that panicked         (begins again with a list)
 //! ```
@@ -19,16 +19,14 @@
 
 mod backoff;
 mod connection;
-mod decode;
 mod error;
 mod event;
 mod items;
-mod kind;
+mod line;
 mod lines;
 mod list;
 mod options;
 mod query;
-mod roll;
 mod status;
 mod supervise;
 mod task;
@@ -37,13 +35,11 @@ use kube::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-pub use decode::change_of;
-pub use event::{Changed, Event};
-pub use kind::Kind;
+pub use event::Event;
 pub use options::{Lists, Options, Selectors};
 pub use status::Status;
 
-use status::Board;
+use status::SharedStatus;
 use task::Task;
 
 /// Batches that may wait for their reader; then the server has to wait.
@@ -52,7 +48,7 @@ const WAITING: usize = 16;
 /// The tasks that watch. They end when it is dropped, or when nobody receives any more.
 #[derive(Debug)]
 pub struct Feed {
-    boards: Vec<Board>,
+    boards: Vec<SharedStatus>,
     _tasks: JoinSet<()>,
 }
 
@@ -67,7 +63,7 @@ impl Feed {
         let mut boards = Vec::new();
         let mut tasks = JoinSet::new();
         for kind in options.watches.keys().copied() {
-            let board = Board::new(kind);
+            let board = SharedStatus::new(kind);
             let task = Task::new(client.clone(), kind, &options, board.clone(), events.clone());
             tasks.spawn(supervise::keep_running(task));
             boards.push(board);
@@ -75,8 +71,8 @@ impl Feed {
         (Self { boards, _tasks: tasks }, receiver)
     }
 
-    /// How each kind is doing, in the order of [`Kind`]. Cheap enough for every scrape.
+    /// How each kind is doing, in the order of [`nearhop_core::Kind`]. Cheap enough for every scrape.
     pub fn status(&self) -> Vec<Status> {
-        self.boards.iter().map(Board::read).collect()
+        self.boards.iter().map(SharedStatus::read).collect()
     }
 }

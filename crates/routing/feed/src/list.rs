@@ -1,23 +1,42 @@
 //! Lists, of both sorts. Objects are handed on while they arrive; the end of the list says that
 //! there are no others.
 
-use nearhop_api::Version;
-use nearhop_core::Roll;
+use std::collections::BTreeSet;
+
+use nearhop_api::{Changed, Version, decode_object};
+use nearhop_core::{Change, ObjectRef, Subject};
 use serde::Deserialize;
 
 use crate::backoff::jittered;
 use crate::connection::{Answer, Stream};
-use crate::decode::{Bookmark, Line, change_of, read_line};
 use crate::error::Error;
-use crate::event::{Changed, Event};
+use crate::event::Event;
 use crate::items::Items;
+use crate::line::{Bookmark, Line, read_line};
 use crate::options::Lists;
 use crate::query::{Page, Query};
-use crate::roll;
 use crate::task::{Done, Task};
 
-/// The names on a list that is arriving, where they will be needed.
-struct Names(Option<Box<Roll>>);
+/// The objects of a list that is arriving, if [`Event::Listed`] has to name them.
+struct ListedObjects(Option<BTreeSet<ObjectRef>>);
+
+impl ListedObjects {
+    /// Adds an object, or removes an object that was deleted while the list arrived. An unreadable
+    /// object exists all the same if its problem can name it.
+    fn note(&mut self, changed: &Changed) {
+        let Some(objects) = &mut self.0 else { return };
+        match &changed.change {
+            Some(Change::Put(object)) => _ = objects.insert(object.reference()),
+            Some(Change::Gone(object)) => _ = objects.remove(object),
+            _ => objects.extend(changed.problems.iter().filter_map(
+                |problem| match &problem.subject {
+                    Subject::Object(object) => Some(object.clone()),
+                    Subject::Setting(_) | Subject::Unknown(_) => None,
+                },
+            )),
+        }
+    }
+}
 
 impl Task {
     /// Reads everything as the beginning of a watch, and goes on with that watch.
@@ -25,7 +44,7 @@ impl Task {
         match self.read_initial_events().await {
             Ok(stream) => self.follow(stream).await,
             Err(Error::Refused(refusal)) if refusal.is_about_the_request() => {
-                tracing::info!(kind = %self.kind, %refusal, "streaming lists are refused, so lists are paged");
+                tracing::info!(kind = self.kind.resource(), %refusal, "streaming lists are refused, so lists are paged");
                 self.lists = Lists::Paged;
                 Ok(Done::GoOn)
             }
@@ -45,7 +64,7 @@ impl Task {
         let query = Query::StreamingList { timeout: jittered(self.options.watch_timeout) };
         let mut stream = Stream::new(self.connection.open(query, patience).await?);
         self.board.watching();
-        let mut names = self.begin_list();
+        let mut listed = self.begin_list();
         loop {
             let line = match stream.line(patience).await {
                 Ok(Some(line)) => line,
@@ -53,11 +72,11 @@ impl Task {
                 Err(error) => return Err(error),
             };
             match read_line(self.kind, &line) {
-                Line::Changed(changed) => self.hand_on(&mut names, changed).await?,
+                Line::Changed(changed) => self.hand_on(&mut listed, changed).await?,
                 // These objects come in no order, so that no version is one to resume from.
                 Line::Bookmark(Bookmark::Progress, _) => {}
                 Line::Bookmark(Bookmark::InitialEventsEnd, version) => {
-                    self.finish_list(names, version).await?;
+                    self.finish_list(listed, version).await?;
                     return Ok(stream);
                 }
                 Line::Error(refusal) => return Err(Error::Refused(refusal)),
@@ -72,30 +91,34 @@ impl Task {
     /// offer to go on so is not taken. As in client-go, everything is then read at once.
     pub(crate) async fn list_paged(&mut self) -> Result<Done, Error> {
         let limit = self.options.page_size.max(1);
-        let mut names = self.begin_list();
-        let mut first = self.read_page(Page::First(limit), &mut names).await?;
+        let mut listed = self.begin_list();
+        let mut first = self.read_page(Page::First(limit), &mut listed).await?;
         while let Some(token) = first.next.take() {
-            match self.read_page(Page::Next(limit, &token), &mut names).await {
+            match self.read_page(Page::Next(limit, &token), &mut listed).await {
                 Ok(page) => first.next = page.next,
                 Err(Error::Refused(refusal)) if refusal.is_expired() => {
-                    names = self.begin_list();
-                    first = self.read_page(Page::Whole, &mut names).await?;
+                    listed = self.begin_list();
+                    first = self.read_page(Page::Whole, &mut listed).await?;
                 }
                 Err(error) => return Err(error),
             }
         }
-        self.finish_list(names, first.version).await?;
+        self.finish_list(listed, first.version).await?;
         Ok(Done::GoOn)
     }
 
-    async fn read_page(&mut self, page: Page<'_>, names: &mut Names) -> Result<PageEnd, Error> {
+    async fn read_page(
+        &mut self,
+        page: Page<'_>,
+        listed: &mut ListedObjects,
+    ) -> Result<PageEnd, Error> {
         let patience = self.options.request_timeout;
         let mut answer: Answer = self.connection.open(Query::List(page), patience).await?;
         let mut items = Items::default();
         while let Some(chunk) = answer.chunk(patience).await? {
             items.push(&chunk);
             while let Some(item) = items.next() {
-                self.hand_on(names, change_of(self.kind, &item)).await?;
+                self.hand_on(listed, decode_object(self.kind, &item)).await?;
             }
         }
         read_end(&items.into_envelope())
@@ -103,14 +126,12 @@ impl Task {
 
     /// Names are needed where something was handed on before this list, be it by one that broke
     /// off: what has gone since will not be told otherwise.
-    fn begin_list(&self) -> Names {
-        Names(self.delivered.then(|| Box::new(roll::empty(self.kind))))
+    fn begin_list(&self) -> ListedObjects {
+        ListedObjects(self.delivered.then(BTreeSet::new))
     }
 
-    async fn hand_on(&mut self, names: &mut Names, changed: Changed) -> Result<(), Error> {
-        if let Some(roll) = &mut names.0 {
-            roll::note(roll, &changed);
-        }
+    async fn hand_on(&mut self, listed: &mut ListedObjects, changed: Changed) -> Result<(), Error> {
+        listed.note(&changed);
         self.send(Event::Changed(changed)).await
     }
 
@@ -120,17 +141,17 @@ impl Task {
         if std::mem::replace(&mut self.said_undefined, true) {
             return;
         }
-        let (kind, roll) = (self.kind, self.begin_list().0);
-        self.outbox.push(Event::Listed { kind, version: Version::from(""), roll });
+        let (kind, objects) = (self.kind, self.begin_list().0);
+        self.outbox.push(Event::Listed { kind, version: Version::from(""), objects });
         self.delivered = false;
     }
 
-    async fn finish_list(&mut self, names: Names, version: Version) -> Result<(), Error> {
+    async fn finish_list(&mut self, listed: ListedObjects, version: Version) -> Result<(), Error> {
         self.version = Some(version.clone());
         self.said_undefined = false;
         self.board.listed();
         self.all_is_well();
-        self.send(Event::Listed { kind: self.kind, version, roll: names.0 }).await
+        self.send(Event::Listed { kind: self.kind, version, objects: listed.0 }).await
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::kind::Kind;
+use nearhop_core::Kind;
 
 /// What is watched, and how patiently.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use form_urlencoded::Serializer;
 use http::header::{ACCEPT, ACCEPT_ENCODING};
 use kube::client::Body;
 use nearhop_api::Version;
+use nearhop_core::Kind;
 
-use crate::kind::Kind;
 use crate::options::Selectors;
 
 /// What is asked of the server.
@@ -46,7 +46,9 @@ pub(crate) enum Page<'a> {
 
 /// Builds the request.
 pub(crate) fn request(kind: Kind, selectors: &Selectors, query: Query<'_>) -> http::Request<Body> {
-    let uri = format!("{}?{}", kind.path(), parameters(selectors, query));
+    let group = if kind.api_version() == "v1" { "api" } else { "apis" };
+    let (version, resource) = (kind.api_version(), kind.resource());
+    let uri = format!("/{group}/{version}/{resource}?{}", parameters(selectors, query));
     http::Request::get(uri)
         .header(ACCEPT, "application/json")
         // A compressed stream would be held back until a block is full.
@@ -111,10 +113,10 @@ mod tests {
     fn lists_are_asked_for_without_a_version() {
         let all = Selectors::default();
         let list = Query::List(Page::First(500));
-        check(Kind::Pods, &all, list, "/api/v1/pods?limit=500");
+        check(Kind::Pod, &all, list, "/api/v1/pods?limit=500");
         let list = Query::List(Page::Next(500, "a+b/c="));
-        check(Kind::Nodes, &all, list, "/api/v1/nodes?limit=500&continue=a%2Bb%2Fc%3D");
-        check(Kind::Services, &all, Query::List(Page::Whole), "/api/v1/services?");
+        check(Kind::Node, &all, list, "/api/v1/nodes?limit=500&continue=a%2Bb%2Fc%3D");
+        check(Kind::Service, &all, Query::List(Page::Whole), "/api/v1/services?");
     }
 
     #[test]
@@ -124,12 +126,12 @@ mod tests {
         let list = Query::StreamingList { timeout };
         let uri = "/api/v1/namespaces?watch=true&allowWatchBookmarks=true&timeoutSeconds=1\
                    &sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-        check(Kind::Namespaces, &all, list, uri);
+        check(Kind::Namespace, &all, list, uri);
         let after = &Version::from("17");
         let watch = Query::Watch { after, timeout: Duration::ZERO };
         let uri = "/apis/discovery.k8s.io/v1/endpointslices?watch=true&allowWatchBookmarks=true\
                    &timeoutSeconds=1&resourceVersion=17";
-        check(Kind::EndpointSlices, &all, watch, uri);
+        check(Kind::Slice, &all, watch, uri);
     }
 
     #[test]
@@ -140,6 +142,6 @@ mod tests {
         };
         let uri = "/api/v1/pods?labelSelector=a+in+%28b%2Cc%29%2C%21d\
                    &fieldSelector=spec.nodeName%3Dn1%2Cstatus.phase%21%3DFailed";
-        check(Kind::Pods, &some, Query::List(Page::Whole), uri);
+        check(Kind::Pod, &some, Query::List(Page::Whole), uri);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::kind::Kind;
+use nearhop_core::Kind;
 
 /// How one kind is doing.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Status {
 
 /// Where a task writes how it is doing.
 #[derive(Clone, Debug)]
-pub(crate) struct Board(Arc<Mutex<Entry>>);
+pub(crate) struct SharedStatus(Arc<Mutex<Entry>>);
 
 #[derive(Debug)]
 struct Entry {
@@ -37,7 +37,7 @@ struct Entry {
     panicked: bool,
 }
 
-impl Board {
+impl SharedStatus {
     pub(crate) fn new(kind: Kind) -> Self {
         let (lists, watches, stalls, panics) = (0, 0, 0, 0);
         let status =

@@ -38,7 +38,11 @@ pub(crate) async fn keep_running(first: Task) {
             backoff.reset();
         }
         let why = message_of(panic.as_ref());
-        tracing::error!(%kind, panic = why, "the watch panicked, which is a defect; listing again");
+        tracing::error!(
+            kind = kind.resource(),
+            panic = why,
+            "the watch panicked, which is a defect; listing again"
+        );
         board.panicked(&format!("a defect of nearhop: the watch panicked: {why}; listing again"));
         tokio::time::sleep(backoff.pause()).await;
         next = successor;

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use kube::Client;
 use nearhop_api::Version;
+use nearhop_core::Kind;
 use tokio::sync::mpsc::Sender;
 
 use crate::backoff::{Backoff, jittered};
 use crate::connection::{Connection, Stream};
-use crate::decode::{Line, read_line};
 use crate::error::Error;
 use crate::event::Event;
-use crate::kind::Kind;
+use crate::line::{Line, read_line};
 use crate::options::{Lists, Options};
 use crate::query::Query;
-use crate::status::Board;
+use crate::status::SharedStatus;
 
 /// A watch that ends sooner is followed by a pause, however it ended.
 const SHORT: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ const UNDEFINED: Duration = Duration::from_secs(5);
 /// Whoever defines PodLocators wants to see them at work; a server that has no ServiceCIDRs gets
 /// them with its next version.
 fn undefined_cap(kind: Kind) -> Duration {
-    if kind == Kind::ServiceCidrs { Duration::MAX } else { UNDEFINED }
+    if kind == Kind::ServiceCidr { Duration::MAX } else { UNDEFINED }
 }
 
 /// Events that are handed on at once; fewer where no more have arrived.
@@ -55,7 +55,7 @@ pub(crate) struct Task {
     pub(crate) kind: Kind,
     pub(crate) options: Options,
     pub(crate) connection: Connection,
-    pub(crate) board: Board,
+    pub(crate) board: SharedStatus,
     /// How to list from now on.
     pub(crate) lists: Lists,
     /// Where to resume the watch; without it, everything has to be listed.
@@ -81,7 +81,7 @@ impl Task {
         client: Client,
         kind: Kind,
         options: &Options,
-        board: Board,
+        board: SharedStatus,
         events: Sender<Vec<Event>>,
     ) -> Self {
         let selectors = options.watches.get(&kind).cloned().unwrap_or_default();
@@ -133,7 +133,7 @@ impl Task {
                 Ok(Done::Ended(lived)) if lived < SHORT => self.backoff.pause(),
                 Ok(_) => continue,
                 Err(Error::Unwanted) => return,
-                Err(error) => self.take_badly(&error),
+                Err(error) => self.on_error(&error),
             };
             tokio::time::sleep(pause).await;
         }
@@ -198,7 +198,10 @@ impl Task {
         match stream.line(self.options.stall).await {
             Err(Error::Silent(_)) => {
                 self.board.stalled();
-                tracing::debug!(kind = %self.kind, "the watch fell silent; resuming it anew");
+                tracing::debug!(
+                    kind = self.kind.resource(),
+                    "the watch fell silent; resuming it anew"
+                );
                 Ok(None)
             }
             line => line,
@@ -234,12 +237,12 @@ impl Task {
         self.away.reset();
         self.undefined.reset();
         if self.complaint.take().is_some() {
-            tracing::info!(kind = %self.kind, "watching again");
+            tracing::info!(kind = self.kind.resource(), "watching again");
         }
     }
 
     /// Draws the consequences of an error, and says how long to pause.
-    fn take_badly(&mut self, error: &Error) -> Duration {
+    fn on_error(&mut self, error: &Error) -> Duration {
         if self.has_lost_its_place(error) {
             self.version = None;
         }
@@ -255,9 +258,9 @@ impl Task {
 
     fn complain(&mut self, text: String) {
         if self.complaint.as_ref() == Some(&text) {
-            tracing::debug!(kind = %self.kind, "{text}");
+            tracing::debug!(kind = self.kind.resource(), "{text}");
         } else {
-            tracing::warn!(kind = %self.kind, "{text}");
+            tracing::warn!(kind = self.kind.resource(), "{text}");
             self.complaint = Some(text);
         }
     }

@@ -2,7 +2,8 @@
 
 mod support;
 
-use nearhop_feed::{Kind, Lists, Options};
+use nearhop_core::{Kind, Object};
+use nearhop_feed::{Lists, Options};
 use serde_json::json;
 use support::gate::Gate;
 use support::{Cluster, Listener, client, names, pods};
@@ -15,7 +16,7 @@ async fn both_sorts_of_list_give_the_same() {
     for lists in [Lists::Streaming, Lists::Paged] {
         let mut seen = Listener::start(&cluster.client, Options { page_size: 3, ..pods(lists) });
         seen.until_pods(&wanted).await;
-        assert_eq!(seen.rolls, [None], "{lists:?}: nothing can have been missed");
+        assert_eq!(seen.lists, [None], "{lists:?}: nothing can have been missed");
         assert_eq!(seen.problems, [""; 0]);
         seen.until_status(|status| status.watches == 1).await;
         assert_eq!(seen.feed.status()[0].lists, 1);
@@ -28,7 +29,7 @@ async fn an_empty_list_is_a_list() {
     let cluster = Cluster::start().await;
     for lists in [Lists::Streaming, Lists::Paged] {
         let mut seen = Listener::start(&cluster.client, pods(lists));
-        seen.until("a list", |seen| seen.rolls == [None]).await;
+        seen.until("a list", |seen| seen.lists == [None]).await;
         assert!(seen.pods.is_empty());
     }
 }
@@ -36,7 +37,7 @@ async fn an_empty_list_is_a_list() {
 #[tokio::test]
 async fn all_kinds_are_watched_at_once() {
     let cluster = Cluster::start().await;
-    let kinds = [Kind::Services, Kind::Pods, Kind::Nodes, Kind::Namespaces, Kind::EndpointSlices];
+    let kinds = [Kind::Node, Kind::Namespace, Kind::Service, Kind::Pod, Kind::Slice];
     let watches = kinds.into_iter().map(|kind| (kind, Default::default())).collect();
     let (feed, mut events) = nearhop_feed::Feed::start(
         cluster.client.clone(),
@@ -76,7 +77,7 @@ async fn changes_follow_the_list() {
         cluster.delete_pod("pod-1").await;
         seen.until_pods(&names("pod", 1)).await;
         assert_eq!(seen.gone, ["pod-1"]);
-        assert_eq!(seen.rolls, [None]);
+        assert_eq!(seen.lists, [None]);
     }
 }
 
@@ -85,7 +86,7 @@ async fn dropped_watches_are_resumed_without_a_list_and_without_loss() {
     let cluster = Cluster::start().await;
     for lists in [Lists::Streaming, Lists::Paged] {
         let mut seen = Listener::start(&cluster.client, pods(lists));
-        seen.until("a list", |seen| seen.rolls.len() == 1).await;
+        seen.until("a list", |seen| seen.lists.len() == 1).await;
         let prefix = format!("{lists:?}").to_lowercase();
         let before = seen.pods.clone();
         for name in names(&prefix, 12) {
@@ -94,12 +95,12 @@ async fn dropped_watches_are_resumed_without_a_list_and_without_loss() {
         }
         seen.until_pods(&before.into_iter().chain(names(&prefix, 12)).collect()).await;
         let status = &seen.feed.status()[0];
-        assert_eq!((status.lists, seen.rolls.len()), (1, 1));
+        assert_eq!((status.lists, seen.lists.len()), (1, 1));
         assert!(status.watches > 1);
     }
 }
 
-/// A deletion that nobody was told of shows on the roll of the next list.
+/// A deletion that nobody was told of shows in the next list.
 #[tokio::test]
 async fn what_the_server_forgot_is_listed_again() {
     for lists in [Lists::Streaming, Lists::Paged] {
@@ -114,10 +115,10 @@ async fn what_the_server_forgot_is_listed_again() {
         cluster.delete_pod("pod-4").await;
         cluster.fault(json!({"compact": true})).await;
         gate.open();
-        seen.until("a second list", |seen| seen.rolls.len() == 2).await;
-        assert_eq!(seen.rolls[1], Some(names("pod", 4)), "{lists:?}");
+        seen.until("a second list", |seen| seen.lists.len() == 2).await;
+        assert_eq!(seen.lists[1], Some(names("pod", 4)), "{lists:?}");
         assert_eq!(seen.pods, names("pod", 4));
-        assert_eq!(seen.gone, [""; 0], "{lists:?}: only the roll knows");
+        assert_eq!(seen.gone, [""; 0], "{lists:?}: only the list shows it");
         cluster.create_pod("pod-4").await;
         seen.until_pods(&names("pod", 5)).await;
     }
@@ -173,29 +174,25 @@ async fn an_answer_to_a_write_reads_like_an_event() {
     cluster.create_pod("pod-0").await;
     let path = "/api/v1/namespaces/default/pods/pod-0";
     let answer = cluster.ask(http::Request::get(path), &json!({})).await.unwrap();
-    let written = nearhop_feed::change_of(Kind::Pods, answer.as_bytes());
+    let written = nearhop_api::decode_object(Kind::Pod, answer.as_bytes());
     let options = pods(Lists::Streaming);
     let (_feed, mut events) = nearhop_feed::Feed::start(cluster.client.clone(), options);
     assert_eq!(events.recv().await.unwrap()[0], nearhop_feed::Event::Changed(written));
 }
 
 fn locators() -> Options {
-    let watches = [(Kind::PodLocators, Default::default())].into();
+    let watches = [(Kind::Locator, Default::default())].into();
     Options { watches, ..pods(Lists::Streaming) }
 }
 
-/// Waits for the next list: its version, and how many are on its roll.
+/// Waits for the next list: its version, and how many objects it names.
 async fn next_list(
     events: &mut tokio::sync::mpsc::Receiver<Vec<nearhop_feed::Event>>,
 ) -> (String, Option<usize>) {
     loop {
         for event in events.recv().await.expect("the feed goes on") {
-            if let nearhop_feed::Event::Listed { version, roll, .. } = event {
-                let named = roll.map(|roll| match *roll {
-                    nearhop_core::Roll::Locators(names) => names.len(),
-                    other => panic!("{other:?}"),
-                });
-                return (version.as_str().to_owned(), named);
+            if let nearhop_feed::Event::Listed { version, objects, .. } = event {
+                return (version.as_str().to_owned(), objects.map(|objects| objects.len()));
             }
         }
     }
@@ -217,8 +214,8 @@ async fn a_kind_that_is_not_defined_is_empty_until_it_is() {
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let definition = nearhop_api::locator::definition();
     cluster.ask(http::Request::post(definitions), &definition).await.expect("it is taken");
-    let (version, roll) = next_list(&mut events).await;
-    assert!(!version.is_empty() && roll.is_none(), "{version:?} {roll:?}");
+    let (version, named) = next_list(&mut events).await;
+    assert!(!version.is_empty() && named.is_none(), "{version:?} {named:?}");
 
     let locator = json!({
         "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator", "metadata": {"name": "p"},
@@ -246,11 +243,11 @@ async fn service_cidrs_are_done_without_until_the_server_shows_them() {
     cluster.ask(http::Request::post(path), &object).await.expect("it is taken");
     let answers = json!([{"code": 403, "share": 1.0}]);
     cluster.fault(json!({"answers": answers, "path": "servicecidrs", "watches": true})).await;
-    let watches = [(Kind::ServiceCidrs, Default::default())].into();
+    let watches = [(Kind::ServiceCidr, Default::default())].into();
     let options = Options { watches, ..pods(Lists::Streaming) };
     let (feed, mut events) = nearhop_feed::Feed::start(cluster.client.clone(), options);
     let batch = events.recv().await.expect("the feed goes on");
-    assert!(matches!(&batch[..], [nearhop_feed::Event::Listed { roll: None, .. }]), "{batch:?}");
+    assert!(matches!(&batch[..], [nearhop_feed::Event::Listed { objects: None, .. }]), "{batch:?}");
     let told = |status: &nearhop_feed::Status| {
         status.error.as_ref().is_some_and(|error| error.contains("ServiceCIDRs are done without"))
     };
@@ -260,7 +257,7 @@ async fn service_cidrs_are_done_without_until_the_server_shows_them() {
     cluster.fault(json!({})).await;
     let batch = events.recv().await.expect("the feed goes on");
     let nearhop_feed::Event::Changed(changed) = &batch[0] else { panic!("{batch:?}") };
-    let Some(nearhop_core::Change::ServiceCidr(found)) = &changed.change else {
+    let Some(nearhop_core::Change::Put(Object::ServiceCidr(found))) = &changed.change else {
         panic!("{changed:?}")
     };
     assert_eq!(found.name, "more");

@@ -68,7 +68,7 @@ async fn a_watch_that_panics_begins_again_with_a_list() {
         _ => Script { text: Some(list(&["pod-0", "pod-1"])), then: Then::Nothing },
     });
     let mut seen = Listener::start(&client, pods(Lists::Streaming));
-    seen.until("a second list", |seen| seen.rolls.len() == 2).await;
+    seen.until("a second list", |seen| seen.lists.len() == 2).await;
     assert_eq!(seen.pods, names("pod", 2), "what went meanwhile is gone");
     let status = &seen.feed.status()[0];
     assert_eq!((status.panics, status.lists, &status.error), (1, 2, &None));

@@ -51,8 +51,8 @@ async fn a_server_that_refuses_streaming_lists_is_asked_for_pages() {
     })
     .await;
     let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
-    seen.until("a second list", |seen| seen.rolls.len() == 2).await;
-    assert_eq!(seen.rolls, [None, Some(names("pod", 3))]);
+    seen.until("a second list", |seen| seen.lists.len() == 2).await;
+    assert_eq!(seen.lists, [None, Some(names("pod", 3))]);
     let streaming = server.requests().iter().filter(|p| p.contains("sendInitialEvents")).count();
     assert_eq!(streaming, 1, "refused once, and not asked for again");
 }
@@ -66,9 +66,9 @@ async fn a_server_that_ignores_streaming_lists_is_asked_for_pages() {
     })
     .await;
     let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
-    seen.until("a list", |seen| seen.rolls.len() == 1).await;
-    let roll = Some(names("pod", 1));
-    assert_eq!(seen.rolls, [roll], "something had arrived before, so it is named what is there");
+    seen.until("a list", |seen| seen.lists.len() == 1).await;
+    let named = Some(names("pod", 1));
+    assert_eq!(seen.lists, [named], "objects had arrived before, so the list names what exists");
     assert_eq!(seen.pods, names("pod", 1));
 }
 
@@ -85,15 +85,15 @@ async fn an_expired_token_makes_it_read_everything_at_once() {
     })
     .await;
     let mut seen = Listener::start(&server.client, impatient(Lists::Paged));
-    seen.until("a list", |seen| seen.rolls.len() == 1).await;
+    seen.until("a list", |seen| seen.lists.len() == 1).await;
     assert_eq!(seen.pods, names("pod", 2));
-    assert_eq!(seen.rolls, [Some(names("pod", 2))]);
+    assert_eq!(seen.lists, [Some(names("pod", 2))]);
     seen.until_status(|status| status.watches > 0).await;
     assert!(server.requests()[3].ends_with("resourceVersion=9"));
 }
 
 #[tokio::test]
-async fn what_goes_while_a_streaming_list_arrives_is_not_on_its_roll() {
+async fn a_streaming_list_does_not_name_objects_deleted_while_it_arrives() {
     let server = Scripted::start(|number, _| match number {
         0 => Answer::Broken(added(&["pod-0"])),
         1 => Answer::Quiet(
@@ -103,8 +103,8 @@ async fn what_goes_while_a_streaming_list_arrives_is_not_on_its_roll() {
     })
     .await;
     let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
-    seen.until("a list", |seen| seen.rolls.len() == 1).await;
-    assert_eq!(seen.rolls, [Some(names("pod", 2))]);
+    seen.until("a list", |seen| seen.lists.len() == 1).await;
+    assert_eq!(seen.lists, [Some(names("pod", 2))]);
     assert_eq!(seen.gone, ["gone"]);
 }
 
@@ -153,7 +153,7 @@ async fn a_server_put_back_to_an_older_state_is_listed_again() {
     })
     .await;
     let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
-    seen.until("a second list", |seen| seen.rolls.len() == 2).await;
+    seen.until("a second list", |seen| seen.lists.len() == 2).await;
     assert_eq!(seen.pods, names("pod", 1));
 }
 
@@ -196,7 +196,7 @@ async fn who_does_not_receive_holds_the_server_back() {
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert_eq!(seen.feed.status()[0].lists, 0, "the list waits for its reader");
     seen.until_pods(&names("pod", 5000)).await;
-    assert_eq!(seen.rolls, [None], "waiting is not failing");
+    assert_eq!(seen.lists, [None], "waiting is not failing");
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn watches_that_are_often_refused_are_resumed() {
     .await;
     let mut seen = Listener::start(&server.client, impatient(Lists::Streaming));
     seen.until_pods(&names("pod", 4)).await;
-    assert_eq!(seen.rolls, [None], "no list but the first");
+    assert_eq!(seen.lists, [None], "no list but the first");
 }
 
 #[tokio::test]

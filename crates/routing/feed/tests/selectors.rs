@@ -5,8 +5,8 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use nearhop_core::Change;
-use nearhop_feed::{Event, Feed, Kind, Lists, Options, Selectors};
+use nearhop_core::{Change, Kind, Object, ObjectRef};
+use nearhop_feed::{Event, Feed, Lists, Options, Selectors};
 use serde_json::{Value, json};
 use support::Cluster;
 use tokio::sync::mpsc::Receiver;
@@ -27,9 +27,9 @@ fn proxy(lists: Lists) -> Options {
     };
     let own = "!service.kubernetes.io/service-proxy-name";
     let watches = [
-        (Kind::Services, some(Some(own), Some("spec.clusterIP!=None"))),
-        (Kind::EndpointSlices, some(Some("!service.kubernetes.io/headless"), None)),
-        (Kind::Nodes, some(None, Some("metadata.name=n1"))),
+        (Kind::Service, some(Some(own), Some("spec.clusterIP!=None"))),
+        (Kind::Slice, some(Some("!service.kubernetes.io/headless"), None)),
+        (Kind::Node, some(None, Some("metadata.name=n1"))),
     ];
     Options { watches: BTreeMap::from(watches), lists, ..Options::default() }
 }
@@ -67,12 +67,16 @@ impl Seen {
                 assert_eq!(changed.problems, []);
                 let change = changed.change.expect("nothing is wrong with it");
                 match &change {
-                    Change::Service(service) => self.there.insert(format!("{}", service.key.name)),
-                    Change::ServiceGone(key) => self.there.remove(key.name.as_str()),
-                    Change::Slice(slice) => self.there.insert(format!("{}", slice.name)),
-                    Change::SliceGone(_, name) => self.there.remove(name.as_str()),
-                    Change::Node(node) => self.there.insert(format!("{}", node.name)),
-                    Change::NodeGone(name) => self.there.remove(name.as_str()),
+                    Change::Put(Object::Service(service)) => {
+                        self.there.insert(format!("{}", service.key.name))
+                    }
+                    Change::Gone(ObjectRef::Service(key)) => self.there.remove(key.name.as_str()),
+                    Change::Put(Object::Slice(slice)) => {
+                        self.there.insert(format!("{}", slice.name))
+                    }
+                    Change::Gone(ObjectRef::Slice(_, name)) => self.there.remove(name.as_str()),
+                    Change::Put(Object::Node(node)) => self.there.insert(format!("{}", node.name)),
+                    Change::Gone(ObjectRef::Node(name)) => self.there.remove(name.as_str()),
                     other => panic!("{other:?}"),
                 };
                 self.changes.push(change);
@@ -169,7 +173,8 @@ async fn a_proxy_sees_its_own_node_change() {
     cluster.ask(http::Request::delete(format!("{NODES}/n2")), &json!({})).await.unwrap();
     cluster.ask(http::Request::delete(format!("{NODES}/n1")), &json!({})).await.unwrap();
     seen.until(&["kubernetes", "web", "web-1"]).await;
-    let [Change::Node(node), Change::NodeGone(name)] = &seen.changes[..] else {
+    let [Change::Put(Object::Node(node)), Change::Gone(ObjectRef::Node(name))] = &seen.changes[..]
+    else {
         panic!("{:?}", seen.changes)
     };
     assert_eq!(node.addresses, ["192.0.2.1".parse::<std::net::IpAddr>().unwrap()]);

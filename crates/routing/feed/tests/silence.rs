@@ -3,6 +3,7 @@
 
 mod support;
 
+use nearhop_core::Kind;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use nearhop_feed::{Feed, Kind, Options, Selectors};
+use nearhop_feed::{Feed, Options, Selectors};
 use nearhop_net::{Namespace, link, sandbox};
 use nearhop_runtime::client::{ClientOptions, connect};
 use support::scripted::{end, line, pod};
@@ -81,7 +82,7 @@ async fn serve(mut stream: TcpStream, watches: Arc<AtomicUsize>) {
 }
 
 fn watch_pods(client: &Client) -> Feed {
-    let watches = BTreeMap::from([(Kind::Pods, Selectors::default())]);
+    let watches = BTreeMap::from([(Kind::Pod, Selectors::default())]);
     let options = Options { watches, ..Options::default() };
     let (feed, mut events) = Feed::start(client.clone(), options);
     tokio::spawn(async move { while events.recv().await.is_some() {} });

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use nearhop_api::Changed;
 use nearhop_core::model::{Node, ServiceType, Slice};
 use nearhop_core::route::{Place, RouteTable};
-use nearhop_core::world::{Touched, World};
-use nearhop_core::{Change, Cidr, Family, ServiceKey};
-use nearhop_feed::{Changed, Event as FeedEvent, Kind};
+use nearhop_core::world::{Affected, World};
+use nearhop_core::{Change, Cidr, Family, Kind, Object, ObjectRef, ServiceKey};
+use nearhop_feed::Event as FeedEvent;
 use nearhop_netfilter::config::Config;
 
 use crate::metrics::ProxyMetrics;
@@ -139,8 +140,8 @@ impl Control {
                         changes.push(change);
                     }
                 }
-                FeedEvent::Listed { kind, roll, .. } => {
-                    changes.extend(roll.map(Change::Only));
+                FeedEvent::Listed { kind, objects, .. } => {
+                    changes.extend(objects.map(|objects| Change::Listed(kind, objects)));
                     if self.unlisted.remove(&kind) && self.unlisted.is_empty() {
                         tracing::info!("all objects have arrived");
                         self.waiting.all = true;
@@ -178,7 +179,7 @@ impl Control {
         }
     }
 
-    fn touch(&mut self, touched: Touched) {
+    fn touch(&mut self, touched: Affected) {
         let before = self.routes.place().clone();
         self.routes.refresh(&self.world, &touched);
         if *self.routes.place() != before {
@@ -193,12 +194,14 @@ impl Control {
     /// Counts a change, and notes since when it has been waiting.
     fn note(&mut self, change: &Change) {
         match change {
-            Change::Service(_) | Change::ServiceGone(_) => self.metrics.service_changed(),
-            Change::Slice(slice) => {
+            Change::Put(Object::Service(_)) | Change::Gone(ObjectRef::Service(_)) => {
+                self.metrics.service_changed()
+            }
+            Change::Put(Object::Slice(slice)) => {
                 self.metrics.endpoints_changed();
                 self.note_slice(slice);
             }
-            Change::SliceGone(namespace, name) => {
+            Change::Gone(ObjectRef::Slice(namespace, name)) => {
                 self.metrics.endpoints_changed();
                 let Some(slice) = self.world.slice(namespace, name) else { return };
                 let (family, service) = (slice.address_type.family(), slice.service());
@@ -241,8 +244,8 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
+    use nearhop_api::decode_object;
     use nearhop_core::Name;
-    use nearhop_feed::change_of;
     use nearhop_runtime::metrics::Metrics;
 
     use super::*;
@@ -263,7 +266,7 @@ mod tests {
             "spec": {"cidrs": [range, "fd00:10:96::/112"]},
             "status": {"conditions": [{"type": "Ready", "status": ready}]},
         });
-        change_of(Kind::ServiceCidrs, object.to_string().as_bytes())
+        decode_object(Kind::ServiceCidr, object.to_string().as_bytes())
     }
 
     /// The ranges in which addresses without a Service are dropped, and whether a sync is needed.
@@ -283,7 +286,7 @@ mod tests {
         let more = |ready| service_cidr("more", "10.112.0.0/16", ready);
         assert_eq!(take(&mut control, more("False")), (vec![first], false), "not ready");
         assert_eq!(take(&mut control, more("True")), (vec![first, second], true));
-        let change = Some(Change::ServiceCidrGone(Name::from("kubernetes")));
+        let change = Some(Change::Gone(ObjectRef::ServiceCidr(Name::from("kubernetes"))));
         assert_eq!(take(&mut control, Changed { change, ..kubernetes() }), (vec![second], true));
     }
 
@@ -293,7 +296,7 @@ mod tests {
         let flag = Options { service_cidrs: vec![given], ..Options::new("n1") };
         let beside = Options { service_proxy_name: Some("nearhop".into()), ..Options::new("n1") };
         for (options, ranges) in [(flag, vec![given]), (beside, Vec::new())] {
-            assert!(!options.kinds().contains(&Kind::ServiceCidrs), "they are not even watched");
+            assert!(!options.kinds().contains(&Kind::ServiceCidr), "they are not even watched");
             let mut control = control(options);
             let (dropped, _) =
                 take(&mut control, service_cidr("kubernetes", "10.96.0.0/16", "True"));

@@ -7,8 +7,7 @@ use std::time::Duration;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::Node;
 use nearhop_core::world::{KnownNodes, ReadSlicesOf, Settings};
-use nearhop_core::{Cidr, Family, Gates, Name};
-use nearhop_feed::Kind;
+use nearhop_core::{Cidr, Family, Gates, Kind, Name};
 use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddresses, Priorities};
 use nearhop_netfilter::conntrack::Rehome;
 use nearhop_netfilter::object::Table;
@@ -121,9 +120,9 @@ impl Options {
     /// The kinds to be watched. ServiceCIDRs only where they count: ranges that the operator gave
     /// come before them, and beside another proxy addresses without a Service are that one's.
     pub fn kinds(&self) -> BTreeSet<Kind> {
-        let mut kinds = BTreeSet::from([Kind::Services, Kind::EndpointSlices, Kind::Nodes]);
+        let mut kinds = BTreeSet::from([Kind::Service, Kind::Slice, Kind::Node]);
         if self.service_cidrs.is_empty() && self.service_proxy_name.is_none() {
-            kinds.insert(Kind::ServiceCidrs);
+            kinds.insert(Kind::ServiceCidr);
         }
         kinds
     }

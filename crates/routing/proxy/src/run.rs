@@ -10,10 +10,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use nearhop_core::Kind;
 use nearhop_core::labels::well_known;
 use nearhop_core::route::count_without_local;
 use nearhop_core::{Family, ServiceKey};
-use nearhop_feed::{Event as FeedEvent, Feed, Kind, Selectors};
+use nearhop_feed::{Event as FeedEvent, Feed, Selectors};
 use nearhop_netfilter::config::NodePortAddresses;
 use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::health::Check;
@@ -168,16 +169,14 @@ fn start_feed(client: kube::Client, options: &Options) -> (Feed, mpsc::Receiver<
         ),
     };
     let selectors = |kind| match kind {
-        Kind::Services => {
+        Kind::Service => {
             Selectors { labels: Some(proxy.clone()), fields: Some("spec.clusterIP!=None".into()) }
         }
-        Kind::EndpointSlices => Selectors { labels: Some(slices.clone()), fields: None },
-        Kind::Nodes => {
+        Kind::Slice => Selectors { labels: Some(slices.clone()), fields: None },
+        Kind::Node => {
             Selectors { labels: None, fields: Some(format!("metadata.name={}", options.node)) }
         }
-        Kind::Pods | Kind::Namespaces | Kind::ServiceCidrs | Kind::PodLocators => {
-            Selectors::default()
-        }
+        Kind::Pod | Kind::Namespace | Kind::ServiceCidr | Kind::Locator => Selectors::default(),
     };
     let watches = options.kinds().into_iter().map(|kind| (kind, selectors(kind))).collect();
     Feed::start(client, nearhop_feed::Options { watches, ..Default::default() })

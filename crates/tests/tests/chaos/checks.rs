@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
 use nearhop_core::model::{Endpoint, Slice};
 use nearhop_core::world::PlanTime;
-use nearhop_core::{Change, Roll};
+use nearhop_core::{Change, Kind};
 use nearhop_tests::scene::{ControllerProcess, PATIENCE, Scene, read_metric};
 
 use crate::patiently;
@@ -56,7 +56,7 @@ impl Checks<'_> {
     pub(crate) async fn nothing_is_left(&self) -> Result<()> {
         let mut world = self.scene.world().await?;
         let with_slices = world.clone();
-        world.apply(Change::Only(Box::new(Roll::Slices(Default::default()))));
+        world.apply(Change::Listed(Kind::Slice, Default::default()));
         for service in world.services() {
             let now = PlanTime::at(Timestamp::now());
             let plan = world.plan(&service.key, now).context("a Service without a plan")?;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use futures_util::future::try_join_all;
 use nearhop_api::convert_json;
 use nearhop_controller::Options;
-use nearhop_core::Change;
+use nearhop_core::Object;
 use nearhop_core::model::{Endpoint, Slice};
 use nearhop_tests::scene::{Scene, replace};
 use serde_json::{Value, json};
@@ -217,7 +217,7 @@ fn combine(start: Vec<Slice>, events: Vec<(String, Value)>) -> Result<Vec<Vec<Sl
         start.iter().map(|slice| (slice.name.to_string(), slice.clone())).collect();
     let mut states = vec![start];
     for (kind, object) in events {
-        let Some(Change::Slice(slice)) = convert_json(object.to_string().as_bytes()).0 else {
+        let Some(Object::Slice(slice)) = convert_json(object.to_string().as_bytes()).0 else {
             anyhow::bail!("not a slice: {object}");
         };
         let name = slice.name.to_string();

@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use nearhop_api::convert::convert_json;
+use nearhop_api::convert_json;
 use nearhop_core::fixture::apply_plan;
 use nearhop_core::model::Slice;
 use nearhop_core::plan::{LoadPlan, LoadQuestion, plan_load};
 use nearhop_core::route::Place;
 use nearhop_core::route::table::decide;
 use nearhop_core::world::{PlanTime, Settings, World};
-use nearhop_core::{Family, ServiceKey};
+use nearhop_core::{Change, Family, ServiceKey};
 use serde_json::{Value, json};
 
 use crate::LabError;
@@ -53,8 +53,8 @@ pub(super) async fn predict(
         // Items of a list do not say what they are.
         object["apiVersion"] = json!(version);
         object["kind"] = json!(kind);
-        let (change, _) = convert_json(object.to_string().as_bytes());
-        world.apply_all(change);
+        let (object, _) = convert_json(object.to_string().as_bytes());
+        world.apply_all(object.map(Change::Put));
     }
     let key = ServiceKey::new(namespace, name);
     let now = PlanTime::at(Timestamp::UNIX_EPOCH);

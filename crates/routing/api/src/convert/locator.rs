@@ -1,17 +1,17 @@
 //! PodLocators.
 
-use nearhop_core::PodKey;
 use nearhop_core::model::Locator;
 use nearhop_core::problem::quote;
+use nearhop_core::{Kind, PodKey};
 
 use super::Converted;
 use super::pod::read_ips;
-use super::reader::{Identity, Kind, read_object};
+use super::reader::{Identity, read_object};
 use crate::wire;
 
 /// Converts a PodLocator.
 pub fn convert_locator(locator: wire::PodLocator) -> Converted<Locator> {
-    read_object(Kind::PodLocator, locator.metadata, |reader, identity| {
+    read_object(Kind::Locator, locator.metadata, |reader, identity| {
         let Identity { namespace, name, metadata } = identity;
         let node = reader.take(locator.node_name, format_args!("nodeName"));
         let mut owners = reader.named_owners(metadata.owner_references, "Pod").into_iter();

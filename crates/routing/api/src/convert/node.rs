@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{Namespace, Node};
 use nearhop_core::quantity::parse_cpu;
-use nearhop_core::{Cidr, Name};
+use nearhop_core::{Cidr, Kind, Name};
 
 use super::Converted;
-use super::reader::{Kind, Reader, read_object};
+use super::reader::{Reader, read_object};
 use super::value::{ADDRESS, CIDR, CPU, parse_address, parse_cidr};
 use crate::field::{Field, List, Quantity};
 use crate::wire;

@@ -3,11 +3,11 @@
 use std::fmt::Arguments;
 
 use nearhop_core::model::{Addresses, ContainerPort, Pod, PodDns};
-use nearhop_core::{Name, PodKey};
+use nearhop_core::{Kind, Name, PodKey};
 
 use super::Converted;
 use super::node::read_ready;
-use super::reader::{Identity, Kind, Reader, read_object};
+use super::reader::{Identity, Reader, read_object};
 use super::value::{ADDRESS, TIME, parse_address, parse_time};
 use crate::field::{Field, List};
 use crate::wire;

@@ -3,7 +3,7 @@
 use std::fmt::{Arguments, Display};
 
 use nearhop_core::problem::quote;
-use nearhop_core::{Labels, Name, ObjectRef, PodKey, Problem, Protocol, ServiceKey};
+use nearhop_core::{Kind, Labels, Name, Problem, Protocol, Subject};
 
 use super::Converted;
 use crate::field::{Field, List, Shape, Strings};
@@ -11,38 +11,8 @@ use crate::wire::{self, Metadata};
 
 /// Reads the fields of one object. Paths are only written out when there is something to say.
 pub(super) struct Reader {
-    object: ObjectRef,
+    subject: Subject,
     problems: Vec<Problem>,
-}
-
-/// A kind of object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Service,
-    Pod,
-    Node,
-    Namespace,
-    ServiceCidr,
-    EndpointSlice,
-    PodLocator,
-}
-
-impl Kind {
-    fn is_namespaced(self) -> bool {
-        !matches!(self, Self::Node | Self::Namespace | Self::ServiceCidr)
-    }
-
-    fn object(self, namespace: Name, name: Name) -> ObjectRef {
-        match self {
-            Self::Service => ObjectRef::Service(ServiceKey { namespace, name }),
-            Self::Pod => ObjectRef::Pod(PodKey { namespace, name }),
-            Self::Node => ObjectRef::Node(name),
-            Self::Namespace => ObjectRef::Namespace(name),
-            Self::ServiceCidr => ObjectRef::ServiceCidr(name),
-            Self::EndpointSlice => ObjectRef::Slice(namespace, name),
-            Self::PodLocator => ObjectRef::Locator(PodKey { namespace, name }),
-        }
-    }
 }
 
 /// Which object it is, and the rest of its metadata.
@@ -62,10 +32,11 @@ pub(super) fn read_object<T>(
     metadata: Field<Metadata>,
     read: impl FnOnce(&mut Reader, Identity) -> T,
 ) -> Converted<T> {
-    let unnamed = ObjectRef::Unknown(Name::from(format!("of kind {kind:?}")));
-    let mut reader = Reader { object: unnamed, problems: Vec::new() };
+    let unnamed = Subject::Unknown(Name::from(format!("of kind {kind}")));
+    let mut reader = Reader { subject: unnamed, problems: Vec::new() };
     let value = reader.identify(kind, metadata).map(|identity| {
-        reader.object = kind.object(identity.namespace.clone(), identity.name.clone());
+        let (namespace, name) = (identity.namespace.clone(), identity.name.clone());
+        reader.subject = kind.reference(namespace, name).into();
         read(&mut reader, identity)
     });
     Converted { value, problems: reader.problems }
@@ -99,7 +70,7 @@ impl Reader {
         cause: impl Into<String>,
         cure: impl Into<String>,
     ) {
-        self.problems.push(Problem::new(self.object.clone(), at.to_string(), cause, cure));
+        self.problems.push(Problem::new(self.subject.clone(), at.to_string(), cause, cure));
     }
 
     fn wrong_kind<'de, T: Shape<'de>>(&mut self, found: &str, at: Arguments<'_>) {

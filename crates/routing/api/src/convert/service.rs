@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use nearhop_core::model::{
-    Asks, ClusterIps, DEFAULT_AFFINITY, LONGEST_AFFINITY, Service, ServicePort, ServiceType,
-    SourceRanges, TargetPort, TrafficPolicy,
+    ClusterIps, DEFAULT_AFFINITY, LONGEST_AFFINITY, Service, ServicePort, ServiceType,
+    SourceRanges, TargetPort, TopologySpec, TrafficPolicy,
 };
 use nearhop_core::problem::quote;
-use nearhop_core::{Cidr, Family, Name, ServiceKey};
+use nearhop_core::{Cidr, Family, Kind, Name, ServiceKey};
 
 use super::Converted;
-use super::reader::{Identity, Kind, Reader, read_object};
+use super::reader::{Identity, Reader, read_object};
 use super::value::{ADDRESS, CIDR, TIME, parse_address, parse_cidr, parse_time};
 use crate::field::{Field, IntOrString, List};
 use crate::wire;
@@ -34,7 +34,7 @@ fn read_service(
 ) -> Service {
     let Identity { namespace, name, metadata } = identity;
     let mut service = Service::new(ServiceKey { namespace, name });
-    service.asks = read_asks(reader, metadata.annotations, &mut spec);
+    service.topology = read_asks(reader, metadata.annotations, &mut spec);
     read_access(reader, &mut spec, &mut service);
     service.uid = reader.take(metadata.uid, format_args!("metadata.uid")).unwrap_or(service.uid);
     service.labels = reader.labels(metadata.labels, format_args!("metadata.labels"));
@@ -273,13 +273,13 @@ fn read_asks(
     reader: &mut Reader,
     annotations: Field<wire::Annotations>,
     spec: &mut wire::ServiceSpec,
-) -> Asks {
+) -> TopologySpec {
     let at = format_args!("metadata.annotations");
     let annotations = reader.take(annotations, at).unwrap_or_default();
     let mut annotation = |field: Field<Name>, key: &str| {
         reader.take(field, format_args!("metadata.annotations[{key}]"))
     };
-    let mut asks = Asks {
+    let mut asks = TopologySpec {
         topology_mode: annotation(annotations.topology_mode, "service.kubernetes.io/topology-mode"),
         topology_aware_hints: annotation(
             annotations.topology_aware_hints,
@@ -298,7 +298,7 @@ fn read_asks(
             "nearhop.dev/routing-preference",
         ),
         max_overload: annotation(annotations.max_overload, "nearhop.dev/max-overload"),
-        ..Asks::default()
+        ..TopologySpec::default()
     };
     let mut field = |field: &mut Field<Name>, name: &str| {
         reader.take(std::mem::take(field), format_args!("spec.{name}"))

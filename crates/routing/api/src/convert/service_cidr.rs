@@ -1,10 +1,11 @@
 //! ServiceCIDRs.
 
+use nearhop_core::Kind;
 use nearhop_core::model::ServiceCidr;
 
 use super::Converted;
 use super::node::read_ready;
-use super::reader::{Kind, read_object};
+use super::reader::read_object;
 use super::value::{CIDR, parse_cidr};
 use crate::field::Field;
 use crate::wire;

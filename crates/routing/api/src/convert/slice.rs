@@ -3,14 +3,14 @@
 use std::fmt::Arguments;
 use std::sync::Arc;
 
-use nearhop_core::Name;
 use nearhop_core::model::{
     AddressType, Addresses, Conditions, Endpoint, Hints, PodRef, Slice, SlicePort,
 };
 use nearhop_core::routing::SliceRouting;
+use nearhop_core::{Kind, Name};
 
 use super::Converted;
-use super::reader::{Identity, Kind, Reader, read_object};
+use super::reader::{Identity, Reader, read_object};
 use super::value::{ADDRESS, parse_address};
 use crate::field::{Field, List};
 use crate::wire;
@@ -21,7 +21,7 @@ use crate::wire;
 /// ready nor serving: nobody chooses it or counts it, problems of the endpoints after it keep
 /// their positions, and a controller sees that the slice is not as it should be.
 pub fn convert_slice(slice: wire::EndpointSlice) -> Converted<Slice> {
-    read_object(Kind::EndpointSlice, slice.metadata, |reader, identity| {
+    read_object(Kind::Slice, slice.metadata, |reader, identity| {
         let Identity { namespace, name, metadata } = identity;
         let at = format_args!("metadata.annotations");
         let annotations = reader.take(metadata.annotations, at).unwrap_or_default();

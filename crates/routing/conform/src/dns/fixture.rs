@@ -106,18 +106,18 @@ pub(super) fn world(fixture: &Field<'_>, config: &Settings<'_>) -> Result<World,
     let mut changes = Vec::new();
     for row in fixture.get("namespaces")?.list()? {
         let name = namespace_name(&row)?;
-        changes.push(Change::Namespace(Namespace { name, traffic_distribution: None }));
+        changes.push(Change::put(Namespace { name, traffic_distribution: None }));
     }
     for row in fixture.get("services")?.list()? {
-        changes.push(Change::Service(Box::new(service(&row)?)));
+        changes.push(Change::put(service(&row)?));
     }
     if !config.flag_or("noendpoints", false)? {
         for row in fixture.get("endpoint_slices")?.list()? {
-            changes.push(Change::Slice(Box::new(slice(&row)?)));
+            changes.push(Change::put(slice(&row)?));
         }
     }
     for row in fixture.get("pods")?.list()? {
-        changes.push(Change::Locator(Box::new(locator(&row)?)));
+        changes.push(Change::put(locator(&row)?));
     }
     let mut world = World::new(world::Settings::default());
     world.apply_all(changes);

@@ -11,8 +11,8 @@ use nearhop_core::model::{
 };
 use nearhop_core::route::{Place, RouteTable};
 use nearhop_core::routing::SliceRouting;
-use nearhop_core::world::{Change, Settings, World};
-use nearhop_core::{Family, Name, Protocol, ServiceKey};
+use nearhop_core::world::{Settings, World};
+use nearhop_core::{Change, Family, Name, Protocol, ServiceKey};
 use serde_json::Value;
 
 use crate::objects::{
@@ -39,8 +39,8 @@ impl Rows {
     /// What the node decides.
     pub(crate) fn routes(&self, place: Place) -> RouteTable {
         let mut world = World::new(Settings::default());
-        let services = self.services.values().cloned().map(|s| Change::Service(Box::new(s)));
-        let slices = self.slices.iter().cloned().map(|s| Change::Slice(Box::new(s)));
+        let services = self.services.values().cloned().map(Change::put);
+        let slices = self.slices.iter().cloned().map(Change::put);
         world.apply_all(services.chain(slices));
         RouteTable::build(&world, place)
     }

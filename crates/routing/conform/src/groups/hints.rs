@@ -105,7 +105,7 @@ pub(super) fn traffic_distribution(
     check: &mut Check<'_>,
 ) -> Result<(), CaseError> {
     let mut service = usual_service();
-    service.asks.traffic_distribution = case.row.get("traffic_distribution")?.set_name()?;
+    service.topology.traffic_distribution = case.row.get("traffic_distribution")?.set_name()?;
     let outcome = hint(case, &service, Family::Ipv4, None)?;
     check.fields(&case.row, |key| outcome.value(key))
 }
@@ -115,7 +115,7 @@ pub(super) fn auto(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseErr
     let asked = case.row.get("address_type")?;
     let family = asked.optional().map_or(Ok(Family::Ipv4), |asked| family(&asked))?;
     let mut service = usual_service();
-    service.asks.topology_mode = Some(Name::from("Auto"));
+    service.topology.topology_mode = Some(Name::from("Auto"));
     let capacity = shares(&case.row.get("cpu_ratios")?)?;
     let outcome = hint(case, &service, family, Some(&capacity))?;
     check.fields(&case.row, |key| match key {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::Case;
 use crate::check::Check;
 use crate::diff::Rule;
-use crate::objects::{asks, usual_service};
+use crate::objects::{topology_spec, usual_service};
 use crate::read::CaseError;
 
 /// What a Service asks for, where neither its namespace nor the cluster has a default.
@@ -18,7 +18,8 @@ pub(super) fn decide(service: &Service, gates: &Gates) -> IntentDecision {
 
 /// `hints_enabled`: whether the annotations ask for Auto.
 pub(super) fn hints_enabled(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
-    let service = Service { asks: asks(&case.row.get("annotations")?)?, ..usual_service() };
+    let service =
+        Service { topology: topology_spec(&case.row.get("annotations")?)?, ..usual_service() };
     let decision = decide(&service, &Gates::default());
     check.value(&case.row, Rule::Exact, json!(decision.intent == Intent::Auto))
 }

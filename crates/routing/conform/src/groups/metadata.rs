@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Case;
 use crate::check::Check;
 use crate::diff::Rule;
-use crate::objects::{asks, cluster_ips, family, labels_value, texts, usual_service};
+use crate::objects::{cluster_ips, family, labels_value, texts, topology_spec, usual_service};
 use crate::read::CaseError;
 
 /// The Service of a row that gives its parts directly.
@@ -17,7 +17,7 @@ fn service(case: &Case<'_>) -> Result<Service, CaseError> {
     Ok(Service {
         labels: case.row.get("service_labels")?.labels()?,
         cluster_ips: cluster_ips(&case.row)?,
-        asks: asks(&case.row.get("service_annotations")?)?,
+        topology: topology_spec(&case.row.get("service_annotations")?)?,
         ..usual_service()
     })
 }

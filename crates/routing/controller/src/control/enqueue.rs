@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use nearhop_core::{ServiceKey, Touched};
+use nearhop_core::{Affected, Kind, ServiceKey};
 use tracing::warn;
 
-use super::{Acting, Control, Now, ORPHAN_DELAY, Origin, REFUSED_PAUSE, REPAIR_PERIOD};
+use super::{Acting, Control, Now, ORPHAN_DELAY, REFUSED_PAUSE, REPAIR_PERIOD};
 use crate::mode::Mode;
 use crate::queue::{Urgency, later};
 
@@ -26,8 +26,9 @@ impl Control {
         self.enqueue_all_locators(now);
     }
 
-    pub(super) fn enqueue(&mut self, touched: Touched, origin: Origin, now: Now) {
-        self.enqueue_locators(&touched.locators, origin, now);
+    /// Enqueues what a change of an object of this kind affects.
+    pub(super) fn enqueue(&mut self, touched: Affected, kind: Kind, now: Now) {
+        self.enqueue_locators(&touched.locators, kind, now);
         for key in touched.plan {
             let gone = self.world.service(&key).is_none();
             if gone {
@@ -36,14 +37,16 @@ impl Control {
             if self.acting == Acting::No || !self.is_synced() {
                 continue;
             }
-            let (at, urgency) = match origin {
+            let (at, urgency) = match kind {
                 _ if gone => (now.instant + ORPHAN_DELAY, Urgency::Usual),
-                Origin::Service => (now.instant, Urgency::Fresh),
-                Origin::Pod => (later(now.instant, self.choices.batch_period), Urgency::Usual),
-                Origin::Place | Origin::Locator => (now.instant, Urgency::Usual),
+                Kind::Service => (now.instant, Urgency::Fresh),
+                Kind::Pod => (later(now.instant, self.choices.batch_period), Urgency::Usual),
                 // Our own write, perhaps: its answer will tell.
-                Origin::Slice if self.pending.contains_key(&key) => continue,
-                Origin::Slice => (self.repair_time(&key, now), Urgency::Usual),
+                Kind::Slice if self.pending.contains_key(&key) => continue,
+                Kind::Slice => (self.repair_time(&key, now), Urgency::Usual),
+                Kind::Node | Kind::Namespace | Kind::ServiceCidr | Kind::Locator => {
+                    (now.instant, Urgency::Usual)
+                }
             };
             self.add(&key, at, urgency);
         }

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use nearhop_api::Changed;
 use nearhop_api::{Meta, Version};
 use nearhop_core::locate::LocatorPlan;
-use nearhop_core::{Change, PodKey};
-use nearhop_feed::{Changed, Kind};
+use nearhop_core::{Change, Kind, ObjectRef, PodKey};
 use tracing::{debug, warn};
 
-use super::{Acting, Control, Now, ORPHAN_DELAY, Origin, REFUSED_PAUSE};
+use super::{Acting, Control, Now, ORPHAN_DELAY, REFUSED_PAUSE};
 use crate::call::Failure;
 use crate::locators::write::{Base, LocatorJob, LocatorOutcome, LocatorStep};
 use crate::queue::Urgency;
@@ -52,16 +52,16 @@ impl Control {
     /// Completes a list by what we wrote after it; gives what counts again.
     pub(super) fn list_locators(
         &mut self,
-        names: &mut BTreeSet<PodKey>,
+        objects: &mut BTreeSet<ObjectRef>,
         version: &Version,
     ) -> Vec<Change> {
         let work = self.locators.as_mut();
-        work.map_or_else(Vec::new, |work| work.complete(names, version))
+        work.map_or_else(Vec::new, |work| work.complete(objects, version))
     }
 
     /// A list came, or word that the server does not know the kind.
     pub(super) fn note_definition(&mut self, kind: Kind, version: &Version) {
-        if let Some(work) = self.locators.as_mut().filter(|_| kind == Kind::PodLocators) {
+        if let Some(work) = self.locators.as_mut().filter(|_| kind == Kind::Locator) {
             work.listed(version);
         }
     }
@@ -109,7 +109,7 @@ impl Control {
             }
             LocatorStep::Deleted(uid) => {
                 let known = work.sights.deleted(key, &uid);
-                known.then(|| Change::LocatorGone(key.clone()))
+                known.then(|| Change::Gone(ObjectRef::Locator(key.clone())))
             }
             LocatorStep::Vanished(uid) => {
                 let known = work.sights.deleted(key, &uid);
@@ -117,11 +117,11 @@ impl Control {
                 if self.world.pod_on_node(key).is_some() {
                     work.queue.add(key, now.instant, Urgency::Usual);
                 }
-                known.then(|| Change::LocatorGone(key.clone()))
+                known.then(|| Change::Gone(ObjectRef::Locator(key.clone())))
             }
         };
         let touched = self.world.apply_all(change);
-        self.enqueue_locators(&touched.locators, Origin::Locator, now);
+        self.enqueue_locators(&touched.locators, Kind::Locator, now);
     }
 
     fn fail_locator(&mut self, key: &PodKey, failure: &Failure, now: Now) {
@@ -151,25 +151,25 @@ impl Control {
         let Some(work) = &mut self.locators else { return };
         work.all_are_looked_at();
         let all = self.located_pods();
-        self.enqueue_locators(&all, Origin::Place, now);
+        self.enqueue_locators(&all, Kind::Node, now);
     }
 
     /// Sees to PodLocators that are not as they should be.
-    pub(super) fn enqueue_locators(&mut self, keys: &BTreeSet<PodKey>, origin: Origin, now: Now) {
+    pub(super) fn enqueue_locators(&mut self, keys: &BTreeSet<PodKey>, kind: Kind, now: Now) {
         let idle = self.acting == Acting::No || !self.is_synced();
         let Some(work) = self.locators.as_mut().filter(|work| !idle && work.is_defined()) else {
             return;
         };
         for key in keys {
-            let at = match (self.world.plan_locator(key), origin) {
+            let at = match (self.world.plan_locator(key), kind) {
                 (LocatorPlan::Keep, _) => continue,
-                (LocatorPlan::Delete, Origin::Pod) => {
+                (LocatorPlan::Delete, Kind::Pod) => {
                     work.forget(key);
                     now.instant
                 }
                 // The Pod may only be late, and the garbage collector may be faster.
                 (LocatorPlan::Delete, _) => now.instant + ORPHAN_DELAY,
-                (_, Origin::Locator) => work.repair_time(key, now.instant),
+                (_, Kind::Locator) => work.repair_time(key, now.instant),
                 _ => now.instant,
             };
             work.queue.add(key, at, Urgency::Usual);

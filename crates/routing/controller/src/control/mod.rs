@@ -3,24 +3,24 @@
 
 mod enqueue;
 mod locators;
-mod origin;
 mod sweep;
 mod work;
 
+use nearhop_core::{Kind, Object, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use nearhop_api::Version;
+use nearhop_api::{Changed, Version};
 use nearhop_core::model::Service;
 use nearhop_core::slice::TriggerTimes;
 use nearhop_core::world::Settings;
 use nearhop_core::{
-    Change, Gate, Gates, IntentDecision, Name, ObjectRef, Problem, Roll, ServiceKey, SlicePlan,
-    Touched, World,
+    Affected, Change, Gate, Gates, IntentDecision, Name, ObjectRef, Problem, ServiceKey, SlicePlan,
+    World,
 };
-use nearhop_feed::{Changed, Event as FeedEvent, Kind};
+use nearhop_feed::Event as FeedEvent;
 use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::metrics::{Metrics, Work, WorkqueueMetrics};
 use tracing::{debug, info, warn};
@@ -34,7 +34,6 @@ use crate::sight::{Shown, Sights, SliceName};
 use crate::status::Statuses;
 use crate::tell::Told;
 use crate::write::{Outcome, Step, answered};
-use origin::{Origin, is_listed, object_of};
 use sweep::Sweep;
 
 /// The slices of a Service that went are left to the garbage collector for this long.
@@ -122,7 +121,7 @@ pub(crate) struct Control {
     repaired: BTreeMap<ServiceKey, Instant>,
     /// Services that are gone or have lost their label, with conditions of ours.
     released: BTreeSet<ServiceKey>,
-    problems: BTreeMap<ObjectRef, Vec<Problem>>,
+    problems: BTreeMap<Subject, Vec<Problem>>,
     unlisted: BTreeSet<Kind>,
     acting: Acting,
     metrics: ControllerMetrics,
@@ -138,15 +137,10 @@ pub(crate) struct Control {
 
 /// Kinds that must have arrived before anything is decided.
 pub(crate) fn kinds(gates: &Gates) -> BTreeSet<Kind> {
-    let mut kinds = BTreeSet::from([
-        Kind::Nodes,
-        Kind::Namespaces,
-        Kind::Services,
-        Kind::Pods,
-        Kind::EndpointSlices,
-    ]);
+    let mut kinds =
+        BTreeSet::from([Kind::Node, Kind::Namespace, Kind::Service, Kind::Pod, Kind::Slice]);
     if gates.on(Gate::PodLocator) {
-        kinds.insert(Kind::PodLocators);
+        kinds.insert(Kind::Locator);
     }
     kinds
 }
@@ -235,25 +229,29 @@ impl Control {
 
     /// Takes in what the feed brought.
     pub(crate) fn fed(&mut self, events: Vec<FeedEvent>, now: Now) {
-        let mut by_kind: BTreeMap<Origin, Vec<Change>> = BTreeMap::new();
+        let mut by_kind: BTreeMap<Kind, Vec<Change>> = BTreeMap::new();
         let mut noted = Vec::new();
         for event in events {
             match event {
                 FeedEvent::Changed(changed) => {
                     noted.extend(self.sort_in(changed, &mut by_kind, now));
                 }
-                FeedEvent::Listed { kind, version, roll } => {
-                    if let Some(mut roll) = roll {
-                        let again = match roll.as_mut() {
-                            Roll::Slices(names) => self.list_slices(names, &version),
-                            Roll::Locators(names) => self.list_locators(names, &version),
+                FeedEvent::Listed { kind, version, objects } => {
+                    if let Some(mut objects) = objects {
+                        let again = match kind {
+                            Kind::Slice => self.list_slices(&mut objects, &version),
+                            Kind::Locator => self.list_locators(&mut objects, &version),
                             _ => Vec::new(),
                         };
-                        if !again.is_empty() {
-                            by_kind.entry(Origin::of_roll(&roll)).or_default().extend(again);
-                        }
-                        self.problems.retain(|object, _| is_listed(&roll, object));
-                        by_kind.entry(Origin::of_roll(&roll)).or_default().push(Change::Only(roll));
+                        self.problems.retain(|subject, _| match subject {
+                            Subject::Object(object) if object.kind() == kind => {
+                                objects.contains(object)
+                            }
+                            _ => true,
+                        });
+                        let changes = by_kind.entry(kind).or_default();
+                        changes.extend(again);
+                        changes.push(Change::Listed(kind, objects));
                     }
                     self.note_definition(kind, &version);
                     if self.unlisted.remove(&kind) && self.unlisted.is_empty() {
@@ -266,15 +264,15 @@ impl Control {
         }
         self.apply(by_kind, now);
         self.look_at_new_definition(now);
-        for (object, problems) in noted {
-            self.note_problems(object, problems);
+        for (subject, problems) in noted {
+            self.note_problems(subject, problems);
         }
     }
 
-    fn apply(&mut self, by_kind: BTreeMap<Origin, Vec<Change>>, now: Now) {
-        for (origin, changes) in by_kind {
+    fn apply(&mut self, by_kind: BTreeMap<Kind, Vec<Change>>, now: Now) {
+        for (kind, changes) in by_kind {
             let touched = self.world.apply_all(changes);
-            self.enqueue(touched, origin, now);
+            self.enqueue(touched, kind, now);
         }
     }
 
@@ -282,15 +280,15 @@ impl Control {
     fn sort_in(
         &mut self,
         changed: Changed,
-        by_kind: &mut BTreeMap<Origin, Vec<Change>>,
+        by_kind: &mut BTreeMap<Kind, Vec<Change>>,
         now: Now,
-    ) -> Option<(ObjectRef, Vec<Problem>)> {
+    ) -> Option<(Subject, Vec<Problem>)> {
         let Changed { change, meta, problems } = changed;
         let Some(change) = change else {
-            return problems.first().map(|problem| problem.object.clone()).zip(Some(problems));
+            return problems.first().map(|problem| problem.subject.clone()).zip(Some(problems));
         };
         let news = match &change {
-            Change::Slice(slice) => {
+            Change::Put(Object::Slice(slice)) => {
                 let name = (slice.namespace.clone(), slice.name.clone());
                 let news = self.sights.feed(&name, &meta, &change);
                 if news {
@@ -298,7 +296,7 @@ impl Control {
                 }
                 news
             }
-            Change::SliceGone(namespace, name) => {
+            Change::Gone(ObjectRef::Slice(namespace, name)) => {
                 let name = (namespace.clone(), name.clone());
                 let news = self.sights.feed_gone(&name, &meta);
                 if news {
@@ -306,35 +304,37 @@ impl Control {
                 }
                 news
             }
-            Change::Service(service) => {
+            Change::Put(Object::Service(service)) => {
                 if self.statuses.see(&service.key, &meta) {
                     self.tellings.add(&service.key, now.instant + TELL_DELAY, Urgency::Usual);
                 }
                 true
             }
-            Change::Locator(locator) => self.see_locator(&locator.key, &meta, &change),
-            Change::LocatorGone(key) => self.see_locator_gone(key, &meta),
+            Change::Put(Object::Locator(locator)) => self.see_locator(&locator.key, &meta, &change),
+            Change::Gone(ObjectRef::Locator(key)) => self.see_locator_gone(key, &meta),
             _ => true,
         };
-        let object = object_of(&change);
+        let object = match &change {
+            Change::Put(object) => object.reference(),
+            Change::Gone(object) => object.clone(),
+            Change::Listed(..) | Change::Planned(..) => return None,
+        };
         if news {
-            by_kind.entry(Origin::of(&change)).or_default().push(change);
+            by_kind.entry(object.kind()).or_default().push(change);
         }
         // Pods and PodLocators are many, and the core finds nothing wrong with them.
-        let silent = |object: &ObjectRef| {
-            matches!(object, ObjectRef::Pod(_) | ObjectRef::Locator(_))
-                && problems.is_empty()
-                && !self.problems.contains_key(object)
-        };
-        let object = object.filter(|object| !silent(object))?;
-        Some((object, problems))
+        let many = matches!(object, ObjectRef::Pod(_) | ObjectRef::Locator(_));
+        let subject = Subject::Object(object);
+        let silent = many && problems.is_empty() && !self.problems.contains_key(&subject);
+        (!silent).then_some((subject, problems))
     }
 
     /// Completes a list by what we wrote after it; gives what counts again.
-    fn list_slices(&mut self, names: &mut BTreeSet<SliceName>, version: &Version) -> Vec<Change> {
-        let again = self.sights.listed(names, version);
+    fn list_slices(&mut self, objects: &mut BTreeSet<ObjectRef>, version: &Version) -> Vec<Change> {
+        let reference = |name: &SliceName| ObjectRef::Slice(name.0.clone(), name.1.clone());
+        let again = self.sights.listed(objects, reference, version);
         for Shown { version, change, .. } in &again {
-            if let Change::Slice(slice) = change {
+            if let Change::Put(Object::Slice(slice)) = change {
                 let name = (slice.namespace.clone(), slice.name.clone());
                 info!(slice = %slice.name, "the server has lost a write: it was restored, it seems");
                 self.note_echo(slice.service(), name, || Echo::Seen(version.clone()));
@@ -358,28 +358,30 @@ impl Control {
     }
 
     /// Logs problems when they are new; every update of an object repeats them.
-    fn note_problems(&mut self, object: ObjectRef, mut problems: Vec<Problem>) {
-        for problem in self.world.problems_of(&object) {
-            if !problems.contains(problem) {
-                problems.push(problem.clone());
+    fn note_problems(&mut self, subject: Subject, mut problems: Vec<Problem>) {
+        if let Subject::Object(object) = &subject {
+            for problem in self.world.problems_of(object) {
+                if !problems.contains(problem) {
+                    problems.push(problem.clone());
+                }
             }
         }
         // A default that makes no sense is a problem of every Service under it, and said once.
-        for other in problems.extract_if(.., |problem| problem.object != object) {
-            let known = self.problems.entry(other.object.clone()).or_default();
+        for other in problems.extract_if(.., |problem| problem.subject != subject) {
+            let known = self.problems.entry(other.subject.clone()).or_default();
             if !known.contains(&other) {
                 warn!("{other}");
                 known.push(other);
             }
         }
-        let known = self.problems.get(&object).map_or(&[][..], Vec::as_slice);
+        let known = self.problems.get(&subject).map_or(&[][..], Vec::as_slice);
         for problem in problems.iter().filter(|problem| !known.contains(problem)) {
             warn!("{problem}");
         }
         if problems.is_empty() {
-            self.problems.remove(&object);
-        } else if !matches!(object, ObjectRef::Unknown(_)) {
-            self.problems.insert(object, problems);
+            self.problems.remove(&subject);
+        } else if !matches!(subject, Subject::Unknown(_)) {
+            self.problems.insert(subject, problems);
         }
         self.metrics.problems(self.problems.len());
     }
@@ -424,8 +426,8 @@ impl Control {
 
     /// Takes in the answers to our writes: they are what the plan wanted. What they explain of
     /// what the feed showed is no news.
-    fn take_steps(&mut self, steps: Vec<Step>, mut pending: Option<&mut Pending>) -> Touched {
-        let mut touched = Touched::default();
+    fn take_steps(&mut self, steps: Vec<Step>, mut pending: Option<&mut Pending>) -> Affected {
+        let mut touched = Affected::default();
         let mut explain = |name: &SliceName, echo: Echo| {
             if let Some(pending) = &mut pending
                 && pending.echoes.get(name) == Some(&echo)
@@ -469,7 +471,7 @@ impl Control {
 
     fn gone(&mut self, name: SliceName, uid: &Name) -> Option<Change> {
         let known = self.sights.deleted(&name, uid);
-        known.then_some(Change::SliceGone(name.0, name.1))
+        known.then_some(Change::Gone(ObjectRef::Slice(name.0, name.1)))
     }
 
     /// Takes in how telling ended.

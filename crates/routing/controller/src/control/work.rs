@@ -7,12 +7,12 @@ use std::time::Duration;
 use nearhop_core::condition::{Writing, judge};
 use nearhop_core::model::{Service, Slice};
 use nearhop_core::world::PlanTime;
-use nearhop_core::{Change, IntentDecision, ServiceKey, SlicePlan};
+use nearhop_core::{Change, IntentDecision, Kind, ServiceKey, SlicePlan};
 use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::metrics::Work;
 use tracing::{debug, warn};
 
-use super::{Acting, Control, Now, Origin, Pending, TELL_DELAY};
+use super::{Acting, Control, Now, Pending, TELL_DELAY};
 use crate::call::Failure;
 use crate::metrics::SyncResult;
 use crate::queue::{Cause, Urgency};
@@ -138,8 +138,9 @@ impl Control {
             let wait = Duration::try_from(again.duration_since(now.time)).unwrap_or_default();
             self.add(key, now.instant + wait, Urgency::Usual);
         }
+        // A Node may have changed since the plan was made.
         let touched = self.world.apply(Change::Planned(key.clone(), plan.state));
-        self.enqueue(touched, Origin::Place, now);
+        self.enqueue(touched, Kind::Node, now);
     }
 
     pub(super) fn fail(
@@ -233,5 +234,5 @@ fn trouble(key: &ServiceKey, plan: &SlicePlan, writing: &Writing) -> Option<Trou
         return Some(error(culprit, message));
     }
     let missing = plan.missing_nodes.first()?;
-    Some(error(&missing.object.to_string(), &missing.to_string()))
+    Some(error(&missing.subject.to_string(), &missing.to_string()))
 }

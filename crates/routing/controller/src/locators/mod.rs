@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use nearhop_api::Version;
-use nearhop_core::{Change, Gate, Gates, PodKey};
+use nearhop_core::{Change, Gate, Gates, ObjectRef, PodKey};
 use nearhop_runtime::metrics::{Gauge, IntCounterVec, Metrics};
 
 use crate::metrics::Operation;
@@ -75,13 +75,18 @@ impl LocatorWork {
     /// Completes the names of a list by what we wrote after it; gives what counts again.
     pub(crate) fn complete(
         &mut self,
-        names: &mut BTreeSet<PodKey>,
+        objects: &mut BTreeSet<ObjectRef>,
         version: &Version,
     ) -> Vec<Change> {
         if version.as_str().is_empty() {
             return Vec::new();
         }
-        self.sights.listed(names, version).into_iter().map(|shown| shown.change).collect()
+        let reference = |key: &PodKey| ObjectRef::Locator(key.clone());
+        self.sights
+            .listed(objects, reference, version)
+            .into_iter()
+            .map(|shown| shown.change)
+            .collect()
     }
 
     /// Whether PodLocators can be written.

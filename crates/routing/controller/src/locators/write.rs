@@ -2,11 +2,10 @@
 //! late waits for the watch to show what is there now.
 
 use http::Method;
-use nearhop_api::Version;
 use nearhop_api::locator::{API_VERSION, RESOURCE, locator_to_create, locator_to_patch};
+use nearhop_api::{Changed, Version, decode_object};
 use nearhop_core::model::Locator;
-use nearhop_core::{Name, PodKey};
-use nearhop_feed::{Changed, Kind, change_of};
+use nearhop_core::{Kind, Name, PodKey};
 use serde_json::json;
 
 use super::Counted;
@@ -114,14 +113,14 @@ async fn create(caller: &Caller, job: &LocatorJob) -> Result<LocatorStep, Failur
         Failure::Trouble { what, code: 409, .. } => Failure::Conflict { what },
         failure => failure,
     });
-    Ok(LocatorStep::Wrote(Box::new(change_of(Kind::PodLocators, &answer?))))
+    Ok(LocatorStep::Wrote(Box::new(decode_object(Kind::Locator, &answer?))))
 }
 
 async fn change(caller: &Caller, job: &LocatorJob) -> Result<LocatorStep, Failure> {
     let body = caller.send(call(job)).await?;
     Ok(match job {
         LocatorJob::Delete(_, base) => LocatorStep::Deleted(base.uid.clone()),
-        _ => LocatorStep::Wrote(Box::new(change_of(Kind::PodLocators, &body))),
+        _ => LocatorStep::Wrote(Box::new(decode_object(Kind::Locator, &body))),
     })
 }
 

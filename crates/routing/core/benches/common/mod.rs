@@ -39,7 +39,7 @@ pub(crate) fn service(i: usize, traffic_distribution: &str) -> Service {
     let ip = [10, 96, (i >> 8) as u8, i as u8];
     service.cluster_ips = ClusterIps::Addresses(vec![ip.into()]);
     service.ip_families = vec![Family::Ipv4];
-    service.asks.traffic_distribution =
+    service.topology.traffic_distribution =
         (!traffic_distribution.is_empty()).then(|| Name::from(traffic_distribution));
     service
 }
@@ -62,10 +62,10 @@ pub(crate) fn pod(of: usize, i: usize, nodes: usize) -> Pod {
 /// A world of Services with Pods on nodes of three zones, nothing planned yet.
 pub(crate) fn cold(services: usize, pods: usize, nodes: usize, distribution: &str) -> World {
     let mut world = World::new(Settings::default());
-    world.apply_all((0..nodes).map(|i| Change::Node(node(i))));
-    world.apply_all((0..services).map(|i| Change::Service(Box::new(service(i, distribution)))));
+    world.apply_all((0..nodes).map(|i| Change::put(node(i))));
+    world.apply_all((0..services).map(|i| Change::put(service(i, distribution))));
     for of in 0..services {
-        world.apply_all((0..pods).map(|i| Change::Pod(Box::new(pod(of, i, nodes)))));
+        world.apply_all((0..pods).map(|i| Change::put(pod(of, i, nodes))));
     }
     world
 }

@@ -1,7 +1,7 @@
 //! What answers are made from: each Service with its published endpoints in order, and from
 //! addresses to Services.
 //!
-//! Kept incrementally and equal to one built from scratch; `Touched` only narrows the work. A
+//! Kept incrementally and equal to one built from scratch; `Affected` only narrows the work. A
 //! question then sorts and searches nothing that could have been sorted and found before.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::key::{Family, Name, Protocol, ServiceKey};
 use crate::model::{AddressType, ClusterIps, Endpoint, Service, ServicePort, Slice};
 use crate::routing::SliceRouting;
-use crate::world::{Touched, World};
+use crate::world::{Affected, World};
 
 /// How a Service has an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -199,7 +199,7 @@ impl Index {
     }
 
     /// Brings it up to date with what was touched.
-    pub fn refresh(&mut self, world: &World, touched: &Touched) {
+    pub fn refresh(&mut self, world: &World, touched: &Affected) {
         for key in &touched.routes {
             let now = world.service(key).map(|service| Filed::new(world, service));
             self.file(key, now);

@@ -9,7 +9,8 @@ use crate::intent::TopologyKeys;
 use crate::key::Name;
 use crate::labels::well_known;
 use crate::model::{Node, Slice};
-use crate::problem::{ObjectRef, Problem};
+use crate::object::ObjectRef;
+use crate::problem::Problem;
 use crate::routing::{KeyRouting, MAX_BYTES, Routing, SliceRouting};
 use crate::slice::{PlanInput, SliceLists};
 

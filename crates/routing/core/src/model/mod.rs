@@ -15,13 +15,14 @@ pub use locator::Locator;
 pub use node::{Namespace, Node, zone_of};
 pub use pod::{Addresses, ContainerPort, Pod, PodDns, Second};
 pub use service::{
-    Asks, ClusterIps, DEFAULT_AFFINITY, LONGEST_AFFINITY, Service, ServicePort, ServiceType,
-    SourceRanges, TargetPort, TrafficPolicy,
+    ClusterIps, DEFAULT_AFFINITY, LONGEST_AFFINITY, Service, ServicePort, ServiceType,
+    SourceRanges, TargetPort, TopologySpec, TrafficPolicy,
 };
 pub use service_cidr::ServiceCidr;
 pub use slice::{AddressType, Conditions, Endpoint, Hints, PodRef, Slice, SlicePort};
 
-use crate::problem::{ObjectRef, Problem, quote};
+use crate::object::ObjectRef;
+use crate::problem::{Problem, quote};
 
 /// Whether a text can be a zone in a hint: a non-empty label value (the API server refuses
 /// others in `forZones`).

@@ -6,7 +6,8 @@ use super::{is_zone_name, zone_problem};
 use crate::cidr::Cidr;
 use crate::key::Name;
 use crate::labels::{Labels, well_known};
-use crate::problem::{ObjectRef, Problem};
+use crate::object::ObjectRef;
+use crate::problem::Problem;
 
 /// The zone that a Node's labels name, if it is usable as a hint.
 pub fn zone_of(labels: &Labels) -> Option<&Name> {

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use crate::cidr::Cidr;
 use crate::key::{Family, Name, Protocol, ServiceKey};
 use crate::labels::Labels;
-use crate::problem::{ObjectRef, Problem, quote};
+use crate::object::ObjectRef;
+use crate::problem::{Problem, quote};
 
 /// `spec.type` of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -107,7 +108,7 @@ pub const LONGEST_AFFINITY: Duration = Duration::from_secs(86_400);
 /// Everything by which a Service can ask for topology, as written and not yet judged.
 /// Field names follow the spelling; `intent` gives them meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Asks {
+pub struct TopologySpec {
     /// Annotation `service.kubernetes.io/topology-mode`.
     pub topology_mode: Option<Name>,
     /// Annotation `service.kubernetes.io/topology-aware-hints`, the older name.
@@ -173,7 +174,7 @@ pub struct Service {
     /// `spec.publishNotReadyAddresses`.
     pub publish_not_ready_addresses: bool,
     /// What it asks for.
-    pub asks: Asks,
+    pub topology: TopologySpec,
 }
 
 impl Service {
@@ -205,7 +206,7 @@ impl Service {
             internal_traffic_policy: TrafficPolicy::default(),
             external_traffic_policy: TrafficPolicy::default(),
             publish_not_ready_addresses: false,
-            asks: Asks::default(),
+            topology: TopologySpec::default(),
         }
     }
 

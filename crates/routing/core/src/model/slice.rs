@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{Addresses, is_zone_name, zone_problem};
 use crate::key::{Family, Name, Protocol, ServiceKey};
 use crate::labels::{Labels, well_known};
-use crate::problem::{ObjectRef, Problem, quote};
+use crate::object::ObjectRef;
+use crate::problem::{Problem, quote};
 use crate::routing::SliceRouting;
 
 /// `addressType` of a slice.
@@ -172,6 +173,11 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// A reference to it.
+    pub fn reference(&self) -> ObjectRef {
+        ObjectRef::Slice(self.namespace.clone(), self.name.clone())
+    }
+
     /// The Service it belongs to, if its label says.
     pub fn service(&self) -> Option<ServiceKey> {
         let name = self.labels.get(well_known::SERVICE_NAME).filter(|name| !name.is_empty())?;
@@ -185,11 +191,10 @@ impl Slice {
 
     /// What is wrong with it. Endpoints named here are left out of every decision.
     pub fn problems(&self) -> Vec<Problem> {
-        let object = || ObjectRef::Slice(self.namespace.clone(), self.name.clone());
         let mut problems = Vec::new();
         if self.service().is_none() {
             problems.push(Problem::new(
-                object(),
+                self.reference(),
                 format!("metadata.labels[{}]", well_known::SERVICE_NAME),
                 "missing or empty, so the slice belongs to no Service",
                 "label it with its Service's name; it is ignored until then",
@@ -197,7 +202,7 @@ impl Slice {
         }
         if let AddressType::Other(other) = &self.address_type {
             problems.push(Problem::new(
-                object(),
+                self.reference(),
                 "addressType",
                 format!("{} is not routed", quote(other)),
                 "use IPv4 or IPv6; the slice is ignored until then",
@@ -205,7 +210,7 @@ impl Slice {
         }
         if let SliceRouting::Broken(cause) = &self.routing {
             problems.push(Problem::new(
-                object(),
+                self.reference(),
                 format!("metadata.annotations[{}]", crate::routing::ANNOTATION),
                 cause.to_string(),
                 "remove it, the controller writes it anew; hints are used until then",
@@ -213,7 +218,7 @@ impl Slice {
         }
         for (i, port) in self.ports.iter().enumerate().filter(|(_, port)| port.port == Some(0)) {
             problems.push(Problem::new(
-                object(),
+                self.reference(),
                 format!("ports[{i}].port"),
                 format!("0 is not a port (port name {})", quote(&port.name)),
                 "give a port from 1 to 65535; this port is not routed until then",
@@ -226,12 +231,11 @@ impl Slice {
     }
 
     fn endpoint_problems(&self, i: usize, endpoint: &Endpoint, problems: &mut Vec<Problem>) {
-        let object = || ObjectRef::Slice(self.namespace.clone(), self.name.clone());
         let family = self.address_type.family();
         for address in endpoint.addresses.as_slice() {
             if family.is_some_and(|family| family != Family::of(*address)) {
                 problems.push(Problem::new(
-                    object(),
+                    self.reference(),
                     format!("endpoints[{i}].addresses"),
                     format!("{address} is not an {} address", self.address_type.as_str()),
                     "move it to a slice of its own family; this endpoint is ignored until then",
@@ -239,12 +243,12 @@ impl Slice {
             }
         }
         if let Some(zone) = endpoint.zone.as_ref().filter(|zone| !is_zone_name(zone)) {
-            problems.push(zone_problem(object(), format!("endpoints[{i}].zone"), zone));
+            problems.push(zone_problem(self.reference(), format!("endpoints[{i}].zone"), zone));
         }
         for (j, zone) in endpoint.hint_zones().iter().enumerate() {
             if !is_zone_name(zone) {
                 let field = format!("endpoints[{i}].hints.forZones[{j}].name");
-                problems.push(zone_problem(object(), field, zone));
+                problems.push(zone_problem(self.reference(), field, zone));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! All decisions of one node: what the proxy compiles and DNS answers from.
 //!
-//! Kept incrementally and equal to a table built from scratch; `Touched` only narrows the work.
+//! Kept incrementally and equal to a table built from scratch; `Affected` only narrows the work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::choose::{HintGates, Place, PortPolicy, RouteDecision, RouteInput, cho
 use super::collect::{PortEndpoints, RouteEndpoint, agreed_routing, port_endpoints};
 use crate::key::{Family, Name, Protocol, ServiceKey, ServicePortKey};
 use crate::model::{Service, ServicePort, ServiceType, Slice};
-use crate::world::{Touched, World};
+use crate::world::{Affected, World};
 
 /// A decision is made per Service port and family.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,7 +58,7 @@ impl RouteTable {
     }
 
     /// Brings the table up to date with what was touched.
-    pub fn refresh(&mut self, world: &World, touched: &Touched) {
+    pub fn refresh(&mut self, world: &World, touched: &Affected) {
         let moved = self.place.node.as_ref().is_some_and(|node| touched.nodes.contains(node));
         if moved && let Some(node) = self.place.node.as_ref().and_then(|node| world.node(node)) {
             let place = Place::of(node);

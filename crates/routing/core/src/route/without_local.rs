@@ -46,9 +46,10 @@ mod tests {
         AddressType, ClusterIps, Endpoint, Service, ServicePort, ServiceType, Slice, SlicePort,
         TargetPort,
     };
+    use crate::object::Change;
     use crate::route::Place;
     use crate::routing::SliceRouting;
-    use crate::world::{Change, Settings, World};
+    use crate::world::{Settings, World};
     use crate::{Name, Protocol, ServiceKey, labels::well_known};
 
     fn service(name: &str) -> Service {
@@ -93,8 +94,8 @@ mod tests {
 
     fn count(service: Service, node: &str) -> (u64, u64) {
         let mut world = World::new(Settings::default());
-        world.apply(Change::Slice(Box::new(slice(&service, node))));
-        world.apply(Change::Service(Box::new(service)));
+        world.apply(Change::put(slice(&service, node)));
+        world.apply(Change::put(service));
         let place = Place { node: Some(Name::from("here")), ..Place::default() };
         let routes = RouteTable::build(&world, place);
         let count = count_without_local(&routes, Family::Ipv4);

@@ -8,7 +8,8 @@ use crate::model::{
     Addresses, Conditions, ContainerPort, Endpoint, Node, Pod, PodRef, Service, SlicePort,
     TargetPort,
 };
-use crate::problem::{ObjectRef, Problem};
+use crate::object::ObjectRef;
+use crate::problem::Problem;
 
 /// A selected Pod and the Node it runs on, if that is known.
 pub type PodOnNode<'a> = (&'a Pod, Option<&'a Node>);

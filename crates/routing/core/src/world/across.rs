@@ -8,7 +8,8 @@ use super::World;
 use crate::key::Name;
 use crate::labels::well_known;
 use crate::model::{Slice, is_zone_name};
-use crate::problem::{ObjectRef, Problem, quote};
+use crate::object::ObjectRef;
+use crate::problem::{Problem, quote};
 
 pub(super) fn find_problems(world: &World) -> Vec<Problem> {
     let zones: BTreeSet<&Name> = world.nodes().filter_map(|node| node.zone()).collect();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::by_name::{ByName, insert_sorted, remove_sorted};
-use super::{Change, NodeEntry, PodEntry, Roll, ServiceEntry, Touched, World};
+use super::{Affected, NodeEntry, PodEntry, ServiceEntry, World};
 use crate::gate::Gate;
 use crate::hint::HintState;
 use crate::hint::auto::crosses_threshold;
@@ -13,18 +13,19 @@ use crate::intent::{Intent, IntentDecision};
 use crate::key::{Name, PodKey, ServiceKey};
 use crate::labels::Labels;
 use crate::model::{Namespace, Node, Pod, Service, Slice};
-use crate::problem::{ObjectRef, Problem};
+use crate::object::{Change, Kind, Object, ObjectRef};
+use crate::problem::Problem;
 use crate::routing::{Routing, SliceRouting};
 
 impl World {
     /// Takes in a change and says what it touches.
-    pub fn apply(&mut self, change: Change) -> Touched {
+    pub fn apply(&mut self, change: Change) -> Affected {
         self.apply_all([change])
     }
 
     /// Takes in many changes at once, such as a list: capacity is then measured once.
-    pub fn apply_all(&mut self, changes: impl IntoIterator<Item = Change>) -> Touched {
-        let mut touched = Touched::default();
+    pub fn apply_all(&mut self, changes: impl IntoIterator<Item = Change>) -> Affected {
+        let mut touched = Affected::default();
         for change in changes {
             touched.merge(self.take_in(change));
         }
@@ -34,72 +35,68 @@ impl World {
         touched
     }
 
-    fn take_in(&mut self, change: Change) -> Touched {
+    fn take_in(&mut self, change: Change) -> Affected {
         match change {
-            Change::Service(service) => self.put_service(*service),
-            Change::ServiceGone(key) => self.remove_service(&key),
-            Change::Pod(pod) => self.put_pod(*pod),
-            Change::PodGone(key) => self.remove_pod(&key),
-            Change::Node(node) => self.put_node(node),
-            Change::NodeGone(name) => self.remove_node(&name),
-            Change::Locator(locator) => self.put_locator(*locator),
-            Change::LocatorGone(key) => self.remove_locator(&key),
-            Change::Namespace(namespace) => self.put_namespace(namespace),
-            Change::NamespaceGone(name) => self.remove_namespace(&name),
-            Change::ServiceCidr(cidr) => {
-                self.service_cidrs.insert(cidr.name.clone(), cidr);
-                Touched::default()
+            Change::Put(object) => self.put(object),
+            Change::Gone(object) => self.remove(&object),
+            Change::Listed(kind, listed) => {
+                let is_gone = |object: &ObjectRef| !listed.contains(object);
+                let gone: Vec<ObjectRef> = self.objects(kind).filter(is_gone).collect();
+                let mut affected = Affected::default();
+                gone.iter().for_each(|object| affected.merge(self.remove(object)));
+                affected
             }
-            Change::ServiceCidrGone(name) => {
-                self.service_cidrs.remove(&name);
-                Touched::default()
-            }
-            Change::Slice(slice) => self.put_slice(*slice),
-            Change::SliceGone(namespace, name) => self.remove_slice(&namespace, &name),
             Change::Planned(key, state) => self.keep_state(&key, state),
-            Change::Only(roll) => self.keep_only(&roll),
         }
     }
 
-    /// Removes what a list no longer names.
-    fn keep_only(&mut self, roll: &Roll) -> Touched {
-        let gone: Vec<Change> = match roll {
-            Roll::Services(kept) => {
-                let gone = self.services.keys().filter(|key| !kept.contains(key));
-                gone.cloned().map(Change::ServiceGone).collect()
+    fn put(&mut self, object: Object) -> Affected {
+        match object {
+            Object::Node(node) => self.put_node(node),
+            Object::Namespace(namespace) => self.put_namespace(namespace),
+            Object::ServiceCidr(cidr) => {
+                self.service_cidrs.insert(cidr.name.clone(), cidr);
+                Affected::default()
             }
-            Roll::Pods(kept) => {
-                let all = self.pods.values().flat_map(ByName::iter).map(|entry| &entry.pod.key);
-                all.filter(|key| !kept.contains(key)).cloned().map(Change::PodGone).collect()
-            }
-            Roll::Nodes(kept) => {
-                let gone = self.nodes().map(|node| &node.name).filter(|name| !kept.contains(*name));
-                gone.cloned().map(Change::NodeGone).collect()
-            }
-            Roll::Namespaces(kept) => {
-                let gone = self.namespaces.keys().filter(|name| !kept.contains(*name));
-                gone.cloned().map(Change::NamespaceGone).collect()
-            }
-            Roll::ServiceCidrs(kept) => {
-                let gone = self.service_cidrs.keys().filter(|name| !kept.contains(*name));
-                gone.cloned().map(Change::ServiceCidrGone).collect()
-            }
-            Roll::Locators(kept) => {
-                let all = self.locators.iter().map(|locator| &locator.key);
-                all.filter(|key| !kept.contains(key)).cloned().map(Change::LocatorGone).collect()
-            }
-            Roll::Slices(kept) => {
-                let all = self.slices.values().flat_map(ByName::iter);
-                let names = all.map(|slice| (slice.namespace.clone(), slice.name.clone()));
-                let gone = names.filter(|name| !kept.contains(name));
-                gone.map(|(namespace, name)| Change::SliceGone(namespace, name)).collect()
-            }
-        };
-        let mut touched = Touched::default();
-        for change in gone {
-            touched.merge(self.take_in(change));
+            Object::Service(service) => self.put_service(*service),
+            Object::Pod(pod) => self.put_pod(*pod),
+            Object::Slice(slice) => self.put_slice(*slice),
+            Object::Locator(locator) => self.put_locator(*locator),
         }
-        touched
+    }
+
+    fn remove(&mut self, object: &ObjectRef) -> Affected {
+        match object {
+            ObjectRef::Node(name) => self.remove_node(name),
+            ObjectRef::Namespace(name) => self.remove_namespace(name),
+            ObjectRef::ServiceCidr(name) => {
+                self.service_cidrs.remove(name);
+                Affected::default()
+            }
+            ObjectRef::Service(key) => self.remove_service(key),
+            ObjectRef::Pod(key) => self.remove_pod(key),
+            ObjectRef::Slice(namespace, name) => self.remove_slice(namespace, name),
+            ObjectRef::Locator(key) => self.remove_locator(key),
+        }
+    }
+
+    /// All objects of a kind.
+    fn objects(&self, kind: Kind) -> Box<dyn Iterator<Item = ObjectRef> + '_> {
+        match kind {
+            Kind::Node => Box::new(self.nodes().map(|node| ObjectRef::Node(node.name.clone()))),
+            Kind::Namespace => Box::new(self.namespaces.keys().cloned().map(ObjectRef::Namespace)),
+            Kind::ServiceCidr => {
+                Box::new(self.service_cidrs.keys().cloned().map(ObjectRef::ServiceCidr))
+            }
+            Kind::Service => Box::new(self.services.keys().cloned().map(ObjectRef::Service)),
+            Kind::Pod => Box::new(self.pod_keys().cloned().map(ObjectRef::Pod)),
+            Kind::Slice => {
+                Box::new(self.slices.values().flat_map(ByName::iter).map(|slice| slice.reference()))
+            }
+            Kind::Locator => Box::new(
+                self.locators.iter().map(|locator| ObjectRef::Locator(locator.key.clone())),
+            ),
+        }
     }
 
     fn note(&mut self, object: ObjectRef, problems: Vec<Problem>) {
@@ -118,7 +115,7 @@ impl World {
         self.note(ObjectRef::Service(key.clone()), problems);
     }
 
-    fn put_service(&mut self, mut service: Service) -> Touched {
+    fn put_service(&mut self, mut service: Service) -> Affected {
         self.interner.name(&mut service.key.namespace);
         if !self.settings.gates.on(Gate::AllowServiceExternalIPs) {
             service.external_ips.clear();
@@ -127,7 +124,7 @@ impl World {
         let service = Arc::new(service);
         let before = self.services.get(&key);
         if before.is_some_and(|entry| entry.service == service) {
-            return Touched::default();
+            return Affected::default();
         }
         let selector_before = before.map(|entry| entry.service.selector.clone());
         let intent = self.decide(&service);
@@ -141,7 +138,7 @@ impl World {
         }
         self.note_service(&key);
         let locators = self.touch_named(&key, &named_before);
-        Touched { locators, ..touch_service(key) }
+        Affected { locators, ..touch_service(key) }
     }
 
     /// Files a new Service, or one with a new selector.
@@ -166,21 +163,21 @@ impl World {
         self.services.insert(key, ServiceEntry { service, intent, pods, state });
     }
 
-    fn remove_service(&mut self, key: &ServiceKey) -> Touched {
+    fn remove_service(&mut self, key: &ServiceKey) -> Affected {
         let named_before = self.named_keys(key);
-        let Some(entry) = self.services.remove(key) else { return Touched::default() };
+        let Some(entry) = self.services.remove(key) else { return Affected::default() };
         if let Some(selector) = &entry.service.selector {
             self.selectors.remove(key, selector);
         }
         self.note(ObjectRef::Service(key.clone()), Vec::new());
         let locators = self.touch_named(key, &named_before);
-        Touched { locators, ..touch_service(key.clone()) }
+        Affected { locators, ..touch_service(key.clone()) }
     }
 
     /// Keeps what a plan left. The zones may have changed while it was being written.
-    fn keep_state(&mut self, key: &ServiceKey, mut state: HintState) -> Touched {
+    fn keep_state(&mut self, key: &ServiceKey, mut state: HintState) -> Affected {
         state.tables().for_each(|table| self.interner.table(table));
-        let mut touched = Touched::default();
+        let mut touched = Affected::default();
         if let Some(entry) = self.services.get_mut(key) {
             entry.state = state;
             if self.crosses_threshold(&self.services[key]) {
@@ -197,32 +194,32 @@ impl World {
             && entry.state.iter().any(|state| crosses_threshold(&state.auto, shares()))
     }
 
-    fn put_namespace(&mut self, namespace: Namespace) -> Touched {
+    fn put_namespace(&mut self, namespace: Namespace) -> Affected {
         let name = namespace.name.clone();
         let before = self.namespaces.insert(name.clone(), namespace);
         let default = |ns: &Namespace| ns.traffic_distribution.clone();
         if before.as_ref().and_then(default) == self.namespaces.get(&name).and_then(default) {
-            return Touched::default();
+            return Affected::default();
         }
         self.redecide(&name)
     }
 
-    fn remove_namespace(&mut self, name: &Name) -> Touched {
+    fn remove_namespace(&mut self, name: &Name) -> Affected {
         let gone = self.namespaces.remove(name);
         if gone.is_none_or(|namespace| namespace.traffic_distribution.is_none()) {
-            return Touched::default();
+            return Affected::default();
         }
         self.redecide(name)
     }
 
     /// Decides the intents of a namespace anew; its default changed.
-    fn redecide(&mut self, namespace: &Name) -> Touched {
+    fn redecide(&mut self, namespace: &Name) -> Affected {
         let first = ServiceKey::new(namespace.clone(), "");
         let keys: Vec<ServiceKey> = (self.services.range(first..))
             .take_while(|(key, _)| key.namespace == *namespace)
             .map(|(key, _)| key.clone())
             .collect();
-        let mut touched = Touched::default();
+        let mut touched = Affected::default();
         for key in keys {
             let intent = self.decide(&self.services[&key].service);
             let named_before = self.named_keys(&key);
@@ -237,14 +234,14 @@ impl World {
         touched
     }
 
-    fn put_pod(&mut self, mut pod: Pod) -> Touched {
+    fn put_pod(&mut self, mut pod: Pod) -> Affected {
         self.interner.name(&mut pod.key.namespace);
         self.interner.optional_name(&mut pod.node);
         self.interner.labels(&mut pod.labels);
         self.interner.container_ports(&mut pod.ports);
         let before = self.pod_entry(&pod.key).cloned();
         if before.as_ref().is_some_and(|entry| entry.pod == pod) {
-            return Touched::default();
+            return Affected::default();
         }
         let node = pod.node.as_ref().and_then(|name| self.node(name)).cloned();
         let now = Arc::new(PodEntry { pod, node });
@@ -260,13 +257,13 @@ impl World {
         } else {
             touched_before.union(&touched_now).cloned().collect()
         };
-        Touched { plan, locators, ..Touched::default() }
+        Affected { plan, locators, ..Affected::default() }
     }
 
-    fn remove_pod(&mut self, key: &PodKey) -> Touched {
-        let Some(entry) = self.pod_entry(key).cloned() else { return Touched::default() };
+    fn remove_pod(&mut self, key: &PodKey) -> Affected {
+        let Some(entry) = self.pod_entry(key).cloned() else { return Affected::default() };
         let locators = self.touch_located(Some(&entry.pod), None);
-        Touched { plan: self.unfile(&entry), locators, ..Touched::default() }
+        Affected { plan: self.unfile(&entry), locators, ..Affected::default() }
     }
 
     pub(super) fn pod_entry(&self, key: &PodKey) -> Option<&Arc<PodEntry>> {
@@ -332,31 +329,31 @@ impl World {
         }
     }
 
-    fn put_node(&mut self, mut node: Node) -> Touched {
+    fn put_node(&mut self, mut node: Node) -> Affected {
         self.interner.name(&mut node.name);
         self.interner.labels(&mut node.labels);
         let name = node.name.clone();
         if self.node(&name).is_some_and(|before| **before == node) {
-            return Touched::default();
+            return Affected::default();
         }
         self.note(ObjectRef::Node(name.clone()), node.problems());
         self.set_node(name, Some(Arc::new(node)))
     }
 
-    fn remove_node(&mut self, name: &Name) -> Touched {
+    fn remove_node(&mut self, name: &Name) -> Affected {
         if self.node(name).is_none() {
-            return Touched::default();
+            return Affected::default();
         }
         self.note(ObjectRef::Node(name.clone()), Vec::new());
         self.set_node(name.clone(), None)
     }
 
-    fn set_node(&mut self, name: Name, now: Option<Arc<Node>>) -> Touched {
+    fn set_node(&mut self, name: Name, now: Option<Arc<Node>>) -> Affected {
         let entry = self.nodes.entry(name.clone()).or_default();
         let before = std::mem::replace(&mut entry.node, now.clone());
         let rejoined = std::mem::take(&mut entry.pods);
         self.ranges.set(before.as_deref(), now.as_deref());
-        let mut touched = Touched::default();
+        let mut touched = Affected::default();
         let relocated = self.copied.node_differs(before.as_deref(), now.as_deref());
         for pod in rejoined {
             if relocated {
@@ -381,7 +378,7 @@ impl World {
     }
 
     /// Measures capacity anew and touches the Services that cross a threshold by it.
-    fn remeasure(&mut self, touched: &mut Touched) {
+    fn remeasure(&mut self, touched: &mut Affected) {
         let capacity = measure_capacity(self.nodes().map(Arc::as_ref));
         if capacity == self.capacity {
             return;
@@ -393,11 +390,11 @@ impl World {
         touched.plan.extend(concerned.map(|(key, _)| key.clone()));
     }
 
-    fn put_slice(&mut self, mut slice: Slice) -> Touched {
+    fn put_slice(&mut self, mut slice: Slice) -> Affected {
         self.share_slice(&mut slice);
         let (namespace, name) = (slice.namespace.clone(), slice.name.clone());
         if self.slice(&namespace, &name).is_some_and(|before| **before == slice) {
-            return Touched::default();
+            return Affected::default();
         }
         let problems = slice.problems();
         let mut touched = self.remove_slice(&namespace, &name);
@@ -433,11 +430,11 @@ impl World {
         slice.endpoints.shrink_to_fit();
     }
 
-    fn remove_slice(&mut self, namespace: &Name, name: &Name) -> Touched {
+    fn remove_slice(&mut self, namespace: &Name, name: &Name) -> Affected {
         self.note(ObjectRef::Slice(namespace.clone(), name.clone()), Vec::new());
         let in_namespace = self.slices.get_mut(namespace);
         let Some(slice) = in_namespace.and_then(|slices| slices.remove(name)) else {
-            return Touched::default();
+            return Affected::default();
         };
         if self.slices.get(namespace).is_some_and(ByName::is_empty) {
             self.slices.remove(namespace);
@@ -453,8 +450,8 @@ impl World {
     }
 
     /// A slice concerns the routes of its Service, and its plan if the slice is ours.
-    fn touch_slice(&self, service: &ServiceKey, slice: &Slice) -> Touched {
-        let mut touched = Touched::default();
+    fn touch_slice(&self, service: &ServiceKey, slice: &Slice) -> Affected {
+        let mut touched = Affected::default();
         touched.routes.insert(service.clone());
         if slice.managed_by() == Some(&self.settings.controller) || self.is_retired(slice) {
             touched.plan.insert(service.clone());
@@ -474,11 +471,11 @@ impl World {
     }
 }
 
-fn touch_service(key: ServiceKey) -> Touched {
-    Touched {
+fn touch_service(key: ServiceKey) -> Affected {
+    Affected {
         plan: BTreeSet::from([key.clone()]),
         routes: BTreeSet::from([key]),
-        ..Touched::default()
+        ..Affected::default()
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{NodeEntry, PodEntry, Settings, Touched, World};
+use super::{Affected, NodeEntry, PodEntry, Settings, World};
 use crate::gate::Gate;
 use crate::intent::Intent;
 use crate::key::{Name, PodKey, ServiceKey};
@@ -110,21 +110,25 @@ impl World {
         LocatorPlan::between(self.locators.get(key), wanted)
     }
 
-    pub(super) fn put_locator(&mut self, mut locator: Locator) -> Touched {
+    pub(super) fn put_locator(&mut self, mut locator: Locator) -> Affected {
         self.interner.name(&mut locator.key.namespace);
         self.interner.optional_name(&mut locator.node);
         self.interner.labels(&mut locator.node_labels);
         let key = locator.key.clone();
-        if self.locators.put(locator) { self.touch_locator(key) } else { Touched::default() }
+        if self.locators.put(locator) { self.touch_locator(key) } else { Affected::default() }
     }
 
-    pub(super) fn remove_locator(&mut self, key: &PodKey) -> Touched {
-        if self.locators.remove(key) { self.touch_locator(key.clone()) } else { Touched::default() }
+    pub(super) fn remove_locator(&mut self, key: &PodKey) -> Affected {
+        if self.locators.remove(key) {
+            self.touch_locator(key.clone())
+        } else {
+            Affected::default()
+        }
     }
 
-    fn touch_locator(&self, key: PodKey) -> Touched {
+    fn touch_locator(&self, key: PodKey) -> Affected {
         let locators = self.copied.keys().map(|_| key).into_iter().collect();
-        Touched { locators, ..Touched::default() }
+        Affected { locators, ..Affected::default() }
     }
 
     /// The PodLocator of a Pod that came, changed or went, where that shows.

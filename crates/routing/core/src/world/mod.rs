@@ -1,7 +1,7 @@
 //! Everything known about the cluster, and what a change of it touches.
 //!
-//! One writer applies [`Change`]s; each says as [`Touched`] which Services must be planned or
-//! routed anew. Touched only narrows the work: deciding everything afresh gives the same result.
+//! One writer applies [`Change`]s; each says as [`Affected`] which Services must be planned or
+//! routed anew. Affected only narrows the work: deciding everything afresh gives the same result.
 //! A change that changes nothing (a heartbeat) touches nothing.
 
 mod across;
@@ -25,8 +25,9 @@ use crate::intent::{IntentContext, IntentDecision, decide_intent};
 use crate::key::{Name, PodKey, ServiceKey};
 use crate::labels::well_known;
 use crate::locate::{Located, LocatorLabels, Locators, NodeRanges};
-use crate::model::{Locator, Namespace, Node, Pod, Service, ServiceCidr, Slice};
-use crate::problem::{ObjectRef, Problem};
+use crate::model::{Namespace, Node, Pod, Service, ServiceCidr, Slice};
+use crate::object::ObjectRef;
+use crate::problem::Problem;
 use crate::slice::{PlanInput, PodOnNode, SlicePlan, plan_slices};
 use by_name::{ByName, Named};
 use intern::Interner;
@@ -98,65 +99,9 @@ impl Default for Settings {
     }
 }
 
-/// Something that happened.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Change {
-    /// A Service is like this now.
-    Service(Box<Service>),
-    /// A Service is gone.
-    ServiceGone(ServiceKey),
-    /// A Pod is like this now.
-    Pod(Box<Pod>),
-    /// A Pod is gone.
-    PodGone(PodKey),
-    /// A Node is like this now.
-    Node(Node),
-    /// A Node is gone.
-    NodeGone(Name),
-    /// A PodLocator is like this now.
-    Locator(Box<Locator>),
-    /// A PodLocator is gone.
-    LocatorGone(PodKey),
-    /// A Namespace is like this now.
-    Namespace(Namespace),
-    /// A Namespace is gone.
-    NamespaceGone(Name),
-    /// A ServiceCIDR is like this now.
-    ServiceCidr(ServiceCidr),
-    /// A ServiceCIDR is gone.
-    ServiceCidrGone(Name),
-    /// A slice is like this now.
-    Slice(Box<Slice>),
-    /// A slice (namespace, name) is gone.
-    SliceGone(Name, Name),
-    /// A plan was written, and left this state for the next.
-    Planned(ServiceKey, HintState),
-    /// Of this kind these exist and no others: what went unseen is gone too.
-    Only(Box<Roll>),
-}
-
-/// The names of all objects of one kind, as a list gave them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Roll {
-    /// Services.
-    Services(BTreeSet<ServiceKey>),
-    /// Pods.
-    Pods(BTreeSet<PodKey>),
-    /// Nodes.
-    Nodes(BTreeSet<Name>),
-    /// Namespaces.
-    Namespaces(BTreeSet<Name>),
-    /// ServiceCIDRs.
-    ServiceCidrs(BTreeSet<Name>),
-    /// PodLocators.
-    Locators(BTreeSet<PodKey>),
-    /// Slices, by namespace and name.
-    Slices(BTreeSet<(Name, Name)>),
-}
-
 /// What a change touches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Touched {
+pub struct Affected {
     /// Services whose slices are to be planned.
     pub plan: BTreeSet<ServiceKey>,
     /// Services whose routes are to be chosen.
@@ -167,7 +112,7 @@ pub struct Touched {
     pub locators: BTreeSet<PodKey>,
 }
 
-impl Touched {
+impl Affected {
     /// Whether nothing is to be done.
     pub fn is_empty(&self) -> bool {
         self.plan.is_empty()

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use nearhop_core::fixture::{Fixture, apply_plan};
 use nearhop_core::route::{Place, Route, RouteTable};
 use nearhop_core::world::{PlanTime, Settings};
-use nearhop_core::{Gate, Gates, ServiceKey, SlicePlan, Touched, World};
+use nearhop_core::{Affected, Gate, Gates, ServiceKey, SlicePlan, World};
 
 pub(crate) fn now() -> PlanTime<'static> {
     PlanTime::at(Timestamp::UNIX_EPOCH)
@@ -35,12 +35,12 @@ pub(crate) fn plan(world: &World, service: &str) -> SlicePlan {
 }
 
 /// Applies the objects of a fixture text as changes.
-pub(crate) fn tell(world: &mut World, text: &str) -> Touched {
+pub(crate) fn tell(world: &mut World, text: &str) -> Affected {
     let fixture = Fixture::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     world.apply_all(fixture.changes())
 }
 
-pub(crate) fn converge(world: &mut World, touched: Touched) {
+pub(crate) fn converge(world: &mut World, touched: Affected) {
     for service in touched.plan {
         if let Some(plan) = world.plan(&service, now()) {
             apply_plan(world, &service, plan);

@@ -14,7 +14,7 @@ use nearhop_core::model::{Addresses, Endpoint, Locator, Slice, SlicePort};
 use nearhop_core::route::Tier;
 use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{ReadSlicesOf, Settings};
-use nearhop_core::{Change, Name, PodKey, World};
+use nearhop_core::{Change, Name, ObjectRef, PodKey, World};
 
 use crate::common::*;
 
@@ -183,9 +183,9 @@ fn beside_another_controller_names_are_answered_from_nearhops_slices_where_there
             routing: SliceRouting::Absent,
             ..slice.clone()
         };
-        world.apply(Change::Slice(Box::new(theirs)));
+        world.apply(Change::put(theirs));
         if service == "plain" {
-            world.apply(Change::SliceGone(slice.namespace, slice.name));
+            world.apply(Change::Gone(ObjectRef::Slice(slice.namespace, slice.name)));
         }
     }
     let mut asks = Asks::of(world);
@@ -197,7 +197,7 @@ fn beside_another_controller_names_are_answered_from_nearhops_slices_where_there
     assert_eq!(read, [(Some(in_tree), false), (Some(nearhop), true)]);
     // The label goes, and nearhop's slices with it: the others are still there.
     let slice = asks.world.routed_slices(&key("twin")).next().expect("nearhop's").clone();
-    let touched = asks.world.apply(Change::SliceGone(slice.namespace, slice.name));
+    let touched = asks.world.apply(Change::Gone(ObjectRef::Slice(slice.namespace, slice.name)));
     asks.index.refresh(&asks.world, &touched);
     assert_eq!(asks.index, Index::build(&asks.world));
     assert_eq!(asks.pods("twin", &asks.on("here"), None).len(), 5);
@@ -228,7 +228,7 @@ fn an_address_in_two_slices_has_the_ports_of_both() {
     let slice = asks.world.slices(&key("twin")).next().expect("it has one").as_ref().clone();
     let port = SlicePort { name: "more".into(), port: Some(81), ..slice.ports[0].clone() };
     let more = Slice { name: "twin-more".into(), ports: [port].into(), ..slice };
-    let touched = asks.world.apply(Change::Slice(Box::new(more)));
+    let touched = asks.world.apply(Change::put(more));
     asks.index.refresh(&asks.world, &touched);
     assert_eq!(asks.index, Index::build(&asks.world));
     let found = asks.text("twin.default.svc.cluster.local", RecordType::Srv, "here");
@@ -409,14 +409,14 @@ fn an_asker_is_found_by_locator_then_range_then_address() {
         ..Locator::new(PodKey::new("default", "moved"))
     };
     let stray = Locator { owner: None, ..locator.clone() };
-    world.apply(Change::Locator(Box::new(stray)));
+    world.apply(Change::put(stray));
     assert_eq!(zone(&world, "10.1.0.7"), (Some("za".into()), "pod-cidr"), "no Pod owns it");
-    world.apply(Change::Locator(Box::new(locator.clone())));
+    world.apply(Change::put(locator.clone()));
     assert_eq!(zone(&world, "10.1.0.7"), (Some("zb".into()), "locator"));
     let reset = Locator { node: None, node_labels: Default::default(), ..locator };
-    world.apply(Change::Locator(Box::new(reset)));
+    world.apply(Change::put(reset));
     assert_eq!(zone(&world, "10.1.0.7"), (Some("za".into()), "pod-cidr"), "it no longer says");
-    world.apply(Change::LocatorGone(PodKey::new("default", "moved")));
+    world.apply(Change::Gone(ObjectRef::Locator(PodKey::new("default", "moved"))));
     let subnet = |text| world.locate_subnet(nearhop_core::Cidr::parse(text).expect("a range"));
     assert_eq!(subnet("10.1.1.0/25").how.code(), "pod-cidr");
     assert_eq!(subnet("10.1.0.0/16").how, How::Unknown, "two nodes share it");

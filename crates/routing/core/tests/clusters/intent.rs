@@ -184,10 +184,10 @@ fn defaults_of_namespace_and_cluster() {
     assert_eq!(decide(zone, same_node, zone).spelling, Spelling::TrafficDistributionField);
     let wrong = decide("traffic-distribution=Oops", same_node, "");
     assert_eq!(wrong.spelling, Spelling::ClusterDefault);
-    assert_eq!(wrong.problems[0].object.to_string(), "Namespace default");
+    assert_eq!(wrong.problems[0].subject.to_string(), "Namespace default");
     assert_eq!(wrong.accepted, Accepted::Yes, "the Service did nothing wrong");
     let wrong = decide("", Some("Oops"), "");
-    assert_eq!(wrong.problems[0].object.to_string(), "setting --default-traffic-distribution");
+    assert_eq!(wrong.problems[0].subject.to_string(), "setting --default-traffic-distribution");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! KEP-2433 "Test Plan": both tables, one test per row, in their order.
 
 use crate::common::*;
-use nearhop_core::{Change, Gate, Name, PodKey};
+use nearhop_core::{Change, Gate, Name, ObjectRef, PodKey};
 
 /// Zones a and b with two equal nodes each; a Service asks by `ask`; two endpoints in each zone.
 fn two_zones(ask: &str) -> String {
@@ -126,7 +126,7 @@ mod controller {
             "nodes a x10 zone=a cpu=4\nnodes b x10 zone=b cpu=4\nservice web topology-mode=Auto\n\
              pods web x10 for=web on=a-0,b-0",
         );
-        let touched = world.apply(Change::NodeGone(Name::from("a-9")));
+        let touched = world.apply(Change::Gone(ObjectRef::Node(Name::from("a-9"))));
         assert!(touched.plan.is_empty(), "{touched:?}");
         assert!(plan(&world, "web").is_noop());
     }
@@ -137,8 +137,8 @@ mod controller {
             "nodes a x4 zone=a cpu=4\nnodes b x4 zone=b cpu=4\nservice web topology-mode=Auto\n\
              pods web x10 for=web on=a-0,b-0",
         );
-        let mut touched = world.apply(Change::NodeGone(Name::from("a-3")));
-        touched.merge(world.apply(Change::NodeGone(Name::from("a-2"))));
+        let mut touched = world.apply(Change::Gone(ObjectRef::Node(Name::from("a-3"))));
+        touched.merge(world.apply(Change::Gone(ObjectRef::Node(Name::from("a-2")))));
         assert!(touched.plan.contains(&key("web")), "{touched:?}");
         assert!(!plan(&world, "web").is_noop());
         converge(&mut world, touched);
@@ -170,7 +170,7 @@ mod controller {
     fn endpoint_removals_that_require_redistribution_update_hints() {
         let mut world = world(&spread(6, &["a", "b"]));
         for pod in ["web-1", "web-3"] {
-            let touched = world.apply(Change::PodGone(PodKey::new("default", pod)));
+            let touched = world.apply(Change::Gone(ObjectRef::Pod(PodKey::new("default", pod))));
             converge(&mut world, touched);
         }
         assert_eq!(hints(&world, "web"), counts(&[("a", 2), ("b", 2)]));

@@ -7,7 +7,7 @@ use nearhop_core::hint::{EventKind, HintOutcome, HintRefusal};
 use nearhop_core::model::AddressType;
 use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{PlanTime, Settings};
-use nearhop_core::{Change, Family, Name, SlicePlan, World};
+use nearhop_core::{Change, Family, Name, ObjectRef, SlicePlan, World};
 
 /// Tells the world something, lets the controller catch up and returns the Service's plan.
 fn step(world: &mut World, text: &str) -> SlicePlan {
@@ -119,7 +119,7 @@ fn one_node_without_a_zone_is_left_out_and_named() {
     let world = world(&text);
     assert_eq!(world.capacity().without_zone, [Name::from("bare")]);
     let named: Vec<String> =
-        world.problems().iter().map(|p| format!("{}: {}", p.object, p.field)).collect();
+        world.problems().iter().map(|p| format!("{}: {}", p.subject, p.field)).collect();
     assert_eq!(named, ["Node bare: metadata.labels[topology.kubernetes.io/zone]"]);
     assert_eq!(hints(&world, "web").values().sum::<usize>(), 7, "every endpoint is hinted");
     assert!(chosen(&world, "a-1", "web").len() < 7);
@@ -155,7 +155,7 @@ fn a_restart_keeps_hints_that_are_still_good() {
                    pods web x8 for=web on=a,b";
     restarted.apply_all(Fixture::parse(fixture).unwrap().changes());
     for slice in world.slices(&key("web")) {
-        restarted.apply(Change::Slice(Box::new((**slice).clone())));
+        restarted.apply(Change::put((**slice).clone()));
     }
     let first = plan(&restarted, "web");
     assert!(first.is_noop());
@@ -184,7 +184,7 @@ fn balanced_moves_slowly_and_leaves_fast() {
     assert_eq!(late.again_at, None);
     // b's endpoints are gone: nobody waits.
     for pod in ["b-0", "b-1"] {
-        world.apply(Change::PodGone(nearhop_core::PodKey::new("default", pod)));
+        world.apply(Change::Gone(ObjectRef::Pod(nearhop_core::PodKey::new("default", pod))));
     }
     let dead = world.plan(&key("web"), at(11)).expect("a Service");
     apply_plan(&mut world, &key("web"), dead);
@@ -285,7 +285,7 @@ fn a_restart_keeps_weights_that_are_still_good() {
     restarted
         .apply_all(Fixture::parse(&format!("{nodes}pods b x49 for=web on=b")).unwrap().changes());
     for slice in before.slices(&key("web")) {
-        restarted.apply(Change::Slice(Box::new((**slice).clone())));
+        restarted.apply(Change::put((**slice).clone()));
     }
     let plan = plan(&restarted, "web");
     assert_eq!(plan.update.len(), 1, "only the slice that lost an endpoint");

@@ -27,7 +27,7 @@ fn tamper(world: &mut nearhop_core::World, with: impl Fn(usize, &mut Slice)) {
     let slices: Vec<Slice> = world.slices(&key("web")).map(|slice| (**slice).clone()).collect();
     for (i, mut slice) in slices.into_iter().enumerate() {
         with(i, &mut slice);
-        world.apply(Change::Slice(Box::new(slice)));
+        world.apply(Change::put(slice));
     }
 }
 
@@ -283,7 +283,7 @@ fn beside_another_controller_only_our_slices_are_routed() {
     .into_iter()
     .collect();
     theirs.endpoints[0].addresses = ["10.7.7.7".parse().unwrap()].into_iter().collect();
-    world.apply(Change::Slice(Box::new(theirs)));
+    world.apply(Change::put(theirs));
     assert_eq!(route(&world, "a-0", "web").decision.cluster.expect("used").backends.len(), 2);
     assert!(plan(&world, "web").is_noop(), "and theirs is left alone");
 }
@@ -298,7 +298,7 @@ fn foreign_slices_are_left_alone() {
         [(well_known::SERVICE_NAME, "web"), (well_known::MANAGED_BY, "me")].into_iter().collect();
     foreign.endpoints.truncate(1);
     foreign.endpoints[0].addresses = ["10.7.7.7".parse().unwrap()].into_iter().collect();
-    world.apply(Change::Slice(Box::new(foreign)));
+    world.apply(Change::put(foreign));
     assert!(plan(&world, "web").is_noop());
     assert_eq!(route(&world, "a-0", "web").decision.cluster.expect("used").backends.len(), 3);
 }

@@ -4,7 +4,7 @@ use crate::common::{key, now, plan, tell, world};
 use nearhop_core::fixture::Fixture;
 use nearhop_core::model::Slice;
 use nearhop_core::world::Settings;
-use nearhop_core::{Change, Gate, Gates, Touched, World};
+use nearhop_core::{Affected, Change, Gate, Gates, World};
 
 const CLUSTER: &str = "
     node a zone=a cpu=4 address=192.168.0.2
@@ -32,7 +32,7 @@ fn addresses_and_removal_of_a_node_touch_nothing() {
     ] {
         let mut world = world(CLUSTER);
         let before = world.nodes().next().expect("there are two").clone();
-        assert_eq!(tell(&mut world, line), Touched::default(), "{line}");
+        assert_eq!(tell(&mut world, line), Affected::default(), "{line}");
         let after = world.nodes().next().expect("there are two");
         assert_ne!(*after, before, "{line}: the world knows all the same");
         for service in ["near", "auto", "keys", "balanced"] {
@@ -57,9 +57,9 @@ fn zone_and_cpu_of_a_node_touch() {
 fn a_trigger_time_alone_is_a_change_of_a_slice() {
     let mut world = world(CLUSTER);
     let slice: Slice = world.slices(&key("near")).next().map(|s| (**s).clone()).expect("a slice");
-    assert_eq!(world.apply(Change::Slice(Box::new(slice.clone()))), Touched::default());
+    assert_eq!(world.apply(Change::put(slice.clone())), Affected::default());
     let later = Slice { trigger_time: Some("2025-03-01T08:00:07Z".into()), ..slice };
-    let touched = world.apply(Change::Slice(Box::new(later.clone())));
+    let touched = world.apply(Change::put(later.clone()));
     assert!(touched.routes.contains(&key("near")), "{touched:?}");
     let kept = world.slice(&later.namespace, &later.name).expect("it is there");
     assert_eq!(kept.trigger_time, later.trigger_time);

@@ -7,7 +7,7 @@ use nearhop_core::answer::{Index, Synced};
 use nearhop_core::fixture::Fixture;
 use nearhop_core::model::{Locator, Pod};
 use nearhop_core::world::Settings;
-use nearhop_core::{Change, Name, PodKey, World};
+use nearhop_core::{Change, Name, Object, PodKey, World};
 use nearhop_dns::state::State;
 
 /// How many Services; every other one is headless and asks for topology.
@@ -48,13 +48,13 @@ pub(crate) fn locators(fixture: &Fixture) -> Vec<Change> {
         let node = pod.node.as_ref().map(fresh);
         let known = fixture.nodes.iter().find(|known| Some(&known.name) == node.as_ref());
         let labels = known.into_iter().flat_map(|node| node.labels.iter());
-        Change::Locator(Box::new(Locator {
+        Change::put(Locator {
             owner: Some(fresh(&pod.uid)),
             key: PodKey { namespace: fresh(&pod.key.namespace), name: fresh(&pod.key.name) },
             ips: pod.ips.clone(),
             node_labels: labels.map(|(key, value)| (fresh(key), fresh(value))).collect(),
             node,
-        }))
+        })
     };
     fixture.pods.iter().map(locator).collect()
 }
@@ -66,9 +66,11 @@ pub(crate) fn build() -> (State, Fixture) {
     let mut world = World::new(Settings::default());
     let services = fixture.services.iter();
     let slices = services.flat_map(|service| planned.slices(&service.key));
-    let slices: Vec<Change> =
-        slices.map(|slice| Change::Slice(Box::new((**slice).clone()))).collect();
-    let changes = fixture.changes().into_iter().filter(|change| !matches!(change, Change::Pod(_)));
+    let slices: Vec<Change> = slices.map(|slice| Change::put((**slice).clone())).collect();
+    let changes = fixture
+        .changes()
+        .into_iter()
+        .filter(|change| !matches!(change, Change::Put(Object::Pod(_))));
     world.apply_all(changes.chain(slices));
     let index = Index::build(&world);
     (State { world, index, serial: 1_700_000_000, synced: Synced::Yes }, fixture)

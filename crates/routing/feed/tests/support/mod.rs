@@ -14,8 +14,8 @@ use std::time::Duration;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use nearhop_apiserver::{ApiServer, Faults};
-use nearhop_core::{Change, Roll};
-use nearhop_feed::{Event, Feed, Kind, Lists, Options, Selectors};
+use nearhop_core::{Change, Kind, Object, ObjectRef};
+use nearhop_feed::{Event, Feed, Lists, Options, Selectors};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
@@ -28,7 +28,7 @@ pub(crate) fn pods(lists: Lists) -> Options {
     let fields = Some("metadata.namespace=default".to_owned());
     let selectors = Selectors { labels: None, fields };
     Options {
-        watches: BTreeMap::from([(Kind::Pods, selectors)]),
+        watches: BTreeMap::from([(Kind::Pod, selectors)]),
         lists,
         backoff: Duration::from_millis(20),
         backoff_cap: Duration::from_millis(200),
@@ -103,8 +103,8 @@ pub(crate) struct Listener {
     waiting: VecDeque<Event>,
     /// Names of the Pods that are there.
     pub(crate) pods: BTreeSet<String>,
-    /// The rolls of all lists.
-    pub(crate) rolls: Vec<Option<BTreeSet<String>>>,
+    /// The names on all lists.
+    pub(crate) lists: Vec<Option<BTreeSet<String>>>,
     /// Names that were told to be gone.
     pub(crate) gone: Vec<String>,
     pub(crate) problems: Vec<String>,
@@ -113,9 +113,9 @@ pub(crate) struct Listener {
 impl Listener {
     pub(crate) fn start(client: &Client, options: Options) -> Self {
         let (feed, events) = Feed::start(client.clone(), options);
-        let (rolls, gone, problems) = (Vec::new(), Vec::new(), Vec::new());
+        let (lists, gone, problems) = (Vec::new(), Vec::new(), Vec::new());
         let (waiting, pods) = (VecDeque::new(), BTreeSet::new());
-        Self { feed, events, waiting, pods, rolls, gone, problems }
+        Self { feed, events, waiting, pods, lists, gone, problems }
     }
 
     /// Takes events until there is nothing more to wait for.
@@ -133,7 +133,7 @@ impl Listener {
 
     pub(crate) async fn until_pods(&mut self, names: &BTreeSet<String>) {
         let what = format!("waiting for {names:?}");
-        self.until(&what, |seen| seen.pods == *names && !seen.rolls.is_empty()).await;
+        self.until(&what, |seen| seen.pods == *names && !seen.lists.is_empty()).await;
     }
 
     /// Waits for what happens without an event.
@@ -148,7 +148,7 @@ impl Listener {
     }
 
     fn summary(&self) -> impl std::fmt::Debug + '_ {
-        (&self.pods, &self.rolls, &self.problems, self.feed.status())
+        (&self.pods, &self.lists, &self.problems, self.feed.status())
     }
 
     fn take(&mut self, event: Event) {
@@ -156,8 +156,10 @@ impl Listener {
             Event::Changed(changed) => {
                 self.problems.extend(changed.problems.iter().map(ToString::to_string));
                 match changed.change {
-                    Some(Change::Pod(pod)) => _ = self.pods.insert(pod.key.name.to_string()),
-                    Some(Change::PodGone(key)) => {
+                    Some(Change::Put(Object::Pod(pod))) => {
+                        _ = self.pods.insert(pod.key.name.to_string())
+                    }
+                    Some(Change::Gone(ObjectRef::Pod(key))) => {
                         self.pods.remove(key.name.as_str());
                         self.gone.push(key.name.to_string());
                     }
@@ -165,16 +167,17 @@ impl Listener {
                     None => {}
                 }
             }
-            Event::Listed { roll, .. } => {
-                let names = roll.map(|roll| match *roll {
-                    Roll::Pods(keys) => keys.iter().map(|key| key.name.to_string()).collect(),
+            Event::Listed { objects, .. } => {
+                let name = |object| match object {
+                    ObjectRef::Pod(key) => key.name.to_string(),
                     other => panic!("{other:?}"),
-                });
+                };
+                let names: Option<BTreeSet<String>> =
+                    objects.map(|objects| objects.into_iter().map(name).collect());
                 if let Some(names) = &names {
-                    let names: &BTreeSet<String> = names;
                     self.pods.retain(|pod| names.contains(pod));
                 }
-                self.rolls.push(names);
+                self.lists.push(names);
             }
         }
     }

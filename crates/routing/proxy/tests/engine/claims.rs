@@ -1,6 +1,6 @@
 //! What several Services share or quarrel about: addresses, and endpoints of this node.
 
-use nearhop_core::{Change, Protocol, ServiceKey};
+use nearhop_core::{Change, ObjectRef, Protocol, ServiceKey};
 use nearhop_netfilter::frontend::{At, Frontend};
 use nearhop_netfilter::layout::SetId;
 use nearhop_proxy::engine::Tables;
@@ -31,7 +31,7 @@ on_both! {
         assert_eq!(owner(&follower), Some(&service("a")));
         assert_eq!(follower.engine.image().contested().count(), 1);
         follower.check(tables);
-        follower.follow(tables, vec![Change::ServiceGone(service("a"))]);
+        follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("a")))]);
         assert_eq!(owner(&follower), Some(&service("b")));
         assert_eq!(follower.engine.image().contested().count(), 0);
         follower.check(tables);
@@ -39,7 +39,7 @@ on_both! {
         follower.turn_into(tables, TWO);
         assert_eq!(owner(&follower), Some(&service("a")));
         follower.check(tables);
-        follower.follow(tables, vec![Change::ServiceGone(service("b"))]);
+        follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("b")))]);
         assert_eq!(owner(&follower), Some(&service("a")));
         follower.check(tables);
     }
@@ -60,7 +60,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         };
         assert_eq!(has(&follower), Some(service("web")));
         follower.check(tables);
-        follower.follow(tables, vec![Change::ServiceGone(service("web"))]);
+        follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("web")))]);
         assert_eq!(has(&follower), Some(service("aaa")));
         follower.check(tables);
         follower.turn_into(tables, text);
@@ -80,7 +80,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         assert_eq!(owner(&follower), Some(&service("web")));
         assert_eq!(content(tables, &v4()).set(SetId::Firewall).len(), 1, "its source ranges stay");
         follower.check(tables);
-        follower.follow(tables, vec![Change::ServiceGone(service("web"))]);
+        follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("web")))]);
         assert_eq!(owner(&follower), Some(&service("aaa")));
         assert!(content(tables, &v4()).set(SetId::Firewall).is_empty());
         follower.turn_into(tables, text);
@@ -150,10 +150,10 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         let same = TWO.replace("10.96.0.2", "10.96.0.1");
         let mut follower = Follower::start(tables, &same);
         follower.check(tables);
-        follower.follow(tables, vec![Change::ServiceGone(service("a"))]);
+        follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("a")))]);
         follower.check(tables);
         assert_eq!(content(tables, &v4()).set(SetId::ClusterIps).len(), 1);
-        follower.follow(tables, vec![Change::ServiceGone(service("b"))]);
+        follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("b")))]);
         follower.check(tables);
         assert!(content(tables, &v4()).set(SetId::ClusterIps).is_empty());
     }
@@ -170,10 +170,10 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         let mut follower = Follower::start(tables, shared);
         assert_eq!(content(tables, &v4()).set(SetId::Hairpin).len(), 4);
         tables.forget();
-        follower.follow(tables, vec![Change::ServiceGone(service("a"))]);
+        follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("a")))]);
         assert!(!tables.counts().contains_key(&SetId::Hairpin), "`b` has the same endpoints");
         follower.check(tables);
-        follower.follow(tables, vec![Change::ServiceGone(service("b"))]);
+        follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("b")))]);
         assert_eq!(tables.counts()[&SetId::Hairpin], (2, 0));
         follower.check(tables);
         // Both come back in one batch, and one endpoint goes.

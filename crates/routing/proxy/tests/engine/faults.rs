@@ -1,7 +1,7 @@
 //! The kernel refuses something, once or for good; somebody deletes the table: the others are
 //! served, and it is right again afterwards.
 
-use nearhop_core::{Change, Name, Protocol};
+use nearhop_core::{Change, Name, ObjectRef, Protocol};
 use nearhop_netfilter::frontend::{At, Frontend};
 use nearhop_netfilter::layout::{SetId, key_of};
 use nearhop_netfilter::object::{Batch, Bytes, Op};
@@ -30,7 +30,7 @@ fn key(address: &str) -> Bytes {
 /// As if one Service were not there.
 fn check_without<T: Tables>(tables: &mut Watched<T>, follower: &Follower, left_out: &str) {
     let mut others = follower.cluster.clone();
-    others.apply(vec![Change::ServiceGone(service(left_out))]);
+    others.apply(vec![Change::Gone(ObjectRef::Service(service(left_out)))]);
     let wanted = from_scratch(&others.routes, &v4());
     let mut held = content(tables, &v4());
     held.chains.retain(|name, _| wanted.chains.contains_key(name));
@@ -99,7 +99,7 @@ on_both! {
         let mut follower = Follower::new(CLUSTER, v4());
         follower.sync_all(tables);
         assert_eq!(isolated(&follower), ["a", "b"]);
-        follower.cluster.apply(vec![Change::ServiceGone(service("a"))]);
+        follower.cluster.apply(vec![Change::Gone(ObjectRef::Service(service("a")))]);
         check_without(tables, &follower, "b");
     }
 
@@ -107,7 +107,7 @@ on_both! {
         spoil(tables, SetId::Counted(2), key("10.96.0.2"));
         let mut follower = Follower::new(CLUSTER, v4());
         follower.sync_all(tables);
-        follower.follow(tables, vec![Change::ServiceGone(service("b"))]);
+        follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("b")))]);
         follower.check(tables);
         follower.full(tables);
         assert_eq!(isolated(&follower), [""; 0]);

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use nearhop_core::fixture::{Fixture, apply_plan};
 use nearhop_core::route::{Place, RouteTable};
 use nearhop_core::world::{PlanTime, Settings};
-use nearhop_core::{Change, Family, Name, PodKey, Roll, ServiceKey, Touched, World};
+use nearhop_core::{Affected, Change, Family, Kind, Name, ObjectRef, PodKey, ServiceKey, World};
 use nearhop_netfilter::affinity::port_of;
 use nearhop_netfilter::config::Config;
 use nearhop_netfilter::layout::SetId;
@@ -76,7 +76,7 @@ impl Cluster {
         if *self.routes.place() == place { Todo::Some(touched.routes) } else { Todo::All }
     }
 
-    fn plan(&mut self, touched: &mut Touched) {
+    fn plan(&mut self, touched: &mut Affected) {
         for service in touched.plan.clone() {
             if let Some(plan) = self.world.plan(&service, PlanTime::at(jiff::Timestamp::UNIX_EPOCH))
             {
@@ -89,11 +89,14 @@ impl Cluster {
     pub(crate) fn turn_into(&mut self, text: &str) -> Todo {
         let fixture = parse(text);
         let mut changes = fixture.changes();
-        let services = fixture.services.iter().map(|service| service.key.clone()).collect();
-        let pods = fixture.pods.iter().map(|pod| pod.key.clone()).collect();
-        let nodes = fixture.nodes.iter().map(|node| node.name.clone()).collect();
-        for roll in [Roll::Services(services), Roll::Pods(pods), Roll::Nodes(nodes)] {
-            changes.push(Change::Only(Box::new(roll)));
+        let mut objects = BTreeSet::new();
+        for change in &changes {
+            if let Change::Put(object) = change {
+                objects.insert(object.reference());
+            }
+        }
+        for kind in [Kind::Service, Kind::Pod, Kind::Node] {
+            changes.push(Change::Listed(kind, objects.clone()));
         }
         self.apply(changes)
     }
@@ -140,7 +143,7 @@ impl Follower {
     }
 
     pub(crate) fn pod_gone(&mut self, tables: &mut impl Tables, pod: &str) -> Synced {
-        self.follow(tables, vec![Change::PodGone(PodKey::new("default", pod))])
+        self.follow(tables, vec![Change::Gone(ObjectRef::Pod(PodKey::new("default", pod)))])
     }
 
     pub(crate) fn full(&mut self, tables: &mut impl Tables) -> Synced {

@@ -13,7 +13,7 @@ use nearhop_core::model::{
     Slice, SlicePort, SourceRanges, TargetPort, TrafficPolicy,
 };
 use nearhop_core::routing::SliceRouting;
-use nearhop_core::{Change, Cidr, Family, Labels, Name, Protocol, ServiceKey};
+use nearhop_core::{Change, Cidr, Family, Labels, Name, ObjectRef, Protocol, ServiceKey};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
@@ -198,16 +198,16 @@ pub(crate) fn change(family: Family) -> impl Strategy<Value = Change> {
     let other = if family == Family::Ipv4 { Family::Ipv6 } else { Family::Ipv4 };
     let slice_gone = (0..SERVICES, 0..2_u8);
     prop_oneof![
-        2 => service(0).prop_map(|service| Change::Service(Box::new(service))),
-        2 => service(1).prop_map(|service| Change::Service(Box::new(service))),
-        2 => service(2).prop_map(|service| Change::Service(Box::new(service))),
-        1 => (0..SERVICES).prop_map(|i| Change::ServiceGone(key(i))),
-        8 => slice(family).prop_map(|slice| Change::Slice(Box::new(slice))),
-        1 => slice(other).prop_map(|slice| Change::Slice(Box::new(slice))),
+        2 => service(0).prop_map(Change::put),
+        2 => service(1).prop_map(Change::put),
+        2 => service(2).prop_map(Change::put),
+        1 => (0..SERVICES).prop_map(|i| Change::Gone(ObjectRef::Service(key(i)))),
+        8 => slice(family).prop_map(Change::put),
+        1 => slice(other).prop_map(Change::put),
         1 => slice_gone.prop_map(move |(service, i)| {
-            Change::SliceGone(Name::from("default"), slice_name(service, family, i))
+            Change::Gone(ObjectRef::Slice(Name::from("default"), slice_name(service, family, i)))
         }),
-        2 => node().prop_map(Change::Node),
+        2 => node().prop_map(Change::put),
     ]
 }
 
@@ -217,9 +217,9 @@ pub(crate) fn cluster(family: Family) -> impl Strategy<Value = Vec<Change>> {
     let slices = prop::collection::vec(slice(family), 1..6);
     (services, slices, prop::option::of(node())).prop_map(
         |((first, second, third), slices, node)| {
-            let services = [first, second, third].map(|service| Change::Service(Box::new(service)));
-            let slices = slices.into_iter().map(|slice| Change::Slice(Box::new(slice)));
-            services.into_iter().chain(slices).chain(node.map(Change::Node)).collect()
+            let services = [first, second, third].map(Change::put);
+            let slices = slices.into_iter().map(Change::put);
+            services.into_iter().chain(slices).chain(node.map(Change::put)).collect()
         },
     )
 }

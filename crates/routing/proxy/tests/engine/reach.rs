@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use nearhop_core::model::{Service, SourceRanges, TrafficPolicy};
 use nearhop_core::route::{PortPolicy, Route, RouteKey, RouteSet, Verdict};
 use nearhop_core::routing::SliceRouting;
-use nearhop_core::{Change, EndpointKey, Family, Protocol, ServiceKey};
+use nearhop_core::{Change, EndpointKey, Family, Object, Protocol, ServiceKey};
 use nearhop_net::traffic::{self, Server, connect_many};
 use nearhop_net::{Namespace, Star, sandbox};
 use nearhop_netfilter::config::Config;
@@ -223,15 +223,15 @@ impl Net {
 /// Only TCP, nothing that keeps a client with one endpoint, and equal weights.
 fn plain(change: Change) -> Change {
     match change {
-        Change::Service(mut service) => {
+        Change::Put(Object::Service(mut service)) => {
             service.session_affinity = None;
             service.ports.iter_mut().for_each(|port| port.protocol = Protocol::Tcp);
-            Change::Service(service)
+            Change::Put(Object::Service(service))
         }
-        Change::Slice(mut slice) => {
+        Change::Put(Object::Slice(mut slice)) => {
             // A small weight would take thousands of connections to be seen.
             slice.routing = SliceRouting::Absent;
-            Change::Slice(slice)
+            Change::Put(Object::Slice(slice))
         }
         other => other,
     }

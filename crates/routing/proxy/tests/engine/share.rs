@@ -65,7 +65,7 @@ fn share_out(zones: &[&str], routing: Option<&str>) -> BTreeMap<SocketAddr, usiz
         servers.push(Server::start(&pod, traffic::Protocol::Tcp, address).unwrap());
     }
     let mut cluster = Cluster::new("node n1 zone=a\nservice web cluster-ip=10.96.0.1 no-selector");
-    cluster.apply(vec![Change::Slice(Box::new(slice(zones, routing)))]);
+    cluster.apply(vec![Change::put(slice(zones, routing))]);
     let mut kernel = star.node().run(|| Kernel::open().unwrap());
     Engine::new(v4()).full(&mut kernel, &cluster.routes).unwrap();
     let to = SERVICE.parse().unwrap();

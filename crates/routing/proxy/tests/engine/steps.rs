@@ -1,7 +1,7 @@
 //! What a change of a Service or of its endpoints takes: no more than what changed is sent, and
 //! nothing is read for it.
 
-use nearhop_core::Change;
+use nearhop_core::{Change, ObjectRef};
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::Op;
 use nearhop_proxy::engine::{Engine, Pass, Scope, Synced, Tables, Verified};
@@ -147,7 +147,7 @@ on_both! {
     fn a_service_comes_and_goes(tables) {
         let mut follower = Follower::start(tables, PLAIN);
         tables.forget();
-        let gone = vec![Change::ServiceGone(service("other"))];
+        let gone = vec![Change::Gone(ObjectRef::Service(service("other")))];
         let synced = follower.follow(tables, gone);
         assert_partial(tables, &synced, 3);
         assert_eq!(tables.reads, 0);

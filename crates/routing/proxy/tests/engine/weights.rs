@@ -77,7 +77,7 @@ fn slices(zones: &[Zone]) -> Vec<Change> {
             zone: Some(Name::from(format!("z{i}"))),
             ..Endpoint::at(endpoint_ip(i, number))
         };
-        Change::Slice(Box::new(Slice {
+        Change::put(Slice {
             namespace: Name::from("default"),
             name: Name::from(format!("web-{i}")),
             labels: [(well_known::SERVICE_NAME, "web")].into_iter().collect(),
@@ -88,7 +88,7 @@ fn slices(zones: &[Zone]) -> Vec<Change> {
             endpoints: (0..zone.endpoints).map(endpoint).collect(),
             trigger_time: None,
             routing: routing.clone(),
-        }))
+        })
     };
     zones.iter().enumerate().map(slice).collect()
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use nearhop_api::convert_json;
 use nearhop_core::model::Slice;
 use nearhop_core::world::PlanTime;
-use nearhop_core::{Change, Name, ServiceKey, SlicePlan, World};
+use nearhop_core::{Change, Name, Object, ObjectRef, ServiceKey, SlicePlan, World};
 use nearhop_tests::cluster::version;
 use nearhop_tests::http::{Open, Request};
 use nearhop_tests::scene::Scene;
@@ -29,10 +29,10 @@ impl PodWatch {
     pub(super) async fn changes(mut self) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
         while let Some(event) = self.0.event(Duration::from_millis(500)).await {
-            let change = convert_json(event["object"].to_string().as_bytes()).0;
-            changes.push(match (event["type"].as_str(), change) {
-                (Some("DELETED"), Some(Change::Pod(pod))) => Change::PodGone(pod.key),
-                (Some("ADDED" | "MODIFIED"), Some(change @ Change::Pod(_))) => change,
+            let object = convert_json(event["object"].to_string().as_bytes()).0;
+            changes.push(match (event["type"].as_str(), object) {
+                (Some("DELETED"), Some(Object::Pod(pod))) => Change::Gone(ObjectRef::Pod(pod.key)),
+                (Some("ADDED" | "MODIFIED"), Some(pod @ Object::Pod(_))) => Change::Put(pod),
                 _ => anyhow::bail!("a watch of Pods shows {event}"),
             });
         }
@@ -64,10 +64,11 @@ fn write(world: &mut World, service: &ServiceKey, plan: SlicePlan, before: usize
         let name = Name::from(format!("{}-simulated-{}", service.name, before + i));
         Slice { name, ..slice }
     });
-    let mut changes: Vec<Change> =
-        named.chain(plan.update).map(|slice| Change::Slice(Box::new(slice))).collect();
+    let mut changes: Vec<Change> = named.chain(plan.update).map(Change::put).collect();
     let deleted = plan.delete.iter();
-    changes.extend(deleted.map(|s| Change::SliceGone(s.namespace.clone(), s.name.clone())));
+    changes.extend(
+        deleted.map(|s| Change::Gone(ObjectRef::Slice(s.namespace.clone(), s.name.clone()))),
+    );
     let writes = changes.len();
     changes.push(Change::Planned(service.clone(), plan.state));
     world.apply_all(changes);

@@ -30,9 +30,9 @@ fn service(case: &Case<'_>, fixture: &Field<'_>) -> Result<Service, CaseError> {
     let value = case.row.get("annotation")?;
     if !value.is_null() {
         let annotations = json!({ key: value.text()? });
-        service.asks = objects::asks(&field.with(&annotations))?;
+        service.topology = objects::topology_spec(&field.with(&annotations))?;
     }
-    service.asks.traffic_distribution = case.row.get("traffic_distribution")?.set_name()?;
+    service.topology.traffic_distribution = case.row.get("traffic_distribution")?.set_name()?;
     Ok(service)
 }
 

@@ -5,33 +5,36 @@
 
 use std::fmt;
 
-use nearhop_api::field::Field;
-use nearhop_core::Name;
+use nearhop_core::{Change, Kind, Name, Problem, Subject};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
+use super::Changed;
+use crate::Meta;
+use crate::field::Field;
+
+/// What remains of an object that cannot be read.
+pub(super) fn salvage_object(kind: Kind, json: &[u8], error: &serde_json::Error) -> Changed {
+    Salvaged::find(json, Part::Object).into_changed(kind, error)
+}
+
+/// What remains of a watch event that cannot be read.
+pub fn salvage_event(kind: Kind, json: &[u8], error: &serde_json::Error) -> Changed {
+    Salvaged::find(json, Part::Event).into_changed(kind, error)
+}
+
 /// What could be read.
 #[derive(Debug)]
-pub(super) struct Salvaged {
+struct Salvaged {
     /// `type` of an event.
-    pub(super) event: Name,
-    pub(super) namespace: Name,
-    pub(super) name: Name,
-    pub(super) uid: Name,
-    pub(super) version: Name,
+    event: Name,
+    namespace: Name,
+    name: Name,
+    uid: Name,
+    version: Name,
 }
 
 impl Salvaged {
-    /// From the text of an object.
-    pub(super) fn from_object(json: &[u8]) -> Self {
-        Self::find(json, Part::Object)
-    }
-
-    /// From the text of an event of a watch.
-    pub(super) fn from_line(json: &[u8]) -> Self {
-        Self::find(json, Part::Line)
-    }
-
     fn find(json: &[u8], part: Part) -> Self {
         let nothing = || Name::from("");
         let mut found = Self {
@@ -46,12 +49,38 @@ impl Salvaged {
         let _ = Search { found: &mut found, part }.deserialize(&mut deserializer);
         found
     }
+
+    /// A name is enough to know that an object is gone.
+    fn into_changed(self, kind: Kind, error: &serde_json::Error) -> Changed {
+        let meta = Meta {
+            uid: self.uid,
+            version: self.version.as_str().into(),
+            generation: 0,
+            conditions: Vec::new(),
+        };
+        let unnamed = self.name.is_empty() || (kind.is_namespaced() && self.namespace.is_empty());
+        let subject = if unnamed {
+            Subject::Unknown(Name::from(format!("among {}", kind.resource())))
+        } else {
+            Subject::Object(kind.reference(self.namespace, self.name))
+        };
+        if let Subject::Object(object) = &subject
+            && self.event == "DELETED"
+        {
+            let change = Some(Change::Gone(object.clone()));
+            return Changed { change, meta, problems: Vec::new() };
+        }
+        let cause = format!("not readable: {error}");
+        let cure = "write it anew; what was known of it stays until then";
+        let problems = vec![Problem::new(subject, "(whole object)", cause, cure)];
+        Changed { change: None, meta, problems }
+    }
 }
 
 /// What is being searched.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    Line,
+    Event,
     Object,
     Metadata,
 }
@@ -94,8 +123,8 @@ impl<'de> Visitor<'de> for Search<'_> {
         let found = self.found;
         while let Some(key) = map.next_key()? {
             match (self.part, key) {
-                (Part::Line, Key::Type) => found.event = text(&mut map)?,
-                (Part::Line, Key::Object) => {
+                (Part::Event, Key::Type) => found.event = text(&mut map)?,
+                (Part::Event, Key::Object) => {
                     map.next_value_seed(Search { found, part: Part::Object })?;
                 }
                 (Part::Object, Key::Metadata) => {

@@ -2,18 +2,16 @@
 
 use std::fmt;
 
-use nearhop_api::Version;
+use nearhop_api::decode::{ObjectSeed, read_leniently, salvage_event};
 use nearhop_api::field::{Field, Shape};
+use nearhop_api::{Changed, Version};
+use nearhop_core::Kind;
 use nearhop_core::problem::quote;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::salvage::Salvaged;
-use super::{Happened, gone, read_leniently, unreadable};
 use crate::error::Refusal;
-use crate::event::Changed;
-use crate::kind::Kind;
 
 /// What a line says.
 #[derive(Debug, PartialEq)]
@@ -37,18 +35,15 @@ pub(crate) enum Bookmark {
 
 /// Reads a line.
 pub(crate) fn read_line(kind: Kind, line: &[u8]) -> Line {
-    read_leniently(line, LineOf(kind)).unwrap_or_else(|error| {
-        let found = Salvaged::from_line(line);
-        let deleted = found.event == "DELETED";
-        let happened = if deleted { Happened::Gone } else { Happened::Now };
-        Line::Changed(unreadable(kind, happened, &found, &error))
-    })
+    read_leniently(line, LineOf(kind))
+        .unwrap_or_else(|error| Line::Changed(salvage_event(kind, line, &error)))
 }
 
 /// The type of an event.
 #[derive(Clone, Debug)]
 enum EventType {
-    Happened(Happened),
+    Put,
+    Deleted,
     Bookmark,
     Error,
     Unknown(String),
@@ -59,8 +54,8 @@ impl Shape<'_> for EventType {
 
     fn from_text(text: &str) -> Option<Self> {
         Some(match text {
-            "ADDED" | "MODIFIED" => Self::Happened(Happened::Now),
-            "DELETED" => Self::Happened(Happened::Gone),
+            "ADDED" | "MODIFIED" => Self::Put,
+            "DELETED" => Self::Deleted,
             "BOOKMARK" => Self::Bookmark,
             "ERROR" => Self::Error,
             other => Self::Unknown(quote(other)),
@@ -137,8 +132,8 @@ impl<'de> DeserializeSeed<'de> for ObjectOf<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, text: D) -> Result<Line, D::Error> {
         Ok(match self.1 {
-            EventType::Happened(Happened::Now) => Line::Changed(self.0.deserialize(text)?),
-            EventType::Happened(Happened::Gone) => Line::Changed(gone(self.0.deserialize(text)?)),
+            EventType::Put => Line::Changed(ObjectSeed(self.0).deserialize(text)?),
+            EventType::Deleted => Line::Changed(ObjectSeed(self.0).deserialize(text)?.into_gone()),
             EventType::Bookmark => read_bookmark(Marked::deserialize(text)?),
             EventType::Error => Line::Error(Refusal::deserialize(text)?),
             // The object's name and version are salvaged: nobody knows what became of it.
@@ -178,12 +173,12 @@ fn read_bookmark(marked: Marked) -> Line {
 
 #[cfg(test)]
 mod tests {
-    use nearhop_core::Change;
+    use nearhop_core::{Change, Object, ObjectRef};
 
     use super::*;
 
     fn read(line: &str) -> Line {
-        read_line(Kind::Pods, line.as_bytes())
+        read_line(Kind::Pod, line.as_bytes())
     }
 
     /// Change, version and problems as text.
@@ -191,13 +186,15 @@ mod tests {
     fn check(line: &str, wanted: &str) {
         let Line::Changed(changed) = read(line) else { panic!("{:?}", read(line)) };
         let change = match &changed.change {
-            Some(Change::Pod(pod)) => format!("{} on {:?}", pod.key, pod.node.as_deref()),
-            Some(Change::PodGone(key)) => format!("{key} gone"),
+            Some(Change::Put(Object::Pod(pod))) => {
+                format!("{} on {:?}", pod.key, pod.node.as_deref())
+            }
+            Some(Change::Gone(ObjectRef::Pod(key))) => format!("{key} gone"),
             other => format!("{other:?}"),
         };
         let mut text = format!("{change} at {}", changed.meta.version.as_str());
         for problem in &changed.problems {
-            text += &format!(" | {}: {}: {}", problem.object, problem.field, problem.cause);
+            text += &format!(" | {}: {}: {}", problem.subject, problem.field, problem.cause);
         }
         assert_eq!(text, wanted, "{line}");
     }
@@ -261,10 +258,10 @@ mod tests {
         };
         assert_eq!(added.change, None);
         assert_eq!(added.meta.version.as_str(), "7");
-        assert_eq!(added.problems[0].object.to_string(), "Pod n/p");
+        assert_eq!(added.problems[0].subject.to_string(), "Pod n/p");
         check(&format!(r#"{{"type":"DELETED","object":{broken}}}"#), "n/p gone at 7");
         let Line::Changed(noise) = read("<html>") else { panic!() };
-        assert_eq!(noise.problems[0].object.to_string(), "object among pods");
+        assert_eq!(noise.problems[0].subject.to_string(), "object among pods");
         assert_eq!(noise.meta.version.as_str(), "");
     }
 
