@@ -135,7 +135,7 @@ impl Api {
         dry_run: bool,
     ) -> Result<Taken<'_>, ApiError> {
         let taken = |reserved| Taken { api: self, reserved };
-        if !is_service(resource) {
+        if !resource.strategy.allocates {
             return Ok(taken(None));
         }
         let name = new["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -161,7 +161,7 @@ impl Api {
 
     /// The object is gone: what it held is free again.
     pub(crate) fn release(&self, resource: &Resource, object: &Value) {
-        if is_service(resource) {
+        if resource.strategy.allocates {
             self.allocator().release(object);
         }
     }
@@ -231,8 +231,4 @@ pub(crate) fn first_addresses(config: &ClusterConfig) -> Vec<IpAddr> {
         IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) + 1).into()),
     };
     config.service_cidrs.iter().map(first).collect()
-}
-
-fn is_service(resource: &Resource) -> bool {
-    resource.group.is_empty() && &*resource.kind == "Service"
 }

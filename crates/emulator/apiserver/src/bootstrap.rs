@@ -7,7 +7,7 @@ use nearhop_runtime::interfaces;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::rest::{Ownership, Writer, create_object, name_of, shape};
+use crate::rest::{ObjectKey, Writer, create_object, name_of, shape};
 use crate::store::Name;
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -76,8 +76,8 @@ async fn create(
     object["apiVersion"] = resource.api_version().into();
     shape(resource, &mut object)?;
     let (writer, mut warnings) = (Writer::server("kube-apiserver", None), Vec::new());
-    let created =
-        create_object(api, resource, namespace, object, &writer, Ownership::Track, &mut warnings);
+    let key = ObjectKey { resource, namespace, name: "" };
+    let created = create_object(api, &key, object, &writer, &mut warnings);
     created.await.map(|_| ()).map_err(|error| error.message)
 }
 

@@ -3,6 +3,7 @@
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
+use nearhop_kinds::Verb;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
@@ -98,7 +99,7 @@ impl Faults {
         *self != Self::default()
             && asked.user_agent.starts_with(&self.user_agent)
             && asked.path_and_query.contains(&self.path)
-            && (self.watches || asked.verb != "watch")
+            && (self.watches || asked.verb != Verb::Watch)
     }
 }
 
@@ -106,7 +107,7 @@ impl Faults {
 pub(crate) struct Asked<'a> {
     pub(crate) user_agent: &'a str,
     pub(crate) path_and_query: &'a str,
-    pub(crate) verb: &'a str,
+    pub(crate) verb: Verb,
 }
 
 /// The faults in force.
@@ -174,14 +175,14 @@ mod tests {
         let asked = |user_agent, path_and_query, verb| Asked { user_agent, path_and_query, verb };
         let order = r#"{"answers":[{"code":403,"share":1.0}],"userAgent":"a","path":"/status"}"#;
         let faults = Faults::parse(order.as_bytes()).unwrap();
-        assert!(faults.strikes(&asked("a/1", "/api/v1/services/x/status?force=true", "patch")));
-        assert!(!faults.strikes(&asked("b/1", "/api/v1/services/x/status", "patch")));
-        assert!(!faults.strikes(&asked("a/1", "/api/v1/services/x", "patch")));
-        assert!(!faults.strikes(&asked("a/1", "/api/v1/services/x/status", "watch")));
+        assert!(faults.strikes(&asked("a/1", "/api/v1/services/x/status?force=true", Verb::Patch)));
+        assert!(!faults.strikes(&asked("b/1", "/api/v1/services/x/status", Verb::Patch)));
+        assert!(!faults.strikes(&asked("a/1", "/api/v1/services/x", Verb::Patch)));
+        assert!(!faults.strikes(&asked("a/1", "/api/v1/services/x/status", Verb::Watch)));
         let order = r#"{"answer":{"code":422,"share":1.0},"watches":true}"#;
         let faults = Faults::parse(order.as_bytes()).unwrap();
-        assert!(faults.strikes(&asked("", "/api/v1/services?watch=1", "watch")));
-        assert!(!Faults::default().strikes(&asked("", "/", "get")));
+        assert!(faults.strikes(&asked("", "/api/v1/services?watch=1", Verb::Watch)));
+        assert!(!Faults::default().strikes(&asked("", "/", Verb::Get)));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use nearhop_kinds::Subresource;
 use nearhop_runtime::pki::Pair;
 use nearhop_runtime::tls::{TlsError, Trust, client_config};
 use rustls::pki_types::ServerName;
@@ -57,12 +58,12 @@ impl Kubelets {
     }
 }
 
-/// Asks the node of a Pod for a part of it.
-pub(crate) async fn pass_on(
+/// Forwards a request for a subresource of a Pod to the kubelet of its node.
+pub(crate) async fn forward(
     api: &Arc<Api>,
     request: http::Request<Incoming>,
     pod: &Value,
-    part: &str,
+    subresource: Subresource,
 ) -> Result<Reply, ApiError> {
     let query = Query::parse(request.uri().query());
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -72,14 +73,14 @@ pub(crate) async fn pass_on(
         return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
     }
     let address = address_of(api, node)?;
-    let path = node_path(pod, part, &container, request.uri().query());
+    let path = node_path(pod, subresource, &container, request.uri().query());
     let failed = |why: &str| ApiError::internal(format!("node {node} at {address}: {why}"));
     let stream = match timeout(PATIENCE, api.identity.kubelets.connect(address)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Err(failed(&error.to_string())),
         Err(_) => return Err(failed("connect: timed out")),
     };
-    forward(request, stream, &path, address).await.map_err(|why| failed(&why))
+    exchange(request, stream, &path, address).await.map_err(|why| failed(&why))
 }
 
 /// The container that was asked for, or the only one.
@@ -126,21 +127,27 @@ fn address_of(api: &Api, node: &str) -> Result<SocketAddr, ApiError> {
     }
 }
 
-fn node_path(pod: &Value, part: &str, container: &str, query: Option<&str>) -> String {
+fn node_path(
+    pod: &Value,
+    subresource: Subresource,
+    container: &str,
+    query: Option<&str>,
+) -> String {
     let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default();
-    let door = match part {
-        "log" => "containerLogs",
-        "portforward" => "portForward",
-        other => other,
+    let root = match subresource {
+        Subresource::Log => "containerLogs",
+        Subresource::PortForward => "portForward",
+        other => other.as_str(),
     };
+    let attached = matches!(subresource, Subresource::Exec | Subresource::Attach);
     // A kubelet calls exec's parameters differently from the API.
     let query: String = form_urlencoded::parse(query.unwrap_or_default().as_bytes())
         .filter(|(key, _)| key != "container")
         .map(|(key, value)| {
-            let key = match (part, &*key) {
-                ("exec" | "attach", "stdin") => "input".into(),
-                ("exec" | "attach", "stdout") => "output".into(),
-                ("exec" | "attach", "stderr") => "error".into(),
+            let key = match &*key {
+                "stdin" if attached => "input".into(),
+                "stdout" if attached => "output".into(),
+                "stderr" if attached => "error".into(),
                 _ => key,
             };
             (key, value)
@@ -150,14 +157,14 @@ fn node_path(pod: &Value, part: &str, container: &str, query: Option<&str>) -> S
             out
         })
         .finish();
-    let place = match part {
-        "portforward" => format!("/{door}/{}/{}", text("namespace"), text("name")),
-        _ => format!("/{door}/{}/{}/{container}", text("namespace"), text("name")),
-    };
-    if query.is_empty() { place } else { format!("{place}?{query}") }
+    let mut path = format!("/{root}/{}/{}", text("namespace"), text("name"));
+    if subresource != Subresource::PortForward {
+        path += &format!("/{container}");
+    }
+    if query.is_empty() { path } else { format!("{path}?{query}") }
 }
 
-async fn forward(
+async fn exchange(
     mut request: http::Request<Incoming>,
     stream: TlsStream<TcpStream>,
     path: &str,

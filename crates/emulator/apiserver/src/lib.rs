@@ -238,7 +238,7 @@ impl ApiServer {
 fn selectable_in(storage: &str, object: &Value) -> Vec<(&'static str, String)> {
     let registry = nearhop_kinds::builtin::registry();
     let resource = registry.resources().iter().find(|resource| &*resource.storage == storage);
-    resource.map(|resource| selectable(resource, object)).unwrap_or_default()
+    resource.map(|resource| selectable(resource.strategy, object)).unwrap_or_default()
 }
 
 /// Serves until the server stops. A restart that was asked for closes all connections, forgets the

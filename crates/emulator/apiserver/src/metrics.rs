@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use nearhop_kinds::Verb;
 use nearhop_runtime::metrics::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Metrics as Registry};
 
 const BUCKETS: [f64; 11] = [0.000_1, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
 
 /// A finished request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RequestLabels {
-    pub(crate) verb: &'static str,
-    pub(crate) resource: String,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestLabels<'a> {
+    pub(crate) verb: Verb,
+    /// The plural; empty for paths without a resource.
+    pub(crate) resource: &'a str,
     pub(crate) code: u16,
 }
 
@@ -55,12 +57,12 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn finished(&self, labels: RequestLabels, took: Duration) {
+    pub(crate) fn finished(&self, labels: RequestLabels<'_>, took: Duration) {
         let RequestLabels { verb, resource, code } = labels;
-        if verb != "watch" {
-            self.durations.with_label_values(&[verb]).observe(took.as_secs_f64());
+        if verb != Verb::Watch {
+            self.durations.with_label_values(&[verb.as_str()]).observe(took.as_secs_f64());
         }
-        self.requests.with_label_values(&[verb, &resource, &code.to_string()]).inc();
+        self.requests.with_label_values(&[verb.as_str(), resource, &code.to_string()]).inc();
     }
 
     /// An open watch, counted until the guard is dropped.
@@ -100,7 +102,7 @@ mod tests {
     #[test]
     fn names_are_those_of_kubernetes() {
         let metrics = Metrics::new();
-        let labels = RequestLabels { verb: "get", resource: "pods".to_owned(), code: 200 };
+        let labels = RequestLabels { verb: Verb::Get, resource: "pods", code: 200 };
         metrics.finished(labels, Duration::from_millis(3));
         let open = metrics.watching("nodes");
         let text = metrics.render(42, [("pods", 7)].into_iter());

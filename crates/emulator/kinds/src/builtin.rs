@@ -7,8 +7,11 @@ use std::sync::{Arc, LazyLock};
 use nearhop_object::Schema;
 use nearhop_object::builtin::schema_of;
 
-use crate::resource::{Origin, Registry, Resource, Subresource};
+use crate::resource::{Origin, Registry, Resource, SubresourceEntry};
 use crate::service;
+use crate::strategy::{Strategy, strategy_of};
+use crate::table::Columns;
+use crate::verb::{Subresource, Verb};
 
 static FACTS: &str = include_str!("facts/resources.txt");
 
@@ -54,6 +57,9 @@ fn parse_resource<'a>(
         "cluster" => false,
         _ => return None,
     };
+    let api_version =
+        if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let strategy = strategy_of(&api_version, kind);
     let mut resource = Resource {
         group: group.into(),
         version: version.into(),
@@ -64,18 +70,20 @@ fn parse_resource<'a>(
         short_names: Vec::new(),
         categories: Vec::new(),
         namespaced,
-        verbs: split("create,delete,deletecollection,get,list,patch,update,watch"),
+        verbs: verbs("create,delete,deletecollection,get,list,patch,update,watch")?,
         subresources: Vec::new(),
-        storage: storage(group, plural),
+        storage: storage(group, plural, strategy),
         schema: extended_schema(group, version, kind),
         origin: Origin::BuiltIn,
+        strategy,
+        columns: Columns::of_kind(group, kind),
     };
     for word in words {
         match word.split_once('=')? {
-            ("verbs", verbs) => resource.verbs = split(verbs),
+            ("verbs", list) => resource.verbs = verbs(list)?,
             ("short", names) => resource.short_names = split(names),
             ("categories", names) => resource.categories = split(names),
-            ("sub", text) => resource.subresources.push(parse_subresource(kind, text)),
+            ("sub", text) => resource.subresources.push(parse_subresource(kind, text)?),
             _ => return None,
         }
     }
@@ -91,32 +99,35 @@ fn extended_schema(group: &str, version: &str, kind: &str) -> Option<Schema> {
 }
 
 /// `NAME[:[GROUP/VERSION/]KIND][:VERBS]`.
-fn parse_subresource(own_kind: &str, text: &str) -> Subresource {
+fn parse_subresource(own_kind: &str, text: &str) -> Option<SubresourceEntry> {
     let mut parts = text.split(':');
-    let name = parts.next().unwrap_or_default();
+    let name = Subresource::parse(parts.next()?)?;
     let kind = parts.next().filter(|kind| !kind.is_empty()).unwrap_or(own_kind);
-    let verbs = parts.next().unwrap_or("get,patch,update");
+    let verbs = verbs(parts.next().unwrap_or("get,patch,update"))?;
     let mut path = kind.rsplitn(3, '/');
     let kind = path.next().unwrap_or_default();
     let version = path.next().unwrap_or_default();
     let group = path.next().unwrap_or_default();
-    Subresource {
-        name: name.into(),
+    Some(SubresourceEntry {
+        name,
         group: group.into(),
         version: version.into(),
         kind: kind.into(),
-        verbs: split(verbs),
+        verbs,
+    })
+}
+
+/// All versions of a group share a storage; so do resources that show the same objects.
+fn storage(group: &str, plural: &str, strategy: &Strategy) -> Box<str> {
+    match strategy.stored_form {
+        Some(form) => form.storage.into(),
+        None if group.is_empty() => plural.into(),
+        None => format!("{plural}.{group}").into(),
     }
 }
 
-/// Events of both groups are the same objects; everything else has a place of its own, which all
-/// versions of a group share.
-fn storage(group: &str, plural: &str) -> Box<str> {
-    match (group, plural) {
-        ("" | "events.k8s.io", "events") => "events".into(),
-        ("", _) => plural.into(),
-        _ => format!("{plural}.{group}").into(),
-    }
+fn verbs(text: &str) -> Option<Vec<Verb>> {
+    text.split(',').map(Verb::parse).collect()
 }
 
 fn split(text: &str) -> Vec<Box<str>> {
@@ -148,12 +159,12 @@ mod tests {
         let pods = registry.find("", "v1", "pods").expect("pods are built in");
         assert_eq!((&*pods.kind, &*pods.singular, &*pods.list_kind), ("Pod", "pod", "PodList"));
         assert!(pods.namespaced && pods.verbs.len() == 8 && pods.subresources.len() == 10);
-        let eviction = pods.subresource("eviction").expect("pods have it");
+        let eviction = pods.subresource(Subresource::Eviction).expect("pods have it");
         assert_eq!(
             (&*eviction.group, &*eviction.version, &*eviction.kind),
             ("policy", "v1", "Eviction")
         );
-        let log = pods.subresource("log").expect("pods have it");
+        let log = pods.subresource(Subresource::Log).expect("pods have it");
         assert_eq!((&*log.group, &*log.kind, log.verbs.len()), ("", "Pod", 1));
         let deployments = registry.find("apps", "v1", "deployments").expect("built in");
         assert_eq!(deployments.qualified_plural(), "deployments.apps");

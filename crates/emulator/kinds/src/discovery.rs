@@ -10,7 +10,8 @@ use base64::Engine as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256, Sha512};
 
-use crate::resource::{Origin, Registry, Resource, Subresource};
+use crate::resource::{Origin, Registry, Resource, SubresourceEntry};
+use crate::verb::Verb;
 
 /// The aggregated document at `/api`: the core group.
 pub fn aggregated_core(registry: &Registry) -> Value {
@@ -169,7 +170,7 @@ fn resource_entry(registry: &Registry, resource: &Resource) -> Value {
     entry.into()
 }
 
-fn subresource_entry(resource: &Resource, sub: &Subresource) -> Value {
+fn subresource_entry(resource: &Resource, sub: &SubresourceEntry) -> Value {
     let mut entry = Map::new();
     entry.insert("name".into(), format!("{}/{}", resource.plural, sub.name).into());
     entry.insert("singularName".into(), "".into());
@@ -187,30 +188,20 @@ fn subresource_entry(resource: &Resource, sub: &Subresource) -> Value {
 /// Names the version in which objects are stored, without telling it: a client sees only that it
 /// changed. Resources that store nothing have none.
 fn storage_version_hash(registry: &Registry, resource: &Resource) -> Option<String> {
-    if !resource.verbs.iter().any(|verb| &**verb == "watch") {
+    if !resource.verbs.contains(&Verb::Watch) {
         return None;
     }
     let stored = match resource.origin {
-        Origin::BuiltIn => builtin_storage_version(resource),
+        // `group/version`, also for the core group, which makes it `/v1`.
+        Origin::BuiltIn => match resource.strategy.storage_version {
+            Some(version) => version.to_owned(),
+            None => format!("{}/{}", resource.group, resource.version),
+        },
         Origin::Custom(_) => custom_storage_version(registry, resource)?,
     };
     let digest = Sha256::digest(format!("{stored}/{}", resource.kind));
     let head: Vec<u8> = digest.iter().copied().take(8).collect();
     Some(base64::engine::general_purpose::STANDARD.encode(head))
-}
-
-/// `group/version`, also for the core group, which makes it `/v1`. Kubernetes keeps a few kinds
-/// in another version than the one it prefers to serve.
-fn builtin_storage_version(resource: &Resource) -> String {
-    match (&*resource.group, &*resource.kind) {
-        ("events.k8s.io", "Event") => "/v1".to_owned(),
-        ("autoscaling", _) => "autoscaling/v2".to_owned(),
-        ("apiextensions.k8s.io", _) => "apiextensions.k8s.io/v1beta1".to_owned(),
-        (group, "MutatingAdmissionPolicy" | "MutatingAdmissionPolicyBinding") => {
-            format!("{group}/v1beta1")
-        }
-        (group, _) => format!("{group}/{}", resource.version),
-    }
 }
 
 fn custom_storage_version(registry: &Registry, resource: &Resource) -> Option<String> {

@@ -311,24 +311,17 @@ fn check_hints(
     true
 }
 
-/// Warnings about a new EndpointSlice.
-pub fn warnings_on_create(slice: &Value) -> Vec<String> {
+/// Warnings about an EndpointSlice. The built-in controllers write canonical addresses.
+pub fn warnings(slice: &Value, old: Option<&Value>) -> Vec<String> {
     let mut all = Vec::new();
-    if text(slice, "addressType") == "FQDN" {
+    if old.is_none() && text(slice, "addressType") == "FQDN" {
         all.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
     }
-    all.extend(warnings_on_update(slice));
-    all
-}
-
-/// Warnings about a change of an EndpointSlice. Controllers that spell addresses right are spared.
-pub fn warnings_on_update(slice: &Value) -> Vec<String> {
     let writer = labels(slice).and_then(|labels| labels.get(well_known::MANAGED_BY));
     let writer = writer.and_then(Value::as_str).unwrap_or_default();
     if [well_known::IN_TREE_CONTROLLER, MIRRORING_CONTROLLER].contains(&writer) {
-        return Vec::new();
+        return all;
     }
-    let mut all = Vec::new();
     for (i, endpoint) in endpoints(slice).iter().enumerate() {
         let list = endpoint.get("addresses").and_then(Value::as_array);
         for (j, address) in list.into_iter().flatten().enumerate() {

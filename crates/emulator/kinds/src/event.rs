@@ -24,7 +24,7 @@ const TEXT_MAX: usize = 128;
 
 /// Which view of events a request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum View {
+pub(crate) enum View {
     /// `v1`.
     Core,
     /// `events.k8s.io/v1`.
@@ -68,9 +68,16 @@ pub fn to_events(event: &Value) -> Value {
     events
 }
 
-/// Checks a new event, given in the stored form.
-pub fn validate_create(event: &Value, view: View) -> Vec<FieldError> {
-    let mut errors = validate(event, view);
+/// Validates an event in the form of a view.
+pub(crate) fn validate(new: &Value, old: Option<&Value>, view: View) -> Vec<FieldError> {
+    match old {
+        None => validate_create(&to_core(new), view),
+        Some(old) => validate_update(&to_core(new), &to_core(old), view),
+    }
+}
+
+fn validate_create(event: &Value, view: View) -> Vec<FieldError> {
+    let mut errors = validate_common(event, view);
     if view == View::Core {
         return errors;
     }
@@ -97,9 +104,8 @@ pub fn validate_create(event: &Value, view: View) -> Vec<FieldError> {
     errors
 }
 
-/// Checks an update, both given in the stored form.
-pub fn validate_update(new: &Value, old: &Value, view: View) -> Vec<FieldError> {
-    let mut errors = validate(new, view);
+fn validate_update(new: &Value, old: &Value, view: View) -> Vec<FieldError> {
+    let mut errors = validate_common(new, view);
     if view == View::Core {
         return errors;
     }
@@ -131,8 +137,8 @@ pub fn validate_update(new: &Value, old: &Value, view: View) -> Vec<FieldError> 
     errors
 }
 
-/// What holds for every event.
-fn validate(event: &Value, view: View) -> Vec<FieldError> {
+/// The checks of every event.
+fn validate_common(event: &Value, view: View) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let namespace = text(event, &["metadata", "namespace"]);
     let about = text(event, &["involvedObject", "namespace"]);

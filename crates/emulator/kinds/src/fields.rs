@@ -4,10 +4,11 @@ use serde_json::Value;
 
 use crate::json::{at, int, is_true, list, text};
 use crate::resource::{Origin, Resource};
+use crate::strategy::Strategy;
 
 /// How a field's value comes about.
-#[derive(Clone, Copy)]
-enum Source {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
     /// The text at this path.
     Text(&'static [&'static str]),
     /// The number at this path; absent is 0.
@@ -24,9 +25,9 @@ enum Source {
 
 use Source::{Flag, Nothing, Number, PodIp, Reporter, Text};
 
-type Fields = &'static [(&'static str, Source)];
+pub(crate) type Fields = &'static [(&'static str, Source)];
 
-const POD: Fields = &[
+pub(crate) const POD: Fields = &[
     ("spec.nodeName", Text(&["spec", "nodeName"])),
     ("spec.restartPolicy", Text(&["spec", "restartPolicy"])),
     ("spec.schedulerName", Text(&["spec", "schedulerName"])),
@@ -39,15 +40,15 @@ const POD: Fields = &[
     // The oldest name of spec.nodeName.
     ("spec.host", Text(&["spec", "nodeName"])),
 ];
-const SERVICE: Fields =
+pub(crate) const SERVICE: Fields =
     &[("spec.clusterIP", Text(&["spec", "clusterIP"])), ("spec.type", Text(&["spec", "type"]))];
-const NODE: Fields = &[("spec.unschedulable", Flag(&["spec", "unschedulable"]))];
-const NAMESPACE: Fields = &[("status.phase", Text(&["status", "phase"]))];
-const SECRET: Fields = &[("type", Text(&["type"]))];
-const JOB: Fields = &[("status.successful", Number(&["status", "succeeded"]))];
-const CONTROLLER: Fields = &[("status.replicas", Number(&["status", "replicas"]))];
-const SIGNING_REQUEST: Fields = &[("spec.signerName", Text(&["spec", "signerName"]))];
-const CORE_EVENT: Fields = &[
+pub(crate) const NODE: Fields = &[("spec.unschedulable", Flag(&["spec", "unschedulable"]))];
+pub(crate) const NAMESPACE: Fields = &[("status.phase", Text(&["status", "phase"]))];
+pub(crate) const SECRET: Fields = &[("type", Text(&["type"]))];
+pub(crate) const JOB: Fields = &[("status.successful", Number(&["status", "succeeded"]))];
+pub(crate) const CONTROLLER: Fields = &[("status.replicas", Number(&["status", "replicas"]))];
+pub(crate) const SIGNING_REQUEST: Fields = &[("spec.signerName", Text(&["spec", "signerName"]))];
+pub(crate) const CORE_EVENT: Fields = &[
     ("involvedObject.kind", Text(&["involvedObject", "kind"])),
     ("involvedObject.namespace", Text(&["involvedObject", "namespace"])),
     ("involvedObject.name", Text(&["involvedObject", "name"])),
@@ -61,7 +62,7 @@ const CORE_EVENT: Fields = &[
     ("type", Text(&["type"])),
 ];
 /// Objects are given in the stored form, hence the paths of `v1`.
-const EVENT: Fields = &[
+pub(crate) const EVENT: Fields = &[
     ("regarding.kind", Text(&["involvedObject", "kind"])),
     ("regarding.namespace", Text(&["involvedObject", "namespace"])),
     ("regarding.name", Text(&["involvedObject", "name"])),
@@ -78,21 +79,18 @@ const EVENT: Fields = &[
 pub fn supports_field(resource: &Resource, field: &str) -> bool {
     match field {
         "metadata.name" => true,
-        // Only these two say no.
-        "metadata.namespace" => {
-            resource.is_custom() || !matches!(&*resource.kind, "Node" | "Namespace")
-        }
+        "metadata.namespace" => resource.strategy.namespace_field,
         _ => {
-            table(resource).iter().any(|(name, _)| *name == field)
+            resource.strategy.fields.iter().any(|(name, _)| *name == field)
                 || custom_paths(resource).any(|path| path.trim_start_matches('.') == field)
         }
     }
 }
 
-/// The values of the fields by which an object can be selected, besides name and namespace. Events
-/// are to be given in their stored form.
-pub fn selectable(resource: &Resource, object: &Value) -> Vec<(&'static str, String)> {
-    table(resource).iter().map(|(name, source)| (*name, read(object, *source))).collect()
+/// The values of the fields by which an object can be selected, besides name and namespace. The
+/// object is in its stored form.
+pub fn selectable(strategy: &Strategy, object: &Value) -> Vec<(&'static str, String)> {
+    strategy.fields.iter().map(|(name, source)| (*name, read(object, *source))).collect()
 }
 
 /// The value of one field by which an object can be selected; `None` if it is not such a field.
@@ -102,31 +100,13 @@ pub fn field_value(resource: &Resource, object: &Value, field: &str) -> Option<S
         "metadata.name" => Some(text(object, &["metadata", "name"]).to_owned()),
         "metadata.namespace" => Some(text(object, &["metadata", "namespace"]).to_owned()),
         _ => {
-            if let Some((_, source)) = table(resource).iter().find(|(name, _)| *name == field) {
+            let known = resource.strategy.fields.iter().find(|(name, _)| *name == field);
+            if let Some((_, source)) = known {
                 return Some(read(object, *source));
             }
             let path = custom_paths(resource).find(|path| path.trim_start_matches('.') == field)?;
             Some(read_path(object, path))
         }
-    }
-}
-
-fn table(resource: &Resource) -> Fields {
-    if resource.is_custom() {
-        return &[];
-    }
-    match (&*resource.group, &*resource.kind) {
-        ("", "Pod") => POD,
-        ("", "Service") => SERVICE,
-        ("", "Node") => NODE,
-        ("", "Namespace") => NAMESPACE,
-        ("", "Secret") => SECRET,
-        ("", "Event") => CORE_EVENT,
-        ("events.k8s.io", "Event") => EVENT,
-        ("batch", "Job") => JOB,
-        ("", "ReplicationController") => CONTROLLER,
-        ("certificates.k8s.io", "CertificateSigningRequest") => SIGNING_REQUEST,
-        _ => &[],
     }
 }
 
@@ -211,7 +191,7 @@ mod tests {
         assert_eq!(value("spec.hostNetwork").as_deref(), Some("false"));
         assert_eq!(value("status.podIP").as_deref(), Some("10.0.0.1"));
         assert_eq!(value("spec.foo"), None);
-        assert!(selectable(pods, &pod).contains(&("status.podIP", "10.0.0.1".to_owned())));
+        assert!(selectable(pods.strategy, &pod).contains(&("status.podIP", "10.0.0.1".to_owned())));
         let events = registry.find("", "v1", "events").expect("it is built in");
         let event = json!({"source": {}, "reportingComponent": "c"});
         assert_eq!(field_value(events, &event, "source").as_deref(), Some("c"));

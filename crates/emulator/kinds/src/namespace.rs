@@ -12,9 +12,6 @@ use crate::names;
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 const FINALIZER: &str = "kubernetes";
 
-/// Namespaces that may not be deleted.
-pub const PROTECTED: [&str; 3] = ["default", "kube-system", "kube-public"];
-
 /// Puts the name into the labels. Removing it is thereby undone.
 pub fn default(namespace: &mut Value) {
     let name = text(namespace, &["metadata", "name"]).to_owned();

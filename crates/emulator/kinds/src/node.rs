@@ -55,12 +55,13 @@ pub fn prepare_create(node: &mut Value) {
     }
 }
 
-/// Checks a node.
-pub fn validate(node: &Value) -> Vec<FieldError> {
+/// Validates a node, and what an update may change.
+pub fn validate(node: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_taints(node, &mut errors);
     validate_resources(node, &mut errors);
     validate_pod_cidrs(node, &mut errors);
+    errors.extend(old.into_iter().flat_map(|old| validate_update(node, old)));
     errors
 }
 

@@ -7,6 +7,10 @@ use std::sync::Arc;
 use nearhop_object::Schema;
 use serde_json::Value;
 
+use crate::strategy::Strategy;
+use crate::table::Columns;
+use crate::verb::{Subresource, Verb};
+
 /// A resource: one row of discovery, with the shape of its objects.
 #[derive(Clone, Debug)]
 pub struct Resource {
@@ -29,9 +33,9 @@ pub struct Resource {
     /// Whether its objects live in a namespace.
     pub namespaced: bool,
     /// In the order of discovery.
-    pub verbs: Vec<Box<str>>,
+    pub verbs: Vec<Verb>,
     /// In the order of discovery.
-    pub subresources: Vec<Subresource>,
+    pub subresources: Vec<SubresourceEntry>,
     /// Where its objects are stored: resources that show the same objects share it
     /// (`events` and `events.k8s.io`).
     pub storage: Box<str>,
@@ -39,13 +43,17 @@ pub struct Resource {
     pub schema: Option<Schema>,
     /// Where it comes from.
     pub origin: Origin,
+    /// How its objects are written.
+    pub strategy: &'static Strategy,
+    /// How its objects are shown as a Table.
+    pub(crate) columns: Columns,
 }
 
-/// A subresource: `status`, `scale`, `binding`, ….
+/// A subresource of a resource: one row of discovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subresource {
-    /// `scale`.
-    pub name: Box<str>,
+pub struct SubresourceEntry {
+    /// Which one.
+    pub name: Subresource,
     /// `autoscaling`; empty: as the resource's.
     pub group: Box<str>,
     /// `v1`; empty: as the resource's.
@@ -53,7 +61,7 @@ pub struct Subresource {
     /// `Scale`.
     pub kind: Box<str>,
     /// In the order of discovery.
-    pub verbs: Vec<Box<str>>,
+    pub verbs: Vec<Verb>,
 }
 
 /// Where a resource comes from.
@@ -93,9 +101,14 @@ impl Resource {
         }
     }
 
-    /// The subresource with a name.
-    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
-        self.subresources.iter().find(|sub| &*sub.name == name)
+    /// The entry of a subresource.
+    pub fn subresource(&self, name: Subresource) -> Option<&SubresourceEntry> {
+        self.subresources.iter().find(|sub| sub.name == name)
+    }
+
+    /// Whether it has a subresource.
+    pub fn has(&self, subresource: Subresource) -> bool {
+        self.subresource(subresource).is_some()
     }
 
     /// Whether it comes from a CustomResourceDefinition.
@@ -251,6 +264,8 @@ mod tests {
             storage: plural.into(),
             schema: None,
             origin: Origin::Custom(Arc::new(Value::Null)),
+            strategy: &crate::strategy::CUSTOM,
+            columns: Columns::Custom(Vec::new()),
         })
     }
 

@@ -7,21 +7,14 @@ use serde_json::{Value, json};
 use crate::crd;
 use crate::json::{at, int, make, object, text};
 use crate::resource::Resource;
-
-/// The built-in kinds that have one.
-const SCALED: [(&str, &str); 4] = [
-    ("apps", "Deployment"),
-    ("apps", "ReplicaSet"),
-    ("apps", "StatefulSet"),
-    ("", "ReplicationController"),
-];
+use crate::verb::Subresource;
 
 /// The Scale of an object; `None` if its kind has none.
 pub fn scale_of(resource: &Resource, workload: &Value) -> Option<Value> {
     if resource.is_custom() {
         return crd::scale_for_update(resource, workload).ok();
     }
-    if !is_scaled(resource) {
+    if !resource.has(Subresource::Scale) {
         return None;
     }
     let mut metadata = json!({});
@@ -36,7 +29,7 @@ pub fn scale_of(resource: &Resource, workload: &Value) -> Option<Value> {
     }
     let mut status =
         json!({"replicas": int(workload, &["status", "replicas"]).unwrap_or_default()});
-    let selector = selector_text(resource, workload);
+    let selector = selector_text(workload);
     if !selector.is_empty() {
         object(&mut status).insert("selector".to_owned(), json!(selector));
     }
@@ -64,7 +57,7 @@ pub fn set_scale(
         let set = crd::set_scale(resource, workload, scale);
         return set.map_err(|error| FieldError::required("spec.replicas", &error.to_string()));
     }
-    if is_scaled(resource) {
+    if resource.has(Subresource::Scale) {
         *make(workload, &["spec", "replicas"]) = json!(replicas);
         let version = text(scale, &["metadata", "resourceVersion"]);
         if !version.is_empty() {
@@ -74,14 +67,11 @@ pub fn set_scale(
     Ok(())
 }
 
-fn is_scaled(resource: &Resource) -> bool {
-    SCALED.contains(&(&*resource.group, &*resource.kind))
-}
-
-/// The selector in the form of a query.
-fn selector_text(resource: &Resource, workload: &Value) -> String {
+/// The selector in the form of a query. That of a ReplicationController is a map of labels.
+fn selector_text(workload: &Value) -> String {
     let Some(selector) = at(workload, &["spec", "selector"]) else { return String::new() };
-    let read = if &*resource.kind == "ReplicationController" {
+    let labels = selector.as_object().is_some_and(|map| map.values().all(Value::is_string));
+    let read = if labels {
         LabelSelector::from_json(&json!({"matchLabels": selector}))
     } else {
         LabelSelector::from_json(selector)

@@ -13,47 +13,26 @@ use crate::json::{
 const DATA_MAX: usize = 1024 * 1024;
 const SUBDOMAIN_MAX: usize = 253;
 
-/// Fills in what an object of one of these kinds leaves out.
-pub fn default(group: &str, kind: &str, object: &mut Value) {
-    match (group, kind) {
-        ("", "Secret") => default_secret(object),
-        ("", "PersistentVolume") => {
-            let spec = make(object, &["spec"]);
-            fill(spec, "persistentVolumeReclaimPolicy", "Retain");
-            fill(spec, "volumeMode", "Filesystem");
-        }
-        ("", "PersistentVolumeClaim") => {
-            fill(make(object, &["spec"]), "volumeMode", "Filesystem");
-        }
-        ("networking.k8s.io", "NetworkPolicy") => default_network_policy(object),
-        ("networking.k8s.io", "IngressClass") => {
-            if let Some(parameters) = at_mut(object, &["spec", "parameters"]) {
-                fill(parameters, "scope", "Cluster");
-            }
-        }
-        ("storage.k8s.io", "StorageClass") => {
-            fill(object, "reclaimPolicy", "Delete");
-            fill(object, "volumeBindingMode", "Immediate");
-        }
-        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
-            default_binding(object);
-        }
-        ("scheduling.k8s.io", "PriorityClass") => {
-            fill(object, "preemptionPolicy", "PreemptLowerPriority");
-        }
-        ("autoscaling", "HorizontalPodAutoscaler") => {
-            fill(make(object, &["spec"]), "minReplicas", 1);
-        }
-        (
-            "admissionregistration.k8s.io",
-            "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration",
-        ) => default_webhooks(kind, object),
-        _ => {}
+/// PersistentVolume.
+pub(crate) fn default_volume(volume: &mut Value) {
+    let spec = make(volume, &["spec"]);
+    fill(spec, "persistentVolumeReclaimPolicy", "Retain");
+    fill(spec, "volumeMode", "Filesystem");
+}
+
+pub(crate) fn default_ingress_class(class: &mut Value) {
+    if let Some(parameters) = at_mut(class, &["spec", "parameters"]) {
+        fill(parameters, "scope", "Cluster");
     }
 }
 
+pub(crate) fn default_storage_class(class: &mut Value) {
+    fill(class, "reclaimPolicy", "Delete");
+    fill(class, "volumeBindingMode", "Immediate");
+}
+
 /// `stringData` is only written: it goes into `data`.
-fn default_secret(secret: &mut Value) {
+pub(crate) fn default_secret(secret: &mut Value) {
     fill(secret, "type", "Opaque");
     let Some(Value::Object(plain)) = object(secret).remove("stringData") else { return };
     for (key, value) in plain {
@@ -62,7 +41,7 @@ fn default_secret(secret: &mut Value) {
     }
 }
 
-fn default_network_policy(policy: &mut Value) {
+pub(crate) fn default_network_policy(policy: &mut Value) {
     for direction in ["ingress", "egress"] {
         for rule in list_mut(policy, &["spec", direction]) {
             for port in list_mut(rule, &["ports"]) {
@@ -77,7 +56,8 @@ fn default_network_policy(policy: &mut Value) {
     }
 }
 
-fn default_binding(binding: &mut Value) {
+/// RoleBinding and ClusterRoleBinding.
+pub(crate) fn default_binding(binding: &mut Value) {
     const GROUP: &str = "rbac.authorization.k8s.io";
     fill(make(binding, &["roleRef"]), "apiGroup", GROUP);
     for subject in list_mut(binding, &["subjects"]) {
@@ -87,16 +67,20 @@ fn default_binding(binding: &mut Value) {
     }
 }
 
-fn default_webhooks(kind: &str, configuration: &mut Value) {
+pub(crate) fn default_mutating_webhooks(configuration: &mut Value) {
+    default_webhooks(configuration);
+    for webhook in list_mut(configuration, &["webhooks"]) {
+        fill(webhook, "reinvocationPolicy", "Never");
+    }
+}
+
+pub(crate) fn default_webhooks(configuration: &mut Value) {
     for webhook in list_mut(configuration, &["webhooks"]) {
         fill(webhook, "failurePolicy", "Fail");
         fill(webhook, "matchPolicy", "Equivalent");
         fill(webhook, "namespaceSelector", json!({}));
         fill(webhook, "objectSelector", json!({}));
         fill(webhook, "timeoutSeconds", 10);
-        if kind == "MutatingWebhookConfiguration" {
-            fill(webhook, "reinvocationPolicy", "Never");
-        }
         for rule in list_mut(webhook, &["rules"]) {
             fill(rule, "scope", "*");
         }
@@ -106,9 +90,8 @@ fn default_webhooks(kind: &str, configuration: &mut Value) {
     }
 }
 
-/// Checks a ConfigMap.
-pub fn validate_config_map(map: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+pub(crate) fn validate_config_map(map: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = old.map_or_else(Vec::new, |old| immutable(map, old, &["data", "binaryData"]));
     let mut size = 0;
     let data = Path::root("data");
     for (key, value) in entries(map, &["data"]) {
@@ -131,16 +114,15 @@ pub fn validate_config_map(map: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Checks an update of a ConfigMap.
-pub fn validate_config_map_update(new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = immutable(new, old, &["data", "binaryData"]);
-    errors.extend(validate_config_map(new));
-    errors
-}
-
-/// Checks a Secret.
-pub fn validate_secret(secret: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_secret(secret: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    if let Some(old) = old {
+        let kind = text(secret, &["type"]);
+        if kind != text(old, &["type"]) {
+            errors.push(FieldError::invalid("type", &json!(kind), "field is immutable"));
+        }
+        errors.extend(immutable(secret, old, &["data"]));
+    }
     let data = Path::root("data");
     let mut size = 0;
     for (key, value) in entries(secret, &["data"]) {
@@ -154,20 +136,7 @@ pub fn validate_secret(secret: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Checks an update of a Secret.
-pub fn validate_secret_update(new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let kind = text(new, &["type"]);
-    if kind != text(old, &["type"]) {
-        errors.push(FieldError::invalid("type", &json!(kind), "field is immutable"));
-    }
-    errors.extend(immutable(new, old, &["data"]));
-    errors.extend(validate_secret(new));
-    errors
-}
-
-/// Checks a Lease.
-pub fn validate_lease(lease: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_lease(lease: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(seconds) = int(lease, &["spec", "leaseDurationSeconds"]).filter(|it| *it <= 0) {
         let field = "spec.leaseDurationSeconds";

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use nearhop_kinds::Resource;
 use nearhop_kinds::crd::{
     CLEANUP_FINALIZER, ScaleError, accept_names, cell, columns, conform, default_crd, establish,
     is_established, prepare_crd_create, prepare_crd_update, prepare_create, prepare_update,
-    remove_finalizer, resources_of, scale_for_update, scale_of, set_scale, terminating,
-    validate_crd, validate_crd_update, validate_create, validate_update, warnings,
+    remove_finalizer, resources_of, scale_for_update, scale_of, set_scale, terminating, validate,
+    validate_crd, validate_crd_update, warnings,
 };
+use nearhop_kinds::{Origin, Resource, Subresource};
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
@@ -18,6 +18,14 @@ const NOW: &str = "2026-11-15T20:29:23Z";
 
 fn recorded() -> Value {
     serde_json::from_str(include_str!("data/crd.json")).unwrap()
+}
+
+/// The version of a definition that a resource comes from.
+fn version(resource: &Resource) -> &Value {
+    match &resource.origin {
+        Origin::Custom(version) => version,
+        Origin::BuiltIn => panic!("{} is built in", resource.kind),
+    }
 }
 
 /// As the server makes it out of what a client sends.
@@ -224,16 +232,16 @@ fn objects_go_through_create_and_updates() {
     assert_eq!(conform(&boxes, &mut object), ["extra", "spec.unknown"]);
     prepare_create(&boxes, &mut object);
     assert_eq!(object, recorded["created"]["output"]);
-    assert_eq!(validate_create(&boxes, &object), []);
+    assert_eq!(validate(&boxes, None, &object, None), []);
 
     let mut stored = recorded["updates"]["first"].clone();
     for step in recorded["updates"]["steps"].as_array().unwrap() {
         let mut new = stored.clone();
         merge(&mut new, &step["patch"]);
-        let subresource = step["subresource"].as_str();
+        let subresource = step["subresource"].as_str().and_then(Subresource::parse);
         assert!(conform(&boxes, &mut new).is_empty());
         prepare_update(&boxes, subresource, &mut new, &stored);
-        assert_eq!(validate_update(&boxes, subresource, &new, &stored), []);
+        assert_eq!(validate(&boxes, subresource, &new, Some(&stored)), []);
         let mut wanted = step["output"].clone();
         // Only the store knows it.
         wanted["metadata"]["resourceVersion"] = new["metadata"]["resourceVersion"].clone();
@@ -255,7 +263,7 @@ fn objects_are_refused_like_kubernetes() {
         let mut object = case["input"].clone();
         conform(resource, &mut object);
         prepare_create(resource, &mut object);
-        let errors = validate_create(resource, &object);
+        let errors = validate(resource, None, &object, None);
         assert_eq!(causes(&errors), recorded_causes(&case["causes"]));
     }
 }
@@ -272,8 +280,8 @@ fn scales_like_kubernetes() {
     merge(&mut new, &scale["patch"]);
     set_scale(&boxes, &mut object, &new).unwrap();
     let old = recorded["updates"]["steps"][3]["output"].clone();
-    prepare_update(&boxes, Some("scale"), &mut object, &old);
-    assert_eq!(validate_update(&boxes, Some("scale"), &object, &old), []);
+    prepare_update(&boxes, Some(Subresource::Scale), &mut object, &old);
+    assert_eq!(validate(&boxes, Some(Subresource::Scale), &object, Some(&old)), []);
     object["metadata"]["resourceVersion"] = scale["object"]["metadata"]["resourceVersion"].clone();
     assert_eq!(object, scale["object"]);
     assert_eq!(scale_of(&boxes, &object).unwrap(), scale["written"]);
@@ -304,7 +312,7 @@ fn prints_like_kubernetes() {
     let recorded = recorded();
     let widgets = resource(&recorded["widgetEstablished"]);
     let object = &recorded["tableObject"];
-    let columns = columns(&widgets);
+    let columns = columns(version(&widgets));
     let wanted = recorded["table"]["columns"].as_array().unwrap();
     assert_eq!(columns.len() + 1, wanted.len());
     for (column, wanted) in columns.iter().zip(&wanted[1..]) {
@@ -319,7 +327,8 @@ fn prints_like_kubernetes() {
     assert_eq!(cells[..3], wanted[1..4]);
     assert_eq!(cells[3], cell(object, ".metadata.creationTimestamp"));
     let boxes = resource(&recorded["frames"][2]);
-    let names: Vec<_> = nearhop_kinds::crd::columns(&boxes).into_iter().map(|c| c.name).collect();
+    let names: Vec<_> =
+        nearhop_kinds::crd::columns(version(&boxes)).into_iter().map(|c| c.name).collect();
     assert_eq!(names, ["Age"]);
 }
 
@@ -357,12 +366,12 @@ fn nothing_panics_on_strange_definitions() {
                     conform(&resource, &mut new);
                     prepare_create(&resource, &mut new);
                     prepare_update(&resource, None, &mut new, object);
-                    prepare_update(&resource, Some("status"), &mut new, object);
-                    validate_create(&resource, &new);
-                    validate_update(&resource, Some("status"), &new, object);
+                    prepare_update(&resource, Some(Subresource::Status), &mut new, object);
+                    validate(&resource, None, &new, None);
+                    validate(&resource, Some(Subresource::Status), &new, Some(object));
                     let _ = scale_of(&resource, object);
                     let _ = set_scale(&resource, &mut new, object);
-                    columns(&resource).iter().for_each(|column| drop(column.cell(object)));
+                    columns(version(&resource)).iter().for_each(|column| drop(column.cell(object)));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nearhop_kinds::{Origin, Registry, Resource, Subresource, builtin, discovery};
+use nearhop_kinds::{Registry, builtin, crd, discovery};
 use serde_json::{Value, json};
 
 macro_rules! recorded {
@@ -101,32 +101,10 @@ fn a_custom_resource_as_a_real_server_lists_it() {
 }
 
 fn with_boxes() -> Registry {
-    let words = |text: &str| text.split(' ').map(Box::from).collect::<Vec<Box<str>>>();
-    let sub = |name: &str, group: &str, version: &str, kind: &str| Subresource {
-        name: name.into(),
-        group: group.into(),
-        version: version.into(),
-        kind: kind.into(),
-        verbs: words("get patch update"),
-    };
-    let boxes = Resource {
-        group: "crd.example".into(),
-        version: "v1".into(),
-        kind: "Box".into(),
-        plural: "boxes".into(),
-        singular: "box".into(),
-        list_kind: "BoxList".into(),
-        short_names: words("bo"),
-        categories: words("all"),
-        namespaced: true,
-        verbs: words("delete deletecollection get list patch create update watch"),
-        subresources: vec![
-            sub("status", "", "", "Box"),
-            sub("scale", "autoscaling", "v1", "Scale"),
-        ],
-        storage: "boxes.crd.example".into(),
-        schema: None,
-        origin: Origin::Custom(Arc::new(json!({"name": "v1", "served": true, "storage": true}))),
-    };
-    builtin::registry().with_custom(vec![Arc::new(boxes)])
+    let names = json!({"plural": "boxes", "singular": "box", "kind": "Box", "listKind": "BoxList",
+        "shortNames": ["bo"], "categories": ["all"]});
+    let version = json!({"name": "v1", "served": true, "storage": true,
+        "subresources": {"status": {}, "scale": {}}});
+    let crd = json!({"spec": {"group": "crd.example", "names": names, "versions": [version]}});
+    builtin::registry().with_custom(crd::resources_of(&crd).into_iter().map(Arc::new).collect())
 }

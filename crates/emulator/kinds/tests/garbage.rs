@@ -152,7 +152,7 @@ proptest! {
         endpointslice::validate_create(&new);
         endpointslice::prepare_update(&mut new, &old, &config);
         endpointslice::validate_update(&new, &old);
-        endpointslice::warnings_on_create(&new);
+        endpointslice::warnings(&new, None);
         endpoints::default(&mut new);
         endpoints::validate(&new, Some(&old));
         endpoints::warnings(&new);

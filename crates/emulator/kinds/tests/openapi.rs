@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use nearhop_kinds::{Origin, Registry, Resource, Subresource, builtin, openapi};
+use nearhop_kinds::{Origin, Registry, builtin, crd, openapi};
 use serde_json::{Map, Value, json};
 
 const SERVICE: &str = include_str!("data/openapi/service.json");
@@ -201,35 +201,12 @@ fn widget_spec() -> Value {
 }
 
 fn with_widgets() -> Registry {
-    let words = |text: &str| text.split(' ').map(Box::from).collect::<Vec<Box<str>>>();
-    let sub = |name: &str, group: &str, version: &str, kind: &str| Subresource {
-        name: name.into(),
-        group: group.into(),
-        version: version.into(),
-        kind: kind.into(),
-        verbs: words("get patch update"),
-    };
     let schema = json!({"type": "object", "required": ["spec"], "description": "A widget.",
         "properties": {"spec": widget_spec()}});
-    let version = json!({"name": "v1", "storage": true, "schema": {"openAPIV3Schema": schema}});
-    let widgets = Resource {
-        group: "lab.example".into(),
-        version: "v1".into(),
-        kind: "Widget".into(),
-        plural: "widgets".into(),
-        singular: "widget".into(),
-        list_kind: "WidgetList".into(),
-        short_names: Vec::new(),
-        categories: Vec::new(),
-        namespaced: true,
-        verbs: words("delete deletecollection get list patch create update watch"),
-        subresources: vec![
-            sub("status", "", "", "Widget"),
-            sub("scale", "autoscaling", "v1", "Scale"),
-        ],
-        storage: "widgets.lab.example".into(),
-        schema: None,
-        origin: Origin::Custom(Arc::new(version)),
-    };
-    builtin::registry().with_custom(vec![Arc::new(widgets)])
+    let version = json!({"name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}, "scale": {}}});
+    let names = json!({"plural": "widgets", "singular": "widget", "kind": "Widget",
+        "listKind": "WidgetList"});
+    let crd = json!({"spec": {"group": "lab.example", "names": names, "versions": [version]}});
+    builtin::registry().with_custom(crd::resources_of(&crd).into_iter().map(Arc::new).collect())
 }

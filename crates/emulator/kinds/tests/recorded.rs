@@ -106,11 +106,11 @@ fn write_slice(case: &Value) -> Answer {
     let (errors, warnings) = match old {
         None => {
             endpointslice::prepare_create(&mut new, &config);
-            (endpointslice::validate_create(&new), endpointslice::warnings_on_create(&new))
+            (endpointslice::validate_create(&new), endpointslice::warnings(&new, None))
         }
         Some(old) => {
             endpointslice::prepare_update(&mut new, old, &config);
-            (endpointslice::validate_update(&new, old), endpointslice::warnings_on_update(&new))
+            (endpointslice::validate_update(&new, old), endpointslice::warnings(&new, Some(old)))
         }
     };
     Answer { stored: new, errors, warnings }

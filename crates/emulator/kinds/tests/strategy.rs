@@ -3,7 +3,7 @@
 
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
 use nearhop_kinds::strategy::{self, Context};
-use nearhop_kinds::{Resource, builtin};
+use nearhop_kinds::{Resource, Subresource, builtin};
 use nearhop_object::apply::{self, Writer};
 use nearhop_object::decode::conform;
 use nearhop_object::patch::{json_patch, merge_patch, strategic_merge_patch};
@@ -89,7 +89,8 @@ fn create(resource: &Resource, namespace: &str, sent: &Value) -> (Value, Value) 
 }
 
 fn update(resource: &Resource, case: &Value) -> (Value, Value) {
-    let (old, body, sub) = (&case["old"], &case["body"], case["sub"].as_str());
+    let (old, body, sub) =
+        (&case["old"], &case["body"], case["sub"].as_str().and_then(Subresource::parse));
     let schema = resource.schema.as_ref().expect("built-in kinds have a schema");
     let patched = match text(case, "patch") {
         "merge" => merge_patch(old, body),
@@ -141,15 +142,12 @@ fn stores_and_refuses_as_recorded() {
 /// Its creator owns what an object has after defaulting, and nothing that is added later.
 fn owned_by_creator(resource: &Resource, sent: &Value) -> Option<Value> {
     let mut object = decode(resource, sent.clone());
-    let ignore: Vec<String> =
-        strategy::reset_fields(resource, None).iter().map(|path| path.join(".")).collect();
-    let ignore: Vec<&str> = ignore.iter().map(String::as_str).collect();
     let writer = Writer {
         manager: "",
         api_version: &resource.api_version(),
         subresource: "",
         now: None,
-        ignore: &ignore,
+        ignore: strategy::reset_fields(resource, None),
     };
     let schema = resource.schema.as_ref().expect("built-in kinds have a schema");
     apply::update(schema.node(), None, &mut object, &writer);
@@ -240,12 +238,12 @@ proptest::proptest! {
                 strategy::default(resource, &mut new);
                 strategy::prepare_create(resource, &mut new, cx);
                 strategy::validate_create(resource, &new, cx);
-                for sub in [None, Some("status"), Some("finalize")] {
+                for sub in [None, Some(Subresource::Status), Some(Subresource::Finalize)] {
                     strategy::prepare_update(resource, sub, &mut new, &old, cx);
                     strategy::validate_update(resource, sub, &new, &old, cx);
                 }
-                strategy::warnings(resource, &new, Some(&old));
-                strategy::selectable(resource, &new);
+                strategy::warnings(resource, None, &new, Some(&old));
+                strategy::selectable(resource.strategy, &new);
                 nearhop_kinds::scale::scale_of(resource, &new);
             }
             let _ = nearhop_kinds::pod::bind(&mut new, &old, cx.now, cx.node_labels);

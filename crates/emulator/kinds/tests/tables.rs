@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{Timestamp, ToSpan as _};
 use nearhop_kinds::table::{self, Definitions, IncludeObject};
-use nearhop_kinds::{Origin, Resource, builtin};
+use nearhop_kinds::{Resource, builtin, crd};
 use serde_json::{Value, json};
 
 const RECORDED: &str = include_str!("data/tables/recorded.json");
@@ -17,13 +17,14 @@ fn resource(group: &str, plural: &str) -> Arc<Resource> {
     if let Some(found) = builtin::registry().find(group, "v1", plural) {
         return Arc::clone(found);
     }
-    let configmaps = resource("", "configmaps");
-    let version = json!({"name": "v1", "served": true, "storage": true});
-    Arc::new(Resource {
-        group: "lab.example".into(),
-        origin: Origin::Custom(version.into()),
-        ..(*configmaps).clone()
-    })
+    custom(json!({"name": "v1", "served": true, "storage": true}))
+}
+
+/// A custom resource with this version.
+fn custom(version: Value) -> Arc<Resource> {
+    let names = json!({"plural": "widgets", "kind": "Widget"});
+    let crd = json!({"spec": {"group": "lab.example", "names": names, "versions": [version]}});
+    crd::resources_of(&crd).into_iter().map(Arc::new).next().expect("one version is served")
 }
 
 /// Times are written as `-SECONDS`, and the age of the object beside it.
@@ -135,10 +136,7 @@ fn printer_columns_of_a_custom_resource() {
     ]);
     let version =
         json!({"name": "v1", "served": true, "storage": true, "additionalPrinterColumns": columns});
-    let widgets = Resource {
-        origin: Origin::Custom(version.into()),
-        ..(*resource("", "configmaps")).clone()
-    };
+    let widgets = custom(version);
     let metadata = json!({"name": "w1", "creationTimestamp": "2026-11-15T20:29:58Z"});
     let widget = json!({"metadata": metadata, "spec": {"size": "small", "replicas": 1}});
     assert_eq!(

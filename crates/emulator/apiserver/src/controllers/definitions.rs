@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use nearhop_kinds::crd::CLEANUP_FINALIZER;
 use nearhop_kinds::options::DeleteOptions;
-use nearhop_kinds::{Registry, Resource, crd};
+use nearhop_kinds::{Registry, Resource, Subresource, crd};
 use serde_json::Value;
 
 use super::{changed, rewrite};
 use crate::api::Api;
-use crate::rest::{Place, Writer, delete_object, now_text, without_finalizer};
+use crate::rest::{ObjectKey, Writer, delete_object, now_text, without_finalizer};
 use crate::store::{Name, Store, Stored};
 
 /// Where definitions are stored.
@@ -133,8 +133,8 @@ async fn remove(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
     for custom in crd::resources_of(&value).into_iter().map(Arc::new) {
         for object in api.store.list(&custom.storage, None).objects {
             let Name { namespace, name } = &object.name;
-            let place = Place { resource: &custom, namespace, name };
-            let _ = delete_object(api, &place, &DeleteOptions::default()).await;
+            let key = ObjectKey { resource: &custom, namespace, name };
+            let _ = delete_object(api, &key, &DeleteOptions::default()).await;
         }
     }
     let left: usize = storages.iter().map(|s| api.store.list(s, None).objects.len()).sum();
@@ -164,7 +164,7 @@ async fn wait_for_objects(api: &Arc<Api>, storages: &BTreeSet<Box<str>>) {
 }
 
 fn writer() -> Writer {
-    Writer::server("kube-apiserver", Some("status"))
+    Writer::server("kube-apiserver", Some(Subresource::Status))
 }
 
 fn is_true(definition: &Value, condition: &str) -> bool {

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{changed_or_again, rewrite};
 use crate::api::Api;
-use crate::rest::{Place, Writer, delete_object, without_finalizer};
+use crate::rest::{ObjectKey, Writer, delete_object, without_finalizer};
 use crate::store::{Event, EventKind, Stored};
 
 const BATCH: usize = 256;
@@ -172,15 +172,18 @@ fn writer() -> Writer {
 /// Deletes an object as it was looked at: if it changed since, that change is looked at as well.
 async fn delete(api: &Arc<Api>, storage: &str, object: &Stored) {
     let Some(resource) = resource_of(api, storage) else { return };
-    let place =
-        Place { resource: &resource, namespace: &object.name.namespace, name: &object.name.name };
+    let key = ObjectKey {
+        resource: &resource,
+        namespace: &object.name.namespace,
+        name: &object.name.name,
+    };
     let only_this = DeleteOptions {
         uid: Some(object.content.uid.to_string()),
         resource_version: Some(object.version.to_string()),
         ..DeleteOptions::default()
     };
     // Already gone is as good.
-    let _ = delete_object(api, &place, &only_this).await;
+    let _ = delete_object(api, &key, &only_this).await;
 }
 
 fn resource_of(api: &Api, storage: &str) -> Option<Arc<Resource>> {

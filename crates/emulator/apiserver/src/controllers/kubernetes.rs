@@ -63,7 +63,7 @@ mod tests {
     use nearhop_kinds::options::DeleteOptions;
 
     use super::*;
-    use crate::rest::{Place, delete_object};
+    use crate::rest::{ObjectKey, delete_object};
     use crate::{ApiServer, Options};
 
     const OBJECTS: [(&str, &str); 3] =
@@ -97,9 +97,9 @@ mod tests {
         let registry = api.registry.load_full();
         for (group, plural) in OBJECTS {
             let resource = registry.find(group, "v1", plural).unwrap();
-            let place = Place { resource, namespace: "default", name: "kubernetes" };
+            let key = ObjectKey { resource, namespace: "default", name: "kubernetes" };
             let before = get(api, (group, plural)).unwrap()["metadata"]["uid"].clone();
-            delete_object(api, &place, &DeleteOptions::default()).await.unwrap();
+            delete_object(api, &key, &DeleteOptions::default()).await.unwrap();
             until_all().await;
             assert_ne!(get(api, (group, plural)).unwrap()["metadata"]["uid"], before);
         }

@@ -97,8 +97,8 @@ async fn rewrite(
             return Ok(());
         }
         writer.track(resource, Some(&old), &mut new);
-        let gone = crate::rest::is_finished(&new);
-        let what = if gone { Change::Delete } else { Change::Put(content_of(api, resource, &new)) };
+        let gone = crate::rest::is_finished(resource, &new);
+        let what = if gone { Change::Delete } else { Change::Put(content_of(resource, &new)) };
         let write =
             write_of(resource, current.name.clone(), Expect::Version(current.version), what);
         match api.store.write(vec![write]).await {

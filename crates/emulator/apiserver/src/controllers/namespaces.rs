@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use nearhop_kinds::Subresource;
 use nearhop_kinds::options::DeleteOptions;
 use serde_json::{Value, json};
 
 use super::{changed_or_again, rewrite};
 use crate::api::Api;
-use crate::rest::{Place, Writer, delete_object, now_text};
+use crate::rest::{ObjectKey, Writer, delete_object, now_text};
 use crate::store::Stored;
 
 pub(super) async fn run(api: Arc<Api>) {
@@ -42,15 +43,15 @@ async fn empty(api: &Arc<Api>, namespace: &Arc<Stored>) -> bool {
             continue;
         }
         for object in api.store.list(&resource.storage, Some(name)).objects {
-            let place = Place { resource, namespace: name, name: &object.name.name };
+            let key = ObjectKey { resource, namespace: name, name: &object.name.name };
             // One that cannot be deleted is counted below.
-            let _ = delete_object(api, &place, &DeleteOptions::default()).await;
+            let _ = delete_object(api, &key, &DeleteOptions::default()).await;
         }
     }
     let left: usize =
         seen.iter().map(|storage| api.store.list(storage, Some(name)).objects.len()).sum();
     let now = now_text();
-    let writer = Writer::server("kube-controller-manager", Some("status"));
+    let writer = Writer::server("kube-controller-manager", Some(Subresource::Status));
     let Some(resource) = registry.find("", "v1", "namespaces") else { return true };
     let told =
         rewrite(api, resource, namespace, &writer, |old| with_conditions(old, left, &now)).await;

@@ -10,6 +10,6 @@ mod reply;
 
 pub(crate) use accept::{Accept, Form, MetaVersion};
 pub(crate) use listener::{Listener, serve, until};
-pub(crate) use path::{HealthPath, Path, Target, parse_path};
+pub(crate) use path::{HealthPath, Path, ResourcePath, parse_path};
 pub(crate) use query::Query;
 pub(crate) use reply::{Body, Reply, json_body};

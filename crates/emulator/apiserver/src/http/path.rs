@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// Objects.
-    Resource(Target),
+    Resource(ResourcePath),
     /// `/api` and below, without a resource.
     Core { version: Option<String> },
     /// `/apis` and below, without a resource.
@@ -34,9 +34,9 @@ pub(crate) struct HealthPath {
     pub(crate) check: Option<String>,
 }
 
-/// Objects: a collection, one of them, or a part of one.
+/// A collection of objects, one of them, or a subresource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct ResourcePath {
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) namespace: Option<String>,
@@ -71,43 +71,47 @@ pub(crate) fn parse_path(path: &str) -> Path {
         ["openapi", "v3", rest @ ..] => Path::OpenApi(Some(rest.join("/"))),
         ["api"] => Path::Core { version: None },
         ["api", version] => Path::Core { version: Some((*version).to_owned()) },
-        ["api", version, rest @ ..] => parse_target("", version, rest),
+        ["api", version, rest @ ..] => parse_resource("", version, rest),
         ["apis"] => Path::Group { group: None, version: None },
         ["apis", group] => Path::Group { group: Some((*group).to_owned()), version: None },
         ["apis", group, version] => {
             Path::Group { group: Some((*group).to_owned()), version: Some((*version).to_owned()) }
         }
-        ["apis", group, version, rest @ ..] => parse_target(group, version, rest),
+        ["apis", group, version, rest @ ..] => parse_resource(group, version, rest),
         _ => Path::Unknown,
     }
 }
 
-fn parse_target(group: &str, version: &str, rest: &[&str]) -> Path {
+fn parse_resource(group: &str, version: &str, rest: &[&str]) -> Path {
     let (watch, rest) = match rest {
         ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
         _ => (false, rest),
     };
-    let mut target =
-        Target { group: group.to_owned(), version: version.to_owned(), watch, ..Target::default() };
+    let mut path = ResourcePath {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        watch,
+        ..ResourcePath::default()
+    };
     if rest.iter().any(|part| part.is_empty()) {
-        // No resource has no name, and the answer is that there is no such resource.
-        return Path::Resource(target);
+        // The empty plural is of no resource, so the response is a 404.
+        return Path::Resource(path);
     }
     let rest = match rest {
         // Parts of a Namespace itself; everything else below it is a resource inside.
         ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => rest,
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
-            target.namespace = Some((*namespace).to_owned());
+            path.namespace = Some((*namespace).to_owned());
             rest
         }
         _ => rest,
     };
     let text = |at: usize| rest.get(at).map(|part| (*part).to_owned());
-    target.plural = text(0).unwrap_or_default();
-    target.name = text(1);
-    target.subresource = text(2);
+    path.plural = text(0).unwrap_or_default();
+    path.name = text(1);
+    path.subresource = text(2);
     // Only a proxied path goes deeper, and nothing here proxies.
-    if rest.len() > 3 { Path::Unknown } else { Path::Resource(target) }
+    if rest.len() > 3 { Path::Unknown } else { Path::Resource(path) }
 }
 
 fn decode(segment: &str) -> Option<String> {
@@ -132,20 +136,20 @@ fn decode(segment: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn target(path: &str) -> Target {
+    fn resource(path: &str) -> ResourcePath {
         match parse_path(path) {
-            Path::Resource(target) => target,
+            Path::Resource(resource) => resource,
             other => panic!("{path} is {other:?}"),
         }
     }
 
     #[test]
     fn objects() {
-        let one = target("/api/v1/namespaces/lab/services/web/status");
+        let one = resource("/api/v1/namespaces/lab/services/web/status");
         assert_eq!(one.namespace.as_deref(), Some("lab"));
         assert_eq!((one.plural.as_str(), one.name.as_deref()), ("services", Some("web")));
         assert_eq!(one.subresource.as_deref(), Some("status"));
-        let all = target("/apis/apps/v1/deployments");
+        let all = resource("/apis/apps/v1/deployments");
         assert_eq!(
             (all.group.as_str(), all.plural.as_str(), all.name),
             ("apps", "deployments", None)
@@ -154,24 +158,24 @@ mod tests {
 
     #[test]
     fn a_namespace_is_an_object_and_a_place() {
-        let itself = target("/api/v1/namespaces/lab/finalize");
+        let itself = resource("/api/v1/namespaces/lab/finalize");
         assert_eq!(itself.plural, "namespaces");
         assert_eq!(itself.subresource.as_deref(), Some("finalize"));
-        assert_eq!(target("/api/v1/namespaces/lab/pods").namespace.as_deref(), Some("lab"));
-        assert!(target("/api/v1/watch/namespaces/lab/pods").watch);
+        assert_eq!(resource("/api/v1/namespaces/lab/pods").namespace.as_deref(), Some("lab"));
+        assert!(resource("/api/v1/watch/namespaces/lab/pods").watch);
     }
 
     #[test]
     fn a_name_cannot_add_segments() {
-        assert_eq!(target("/api/v1/nodes/a%2Fb").name.as_deref(), Some("a/b"));
+        assert_eq!(resource("/api/v1/nodes/a%2Fb").name.as_deref(), Some("a/b"));
         assert_eq!(parse_path("/api/v1/nodes/%zz"), Path::Unknown);
-        assert_eq!(target("/api/v1/namespaces//pods").plural, "");
+        assert_eq!(resource("/api/v1/namespaces//pods").plural, "");
     }
 
     #[test]
     fn trailing_slashes() {
         assert_eq!(parse_path("/version/"), Path::Version);
-        assert_eq!(target("/api/v1/services/").name, None);
+        assert_eq!(resource("/api/v1/services/").name, None);
         assert_eq!(parse_path("/healthz/"), Path::Unknown);
         assert_eq!(parse_path("/"), Path::Root);
     }

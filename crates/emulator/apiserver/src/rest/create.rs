@@ -12,8 +12,8 @@ use rand::Rng as _;
 use serde_json::Value;
 
 use super::write::{
-    Outcome, Ownership, Writer, content_of, name_of, now_text, refuse, settle_namespace,
-    write_error, write_of, write_options,
+    ObjectKey, Outcome, Writer, content_of, name_of, refuse, settle_namespace, write_error,
+    write_of, write_options,
 };
 use super::{Request, body, review};
 use crate::api::Api;
@@ -27,61 +27,49 @@ const GENERATE_TRIES: usize = 8;
 /// A Namespace that changes while something is created in it is looked at this often.
 const NAMESPACE_TRIES: usize = 64;
 
-/// Creates what a request carries.
+/// Creates the object in the body of a request.
 pub(super) async fn create(
     api: &Arc<Api>,
     request: &Request,
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
-    if review::is_review(&request.resource) {
-        return review::answer(api, request);
+    if let Some(review) = request.resource.strategy.review {
+        return review::answer(api, request, review);
     }
     let options = write_options(request, WriteVerb::Create)?;
     let decoded = body::decode(request, &request.resource.kind)?;
     let object = body::to_object(request, decoded, options.field_validation, warnings)?;
-    let writer = Writer::of(request, &options, None);
-    let created = create_object(
-        api,
-        &request.resource,
-        request.namespace(),
-        object,
-        &writer,
-        Ownership::Track,
-        warnings,
-    );
-    created.await?.reply(request, 201)
+    let writer = Writer::of(request, &options);
+    create_object(api, &request.key(), object, &writer, warnings).await?.reply(request, 201)
 }
 
-/// Creates an object that has the shape of its kind.
+/// Creates an object that has the shape of its kind. The name of the key is not read: the object
+/// has its own, or the server generates one.
 pub(crate) async fn create_object(
     api: &Arc<Api>,
-    resource: &Arc<Resource>,
-    namespace: &str,
+    key: &ObjectKey<'_>,
     mut object: Value,
     writer: &Writer,
-    ownership: Ownership,
     warnings: &mut Vec<String>,
 ) -> Result<Outcome, ApiError> {
+    let ObjectKey { resource, namespace, .. } = *key;
     settle_namespace(resource, namespace, &mut object)?;
     if object["metadata"].get("resourceVersion").is_some_and(|v| v.as_str() != Some("")) {
         return Err(ApiError::bare("resourceVersion should not be set on objects to be created"));
     }
     check_namespace(api, resource, namespace, name_of(&object))?;
     check_definition(api, resource)?;
-    let now = now_text();
     drop_server_fields(&mut object);
     strategy::default(resource, &mut object);
-    if ownership == Ownership::Track {
-        writer.track(resource, None, &mut object);
-    }
+    writer.track(resource, None, &mut object);
     if !name_of(&object).is_empty() {
-        return finish(api, resource, namespace, object, writer, &now, warnings).await;
+        return finish(api, key, object, writer, warnings).await;
     }
     let mut tries = 0;
     loop {
         let mut attempt = object.clone();
         generate_name(&mut attempt);
-        match finish(api, resource, namespace, attempt, writer, &now, warnings).await {
+        match finish(api, key, attempt, writer, warnings).await {
             Err(error) if error.reason == Some("AlreadyExists") && tries < GENERATE_TRIES => {
                 tries += 1;
             }
@@ -92,43 +80,43 @@ pub(crate) async fn create_object(
 
 async fn finish(
     api: &Arc<Api>,
-    resource: &Arc<Resource>,
-    namespace: &str,
+    key: &ObjectKey<'_>,
     mut object: Value,
     writer: &Writer,
-    now: &str,
     warnings: &mut Vec<String>,
 ) -> Result<Outcome, ApiError> {
     let name = name_of(&object).to_owned();
+    let key = ObjectKey { name: &name, ..*key };
+    let resource = key.resource;
     object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
-    object["metadata"]["creationTimestamp"] = now.into();
     let taken = api.allocate(resource, &mut object, None, writer.dry_run)?;
-    api.with_context(|context| strategy::prepare_create(resource, &mut object, context));
-    let errors = api.with_context(|context| strategy::validate_create(resource, &object, context));
+    let errors = api.with_context(|context| {
+        object["metadata"]["creationTimestamp"] = context.now.into();
+        strategy::prepare_create(resource, &mut object, context);
+        strategy::validate_create(resource, &object, context)
+    });
     refuse(resource, &name, &errors)?;
-    warnings.extend(strategy::warnings(resource, &object, None));
-    let key = Name::new(namespace, &name);
+    warnings.extend(strategy::warnings(resource, None, &object, None));
     if writer.dry_run {
-        if let Some(existing) = api.store.get(&resource.storage, &key) {
-            return Err(exists(resource, &existing.to_value("")));
-        }
-        return Ok(Outcome::Shown(object));
+        return match key.read(api) {
+            Some(existing) => Err(exists(resource, &existing.to_value(""))),
+            None => Ok(Outcome::Shown(object)),
+        };
     }
-    let content = content_of(api, resource, &object);
+    let content = content_of(resource, &object);
     for _ in 0..NAMESPACE_TRIES {
         let change = Change::Put(Arc::clone(&content));
-        let write = write_of(resource, key.clone(), Expect::Absent, change);
+        let write = write_of(resource, key.in_storage(), Expect::Absent, change);
         match api.store.write(vec![write]).await {
             Ok(stored) => {
                 taken.settle();
                 let object = stored.into_iter().next().expect("one write gives one object");
                 return Ok(Outcome::Stored(object));
             }
-            // It changed since it was looked at: refused if it is on its way out now.
-            Err(WriteError::Namespace) => check_namespace(api, resource, namespace, &name)?,
+            // The Namespace changed since the check: a terminating one refuses the object.
+            Err(WriteError::Namespace) => check_namespace(api, resource, key.namespace, &name)?,
             Err(WriteError::Exists) => {
-                let existing = api.store.get(&resource.storage, &key);
-                return Err(match existing {
+                return Err(match key.read(api) {
                     Some(existing) => exists(resource, &existing.to_value("")),
                     None => ApiError::already_exists(resource, &name),
                 });

@@ -4,42 +4,34 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nearhop_kinds::options::{DeleteOptions, DryRun, Propagation};
-use nearhop_kinds::strategy::{self, DeleteAnswers};
-use nearhop_kinds::{Resource, crd, namespace, pod};
+use nearhop_kinds::strategy::DeleteAnswers;
+use nearhop_kinds::{Resource, pod};
 use serde_json::{Value, json};
 
 use super::options::{ListOptions, Selection};
 use super::read::{self, Page};
-use super::update::{Place, is_finished};
+use super::update::is_finished;
 use super::write::{
-    Outcome, content_of, name_of, now_text, options_error, success, write_error, write_of,
+    ObjectKey, Outcome, content_of, name_of, now_text, options_error, success, write_error,
+    write_of,
 };
 use super::{Request, body, view};
 use crate::api::Api;
 use crate::http::Reply;
 use crate::status::ApiError;
-use crate::store::{Change, Expect, Stored, WriteError};
+use crate::store::{Change, Expect, Name, Stored, WriteError};
 
 const TRIES: usize = 64;
-/// Namespaces that the server itself needs.
-const KEPT_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
 /// Deletes one object.
-pub(super) async fn delete(
-    api: &Arc<Api>,
-    request: &Request,
-    name: &str,
-) -> Result<Reply, ApiError> {
+pub(super) async fn delete(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
     let deletion = deletion_of(request)?;
-    let place = Place::of(request, name);
-    let deleted = delete_object(api, &place, &deletion).await?;
-    let resource = &request.resource;
-    let answers = strategy::rules(resource).delete_answers;
-    if deleted.gone && answers == DeleteAnswers::Status {
-        let uid = deleted.uid.as_str();
-        return Ok(Reply::json(200, &success(resource, name, uid)));
+    let key = request.key();
+    let deleted = delete_object(api, &key, &deletion).await?;
+    if deleted.gone && key.resource.strategy.delete_answers == DeleteAnswers::Status {
+        return Ok(Reply::json(200, &success(key.resource, key.name, &deleted.uid)));
     }
     deleted.outcome.reply(request, 200)
 }
@@ -54,12 +46,9 @@ pub(super) async fn delete_collection(
     let selection = Selection::parse(&request.resource, &request.query, None)?;
     let Page { objects, meta } = read::select_page(api, request, &options, &selection).await?;
     for object in &objects {
-        let place = Place {
-            resource: &request.resource,
-            namespace: &object.name.namespace,
-            name: &object.name.name,
-        };
-        match delete_object(api, &place, &deletion).await {
+        let Name { namespace, name } = &object.name;
+        let key = ObjectKey { resource: &request.resource, namespace, name };
+        match delete_object(api, &key, &deletion).await {
             // Somebody else was faster; the end is the same.
             Ok(_) | Err(ApiError { code: 404, .. }) => {}
             Err(error) => return Err(error),
@@ -94,34 +83,37 @@ pub(crate) struct Deleted {
 /// Deletes an object, or marks it so that it goes when it may.
 pub(crate) async fn delete_object(
     api: &Arc<Api>,
-    place: &Place<'_>,
+    key: &ObjectKey<'_>,
     deletion: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
-    let resource = place.resource;
+    let resource = key.resource;
     for _ in 0..TRIES {
-        let Some(stored) = api.store.get(&resource.storage, &place.key()) else {
-            return Err(ApiError::not_found(resource, place.name));
+        let Some(stored) = key.read(api) else {
+            return Err(ApiError::not_found(resource, key.name));
         };
         let old = view::to_value(resource, &stored);
-        check_allowed(resource, place.name)?;
+        if resource.strategy.protected.contains(&key.name) {
+            let why = "this namespace may not be deleted";
+            return Err(ApiError::forbidden(resource, key.name, why));
+        }
         check_preconditions(resource, &old, deletion)?;
-        match try_delete(api, place, deletion, &stored, &old).await {
+        match try_delete(api, key, deletion, &stored, &old).await {
             Ok(deleted) => return Ok(deleted),
             Err(WriteError::Conflict | WriteError::Gone) => {}
-            Err(error) => return Err(write_error(resource, place.name, error)),
+            Err(error) => return Err(write_error(resource, key.name, error)),
         }
     }
-    Err(ApiError::conflict(resource, place.name))
+    Err(ApiError::conflict(resource, key.name))
 }
 
 async fn try_delete(
     api: &Arc<Api>,
-    place: &Place<'_>,
+    key: &ObjectKey<'_>,
     deletion: &DeleteOptions,
     stored: &Arc<Stored>,
     old: &Value,
 ) -> Result<Deleted, WriteError> {
-    let resource = place.resource;
+    let resource = key.resource;
     let uid = stored.content.uid.to_string();
     let deleted = |outcome, gone| Deleted { outcome, gone, uid: uid.clone() };
     let plan = plan_deletion(resource, old, deletion);
@@ -134,17 +126,17 @@ async fn try_delete(
         });
     }
     let expect = Expect::Version(stored.version);
-    let write = |expect, change| write_of(resource, place.key(), expect, change);
+    let write = |expect, change| write_of(resource, key.in_storage(), expect, change);
     match plan {
         Plan::Nothing => Ok(deleted(Outcome::Stored(Arc::clone(stored)), false)),
         Plan::Mark(marked) => {
-            let put = Change::Put(content_of(api, resource, &marked));
+            let put = Change::Put(content_of(resource, &marked));
             let objects = api.store.write(vec![write(expect, put)]).await?;
             let object = objects.into_iter().next().expect("one write gives one object");
             Ok(deleted(Outcome::Stored(object), false))
         }
         Plan::MarkAndRemove(marked) => {
-            let put = Change::Put(content_of(api, resource, &marked));
+            let put = Change::Put(content_of(resource, &marked));
             let writes = vec![write(expect, put), write(Expect::Previous, Change::Delete)];
             let objects = api.store.write(writes).await?;
             api.release(resource, old);
@@ -171,7 +163,7 @@ enum Plan {
 }
 
 fn plan_deletion(resource: &Resource, old: &Value, deletion: &DeleteOptions) -> Plan {
-    let graceful = strategy::rules(resource).graceful;
+    let graceful = resource.strategy.graceful;
     let grace = if graceful { pod::grace_period(old, deletion.grace_period_seconds) } else { 0 };
     let marked_before = old["metadata"].get("deletionTimestamp").is_some();
     let mut new = old.clone();
@@ -184,12 +176,13 @@ fn plan_deletion(resource: &Resource, old: &Value, deletion: &DeleteOptions) -> 
         }
         shorten(&mut new, left, asked);
     } else {
-        if !mark_special(resource, &mut new) {
-            mark(&mut new, grace);
+        match resource.strategy.terminate {
+            Some(terminate) => terminate(&mut new, &now_text()),
+            None => mark(&mut new, grace),
         }
         add_finalizers(&mut new, deletion.propagation);
     }
-    match (is_finished(&new), graceful) {
+    match (is_finished(resource, &new), graceful) {
         (false, _) => Plan::Mark(new),
         (true, true) => Plan::MarkAndRemove(new),
         (true, false) => Plan::Remove,
@@ -203,20 +196,6 @@ fn mark(object: &mut Value, grace: i64) {
     if let Some(generation) = metadata["generation"].as_i64() {
         metadata["generation"] = (generation + 1).into();
     }
-}
-
-/// Namespaces and definitions have a way of their own to say that they are on their way out.
-fn mark_special(resource: &Resource, object: &mut Value) -> bool {
-    let now = now_text();
-    match (&*resource.group, &*resource.kind) {
-        ("", "Namespace") => namespace::terminate(object, &now),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
-            object["metadata"]["deletionTimestamp"] = now.as_str().into();
-            crd::terminating(object, &now);
-        }
-        _ => return false,
-    }
-    true
 }
 
 fn shorten(object: &mut Value, left: i64, asked: i64) {
@@ -246,14 +225,6 @@ fn add_finalizers(object: &mut Value, propagation: Option<Propagation>) {
     } else {
         object["metadata"]["finalizers"] = finalizers.into();
     }
-}
-
-fn check_allowed(resource: &Resource, name: &str) -> Result<(), ApiError> {
-    let namespace = resource.group.is_empty() && &*resource.kind == "Namespace";
-    if namespace && KEPT_NAMESPACES.contains(&name) {
-        return Err(ApiError::forbidden(resource, name, "this namespace may not be deleted"));
-    }
-    Ok(())
 }
 
 fn check_preconditions(

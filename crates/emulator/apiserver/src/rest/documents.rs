@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::header::{
     ACCEPT, CACHE_CONTROL, ETAG, EXPIRES, HeaderName, HeaderValue, IF_NONE_MATCH, LOCATION, VARY,
 };
+use http::request::Parts;
 use http::{HeaderMap, Method};
-use hyper::body::Incoming;
 use nearhop_kinds::{Registry, discovery, openapi};
 use serde_json::{Value, json};
 
@@ -76,18 +76,18 @@ impl Documents {
 /// Answers a request that is not about objects.
 pub(super) fn answer(
     api: &Arc<Api>,
-    request: &http::Request<Incoming>,
+    request: &Parts,
     path: &Path,
     query: &Query,
     role: Role,
 ) -> Result<Reply, ApiError> {
-    if request.method() != Method::GET {
+    if request.method != Method::GET {
         return match path {
             Path::Unknown => Err(ApiError::no_such_path()),
             _ => Err(ApiError::method_not_allowed()),
         };
     }
-    let headers = request.headers();
+    let headers = &request.headers;
     match path {
         Path::Version => Ok(version()),
         Path::Health(probe) => health::answer(api, probe, query, role),

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::delete::delete_object;
 use super::subresource::plain_success;
-use super::update::Place;
 use super::write::options_error;
 use super::{Request, body, read};
 use crate::api::Api;
@@ -19,20 +18,16 @@ use crate::status::ApiError;
 use crate::store::Content;
 
 /// Deletes a Pod if the budgets that cover it allow it.
-pub(super) async fn evict(
-    api: &Arc<Api>,
-    request: &Request,
-    name: &str,
-) -> Result<Reply, ApiError> {
+pub(super) async fn evict(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
     let eviction = body::decode(request, "Eviction")?.object;
-    check_eviction(&eviction, name)?;
-    let pod = read::find(api, request, name)?;
+    check_eviction(&eviction, request.key().name)?;
+    let pod = read::find(api, request)?;
     if is_running(&pod.content) {
         check_budgets(api, request, &pod.content)?;
     }
     let deletion = DeleteOptions::parse(&eviction["deleteOptions"], request.query.pairs())
         .map_err(options_error)?;
-    delete_object(api, &Place::of(request, name), &deletion).await?;
+    delete_object(api, &request.key(), &deletion).await?;
     Ok(Reply::json(201, &plain_success()))
 }
 
@@ -57,7 +52,7 @@ fn is_running(pod: &Content) -> bool {
 }
 
 fn check_budgets(api: &Api, request: &Request, pod: &Content) -> Result<(), ApiError> {
-    let namespace = Some(request.namespace());
+    let namespace = request.namespace.as_deref();
     for budget in api.store.list("poddisruptionbudgets.policy", namespace).objects {
         let budget = budget.to_value("");
         let Ok(selector) = LabelSelector::from_json(&budget["spec"]["selector"]) else { continue };

@@ -23,46 +23,53 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::request::Parts;
 use http::{HeaderMap, Method};
 use hyper::body::Incoming;
-use nearhop_kinds::strategy::resource_warning;
-use nearhop_kinds::{Registry, Resource};
+use nearhop_kinds::strategy::Review;
+use nearhop_kinds::{Registry, Resource, Subresource, Verb};
 
 pub(crate) use body::shape;
 pub(crate) use create::create_object;
 pub(crate) use delete::{delete_object, without_finalizer};
 pub(crate) use documents::Documents;
-pub(crate) use update::{Place, is_finished};
-pub(crate) use write::{Ownership, Writer, content_of, name_of, now_text, write_of};
+pub(crate) use update::is_finished;
+pub(crate) use write::{ObjectKey, Writer, content_of, name_of, now_text, write_of};
 
 use crate::api::Api;
 use crate::fault::{Asked, Faults};
-use crate::http::{Accept, Body, Form, Path, Query, Reply, Target, parse_path};
+use crate::http::{Accept, Body, Form, Path, Query, Reply, ResourcePath, parse_path};
 use crate::identity::Role;
 use crate::metrics::RequestLabels;
 use crate::status::ApiError;
 use crate::user::User;
 
-/// A request for objects, after its resource was found.
+/// A request for objects. Its path was resolved once: the resource holds the strategy of its kind.
 pub(crate) struct Request {
-    pub(crate) method: Method,
-    pub(crate) target: Target,
-    pub(crate) resource: Arc<Resource>,
-    pub(crate) query: Query,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-    pub(crate) user: User,
+    parts: Parts,
+    verb: Verb,
+    resource: Arc<Resource>,
+    namespace: Option<String>,
+    name: Option<String>,
+    subresource: Option<Subresource>,
+    query: Query,
+    body: Bytes,
+    user: User,
 }
 
 impl Request {
-    /// The namespace of the path; empty where there is none.
-    fn namespace(&self) -> &str {
-        self.target.namespace.as_deref().unwrap_or_default()
+    /// The object that the path names; its name is empty for a collection.
+    fn key(&self) -> ObjectKey<'_> {
+        ObjectKey {
+            resource: &self.resource,
+            namespace: self.namespace.as_deref().unwrap_or_default(),
+            name: self.name.as_deref().unwrap_or_default(),
+        }
     }
 
-    /// The form of the answer.
+    /// The form of the response.
     fn form(&self) -> Result<Form, ApiError> {
-        let accept = Accept::parse(header(&self.headers, ACCEPT));
+        let accept = Accept::parse(header(&self.parts.headers, ACCEPT));
         if self.resource.is_custom() && accept.is_protobuf_only() {
             return Err(ApiError::not_acceptable(
                 "only the following media types are accepted: application/json, application/yaml",
@@ -72,13 +79,13 @@ impl Request {
     }
 
     fn content_type(&self) -> Option<&str> {
-        let text = header(&self.headers, CONTENT_TYPE)?;
+        let text = header(&self.parts.headers, CONTENT_TYPE)?;
         Some(text.split(';').next().unwrap_or(text).trim()).filter(|text| !text.is_empty())
     }
 
-    /// Who writes, if the request does not say: the client's name before the first `/`.
+    /// The field manager if the request names none: the User-Agent before the first `/`.
     fn default_manager(&self) -> &str {
-        let agent = header(&self.headers, USER_AGENT).unwrap_or_default();
+        let agent = header(&self.parts.headers, USER_AGENT).unwrap_or_default();
         match agent.split('/').next() {
             None | Some("") => "unknown",
             Some(name) => name,
@@ -105,123 +112,142 @@ pub(crate) async fn handle(
 
 async fn answer_counted(api: Arc<Api>, request: http::Request<Incoming>) -> http::Response<Body> {
     let started = Instant::now();
-    let path = parse_path(request.uri().path());
-    let query = Query::parse(request.uri().query());
-    let verb = verb_of(request.method(), &path, &query);
-    // Only names that exist: anybody can ask for any path, and each label costs memory.
-    let resource = match &path {
-        Path::Resource(target) if find_resource(&api, target).is_ok() => target.plural.clone(),
-        _ => String::new(),
+    let (parts, incoming) = request.into_parts();
+    let path = parse_path(parts.uri.path());
+    let query = Query::parse(parts.uri.query());
+    let verb = verb_of(&parts.method, &path, &query);
+    let target = match &path {
+        Path::Resource(path) => resolve(&api, path),
+        _ => Err(ApiError::no_such_path()),
     };
-    let reply = match answer(&api, request, &path, query, verb).await {
-        Ok(reply) => reply,
-        Err(error) => Reply::error(&error),
+    // Only plurals that exist: each value of the label costs memory.
+    let resource = target.as_ref().ok().map(|(resource, _)| Arc::clone(resource));
+    let reply = match path {
+        Path::Resource(path) => {
+            answer_objects(&api, parts, incoming, path, target, query, verb).await
+        }
+        path => answer_document(&api, parts, incoming, &path, &query).await,
     };
+    let reply = reply.unwrap_or_else(|error| Reply::error(&error));
+    let resource = resource.as_ref().map_or("", |resource| &resource.plural);
     api.metrics.finished(RequestLabels { verb, resource, code: reply.code }, started.elapsed());
     reply.into_response()
 }
 
-/// The verb of the API, as roles and metrics know it.
-fn verb_of(method: &Method, path: &Path, query: &Query) -> &'static str {
+/// The verb of a request, as roles and metrics spell it.
+fn verb_of(method: &Method, path: &Path, query: &Query) -> Verb {
     let (one, watch) = match path {
-        Path::Resource(target) => (target.name.is_some(), target.watch),
+        Path::Resource(path) => (path.name.is_some(), path.watch),
         _ => (true, false),
     };
     match *method {
-        Method::GET if watch || (!one && query.flag("watch")) => "watch",
-        Method::GET | Method::HEAD if one => "get",
-        Method::GET | Method::HEAD => "list",
-        Method::POST => "create",
-        Method::PUT => "update",
-        Method::PATCH => "patch",
-        Method::DELETE if one => "delete",
-        Method::DELETE => "deletecollection",
-        _ => "other",
+        Method::GET if watch || (!one && query.flag("watch")) => Verb::Watch,
+        Method::GET | Method::HEAD if one => Verb::Get,
+        Method::GET | Method::HEAD => Verb::List,
+        Method::POST => Verb::Create,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        Method::DELETE if one => Verb::Delete,
+        Method::DELETE => Verb::DeleteCollection,
+        _ => Verb::Other,
     }
 }
 
-async fn answer(
-    api: &Arc<Api>,
-    request: http::Request<Incoming>,
-    path: &Path,
-    query: Query,
-    verb: &'static str,
-) -> Result<Reply, ApiError> {
-    let user = User::authenticate(api, header(request.headers(), AUTHORIZATION))
+/// The resource of a path, and the subresource.
+type Target = (Arc<Resource>, Option<Subresource>);
+
+/// Finds what a path names. A resource that a built-in group does not have is a 404 with a
+/// `Status`, any other path a plain 404.
+fn resolve(api: &Api, path: &ResourcePath) -> Result<Target, ApiError> {
+    let registry = api.registry.load();
+    let Some(resource) = registry.find(&path.group, &path.version, &path.plural) else {
+        return Err(if is_built_in(&registry, &path.group) {
+            ApiError::no_such_resource()
+        } else {
+            ApiError::no_such_path()
+        });
+    };
+    let subresource = path.subresource.as_deref().map(|name| {
+        let known = Subresource::parse(name).filter(|known| resource.has(*known));
+        known.ok_or_else(ApiError::no_such_resource)
+    });
+    Ok((Arc::clone(resource), subresource.transpose()?))
+}
+
+fn is_built_in(registry: &Registry, group: &str) -> bool {
+    registry.resources().iter().any(|resource| &*resource.group == group && !resource.is_custom())
+}
+
+fn authenticate(api: &Api, parts: &Parts, query: &Query) -> Result<User, ApiError> {
+    let user = User::authenticate(api, header(&parts.headers, AUTHORIZATION))
         .ok_or_else(ApiError::unauthorized)?;
     if let Some(text) = query.get("timeout") {
         body::check_duration(text)?;
     }
-    match path {
-        Path::Resource(target) => {
-            let asked = Asked {
-                user_agent: header(request.headers(), USER_AGENT).unwrap_or_default(),
-                path_and_query: request.uri().path_and_query().map_or("", |whole| whole.as_str()),
-                verb,
-            };
-            api.faults.inflict(asked).await?;
-            answer_resource(api, request, target.clone(), query, user, verb).await
-        }
-        Path::Faults => answer_faults(api, request, &user).await,
-        other => {
-            let open = matches!(other, Path::Version | Path::Health(_));
-            let forbidden = match user.role {
-                Role::Admin | Role::ReadOnly => false,
-                Role::ServiceAccount => matches!(other, Path::Metrics),
-                Role::Anonymous => !open,
-            };
-            if forbidden {
-                return Err(ApiError::forbidden_path(&user.name(), "get", request.uri().path()));
-            }
-            documents::answer(api, &request, other, &query, user.role)
-        }
-    }
+    Ok(user)
 }
 
-async fn answer_resource(
+/// Answers a request that is not about objects.
+async fn answer_document(
     api: &Arc<Api>,
-    request: http::Request<Incoming>,
-    target: Target,
-    query: Query,
-    user: User,
-    verb: &'static str,
+    parts: Parts,
+    incoming: Incoming,
+    path: &Path,
+    query: &Query,
 ) -> Result<Reply, ApiError> {
-    let resource = find_resource(api, &target)?;
-    // A WebSocket begins as a GET; running a command is no reading all the same.
-    let asked = if subresource::runs_something(&resource, &target) { "create" } else { verb };
-    authorize(&resource, &target, &user, asked)?;
-    if resource.namespaced
-        && target.namespace.is_none()
-        && (target.name.is_some() || verb == "create")
-    {
-        return Err(ApiError::method_not_allowed());
+    let user = authenticate(api, &parts, query)?;
+    if *path == Path::Faults {
+        return answer_faults(api, &parts.method, incoming, &user).await;
     }
-    if !resource.namespaced && target.namespace.is_some() {
-        return Err(ApiError::no_such_resource());
-    }
-    let mut warnings: Vec<String> =
-        resource_warning(&resource).map(str::to_owned).into_iter().collect();
-    if subresource::is_passed_on(&resource, target.subresource.as_deref()) {
-        return subresource::pass_on(api, request, &resource, &target).await;
-    }
-    let (parts, incoming) = request.into_parts();
-    let writes = !matches!(parts.method, Method::GET | Method::HEAD);
-    let body = if writes { body::read(incoming).await? } else { Bytes::new() };
-    // Writers wait here for each other, so that a flood of them leaves room for reads; with their
-    // bodies at hand, so that one who sends slowly holds nobody up.
-    let _turn = if writes { Some(api.write_turn().await?) } else { None };
-    let request = Request {
-        method: parts.method,
-        target,
-        resource,
-        query,
-        headers: parts.headers,
-        body,
-        user,
+    let forbidden = match user.role {
+        Role::Admin | Role::ReadOnly => false,
+        Role::ServiceAccount => matches!(path, Path::Metrics),
+        Role::Anonymous => !matches!(path, Path::Version | Path::Health(_)),
     };
-    let result = dispatch(api, &request, verb, &mut warnings).await;
+    if forbidden {
+        return Err(ApiError::forbidden_path(&user.name(), "get", parts.uri.path()));
+    }
+    documents::answer(api, &parts, path, query, user.role)
+}
+
+async fn answer_objects(
+    api: &Arc<Api>,
+    parts: Parts,
+    incoming: Incoming,
+    path: ResourcePath,
+    target: Result<Target, ApiError>,
+    query: Query,
+    verb: Verb,
+) -> Result<Reply, ApiError> {
+    let user = authenticate(api, &parts, &query)?;
+    let asked = Asked {
+        user_agent: header(&parts.headers, USER_AGENT).unwrap_or_default(),
+        path_and_query: parts.uri.path_and_query().map_or("", |whole| whole.as_str()),
+        verb,
+    };
+    api.faults.inflict(asked).await?;
+    let (resource, subresource) = target?;
+    let ResourcePath { namespace, name, .. } = path;
+    let body = Bytes::new();
+    let mut request =
+        Request { parts, verb, resource, namespace, name, subresource, query, body, user };
+    authorize(&request)?;
+    check_scope(&request)?;
+    if subresource.is_some_and(Subresource::is_answered_by_kubelet) {
+        return subresource::forward_to_kubelet(api, request, incoming).await;
+    }
+    let writes = !matches!(request.parts.method, Method::GET | Method::HEAD);
+    if writes {
+        request.body = body::read(incoming).await?;
+    }
+    // The number of concurrent writes is limited, so that reads stay fast under many writes. The
+    // body is read before, so that a slow client does not delay other writes.
+    let _turn = if writes { Some(api.write_turn().await?) } else { None };
+    let mut warnings: Vec<String> =
+        request.resource.strategy.deprecation.map(str::to_owned).into_iter().collect();
+    let result = dispatch(api, &request, &mut warnings).await;
     let reply = result.unwrap_or_else(|error| {
-        match Accept::parse(header(&request.headers, ACCEPT)).form() {
+        match Accept::parse(header(&request.parts.headers, ACCEPT)).form() {
             Ok(Form::Yaml) if !error.plain => view::yaml(error.code, &error.to_status()),
             _ => Reply::error(&error),
         }
@@ -229,37 +255,36 @@ async fn answer_resource(
     Ok(reply.with_warnings(&warnings))
 }
 
-/// The resource of a path: of a known group it is a `Status` if it is not there, of an unknown one
-/// a plain 404.
-fn find_resource(api: &Api, target: &Target) -> Result<Arc<Resource>, ApiError> {
-    let registry = api.registry.load();
-    match registry.find(&target.group, &target.version, &target.plural) {
-        Some(resource) => Ok(Arc::clone(resource)),
-        None if is_built_in(&registry, &target.group) => Err(ApiError::no_such_resource()),
-        None => Err(ApiError::no_such_path()),
+/// A path with a namespace is of a namespaced resource; one object of such has a namespace.
+fn check_scope(request: &Request) -> Result<(), ApiError> {
+    match (request.resource.namespaced, &request.namespace) {
+        (true, None) if request.name.is_some() || request.verb == Verb::Create => {
+            Err(ApiError::method_not_allowed())
+        }
+        (false, Some(_)) => Err(ApiError::no_such_resource()),
+        _ => Ok(()),
     }
 }
 
-fn is_built_in(registry: &Registry, group: &str) -> bool {
-    registry.resources().iter().any(|resource| &*resource.group == group && !resource.is_custom())
-}
-
-fn authorize(
-    resource: &Resource,
-    target: &Target,
-    user: &User,
-    verb: &str,
-) -> Result<(), ApiError> {
-    let plural = match &target.subresource {
+fn authorize(request: &Request) -> Result<(), ApiError> {
+    let Request { resource, subresource, user, .. } = request;
+    // A WebSocket begins with a GET, but a client that runs a command in a Pod needs more rights.
+    let verb = match subresource {
+        Some(sub) if sub.is_answered_by_kubelet() && *sub != Subresource::Log => Verb::Create,
+        _ => request.verb,
+    };
+    let plural = match subresource {
         Some(sub) => format!("{}/{sub}", resource.plural),
         None => resource.plural.to_string(),
     };
-    // Anybody with a token may ask what the token may do.
-    let asking = review::is_about_self(resource) && user.role != Role::Anonymous;
-    if user.role.may(verb, &resource.group, &plural) || asking {
+    // Every client with a token may ask for its own rights.
+    let about_self = resource.strategy.review.is_some_and(Review::is_about_self);
+    if user.role.may(verb.as_str(), &resource.group, &plural)
+        || about_self && user.role != Role::Anonymous
+    {
         return Ok(());
     }
-    let place = match &target.namespace {
+    let place = match &request.namespace {
         Some(namespace) => format!("in the namespace {namespace:?}"),
         None => "at the cluster scope".to_owned(),
     };
@@ -268,39 +293,42 @@ fn authorize(
         user.name(),
         resource.group
     );
-    Err(ApiError::forbidden(resource, target.name.as_deref().unwrap_or_default(), &why))
+    Err(ApiError::forbidden(resource, request.key().name, &why))
 }
 
 async fn dispatch(
     api: &Arc<Api>,
     request: &Request,
-    verb: &str,
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
-    if let Some(sub) = &request.target.subresource {
-        let name = request.target.name.as_deref().unwrap_or_default();
-        return subresource::answer(api, request, name, sub, verb, warnings).await;
-    }
-    let supported = |verb: &str| request.resource.verbs.iter().any(|known| **known == *verb);
-    if request.method == Method::HEAD || !supported(verb) {
+    let Request { resource, verb, .. } = request;
+    let verbs = match request.subresource.and_then(|sub| resource.subresource(sub)) {
+        Some(sub) => &sub.verbs,
+        None => &resource.verbs,
+    };
+    if request.parts.method == Method::HEAD || !verbs.contains(verb) {
         return Err(ApiError::method_not_allowed());
     }
-    match (verb, request.target.name.as_deref()) {
-        ("get", Some(name)) => read::get(api, request, name).await,
-        ("list", None) => read::list(api, request).await,
-        ("watch", _) => watch::watch(api, request),
-        ("create", None) => create::create(api, request, warnings).await,
-        ("update", Some(name)) => update::put(api, request, name, None, warnings).await,
-        ("patch", Some(name)) => patch::patch(api, request, name, None, warnings).await,
-        ("delete", Some(name)) => delete::delete(api, request, name).await,
-        ("deletecollection", None) => delete::delete_collection(api, request).await,
+    if let Some(sub) = request.subresource {
+        return subresource::answer(api, request, sub, warnings).await;
+    }
+    match (verb, &request.name) {
+        (Verb::Get, Some(_)) => read::get(api, request).await,
+        (Verb::List, None) => read::list(api, request).await,
+        (Verb::Watch, _) => watch::watch(api, request),
+        (Verb::Create, None) => create::create(api, request, warnings).await,
+        (Verb::Update, Some(_)) => update::put(api, request, warnings).await,
+        (Verb::Patch, Some(_)) => patch::patch(api, request, warnings).await,
+        (Verb::Delete, Some(_)) => delete::delete(api, request).await,
+        (Verb::DeleteCollection, None) => delete::delete_collection(api, request).await,
         _ => Err(ApiError::method_not_allowed()),
     }
 }
 
 async fn answer_faults(
     api: &Arc<Api>,
-    request: http::Request<Incoming>,
+    method: &Method,
+    incoming: Incoming,
     user: &User,
 ) -> Result<Reply, ApiError> {
     if !api.faults_enabled {
@@ -309,10 +337,10 @@ async fn answer_faults(
     if user.role != Role::Admin {
         return Err(ApiError::forbidden_path(&user.name(), "post", "/nearhop/faults"));
     }
-    if request.method() != Method::POST {
+    if *method != Method::POST {
         return Err(ApiError::method_not_allowed());
     }
-    let body = body::read(request.into_body()).await?;
+    let body = body::read(incoming).await?;
     let faults = Faults::parse(&body)
         .map_err(|why| ApiError::bad_request(format!("the faults were not understood: {why}")))?;
     api.inflict(faults);

@@ -32,8 +32,8 @@ pub(super) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
     name: Option<String>,
-    /// Set if a field is asked for that only the definition of a custom resource knows; then
-    /// objects have to be read.
+    /// Set if a field selector names a field that is not kept beside the stored text: one of a
+    /// custom resource's definition, or of a form other than the stored one.
     declared: Option<Arc<Resource>>,
 }
 
@@ -53,8 +53,8 @@ impl Selection {
             }
         }
         let own = |field: &str| !matches!(field, "metadata.name" | "metadata.namespace");
-        let declared =
-            (resource.is_custom() && fields.fields().any(own)).then(|| Arc::clone(resource));
+        let read = resource.is_custom() || resource.strategy.stored_form.is_some();
+        let declared = (read && fields.fields().any(own)).then(|| Arc::clone(resource));
         Ok(Self { labels, fields, name: name.map(str::to_owned), declared })
     }
 

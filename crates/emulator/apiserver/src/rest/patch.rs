@@ -9,8 +9,8 @@ use nearhop_object::patch::{self, PatchError};
 use serde_json::{Value, json};
 
 use super::create::create_object;
-use super::update::{Place, check_name, update_object};
-use super::write::{Outcome, Ownership, Writer, settle_namespace, write_options};
+use super::update::{check_name, update_object};
+use super::write::{Writer, settle_namespace, write_options};
 use super::{Request, body};
 use crate::api::Api;
 use crate::http::Reply;
@@ -25,12 +25,10 @@ enum PatchType {
     Apply,
 }
 
-/// Patches an object, or a part of it.
+/// Patches an object, or a subresource.
 pub(super) async fn patch(
     api: &Arc<Api>,
     request: &Request,
-    name: &str,
-    subresource: Option<&str>,
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
     let patch_type = match request.content_type() {
@@ -44,50 +42,32 @@ pub(super) async fn patch(
         let accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
         return Err(ApiError::unsupported_media_type(accepted));
     }
-    let verb = if patch_type == PatchType::Apply { WriteVerb::Apply } else { WriteVerb::Patch };
-    let options = write_options(request, verb)?;
-    let writer = Writer::of(request, &options, subresource);
-    let outcome = match patch_type {
-        PatchType::Apply => {
-            return apply_patch(api, request, name, &options, &writer, warnings).await;
-        }
-        other => edit(api, request, name, other, &options, &writer, warnings).await?,
-    };
-    outcome.reply(request, 200)
-}
-
-async fn edit(
-    api: &Arc<Api>,
-    request: &Request,
-    name: &str,
-    patch_type: PatchType,
-    options: &WriteOptions,
-    writer: &Writer,
-    warnings: &mut Vec<String>,
-) -> Result<Outcome, ApiError> {
-    let resource = &request.resource;
+    if patch_type == PatchType::Apply {
+        return apply_patch(api, request, warnings).await;
+    }
+    let options = write_options(request, WriteVerb::Patch)?;
+    let writer = Writer::of(request, &options);
+    let (key, resource) = (request.key(), &request.resource);
     let parsed = parse_patch(&request.body)?;
-    let place = Place::of(request, name);
-    update_object(api, &place, writer, Ownership::Track, warnings, |old, warnings| {
-        let patched = match patch_type {
-            PatchType::Json => patch::json_patch(old, &parsed.value),
-            PatchType::Merge => patch::merge_patch(old, &parsed.value),
-            PatchType::Strategic | PatchType::Apply => match &resource.schema {
-                Some(schema) => patch::strategic_merge_patch(schema.node(), old, &parsed.value),
-                None => patch::merge_patch(old, &parsed.value),
-            },
+    let outcome = update_object(api, &key, key.read(api), &writer, warnings, |old, warnings| {
+        let patched = match (patch_type, &resource.schema) {
+            (PatchType::Json, _) => patch::json_patch(old, &parsed.value),
+            (PatchType::Strategic, Some(schema)) => {
+                patch::strategic_merge_patch(schema.node(), old, &parsed.value)
+            }
+            _ => patch::merge_patch(old, &parsed.value),
         };
         let patched = patched.map_err(patch_error)?;
         let validation = options.field_validation;
         let mut new = body::to_patched(request, patched, &parsed, validation, warnings)?;
-        check_name(&mut new, name)?;
-        settle_namespace(resource, request.namespace(), &mut new)?;
+        check_name(&mut new, key.name)?;
+        settle_namespace(resource, key.namespace, &mut new)?;
         Ok(new)
-    })
-    .await
+    });
+    outcome.await?.reply(request, 200)
 }
 
-fn parse_patch(body: &[u8]) -> Result<Parsed, ApiError> {
+pub(super) fn parse_patch(body: &[u8]) -> Result<Parsed, ApiError> {
     decode::parse_json(body)
         .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))
 }
@@ -101,69 +81,56 @@ pub(super) fn patch_error(error: PatchError) -> ApiError {
     }
 }
 
+/// Server-side apply.
 async fn apply_patch(
     api: &Arc<Api>,
     request: &Request,
-    name: &str,
-    options: &WriteOptions,
-    writer: &Writer,
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
-    let applied = decode_applied(request, name, options)?;
-    let place = Place::of(request, name);
+    let options = write_options(request, WriteVerb::Apply)?;
+    let writer = Writer::of(request, &options).keeping_managed_fields();
+    let (key, resource) = (request.key(), &request.resource);
+    let applied = decode_applied(request, key.name, &options)?;
     let force = match options.force {
         options::Force::Yes => Force::Yes,
         options::Force::No => Force::No,
     };
-    let resource = &request.resource;
     let merge = |live: Option<&Value>| {
         let Some(schema) = &resource.schema else {
             return Err(ApiError::unsupported_media_type(
                 "application/json-patch+json, application/merge-patch+json",
             ));
         };
-        writer
+        let mut merged = writer
             .owning(resource, |owner| apply::apply(schema.node(), live, &applied, owner, force))
-            .map_err(apply_error)
+            .map_err(apply_error)?;
+        shape_applied(request, &mut merged)?;
+        Ok(merged)
     };
-    let absent = api.store.get(&resource.storage, &place.key()).is_none();
-    if absent && writer.subresource.is_none() {
+    let mut stored = key.read(api);
+    if stored.is_none() && writer.subresource.is_none() {
         if let Some(uid) = applied["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
             let why = format!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             );
-            let subject = resource.qualified_plural();
-            return Err(ApiError::conflict_because(&subject, named(resource, name), name, &why));
+            let (subject, details) = (resource.qualified_plural(), named(resource, key.name));
+            return Err(ApiError::conflict_because(&subject, details, key.name, &why));
         }
         let mut object = merge(None)?;
-        shape_applied(request, &mut object)?;
         object["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));
-        let created = create_object(
-            api,
-            resource,
-            request.namespace(),
-            object,
-            writer,
-            Ownership::Given,
-            warnings,
-        );
-        match created.await {
-            // Somebody else was faster: what is there now is changed instead.
-            Err(error) if error.reason == Some("AlreadyExists") => {}
+        match create_object(api, &key, object, &writer, warnings).await {
+            // Another client created it meanwhile: its object is changed instead.
+            Err(error) if error.reason == Some("AlreadyExists") => stored = key.read(api),
             created => return created?.reply(request, 201),
         }
     }
-    let outcome = update_object(api, &place, writer, Ownership::Given, warnings, |old, _| {
-        let mut new = merge(Some(old))?;
-        shape_applied(request, &mut new)?;
-        Ok(new)
-    });
+    let outcome = update_object(api, &key, stored, &writer, warnings, |old, _| merge(Some(old)));
     outcome.await?.reply(request, 200)
 }
 
 fn shape_applied(request: &Request, object: &mut Value) -> Result<(), ApiError> {
     body::shape(&request.resource, object).map_err(ApiError::bad_request)?;
-    settle_namespace(&request.resource, request.namespace(), object)
+    settle_namespace(&request.resource, request.key().namespace, object)
 }
 
 fn decode_applied(

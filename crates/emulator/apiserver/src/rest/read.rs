@@ -15,7 +15,7 @@ use super::view;
 use super::{Api, Request};
 use crate::http::{Form, Reply};
 use crate::status::ApiError;
-use crate::store::{Name, Snapshot, Stored};
+use crate::store::{Snapshot, Stored};
 
 /// How long a read waits for a version that does not exist yet.
 const FUTURE: Duration = Duration::from_secs(3);
@@ -23,20 +23,18 @@ const FUTURE: Duration = Duration::from_secs(3);
 const PIECE: usize = 64 * 1024;
 
 /// One object.
-pub(super) async fn get(api: &Api, request: &Request, name: &str) -> Result<Reply, ApiError> {
+pub(super) async fn get(api: &Api, request: &Request) -> Result<Reply, ApiError> {
     if let Some(version) = request.query.get("resourceVersion") {
         wait_for(api, parse_version(version)?).await?;
     }
-    let object = find(api, request, name)?;
+    let object = find(api, request)?;
     view::reply(&request.resource, &object, 200, request.form()?, &request.query)
 }
 
 /// The stored object that a request names.
-pub(super) fn find(api: &Api, request: &Request, name: &str) -> Result<Arc<Stored>, ApiError> {
-    let key = Name::new(request.namespace(), name);
-    api.store
-        .get(&request.resource.storage, &key)
-        .ok_or_else(|| ApiError::not_found(&request.resource, name))
+pub(super) fn find(api: &Api, request: &Request) -> Result<Arc<Stored>, ApiError> {
+    let key = request.key();
+    key.read(api).ok_or_else(|| ApiError::not_found(key.resource, key.name))
 }
 
 /// Many objects.
@@ -110,7 +108,7 @@ async fn snapshot_for(
     request: &Request,
     freshness: Freshness,
 ) -> Result<Snapshot, ApiError> {
-    let (storage, namespace) = (&request.resource.storage, request.target.namespace.as_deref());
+    let (storage, namespace) = (&request.resource.storage, request.namespace.as_deref());
     match freshness {
         Freshness::Newest | Freshness::Any => Ok(api.store.list(storage, namespace)),
         Freshness::NotOlderThan(version) => {
@@ -128,7 +126,7 @@ async fn snapshot_for(
 }
 
 fn snapshot_of(api: &Api, request: &Request, token: &Token) -> Result<Snapshot, ApiError> {
-    let (storage, namespace) = (&request.resource.storage, request.target.namespace.as_deref());
+    let (storage, namespace) = (&request.resource.storage, request.namespace.as_deref());
     let Some(version) = token.version() else { return Ok(api.store.list(storage, namespace)) };
     let state = token
         .is_of(api.store.life())

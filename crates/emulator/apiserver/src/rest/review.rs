@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use nearhop_kinds::Resource;
+use nearhop_kinds::options::FieldValidation;
+use nearhop_kinds::strategy::Review;
 use serde_json::{Value, json};
 
 use super::write::{Writer, now_text};
@@ -13,43 +14,31 @@ use crate::identity::Role;
 use crate::service_account::{ISSUER, account_of};
 use crate::status::ApiError;
 use crate::user::User;
-use nearhop_kinds::options::FieldValidation;
 
-/// Whether a resource is a question rather than an object.
-pub(super) fn is_review(resource: &Resource) -> bool {
-    matches!(&*resource.group, "authentication.k8s.io" | "authorization.k8s.io")
-}
-
-/// Whether a question is about the one who asks.
-pub(super) fn is_about_self(resource: &Resource) -> bool {
-    is_review(resource) && resource.kind.starts_with("Self")
-}
-
-/// Answers a question.
-pub(super) fn answer(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
+/// Answers a review.
+pub(super) fn answer(api: &Arc<Api>, request: &Request, kind: Review) -> Result<Reply, ApiError> {
     let resource = &request.resource;
     let decoded = body::decode(request, &resource.kind)?;
     let mut review = body::to_object(request, decoded, FieldValidation::Ignore, &mut Vec::new())?;
-    let status = match &*resource.kind {
-        "SelfSubjectReview" => json!({"userInfo": request.user.info()}),
-        "TokenReview" => token_status(api, &review["spec"]),
-        "SelfSubjectAccessReview" => access(request.user.role, &review["spec"]),
-        "SelfSubjectRulesReview" => rules(request.user.role),
-        "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+    let status = match kind {
+        Review::SelfSubject => json!({"userInfo": request.user.info()}),
+        Review::Token => token_status(api, &review["spec"]),
+        Review::SelfSubjectAccess => access(request.user.role, &review["spec"]),
+        Review::SelfSubjectRules => rules(request.user.role),
+        Review::SubjectAccess => {
             let user = review["spec"]["user"].as_str().unwrap_or_default();
             let known = [Role::Admin, Role::ReadOnly, Role::Anonymous];
             let role = known.into_iter().find(|role| role.user() == user);
             access(role.unwrap_or(Role::Anonymous), &review["spec"])
         }
-        _ => return Err(ApiError::method_not_allowed()),
     };
-    if !resource.kind.starts_with("SelfSubjectRules") {
+    if kind != Review::SelfSubjectRules {
         Writer::server(request.default_manager(), None).track(resource, None, &mut review);
     }
     review["status"] = status;
     review["kind"] = (*resource.kind).into();
     review["apiVersion"] = resource.api_version().into();
-    if &*resource.kind == "SelfSubjectReview" {
+    if kind == Review::SelfSubject {
         review["metadata"]["creationTimestamp"] = now_text().into();
     }
     Ok(Reply::json(201, &review))

@@ -1,107 +1,83 @@
-//! Parts of objects: status, scale, binding, eviction, finalize, token; and log, exec and the like, which
-//! the node that runs a Pod answers.
+//! Subresources: status, scale, binding, eviction, finalize, token. The kubelet of a Pod's node
+//! answers log, exec, attach and portforward.
 
 use std::sync::Arc;
 
-use http::Method;
 use hyper::body::Incoming;
 use nearhop_kinds::options::{FieldValidation, WriteVerb};
 use nearhop_kinds::pod::{self, BindError};
-use nearhop_kinds::{Resource, namespace, scale};
+use nearhop_kinds::{Subresource, Verb, namespace, scale};
+use nearhop_object::patch::{json_patch, merge_patch};
 use serde_json::{Value, json};
 
-use super::patch::patch;
-use super::update::{Place, put, update_object};
-use super::write::{Ownership, Writer, write_options};
+use super::patch::{parse_patch, patch, patch_error};
+use super::update::{put, update_object};
+use super::write::{Outcome, Writer, write_options};
 use super::{Request, body, evict, read, token, view};
 use crate::api::Api;
-use crate::http::{Reply, Target};
+use crate::http::Reply;
 use crate::kubelet;
 use crate::status::ApiError;
 
-/// Whether the node that runs a Pod answers this.
-pub(super) fn is_passed_on(resource: &Resource, subresource: Option<&str>) -> bool {
-    resource.group.is_empty()
-        && &*resource.kind == "Pod"
-        && matches!(subresource, Some("log" | "exec" | "attach" | "portforward"))
-}
-
-/// Whether it lets a client do something inside a Pod.
-pub(super) fn runs_something(resource: &Resource, target: &Target) -> bool {
-    let sub = target.subresource.as_deref();
-    is_passed_on(resource, sub) && sub != Some("log")
-}
-
-/// Asks the node.
-pub(super) async fn pass_on(
+/// Forwards a request to the kubelet of the node that runs the Pod.
+pub(super) async fn forward_to_kubelet(
     api: &Arc<Api>,
-    request: http::Request<Incoming>,
-    resource: &Arc<Resource>,
-    target: &Target,
+    request: Request,
+    incoming: Incoming,
 ) -> Result<Reply, ApiError> {
-    let namespace = target.namespace.as_deref().unwrap_or_default();
-    let name = target.name.as_deref().unwrap_or_default();
-    let key = crate::store::Name::new(namespace, name);
-    let stored = api.store.get(&resource.storage, &key);
-    let pod = stored.ok_or_else(|| ApiError::not_found(resource, name))?;
-    let pod = view::to_value(resource, &pod);
-    let part = target.subresource.as_deref().unwrap_or_default();
-    kubelet::pass_on(api, request, &pod, part).await
+    let pod = view::to_value(&request.resource, &*read::find(api, &request)?);
+    let subresource = request.subresource.ok_or_else(ApiError::no_such_resource)?;
+    let request = http::Request::from_parts(request.parts, incoming);
+    kubelet::forward(api, request, &pod, subresource).await
 }
 
-/// Answers a request for a part of an object.
+/// Answers a request for a subresource.
 pub(super) async fn answer(
     api: &Arc<Api>,
     request: &Request,
-    name: &str,
-    sub: &str,
-    verb: &str,
+    subresource: Subresource,
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
-    let known = request.resource.subresource(sub).ok_or_else(ApiError::no_such_resource)?;
-    if request.method == Method::HEAD || !known.verbs.iter().any(|v| **v == *verb) {
-        return Err(ApiError::method_not_allowed());
-    }
-    match (sub, verb) {
-        ("scale", "get") => get_scale(api, request, name),
-        ("scale", _) => set_scale(api, request, name, verb, warnings).await,
-        ("binding", "create") => bind(api, request, name, warnings).await,
-        ("eviction", "create") => evict::evict(api, request, name).await,
-        ("token", "create") => token::create(api, request, name),
-        ("finalize", "update") => finalize(api, request, name, warnings).await,
-        ("status" | "approval" | "resize" | "ephemeralcontainers", "get") => {
-            read::get(api, request, name).await
+    use Subresource::{
+        Approval, Binding, EphemeralContainers, Eviction, Finalize, Resize, Scale, Status, Token,
+    };
+    match (subresource, request.verb) {
+        (Scale, Verb::Get) => get_scale(api, request),
+        (Scale, _) => set_scale(api, request, warnings).await,
+        (Binding, Verb::Create) => bind(api, request, warnings).await,
+        (Eviction, Verb::Create) => evict::evict(api, request).await,
+        (Token, Verb::Create) => token::create(api, request),
+        (Finalize, Verb::Update) => finalize(api, request, warnings).await,
+        (Status | Approval | Resize | EphemeralContainers, Verb::Get) => {
+            read::get(api, request).await
         }
-        ("status" | "approval", "update") => put(api, request, name, Some(sub), warnings).await,
-        ("status" | "approval", "patch") => patch(api, request, name, Some(sub), warnings).await,
-        // Nobody here proxies or resizes.
+        (Status | Approval, Verb::Update) => put(api, request, warnings).await,
+        (Status | Approval, Verb::Patch) => patch(api, request, warnings).await,
+        // This server has no proxy and resizes nothing.
         _ => Err(ApiError::method_not_allowed()),
     }
 }
 
-fn get_scale(api: &Api, request: &Request, name: &str) -> Result<Reply, ApiError> {
-    let stored = read::find(api, request, name)?;
-    let object = view::to_value(&request.resource, &stored);
+fn get_scale(api: &Api, request: &Request) -> Result<Reply, ApiError> {
+    let object = view::to_value(&request.resource, &*read::find(api, request)?);
     let scale =
         scale::scale_of(&request.resource, &object).ok_or_else(ApiError::no_such_resource)?;
     view::reply_value(&request.resource, &scale, 200, request.form()?, &request.query)
 }
 
-/// A Scale is a small view of an object: it is changed as a Scale and put back.
+/// Changes the Scale of an object, and the object by it.
 async fn set_scale(
     api: &Arc<Api>,
     request: &Request,
-    name: &str,
-    verb: &str,
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
-    let options =
-        write_options(request, if verb == "patch" { WriteVerb::Patch } else { WriteVerb::Update })?;
-    let writer = Writer::of(request, &options, Some("scale"));
-    let resource = &request.resource;
-    let given = if verb == "update" { Some(body::decode(request, "Scale")?.object) } else { None };
-    let place = Place::of(request, name);
-    let outcome = update_object(api, &place, &writer, Ownership::Track, warnings, |old, _| {
+    let (verb, given) = match request.verb {
+        Verb::Update => (WriteVerb::Update, Some(body::decode(request, "Scale")?.object)),
+        _ => (WriteVerb::Patch, None),
+    };
+    let writer = Writer::of(request, &write_options(request, verb)?);
+    let (key, resource) = (request.key(), &request.resource);
+    let outcome = update_object(api, &key, key.read(api), &writer, warnings, |old, _| {
         let scale = scale::scale_of(resource, old).ok_or_else(ApiError::no_such_resource)?;
         let wanted = match &given {
             Some(given) => given.clone(),
@@ -114,53 +90,48 @@ async fn set_scale(
             new["metadata"]["resourceVersion"] = version.into();
         }
         scale::set_scale(resource, &mut new, &wanted)
-            .map_err(|error| ApiError::invalid_kind("autoscaling", "Scale", name, &[error]))?;
+            .map_err(|error| ApiError::invalid_kind("autoscaling", "Scale", key.name, &[error]))?;
         Ok(new)
     });
     let object = match outcome.await? {
-        super::write::Outcome::Stored(object) => view::to_value(resource, &object),
-        super::write::Outcome::Shown(object) => object,
+        Outcome::Stored(object) => view::to_value(resource, &object),
+        Outcome::Shown(object) => object,
     };
     let scale = scale::scale_of(resource, &object).ok_or_else(ApiError::no_such_resource)?;
     view::reply_value(resource, &scale, 200, request.form()?, &request.query)
 }
 
 fn patched_scale(request: &Request, scale: &Value) -> Result<Value, ApiError> {
-    use nearhop_object::patch::{json_patch, merge_patch};
-    let decode = || {
-        nearhop_object::decode::parse_json(&request.body)
-            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))
-    };
     let patched = match request.content_type() {
-        Some("application/json-patch+json") => json_patch(scale, &decode()?.value),
+        Some("application/json-patch+json") => {
+            json_patch(scale, &parse_patch(&request.body)?.value)
+        }
         Some("application/merge-patch+json" | "application/strategic-merge-patch+json") => {
-            merge_patch(scale, &decode()?.value)
+            merge_patch(scale, &parse_patch(&request.body)?.value)
         }
         _ => return Err(ApiError::unknown_patch_type()),
     };
-    patched.map_err(super::patch::patch_error)
+    patched.map_err(patch_error)
 }
 
 async fn bind(
     api: &Arc<Api>,
     request: &Request,
-    name: &str,
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
     let options = write_options(request, WriteVerb::Create)?;
     let binding = body::decode(request, "Binding")?.object;
-    let writer =
-        Writer { subresource: Some("binding".to_owned()), ..Writer::of(request, &options, None) };
-    let place = Place::of(request, name);
-    let outcome = update_object(api, &place, &writer, Ownership::Given, warnings, |old, _| {
+    let writer = Writer::of(request, &options).keeping_managed_fields();
+    let key = request.key();
+    let outcome = update_object(api, &key, key.read(api), &writer, warnings, |old, _| {
         let mut new = old.clone();
         let bound = api.with_context(|cx| pod::bind(&mut new, &binding, cx.now, cx.node_labels));
         bound.map_err(|error| match error {
             BindError::Conflict(why) => {
-                let details = json!({"name": name, "kind": "pods/binding"});
-                ApiError::conflict_because("pods/binding", details, name, &why)
+                let details = json!({"name": key.name, "kind": "pods/binding"});
+                ApiError::conflict_because("pods/binding", details, key.name, &why)
             }
-            BindError::Invalid(errors) => ApiError::invalid_kind("", "Binding", name, &errors),
+            BindError::Invalid(errors) => ApiError::invalid_kind("", "Binding", key.name, &errors),
         })?;
         Ok(new)
     });
@@ -172,15 +143,14 @@ async fn bind(
 async fn finalize(
     api: &Arc<Api>,
     request: &Request,
-    name: &str,
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
     let options = write_options(request, WriteVerb::Update)?;
     let decoded = body::decode(request, "Namespace")?;
     let object = body::to_object(request, decoded, FieldValidation::Ignore, warnings)?;
-    let writer = Writer::of(request, &options, Some("finalize"));
-    let place = Place::of(request, name);
-    let outcome = update_object(api, &place, &writer, Ownership::Given, warnings, |old, _| {
+    let writer = Writer::of(request, &options).keeping_managed_fields();
+    let key = request.key();
+    let outcome = update_object(api, &key, key.read(api), &writer, warnings, |old, _| {
         Ok(namespace::namespace_finalize(old, &object))
     });
     outcome.await?.reply(request, 200)

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
-use super::{Request, body, name_of, now_text, read, view};
+use super::{ObjectKey, Request, body, name_of, now_text, read, view};
 use crate::api::Api;
 use crate::http::Reply;
 use crate::service_account::{ISSUER, new_claims};
@@ -22,8 +22,9 @@ const BOUND_KINDS: [(&str, &str, &str); 3] =
     [("Pod", "pod", "pods"), ("Secret", "secret", "secrets"), ("Node", "node", "nodes")];
 
 /// Gives out a token.
-pub(super) fn create(api: &Api, request: &Request, name: &str) -> Result<Reply, ApiError> {
-    let account = view::to_value(&request.resource, &*read::find(api, request, name)?);
+pub(super) fn create(api: &Api, request: &Request) -> Result<Reply, ApiError> {
+    let ObjectKey { name, namespace, .. } = request.key();
+    let account = view::to_value(&request.resource, &*read::find(api, request)?);
     let asked = body::decode(request, KIND)?.object;
     check_kind(&asked)?;
     let spec = &asked["spec"];
@@ -37,7 +38,7 @@ pub(super) fn create(api: &Api, request: &Request, name: &str) -> Result<Reply, 
     let uid = account["metadata"]["uid"].as_str().unwrap_or_default();
     let now = Timestamp::now();
     let claims = new_claims(
-        (request.namespace(), name_of(&account), uid),
+        (namespace, name_of(&account), uid),
         &audiences,
         seconds,
         bound,
@@ -47,7 +48,7 @@ pub(super) fn create(api: &Api, request: &Request, name: &str) -> Result<Reply, 
     let answer = json!({
         "kind": KIND, "apiVersion": format!("{GROUP}/v1"),
         "metadata": {
-            "name": name, "namespace": request.namespace(), "creationTimestamp": now_text()
+            "name": name, "namespace": namespace, "creationTimestamp": now_text()
         },
         "spec": {
             "audiences": audiences, "expirationSeconds": seconds,
@@ -99,7 +100,7 @@ fn find_bound(
     let registry = api.registry.load();
     let resource = registry.find("", "v1", plural).expect("the kind is built in");
     let name = reference["name"].as_str().unwrap_or_default();
-    let namespace = if resource.namespaced { request.namespace() } else { "" };
+    let namespace = if resource.namespaced { request.key().namespace } else { "" };
     let found = api.store.get(&resource.storage, &Name::new(namespace, name));
     let found = found.ok_or_else(|| ApiError::not_found(resource, name))?;
     let uid = &*found.content.uid;

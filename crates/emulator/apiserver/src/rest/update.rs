@@ -13,65 +13,36 @@ use serde_json::Value;
 
 use super::create::create_object;
 use super::write::{
-    Outcome, Ownership, Writer, content_of, name_of, refuse, settle_namespace, write_error,
+    ObjectKey, Outcome, Writer, content_of, name_of, refuse, settle_namespace, write_error,
     write_of, write_options,
 };
 use super::{Request, body, view};
 use crate::api::{Api, Taken};
 use crate::http::Reply;
 use crate::status::{ApiError, named};
-use crate::store::{Change, Expect, Name, Stored, WriteError};
+use crate::store::{Change, Expect, Stored, WriteError};
 
 /// How often a computation that lost a race is run again.
 const TRIES: usize = 64;
 
-/// Which object, and through which part of it.
-pub(crate) struct Place<'a> {
-    pub(crate) resource: &'a Arc<Resource>,
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-}
-
-impl<'a> Place<'a> {
-    pub(super) fn of(request: &'a Request, name: &'a str) -> Self {
-        Self { resource: &request.resource, namespace: request.namespace(), name }
-    }
-
-    pub(crate) fn key(&self) -> Name {
-        Name::new(self.namespace, self.name)
-    }
-}
-
-/// Replaces an object, or a part of it.
+/// Replaces an object, or a subresource.
 pub(super) async fn put(
     api: &Arc<Api>,
     request: &Request,
-    name: &str,
-    subresource: Option<&str>,
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
     let options = write_options(request, WriteVerb::Update)?;
-    let resource = &request.resource;
+    let (key, resource) = (request.key(), &request.resource);
     let decoded = body::decode(request, &resource.kind)?;
     let mut object = body::to_object(request, decoded, options.field_validation, warnings)?;
-    check_name(&mut object, name)?;
-    settle_namespace(resource, request.namespace(), &mut object)?;
-    let writer = Writer::of(request, &options, subresource);
-    let place = Place::of(request, name);
-    let absent = api.store.get(&resource.storage, &place.key()).is_none();
-    if absent && subresource.is_none() && strategy::rules(resource).create_on_update {
-        let created = create_object(
-            api,
-            resource,
-            request.namespace(),
-            object,
-            &writer,
-            Ownership::Track,
-            warnings,
-        );
-        return created.await?.reply(request, 201);
+    check_name(&mut object, key.name)?;
+    settle_namespace(resource, key.namespace, &mut object)?;
+    let writer = Writer::of(request, &options);
+    let stored = key.read(api);
+    if stored.is_none() && writer.subresource.is_none() && resource.strategy.create_on_update {
+        return create_object(api, &key, object, &writer, warnings).await?.reply(request, 201);
     }
-    let outcome = update_object(api, &place, &writer, Ownership::Track, warnings, |old, _| {
+    let outcome = update_object(api, &key, stored, &writer, warnings, |old, _| {
         check_uid(resource, &object, old)?;
         Ok(object.clone())
     });
@@ -105,101 +76,94 @@ fn check_uid(resource: &Resource, object: &Value, old: &Value) -> Result<(), Api
     Err(ApiError::conflict_because(&resource.qualified_plural(), named(resource, name), name, &why))
 }
 
-/// Changes an object as `compute` says. `compute` gets the stored object with kind and version.
+/// Changes an object. `compute` makes the new object from the stored one, which has kind and
+/// version; it runs again if another write came first.
 pub(crate) async fn update_object<F>(
     api: &Arc<Api>,
-    place: &Place<'_>,
+    key: &ObjectKey<'_>,
+    mut stored: Option<Arc<Stored>>,
     writer: &Writer,
-    ownership: Ownership,
     warnings: &mut Vec<String>,
     mut compute: F,
 ) -> Result<Outcome, ApiError>
 where
     F: FnMut(&Value, &mut Vec<String>) -> Result<Value, ApiError> + Send,
 {
-    let said = warnings.len();
+    let before = warnings.len();
     for _ in 0..TRIES {
-        warnings.truncate(said);
-        let Some(stored) = api.store.get(&place.resource.storage, &place.key()) else {
-            return Err(ApiError::not_found(place.resource, place.name));
+        let Some(current) = stored else {
+            return Err(ApiError::not_found(key.resource, key.name));
         };
-        let old = view::to_value(place.resource, &stored);
+        let old = view::to_value(key.resource, &current);
         let new = compute(&old, warnings)?;
-        match try_update(api, place, writer, ownership, warnings, (&stored, &old), new).await? {
-            Attempt::Done(outcome) => return Ok(outcome),
-            Attempt::LostRace => {}
+        if let Some(outcome) = try_update(api, key, writer, warnings, (&current, &old), new).await?
+        {
+            return Ok(outcome);
         }
+        warnings.truncate(before);
+        stored = key.read(api);
     }
-    Err(ApiError::conflict(place.resource, place.name))
+    Err(ApiError::conflict(key.resource, key.name))
 }
 
-enum Attempt {
-    Done(Outcome),
-    LostRace,
-}
-
+/// Writes a new object in place of the one that it was computed from; `None` if another write came
+/// first.
 async fn try_update(
     api: &Arc<Api>,
-    place: &Place<'_>,
+    key: &ObjectKey<'_>,
     writer: &Writer,
-    ownership: Ownership,
     warnings: &mut Vec<String>,
     (stored, old): (&Arc<Stored>, &Value),
     mut new: Value,
-) -> Result<Attempt, ApiError> {
-    let (resource, name) = (place.resource, place.name);
+) -> Result<Option<Outcome>, ApiError> {
+    let (resource, name, sub) = (key.resource, key.name, writer.subresource);
     check_version(resource, name, &new, stored)?;
     carry_over(&mut new, old);
     strategy::default(resource, &mut new);
-    if ownership == Ownership::Track {
-        writer.track(resource, Some(old), &mut new);
-    }
-    let sub = writer.subresource.as_deref();
+    writer.track(resource, Some(old), &mut new);
     let taken = match sub {
         None => Some(api.allocate(resource, &mut new, Some(old), writer.dry_run)?),
         Some(_) => None,
     };
-    api.with_context(|cx| strategy::prepare_update(resource, sub, &mut new, old, cx));
-    let errors = api.with_context(|cx| strategy::validate_update(resource, sub, &new, old, cx));
-    refuse(resource, name, &errors)?;
-    warnings.extend(match sub {
-        Some("status") => strategy::status_warnings(resource, &new),
-        _ => strategy::warnings(resource, &new, Some(old)),
+    let errors = api.with_context(|context| {
+        strategy::prepare_update(resource, sub, &mut new, old, context);
+        strategy::validate_update(resource, sub, &new, old, context)
     });
+    refuse(resource, name, &errors)?;
+    warnings.extend(strategy::warnings(resource, sub, &new, Some(old)));
     apply::keep_times(old, &mut new);
     if new == *old {
-        return Ok(Attempt::Done(Outcome::Stored(Arc::clone(stored))));
+        return Ok(Some(Outcome::Stored(Arc::clone(stored))));
     }
     if writer.dry_run {
-        return Ok(Attempt::Done(Outcome::Shown(new)));
+        return Ok(Some(Outcome::Shown(new)));
     }
-    let gone = is_finished(&new);
-    let change = if gone { Change::Delete } else { Change::Put(content_of(api, resource, &new)) };
-    let write = write_of(resource, place.key(), Expect::Version(stored.version), change);
+    let gone = is_finished(resource, &new);
+    let change = if gone { Change::Delete } else { Change::Put(content_of(resource, &new)) };
+    let write = write_of(resource, key.in_storage(), Expect::Version(stored.version), change);
     match api.store.write(vec![write]).await {
-        Ok(_) if gone => {
-            taken.into_iter().for_each(Taken::settle);
-            api.release(resource, &new);
-            Ok(Attempt::Done(Outcome::Shown(new)))
-        }
         Ok(objects) => {
             taken.into_iter().for_each(Taken::settle);
+            if gone {
+                api.release(resource, &new);
+                return Ok(Some(Outcome::Shown(new)));
+            }
             let object = objects.into_iter().next().expect("one write gives one object");
-            Ok(Attempt::Done(Outcome::Stored(object)))
+            Ok(Some(Outcome::Stored(object)))
         }
-        Err(WriteError::Conflict | WriteError::Gone) => Ok(Attempt::LostRace),
+        Err(WriteError::Conflict | WriteError::Gone) => Ok(None),
         Err(error) => Err(write_error(resource, name, error)),
     }
 }
 
 /// Whether the write that removed the last finalizer lets an object go that was deleted before.
-pub(crate) fn is_finished(object: &Value) -> bool {
+pub(crate) fn is_finished(resource: &Resource, object: &Value) -> bool {
     let metadata = &object["metadata"];
     let list_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
     metadata.get("deletionTimestamp").is_some()
         && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
         && list_empty(&metadata["finalizers"])
-        && (object["kind"] != "Namespace" || list_empty(&object["spec"]["finalizers"]))
+        && (!resource.strategy.spec_finalizers || list_empty(&object["spec"]["finalizers"]))
 }
 
 fn check_version(
@@ -210,7 +174,7 @@ fn check_version(
 ) -> Result<(), ApiError> {
     match new["metadata"]["resourceVersion"].as_str() {
         None | Some("" | "0") => {
-            if strategy::rules(resource).unconditional_update {
+            if resource.strategy.unconditional_update {
                 return Ok(());
             }
             // Kubernetes names the resource here, not the kind.

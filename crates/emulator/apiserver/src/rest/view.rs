@@ -1,12 +1,10 @@
 //! How stored objects are shown: as they are, as a Table, as metadata only, or as YAML; and, for
 //! the one kind that two groups show differently, as the other group's object.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use jiff::Timestamp;
+use nearhop_kinds::Resource;
 use nearhop_kinds::table::{self, Definitions, IncludeObject};
-use nearhop_kinds::{Registry, Resource, autoscaler, event};
 use serde_json::{Value, json};
 
 use crate::http::{Form, MetaVersion, Query, Reply};
@@ -23,37 +21,6 @@ pub(super) fn include_of(query: &Query) -> Result<IncludeObject, ApiError> {
     })
 }
 
-/// Whether a resource shows objects that are stored in another resource's form.
-pub(super) fn is_converted(resource: &Resource) -> bool {
-    stored_as(resource).is_some()
-}
-
-/// The resource in whose form objects are stored, if it is another one: group, version, plural.
-fn stored_as(resource: &Resource) -> Option<(&'static str, &'static str, &'static str)> {
-    match (&*resource.group, &*resource.version, &*resource.plural) {
-        ("events.k8s.io", _, "events") => Some(("", "v1", "events")),
-        ("autoscaling", "v1", "horizontalpodautoscalers") => {
-            Some(("autoscaling", "v2", "horizontalpodautoscalers"))
-        }
-        _ => None,
-    }
-}
-
-/// An object in the form in which it is stored, and the resource of that form.
-pub(super) fn to_stored(
-    registry: &Registry,
-    resource: &Resource,
-    object: &Value,
-) -> Option<(Arc<Resource>, Value)> {
-    let (group, version, plural) = stored_as(resource)?;
-    let stored = registry.find(group, version, plural)?;
-    let value = match plural {
-        "events" => event::to_core(object),
-        _ => autoscaler::to_v2(object),
-    };
-    Some((Arc::clone(stored), value))
-}
-
 /// The head of an object's text: its kind and version.
 pub(super) fn head_of(resource: &Resource) -> String {
     type_meta(&resource.kind, &resource.api_version())
@@ -62,16 +29,15 @@ pub(super) fn head_of(resource: &Resource) -> String {
 /// An object as its resource shows it, with kind and version.
 pub(super) fn to_value(resource: &Resource, object: &Stored) -> Value {
     let value = object.to_value(&head_of(resource));
-    match stored_as(resource) {
-        Some((_, _, "events")) => event::to_events(&value),
-        Some(_) => autoscaler::to_v1(&value),
+    match resource.strategy.stored_form {
+        Some(form) => (form.from_stored)(&value),
         None => value,
     }
 }
 
 /// An object's JSON text. In lists, objects of built-in kinds carry no kind and version.
 pub(super) fn write_json(resource: &Resource, head: &str, object: &Stored, out: &mut Vec<u8>) {
-    if is_converted(resource) {
+    if resource.strategy.stored_form.is_some() {
         let mut value = to_value(resource, object);
         if head.is_empty()
             && let Some(members) = value.as_object_mut()

@@ -39,7 +39,7 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Follows a collection.
 pub(super) fn watch(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
     let options = WatchOptions::parse(&request.query)?;
-    let name = request.target.name.as_deref();
+    let name = request.name.as_deref();
     let selection = Selection::parse(&request.resource, &request.query, name)?;
     let shape = FrameShape::new(request)?;
     let (frames, receiver) = mpsc::channel(AHEAD);
@@ -50,7 +50,7 @@ pub(super) fn watch(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError
         Some(u64::MAX) => (api.store.version(), None),
         Some(version) => (version, None),
         None => {
-            let namespace = request.target.namespace.as_deref();
+            let namespace = request.namespace.as_deref();
             let snapshot = api.store.list(&request.resource.storage, namespace);
             (snapshot.version, Some(snapshot))
         }
@@ -61,7 +61,7 @@ pub(super) fn watch(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError
         stop: api.stopping(),
         _counted: api.metrics.watching(&request.resource.qualified_plural()),
         api: Arc::clone(api),
-        namespace: request.target.namespace.clone(),
+        namespace: request.namespace.clone(),
         selection,
         shape,
         frames,
@@ -265,7 +265,7 @@ impl FrameShape {
 
     /// Whether frames are the stored text, shown by the resource that stores it.
     fn is_plain(&self) -> bool {
-        self.form == Form::Object && !view::is_converted(&self.resource)
+        self.form == Form::Object && self.resource.strategy.stored_form.is_none()
     }
 
     fn plain(&self, kind: &str, object: &Stored) -> Bytes {
@@ -300,7 +300,7 @@ impl FrameShape {
         if kind == BookmarkKind::InitialEventsEnd {
             object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        if view::is_converted(&self.resource) {
+        if self.resource.strategy.stored_form.is_some() {
             let only_metadata = ["kind", "apiVersion", "metadata"];
             let members = object.as_object_mut();
             members

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nearhop_kinds::Resource;
 use nearhop_kinds::options::{DryRun, OptionsError, WriteOptions, WriteVerb, parse_write_options};
-use nearhop_kinds::strategy;
+use nearhop_kinds::{Resource, Subresource, strategy};
 use nearhop_object::{FieldError, apply};
 use serde_json::{Value, json};
 
@@ -15,58 +14,76 @@ use crate::http::Reply;
 use crate::status::ApiError;
 use crate::store::{Change, Content, Expect, Name, Stored, Write, WriteError};
 
-/// Who writes, through which part of an object, and whether it is meant.
+/// The field manager of a write, the subresource it writes, and whether the write is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
-    pub(crate) manager: String,
-    pub(crate) subresource: Option<String>,
-    pub(crate) dry_run: bool,
+    manager: String,
+    pub(super) subresource: Option<Subresource>,
+    pub(super) dry_run: bool,
+    /// The managedFields of the new object are computed already.
+    pub(super) keeps_managed_fields: bool,
 }
 
 impl Writer {
     /// The writer that a request names.
-    pub(super) fn of(request: &Request, options: &WriteOptions, subresource: Option<&str>) -> Self {
+    pub(super) fn of(request: &Request, options: &WriteOptions) -> Self {
         let named = Some(options.field_manager.as_str()).filter(|name| !name.is_empty());
         Self {
-            manager: named.unwrap_or_else(|| request.default_manager()).to_owned(),
-            subresource: subresource.map(str::to_owned),
             dry_run: options.dry_run == DryRun::All,
+            ..Self::server(named.unwrap_or_else(|| request.default_manager()), request.subresource)
         }
     }
 
-    /// A part of the server, under the name that the same part has in Kubernetes.
-    pub(crate) fn server(manager: &str, subresource: Option<&str>) -> Self {
-        let subresource = subresource.map(str::to_owned);
-        Self { manager: manager.to_owned(), subresource, dry_run: false }
+    /// A component of the server, under the name of the same component of Kubernetes.
+    pub(crate) fn server(manager: &str, subresource: Option<Subresource>) -> Self {
+        let manager = manager.to_owned();
+        Self { manager, subresource, dry_run: false, keeps_managed_fields: false }
     }
 
-    /// Makes this writer the owner of what it changed.
+    /// The same writer for objects whose managedFields are computed already.
+    pub(super) fn keeping_managed_fields(self) -> Self {
+        Self { keeps_managed_fields: true, ..self }
+    }
+
+    /// Makes this writer the owner of the fields that it changed.
     pub(crate) fn track(&self, resource: &Resource, old: Option<&Value>, new: &mut Value) {
-        if let Some(schema) = &resource.schema {
+        if let Some(schema) = resource.schema.as_ref().filter(|_| !self.keeps_managed_fields) {
             self.owning(resource, |owner| apply::update(schema.node(), old, new, owner));
         }
     }
 
-    /// Runs `work` with this writer as server-side apply knows it.
+    /// Runs `work` with this writer in the form that server-side apply takes.
     pub(super) fn owning<T>(
         &self,
         resource: &Resource,
         work: impl FnOnce(&apply::Writer<'_>) -> T,
     ) -> T {
-        let subresource = self.subresource.as_deref();
-        let ignored: Vec<String> = strategy::reset_fields(resource, subresource)
-            .iter()
-            .map(|path| path.join("."))
-            .collect();
-        let api_version = resource.api_version();
-        let ignore: Vec<&str> = ignored.iter().map(String::as_str).collect();
         work(&apply::Writer {
             manager: &self.manager,
-            api_version: &api_version,
-            subresource: subresource.unwrap_or_default(),
-            now: (subresource != Some("scale")).then(Timestamp::now),
-            ignore: &ignore,
+            api_version: &resource.api_version(),
+            subresource: self.subresource.map_or("", Subresource::as_str),
+            now: (self.subresource != Some(Subresource::Scale)).then(Timestamp::now),
+            ignore: strategy::reset_fields(resource, self.subresource),
         })
+    }
+}
+
+/// One object of a resource.
+#[derive(Clone, Copy)]
+pub(crate) struct ObjectKey<'a> {
+    pub(crate) resource: &'a Arc<Resource>,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl ObjectKey<'_> {
+    pub(crate) fn in_storage(&self) -> Name {
+        Name::new(self.namespace, self.name)
+    }
+
+    /// The stored object.
+    pub(crate) fn read(&self, api: &Api) -> Option<Arc<Stored>> {
+        api.store.get(&self.resource.storage, &self.in_storage())
     }
 }
 
@@ -83,13 +100,6 @@ pub(super) fn options_error(error: OptionsError) -> ApiError {
             ApiError::invalid_kind("meta.k8s.io", kind, "", &errors)
         }
     }
-}
-
-/// Whether the managedFields of an object are to be worked out, or are already right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ownership {
-    Track,
-    Given,
 }
 
 /// What a write left.
@@ -118,11 +128,12 @@ pub(crate) fn now_text() -> String {
 }
 
 /// An object in the form in which it is stored.
-pub(crate) fn content_of(api: &Api, resource: &Resource, object: &Value) -> Arc<Content> {
-    if let Some((owner, stored)) = view::to_stored(&api.registry.load(), resource, object) {
-        return Arc::new(Content::new(&stored, strategy::selectable(&owner, &stored)));
-    }
-    Arc::new(Content::new(object, strategy::selectable(resource, object)))
+pub(crate) fn content_of(resource: &Resource, object: &Value) -> Arc<Content> {
+    let content = |strategy, object| Content::new(object, strategy::selectable(strategy, object));
+    Arc::new(match resource.strategy.stored_form {
+        Some(form) => content(form.strategy, &(form.to_stored)(object)),
+        None => content(resource.strategy, object),
+    })
 }
 
 /// A write of one object.

@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::{cell, list, text};
-use crate::{Origin, Resource};
 
 /// A column after the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,12 +21,10 @@ pub struct Column {
     pub json_path: String,
 }
 
-/// The columns of a custom resource after its name: those of its definition, or its age.
-pub fn columns(resource: &Resource) -> Vec<Column> {
-    let columns = match &resource.origin {
-        Origin::Custom(version) => list(version, "/additionalPrinterColumns"),
-        Origin::BuiltIn => &[],
-    };
+/// The columns of a version of a custom resource after its name: those of its definition, or its
+/// age.
+pub fn columns(version: &Value) -> Vec<Column> {
+    let columns = list(version, "/additionalPrinterColumns");
     if columns.is_empty() {
         return vec![Column {
             name: "Age".to_owned(),

@@ -66,6 +66,14 @@ pub fn establish(crd: &mut Value, now: &str) -> bool {
     true
 }
 
+/// Marks a definition as being deleted.
+pub(crate) fn mark_terminating(crd: &mut Value, now: &str) {
+    if let Some(Value::Object(metadata)) = crd.get_mut("metadata") {
+        metadata.insert("deletionTimestamp".to_owned(), now.into());
+    }
+    terminating(crd, now);
+}
+
 /// On deletion: the finalizer, and the condition Terminating. The deletion time is the server's.
 pub fn terminating(crd: &mut Value, now: &str) -> bool {
     let before = has_condition(crd, "Terminating");

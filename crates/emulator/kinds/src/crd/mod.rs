@@ -20,6 +20,7 @@ use nearhop_object::structural;
 use serde_json::Value;
 
 pub use columns::{Column, columns};
+pub(crate) use conditions::mark_terminating;
 pub use conditions::{
     CLEANUP_FINALIZER, accept_names, establish, is_established, remove_finalizer, terminating,
 };
@@ -27,7 +28,7 @@ pub use defaults::{
     default_crd, prepare_crd_create, prepare_crd_status_update, prepare_crd_update,
 };
 pub use jsonpath::cell;
-pub use objects::{conform, prepare_create, prepare_update, validate_create, validate_update};
+pub use objects::{conform, prepare_create, prepare_update, validate};
 pub use resources::resources_of;
 pub use scale::{ScaleError, scale_for_update, scale_of, set_scale};
 pub use validate::{validate_crd, validate_crd_update};

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::defaults::{generation, set_generation};
 use super::{scale, schema, text};
-use crate::{Origin, Resource};
+use crate::{Origin, Resource, Subresource};
 
 /// The schema of a custom resource, in the words of its definition.
 fn schema_of(resource: &Resource) -> Option<&Value> {
@@ -14,10 +14,6 @@ fn schema_of(resource: &Resource) -> Option<&Value> {
         Origin::Custom(version) => schema(version),
         Origin::BuiltIn => None,
     }
-}
-
-fn has_status(resource: &Resource) -> bool {
-    resource.subresource("status").is_some()
 }
 
 /// Drops what the schema does not know and fills in its defaults, as on every read of an object from
@@ -36,7 +32,7 @@ pub fn conform(resource: &Resource, object: &mut Value) -> Vec<String> {
 /// Before a create: no status if it has its own subresource, and the first generation.
 pub fn prepare_create(resource: &Resource, object: &mut Value) {
     if let Value::Object(fields) = &mut *object
-        && has_status(resource)
+        && resource.has(Subresource::Status)
     {
         fields.remove("status");
     }
@@ -47,15 +43,15 @@ pub fn prepare_create(resource: &Resource, object: &mut Value) {
 /// through that. Every change outside of metadata counts as a generation.
 pub fn prepare_update(
     resource: &Resource,
-    subresource: Option<&str>,
+    subresource: Option<Subresource>,
     new: &mut Value,
     old: &Value,
 ) {
-    if subresource == Some("status") {
+    if subresource == Some(Subresource::Status) {
         return keep_all_but_status(new, old);
     }
     let (Value::Object(fields), Some(before)) = (&mut *new, old.as_object()) else { return };
-    if has_status(resource) {
+    if resource.has(Subresource::Status) {
         match before.get("status") {
             Some(status) => fields.insert("status".to_owned(), status.clone()),
             None => fields.remove("status"),
@@ -88,25 +84,10 @@ fn keep_all_but_status(new: &mut Value, old: &Value) {
     *new = kept;
 }
 
-/// What is wrong with a new object.
-pub fn validate_create(resource: &Resource, object: &Value) -> Vec<FieldError> {
-    validate(resource, None, object, None)
-}
-
-/// What is wrong with the new form of an object; what was wrong before and did not change is not
-/// reported.
-pub fn validate_update(
+/// Validates an object. An error of the old object whose value did not change is not reported.
+pub fn validate(
     resource: &Resource,
-    subresource: Option<&str>,
-    new: &Value,
-    old: &Value,
-) -> Vec<FieldError> {
-    validate(resource, subresource, new, Some(old))
-}
-
-fn validate(
-    resource: &Resource,
-    subresource: Option<&str>,
+    subresource: Option<Subresource>,
     object: &Value,
     old: Option<&Value>,
 ) -> Vec<FieldError> {
@@ -115,7 +96,7 @@ fn validate(
         return errors;
     }
     let schema = schema_of(resource);
-    if subresource == Some("status") {
+    if subresource == Some(Subresource::Status) {
         let of_status = schema.and_then(|schema| schema.pointer("/properties/status"));
         if let (Some(schema), Some(status)) = (of_status, object.get("status")) {
             let old = old.and_then(|old| old.get("status"));

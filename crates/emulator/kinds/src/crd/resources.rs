@@ -1,45 +1,35 @@
 //! The resources that a CustomResourceDefinition defines: one for each version that is served.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use nearhop_object::structural;
 use serde_json::Value;
 
 use super::{flag, list, schema, text, versions};
-use crate::{Origin, Resource, Subresource};
+use crate::resource::compare_versions;
+use crate::strategy::CUSTOM;
+use crate::table::Columns;
+use crate::{Origin, Resource, Subresource, SubresourceEntry, Verb};
 
 /// In the order of discovery.
-const VERBS: [&str; 8] =
-    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-const SUB_VERBS: [&str; 3] = ["get", "patch", "update"];
+const VERBS: [Verb; 8] = [
+    Verb::Delete,
+    Verb::DeleteCollection,
+    Verb::Get,
+    Verb::List,
+    Verb::Patch,
+    Verb::Create,
+    Verb::Update,
+    Verb::Watch,
+];
+const SUB_VERBS: [Verb; 3] = [Verb::Get, Verb::Patch, Verb::Update];
 
 /// The resources of a CustomResourceDefinition, the preferred version first. Whether it is
 /// established is for the caller to ask.
 pub fn resources_of(crd: &Value) -> Vec<Resource> {
     let mut served: Vec<&Value> = versions(crd).iter().filter(|v| flag(v, "served")).collect();
-    served.sort_by(|a, b| preference(text(a, "/name")).cmp(&preference(text(b, "/name"))));
+    served.sort_by(|a, b| compare_versions(text(a, "/name"), text(b, "/name")));
     served.into_iter().map(|version| resource(crd, version)).collect()
-}
-
-/// Sorts `v10`, `v2`, `v1`, `v1beta1`, `v1alpha1`, then whatever else by its name.
-fn preference(version: &str) -> (u8, Reverse<u64>, Reverse<u64>, &str) {
-    let parse = || {
-        let rest = version.strip_prefix('v')?;
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (major, rest) = rest.split_at_checked(digits)?;
-        let (stage, minor) = match rest {
-            "" => (0, "0"),
-            beta if beta.starts_with("beta") => (1, beta.trim_start_matches("beta")),
-            alpha if alpha.starts_with("alpha") => (2, alpha.trim_start_matches("alpha")),
-            _ => return None,
-        };
-        Some((stage, Reverse(major.parse().ok()?), Reverse(minor.parse().ok()?)))
-    };
-    match parse() {
-        Some((stage, major, minor)) => (stage, major, minor, version),
-        None => (3, Reverse(0), Reverse(0), version),
-    }
 }
 
 fn resource(crd: &Value, version: &Value) -> Resource {
@@ -59,32 +49,34 @@ fn resource(crd: &Value, version: &Value) -> Resource {
         short_names: boxed(list(names, "/shortNames")),
         categories: boxed(list(names, "/categories")),
         namespaced: text(crd, "/spec/scope") != "Cluster",
-        verbs: VERBS.iter().copied().map(Box::from).collect(),
+        verbs: VERBS.to_vec(),
         subresources: subresources(version, kind),
         // All versions show the same objects.
         storage: format!("{plural}.{group}").into(),
         schema: schema(version).map(structural::to_schema),
         origin: Origin::Custom(Arc::new(version.clone())),
+        strategy: &CUSTOM,
+        columns: Columns::Custom(super::columns(version)),
     }
 }
 
-fn subresources(version: &Value, kind: &str) -> Vec<Subresource> {
-    let of_kind = |name: &str, group: &str, version: &str, kind: &str| Subresource {
-        name: name.into(),
+fn subresources(version: &Value, kind: &str) -> Vec<SubresourceEntry> {
+    let entry = |name: Subresource, group: &str, version: &str, kind: &str| SubresourceEntry {
+        name,
         group: group.into(),
         version: version.into(),
         kind: kind.into(),
-        verbs: SUB_VERBS.iter().copied().map(Box::from).collect(),
+        verbs: SUB_VERBS.to_vec(),
     };
-    let has = |name: &str| {
+    let has = |name: Subresource| {
         version.pointer(&format!("/subresources/{name}")).is_some_and(Value::is_object)
     };
     let mut found = Vec::new();
-    if has("status") {
-        found.push(of_kind("status", "", "", kind));
+    if has(Subresource::Status) {
+        found.push(entry(Subresource::Status, "", "", kind));
     }
-    if has("scale") {
-        found.push(of_kind("scale", "autoscaling", "v1", "Scale"));
+    if has(Subresource::Scale) {
+        found.push(entry(Subresource::Scale, "autoscaling", "v1", "Scale"));
     }
     found
 }

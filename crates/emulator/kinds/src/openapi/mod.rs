@@ -19,7 +19,8 @@ use nearhop_object::builtin;
 use serde_json::{Map, Value, json};
 
 use crate::discovery::content_hash;
-use crate::resource::{Origin, Registry, Resource, Subresource};
+use crate::resource::{Origin, Registry, Resource, SubresourceEntry};
+use crate::verb::Verb;
 use operations::Bodies;
 use schemas::{Kind, Schemas};
 
@@ -101,33 +102,33 @@ impl Parts {
         };
         let package = object.strip_suffix(&*resource.kind).unwrap_or_default();
         let list = format!("{package}{}", resource.list_kind);
-        if resource.verbs.iter().any(|verb| &**verb == "list") {
+        if resource.verbs.contains(&Verb::List) {
             self.schemas.insert(list.clone(), list_schema(resource, &object, &list));
         }
         for sub in resource.subresources.iter().filter(|sub| operations::is_object(sub)) {
             self.add_subresource(resource, sub);
         }
         let bodies = Bodies { object, list };
-        let names = |sub: &Subresource| subresource_schema(resource, sub, &bodies.object);
+        let names = |sub: &SubresourceEntry| subresource_schema(resource, sub, &bodies.object);
         self.paths.extend(operations::paths(resource, &bodies, names));
     }
 
     /// What the operations of a resource speak of besides its own kind.
     fn add_shared(&mut self, resource: &Resource) {
-        let has = |wanted: &str| resource.verbs.iter().any(|verb| **verb == *wanted);
+        let has = |verb: Verb| resource.verbs.contains(&verb);
         if let Some(schema) = builtin::schema("meta.v1.ObjectMeta") {
             self.schemas.add(schema.node());
         }
-        if has("list")
+        if has(Verb::List)
             && let Some(schema) = builtin::schema("meta.v1.ListMeta")
         {
             self.schemas.add(schema.node());
         }
-        if has("patch") {
+        if has(Verb::Patch) {
             self.schemas.add_special(PATCH);
         }
         let core = Kind { group: "", version: "v1", kind: "Status" };
-        if has("delete")
+        if has(Verb::Delete)
             && let (Some(status), Some(options)) =
                 (builtin::schema("meta.v1.Status"), builtin::schema("meta.v1.DeleteOptions"))
         {
@@ -140,7 +141,7 @@ impl Parts {
         }
     }
 
-    fn add_subresource(&mut self, resource: &Resource, sub: &Subresource) {
+    fn add_subresource(&mut self, resource: &Resource, sub: &SubresourceEntry) {
         let (group, version) = gv_of(resource, sub);
         if let Some(schema) = builtin::schema_of(group, version, &sub.kind)
             && !(resource.is_custom() && sub.kind == resource.kind)
@@ -150,7 +151,7 @@ impl Parts {
     }
 }
 
-fn gv_of<'a>(resource: &'a Resource, sub: &'a Subresource) -> (&'a str, &'a str) {
+fn gv_of<'a>(resource: &'a Resource, sub: &'a SubresourceEntry) -> (&'a str, &'a str) {
     if sub.version.is_empty() {
         (&resource.group, &resource.version)
     } else {
@@ -158,7 +159,7 @@ fn gv_of<'a>(resource: &'a Resource, sub: &'a Subresource) -> (&'a str, &'a str)
     }
 }
 
-fn subresource_schema(resource: &Resource, sub: &Subresource, own: &str) -> String {
+fn subresource_schema(resource: &Resource, sub: &SubresourceEntry, own: &str) -> String {
     if sub.kind == resource.kind {
         return own.to_owned();
     }

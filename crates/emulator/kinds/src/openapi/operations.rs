@@ -9,10 +9,8 @@ use serde_json::{Map, Value, json};
 use super::facts::facts;
 use super::name;
 use super::parameters::{self, parameter};
-use crate::resource::{Resource, Subresource};
-
-/// Subresources that are no objects.
-const CONNECTIONS: [&str; 5] = ["attach", "exec", "log", "portforward", "proxy"];
+use crate::resource::{Resource, SubresourceEntry};
+use crate::verb::{Subresource, Verb};
 
 const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
@@ -39,7 +37,7 @@ enum Action {
 /// One path with its operations.
 struct Path<'a> {
     resource: &'a Resource,
-    sub: Option<&'a Subresource>,
+    sub: Option<&'a SubresourceEntry>,
     schema: &'a str,
     /// `Namespaced`, in an operation's name.
     scope: &'a str,
@@ -49,16 +47,16 @@ struct Path<'a> {
     path_parameters: &'a [&'a str],
 }
 
-/// Whether a subresource has an entry of its own.
-pub(super) fn is_object(sub: &Subresource) -> bool {
-    !CONNECTIONS.contains(&&*sub.name)
+/// Whether a subresource is an object, not a connection.
+pub(super) fn is_object(sub: &SubresourceEntry) -> bool {
+    !sub.name.is_answered_by_kubelet() && sub.name != Subresource::Proxy
 }
 
 /// All paths of a resource. `schema_of` names a subresource's schema.
 pub(super) fn paths(
     resource: &Resource,
     bodies: &Bodies,
-    schema_of: impl Fn(&Subresource) -> String,
+    schema_of: impl Fn(&SubresourceEntry) -> String,
 ) -> Vec<(String, Value)> {
     let root = if resource.group.is_empty() { "/api" } else { "/apis" };
     let base = format!("{root}/{}", resource.api_version());
@@ -81,9 +79,9 @@ pub(super) fn paths(
     let mut all = Vec::new();
     let path = new(&bodies.object, of_collection, "");
     let actions = [
-        ("list", Action::List),
-        ("create", Action::Post),
-        ("deletecollection", Action::DeleteCollection),
+        (Verb::List, Action::List),
+        (Verb::Create, Action::Post),
+        (Verb::DeleteCollection, Action::DeleteCollection),
     ];
     all.push((collection.clone(), path.entry(&known(&resource.verbs, &actions), bodies)));
 
@@ -95,27 +93,28 @@ pub(super) fn paths(
 
     if resource.namespaced {
         let path = Path { scope: "", ..new(&bodies.object, &[], "ForAllNamespaces") };
-        let entry = path.entry(&known(&resource.verbs, &[("list", Action::List)]), bodies);
+        let entry = path.entry(&known(&resource.verbs, &[(Verb::List, Action::List)]), bodies);
         all.push((format!("{base}/{}", resource.plural), entry));
     }
     for (sub, schema) in &subresources {
-        let path = Path { sub: Some(sub), ..new(schema, of_item, &name::upper_first(&sub.name)) };
+        let path =
+            Path { sub: Some(sub), ..new(schema, of_item, &name::upper_first(sub.name.as_str())) };
         let entry = path.entry(&known(&sub.verbs, &ITEM), bodies);
         all.push((format!("{collection}/{{name}}/{}", sub.name), entry));
     }
     all.into_iter().filter_map(|(path, entry)| Some((path, entry?))).collect()
 }
 
-const ITEM: [(&str, Action); 5] = [
-    ("get", Action::Get),
-    ("update", Action::Put),
-    ("patch", Action::Patch),
-    ("delete", Action::Delete),
-    ("create", Action::Post),
+const ITEM: [(Verb, Action); 5] = [
+    (Verb::Get, Action::Get),
+    (Verb::Update, Action::Put),
+    (Verb::Patch, Action::Patch),
+    (Verb::Delete, Action::Delete),
+    (Verb::Create, Action::Post),
 ];
 
-fn known(verbs: &[Box<str>], actions: &[(&str, Action)]) -> Vec<Action> {
-    let known = actions.iter().filter(|(verb, _)| verbs.iter().any(|known| **known == **verb));
+fn known(verbs: &[Verb], actions: &[(Verb, Action)]) -> Vec<Action> {
+    let known = actions.iter().filter(|(verb, _)| verbs.contains(verb));
     known.map(|(_, action)| *action).collect()
 }
 

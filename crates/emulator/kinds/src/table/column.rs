@@ -16,7 +16,7 @@ static COLUMNS: LazyLock<BTreeMap<Box<str>, Vec<Column>>> =
 
 /// One column of a table.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
+pub(crate) struct Column {
     name: &'static str,
     kind: &'static str,
     format: &'static str,
@@ -45,16 +45,19 @@ enum Cell {
 /// `spec.clusterIPs.0`.
 type Path = &'static str;
 
-/// The columns of a kind, by its qualified name (`Deployment.apps`).
-pub(super) fn of_kind(qualified_kind: &str) -> &'static [Column] {
+/// The columns of a kind.
+pub(super) fn of_kind(group: &str, kind: &str) -> &'static [Column] {
     static OTHERS: LazyLock<Vec<Column>> = LazyLock::new(|| {
         let name = Column::new("Name", Cell::Name, "Name of the object");
         let created = Column::new("Created At", Cell::Created, "When it was created");
         vec![Column { format: "name", ..name }, Column { kind: "date", ..created }]
     });
     // Events of both groups are the same objects.
-    let kind = if qualified_kind == "Event.events.k8s.io" { "Event" } else { qualified_kind };
-    COLUMNS.get(kind).map_or(&OTHERS, |columns| columns)
+    let name = match group {
+        "" | "events.k8s.io" => kind.to_owned(),
+        _ => format!("{kind}.{group}"),
+    };
+    COLUMNS.get(&*name).map_or(&OTHERS, |columns| columns)
 }
 
 impl Column {
@@ -215,7 +218,7 @@ mod tests {
         let columns = parse(FACTS).expect("columns.txt");
         assert!(columns.len() > 50);
         for resource in crate::builtin::registry().resources() {
-            let columns = of_kind(&resource.qualified_kind());
+            let columns = of_kind(&resource.group, &resource.kind);
             assert!(columns.iter().any(|column| column.format == "name"), "{}", resource.kind);
         }
         let kinds: Vec<String> =

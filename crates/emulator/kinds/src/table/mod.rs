@@ -15,6 +15,8 @@ use serde_json::{Map, Value, json};
 use crate::crd;
 use crate::resource::Resource;
 
+pub(crate) use rule::pod_finished;
+
 /// What a row carries besides its cells (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
@@ -50,12 +52,12 @@ impl IncludeObject {
 
 /// The `columnDefinitions` of a resource.
 pub fn columns(resource: &Resource) -> Vec<Value> {
-    Plan::of(resource).definitions()
+    resource.columns.definitions()
 }
 
 /// The cells of an object, one a column.
 pub fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
-    Plan::of(resource).cells(object, now)
+    resource.columns.cells(object, now)
 }
 
 /// The table of a list; `list_meta` is the list's `metadata`.
@@ -66,9 +68,8 @@ pub fn table<'a>(
     include: IncludeObject,
     now: Timestamp,
 ) -> Value {
-    let plan = Plan::of(resource);
-    let rows = objects.into_iter().map(|object| plan.row(resource, object, include, now)).collect();
-    assemble(list_meta, plan.definitions().into(), rows)
+    let rows = objects.into_iter().map(|object| row(resource, object, include, now)).collect();
+    assemble(list_meta, resource.columns.definitions().into(), rows)
 }
 
 /// The table of one object, as a get or a frame of a watch shows it. A bookmark is such an object:
@@ -80,29 +81,26 @@ pub fn table_of_one(
     include: IncludeObject,
     now: Timestamp,
 ) -> Value {
-    let plan = Plan::of(resource);
     let columns = match definitions {
-        Definitions::Given => plan.definitions().into(),
+        Definitions::Given => resource.columns.definitions().into(),
         Definitions::Left => Value::Null,
     };
     let version = object.get("metadata").and_then(|metadata| metadata.get("resourceVersion"));
-    let rows = vec![plan.row(resource, object, include, now)];
+    let rows = vec![row(resource, object, include, now)];
     assemble(json!({"resourceVersion": version}), columns, rows)
 }
 
-/// The columns of a resource, found once a table.
-enum Plan {
+/// The columns of a resource.
+#[derive(Clone, Debug)]
+pub(crate) enum Columns {
     BuiltIn(&'static [column::Column]),
     Custom(Vec<crd::Column>),
 }
 
-impl Plan {
-    fn of(resource: &Resource) -> Self {
-        if resource.is_custom() {
-            Self::Custom(crd::columns(resource))
-        } else {
-            Self::BuiltIn(column::of_kind(&resource.qualified_kind()))
-        }
+impl Columns {
+    /// The columns of a built-in kind.
+    pub(crate) fn of_kind(group: &str, kind: &str) -> Self {
+        Self::BuiltIn(column::of_kind(group, kind))
     }
 
     fn definitions(&self) -> Vec<Value> {
@@ -120,24 +118,17 @@ impl Plan {
             Self::Custom(columns) => custom::cells(columns, object, now),
         }
     }
+}
 
-    /// The cells, what is known of the whole row, and the object as far as it was asked for.
-    fn row(
-        &self,
-        resource: &Resource,
-        object: &Value,
-        include: IncludeObject,
-        now: Timestamp,
-    ) -> Value {
-        let mut row = Map::new();
-        row.insert("cells".to_owned(), self.cells(object, now).into());
-        let is_pod = resource.group.is_empty() && &*resource.kind == "Pod";
-        if let Some(conditions) = is_pod.then(|| rule::pod_finished(object)).flatten() {
-            row.insert("conditions".to_owned(), conditions);
-        }
-        row.insert("object".to_owned(), included(resource, object, include));
-        row.into()
+/// The cells, the conditions of the whole row, and the object as far as the client wants it.
+fn row(resource: &Resource, object: &Value, include: IncludeObject, now: Timestamp) -> Value {
+    let mut row = Map::new();
+    row.insert("cells".to_owned(), resource.columns.cells(object, now).into());
+    if let Some(conditions) = (resource.strategy.row_conditions)(object) {
+        row.insert("conditions".to_owned(), conditions);
     }
+    row.insert("object".to_owned(), included(resource, object, include));
+    row.into()
 }
 
 fn assemble(metadata: Value, columns: Value, rows: Vec<Value>) -> Value {

@@ -2,30 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::TEMPLATE_GENERATION;
+use super::{CRON_JOB_TEMPLATE, TEMPLATE, TEMPLATE_GENERATION};
 use crate::json::{at, fill, make, object, text};
 use crate::pod::default_template;
 
-/// Fills in what a workload leaves out, by its kind.
-pub fn default(kind: &str, workload: &mut Value) {
-    match kind {
-        "CronJob" => default_template(workload, &["spec", "jobTemplate", "spec", "template"]),
-        "PodTemplate" => default_template(workload, &["template"]),
-        _ => default_template(workload, &["spec", "template"]),
-    }
-    match kind {
-        "Deployment" => default_deployment(make(workload, &["spec"])),
-        "ReplicaSet" => fill(make(workload, &["spec"]), "replicas", 1),
-        "StatefulSet" => default_stateful_set(make(workload, &["spec"])),
-        "DaemonSet" => default_daemon_set(workload),
-        "ReplicationController" => default_replication_controller(workload),
-        "Job" => default_job(workload),
-        "CronJob" => default_cron_job(make(workload, &["spec"])),
-        _ => {}
-    }
-}
-
-fn default_deployment(spec: &mut Value) {
+pub(crate) fn default_deployment(deployment: &mut Value) {
+    default_template(deployment, TEMPLATE);
+    let spec = make(deployment, &["spec"]);
     fill(spec, "replicas", 1);
     let strategy = make(spec, &["strategy"]);
     fill(strategy, "type", "RollingUpdate");
@@ -38,7 +21,13 @@ fn default_deployment(spec: &mut Value) {
     fill(spec, "progressDeadlineSeconds", 600);
 }
 
-fn default_daemon_set(daemon_set: &mut Value) {
+pub(crate) fn default_replica_set(set: &mut Value) {
+    default_template(set, TEMPLATE);
+    fill(make(set, &["spec"]), "replicas", 1);
+}
+
+pub(crate) fn default_daemon_set(daemon_set: &mut Value) {
+    default_template(daemon_set, TEMPLATE);
     let spec = make(daemon_set, &["spec"]);
     let strategy = make(spec, &["updateStrategy"]);
     fill(strategy, "type", "RollingUpdate");
@@ -51,7 +40,9 @@ fn default_daemon_set(daemon_set: &mut Value) {
     fill(make(daemon_set, &["metadata", "annotations"]), TEMPLATE_GENERATION, "0");
 }
 
-fn default_stateful_set(spec: &mut Value) {
+pub(crate) fn default_stateful_set(set: &mut Value) {
+    default_template(set, TEMPLATE);
+    let spec = make(set, &["spec"]);
     fill(spec, "podManagementPolicy", "OrderedReady");
     let strategy = make(spec, &["updateStrategy"]);
     if text(strategy, &["type"]).is_empty() {
@@ -73,7 +64,8 @@ fn default_stateful_set(spec: &mut Value) {
 }
 
 /// Selector and labels are the template's unless there are any.
-fn default_replication_controller(controller: &mut Value) {
+pub(crate) fn default_replication_controller(controller: &mut Value) {
+    default_template(controller, TEMPLATE);
     fill(make(controller, &["spec"]), "replicas", 1);
     let labels = at(controller, &["spec", "template", "metadata", "labels"]).cloned();
     let Some(labels) = labels else { return };
@@ -82,7 +74,8 @@ fn default_replication_controller(controller: &mut Value) {
     }
 }
 
-fn default_job(job: &mut Value) {
+pub(crate) fn default_job(job: &mut Value) {
+    default_template(job, TEMPLATE);
     let spec = make(job, &["spec"]);
     if at(spec, &["completions"]).is_none() && at(spec, &["parallelism"]).is_none() {
         object(spec).insert("completions".to_owned(), json!(1));
@@ -102,7 +95,9 @@ fn default_job(job: &mut Value) {
     }
 }
 
-fn default_cron_job(spec: &mut Value) {
+pub(crate) fn default_cron_job(cron_job: &mut Value) {
+    default_template(cron_job, CRON_JOB_TEMPLATE);
+    let spec = make(cron_job, &["spec"]);
     fill(spec, "concurrencyPolicy", "Allow");
     fill(spec, "suspend", false);
     fill(spec, "successfulJobsHistoryLimit", 3);

@@ -26,7 +26,7 @@ const FIXED: [&str; 6] = [
 ];
 
 /// A Job selects its pods by its own uid, unless it says how. The uid must be set already.
-pub fn prepare_create(job: &mut Value) {
+pub(crate) fn prepare_create(job: &mut Value) {
     if is_true(job, &["spec", "manualSelector"]) {
         return;
     }
@@ -44,7 +44,7 @@ pub fn prepare_create(job: &mut Value) {
 }
 
 /// Checks a Job; `old` on an update.
-pub fn validate_job(job: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub(crate) fn validate_job(job: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = Path::root("spec");
     validate_spec(job.get("spec").unwrap_or(&Value::Null), &path, &mut errors);
@@ -60,7 +60,7 @@ pub fn validate_job(job: &Value, old: Option<&Value>) -> Vec<FieldError> {
 }
 
 /// Checks a CronJob.
-pub fn validate_cron_job(cron_job: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_cron_job(cron_job: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = Path::root("spec");
     let spec = cron_job.get("spec").unwrap_or(&Value::Null);

@@ -15,23 +15,24 @@ use crate::metadata::{ordered, validate_labels};
 use crate::names;
 use crate::pod::{self, not_negative, validate_template};
 
-pub use defaults::default;
-pub use job::{prepare_create as prepare_job, validate_cron_job, validate_job};
+pub(crate) use defaults::{
+    default_cron_job, default_daemon_set, default_deployment, default_job, default_replica_set,
+    default_replication_controller, default_stateful_set,
+};
+pub(crate) use job::{prepare_create as prepare_job, validate_cron_job, validate_job};
 
+/// Where a CronJob has its template.
+pub(crate) const CRON_JOB_TEMPLATE: &[&str] = &["spec", "jobTemplate", "spec", "template"];
+const TEMPLATE: &[&str] = &["spec", "template"];
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// A kind that keeps pods running by a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Workload {
-    /// `apps` Deployment.
+pub(crate) enum Workload {
     Deployment,
-    /// `apps` ReplicaSet.
     ReplicaSet,
-    /// `apps` DaemonSet.
     DaemonSet,
-    /// `apps` StatefulSet.
     StatefulSet,
-    /// `v1` ReplicationController.
     ReplicationController,
 }
 
@@ -48,14 +49,14 @@ impl Workload {
 }
 
 /// Gives a new DaemonSet the first generation of its template.
-pub fn prepare_daemon_set(daemon_set: &mut Value) {
+pub(crate) fn prepare_daemon_set(daemon_set: &mut Value) {
     if template_generation(daemon_set) < 1 {
         set_template_generation(daemon_set, 1);
     }
 }
 
 /// Moves the generation of a DaemonSet's template with the template.
-pub fn update_daemon_set(new: &mut Value, old: &Value) {
+pub(crate) fn update_daemon_set(new: &mut Value, old: &Value) {
     let before = template_generation(old);
     let changed = at(new, &["spec", "template"]) != at(old, &["spec", "template"]);
     let now = before.saturating_add(i64::from(changed));
@@ -74,8 +75,16 @@ fn set_template_generation(daemon_set: &mut Value, generation: i64) {
         json!(generation.to_string());
 }
 
-/// Checks a workload.
-pub fn validate(object: &Value, workload: Workload) -> Vec<FieldError> {
+/// The status of a new DaemonSet.
+pub(crate) fn daemon_set_status() -> Value {
+    json!({
+        "currentNumberScheduled": 0, "numberMisscheduled": 0,
+        "desiredNumberScheduled": 0, "numberReady": 0,
+    })
+}
+
+/// Validates a workload, and what an update may change.
+pub(crate) fn validate(object: &Value, old: Option<&Value>, workload: Workload) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = object.get("spec").unwrap_or(&Value::Null);
     let path = Path::root("spec");
@@ -91,22 +100,18 @@ pub fn validate(object: &Value, workload: Workload) -> Vec<FieldError> {
         Workload::DaemonSet => rollout::validate_daemon_set(spec, &path, &mut errors),
         _ => {}
     }
-    errors
-}
-
-/// Checks what may change in a workload.
-pub fn validate_update(new: &Value, old: &Value, workload: Workload) -> Vec<FieldError> {
-    let mut errors = validate(new, workload);
-    match workload {
-        Workload::ReplicationController => {}
-        Workload::StatefulSet => validate_stateful_set_update(new, old, &mut errors),
-        _ => immutable_selector(new, old, &mut errors),
+    match (workload, old) {
+        (Workload::ReplicationController, _) | (_, None) => {}
+        (Workload::StatefulSet, Some(old)) => {
+            validate_stateful_set_update(object, old, &mut errors);
+        }
+        (_, Some(old)) => immutable_selector(object, old, &mut errors),
     }
     errors
 }
 
 /// Checks a status: counts are counts, and no part is larger than the whole.
-pub fn validate_status(object: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_status(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = Path::root("status");
     let status = object.get("status").unwrap_or(&Value::Null);
@@ -137,25 +142,28 @@ pub fn validate_status(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is worth saying about a workload's name when it is new.
-pub fn name_warnings(object: &Value, workload: Workload) -> Vec<String> {
-    if !matches!(workload, Workload::Deployment | Workload::ReplicaSet) {
-        return Vec::new();
-    }
+/// The warnings about a Deployment or ReplicaSet: its name when it is new, and its template.
+pub(crate) fn warnings_with_name(object: &Value, old: Option<&Value>) -> Vec<String> {
     let complaints = names::dns1123_label(text(object, &["metadata", "name"]));
-    if complaints.is_empty() {
-        return Vec::new();
+    let mut warnings = Vec::new();
+    if old.is_none() && !complaints.is_empty() {
+        warnings.push(format!(
+            "metadata.name: this is used in Pod names and hostnames, which can result in \
+             surprising behavior; a DNS label is recommended: [{}]",
+            complaints.join(" ")
+        ));
     }
-    vec![format!(
-        "metadata.name: this is used in Pod names and hostnames, which can result in surprising \
-         behavior; a DNS label is recommended: [{}]",
-        complaints.join(" ")
-    )]
+    warnings.extend(template_warnings(object, old, TEMPLATE));
+    warnings
 }
 
-/// What is worth saying about the template of an object that is new, or whose spec has changed.
-/// `place` is where the template is: `spec.template`.
-pub fn template_warnings(object: &Value, old: Option<&Value>, place: &[&str]) -> Vec<String> {
+/// The warnings about the template of an object that is new, or whose spec has changed. `place` is
+/// the path of the template.
+pub(crate) fn template_warnings(
+    object: &Value,
+    old: Option<&Value>,
+    place: &[&str],
+) -> Vec<String> {
     let generation = |object| int(object, &["metadata", "generation"]);
     if old.is_some_and(|old| generation(old) == generation(object)) {
         return Vec::new();

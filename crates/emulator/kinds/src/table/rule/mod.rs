@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::column::{list, text};
 
-pub(super) use pod::finished as pod_finished;
+pub(crate) use pod::finished as pod_finished;
 
 /// Makes one cell of an object.
 pub(super) type Rule = fn(&Value, Timestamp) -> Value;

@@ -15,7 +15,7 @@ pub(super) const RULES: Rules = &[
 ];
 
 /// The row condition of a Pod that is done.
-pub(in crate::table) fn finished(pod: &Value) -> Option<Value> {
+pub(crate) fn finished(pod: &Value) -> Option<Value> {
     let (reason, message) = match text(pod, "status.phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
         "Failed" => ("Failed", "The pod failed."),

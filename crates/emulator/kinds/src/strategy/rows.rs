@@ -1,0 +1,590 @@
+//! The strategies of the built-in kinds as one table, and that of custom resources.
+
+use serde_json::json;
+
+use super::{
+    DeleteAnswers, Generation, InitialStatus, Repeat, Review, StoredForm, Strategy, Write,
+};
+use crate::fields;
+use crate::json::{fill, make};
+use crate::metadata::{FinalizerRule, MetaRule, NameRule};
+use crate::table::pod_finished;
+use crate::verb::Subresource;
+use crate::workload::{self, Workload};
+use crate::{
+    autoscaler, crd, endpoints, endpointslice, event, namespace, node, pod, service, simple,
+};
+
+const SUBDOMAIN: MetaRule =
+    MetaRule { name: NameRule::Subdomain, finalizers: FinalizerRule::Standard };
+const LABEL: MetaRule = MetaRule { name: NameRule::Label, ..SUBDOMAIN };
+const SEGMENT: MetaRule = MetaRule { name: NameRule::PathSegment, ..SUBDOMAIN };
+const SPEC: Generation = Generation::Field("spec");
+const ALL_BUT_STATUS: &[&str] = &["spec", "metadata"];
+const TEMPLATE: &[&str] = &["spec", "template"];
+
+/// A kind without rules of its own. Rows name the differences.
+const PLAIN: Strategy = Strategy {
+    create_on_update: false,
+    unconditional_update: true,
+    delete_answers: DeleteAnswers::Status,
+    graceful: false,
+    protected: &[],
+    terminate: None,
+    spec_finalizers: false,
+    allocates: false,
+    review: None,
+    deprecation: None,
+    stored_form: None,
+    storage_version: None,
+    generation: Generation::None,
+    meta: SUBDOMAIN,
+    metadata_last: false,
+    repeat: Repeat::Update,
+    kept_by_status: &["spec"],
+    initial_status: InitialStatus::Empty,
+    default: |_| {},
+    prepare_create: |_, _| {},
+    prepare_update: |_, _, _| {},
+    prepare_status: |_, _, _| {},
+    validate: |_, _, _| Vec::new(),
+    validate_status: |_, _, _| Vec::new(),
+    warnings: |_, _| Vec::new(),
+    status_warnings: |_| Vec::new(),
+    fields: &[],
+    namespace_field: true,
+    row_conditions: |_| None,
+};
+const OBJECT: Strategy = Strategy { delete_answers: DeleteAnswers::Object, ..PLAIN };
+const WITH_SPEC: Strategy = Strategy { generation: SPEC, ..PLAIN };
+const GUARDED: Strategy = Strategy { unconditional_update: false, ..PLAIN };
+const GUARDED_OBJECT: Strategy = Strategy { unconditional_update: false, ..OBJECT };
+const REPEATED: Strategy = Strategy { repeat: Repeat::Both, ..PLAIN };
+const RBAC: Strategy = Strategy { create_on_update: true, meta: SEGMENT, ..REPEATED };
+const BINDING: Strategy = Strategy { default: simple::default_binding, ..RBAC };
+const ADMISSION: Strategy =
+    Strategy { generation: SPEC, kept_by_status: ALL_BUT_STATUS, ..GUARDED };
+const WEBHOOKS: Strategy = Strategy { generation: Generation::Field("webhooks"), ..GUARDED };
+const FLOW: Strategy = Strategy { kept_by_status: ALL_BUT_STATUS, ..WITH_SPEC };
+const WORKLOAD: Strategy = Strategy {
+    validate_status: |new, _, _| workload::validate_status(new),
+    warnings: |new, old| workload::template_warnings(new, old, TEMPLATE),
+    ..WITH_SPEC
+};
+const EVENT: Strategy = Strategy {
+    create_on_update: true,
+    meta: MetaRule { name: NameRule::PathSegment, finalizers: FinalizerRule::Any },
+    metadata_last: true,
+    repeat: Repeat::Nothing,
+    ..PLAIN
+};
+const CORE_EVENT: Strategy = Strategy {
+    validate: |new, old, _| event::validate(new, old, event::View::Core),
+    fields: fields::CORE_EVENT,
+    ..EVENT
+};
+const AUTOSCALER: Strategy = Strategy {
+    storage_version: Some("autoscaling/v2"),
+    default: |object| fill(make(object, &["spec"]), "minReplicas", 1),
+    ..PLAIN
+};
+const AUTOSCALER_V2: Strategy = Strategy {
+    initial_status: InitialStatus::Given(|| json!({"currentMetrics": null, "desiredReplicas": 0})),
+    ..AUTOSCALER
+};
+const MUTATING_ADMISSION: Strategy =
+    Strategy { storage_version: Some("admissionregistration.k8s.io/v1beta1"), ..ADMISSION };
+
+/// Objects of custom resources; their rules are in the definition that the resource holds.
+pub(crate) const CUSTOM: Strategy = Strategy {
+    generation: Generation::Own,
+    meta: MetaRule { name: NameRule::Subdomain, finalizers: FinalizerRule::Any },
+    kept_by_status: ALL_BUT_STATUS,
+    initial_status: InitialStatus::Own,
+    prepare_create: |new, write| crd::prepare_create(write.resource, new),
+    prepare_update: |new, old, Write { resource, subresource, .. }| {
+        crd::prepare_update(resource, *subresource, new, old);
+    },
+    prepare_status: |new, old, write| {
+        crd::prepare_update(write.resource, Some(Subresource::Status), new, old);
+    },
+    validate: |new, old, write| crd::validate(write.resource, write.subresource, new, old),
+    validate_status: |new, old, write| {
+        crd::validate(write.resource, write.subresource, new, Some(old))
+    },
+    ..GUARDED
+};
+
+/// The API server answers these and stores nothing.
+const fn review(review: Review) -> Strategy {
+    Strategy { review: Some(review), ..PLAIN }
+}
+
+/// The strategy of a built-in kind.
+pub(crate) fn strategy_of(api_version: &str, kind: &str) -> &'static Strategy {
+    let row = ROWS.iter().find(|row| row.0 == api_version && row.1 == kind);
+    row.map_or(&PLAIN, |row| &row.2)
+}
+
+/// By group version and kind; a kind without a row is `PLAIN`.
+static ROWS: &[(&str, &str, Strategy)] = &[
+    (
+        "v1",
+        "ComponentStatus",
+        Strategy { deprecation: Some("v1 ComponentStatus is deprecated in v1.19+"), ..PLAIN },
+    ),
+    (
+        "v1",
+        "ConfigMap",
+        Strategy { validate: |new, old, _| simple::validate_config_map(new, old), ..REPEATED },
+    ),
+    (
+        "v1",
+        "Endpoints",
+        Strategy {
+            create_on_update: true,
+            deprecation: Some(
+                "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+            ),
+            default: endpoints::default,
+            validate: |new, old, _| endpoints::validate(new, old),
+            warnings: |new, _| endpoints::warnings(new),
+            ..REPEATED
+        },
+    ),
+    ("v1", "Event", CORE_EVENT),
+    ("v1", "LimitRange", Strategy { create_on_update: true, repeat: Repeat::Form, ..PLAIN }),
+    (
+        "v1",
+        "Namespace",
+        Strategy {
+            meta: LABEL,
+            repeat: Repeat::Both,
+            protected: &["default", "kube-system", "kube-public"],
+            terminate: Some(namespace::terminate),
+            spec_finalizers: true,
+            initial_status: InitialStatus::Own,
+            default: namespace::default,
+            prepare_create: |new, _| namespace::prepare_create(new),
+            prepare_update: |new, old, write| {
+                if write.subresource.is_none() {
+                    namespace::prepare_update(new, old);
+                }
+            },
+            validate: |new, _, _| namespace::validate(new),
+            validate_status: |new, _, _| namespace::validate_status(new),
+            fields: fields::NAMESPACE,
+            namespace_field: false,
+            ..OBJECT
+        },
+    ),
+    (
+        "v1",
+        "Node",
+        Strategy {
+            initial_status: InitialStatus::Own,
+            default: node::default,
+            prepare_create: |new, _| node::prepare_create(new),
+            validate: |new, old, _| node::validate(new, old),
+            validate_status: |new, old, _| node::validate_update(new, old),
+            warnings: |new, _| node::warnings(new),
+            fields: fields::NODE,
+            namespace_field: false,
+            ..REPEATED
+        },
+    ),
+    (
+        "v1",
+        "PersistentVolume",
+        Strategy {
+            initial_status: InitialStatus::Given(|| json!({"phase": "Pending"})),
+            default: simple::default_volume,
+            ..OBJECT
+        },
+    ),
+    (
+        "v1",
+        "PersistentVolumeClaim",
+        Strategy {
+            initial_status: InitialStatus::Given(|| json!({"phase": "Pending"})),
+            default: |object| fill(make(object, &["spec"]), "volumeMode", "Filesystem"),
+            ..OBJECT
+        },
+    ),
+    (
+        "v1",
+        "Pod",
+        Strategy {
+            graceful: true,
+            generation: SPEC,
+            repeat: Repeat::Both,
+            kept_by_status: &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"],
+            initial_status: InitialStatus::Own,
+            default: pod::default,
+            prepare_create: |new, write| {
+                pod::prepare_create(new, write.context.now, write.context.node_labels);
+            },
+            prepare_update: |new, old, write| {
+                if write.subresource.is_none() {
+                    pod::prepare_update(new, old, write.context.node_labels);
+                }
+            },
+            prepare_status: |new, old, _| pod::prepare_status_update(new, old),
+            validate: |new, old, _| match old {
+                None => pod::validate_create(new),
+                Some(old) => pod::validate_update(new, old),
+            },
+            validate_status: |new, old, _| pod::validate_status_update(new, old),
+            warnings: |new, old| if old.is_none() { pod::warnings(new) } else { Vec::new() },
+            fields: fields::POD,
+            row_conditions: pod_finished,
+            ..OBJECT
+        },
+    ),
+    (
+        "v1",
+        "PodTemplate",
+        Strategy {
+            generation: Generation::Field("template"),
+            default: |object| pod::default_template(object, &["template"]),
+            warnings: |new, old| workload::template_warnings(new, old, &["template"]),
+            ..OBJECT
+        },
+    ),
+    (
+        "v1",
+        "ReplicationController",
+        Strategy {
+            initial_status: InitialStatus::Given(|| json!({"replicas": 0})),
+            default: workload::default_replication_controller,
+            validate: |new, old, _| workload::validate(new, old, Workload::ReplicationController),
+            fields: fields::CONTROLLER,
+            ..WORKLOAD
+        },
+    ),
+    ("v1", "ResourceQuota", OBJECT),
+    (
+        "v1",
+        "Secret",
+        Strategy {
+            default: simple::default_secret,
+            validate: |new, old, _| simple::validate_secret(new, old),
+            fields: fields::SECRET,
+            ..REPEATED
+        },
+    ),
+    (
+        "v1",
+        "Service",
+        Strategy {
+            create_on_update: true,
+            allocates: true,
+            meta: LABEL,
+            repeat: Repeat::Both,
+            initial_status: InitialStatus::Own,
+            default: service::default,
+            prepare_create: |new, write| service::prepare_create(new, write.context.cluster),
+            prepare_update: |new, old, write| {
+                service::prepare_update(new, old, write.context.cluster);
+            },
+            validate: |new, old, write| match old {
+                None => service::validate_create(new, write.context.cluster),
+                Some(old) => service::validate_update(new, old, write.context.cluster),
+            },
+            validate_status: |new, old, _| service::validate_status_update(new, old),
+            warnings: |new, _| service::warnings(new),
+            status_warnings: service::status_warnings,
+            fields: fields::SERVICE,
+            ..OBJECT
+        },
+    ),
+    ("v1", "ServiceAccount", Strategy { repeat: Repeat::Both, ..OBJECT }),
+    ("apps/v1", "ControllerRevision", REPEATED),
+    (
+        "apps/v1",
+        "DaemonSet",
+        Strategy {
+            initial_status: InitialStatus::Given(workload::daemon_set_status),
+            default: workload::default_daemon_set,
+            prepare_create: |new, _| workload::prepare_daemon_set(new),
+            prepare_update: |new, old, _| workload::update_daemon_set(new, old),
+            validate: |new, old, _| workload::validate(new, old, Workload::DaemonSet),
+            ..WORKLOAD
+        },
+    ),
+    (
+        "apps/v1",
+        "Deployment",
+        Strategy {
+            generation: Generation::SpecAndAnnotations,
+            kept_by_status: &["spec", "metadata.labels"],
+            default: workload::default_deployment,
+            validate: |new, old, _| workload::validate(new, old, Workload::Deployment),
+            warnings: workload::warnings_with_name,
+            ..WORKLOAD
+        },
+    ),
+    (
+        "apps/v1",
+        "ReplicaSet",
+        Strategy {
+            initial_status: InitialStatus::Given(|| json!({"replicas": 0})),
+            default: workload::default_replica_set,
+            validate: |new, old, _| workload::validate(new, old, Workload::ReplicaSet),
+            warnings: workload::warnings_with_name,
+            ..WORKLOAD
+        },
+    ),
+    (
+        "apps/v1",
+        "StatefulSet",
+        Strategy {
+            meta: LABEL,
+            initial_status: InitialStatus::Given(|| json!({"replicas": 0, "availableReplicas": 0})),
+            default: workload::default_stateful_set,
+            validate: |new, old, _| workload::validate(new, old, Workload::StatefulSet),
+            ..WORKLOAD
+        },
+    ),
+    (
+        "batch/v1",
+        "Job",
+        Strategy {
+            default: workload::default_job,
+            prepare_create: |new, _| workload::prepare_job(new),
+            validate: |new, old, _| workload::validate_job(new, old),
+            warnings: |new, old| workload::template_warnings(new, old, TEMPLATE),
+            fields: fields::JOB,
+            ..WITH_SPEC
+        },
+    ),
+    (
+        "batch/v1",
+        "CronJob",
+        Strategy {
+            default: workload::default_cron_job,
+            validate: |new, _, _| workload::validate_cron_job(new),
+            warnings: |new, old| workload::template_warnings(new, old, workload::CRON_JOB_TEMPLATE),
+            ..WITH_SPEC
+        },
+    ),
+    (
+        "events.k8s.io/v1",
+        "Event",
+        Strategy {
+            storage_version: Some("/v1"),
+            stored_form: Some(StoredForm {
+                strategy: &CORE_EVENT,
+                to_stored: event::to_core,
+                from_stored: event::to_events,
+                storage: "events",
+            }),
+            validate: |new, old, _| event::validate(new, old, event::View::Events),
+            fields: fields::EVENT,
+            ..EVENT
+        },
+    ),
+    (
+        "autoscaling/v1",
+        "HorizontalPodAutoscaler",
+        Strategy {
+            initial_status: InitialStatus::Given(
+                || json!({"currentReplicas": 0, "desiredReplicas": 0}),
+            ),
+            stored_form: Some(StoredForm {
+                strategy: &AUTOSCALER_V2,
+                to_stored: autoscaler::to_v2,
+                from_stored: autoscaler::to_v1,
+                storage: "horizontalpodautoscalers.autoscaling",
+            }),
+            ..AUTOSCALER
+        },
+    ),
+    ("autoscaling/v2", "HorizontalPodAutoscaler", AUTOSCALER_V2),
+    ("authentication.k8s.io/v1", "SelfSubjectReview", review(Review::SelfSubject)),
+    ("authentication.k8s.io/v1", "TokenReview", review(Review::Token)),
+    ("authorization.k8s.io/v1", "LocalSubjectAccessReview", review(Review::SubjectAccess)),
+    ("authorization.k8s.io/v1", "SelfSubjectAccessReview", review(Review::SelfSubjectAccess)),
+    ("authorization.k8s.io/v1", "SelfSubjectRulesReview", review(Review::SelfSubjectRules)),
+    ("authorization.k8s.io/v1", "SubjectAccessReview", review(Review::SubjectAccess)),
+    (
+        "certificates.k8s.io/v1",
+        "CertificateSigningRequest",
+        Strategy { fields: fields::SIGNING_REQUEST, ..PLAIN },
+    ),
+    (
+        "coordination.k8s.io/v1",
+        "Lease",
+        Strategy {
+            create_on_update: true,
+            validate: |new, _, _| simple::validate_lease(new),
+            ..GUARDED
+        },
+    ),
+    (
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        Strategy {
+            generation: Generation::Own,
+            repeat: Repeat::Form,
+            default: endpointslice::default,
+            prepare_create: |new, write| endpointslice::prepare_create(new, write.context.cluster),
+            prepare_update: |new, old, write| {
+                endpointslice::prepare_update(new, old, write.context.cluster);
+            },
+            validate: |new, old, _| match old {
+                None => endpointslice::validate_create(new),
+                Some(old) => endpointslice::validate_update(new, old),
+            },
+            warnings: endpointslice::warnings,
+            ..PLAIN
+        },
+    ),
+    (
+        "networking.k8s.io/v1",
+        "Ingress",
+        Strategy {
+            initial_status: InitialStatus::Given(|| json!({"loadBalancer": {}})),
+            ..WITH_SPEC
+        },
+    ),
+    (
+        "networking.k8s.io/v1",
+        "IngressClass",
+        Strategy { default: simple::default_ingress_class, ..WITH_SPEC },
+    ),
+    (
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        Strategy { default: simple::default_network_policy, ..WITH_SPEC },
+    ),
+    ("networking.k8s.io/v1", "ServiceCIDR", Strategy { kept_by_status: ALL_BUT_STATUS, ..PLAIN }),
+    ("node.k8s.io/v1", "RuntimeClass", Strategy { create_on_update: true, ..GUARDED }),
+    (
+        "policy/v1",
+        "PodDisruptionBudget",
+        Strategy {
+            generation: SPEC,
+            initial_status: InitialStatus::Given(
+                || json!({ "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, }),
+            ),
+            ..GUARDED
+        },
+    ),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole", RBAC),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", BINDING),
+    ("rbac.authorization.k8s.io/v1", "Role", RBAC),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding", BINDING),
+    (
+        "scheduling.k8s.io/v1",
+        "PriorityClass",
+        Strategy {
+            default: |object| fill(object, "preemptionPolicy", "PreemptLowerPriority"),
+            ..PLAIN
+        },
+    ),
+    ("storage.k8s.io/v1", "CSIDriver", GUARDED_OBJECT),
+    ("storage.k8s.io/v1", "CSINode", GUARDED_OBJECT),
+    ("storage.k8s.io/v1", "CSIStorageCapacity", GUARDED),
+    (
+        "storage.k8s.io/v1",
+        "StorageClass",
+        Strategy { default: simple::default_storage_class, ..OBJECT },
+    ),
+    (
+        "storage.k8s.io/v1",
+        "VolumeAttachment",
+        Strategy {
+            kept_by_status: ALL_BUT_STATUS,
+            initial_status: InitialStatus::Given(|| json!({"attached": false})),
+            ..GUARDED_OBJECT
+        },
+    ),
+    ("storage.k8s.io/v1", "VolumeAttributesClass", OBJECT),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy", MUTATING_ADMISSION),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding", MUTATING_ADMISSION),
+    (
+        "admissionregistration.k8s.io/v1",
+        "MutatingWebhookConfiguration",
+        Strategy { default: simple::default_mutating_webhooks, ..WEBHOOKS },
+    ),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", ADMISSION),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", ADMISSION),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+        Strategy { default: simple::default_webhooks, ..WEBHOOKS },
+    ),
+    (
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        Strategy {
+            delete_answers: DeleteAnswers::Object,
+            terminate: Some(crd::mark_terminating),
+            storage_version: Some("apiextensions.k8s.io/v1beta1"),
+            default: crd::default_crd,
+            prepare_create: |new, _| crd::prepare_crd_create(new),
+            prepare_update: |new, old, _| crd::prepare_crd_update(new, old),
+            prepare_status: |new, old, _| crd::prepare_crd_status_update(new, old),
+            validate: |new, old, _| match old {
+                None => crd::validate_crd(new),
+                Some(old) => crd::validate_crd_update(new, old),
+            },
+            validate_status: |_, _, _| Vec::new(),
+            warnings: |new, _| crd::warnings(new),
+            ..CUSTOM
+        },
+    ),
+    (
+        "apiregistration.k8s.io/v1",
+        "APIService",
+        Strategy { meta: SEGMENT, kept_by_status: ALL_BUT_STATUS, ..GUARDED },
+    ),
+    ("resource.k8s.io/v1", "DeviceClass", Strategy { generation: SPEC, ..OBJECT }),
+    ("resource.k8s.io/v1", "ResourceClaim", Strategy { kept_by_status: ALL_BUT_STATUS, ..OBJECT }),
+    ("resource.k8s.io/v1", "ResourceClaimTemplate", OBJECT),
+    ("resource.k8s.io/v1", "ResourceSlice", Strategy { generation: SPEC, ..OBJECT }),
+    ("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", FLOW),
+    ("flowcontrol.apiserver.k8s.io/v1", "PriorityLevelConfiguration", FLOW),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builtin::registry;
+
+    #[test]
+    fn every_row_is_a_served_kind() {
+        let registry = registry();
+        for (api_version, kind, _) in ROWS {
+            let mut resources = registry.resources().iter();
+            assert!(
+                resources.any(|r| r.api_version() == *api_version && &*r.kind == *kind),
+                "{api_version} {kind} is not served"
+            );
+        }
+    }
+
+    #[test]
+    fn writes_differ_as_recorded() {
+        use DeleteAnswers::{Object, Status};
+        let registry = registry();
+        for (group, plural, create, unconditional, answers) in [
+            ("", "services", true, true, Object),
+            ("", "nodes", false, true, Status),
+            ("", "namespaces", false, true, Object),
+            ("", "configmaps", false, true, Status),
+            ("coordination.k8s.io", "leases", true, false, Status),
+            ("", "events", true, true, Status),
+            ("discovery.k8s.io", "endpointslices", false, true, Status),
+            ("", "pods", false, true, Object),
+            ("apps", "deployments", false, true, Status),
+            ("apps", "replicasets", false, true, Status),
+            ("apiextensions.k8s.io", "customresourcedefinitions", false, false, Object),
+        ] {
+            let found = registry.find(group, "v1", plural).expect("it is built in").strategy;
+            let found = (found.create_on_update, found.unconditional_update, found.delete_answers);
+            assert_eq!(found, (create, unconditional, answers), "{plural}");
+        }
+    }
+}
