@@ -14,7 +14,6 @@ use nearhop_agent::container::{self, Stage};
 use nearhop_agent::{Clients, Options};
 use nearhop_runtime::client::connect;
 use nearhop_runtime::health::Health;
-use nearhop_runtime::log;
 use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::pki::{KUBELET_CLIENT, Pair};
 use nearhop_runtime::shutdown::Shutdown;
@@ -132,7 +131,7 @@ pub(crate) struct ImageArgs {
 
 /// Runs until it is told to stop.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    log::init(args.log.verbosity, args.log.log_format);
+    args.log.init();
     // Two threads: pods are mostly waited for.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().context("cannot start threads")?;

@@ -14,8 +14,8 @@ use nearhop_apiserver::{
 use nearhop_core::Gates;
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs, parse_port_range};
 use nearhop_runtime::pki::Pair;
+use nearhop_runtime::supervise;
 use nearhop_runtime::tls::read_file;
-use nearhop_runtime::{log, supervise};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::complain;
@@ -85,7 +85,7 @@ pub(crate) struct Args {
 
 /// Runs until it is told to stop.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    log::init(args.log.verbosity, args.log.log_format);
+    args.log.init();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(serve(args))
 }

@@ -1,52 +1,50 @@
-//! `nearhop conform`: reads case files, has them run, prints what differs.
+//! `nearhop conform`: runs conformance case files and prints differences.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
+use anyhow::{Context as _, Result, bail};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use nearhop_conform::{FileReport, Only, Report, run_file};
 
-/// A larger file is no case file.
+use crate::output::{Output, complain, print};
+
+/// Size limit of a case file, in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// Run conformance cases through nearhop's own core and print what differs.
+/// Runs conformance cases through nearhop's routing core and prints the differences.
 ///
-/// Exits with 0 if no case failed, with 1 if one did or a file could not be used, and with 2 if
-/// the paths or the groups asked for do not exist.
+/// For developers of nearhop and of other implementations. Needs no cluster. Exit code 0: all cases
+/// pass. 1: a case fails, or a file cannot be used. 2: a path or group does not exist.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Run only this group of cases; may be repeated.
-    #[arg(long, value_name = "GROUP", env = "NEARHOP_ONLY", value_delimiter = ',')]
+    /// Run only these groups of cases. Default: all.
+    #[arg(long, value_name = "GROUP,…", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// How to print the result.
-    #[arg(short, long, value_enum, default_value_t, env = "NEARHOP_OUTPUT")]
+    /// Output format.
+    #[arg(
+        short,
+        long,
+        value_name = "text|json",
+        default_value = "text",
+        hide_possible_values = true
+    )]
     output: Output,
 
-    /// Case files, and directories to look for *.json in.
+    /// Case files, or directories, which are searched for *.json.
     #[arg(required = true, value_name = "FILE_OR_DIR")]
     paths: Vec<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Output {
-    /// For people.
-    #[default]
-    Table,
-    /// For programs.
-    Json,
-}
-
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    // A twin in the environment that is set and empty asks for nothing.
+    // An environment variable may be set and empty.
     let only: Only = args.only.iter().filter(|group| !group.is_empty()).cloned().collect();
     let mut report = Report::default();
     for path in find_files(&args.paths)? {
@@ -54,11 +52,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     refuse_unknown(&only, &report)?;
     match args.output {
-        Output::Table => print(&render(&report))?,
+        Output::Text => print(&render(&report))?,
         Output::Json => {
             let json = serde_json::to_string_pretty(&report).context("cannot write the report")?;
             print(&format!("{json}\n"))?;
-            crate::complain(&report.summary());
+            complain(&report.summary());
         }
     }
     Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -81,7 +79,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The files meant by the arguments, directories in the order of their names.
+/// The files of the arguments; those of a directory sorted by name.
 fn find_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -91,7 +89,7 @@ fn find_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             walk(path, &mut BTreeSet::new(), &mut files)
                 .with_context(|| format!("cannot look into {}", path.display()))?;
             if files.len() == before {
-                bail!("{}: there are no *.json files in it", path.display());
+                bail!("{}: no *.json files", path.display());
             }
         } else {
             files.push(path.clone());
@@ -100,7 +98,7 @@ fn find_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// `above` are the directories on the way here, so that a link to one of them is not followed.
+/// `above` are the parent directories, so that a link to one of them is not followed.
 fn walk(dir: &Path, above: &mut BTreeSet<PathBuf>, files: &mut Vec<PathBuf>) -> io::Result<()> {
     let place = fs::canonicalize(dir)?;
     if !above.insert(place.clone()) {
@@ -127,7 +125,7 @@ fn refuse_unknown(only: &Only, report: &Report) -> Result<()> {
     }
     let there: Vec<&str> = report.met.iter().map(String::as_str).collect();
     let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
-    bail!("--only: there are no cases of group {}; groups: {there}", unknown.join(", "))
+    bail!("--only: no cases of group {}; groups: {there}", unknown.join(", "))
 }
 
 fn render(report: &Report) -> String {
@@ -148,19 +146,8 @@ fn render(report: &Report) -> String {
         let _ = writeln!(text, "{failure}");
     }
     if !report.skipped_groups.is_empty() {
-        let _ = writeln!(text, "not known here: {}", report.skipped_groups.join(", "));
+        let _ = writeln!(text, "unknown groups, skipped: {}", report.skipped_groups.join(", "));
     }
     let _ = writeln!(text, "{}", report.summary());
     text
-}
-
-/// Prints to stdout. Whoever closed the pipe has seen enough.
-fn print(text: &str) -> Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to stdout")
-        }
-        _ => Ok(()),
-    }
 }

@@ -21,7 +21,6 @@ use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::client::{Client, connect};
 use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::lease::LeaseOptions;
-use nearhop_runtime::log;
 use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
 
@@ -128,7 +127,7 @@ pub(crate) struct Args {
 
 /// Runs until it is told to stop, or until it is done.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    log::init(args.log.verbosity, args.log.log_format);
+    args.log.init();
     // One thread: waking another costs more than what is done on it. A cold start takes a third
     // less CPU so, and on two cores shared with the API server no longer.
     let mut runtime = tokio::runtime::Builder::new_current_thread();

@@ -1,21 +1,43 @@
-//! What the daemons have in common: an end when a task of theirs dies, and a port for probes.
+//! What the commands have in common: the async runtime, and for daemons supervision and the admin
+//! port.
 
 use std::future::Future;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use nearhop_runtime::admin;
 use nearhop_runtime::health::Health;
 use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::server::{self, BindFailure, Server, Setup};
 use nearhop_runtime::supervise;
+use tokio::runtime::{Builder, Runtime};
 
-/// How long to wait before a port that was taken is tried again.
+use crate::output::announce;
+
+/// How long to wait before a port that was in use is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Does a daemon's work. A task or a thread of it that panics ends the process with an error.
+/// A runtime with this many threads.
+pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
+    let mut builder = match threads {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    builder.worker_threads(threads).enable_all().build().context("cannot start the runtime")
+}
+
+/// Runs a command that is not a daemon.
+pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = runtime(1)?;
+    let done = runtime.block_on(work);
+    // A thread may still be blocked in a read of standard input.
+    runtime.shutdown_background();
+    done
+}
+
+/// Runs a daemon. The process ends with an error if one of its tasks or threads panics.
 pub(crate) async fn supervised(
     work: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
@@ -25,8 +47,8 @@ pub(crate) async fn supervised(
     }
 }
 
-/// Serves `/livez`, `/readyz` and `/metrics`. A port that is taken is no reason not to work: it is
-/// tried again.
+/// Serves `/livez`, `/readyz` and `/metrics`. If the port is in use, the daemon works without and
+/// tries again.
 pub(crate) fn serve_admin(
     address: SocketAddr,
     metrics: Metrics,
@@ -35,8 +57,7 @@ pub(crate) fn serve_admin(
     let setup = Setup { on_failure: BindFailure::Retry(RETRY), ..Setup::new("admin", address) };
     let server = server::serve(setup, admin::routes(metrics, health))?;
     if let Some(address) = server.address() {
-        // Whoever started it on a free port reads it here.
-        let _unread = writeln!(std::io::stdout(), "serving on http://{address}");
+        announce(&format!("serving on http://{address}"));
     }
     Ok(server)
 }

@@ -1,4 +1,4 @@
-//! `nearhop demo`: the main job on a cluster of its own, measured beside its prediction.
+//! `nearhop demo`: measures each routing policy in a lab and compares with the prediction.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,23 +18,32 @@ use nearhop_lab::spec::{Api, Controllers, Spec};
 use nearhop_lab::state::{self, LabName, StateDir};
 
 use crate::lab::start;
+use crate::output::print;
 
-/// Shows where connections go under each policy, on a cluster of three zones that it makes for
-/// itself: measured, and beside it what was predicted.
+/// Demonstrates nearhop: starts a lab cluster with three zones, measures where connections go under
+/// each routing policy, and compares with the prediction.
 ///
-/// Exits with 0 if every measurement agrees with its prediction, with 1 if one does not.
+/// For new users. Needs no cluster; needs root or user namespaces, and takes about a minute. Removes
+/// the lab at the end. Exit code 0: all measurements agree with the predictions. 1: one differs.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Connections under each policy.
+    /// Connections per policy.
     #[arg(long, value_name = "N", default_value_t = 6000, value_parser = clap::value_parser!(u64).range(100..=200_000))]
     connections: u64,
 
-    /// Output format. `svg` draws the traffic between zones under three of the policies.
-    #[arg(short, long, value_name = "table|json|svg", default_value = "table")]
+    /// Output format: table, json, or svg, a drawing of the traffic between zones under three of the
+    /// policies.
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "table",
+        hide_possible_values = true
+    )]
     output: Output,
 }
 
-/// `-o`, also for the process that does it.
+/// `-o`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Output {
@@ -43,7 +52,7 @@ pub(crate) enum Output {
     Svg,
 }
 
-/// What the supervisor is told.
+/// What the supervisor runs.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Order {
     options: Options,
@@ -58,13 +67,13 @@ impl std::str::FromStr for Order {
     }
 }
 
-/// Makes the cluster, and has it do the demo.
+/// Starts the lab, whose supervisor performs the demo.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let state = StateDir::create(&state::base(), LabName::Like("demo"))?;
     let spec = Spec {
         name: state.name().to_owned(),
         state: state.path().to_owned(),
-        program: std::env::current_exe().context("cannot find the program's own file")?,
+        program: std::env::current_exe().context("cannot find the path of this program")?,
         topology: demo::topology()?,
         api: Api::Own { data: state.path().join("data") },
         listen: ([127, 0, 0, 1], 0).into(),
@@ -76,7 +85,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     start(&spec, &["--demo".to_owned(), serde_json::to_string(&order)?])
 }
 
-/// The demo itself, in the supervisor.
+/// Performs the demo, in the supervisor.
 pub(crate) async fn perform(spec: Spec, order: Order) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let bar = Bar::new();
@@ -84,12 +93,11 @@ pub(crate) async fn perform(spec: Spec, order: Order) -> anyhow::Result<ExitCode
     let outcomes = measure(spec, order.options, &bar).await;
     bar.clear();
     let outcomes = outcomes?;
-    let text = match order.output {
+    print(&match order.output {
         Output::Json => serde_json::to_string_pretty(&outcomes)? + "\n",
         Output::Svg => demo::draw_svg(&outcomes),
         Output::Table => render(&outcomes, begun),
-    };
-    std::io::stdout().write_all(text.as_bytes()).context("cannot print the result")?;
+    })?;
     let agree = outcomes.iter().all(|outcome| outcome.verdict == Verdict::Agrees);
     Ok(ExitCode::from(if agree { 0 } else { 1 }))
 }
@@ -103,7 +111,7 @@ async fn measure(spec: Spec, options: Options, bar: &Bar) -> anyhow::Result<Vec<
     Ok(outcomes.map_err(|error| lab.explain(error))?)
 }
 
-/// One line on a terminal, nothing elsewhere.
+/// A progress bar, on a terminal only.
 struct Bar {
     terminal: bool,
 }
@@ -129,7 +137,6 @@ impl Bar {
     }
 
     fn print(&self, text: &str) {
-        // It is only there to be looked at.
         let _ = write!(std::io::stderr(), "{text}");
         let _ = std::io::stderr().flush();
     }
@@ -188,7 +195,7 @@ fn conclusion(outcomes: &[Outcome], begun: Instant) -> String {
 fn matrix(outcome: &Outcome) -> Table {
     let matrices = [&outcome.measured.matrix, &outcome.predicted.matrix];
     let from: BTreeSet<&String> = matrices.iter().flat_map(|matrix| matrix.keys()).collect();
-    // A zone that nobody reached has a column too.
+    // A zone without connections has a column too.
     let rows = matrices.iter().flat_map(|matrix| matrix.values());
     let to: BTreeSet<&String> =
         rows.flat_map(|row| row.keys()).chain(from.iter().copied()).collect();

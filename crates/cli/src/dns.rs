@@ -1,4 +1,4 @@
-//! `nearhop dns`: the cluster's names, answered by where the asker stands.
+//! `nearhop dns`: cluster DNS with topology-aware answers.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,118 +20,121 @@ use nearhop_dns::resolv_conf::{UpstreamSource, name_servers, parse_server, witho
 use nearhop_dns::run::{Deps, run as serve_names};
 use nearhop_runtime::client::connect;
 use nearhop_runtime::health::Health;
-use nearhop_runtime::log;
 use nearhop_runtime::metrics::{CONTENT_TYPE_TEXT, Metrics};
 use nearhop_runtime::server::{self, Answer, Route, Server, Setup};
 use nearhop_runtime::shutdown::Shutdown;
 
-use crate::daemon::supervised;
+use crate::daemon::{runtime, supervised};
+use crate::output::announce;
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
-/// How often upstream servers are probed for loops.
+/// Interval of the loop probes to upstream servers.
 const LOOP_PROBE: Duration = Duration::from_secs(30);
 
-/// Answers for the cluster's names: a Service's name with the endpoints that the asker's place
-/// calls for, everything else as CoreDNS does.
+/// Serves cluster DNS: headless Services with the endpoints nearest to the client, all other names
+/// as CoreDNS does.
+///
+/// Runs as a Deployment or a DaemonSet in place of CoreDNS. Only reads the API.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
 
-    /// Where questions are answered, UDP and TCP; without it everywhere at port 53.
+    /// Addresses to listen on, UDP and TCP. Default: port 53 on all addresses.
     #[arg(long, value_name = "ADDRESS:PORT,…", value_delimiter = ',')]
     listen: Vec<SocketAddr>,
 
-    /// The zone of Services and Pods.
+    /// Cluster domain: the zone of Services and Pods.
     #[arg(long, value_name = "NAME", default_value = "cluster.local", value_parser = parse_zone)]
     cluster_domain: Zone,
 
-    /// Zones of addresses.
+    /// Reverse (PTR) zones.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "in-addr.arpa,ip6.arpa", value_parser = parse_reverse_zone)]
     reverse_zones: Vec<Zone>,
 
-    /// Zones of ours whose unknown names are asked upstream; without it the reverse zones, empty
-    /// for none.
+    /// Zones of this server whose unknown names are forwarded upstream. Default: the reverse zones;
+    /// empty for none.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     fallthrough: Option<Vec<String>>,
 
-    /// How many seconds answers and denials may be kept by others.
+    /// TTL of answers and negative answers, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3600))]
     ttl: u32,
 
-    /// Names of Pods by their address: none, any address, or those that PodLocators know.
+    /// Pod names such as 10-0-0-1.default.pod: disabled; insecure, for any address; or verified,
+    /// for addresses of PodLocators.
     #[arg(long, value_name = "MODE", default_value = "insecure")]
     pods: Pods,
 
-    /// Endpoints without a host name are called like their Pod, not by their address.
+    /// Name endpoints without a hostname after their Pod instead of their address.
     #[arg(long)]
     endpoint_pod_names: bool,
 
-    /// Services with a cluster IP have no name while nobody serves them.
+    /// NXDOMAIN for Services with a cluster IP but without ready endpoints.
     #[arg(long)]
     hide_empty_services: bool,
 
-    /// Namespaces whose Services have names; without it all.
+    /// Serve only Services of these namespaces. Default: all.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = parse_namespace)]
     namespaces: Vec<String>,
 
-    /// Feature gates: `PodLocator=true`.
+    /// Feature gates, such as `PodLocator=true`.
     #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
     feature_gates: Gates,
 
-    /// Threads that answer UDP; without it one for each core.
+    /// Threads for UDP. Default: one per core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 
-    /// The largest UDP answer, whatever a client says it takes.
-    #[arg(long, value_name = "OCTETS", default_value_t = 1232, value_parser = clap::value_parser!(u16).range(512..=65_000))]
+    /// Largest UDP reply in bytes, even if the client accepts more.
+    #[arg(long, value_name = "BYTES", default_value_t = 1232, value_parser = clap::value_parser!(u16).range(512..=65_000))]
     max_udp_size: u16,
 
-    /// TCP connections at a time; one more closes the one that was silent for longest.
+    /// Open TCP connections; a further one closes the one that is idle for longest.
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_tcp_connections: u32,
 
-    /// Error replies by UDP to one address in a second; 0 is no limit.
+    /// Error replies by UDP per second and client address; 0 for no limit.
     #[arg(long, value_name = "N", default_value_t = 100)]
     error_rate: u32,
 
-    /// Servers that ask for others, such as a node's cache: their EDNS options are believed.
+    /// Forwarders, such as a node-local cache, whose EDNS options locate their clients.
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_range)]
     trusted_forwarders: Vec<Cidr>,
 
-    /// The EDNS option in which a trusted forwarder gives its client's address or node.
+    /// Code of the EDNS option with which a trusted forwarder sends its client's address or node.
     #[arg(long, value_name = "CODE", default_value_t = 65001, value_parser = clap::value_parser!(u16).range(65001..=65534))]
     forwarder_option: u16,
 
-    /// Servers for other names; without it those of --resolv-conf.
+    /// Upstream servers for names outside the cluster. Default: those of --resolv-conf.
     #[arg(long, value_name = "ADDRESS[:PORT],…", value_delimiter = ',', value_parser = parse_upstream)]
     upstream: Vec<SocketAddr>,
 
-    /// File whose nameservers are asked for other names; /dev/null for none.
+    /// File with the nameservers for names outside the cluster; /dev/null for none.
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
 
-    /// Answers of other servers that are kept; 0 keeps none.
+    /// Upstream responses to cache; 0 disables the cache.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     cache_size: u32,
 
-    /// Not ready any more after so long without the API server; 0 is never, as with CoreDNS.
+    /// Report not-ready after this long without the API server; 0 for never, as with CoreDNS.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5m")]
     max_staleness: Duration,
 
-    /// How long it goes on answering after it was told to stop.
+    /// How long to keep answering after a shutdown request.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     lameduck: Duration,
 
-    /// Where /health is served.
+    /// Address of /health and /livez.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "0.0.0.0:8080")]
     health_bind_address: SocketAddr,
 
-    /// Where /ready is served.
+    /// Address of /ready.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "0.0.0.0:8181")]
     ready_bind_address: SocketAddr,
 
-    /// Where /metrics is served.
+    /// Address of /metrics.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:9153")]
     metrics_bind_address: SocketAddr,
 
@@ -147,14 +150,12 @@ enum Pods {
     Verified,
 }
 
-/// Runs until it is told to stop.
+/// Runs until shutdown.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    log::init(args.log.verbosity, args.log.log_format);
+    args.log.init();
     let options = args.options()?;
-    // Questions have threads of their own; this is for TCP, other servers and the API.
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().context("cannot start threads")?;
-    runtime.block_on(supervised(serve(args, options)))
+    // UDP has its own threads; these serve TCP, upstream servers and the API.
+    runtime(2)?.block_on(supervised(serve(args, options)))
 }
 
 async fn serve(args: &Args, options: Options) -> anyhow::Result<ExitCode> {
@@ -169,12 +170,11 @@ async fn serve(args: &Args, options: Options) -> anyhow::Result<ExitCode> {
     ];
     let client = connect(&args.cluster.client("dns"), Some(&registry)).await?;
     if options.upstreams.is_empty() {
-        tracing::warn!("there is no upstream server: other names are refused");
+        tracing::warn!("no upstream servers: names outside the cluster are refused");
     }
     let on_listening = Box::new(|addresses: &[SocketAddr]| {
-        // Whoever started it on a free port reads it here.
         for address in addresses {
-            say(&format!("answering on {address}"));
+            announce(&format!("answering on {address}"));
         }
     });
     let deps = Deps { client, metrics, readiness, shutdown, on_listening };
@@ -183,24 +183,18 @@ async fn serve(args: &Args, options: Options) -> anyhow::Result<ExitCode> {
 }
 
 fn listen(name: &str, address: SocketAddr, routes: Vec<Route>) -> anyhow::Result<Server> {
-    let path = name.to_owned();
     let server = server::serve(Setup::new(name, address), routes)?;
     if let Some(address) = server.address() {
-        say(&format!("serving /{path} on http://{address}"));
+        announce(&format!("serving /{name} on http://{address}"));
     }
     Ok(server)
-}
-
-/// Tells whoever started it; if nobody listens, no harm is done.
-fn say(line: &str) {
-    let _unread = std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{line}\n"));
 }
 
 fn ok() -> Answer {
     Answer::text(StatusCode::OK, "OK")
 }
 
-/// CoreDNS' path, and Kubernetes' own: both fail when the loop has not turned for 30 s.
+/// CoreDNS' path and Kubernetes' own: both fail when the main loop hangs for 30 s.
 fn health_routes(health: &Health) -> Vec<Route> {
     let route = |path| {
         let health = health.clone();
@@ -228,7 +222,7 @@ fn metrics_route(registry: Metrics) -> Route {
 impl Args {
     fn options(&self) -> anyhow::Result<Options> {
         if self.pods == Pods::Verified && !self.feature_gates.on(Gate::PodLocator) {
-            bail!("--pods verified needs PodLocators: give --feature-gates PodLocator=true, too");
+            bail!("--pods verified needs PodLocators: add --feature-gates PodLocator=true");
         }
         let listen = match self.listen.is_empty() {
             true => Listen::Everywhere(53),
@@ -303,7 +297,7 @@ impl Args {
         }
         let file = self.resolv_conf.display();
         let text = fs::read_to_string(&self.resolv_conf).with_context(|| {
-            format!("--resolv-conf {file}: give --upstream, or /dev/null for no other servers")
+            format!("--resolv-conf {file}: set --upstream, or --resolv-conf /dev/null for no upstream servers")
         })?;
         Ok(without_loops(name_servers(&text), UpstreamSource::ResolvConf, &own)?)
     }
@@ -312,34 +306,31 @@ impl Args {
 fn parse_zone(text: &str) -> Result<Zone, String> {
     let zone = Zone::parse(text).map_err(|error| error.to_string())?;
     if zone.is_reverse() || zone.name().is_empty() {
-        return Err(
-            "expected a zone such as cluster.local; those of addresses are --reverse-zones"
-                .to_owned(),
-        );
+        return Err("expected a zone such as cluster.local; for reverse zones use --reverse-zones"
+            .to_owned());
     }
     Ok(zone)
 }
 
-/// What is in none of our zones is asked upstream anyway.
+/// Names outside the server's zones are always forwarded.
 fn check_fallthrough(names: &[AskedName], zones: &[Zone]) -> anyhow::Result<()> {
     for name in names {
         let near =
             |zone: &Zone| name.below(zone.name()).is_some() || zone.name().below(name).is_some();
         if !zones.iter().any(near) {
-            bail!("--fallthrough {name}: is in no zone of ours, so it is asked upstream anyway");
+            bail!("--fallthrough {name}: not in a zone of this server, so it is always forwarded");
         }
     }
     Ok(())
 }
 
-/// A name that a Namespace can have.
 fn parse_namespace(text: &str) -> Result<String, String> {
     let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     let sound = (1..=63).contains(&text.len())
         && text.bytes().all(inner)
         && !text.starts_with('-')
         && !text.ends_with('-');
-    if sound { Ok(text.to_owned()) } else { Err("no Namespace can have this name".to_owned()) }
+    if sound { Ok(text.to_owned()) } else { Err("not a valid Namespace name".to_owned()) }
 }
 
 fn parse_reverse_zone(text: &str) -> Result<Zone, String> {
@@ -350,7 +341,7 @@ fn parse_reverse_zone(text: &str) -> Result<Zone, String> {
     Ok(zone)
 }
 
-/// A range, or one address.
+/// Reads a CIDR or one address.
 fn parse_range(text: &str) -> Result<Cidr, String> {
     let whole = |text: &str| {
         let address: std::net::IpAddr = text.parse().ok()?;
@@ -361,6 +352,5 @@ fn parse_range(text: &str) -> Result<Cidr, String> {
 }
 
 fn parse_upstream(text: &str) -> Result<SocketAddr, String> {
-    parse_server(text.trim())
-        .ok_or_else(|| "expected an address, with or without a port".to_owned())
+    parse_server(text.trim()).ok_or_else(|| "expected ADDRESS or ADDRESS:PORT".to_owned())
 }

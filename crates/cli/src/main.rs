@@ -1,5 +1,5 @@
-//! `nearhop`: the only binary. Arguments, files and exit codes; what is decided, the crates below
-//! decide.
+//! `nearhop`: the only binary. Reads arguments and files and returns exit codes; the other crates
+//! do the work.
 
 mod agent;
 mod apiserver;
@@ -12,17 +12,21 @@ mod explain;
 mod lab;
 mod manager;
 mod manifests;
+mod output;
 mod parse;
 mod proxy;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-/// Sends every connection to a Kubernetes Service to the nearest endpoint that can take it, and
-/// proves that it did.
+pub(crate) use output::complain;
+
+/// Topology-aware routing for Kubernetes Services: sends each connection to the nearest endpoint that
+/// can take it, and measures that it did.
+///
+/// Each flag can also be set by an environment variable: --data-dir is NEARHOP_DATA_DIR.
 #[derive(Debug, Parser)]
 #[command(name = "nearhop", version, about)]
 struct Cli {
@@ -55,7 +59,7 @@ enum Command {
     Proxy(Box<proxy::Args>),
 }
 
-/// Exit code of a command that could not do what it was asked.
+/// Exit code of an error.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -80,29 +84,24 @@ fn main() -> ExitCode {
         Command::Proxy(args) => proxy::run(*args),
     };
     result.unwrap_or_else(|error| {
-        complain(&format!("error: {error:#}"));
+        complain(&format!("error: {}", output::describe(&error)));
         ExitCode::from(USAGE)
     })
 }
 
-/// Gives every flag its twin in the environment: `--data-dir` is also `NEARHOP_DATA_DIR`.
+/// Gives every flag an environment variable: `--data-dir` is also `NEARHOP_DATA_DIR`.
 fn with_environment(command: clap::Command) -> clap::Command {
-    let twin = |arg: clap::Arg| {
+    let with_env = |arg: clap::Arg| {
         let Some(long) = arg.get_long() else { return arg };
         let name = format!("NEARHOP_{}", long.replace('-', "_").to_uppercase());
         let arg = arg.env(name);
-        // A switch in the environment is as often `1` as `true`.
+        // For switches, `1` means the same as `true`.
         match arg.get_action() {
             ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
             _ => arg,
         }
     };
-    command.mut_subcommands(|command| with_environment(command.mut_args(twin)))
-}
-
-/// Writes a line to standard error. If nobody can read it, the exit code still tells.
-pub(crate) fn complain(line: &str) {
-    let _unread = writeln!(std::io::stderr(), "{line}");
+    command.mut_subcommands(|command| with_environment(command.mut_args(with_env)))
 }
 
 #[cfg(test)]
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_has_a_twin_in_the_environment() {
+    fn every_flag_has_an_environment_variable() {
         let command = with_environment(Cli::command());
         command.clone().debug_assert();
         for subcommand in command.get_subcommands() {

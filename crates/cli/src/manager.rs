@@ -9,7 +9,6 @@ use clap::Args as ClapArgs;
 use nearhop_manager::{Controllers, Options, pem, run as manage};
 use nearhop_runtime::client::{authorities, connect};
 use nearhop_runtime::health::Health;
-use nearhop_runtime::log;
 use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
 
@@ -54,7 +53,7 @@ fn parse_grace(text: &str) -> Result<Duration, String> {
 
 /// Runs until it is told to stop.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    log::init(args.log.verbosity, args.log.log_format);
+    args.log.init();
     // One thread: decisions are made one after the other, and the rest is waiting.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().context("cannot start the runtime")?;

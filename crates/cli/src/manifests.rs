@@ -1,6 +1,5 @@
-//! `nearhop manifests`: what has to be applied to a cluster before nearhop can run in it.
+//! `nearhop manifests`: the objects that nearhop needs in a cluster.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
@@ -8,11 +7,15 @@ use nearhop_api::rbac::Rule;
 use nearhop_controller::rbac::{CLUSTER_RULES, LEASE_RULES};
 use serde_json::{Value, json};
 
-/// Prints what nearhop needs in a cluster, for `kubectl apply -f -`: the definition of PodLocators
-/// and its rights.
+use crate::output::print;
+
+/// Prints the manifests that nearhop needs in a cluster: the CRD PodLocator, ServiceAccounts and
+/// RBAC rules.
+///
+/// For cluster administrators, once per cluster: nearhop manifests | kubectl apply -f -
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Namespace that nearhop runs in, and that its Lease is in.
+    /// Namespace of nearhop's ServiceAccounts and of its Lease.
     #[arg(long, short, value_name = "NAMESPACE", default_value = "kube-system")]
     namespace: String,
 }
@@ -21,26 +24,23 @@ const CONTROLLER: &str = "nearhop-controller";
 const PROXY: &str = "nearhop-proxy";
 const DNS: &str = "nearhop-dns";
 
-/// Prints them as one YAML stream.
+/// Prints the manifests as one YAML stream.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let documents: Vec<String> =
         manifests(&args.namespace).iter().map(serde_saphyr::to_string).collect::<Result<_, _>>()?;
-    let printed = std::io::stdout().write_all(documents.join("---\n").as_bytes());
-    match printed {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    print(&documents.join("---\n"))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn manifests(namespace: &str) -> Vec<Value> {
     let mut manifests = vec![nearhop_api::locator::definition()];
     manifests.extend(cluster_rights(CONTROLLER, namespace, CLUSTER_RULES));
-    let here = json!({"name": CONTROLLER, "namespace": namespace});
+    let metadata = json!({"name": CONTROLLER, "namespace": namespace});
     manifests.push(json!({
-        "apiVersion": RBAC, "kind": "Role", "metadata": here, "rules": rules(LEASE_RULES),
+        "apiVersion": RBAC, "kind": "Role", "metadata": metadata, "rules": rules(LEASE_RULES),
     }));
     manifests.push(json!({
-        "apiVersion": RBAC, "kind": "RoleBinding", "metadata": here,
+        "apiVersion": RBAC, "kind": "RoleBinding", "metadata": metadata,
         "roleRef": role("Role", CONTROLLER), "subjects": subjects(CONTROLLER, namespace),
     }));
     manifests.extend(cluster_rights(PROXY, namespace, nearhop_proxy::rbac::CLUSTER_RULES));
@@ -50,7 +50,7 @@ fn manifests(namespace: &str) -> Vec<Value> {
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-/// An account, and its rights in the whole cluster.
+/// A ServiceAccount with a ClusterRole and its binding.
 fn cluster_rights(name: &str, namespace: &str, granted: &[Rule]) -> Vec<Value> {
     vec![
         json!({

@@ -1,4 +1,4 @@
-//! Values of flags that more than one command takes.
+//! Flags that several commands share, and parsers of flag values.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -8,22 +8,23 @@ use clap::Args as ClapArgs;
 use jiff::SignedDuration;
 use nearhop_core::hint::capacity::MaxUnzonedShare;
 use nearhop_runtime::client::ClientOptions;
-use nearhop_runtime::log::LogFormat;
+use nearhop_runtime::log::{self, LogFormat};
 
-/// Which cluster a daemon works for.
+/// The cluster to connect to.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ClusterArgs {
-    /// Kubeconfig of the cluster; without it $KUBECONFIG, the cluster it runs in, ~/.kube/config.
+    /// Kubeconfig file. Default: $KUBECONFIG, then the in-cluster service account, then
+    /// ~/.kube/config.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// Context in the kubeconfig; without it the current one.
+    /// Context of the kubeconfig. Default: its current context.
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }
 
 impl ClusterArgs {
-    /// For a client that introduces itself as `nearhop-NAME`.
+    /// Options of a client with the user agent `nearhop-NAME/VERSION`.
     pub(crate) fn client(&self, name: &str) -> ClientOptions {
         ClientOptions {
             kubeconfig: self.kubeconfig.clone(),
@@ -33,16 +34,23 @@ impl ClusterArgs {
     }
 }
 
-/// How much is logged, and how.
+/// Logging.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LogArgs {
-    /// How much is logged: 0 to 2 usual, 3 and 4 every write, 5 and more everything.
+    /// Log level: 0 to 2 info, 3 and 4 debug (every write), 5 and more trace.
     #[arg(short = 'v', long, value_name = "LEVEL", default_value_t = 2)]
-    pub(crate) verbosity: u8,
+    verbosity: u8,
 
-    /// Form of the log.
+    /// Log format.
     #[arg(long, value_name = "text|json", default_value = "text")]
-    pub(crate) log_format: LogFormat,
+    log_format: LogFormat,
+}
+
+impl LogArgs {
+    /// Starts logging.
+    pub(crate) fn init(&self) {
+        log::init(self.verbosity, self.log_format);
+    }
 }
 
 /// Reads `ADDRESS:PORT`, or `:PORT` on loopback.
@@ -56,7 +64,7 @@ pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Reads the domain of a condition: empty, or such as `example.com`.
+/// Reads the domain of conditions: empty, or such as `example.com`.
 pub(crate) fn parse_domain(text: &str) -> Result<String, String> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let sound = |part: &str| {
@@ -68,7 +76,7 @@ pub(crate) fn parse_domain(text: &str) -> Result<String, String> {
     if text.is_empty() || (text.len() <= 253 && text.split('.').all(sound)) {
         return Ok(text.to_owned());
     }
-    Err("expected a domain such as example.com, or nothing".to_owned())
+    Err("expected a domain such as example.com, or an empty value".to_owned())
 }
 
 /// Reads `500ms`, `2s`, `1m30s` or `0`.
@@ -96,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_kubernetes_writes_them() {
+    fn durations_have_kubernetes_units() {
         for (text, millis) in [("0", 0), ("0s", 0), ("500ms", 500), ("2s", 2000), ("1m30s", 90_000)]
         {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
@@ -107,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_are_checked() {
+    fn invalid_domains_are_rejected() {
         for good in ["", "nearhop.dev", "a-b.c1"] {
             assert_eq!(parse_domain(good).as_deref(), Ok(good));
         }

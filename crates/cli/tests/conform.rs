@@ -52,7 +52,7 @@ fn the_repositorys_cases_pass() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     let last = last_line(&output);
     assert!(last.ends_with(" passed, 0 failed, 0 skipped"), "{last}");
-    assert!(!text(&output.stdout).contains("not known here"));
+    assert!(!text(&output.stdout).contains("unknown groups"));
     assert!(output.stderr.is_empty());
 }
 

@@ -1,13 +1,12 @@
-//! `nearhop explain dns NAME`: how a name server of nearhop's answers, and why these addresses.
+//! `nearhop explain dns NAME`: the answer of a nearhop DNS server, and why it has these addresses.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use k8s_openapi::api::core::v1::Pod;
@@ -25,101 +24,87 @@ use nearhop_runtime::client::{Client, connect};
 use serde_json::{Value, json};
 
 use super::live::read_world;
+use crate::output::{Output, print};
 use crate::parse::ClusterArgs;
 
-/// Exit code where there are no records for the name.
-const NOTHING_THERE: u8 = 1;
+/// Exit code if the name has no records.
+const NO_RECORDS: u8 = 1;
 
-/// Says how the name is answered, to whom, and why with these addresses.
+/// Shows how nearhop's DNS server answers a name for a given client, and why it chooses these
+/// endpoints.
 ///
-/// Exits with 0 if there are records, with 1 if there are none, and with 2 on an error.
+/// For users who debug name resolution. Reads the cluster and writes nothing. Exit code 0: the name
+/// has records. 1: it has none. 2: error.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// The name: whole, or as a Pod would shorten it.
+    /// Name to look up: fully qualified, or short as in a Pod.
     name: String,
 
-    /// The Pod that asks: NAME or NAMESPACE/NAME.
+    /// Answer as for this Pod: NAME or NAMESPACE/NAME.
     #[arg(long, value_name = "POD", group = "from")]
     from_pod: Option<String>,
 
-    /// The node that asks.
+    /// Answer as for a client on this node.
     #[arg(long, value_name = "NODE", group = "from")]
     from_node: Option<String>,
 
-    /// The address that asks.
+    /// Answer as for a client with this address.
     #[arg(long, value_name = "IP", group = "from")]
     from_address: Option<IpAddr>,
 
-    /// The type of the records.
-    #[arg(
-        short = 't',
-        long = "type",
-        value_name = "TYPE",
-        default_value = "A",
-        ignore_case = true
-    )]
-    record_type: Type,
+    /// Record type: A, AAAA, SRV, PTR, CNAME, TXT, SOA or NS.
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "A", value_parser = parse_type)]
+    record_type: (&'static str, RecordType),
 
-    /// The domain that Services' names end in.
+    /// Cluster domain of the DNS servers.
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
 
-    /// Feature gates of the name servers; without PodLocator an asker is found by ranges only.
+    /// Feature gates of the DNS servers. Without PodLocator, clients are located by Pod CIDR only.
     #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "PodLocator=true")]
     feature_gates: Gates,
 
-    /// Form of the output.
-    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    /// Output format.
+    #[arg(
+        short,
+        long,
+        value_name = "text|json",
+        default_value = "text",
+        hide_possible_values = true
+    )]
     output: Output,
 
     #[command(flatten)]
     cluster: ClusterArgs,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
-    Text,
-    Json,
+/// The record types that can be explained.
+const TYPES: [(&str, RecordType); 8] = [
+    ("A", RecordType::A),
+    ("AAAA", RecordType::Aaaa),
+    ("SRV", RecordType::Srv),
+    ("PTR", RecordType::Ptr),
+    ("CNAME", RecordType::Cname),
+    ("TXT", RecordType::Txt),
+    ("SOA", RecordType::Soa),
+    ("NS", RecordType::Ns),
+];
+
+fn parse_type(text: &str) -> Result<(&'static str, RecordType), String> {
+    let found = TYPES.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+    found.ok_or_else(|| format!("expected one of {}", TYPES.map(|(name, _)| name).join(", ")))
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-#[value(rename_all = "UPPER")]
-enum Type {
-    A,
-    Aaaa,
-    Srv,
-    Ptr,
-    Cname,
-    Txt,
-    Soa,
-    Ns,
-}
-
-impl From<Type> for RecordType {
-    fn from(of: Type) -> Self {
-        match of {
-            Type::A => Self::A,
-            Type::Aaaa => Self::Aaaa,
-            Type::Srv => Self::Srv,
-            Type::Ptr => Self::Ptr,
-            Type::Cname => Self::Cname,
-            Type::Txt => Self::Txt,
-            Type::Soa => Self::Soa,
-            Type::Ns => Self::Ns,
-        }
-    }
-}
-
-/// Who asks.
+/// The client.
 struct Asker {
-    /// In plain words.
+    /// Description for the output.
     words: String,
-    /// The namespace that short names are looked for in.
+    /// The namespace in which short names are looked up.
     namespace: String,
     located: Located,
 }
 
-/// Explains, and says by its exit code whether there are records.
+/// Prints the explanation; the exit code says whether there are records.
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = connect(&args.cluster.client("explain"), None).await?;
     let world = read_world(client.clone(), args.feature_gates.clone()).await?;
@@ -137,23 +122,21 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         most: usize::MAX,
     };
     let (question, answered) = first_with_records(&asking, &args, &asker)?;
-    let told = Told::new(&asking, &question, &answered, args.record_type, &asker);
-    let text = match args.output {
-        Output::Text => told.text(),
-        Output::Json => serde_json::to_string_pretty(&told.json())? + "\n",
-    };
-    // A reader such as `head` may have seen enough.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    let explanation = Explanation::new(&asking, &question, &answered, args.record_type.0, &asker);
+    print(&match args.output {
+        Output::Text => explanation.text(),
+        Output::Json => serde_json::to_string_pretty(&explanation.json())? + "\n",
+    })?;
     let there = matches!(answered.outcome, Outcome::Data | Outcome::Alias(_));
-    Ok(ExitCode::from(if there { 0 } else { NOTHING_THERE }))
+    Ok(ExitCode::from(if there { 0 } else { NO_RECORDS }))
 }
 
-/// As `nearhop dns` has it by default.
+/// The defaults of `nearhop dns`.
 fn config(domain: &str) -> anyhow::Result<Config> {
     let wrong = |error| anyhow!("--cluster-domain {domain}: {error}");
     let mut config = Config::new(Zone::parse(domain).map_err(wrong)?);
     for zone in ["in-addr.arpa", "ip6.arpa"] {
-        config.zones.push(Zone::parse(zone).expect("it is a name"));
+        config.zones.push(Zone::parse(zone).expect("a valid name"));
     }
     config.pods = PodMode::Insecure;
     Ok(config)
@@ -177,7 +160,7 @@ async fn find_asker(args: &Args, client: &Client, world: &World) -> anyhow::Resu
     if let Some(name) = &args.from_node {
         let Some(node) = world.node(name) else {
             let known: Vec<&str> = world.nodes().map(|node| node.name.as_str()).collect();
-            bail!("there is no node {name}; there are {}", known.join(", "));
+            bail!("node {name} not found; nodes: {}", known.join(", "));
         };
         let place = Some(Arc::new(Place::of(node)));
         let located = Located { place, how: How::NodeAddress };
@@ -187,12 +170,12 @@ async fn find_asker(args: &Args, client: &Client, world: &World) -> anyhow::Resu
         let located = world.locate(address);
         return Ok(Asker { words: address.to_string(), namespace, located });
     }
-    let words = "nobody in particular".to_owned();
+    let words = "unspecified client".to_owned();
     Ok(Asker { words, namespace, located: Located::unknown() })
 }
 
-/// Tries the name as a Pod's resolver does: below its search list, then as it is. Where none is
-/// there, the first is told whose Service is, else the name as it was given.
+/// Tries the name as a Pod's resolver does: with its search list, then as it is. If no name exists,
+/// returns the first whose Service exists, else the name as given.
 fn first_with_records<'a>(
     asking: &Asking<'a>,
     args: &Args,
@@ -206,52 +189,49 @@ fn first_with_records<'a>(
         names.extend(searches.iter().map(|search| format!("{}.{search}", args.name)));
     }
     names.push(args.name.clone());
-    let mut told = None;
-    let mut is_a_services = false;
+    let mut best = None;
+    let mut service_exists = false;
     for name in names {
-        let name =
-            AskedName::parse(&name).map_err(|error| anyhow!("{name:?} is no name: {error}"))?;
-        let question = Question { name, record_type: args.record_type.into() };
+        let name = AskedName::parse(&name)
+            .map_err(|error| anyhow!("{name:?} is not a DNS name: {error}"))?;
+        let question = Question { name, record_type: args.record_type.1 };
         let answered = answer(asking, &question);
         let known = !matches!(answered.outcome, Outcome::NameError | Outcome::PassedOn);
         if known {
             return Ok((question, answered));
         }
-        if !is_a_services {
+        if !service_exists {
             let key = service_of(asking.config, &question.name);
-            is_a_services = key.is_some_and(|key| asking.world.service(&key).is_some());
-            told = Some((question, answered));
+            service_exists = key.is_some_and(|key| asking.world.service(&key).is_some());
+            best = Some((question, answered));
         }
     }
-    Ok(told.expect("at least the name itself was tried"))
+    Ok(best.expect("at least the name itself was tried"))
 }
 
-/// Everything there is to say.
-struct Told<'a> {
+/// The explanation.
+struct Explanation<'a> {
     name: String,
-    record_type: Type,
+    record_type: &'static str,
     asker: &'a Asker,
     outcome: &'static str,
     records: Vec<String>,
     choice: Option<(Vec<Candidate>, Option<RouteSet>)>,
-    /// Whose slices the headless Service behind the name has.
+    /// The controllers that wrote the slices of the headless Service.
     keepers: Vec<SliceKeeper>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> Explanation<'a> {
     fn new(
         asking: &Asking<'_>,
         question: &Question,
         answered: &Answer<'_>,
-        record_type: Type,
+        record_type: &'static str,
         asker: &'a Asker,
     ) -> Self {
         let spelling = Spelling::of(answered, &question.name, asking.config);
         let records = answered.answers.iter().map(|record| spelling.record(record)).collect();
-        let family = match record_type {
-            Type::Aaaa => Family::Ipv6,
-            _ => Family::Ipv4,
-        };
+        let family = if record_type == "AAAA" { Family::Ipv6 } else { Family::Ipv4 };
         let service = headless_behind(asking, &question.name);
         let gates = &asking.world.settings().gates;
         let keepers = service.iter().flat_map(|key| asking.world.slice_keepers(key)).collect();
@@ -267,8 +247,8 @@ impl<'a> Told<'a> {
         let Located { place, how } = &self.asker.located;
         let Some(place) = place else {
             return match how {
-                How::Unknown => "whose place nobody knows".to_owned(),
-                how => format!("whose place nobody knows: {how} names no node"),
+                How::Unknown => "location unknown".to_owned(),
+                how => format!("location unknown: {how} names no node"),
             };
         };
         let node = place.node.as_ref().map_or("no node", |node| node.as_str());
@@ -283,15 +263,14 @@ impl<'a> Told<'a> {
             return Some("no endpoint is ready".to_owned());
         }
         Some(set.map_or_else(
-            || "all: the asker's place is not known".to_owned(),
+            || "all: the client's location is unknown".to_owned(),
             |set| set.reason.to_string(),
         ))
     }
 
     fn text(&self) -> String {
-        let kind = RecordTypeName(self.record_type);
-        let mut text = format!("name     {} {kind}\n", self.name);
-        let _ = writeln!(text, "asker    {}, {}", self.asker.words, self.place());
+        let mut text = format!("name     {} {}\n", self.name, self.record_type);
+        let _ = writeln!(text, "client   {}, {}", self.asker.words, self.place());
         let _ = writeln!(text, "answer   {}", self.outcome);
         for record in &self.records {
             let _ = writeln!(text, "         {record}");
@@ -305,19 +284,19 @@ impl<'a> Told<'a> {
         text
     }
 
-    /// Whose slices were read, and whose were not.
+    /// Which controllers' slices are used, and which are ignored.
     fn slices(&self) -> String {
         let list = |routed: bool| -> String {
             let of = self.keepers.iter().filter(|keeper| keeper.routed == routed);
             let words = of.map(|keeper| {
-                let name = keeper.managed_by.as_deref().unwrap_or("nobody");
+                let name = keeper.managed_by.as_deref().unwrap_or("no controller");
                 format!("{} managed by {name}", keeper.slices)
             });
             words.collect::<Vec<_>>().join(", ")
         };
         match list(false) {
             others if others.is_empty() => list(true),
-            others => format!("{}; not read: {others}", list(true)),
+            others => format!("{}; ignored: {others}", list(true)),
         }
     }
 
@@ -365,7 +344,7 @@ impl<'a> Told<'a> {
         };
         json!({
             "name": self.name,
-            "type": RecordTypeName(self.record_type).to_string(),
+            "type": self.record_type,
             "asker": {
                 "who": self.asker.words,
                 "located": self.asker.located.how.code(),
@@ -382,13 +361,12 @@ impl<'a> Told<'a> {
     }
 }
 
-/// The headless Service whose endpoints a name is answered with: its own, or the one behind its
-/// aliases.
+/// The headless Service of a name, through ExternalName aliases.
 fn headless_behind(asking: &Asking<'_>, name: &AskedName) -> Option<ServiceKey> {
-    /// A chain of more aliases is none.
-    const MOST: usize = 11;
+    /// The DNS server follows at most this many aliases.
+    const MAX_ALIASES: usize = 11;
     let mut key = service_of(asking.config, name)?;
-    for _ in 0..MOST {
+    for _ in 0..MAX_ALIASES {
         let service = asking.world.service(&key)?;
         if service.service_type != ServiceType::ExternalName {
             return (service.cluster_ips == ClusterIps::Headless).then_some(key);
@@ -399,24 +377,14 @@ fn headless_behind(asking: &Asking<'_>, name: &AskedName) -> Option<ServiceKey> 
     None
 }
 
-/// A type as people write it.
-struct RecordTypeName(Type);
-
-impl std::fmt::Display for RecordTypeName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let value = self.0.to_possible_value();
-        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
-    }
-}
-
 fn describe(outcome: &Outcome<'_>) -> &'static str {
     match outcome {
         Outcome::Data => "records",
-        Outcome::NoData => "the name is there, but has no such records (NODATA)",
-        Outcome::NameError => "there is no such name (NXDOMAIN)",
-        Outcome::Unsynced => "not everything is known yet (SERVFAIL)",
+        Outcome::NoData => "the name exists, but has no records of this type (NODATA)",
+        Outcome::NameError => "the name does not exist (NXDOMAIN)",
+        Outcome::Unsynced => "initial lists incomplete (SERVFAIL)",
         Outcome::Refused => "refused (REFUSED)",
-        Outcome::PassedOn => "not a name of the cluster; it is forwarded",
-        Outcome::Alias(_) => "an alias of a name outside of the cluster",
+        Outcome::PassedOn => "not a cluster name; forwarded to the upstream servers",
+        Outcome::Alias(_) => "an alias of a name outside the cluster",
     }
 }

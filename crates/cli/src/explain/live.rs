@@ -1,4 +1,4 @@
-//! Reads a cluster once, as a daemon would at its start.
+//! Reads a cluster once, as a daemon does at start-up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use nearhop_core::{Change, Gate, Gates, Kind};
 use nearhop_feed::{Event, Feed, Options, Selectors};
 use nearhop_runtime::client::Client;
 
-/// A cluster that is there has answered by then.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long the initial lists may take.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a name server reads.
+/// The kinds that a DNS server reads.
 const KINDS: [Kind; 5] = [Kind::Service, Kind::Node, Kind::Namespace, Kind::Slice, Kind::Locator];
 
-/// Reads everything that answers depend on.
+/// Reads all objects that DNS answers depend on.
 pub(super) async fn read_world(client: Client, gates: Gates) -> anyhow::Result<World> {
     let read = |kind: &Kind| *kind != Kind::Locator || gates.on(Gate::PodLocator);
     let mut missing: BTreeSet<Kind> = KINDS.into_iter().filter(read).collect();
@@ -43,10 +43,10 @@ pub(super) async fn read_world(client: Client, gates: Gates) -> anyhow::Result<W
             }
         }
     };
-    if tokio::time::timeout(PATIENCE, reading).await.is_err() {
+    if tokio::time::timeout(TIMEOUT, reading).await.is_err() {
         let why = feed.status().into_iter().find_map(|status| status.error);
-        let why = why.unwrap_or_else(|| "it does not answer".to_owned());
-        bail!("the cluster could not be read: {why}");
+        let why = why.unwrap_or_else(|| "the API server does not answer".to_owned());
+        bail!("cannot read the cluster: {why}");
     }
     Ok(world)
 }

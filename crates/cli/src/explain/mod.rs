@@ -1,4 +1,4 @@
-//! `nearhop explain`: why things are as they are, from the objects of a live cluster.
+//! `nearhop explain`: explains decisions from the objects of a live cluster.
 
 mod dns;
 mod live;
@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Subcommand};
 
-/// Says why a name is answered as it is.
+use crate::daemon::block_on;
+
+/// Explains decisions of nearhop from the objects of a live cluster.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -19,11 +21,8 @@ enum What {
     Dns(Box<dns::Args>),
 }
 
-/// Explains.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().build()?;
     match args.what {
-        What::Dns(args) => runtime.block_on(dns::run(*args)),
+        What::Dns(args) => block_on(dns::run(*args)),
     }
 }

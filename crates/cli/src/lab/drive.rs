@@ -1,4 +1,4 @@
-//! `nearhop lab drive`: real connections, and who answered them.
+//! `nearhop lab drive`: opens connections and counts the Pods that answered.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,52 +14,61 @@ use nearhop_lab::drive::report::Report;
 use nearhop_lab::drive::run::drive;
 use nearhop_lab::drive::worker::{self, Family, Job, Protocol};
 
-use super::status::Output;
-use super::{Name, block_on};
+use super::Name;
+use crate::daemon::block_on;
+use crate::output::{Output, announce, print};
 
-/// Exit code of a drive in which connections failed.
+/// Exit code if a connection failed.
 const FAILED: u8 = 1;
 
-/// Opens connections to a Service and prints who answered.
+/// Opens connections to a Service and prints which Pods and zones answered.
+///
+/// Exit code 0: all connections were answered. 1: one failed.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
     name: Name,
 
-    /// The Service: NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT.
+    /// Service: NAME, NAMESPACE/NAME or NAMESPACE/NAME:PORT. Default port: the Service's first.
     #[arg(value_name = "SERVICE")]
     service: ServiceRef,
 
-    /// From where: pod/NAME, node/NAME, zone/NAME or external; without it from every node.
+    /// Client: pod/NAME, node/NAME, zone/NAME, or external for a client outside the cluster.
+    /// Default: every node.
     #[arg(long, value_name = "PLACE")]
     from: Option<From>,
 
-    /// How many connections in all.
+    /// Total number of connections.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     connections: u64,
 
-    /// How many at the same time.
+    /// Connections at the same time.
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
 
-    /// One UDP packet from a new port each, instead of an HTTP request.
+    /// Send a UDP packet from a new port each, instead of an HTTP request.
     #[arg(long)]
     udp: bool,
 
-    /// Look the Service's name up for each connection.
+    /// Resolve the Service's DNS name for each connection. Default: use its cluster IP.
     #[arg(long)]
     dns: bool,
 
-    /// Over IPv6.
+    /// Use IPv6. Default: IPv4.
     #[arg(short = '6', long)]
     ipv6: bool,
 
-    /// Form of the output.
-    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    /// Output format.
+    #[arg(
+        short,
+        long,
+        value_name = "text|json",
+        default_value = "text",
+        hide_possible_values = true
+    )]
     output: Output,
 }
 
-/// Drives; exit code 1 if a connection failed.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let question = Question {
         service: args.service,
@@ -74,12 +83,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let (state, cluster) = args.name.connect().await?;
         Ok(drive(&state, &cluster, &question).await?)
     })?;
-    let text = match args.output {
+    print(&match args.output {
         Output::Json => serde_json::to_string_pretty(&report)? + "\n",
         Output::Text => describe(&report),
-    };
-    // A reader such as `head` may have seen enough.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    })?;
     Ok(ExitCode::from(if report.failures.is_empty() { 0 } else { FAILED }))
 }
 
@@ -101,7 +108,7 @@ fn describe(report: &Report) -> String {
         let ms = |us: u32| f64::from(us) / 1000.0;
         let _ = writeln!(
             text,
-            "\nlatency: half within {:.2} ms, 90% {:.2} ms, 99% {:.2} ms, all {:.2} ms",
+            "\nlatency: p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms, max {:.2} ms",
             ms(latency.p50_us),
             ms(latency.p90_us),
             ms(latency.p99_us),
@@ -139,28 +146,28 @@ fn pods(report: &Report) -> Table {
     table
 }
 
-/// Opens connections where it runs. Started by `lab drive` and the demo.
+/// Opens connections from the network namespace it runs in. Started by `lab drive` and the demo.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct WorkerArgs {
-    /// What to do, as JSON.
+    /// The job, as JSON.
     #[arg(long, value_name = "JSON", value_parser = parse_job)]
     job: Job,
 
-    /// A line for each connection as it ends: milliseconds since the start, how long it took, and
-    /// who answered or `!` and what went wrong. Nothing at the end.
+    /// Print a line per connection instead of the tally: milliseconds since the start, duration,
+    /// and the Pod that answered, or `!` and the failure.
     #[arg(long)]
     lines: bool,
 }
 
-/// Does the job and prints its tally.
+/// Performs the job and prints its tally.
 pub(crate) fn work(args: &WorkerArgs) -> anyhow::Result<ExitCode> {
     let lines = args.lines;
-    let tell = move |attempt: &worker::Attempt| {
+    let on_attempt = move |attempt: &worker::Attempt| {
         if lines {
             print_line(attempt);
         }
     };
-    let tally = block_on(async { Ok(worker::work(&args.job, tell).await) })?;
+    let tally = block_on(async { Ok(worker::work(&args.job, on_attempt).await) })?;
     if !lines {
         let text = serde_json::to_string(&tally).context("a tally is plain data")?;
         writeln!(std::io::stdout(), "{text}")?;
@@ -174,7 +181,7 @@ fn print_line(attempt: &worker::Attempt) {
         Err(failure) => format!("!{failure:?}"),
     };
     let (at, took) = (attempt.at.as_secs_f64() * 1e3, attempt.took.as_secs_f64() * 1e3);
-    // Whoever listened has gone; the next line would tell nobody either.
+    // The reader has closed the pipe.
     if writeln!(std::io::stdout(), "{at:.1} {took:.2} {who}").is_err() {
         std::process::exit(0);
     }
@@ -185,19 +192,18 @@ fn parse_job(text: &str) -> Result<Job, String> {
     if job.targets.is_empty() { Err("no targets".to_owned()) } else { Ok(job) }
 }
 
-/// Keeps connections open where it runs.
+/// Keeps connections open from the network namespace it runs in.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct HoldArgs {
-    /// What to hold, as JSON.
+    /// The connections, as JSON.
     #[arg(long, value_name = "JSON", value_parser = parse_hold)]
     job: Hold,
 }
 
-/// Says `open` and how many, and at the end what became of them.
+/// Prints `open` and the number of connections, and at the end the result.
 pub(crate) fn hold(args: &HoldArgs) -> anyhow::Result<ExitCode> {
     let opened = |count: usize| {
-        // Whoever waits for it reads it.
-        let _ = writeln!(std::io::stdout(), "open {count}");
+        announce(&format!("open {count}"));
     };
     let held = block_on(async { Ok(hold::hold(&args.job, opened).await) })?;
     let text = serde_json::to_string(&held).context("a count is plain data")?;

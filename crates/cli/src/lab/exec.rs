@@ -1,6 +1,7 @@
-//! `nearhop lab exec`: a command in a Pod, as `kubectl exec` would run it, or on a node.
+//! `nearhop lab exec`: runs a command in a Pod, as `kubectl exec` does, or on a node.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -11,9 +12,12 @@ use nearhop_lab::cluster::describe;
 use nearhop_lab::control::{Answer, Place, Request, ask};
 use tokio::io::{AsyncWriteExt as _, copy, stderr, stdin, stdout};
 
-use super::{Name, block_on};
+use super::{Name, request};
+use crate::daemon::block_on;
 
-/// Runs a command in a Pod, or in a node's network.
+/// Runs a command in a Pod, in a node's network namespace, or outside the cluster.
+///
+/// The exit code is the command's.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -23,24 +27,23 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
 
-    /// Container; the first without.
+    /// Container of the Pod. Default: the first.
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
 
-    /// Hand standard input on.
+    /// Pass standard input to the command (Pods only).
     #[arg(short = 'i', long)]
     stdin: bool,
 
-    /// The Pod: NAME or NAMESPACE/NAME; or node/NAME, or external.
-    #[arg(value_name = "POD")]
+    /// Where: POD, NAMESPACE/POD, node/NAME, or external for the network outside the cluster.
+    #[arg(value_name = "PLACE")]
     pod: String,
 
-    /// The command, after `--`.
+    /// Command and arguments, after `--`.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
-/// Runs it; the exit code is the command's.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let place = match args.pod.split_once('/') {
         Some(("node", name)) => Place::Node(name.to_owned()),
@@ -56,16 +59,21 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
         }
         Answer::Refused(why) => bail!("{why}"),
-        Answer::Done | Answer::Status(_) => bail!("the lab answered another question"),
+        Answer::Done | Answer::Status(_) => bail!("unexpected answer from the lab"),
     }
 }
 
 async fn exec(args: Args) -> anyhow::Result<ExitCode> {
-    let (_, cluster) = args.name.connect().await?;
+    let (state, cluster) = args.name.connect().await?;
     let (namespace, name) = args.pod.split_once('/').unwrap_or((&args.namespace, &args.pod));
     let pods: Api<Pod> = Api::namespaced(cluster.client().clone(), namespace);
     let mut params = AttachParams::default().stdin(args.stdin).stdout(true).stderr(true);
-    let refused = |error: kube::Error| anyhow!("pod {namespace}/{name}: {}", describe(&error));
+    let refused = |error: kube::Error| match &error {
+        kube::Error::Api(status) if status.is_not_found() && is_node(&state, name) => {
+            anyhow!("{name} is a node, not a Pod. Cure: nearhop lab exec node/{name} -- COMMAND")
+        }
+        _ => anyhow!("Pod {namespace}/{name}: {}", describe(&error)),
+    };
     params.container = match args.container {
         Some(container) => Some(container),
         None => first_container(&pods.get(name).await.map_err(refused)?),
@@ -77,7 +85,7 @@ async fn exec(args: Args) -> anyhow::Result<ExitCode> {
     let input = process.stdin();
     let forward = tokio::spawn(async move {
         if let Some(mut input) = input {
-            // Either side may end it.
+            // Either side may close it.
             let _ = copy(&mut stdin(), &mut input).await;
             let _ = input.shutdown().await;
         }
@@ -101,11 +109,16 @@ async fn exec(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(exit_code(status.as_ref())))
 }
 
+fn is_node(state: &Path, name: &str) -> bool {
+    let status = request(state, &Request::Status).ok().flatten();
+    status.is_some_and(|status| status.zones.values().flatten().any(|node| node == name))
+}
+
 fn first_container(pod: &Pod) -> Option<String> {
     Some(pod.spec.as_ref()?.containers.first()?.name.clone())
 }
 
-/// Of a command that failed, the API says so in a cause named `ExitCode`.
+/// The exit code of a failed command is in the status cause `ExitCode`.
 fn exit_code(status: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Status>) -> u8 {
     let Some(status) = status else { return 1 };
     if status.status.as_deref() == Some("Success") {
@@ -116,7 +129,10 @@ fn exit_code(status: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Sta
         causes.into_iter().flatten().find(|cause| cause.reason.as_deref() == Some("ExitCode"));
     let number = code.and_then(|cause| cause.message.as_deref()?.parse().ok());
     if number.is_none() {
-        crate::complain(&format!("error: {}", status.message.as_deref().unwrap_or("it failed")));
+        crate::complain(&format!(
+            "error: {}",
+            status.message.as_deref().unwrap_or("the command failed")
+        ));
     }
     number.unwrap_or(1)
 }

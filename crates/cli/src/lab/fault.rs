@@ -1,20 +1,23 @@
-//! `nearhop lab fault`: cables, processes and the API server, disturbed on demand.
+//! `nearhop lab fault`: injects faults into links, processes and the API server.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::{Args as ClapArgs, Subcommand};
-use nearhop_lab::cluster::Cluster;
 use nearhop_lab::control::{Fault, Request};
 use nearhop_lab::daemon::Order;
 use nearhop_lab::world::Cable;
 use serde_json::{Value, json};
 
-use super::{Name, block_on, request};
+use super::{Name, request};
+use crate::daemon::block_on;
 use crate::parse::parse_duration;
 
-/// Disturbs a lab, and mends it.
+/// Injects faults into a lab: cuts links, kills or pauses processes, disturbs the API server.
+///
+/// Returns when the fault is in effect; `heal all` repairs everything. `nearhop lab status` lists
+/// the process names: apiserver, controller, manager, agent/NODE, dns/NODE, proxy/NODE.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -24,54 +27,50 @@ pub(crate) struct Args {
     command: Command,
 }
 
-/// Processes are called as `lab status` calls them: apiserver, controller, manager, proxy/NODE,
-/// agent/NODE.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Take a node or a zone off the network: node/NAME or zone/NAME.
+    /// Cut a node or a zone off the network: node/NAME or zone/NAME.
     Cut { place: String },
-    /// Put it back; `all` mends every cable, every process and the API.
+    /// Reconnect a node or a zone; `all` also starts every process and heals the API server.
     Heal { place: String },
-    /// kill -9, and it stays down.
+    /// Kill a process (SIGKILL). It stays down.
     Kill { process: String },
     /// Start a killed process again.
     Start { process: String },
-    /// kill -9 and start at once, with more arguments if some follow `--`.
+    /// Kill a process (SIGKILL) and start it at once, with the arguments after `--` added.
     Restart {
         process: String,
         #[arg(last = true)]
         args: Vec<String>,
     },
-    /// Stop a process in its tracks: alive, and not answering.
+    /// Suspend a process (SIGSTOP).
     Pause { process: String },
-    /// Let a paused process go on.
+    /// Continue a paused process (SIGCONT).
     Resume { process: String },
-    /// Let the API server answer a share of requests with an error, and all of them late, until
-    /// `heal all`.
+    /// Let the API server fail a share of requests and delay all of them, until `heal all`.
     Flaky {
-        /// Share of the requests, in percent.
+        /// Share of requests that fail, in percent.
         #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
         share: f64,
-        /// What they get: 403, 409, 422, 429 or 500.
+        /// HTTP status of failed requests: 403, 409, 422, 429 or 500.
         #[arg(long, value_name = "CODE", default_value_t = 500)]
         code: u16,
-        /// How late every answer is.
+        /// Delay of every response.
         #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
         delay: Duration,
     },
     /// Close every watch on the API server.
     DropWatches,
-    /// Let the API server forget its history, so that everybody has to list again.
+    /// Drop the API server's watch history, so that clients must list again.
     Compact,
 }
 
 const FAULTS: &str = "/nearhop/faults";
 
-/// How long an API server may take to be healed, and how often it is tried.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long healing the API server may take, and the pause between attempts.
+const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Does it, and returns when it is done.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let state = args.name.find()?;
     let lab = |fault| request(&state, &Request::Fault(fault)).map(drop);
@@ -112,9 +111,9 @@ fn cable(place: &str, cable: Cable) -> anyhow::Result<Fault> {
     }
 }
 
-/// An API server that has just been started takes a moment.
+/// Retries, because the API server may have just been started.
 async fn heal_api(name: &Name) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match inflict(name, json!({})).await {
             Err(_) if Instant::now() < deadline => tokio::time::sleep(PAUSE).await,
@@ -124,8 +123,7 @@ async fn heal_api(name: &Name) -> anyhow::Result<()> {
 }
 
 async fn inflict(name: &Name, faults: Value) -> anyhow::Result<()> {
-    let (_, cluster): (_, Cluster) = name.connect().await?;
-    let asked = cluster.create(FAULTS, &faults).await;
-    asked.context("the API server was not disturbed")?;
+    let (_, cluster) = name.connect().await?;
+    cluster.create(FAULTS, &faults).await.context("cannot inject faults into the API server")?;
     Ok(())
 }

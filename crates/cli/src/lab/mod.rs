@@ -1,4 +1,4 @@
-//! `nearhop lab`: a multi-zone cluster of real packets on one machine.
+//! `nearhop lab`: a multi-zone cluster on one machine.
 
 mod drive;
 mod exec;
@@ -20,10 +20,14 @@ use nearhop_lab::state;
 pub(crate) use drive::{HoldArgs, WorkerArgs, hold, work};
 pub(crate) use supervisor::{SupervisorArgs, start, supervise};
 
-/// How long a lab may take to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a lab may take to stop.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A multi-zone cluster on this machine: nodes and Pods are namespaces, packets are real.
+/// Runs a multi-zone Kubernetes cluster on this machine: nodes and Pods are network namespaces with
+/// real packets.
+///
+/// For trying out and testing routing policies and failures. Needs root or user namespaces, and no
+/// other programs.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -40,22 +44,21 @@ enum Command {
     Down(Down),
 }
 
-/// Ends a lab.
+/// Stops a lab and deletes its files.
 #[derive(Debug, ClapArgs)]
 struct Down {
     #[command(flatten)]
     name: Name,
 }
 
-/// Which lab.
+/// The lab to use.
 #[derive(Debug, ClapArgs)]
 struct Name {
-    /// Name of the lab; not needed where only one runs.
+    /// Name of the lab. Default: the only one that runs.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }
 
-/// Does what the command says.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Up(args) => up::run(*args),
@@ -69,12 +72,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn down(name: &Name) -> anyhow::Result<ExitCode> {
     let state = name.find()?;
-    // It may be gone before it has answered; its directory is the last thing to go.
+    // The lab may end before it answers. Its directory is removed last.
     let _ = ask(&state, &Request::Down);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while state.exists() {
         if Instant::now() > deadline {
-            bail!("the lab does not end. Cure: kill `nearhop lab up`; the next start cleans up");
+            bail!("the lab does not stop. Cure: kill `nearhop lab up`; the next start cleans up");
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -82,7 +85,7 @@ fn down(name: &Name) -> anyhow::Result<ExitCode> {
 }
 
 impl Name {
-    /// The directory of the lab that is meant.
+    /// The directory of the lab.
     fn find(&self) -> anyhow::Result<PathBuf> {
         let base = state::base();
         let running = state::running(&base)?;
@@ -90,14 +93,14 @@ impl Name {
             (Some(name), labs) if labs.contains(name) => name,
             (None, [only]) => only,
             (Some(name), []) => bail!("no lab `{name}` runs. Cure: nearhop lab up --name {name}"),
-            (Some(name), labs) => bail!("no lab `{name}` runs; there is {}", labs.join(", ")),
+            (Some(name), labs) => bail!("no lab `{name}` runs; running labs: {}", labs.join(", ")),
             (None, []) => bail!("no lab runs. Cure: nearhop lab up"),
             (None, labs) => bail!("several labs run: {}. Cure: --name NAME", labs.join(", ")),
         };
         Ok(base.join(name))
     }
 
-    /// The same, and its API.
+    /// The directory of the lab, and a client of its API.
     async fn connect(&self) -> anyhow::Result<(PathBuf, Cluster)> {
         let state = self.find()?;
         let cluster = Cluster::connect(&state.join("kubeconfig")).await?;
@@ -105,7 +108,7 @@ impl Name {
     }
 }
 
-/// Asks a lab; what it refuses is an error.
+/// Sends a request to a lab; a refusal is an error.
 fn request(state: &std::path::Path, request: &Request) -> anyhow::Result<Option<Box<Status>>> {
     let answer = ask(state, request)
         .with_context(|| format!("the lab in {} does not answer", state.display()))?;
@@ -113,16 +116,6 @@ fn request(state: &std::path::Path, request: &Request) -> anyhow::Result<Option<
         Answer::Status(status) => Ok(Some(status)),
         Answer::Done => Ok(None),
         Answer::Refused(why) => Err(anyhow!(why)),
-        Answer::Output { .. } => bail!("the lab answered another question"),
+        Answer::Output { .. } => bail!("unexpected answer from the lab"),
     }
-}
-
-/// The runtime of a command that is no daemon.
-fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the runtime")?;
-    let done = runtime.block_on(work);
-    // A thread may still sit in a read of standard input.
-    runtime.shutdown_background();
-    done
 }

@@ -1,45 +1,41 @@
-//! `nearhop lab status`: which labs run, and how one of them does.
+//! `nearhop lab status`: the nodes and processes of a lab.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 use nearhop_lab::control::{LabPhase, Request, Status};
 use nearhop_lab::daemon::{Phase, State};
 
 use super::{Name, request};
+use crate::output::{Output, print};
 
-/// Shows a lab: nodes, processes, what is cut.
+/// Shows the nodes and processes of a lab, and the nodes and zones that are cut off.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
     name: Name,
 
-    /// Form of the output.
-    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    /// Output format.
+    #[arg(
+        short,
+        long,
+        value_name = "text|json",
+        default_value = "text",
+        hide_possible_values = true
+    )]
     output: Output,
 }
 
-/// `-o`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
-    Text,
-    Json,
-}
-
-/// Prints it.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let state = args.name.find()?;
     let Some(status) = request(&state, &Request::Status)? else {
-        anyhow::bail!("the lab answered another question");
+        anyhow::bail!("unexpected answer from the lab");
     };
-    let text = match args.output {
+    print(&match args.output {
         Output::Json => serde_json::to_string_pretty(&status)? + "\n",
         Output::Text => describe(&status),
-    };
-    // A reader such as `head` may have seen enough.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -68,14 +64,14 @@ fn describe_process(state: &State) -> String {
     let mut text = match state.phase {
         Phase::Running => "running".to_owned(),
         Phase::Paused => "paused".to_owned(),
-        Phase::Killed => "killed; `lab fault start` brings it back".to_owned(),
-        Phase::Waiting => "ended by itself, starts again".to_owned(),
+        Phase::Killed => "killed; `lab fault start` starts it again".to_owned(),
+        Phase::Waiting => "exited; restarting".to_owned(),
     };
     if state.restarts > 0 {
-        let _ = write!(text, ", started again {}x", state.restarts);
+        let _ = write!(text, ", restarts: {}", state.restarts);
     }
     if let Some(end) = &state.last_end {
-        let _ = write!(text, ", last ended with {end}");
+        let _ = write!(text, ", last exit: {end}");
     }
     text
 }

@@ -1,5 +1,5 @@
-//! The two processes that hold a lab: the command that the user started, and the first process of
-//! the world that it made, which the lab's processes are children of.
+//! The two processes of a lab: the command that the user started, and the supervisor, which is the
+//! first process of the lab's PID namespace and the parent of the lab's processes.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,54 +16,54 @@ use nearhop_lab::{Lab, Spec};
 use nearhop_runtime::shutdown::Shutdown;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::block_on;
+use crate::daemon::block_on;
 use crate::{complain, demo};
 
-/// Set by `--detach`: once the lab is up, nobody listens.
+/// Set by `--detach`: no output once the lab is up.
 pub(super) const QUIET_WHEN_UP: &str = "NEARHOP_QUIET_WHEN_UP";
 
-/// The last word to whoever waits for a lab that goes on without him.
+/// Ends the output of a detached lab that is up.
 pub(super) const UP: &[u8] = b"\0";
 
-/// What a shell reports of a process that an interrupt ended.
+/// The exit code after SIGINT, as in a shell.
 const INTERRUPTED: u8 = 130;
 
-/// The hidden command.
-pub(crate) const SUPERVISOR: &str = "lab-supervisor";
+/// The hidden command of the supervisor.
+const SUPERVISOR: &str = "lab-supervisor";
 
-/// Holds a lab's processes. Started by `lab up`.
+/// Supervises a lab's processes. Started by `lab up`.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SupervisorArgs {
-    /// What the lab is to be.
+    /// File with the lab's spec.
     #[arg(long, value_name = "FILE")]
     spec: PathBuf,
 
-    /// Do the demo, and end.
+    /// Perform the demo, then exit.
     #[arg(long, value_name = "JSON")]
     demo: Option<demo::Order>,
 }
 
-/// Makes the world, starts its first process, and waits for its end.
+/// Enters new namespaces, starts the supervisor in them and waits for its end.
 pub(crate) fn start(spec: &Spec, more: &[String]) -> anyhow::Result<ExitCode> {
     let file = spec.state.join("spec.json");
     let text = serde_json::to_string(spec).context("a spec is plain data")?;
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-    // Before there is a second thread.
+    // Must happen while the process has one thread.
     enter()?;
     block_on(async {
         let mut command = Command::new(&spec.program);
         command.arg(SUPERVISOR).arg("--spec").arg(&file).args(more);
-        // Ctrl-C is for this process, which tells the other one once.
+        // Ctrl-C reaches only this process, which forwards it once.
         command.stdin(std::process::Stdio::piped()).process_group(0);
         let mut child = tokio::process::Command::from(command)
             .kill_on_drop(true)
             .spawn()
-            .context("cannot start the lab's first process")?;
+            .context("cannot start the lab's supervisor")?;
         if std::env::var_os(QUIET_WHEN_UP).is_some() {
-            // From here on the other one speaks.
+            // From here on only the supervisor prints.
             close_outputs();
         }
-        // Held, not used: `wait` would close it, and that is how the other end learns of our end.
+        // The supervisor exits when this pipe closes, so `wait` must not close it.
         let _alive = child.stdin.take();
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -71,29 +71,29 @@ pub(crate) fn start(spec: &Spec, more: &[String]) -> anyhow::Result<ExitCode> {
         let ended = loop {
             tokio::select! {
                 ended = child.wait() => break ended?,
-                _ = terminate.recv() => tell(&child),
-                _ = interrupt.recv() => tell(&child),
-                _ = hangup.recv() => tell(&child),
+                _ = terminate.recv() => terminate_supervisor(&child),
+                _ = interrupt.recv() => terminate_supervisor(&child),
+                _ = hangup.recv() => terminate_supervisor(&child),
             }
         };
         Ok(ExitCode::from(ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
     })
 }
 
-/// It ends everything else with itself.
-fn tell(child: &tokio::process::Child) {
+/// All processes of the lab end with the supervisor.
+fn terminate_supervisor(child: &tokio::process::Child) {
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(nix::unistd::Pid::from_raw);
-    // It may have ended a moment ago.
+    // It may have exited already.
     let _ = pid.map(|pid| nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM));
 }
 
-/// Runs the lab until it is told to end.
+/// Runs the lab until shutdown.
 pub(crate) fn supervise(args: &SupervisorArgs) -> anyhow::Result<ExitCode> {
-    bind_to_parent().context("cannot be bound to the command that started this")?;
+    bind_to_parent().context("cannot follow the end of the parent process")?;
     let begun = Instant::now();
     let text = fs::read_to_string(&args.spec)
         .with_context(|| format!("cannot read {}", args.spec.display()))?;
-    let spec: Spec = serde_json::from_str(&text).context("not a lab's spec")?;
+    let spec: Spec = serde_json::from_str(&text).context("invalid spec")?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let done = runtime.block_on(async {
         let shutdown = Shutdown::on_signals()?;
@@ -103,18 +103,18 @@ pub(crate) fn supervise(args: &SupervisorArgs) -> anyhow::Result<ExitCode> {
                 () = shutdown.wait() => Ok(ExitCode::from(INTERRUPTED)),
             },
             None => {
-                serve(spec, &shutdown, |lab| announce(lab, begun)).await?;
+                serve(spec, &shutdown, |lab| print_welcome(lab, begun)).await?;
                 Ok(ExitCode::SUCCESS)
             }
         }
     });
-    // Threads that dial for a relay may take their time; nobody waits for them any more.
+    // Threads that connect for a relay may still be blocked.
     runtime.shutdown_background();
     done
 }
 
-/// What a user needs next.
-fn announce(lab: &Lab, begun: Instant) {
+/// Prints what the user needs next.
+fn print_welcome(lab: &Lab, begun: Instant) {
     let status = lab.status();
     let (zones, nodes) = (status.zones.len(), lab.spec().topology.nodes.len());
     let name = &status.name;
@@ -140,25 +140,24 @@ fn announce(lab: &Lab, begun: Instant) {
     );
     lab.warnings().iter().for_each(|warning| complain(&format!("warning: {warning}")));
     let detached = std::env::var_os(QUIET_WHEN_UP).is_some();
-    let told = say(text.as_bytes(), if detached { UP } else { b"" });
-    // Otherwise `lab status` says the same to whoever asks.
+    let printed = print_bytes(text.as_bytes(), if detached { UP } else { b"" });
     if detached {
-        if told.is_err() {
-            // Whoever wanted it gave up before it was there.
+        if printed.is_err() {
+            // `lab up --detach` was interrupted before the lab was up.
             std::process::exit(1);
         }
         close_outputs();
     }
 }
 
-fn say(text: &[u8], last: &[u8]) -> std::io::Result<()> {
+fn print_bytes(text: &[u8], last: &[u8]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text)?;
     out.write_all(last)?;
     out.flush()
 }
 
-/// A path as a shell reads it.
+/// A path, quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
@@ -169,7 +168,7 @@ fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// So that whoever waits for the end of our words does not wait for our own end.
+/// Lets the reader of the output see its end before this process exits.
 fn close_outputs() {
     if let Ok(nowhere) = fs::OpenOptions::new().write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stdout(&nowhere);

@@ -18,7 +18,6 @@ use nearhop_proxy::sysctl::{self, ConntrackLimits};
 use nearhop_runtime::admin;
 use nearhop_runtime::client::connect;
 use nearhop_runtime::health::{Health, Purpose};
-use nearhop_runtime::log;
 use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::server::{self, Answer, Route, Server, Setup};
 use nearhop_runtime::shutdown::Shutdown;
@@ -34,7 +33,7 @@ const QUESTIONS: usize = 16;
 
 /// Runs until it is told to stop.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    log::init(args.log.verbosity, args.log.log_format);
+    args.log.init();
     let options = args.options()?;
     if args.cleanup {
         nearhop_proxy::cleanup::cleanup(&options)?;

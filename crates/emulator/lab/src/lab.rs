@@ -230,7 +230,7 @@ impl Way {
                     .map(Self::In)
                     .map_err(|cause| LabError::Listen { address: spec.listen, cause })
             }
-            Api::Foreign { kubeconfig, .. } => {
+            Api::Joined { kubeconfig, .. } => {
                 let foreign = Foreign::read(kubeconfig).await?;
                 check_names_free(spec, kubeconfig).await?;
                 Ok(Self::Out(Box::new(foreign)))

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::LabError;
 use crate::cluster::{Cluster, is_ready, name_of, none_missing, wait_for};
-use crate::spec::{TAINT, TAINT_EFFECT};
+use crate::spec::{TAINT_EFFECT, TAINT_KEY};
 
 /// The image of a fixture's Pods.
 pub const ECHO: &str = "nearhop/echo";
@@ -49,7 +49,7 @@ pub fn of_fixture(text: &str) -> Result<Vec<Value>, LabError> {
 pub fn tolerate_taint(objects: &mut [Value]) {
     for pod in objects.iter_mut().filter(|object| object["kind"] == "Pod") {
         pod["spec"]["tolerations"] =
-            json!([{"key": TAINT, "operator": "Exists", "effect": TAINT_EFFECT}]);
+            json!([{"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFFECT}]);
     }
 }
 

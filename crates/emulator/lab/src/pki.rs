@@ -43,7 +43,7 @@ impl KubeletPki {
     pub(crate) fn of(spec: &Spec) -> Option<Self> {
         match spec.api {
             Api::Own { .. } => Some(Self(spec.state.join("pki"))),
-            Api::Foreign { .. } => None,
+            Api::Joined { .. } => None,
         }
     }
 

@@ -146,7 +146,7 @@ pub async fn make_ready(spec: &Spec) -> Result<(), LabError> {
     .await?;
     let Some(text) = &spec.fixture else { return Ok(()) };
     let mut objects = objects::of_fixture(text)?;
-    if spec.keeps_guests_out() {
+    if spec.has_tainted_nodes() {
         objects::tolerate_taint(&mut objects);
     }
     objects::create(&cluster, &objects).await

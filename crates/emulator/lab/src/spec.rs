@@ -64,29 +64,26 @@ pub enum Api {
         /// A directory, made if it is not there.
         data: PathBuf,
     },
-    /// Somebody else's.
-    Foreign {
-        /// How to reach it.
+    /// That of the cluster that the lab joins.
+    Joined {
+        /// The cluster's kubeconfig.
         kubeconfig: PathBuf,
-        /// Whether others' Pods may land on the lab's nodes.
-        guests: Guests,
+        /// The taint of the lab's nodes.
+        taint: Taint,
     },
 }
 
-/// Whether Pods that know nothing of the lab may land on its nodes.
+/// The taint of the nodes of a lab that joins a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Guests {
-    /// They may: nodes have no taint.
-    Welcome,
-    /// Nodes have the taint `nearhop.dev/lab:NoSchedule`.
-    KeptOut,
+pub enum Taint {
+    /// None: the cluster's own Pods can run on the lab's nodes.
+    None,
+    /// `nearhop.dev/lab:NoSchedule`.
+    NoSchedule,
 }
 
-/// The key of the taint that keeps a cluster's own Pods off a lab's nodes.
-pub const TAINT: &str = "nearhop.dev/lab";
-
-/// The effect of [`TAINT`].
-pub const TAINT_EFFECT: &str = "NoSchedule";
+pub(crate) const TAINT_KEY: &str = "nearhop.dev/lab";
+pub(crate) const TAINT_EFFECT: &str = "NoSchedule";
 
 /// Which controllers the lab runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,16 +196,16 @@ impl Spec {
             args.extend(flag("--tls-private-key-file", own.key.display()));
             args.extend(flag("--client-ca-file", pki.authority().display()));
         }
-        if self.keeps_guests_out() {
-            args.extend(flag("--register-with-taints", format!("{TAINT}:{TAINT_EFFECT}")));
+        if self.has_tainted_nodes() {
+            args.extend(flag("--register-with-taints", format!("{TAINT_KEY}:{TAINT_EFFECT}")));
         }
         args
     }
 
     /// Whether nodes have the lab's taint, so that its own Pods must tolerate it.
     #[must_use]
-    pub fn keeps_guests_out(&self) -> bool {
-        matches!(self.api, Api::Foreign { guests: Guests::KeptOut, .. })
+    pub fn has_tainted_nodes(&self) -> bool {
+        matches!(self.api, Api::Joined { taint: Taint::NoSchedule, .. })
     }
 
     /// Whom the Pods of a node ask: the name servers' Service, which the proxies send to the node's
@@ -223,7 +220,7 @@ impl Spec {
     pub fn dns_addresses(&self) -> Option<[IpAddr; 2]> {
         match self.api {
             Api::Own { .. } => self.topology.ranges.services.at(DNS_PLACE),
-            Api::Foreign { .. } => None,
+            Api::Joined { .. } => None,
         }
     }
 

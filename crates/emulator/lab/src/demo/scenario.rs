@@ -80,7 +80,9 @@ impl Scenario {
         let worst = format!("{:.2} times the mean", measured.worst);
         match self {
             Self::NothingSet => {
-                format!("Every client uses every pod: {crossed} of the connections leave their zone.")
+                format!(
+                    "Every client uses every pod: {crossed} of the connections leave their zone."
+                )
             }
             Self::PreferSameZone => format!(
                 "No connection leaves its zone, and zone-a's only pod takes the load of half the CPU: {worst}."
