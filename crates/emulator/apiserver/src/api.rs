@@ -7,7 +7,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use nearhop_kinds::allocate::{Allocator, Refusal, Reserved};
 use nearhop_kinds::config::ClusterConfig;
-use nearhop_kinds::ip::Cidr;
 use nearhop_kinds::strategy::Context;
 use nearhop_kinds::{Registry, Resource};
 use nearhop_runtime::supervise;
@@ -226,9 +225,9 @@ impl Api {
 
 /// The first address of each range of cluster IPs; the Service `kubernetes` has that of the first.
 pub(crate) fn first_addresses(config: &ClusterConfig) -> Vec<IpAddr> {
-    let first = |range: Cidr| match range.network() {
+    let first = |address| match address {
         IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) + 1).into()),
         IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) + 1).into()),
     };
-    config.service_cidrs.iter().map(first).collect()
+    config.service_cidrs.iter().map(|range| first(range.first())).collect()
 }

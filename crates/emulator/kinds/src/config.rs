@@ -3,9 +3,9 @@
 
 use std::ops::RangeInclusive;
 
-use nearhop_core::{Family, Gates};
+use nearhop_core::{Cidr, Family, Gates};
 
-use crate::ip::{Cidr, family_bits};
+use crate::ip::parse_strict_cidr;
 
 /// The cluster as far as validation and allocation are concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,12 +95,11 @@ impl ServiceCidrs {
 }
 
 fn parse_cidr(text: &str) -> Result<Cidr, ConfigError> {
-    let cidr = Cidr::parse(text).ok_or_else(|| ConfigError::NotACidr(text.to_owned()))?;
-    let host_bits = family_bits(cidr.family()) - cidr.prefix();
-    if host_bits < 3 {
+    let cidr = parse_strict_cidr(text).ok_or_else(|| ConfigError::NotACidr(text.to_owned()))?;
+    if cidr.host_bits() < 3 {
         return Err(ConfigError::TooSmall(cidr));
     }
-    if host_bits > 64 {
+    if cidr.host_bits() > 64 {
         return Err(ConfigError::TooLarge(cidr));
     }
     Ok(cidr)

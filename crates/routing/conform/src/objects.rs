@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use nearhop_core::ip::parse_ip_sloppy;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{
     Addresses, ClusterIps, Conditions, ContainerPort, Endpoint, Hints, Node, Pod, PodDns, Service,
@@ -118,34 +119,14 @@ pub(crate) fn protocol(field: &Field<'_>) -> Result<Protocol, CaseError> {
 /// Reads an address; leading zeros in IPv4 are tolerated, as upstream does.
 pub(crate) fn address(field: &Field<'_>) -> Result<IpAddr, CaseError> {
     let text = field.text()?;
-    parse_address(text).ok_or_else(|| field.error(format!("{text:?} is not an address")))
-}
-
-/// Reads an address's text.
-pub(crate) fn parse_address(text: &str) -> Option<IpAddr> {
-    let decimal = |part: &str| part.trim_start_matches('0').parse::<u8>().unwrap_or(0).to_string();
-    let digits = |part: &str| {
-        (1..=4).contains(&part.len())
-            && part.bytes().all(|c| c.is_ascii_digit())
-            && part.parse::<u16>().is_ok_and(|number| number <= 255)
-    };
-    let sloppy = || {
-        let parts: Vec<&str> = text.split('.').collect();
-        let fits = parts.len() == 4 && parts.iter().all(|part| digits(part));
-        fits.then(|| parts.into_iter().map(decimal).collect::<Vec<_>>().join("."))
-    };
-    text.parse().ok().or_else(|| sloppy()?.parse().ok())
-}
-
-/// Reads a range of addresses' text.
-pub(crate) fn parse_cidr(text: &str) -> Option<Cidr> {
-    Cidr::parse_with(text, parse_address)
+    parse_ip_sloppy(text).ok_or_else(|| field.error(format!("{text:?} is not an address")))
 }
 
 /// Reads a range of addresses.
 pub(crate) fn cidr(field: &Field<'_>) -> Result<Cidr, CaseError> {
     let text = field.text()?;
-    parse_cidr(text).ok_or_else(|| field.error(format!("{text:?} is not a range of addresses")))
+    Cidr::parse_sloppy(text)
+        .ok_or_else(|| field.error(format!("{text:?} is not a range of addresses")))
 }
 
 fn service_port(row: &Field<'_>) -> Result<ServicePort, CaseError> {

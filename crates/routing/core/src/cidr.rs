@@ -1,112 +1,96 @@
-//! Ranges of addresses, such as `10.0.0.0/8`.
-//!
-//! Always in canonical form: bits behind the prefix are zero, and a range of IPv4 addresses that
-//! was written as IPv6 is one of IPv4. So equal ranges compare as equal and print alike. Leading
-//! zeros in addresses, which the API tolerates, are `nearhop-api`'s business.
+//! Address ranges such as `10.0.0.0/8`.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
+use ipnet::{IpNet, Ipv4Net};
+
+use crate::ip::parse_ip_sloppy;
 use crate::key::Family;
 
-/// Bits in front of the IPv4 address in an IPv4-mapped IPv6 address.
+/// Length of the prefix `::ffff:0:0/96` of IPv4-mapped IPv6 addresses.
 const MAPPED: u8 = 96;
 
-/// A range of addresses: all that begin with the same bits.
+/// An address range in canonical form, so that equal ranges compare equal: host bits are zero, and
+/// a range of IPv4-mapped IPv6 addresses is an IPv4 range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cidr {
-    first: IpAddr,
-    prefix: u8,
-}
+pub struct Cidr(IpNet);
 
 impl Cidr {
-    /// The range of the addresses that share so many bits with this one. Where an address has
-    /// fewer, it is this address alone.
+    /// The range of the addresses that share this prefix. A prefix longer than the address gives
+    /// the range of this address alone.
     pub fn new(address: IpAddr, prefix: u8) -> Self {
-        let prefix = prefix.min(bits(address));
-        match address {
-            IpAddr::V6(v6) if prefix >= MAPPED => match v6.to_ipv4_mapped() {
-                Some(v4) => Self::masked(IpAddr::V4(v4), prefix - MAPPED),
-                None => Self::masked(address, prefix),
-            },
-            _ => Self::masked(address, prefix),
-        }
+        IpNet::new(address, prefix).unwrap_or_else(|_| address.into()).into()
     }
 
-    /// Sets the bits behind the prefix to zero.
-    fn masked(address: IpAddr, prefix: u8) -> Self {
-        let first = match address {
-            IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() & !free_v4(prefix)).into(),
-            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !free_v6(prefix)).into(),
-        };
-        Self { first, prefix }
-    }
-
-    /// Reads `ADDRESS/PREFIX`. Bits behind the prefix may be set.
+    /// Parses `ADDRESS/PREFIX`. Host bits may be set; leading zeros in the address are refused.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::parse_with(text, |address| address.parse().ok())
+        parse_net(text, |address| address.parse().ok()).map(Self::from)
     }
 
-    /// As [`Cidr::parse`], with another idea of how addresses are written.
-    pub fn parse_with(text: &str, read: impl FnOnce(&str) -> Option<IpAddr>) -> Option<Self> {
-        let (address, prefix) = text.split_once('/')?;
-        // `u8` would also read a sign.
-        let digits = prefix.bytes().all(|c| c.is_ascii_digit());
-        let prefix = prefix.parse().ok().filter(|_| digits)?;
-        let address = read(address)?;
-        (prefix <= bits(address)).then(|| Self::new(address, prefix))
+    /// As [`Cidr::parse`], with addresses in every spelling of [`parse_ip_sloppy`].
+    pub fn parse_sloppy(text: &str) -> Option<Self> {
+        parse_net_sloppy(text).map(Self::from)
     }
 
     /// The first address.
     pub fn first(self) -> IpAddr {
-        self.first
+        self.0.network()
     }
 
     /// The last address.
     pub fn last(self) -> IpAddr {
-        match self.first {
-            IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() | free_v4(self.prefix)).into(),
-            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() | free_v6(self.prefix)).into(),
-        }
+        self.0.broadcast()
     }
 
-    /// How many bits its addresses have in common.
+    /// Length of the prefix in bits.
     pub fn prefix(self) -> u8 {
-        self.prefix
+        self.0.prefix_len()
+    }
+
+    /// Number of bits behind the prefix.
+    pub fn host_bits(self) -> u8 {
+        self.0.max_prefix_len() - self.0.prefix_len()
     }
 
     /// The family of its addresses.
     pub fn family(self) -> Family {
-        Family::of(self.first)
+        Family::of(self.0.addr())
     }
 
-    /// Whether an address is in it.
+    /// Whether the range contains an address.
     pub fn contains(self, address: IpAddr) -> bool {
-        Family::of(address) == self.family() && Self::masked(address, self.prefix) == self
+        self.0.contains(&address)
     }
 }
 
-/// Bits of an address.
-fn bits(address: IpAddr) -> u8 {
-    match address {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
+impl From<IpNet> for Cidr {
+    fn from(net: IpNet) -> Self {
+        let mapped = match net {
+            IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(MAPPED)),
+            IpNet::V4(_) => None,
+        };
+        let v4 = mapped.and_then(|(address, prefix)| Ipv4Net::new(address, prefix).ok());
+        Self(v4.map_or(net, IpNet::V4).trunc())
     }
 }
 
-/// The bits behind a prefix.
-fn free_v4(prefix: u8) -> u32 {
-    u32::MAX.checked_shr(prefix.into()).unwrap_or_default()
+/// Parses `ADDRESS/PREFIX` as [`Cidr::parse_sloppy`] does, and keeps the address as written.
+pub fn parse_net_sloppy(text: &str) -> Option<IpNet> {
+    parse_net(text, parse_ip_sloppy)
 }
 
-/// The bits behind a prefix.
-fn free_v6(prefix: u8) -> u128 {
-    u128::MAX.checked_shr(prefix.into()).unwrap_or_default()
+fn parse_net(text: &str, parse_ip: impl FnOnce(&str) -> Option<IpAddr>) -> Option<IpNet> {
+    let (address, prefix) = text.split_once('/')?;
+    // `u8` would also read a sign.
+    let digits = prefix.bytes().all(|c| c.is_ascii_digit());
+    let prefix = prefix.parse().ok().filter(|_| digits)?;
+    IpNet::new(parse_ip(address)?, prefix).ok()
 }
 
 impl fmt::Display for Cidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.first, self.prefix)
+        self.0.fmt(f)
     }
 }
 
@@ -115,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_and_printed_in_canonical_form() {
+    fn parses_and_prints_the_canonical_form() {
         for (text, printed) in [
             ("10.0.0.0/8", Some("10.0.0.0/8")),
             ("10.1.2.3/8", Some("10.0.0.0/8")),
@@ -149,7 +133,26 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_in_a_range_or_not() {
+    fn sloppy_ranges_may_have_leading_zeros() {
+        for (text, range) in [
+            ("10.0.0.0/8", Some("10.0.0.0/8")),
+            ("010.001.2.03/16", Some("10.1.0.0/16")),
+            ("::ffff:010.1.2.3/112", Some("10.1.0.0/16")),
+            ("::ffff:10.1.2.3/16", Some("::/16")),
+            ("fd00::1/64", Some("fd00::/64")),
+            ("10.0.0.1", None),
+            ("10.0.0.0/33", None),
+            (" 10.0.0.0/8", None),
+            ("ten/8", None),
+        ] {
+            let read = Cidr::parse_sloppy(text).map(|range| range.to_string());
+            assert_eq!(read.as_deref(), range, "{text:?}");
+        }
+        assert_eq!(Cidr::parse("010.0.0.0/8"), None);
+    }
+
+    #[test]
+    fn contains_addresses_with_the_same_prefix() {
         for (range, address, inside) in [
             ("10.0.0.0/8", "10.255.255.255", true),
             ("10.0.0.0/8", "11.0.0.0", false),
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_begins_and_ends() {
+    fn first_and_last_address() {
         for (range, first, last) in [
             ("10.1.0.0/16", "10.1.0.0", "10.1.255.255"),
             ("10.1.2.3/32", "10.1.2.3", "10.1.2.3"),
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_prefix_leaves_one_address() {
+    fn too_long_a_prefix_gives_one_address() {
         for (address, text) in [
             ("10.1.2.3", "10.1.2.3/32"),
             ("fd00::1", "fd00::1/128"),

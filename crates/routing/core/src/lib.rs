@@ -14,6 +14,7 @@ pub mod condition;
 pub mod gate;
 pub mod hint;
 pub mod intent;
+pub mod ip;
 pub mod key;
 pub mod labels;
 pub mod locate;

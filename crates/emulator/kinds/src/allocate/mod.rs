@@ -15,11 +15,11 @@ use std::fmt;
 use std::net::IpAddr;
 
 use nearhop_core::Family;
+use nearhop_core::ip::parse_ip_sloppy;
 use nearhop_object::FieldError;
 use serde_json::Value;
 
 use crate::config::ClusterConfig;
-use crate::ip::parse_sloppy;
 use crate::service::View;
 use operation::{Mode, Operation};
 use ranges::{AddressRange, PortRange};
@@ -193,6 +193,6 @@ fn addresses_of(view: View<'_>) -> Vec<IpAddr> {
     if view.is_external_name() {
         return Vec::new();
     }
-    let ips = view.texts("clusterIPs").into_iter().filter_map(parse_sloppy);
+    let ips = view.texts("clusterIPs").into_iter().filter_map(parse_ip_sloppy);
     ips.map(|ip| ip.to_canonical()).collect()
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use nearhop_core::Family;
+use nearhop_core::ip::parse_ip_sloppy;
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
@@ -11,7 +12,6 @@ use super::families::{keeps_preference, resolve};
 use super::pool::Random;
 use super::ranges::{AddressRange, Unavailable};
 use super::{Allocator, Holdings, Refusal, Reserved, addresses_of, held_ports};
-use crate::ip::parse_sloppy;
 use crate::service::{View, carry_over, pair_cluster_ips, spec_mut};
 
 /// Where a dry run counts its placeholder ports from.
@@ -117,7 +117,7 @@ impl<'a> Operation<'a> {
     }
 
     fn take_ip(&mut self, family: Family, wanted: &str, name: &str) -> Result<String, NoIp> {
-        let ip = parse_sloppy(wanted).map(|ip| ip.to_canonical());
+        let ip = parse_ip_sloppy(wanted).map(|ip| ip.to_canonical());
         let (allocator, random) = match &mut self.mode {
             Mode::DryRun(allocator) => {
                 return placeholder_ip(&allocator.addresses, family, wanted, ip);
@@ -318,7 +318,7 @@ fn placeholder_ip(
 ) -> Result<String, NoIp> {
     let range = ranges.iter().find(|range| range.family() == family).ok_or(NoIp::Full)?;
     match ip {
-        None => Ok(range.cidr().network().to_string()),
+        None => Ok(range.cidr().first().to_string()),
         Some(ip) if range.contains(ip) => Ok(wanted.to_owned()),
         Some(ip) => {
             let why = format!(

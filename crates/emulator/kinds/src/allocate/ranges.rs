@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use nearhop_core::Family;
+use nearhop_core::{Cidr, Family};
 
 use super::pool::{Pool, Random};
-use crate::ip::{Cidr, family_bits};
 
 /// The addresses of one Service range, kept as distances from its first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub(super) enum Unavailable {
 
 impl AddressRange {
     pub(super) fn new(cidr: Cidr) -> Self {
-        let host_bits = u32::from(family_bits(cidr.family()) - cidr.prefix());
+        let host_bits = u32::from(cidr.host_bits());
         // The highest distance; the configuration allows up to 64 host bits.
         let highest = u64::MAX.checked_shr(64 - host_bits.min(64)).unwrap_or(0);
         // The first address is the network's, the last one of IPv4 its broadcast address.
@@ -51,7 +50,7 @@ impl AddressRange {
 
     pub(super) fn take_any(&mut self, random: Random<'_>) -> Option<IpAddr> {
         let distance = self.pool.take_any(random)?;
-        Some(match self.cidr.network() {
+        Some(match self.cidr.first() {
             IpAddr::V4(v4) => {
                 // Distances of IPv4 ranges fit: they were made from 32 bits.
                 let distance = u32::try_from(distance).ok()?;
@@ -72,7 +71,7 @@ impl AddressRange {
     }
 
     fn distance(&self, ip: IpAddr) -> Option<u64> {
-        let distance = match (self.cidr.network(), ip) {
+        let distance = match (self.cidr.first(), ip) {
             (IpAddr::V4(base), IpAddr::V4(ip)) => {
                 u64::from(u32::from(ip).checked_sub(u32::from(base))?)
             }

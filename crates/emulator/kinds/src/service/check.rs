@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use nearhop_core::ip::parse_ip_sloppy;
 use nearhop_object::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use super::policies::{
 use super::view::{View, number, text};
 use super::{extra, view::NONE};
 use crate::config::ClusterConfig;
-use crate::ip::{check_endpoint_ip, check_legacy_cidr, check_legacy_ip, parse_sloppy};
+use crate::ip::{check_endpoint_ip, check_legacy_cidr, check_legacy_ip};
 use crate::names;
 
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -71,7 +72,7 @@ pub fn validate_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
         }
         if !host.is_empty() {
             complain(&mut errors, || at("hostname"), host, names::dns1123_subdomain(host));
-            if parse_sloppy(host).is_some() {
+            if parse_ip_sloppy(host).is_some() {
                 let wrong = vec!["must be a DNS name, not an IP address".to_owned()];
                 complain(&mut errors, || at("hostname"), host, wrong);
             }

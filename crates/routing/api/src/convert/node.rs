@@ -9,7 +9,7 @@ use nearhop_core::{Cidr, Kind, Name};
 
 use super::Converted;
 use super::reader::{Reader, read_object};
-use super::value::{ADDRESS, CIDR, CPU, parse_address, parse_cidr};
+use super::value::{ADDRESS, CIDR, CPU, parse_address};
 use crate::field::{Field, List, Quantity};
 use crate::wire;
 
@@ -67,10 +67,10 @@ fn read_pod_cidrs(
     let several = reader.list(several, format_args!("spec.podCIDRs"));
     if several.is_empty() {
         let at = format_args!("spec.podCIDR");
-        return reader.text(single, at, parse_cidr, CIDR).into_iter().collect();
+        return reader.text(single, at, Cidr::parse_sloppy, CIDR).into_iter().collect();
     }
     let ranges = several.into_iter().filter_map(|(i, text)| {
-        reader.text(Field::Read(text), format_args!("spec.podCIDRs[{i}]"), parse_cidr, CIDR)
+        reader.text(Field::Read(text), format_args!("spec.podCIDRs[{i}]"), Cidr::parse_sloppy, CIDR)
     });
     ranges.collect()
 }

@@ -13,7 +13,7 @@ use nearhop_core::{Cidr, Family, Kind, Name, ServiceKey};
 
 use super::Converted;
 use super::reader::{Identity, Reader, read_object};
-use super::value::{ADDRESS, CIDR, TIME, parse_address, parse_cidr, parse_time};
+use super::value::{ADDRESS, CIDR, TIME, parse_address, parse_time};
 use crate::field::{Field, IntOrString, List};
 use crate::wire;
 
@@ -106,7 +106,7 @@ fn read_source_ranges(reader: &mut Reader, field: Field<List<Name>>) -> SourceRa
 /// One range; blanks around it are allowed, as in the API.
 fn read_source_range(reader: &mut Reader, entry: Field<Name>, i: usize) -> Option<Cidr> {
     let cause = match entry {
-        Field::Read(text) => match parse_cidr(text.trim()) {
+        Field::Read(text) => match Cidr::parse_sloppy(text.trim()) {
             Some(range) => return Some(range),
             None => format!("{} is not {CIDR}", quote(&text)),
         },

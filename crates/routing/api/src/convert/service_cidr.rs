@@ -1,12 +1,12 @@
 //! ServiceCIDRs.
 
-use nearhop_core::Kind;
 use nearhop_core::model::ServiceCidr;
+use nearhop_core::{Cidr, Kind};
 
 use super::Converted;
 use super::node::read_ready;
 use super::reader::read_object;
-use super::value::{CIDR, parse_cidr};
+use super::value::CIDR;
 use crate::field::Field;
 use crate::wire;
 
@@ -17,7 +17,12 @@ pub fn convert_service_cidr(object: wire::ServiceCidr) -> Converted<ServiceCidr>
         let status = reader.take(object.status, format_args!("status")).unwrap_or_default();
         let texts = reader.list(spec.cidrs, format_args!("spec.cidrs"));
         let cidrs = texts.into_iter().filter_map(|(i, text)| {
-            reader.text(Field::Read(text), format_args!("spec.cidrs[{i}]"), parse_cidr, CIDR)
+            reader.text(
+                Field::Read(text),
+                format_args!("spec.cidrs[{i}]"),
+                Cidr::parse_sloppy,
+                CIDR,
+            )
         });
         let cidrs = cidrs.collect();
         let (ready, _) = read_ready(reader, status.conditions);

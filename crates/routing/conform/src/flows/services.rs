@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use nearhop_core::ip::parse_ip_sloppy;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{
     AddressType, ClusterIps, DEFAULT_AFFINITY, Endpoint, Service, ServicePort, ServiceType, Slice,
@@ -12,13 +13,10 @@ use nearhop_core::model::{
 use nearhop_core::route::{Place, RouteTable};
 use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{Settings, World};
-use nearhop_core::{Change, Family, Name, Protocol, ServiceKey};
+use nearhop_core::{Change, Cidr, Family, Name, Protocol, ServiceKey};
 use serde_json::Value;
 
-use crate::objects::{
-    address, cluster_ips, parse_address, parse_cidr, placed_endpoint, port_number, protocol,
-    service_type,
-};
+use crate::objects::{address, cluster_ips, placed_endpoint, port_number, protocol, service_type};
 use crate::read::{CaseError, Field};
 
 /// The Services and slices of a case.
@@ -166,7 +164,7 @@ fn add_access(row: &Field<'_>, service: &mut Service) -> Result<(), CaseError> {
     let ranges = row.get("source_ranges")?.list()?;
     if !ranges.is_empty() {
         // As in the API: blanks are allowed, and what cannot be read lets nobody in.
-        let read = |item: &Field<'_>| Ok(parse_cidr(item.text()?.trim()));
+        let read = |item: &Field<'_>| Ok(Cidr::parse_sloppy(item.text()?.trim()));
         let read = ranges.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         service.source_ranges = SourceRanges::Only(read.into_iter().flatten().collect());
     }
@@ -243,7 +241,7 @@ pub(super) fn socket(field: &Field<'_>) -> Result<SocketAddr, CaseError> {
     let text = field.text()?;
     let parts = || {
         let (ip, port) = text.rsplit_once(':')?;
-        Some(SocketAddr::new(parse_address(ip)?, port.parse().ok()?))
+        Some(SocketAddr::new(parse_ip_sloppy(ip)?, port.parse().ok()?))
     };
     let read = text.parse().ok().or_else(parts);
     read.ok_or_else(|| field.error(format!("{text:?} is not an address and a port")))
