@@ -31,8 +31,8 @@ fn imports_of(package: &str) -> Option<Imports> {
     use Imports::{Anything, Only};
     Some(match package {
         // RUNTIME is process plumbing; xtask must run when nothing else compiles.
-        CORE | OBJECT | RUNTIME | NET | "nearhop-skip" | "xtask" => Only(&[]),
-        API | NETFILTER => Only(&[CORE]),
+        CORE | RUNTIME | NET | "nearhop-skip" | "xtask" => Only(&[]),
+        API | NETFILTER | OBJECT => Only(&[CORE]),
         // What becomes of packets can only be said of rules.
         SIMULATOR => Only(&[NETFILTER, CORE]),
         CONFORM => Only(&[SIMULATOR, NETFILTER, CORE]),
@@ -41,8 +41,8 @@ fn imports_of(package: &str) -> Option<Imports> {
         "nearhop-apiserver" => Only(&[KINDS, OBJECT, RUNTIME]),
         "nearhop-controller" | "nearhop-dns" => Only(&[FEED, API, CORE, RUNTIME]),
         "nearhop-proxy" => Only(&[FEED, NETFILTER, API, CORE, RUNTIME]),
-        "nearhop-agent" => Only(&[NET, RUNTIME]),
-        "nearhop-manager" => Only(&[RUNTIME]),
+        "nearhop-agent" => Only(&[NET, CORE, RUNTIME]),
+        "nearhop-manager" => Only(&[CORE, RUNTIME]),
         "nearhop-lab" => Only(&[NET, API, CORE, RUNTIME]),
         "nearhop-dashboard" => Only(&[API, CORE]),
         // The binary wires everything and decides nothing; the batteries drive everything.

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, EmptyDirVolumeSource, KeyToPath, Pod, ProjectedVolumeSource,
     Volume,
 };
+use nearhop_core::quantity::parse_milli;
 
 use super::env::{Facts, Sources, expand, field_value};
 use crate::container::{Access, Identity, Mount};
@@ -114,31 +115,10 @@ fn size(name: &str, volume: &EmptyDirVolumeSource) -> Result<u64, SetupError> {
     }
 }
 
-/// An amount of memory: `1.5Gi`, `500M`, `1e9`. Parts of a byte count as a whole one.
+/// A quantity of memory in bytes, rounded up.
 fn bytes(text: &str) -> Option<u64> {
-    let end = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
-    let parts = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let (factor, divisor) = factor(unit)?;
-    let amount = digits.checked_mul(factor)?.div_ceil(parts.checked_mul(divisor)?);
-    u64::try_from(amount).ok()
-}
-
-/// What a unit multiplies by, and what it divides by.
-fn factor(unit: &str) -> Option<(u128, u128)> {
-    if let Some(at) = ["", "k", "M", "G", "T", "P", "E"].iter().position(|it| *it == unit) {
-        return Some((1000_u128.pow(u32::try_from(at).ok()?), 1));
-    }
-    if let Some(at) = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|it| *it == unit) {
-        return Some((1 << (10 * (at + 1)), 1));
-    }
-    if unit == "m" {
-        return Some((1, 1000));
-    }
-    let exponent: u32 = unit.strip_prefix(['e', 'E'])?.parse().ok()?;
-    Some((10_u128.checked_pow(exponent)?, 1))
+    let milli = u128::try_from(parse_milli(text)?).ok()?;
+    u64::try_from(milli.div_ceil(1000)).ok()
 }
 
 /// Whether a Pod's emptyDirs are more than a node should give.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use nearhop_core::quantity::parse_milli;
 use serde_json::Value;
 
 use crate::json::{at, entries, list};
@@ -52,13 +53,9 @@ fn add(sum: &mut BTreeMap<&'static str, i128>, resources: &Value, part: &str) ->
 
 /// A quantity, of cores or of bytes, in thousandths.
 pub(super) fn milli(quantity: &Value) -> Option<i128> {
-    let read = |text| i128::try_from(nearhop_core::quantity::parse_milli(text)?).ok();
     match quantity {
         Value::Number(number) => number.as_i64().map(|number| i128::from(number) * 1000),
-        Value::String(text) => match text.strip_prefix('-') {
-            Some(text) => read(text).map(|amount| -amount),
-            None => read(text),
-        },
+        Value::String(text) => parse_milli(text),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ mod json;
 mod mismatch;
 mod path;
 mod protobuf;
-pub mod quantity;
+mod quantity;
 mod strict;
 mod syntax;
 mod time;

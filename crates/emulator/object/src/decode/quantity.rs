@@ -1,158 +1,63 @@
-//! Quantities (`100m`, `1.5Gi`, `1e3`) as Kubernetes reads and writes them.
+//! Quantities in the canonical form in which Kubernetes writes them.
 //!
-//! Digits are kept as text: quantities may be longer than any integer type, and what is needed
-//! (strip zeros, shift, round up, double) is easy on digits. No arithmetic between quantities.
+//! Digits stay text, because quantities may be longer than any integer type.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-/// What is wrong with a quantity, in Kubernetes' words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QuantityError {
-    /// It does not look like a quantity.
-    #[error(
-        "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-    )]
-    Format,
-    /// Its number is none.
-    #[error("unable to parse numeric part of quantity")]
-    Numeric,
-    /// Its unit is none.
-    #[error("unable to parse quantity's suffix")]
-    Suffix,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    /// `12e6`
-    Exponent,
-    /// `12Mi`
-    Binary,
-    /// `12M`
-    Decimal,
-}
-
-const DECIMAL: [(&str, i64); 10] = [
-    ("n", -9),
-    ("u", -6),
-    ("m", -3),
-    ("", 0),
-    ("k", 3),
-    ("M", 6),
-    ("G", 9),
-    ("T", 12),
-    ("P", 15),
-    ("E", 18),
-];
-const BINARY: [(&str, u32); 6] =
-    [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+use nearhop_core::quantity::{BINARY_SUFFIXES, DECIMAL_SUFFIXES, Parts, QuantityError, Unit};
 
 /// The smallest step: one nano.
 const NANO: i64 = -9;
-/// The most a binary quantity can be.
+/// The largest binary quantity.
 const MOST_BINARY: &str = "9223372036854775807";
-
-/// A quantity cut into its parts; the digits are ASCII digits without leading zeros.
-struct Parts<'a> {
-    negative: bool,
-    whole: &'a str,
-    fraction: &'a str,
-    suffix: &'a str,
-    /// Whether there was a digit at all, or no more than one point.
-    numeric: bool,
-}
 
 /// The canonical text of a quantity, or the text itself where Kubernetes leaves it alone.
 ///
 /// # Errors
 /// What is wrong with the text.
-pub fn canonical(text: &str) -> Result<Cow<'_, str>, QuantityError> {
-    if text.is_empty() {
-        return Err(QuantityError::Format);
-    }
-    let parts = split(text)?;
-    let (format, exponent) = interpret(parts.suffix).ok_or(QuantityError::Suffix)?;
-    if fits_fast(&parts, format, exponent) {
-        if kept_as_it_is(&parts, format, exponent) {
+pub(super) fn canonical(text: &str) -> Result<Cow<'_, str>, QuantityError> {
+    let parts = Parts::parse(text)?;
+    if fits_fast(&parts) {
+        if kept_as_it_is(&parts) {
             return Ok(Cow::Borrowed(text));
         }
-    } else if !parts.numeric {
+    } else if !parts.has_digits {
         return Err(QuantityError::Numeric);
     }
-    let digits = format!("{}{}", parts.whole, parts.fraction);
-    let scale = -i64::try_from(parts.fraction.len()).map_err(|_| QuantityError::Numeric)?;
-    let amount = match format {
-        Format::Binary => {
-            let (digits, scale) = (double(digits.into_bytes(), exponent), scale);
-            cap(round_up_to_nano(Amount::new(digits, scale)))
+    let digits = format!("{}{}", parts.whole, parts.fraction).into_bytes();
+    let scale = -(parts.fraction.len() as i64);
+    let amount = match parts.unit {
+        Unit::Binary(power) => {
+            cap(round_up_to_nano(Amount::new(multiply_by_1024(digits, power), scale)))
         }
-        _ => round_up_to_nano(Amount::new(digits.into_bytes(), scale + exponent)),
+        Unit::Decimal(power) | Unit::Exponent(power) => {
+            round_up_to_nano(Amount::new(digits, scale + i64::from(power)))
+        }
     };
-    Ok(Cow::Owned(write(&amount, format, parts.negative)))
-}
-
-fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
-    let (negative, rest) = match text.as_bytes().first() {
-        Some(b'-') => (true, &text[1..]),
-        Some(b'+') => (false, &text[1..]),
-        _ => (false, text),
-    };
-    let unpadded = rest.trim_start_matches('0');
-    let (whole, after) = unpadded.split_at(count_digits(unpadded));
-    let (fraction, suffix) = match after.strip_prefix('.') {
-        Some(after) => after.split_at(count_digits(after)),
-        None => ("", after),
-    };
-    let had_digits = unpadded.len() < rest.len() || !whole.is_empty() || !fraction.is_empty();
-    let letters = suffix.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
-    let power = letters.strip_prefix(['-', '+']).unwrap_or(letters);
-    if !power.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(QuantityError::Format);
-    }
-    let whole = if whole.is_empty() { "0" } else { whole };
-    Ok(Parts { negative, whole, fraction, suffix, numeric: had_digits })
-}
-
-fn count_digits(text: &str) -> usize {
-    text.bytes().take_while(u8::is_ascii_digit).count()
-}
-
-fn interpret(suffix: &str) -> Option<(Format, i64)> {
-    if let Some((_, exponent)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
-        return Some((Format::Decimal, *exponent));
-    }
-    if let Some((_, exponent)) = BINARY.iter().find(|(name, _)| *name == suffix) {
-        return Some((Format::Binary, i64::from(*exponent)));
-    }
-    let exponent: i64 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-    // Go cuts it to 32 bits.
-    Some((Format::Exponent, i64::from(exponent as i32)))
+    Ok(Cow::Owned(write(&amount, &parts)))
 }
 
 /// Whether Go reads it into one 64-bit integer. Only then it may keep the text.
-fn fits_fast(parts: &Parts<'_>, format: Format, exponent: i64) -> bool {
-    let length = parts.whole.len() + parts.fraction.len();
-    match format {
-        Format::Binary => {
-            let lost = parts.whole.len() as f32 + (exponent as f32 * 3.0 / 10.0).trunc() + 1.0;
-            parts.fraction.is_empty() && lost <= 15.0
+fn fits_fast(parts: &Parts<'_>) -> bool {
+    let (whole, fraction) = (parts.whole.len(), parts.fraction.len());
+    match parts.unit {
+        Unit::Binary(power) => fraction == 0 && whole + 3 * (power as usize) < 15,
+        Unit::Decimal(power) | Unit::Exponent(power) => {
+            whole + fraction <= 18 && i64::from(power) - fraction as i64 >= NANO
         }
-        _ => length <= 18 && exponent - parts.fraction.len() as i64 >= NANO,
     }
 }
 
 /// Whether Go takes the text for canonical without looking closely.
-fn kept_as_it_is(parts: &Parts<'_>, format: Format, exponent: i64) -> bool {
-    let last = parts.fraction.bytes().last().or_else(|| parts.whole.bytes().last());
-    match format {
-        // The number is no multiple of eight.
-        Format::Binary => parts.whole.parse::<i64>().is_ok_and(|value| value & 7 != 0),
-        _ => {
-            let shifted_scale = exponent - parts.fraction.len() as i64;
-            let digits = parts.whole.bytes().rev();
-            let zeros =
-                parts.fraction.bytes().rev().chain(digits).take_while(|b| *b == b'0').count();
-            last.is_some() && shifted_scale % 3 == 0 && zeros < 3 && !parts.whole.starts_with('0')
+fn kept_as_it_is(parts: &Parts<'_>) -> bool {
+    match parts.unit {
+        Unit::Binary(_) => parts.whole.parse::<i64>().is_ok_and(|value| value % 8 != 0),
+        Unit::Decimal(power) | Unit::Exponent(power) => {
+            let digits = parts.fraction.bytes().rev().chain(parts.whole.bytes().rev());
+            let zeros = digits.take_while(|digit| *digit == b'0').count();
+            let scale = i64::from(power) - parts.fraction.len() as i64;
+            scale % 3 == 0 && zeros < 3 && !parts.whole.starts_with('0')
         }
     }
 }
@@ -199,9 +104,8 @@ impl Amount {
     }
 }
 
-/// Times two to a power that is a multiple of ten.
-fn double(mut digits: Vec<u8>, exponent: i64) -> Vec<u8> {
-    for _ in 0..exponent / 10 {
+fn multiply_by_1024(mut digits: Vec<u8>, power: u32) -> Vec<u8> {
+    for _ in 0..power {
         let mut carry = 0_u32;
         for digit in digits.iter_mut().rev() {
             let product = u32::from(*digit - b'0') * 1024 + carry;
@@ -215,7 +119,7 @@ fn double(mut digits: Vec<u8>, exponent: i64) -> Vec<u8> {
     digits
 }
 
-/// Whoever wants something gets something: fractions of a nano count as one.
+/// Fractions of a nano count as one nano.
 fn round_up_to_nano(mut amount: Amount) -> Amount {
     if amount.is_zero() || amount.exponent >= NANO {
         return amount;
@@ -249,17 +153,17 @@ fn cap(amount: Amount) -> Amount {
     }
 }
 
-fn write(amount: &Amount, format: Format, negative: bool) -> String {
+fn write(amount: &Amount, parts: &Parts<'_>) -> String {
     if amount.is_zero() {
         return "0".to_owned();
     }
-    let sign = if negative { "-" } else { "" };
-    if format == Format::Binary
+    let sign = if parts.negative { "-" } else { "" };
+    if matches!(parts.unit, Unit::Binary(_))
         && amount.cmp_whole(1024) != Ordering::Less
         && let Some(mut whole) = amount.whole()
     {
         let mut suffix = "";
-        for (name, _) in BINARY {
+        for name in BINARY_SUFFIXES {
             if whole % 1024 != 0 {
                 break;
             }
@@ -274,15 +178,13 @@ fn write(amount: &Amount, format: Format, negative: bool) -> String {
         number.push('0');
         exponent -= 1;
     }
-    match format {
-        Format::Exponent if exponent != 0 => format!("{sign}{number}e{exponent}"),
-        Format::Exponent => format!("{sign}{number}"),
-        // A binary quantity that is small or no whole number is written as a decimal one.
-        Format::Binary | Format::Decimal => {
-            // Beyond the largest unit the reference forgets the power, too.
-            let suffix =
-                DECIMAL.iter().find(|(_, power)| *power == exponent).map_or("", |(s, _)| s);
-            format!("{sign}{number}{suffix}")
+    let suffix = || DECIMAL_SUFFIXES.iter().find(|(_, power)| i64::from(*power) == exponent);
+    match parts.unit {
+        Unit::Exponent(_) if exponent != 0 => format!("{sign}{number}e{exponent}"),
+        Unit::Exponent(_) => format!("{sign}{number}"),
+        // Kubernetes, too, forgets the power beyond the largest suffix.
+        Unit::Binary(_) | Unit::Decimal(_) => {
+            format!("{sign}{number}{}", suffix().map_or("", |(name, _)| name))
         }
     }
 }
@@ -292,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_written_as_kubernetes_writes_them() {
+    fn canonical_form_is_that_of_kubernetes() {
         for (text, expected) in [
             ("0", "0"),
             ("0Gi", "0"),
@@ -336,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_quantity() {
+    fn invalid_quantities_are_refused() {
         for (text, problem) in [
             ("", QuantityError::Format),
             ("abc", QuantityError::Format),
@@ -353,7 +255,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn never_panics_and_settles_at_once(text in "[-+]?[0-9.]{0,25}[eEinumkKMGTP]{0,2}[-+]?[0-9]{0,11}") {
+        fn canonical_form_is_a_quantity(text in "[-+]?[0-9.]{0,25}[eEinumkKMGTP]{0,2}[-+]?[0-9]{0,11}") {
             if let Ok(once) = canonical(&text) {
                 let twice = canonical(&once);
                 proptest::prop_assert!(twice.is_ok());
