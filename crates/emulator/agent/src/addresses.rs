@@ -1,5 +1,5 @@
-//! Which pod has which address: the lowest number that nobody has, the same one in each range, and
-//! not one that was given back a moment ago, because somebody may still send to it.
+//! Allocates Pod addresses: the lowest free number, the same in each range. A released address is
+//! not reused for a while, because clients may still send to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,47 +7,47 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 
-/// How long an address rests before it is given to somebody else, unless there is no other.
+/// How long a released address stays unused, unless no other is free.
 const REST: SignedDuration = SignedDuration::from_secs(60);
 
-/// The addresses of a node's pods.
 #[derive(Debug)]
 pub(crate) struct AddressPool {
     ranges: Vec<IpNet>,
     taken: BTreeSet<u32>,
-    resting: BTreeMap<u32, Timestamp>,
+    released: BTreeMap<u32, Timestamp>,
 }
 
 impl AddressPool {
     pub(crate) fn new(ranges: Vec<IpNet>) -> Self {
-        Self { ranges, taken: BTreeSet::new(), resting: BTreeMap::new() }
+        Self { ranges, taken: BTreeSet::new(), released: BTreeMap::new() }
     }
 
-    /// A number and its addresses, one of each range; none if all are taken.
+    /// Allocates a number and its address in each range; `None` if the ranges are full.
     pub(crate) fn take(&mut self, now: Timestamp) -> Option<(u32, Vec<IpAddr>)> {
-        self.resting.retain(|_, since| now.duration_since(*since) < REST);
+        self.released.retain(|_, since| now.duration_since(*since) < REST);
         let last = self.ranges.iter().map(last_number).min()?;
         let free = |number: &u32| !self.taken.contains(number);
-        let rested = |number: &u32| !self.resting.contains_key(number);
+        let rested = |number: &u32| !self.released.contains_key(number);
         let number = (1..=last).filter(free).find(rested);
-        let number = number.or_else(|| self.longest_resting())?;
-        self.resting.remove(&number);
+        let number = number.or_else(|| self.oldest_released())?;
+        self.released.remove(&number);
         self.taken.insert(number);
         Some((number, self.ranges.iter().map(|range| nth(range, number)).collect()))
     }
 
-    fn longest_resting(&self) -> Option<u32> {
-        self.resting.iter().min_by_key(|(_, since)| **since).map(|(number, _)| *number)
+    fn oldest_released(&self) -> Option<u32> {
+        self.released.iter().min_by_key(|(_, since)| **since).map(|(number, _)| *number)
     }
 
     pub(crate) fn release(&mut self, number: u32, now: Timestamp) {
         if self.taken.remove(&number) {
-            self.resting.insert(number, now);
+            self.released.insert(number, now);
         }
     }
 }
 
-/// Numbers count from the range itself, which is 0; an IPv4 range's last address is everybody's.
+/// The last usable number; 0 is the network address, and the last IPv4 address is the broadcast
+/// address.
 fn last_number(range: &IpNet) -> u32 {
     let bits = u32::from(range.max_prefix_len() - range.prefix_len());
     let count = 1u64.checked_shl(bits).unwrap_or(u64::MAX);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_that_has_rested_is_given_in_both_families() {
+    fn the_lowest_free_number_is_allocated_in_both_families() {
         let mut pool = pool(&["10.244.1.0/24", "fd00:10:244:1::/64"]);
         let (first, addresses) = pool.take(at(0)).unwrap();
         assert_eq!(
@@ -89,10 +89,10 @@ mod tests {
     }
 
     #[test]
-    fn a_full_range_gives_what_rests_and_then_nothing() {
+    fn a_full_range_reuses_released_addresses_early() {
         let mut pool = pool(&["10.0.0.0/29"]);
         let numbers: Vec<u32> = (0..6).map(|_| pool.take(at(0)).unwrap().0).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6], "neither the range nor everybody's address");
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6], "neither network nor broadcast address");
         assert!(pool.take(at(0)).is_none());
         pool.release(5, at(1));
         pool.release(2, at(2));

@@ -1,21 +1,20 @@
-//! The files by which a pod finds others: `/etc/hosts` and `/etc/resolv.conf`, as text. Pure.
+//! The Pod's `/etc/hosts` and `/etc/resolv.conf`, as text. Pure.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{HostAlias, Pod};
 
-/// Who a pod is.
+/// The names and addresses of a Pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity<'a> {
     pub(crate) addresses: &'a [IpAddr],
     pub(crate) hostname: &'a str,
-    /// Its name with subdomain, namespace and the cluster's domain, if it has a subdomain.
+    /// The FQDN of a Pod with a subdomain.
     pub(crate) full_name: Option<String>,
     pub(crate) aliases: &'a [HostAlias],
 }
 
-/// A pod's `/etc/hosts`.
 pub(crate) fn hosts(identity: &Identity<'_>) -> String {
     let mut text = String::from(
         "# Written by nearhop's agent.\n\
@@ -37,27 +36,27 @@ pub(crate) fn hosts(identity: &Identity<'_>) -> String {
 }
 
 fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
-    writeln!(text, "{line}").expect("a string takes everything");
+    writeln!(text, "{line}").expect("writing to a string");
 }
 
-/// The name that a pod has for itself.
+/// The hostname of a Pod.
 pub(crate) fn hostname(pod: &Pod) -> String {
     let spec = pod.spec.as_ref();
     let own = spec.and_then(|spec| spec.hostname.clone()).filter(|name| !name.is_empty());
     let name = own.or_else(|| pod.metadata.name.clone()).unwrap_or_default();
-    // The kernel takes no more, and a name does not end in a dash or a dot.
+    // The kernel's limit; a hostname does not end in a dash or a dot.
     let cut: String = name.chars().take(63).collect();
     cut.trim_end_matches(['-', '.']).to_owned()
 }
 
-/// The name that a pod with a subdomain has in the cluster.
+/// The FQDN of a Pod with a subdomain.
 pub(crate) fn full_name(pod: &Pod, domain: &str) -> Option<String> {
     let subdomain = pod.spec.as_ref()?.subdomain.clone().filter(|name| !name.is_empty())?;
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     Some(format!("{}.{subdomain}.{namespace}.svc.{domain}", hostname(pod)))
 }
 
-/// A pod's `/etc/resolv.conf`; `host` is the node's own.
+/// The Pod's `/etc/resolv.conf`; `host` is the node's file.
 pub(crate) fn resolv_conf(pod: &Pod, dns: Option<IpAddr>, domain: &str, host: &str) -> String {
     let spec = pod.spec.clone().unwrap_or_default();
     let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_knows_itself() {
+    fn hosts_has_the_pods_names() {
         let addresses = ["10.244.0.3".parse::<IpAddr>().unwrap()];
         let identity = Identity {
             addresses: &addresses,
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_is_asked_first() {
+    fn cluster_first_uses_the_cluster_dns() {
         let dns: IpAddr = "10.96.0.10".parse().unwrap();
         let host = "nameserver 9.9.9.9\nsearch example.com\noptions edns0\n";
         let text = resolv_conf(&pod(PodSpec::default()), Some(dns), "cluster.local", host);
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_and_settings_of_the_pod_are_kept() {
+    fn dns_policy_and_dns_config_apply() {
         let host = "nameserver 9.9.9.9\nsearch example.com\n";
         let asks = |policy: &str, config| {
             let spec = PodSpec {
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_where_the_kernel_would() {
+    fn hostnames_are_truncated() {
         let mut long = pod(PodSpec::default());
         long.metadata.name = Some(format!("{}-tail", "a".repeat(62)));
         assert_eq!(hostname(&long), "a".repeat(62));

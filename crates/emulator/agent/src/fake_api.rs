@@ -1,4 +1,4 @@
-//! An API server for tests that says what it is told to say. It keeps nothing.
+//! A stateless API server for tests with scripted responses.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// What was requests, as `GET /path`, in order.
+/// The requests so far, as `GET /path`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProbesStarted(Arc<Mutex<Vec<String>>>);
 
@@ -31,7 +31,7 @@ impl ProbesStarted {
     }
 }
 
-/// Starts one: `answer` is told what is requests, and how often that was requests before.
+/// Starts a server; `answer` receives the request line and how often it was seen before.
 pub(crate) async fn start<F>(answer: F) -> (Client, ProbesStarted)
 where
     F: Fn(&str, usize) -> (u16, Value) + Clone + Send + Sync + 'static,
@@ -64,7 +64,7 @@ where
     }
 }
 
-/// A refusal as the API words it.
+/// An error as the API server returns it.
 pub(crate) fn refusal(code: u16) -> (u16, Value) {
     let reason = if code == 404 { "NotFound" } else { "Test" };
     let status = json!({

@@ -1,22 +1,22 @@
-//! A very small kubelet: it registers a Node and runs the Pods that are bound to it as processes,
-//! each pod in a network of its own.
+//! A small kubelet: it registers a Node and runs the Pods that are bound to it as processes, each
+//! Pod in its own network namespace.
 //!
 //! ```text
-//!   watch ──> run: who is on this node ──> pod::worker, one task a pod
-//!                                             │  machine: what is to be done (pure)
+//!   watch ──> run: the Pods of this node ──> pod::worker, one task per Pod
+//!                                             │  machine: next actions (pure)
 //!                                             │  launch: a container's processes
-//!                                             └  probes
-//!   status, events <── what the workers say         node: the Node and its Lease
-//!   server: logs and exec, as a kubelet serves them
-//!   container: the processes between the agent and a program     image: built-in programs
+//!                                             └  prober: probes
+//!   status, events <── workers            node: the Node and its Lease
+//!   server: logs and exec on the kubelet port
+//!   container: processes between the agent and a program     image: built-in programs
 //! ```
 //!
-//! It joins any Kubernetes API server. A container runs programs of the host's file system, or one
-//! of the built-in images: `nearhop/echo`, and what ends in `agnhost` or `pause`. Deliberately not
-//! here: registries and images, limits of memory and CPU, users that a pod chooses, storage other
-//! than files of the pod's own, and anything about Services.
+//! It works with any Kubernetes API server. A container runs programs of the host's file system, or
+//! a built-in image: `nearhop/echo`, and images whose names end in `agnhost` or `pause`. Not
+//! implemented: image pulls, limits of memory and CPU, `runAsUser`, persistent volumes, and
+//! Services.
 
-// Namespaces are Linux's; elsewhere the crate is empty, so that the workspace still builds.
+// The crate is empty on other systems than Linux, so that the workspace still builds.
 #![cfg(target_os = "linux")]
 
 mod addresses;

@@ -1,7 +1,7 @@
-//! The Node: made or adopted, described, and kept alive by a Lease.
+//! Registers the Node, keeps its status up to date, and renews its Lease.
 //!
-//! Taints are others' business, but for those with which the agent was told to register; and so is
-//! the Node's end: an agent that stops leaves it.
+//! The agent changes no taints except those that it registers with, and it does not delete the Node
+//! when it stops.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,39 +24,41 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::options::Options;
 
-/// The Kubernetes version that the agent behaves like.
+/// The Kubernetes version that the agent reports.
 const VERSION: &str = "v1.36.2-nearhop";
-/// How often the Node's status is written although nothing changed.
+/// How often the Node's status is written without a change.
 const STATUS_PERIOD: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 const LEASES: &str = "kube-node-lease";
 const LEASE_SECONDS: i32 = 40;
 
-/// Registers the Node; returns when it is there.
+/// Registers the Node; returns when it exists.
 pub(crate) async fn register(client: &Client, options: &Options) {
     for attempt in 0.. {
-        let Err(why) = patiently(put(client, options, Labels::Given)).await else { return };
-        tracing::warn!("the Node is not registered yet: {why}");
+        let Err(why) = with_timeout(put(client, options, Labels::Given)).await else { return };
+        tracing::warn!(error = why, "node registration failed; will retry");
         sleep(BACKOFF.delay(attempt, rand::random())).await;
     }
 }
 
-async fn patiently<T>(asking: impl Future<Output = Result<T, kube::Error>>) -> Result<T, String> {
+async fn with_timeout<T>(
+    asking: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, String> {
     let answer = timeout(PATIENCE, asking).await.map_err(|_| "no answer".to_owned())?;
     answer.map_err(|error| error.to_string())
 }
 
-/// Renews the Lease, and corrects the Node where somebody has changed what it says, for ever.
+/// Renews the Lease and repairs the Node, for ever.
 ///
-/// Neither waits for the other: a Node whose description is refused is alive all the same.
+/// The two are independent: the Lease is renewed even if the Node's status is rejected.
 pub(crate) async fn keep(client: Client, options: Arc<Options>) {
     let (mut written, mut failures) = (Instant::now(), 0);
     loop {
-        let right = beat(&client, &options).await;
+        let right = renew_and_check(&client, &options).await;
         let due = right == Some(false) || failures > 0 || written.elapsed() >= STATUS_PERIOD;
         let put = put(&client, &options, Labels::Missing);
-        let done = if due { patiently(put).await } else { Ok(()) };
+        let done = if due { with_timeout(put).await } else { Ok(()) };
         match done {
             Ok(()) => {
                 if due {
@@ -65,7 +67,7 @@ pub(crate) async fn keep(client: Client, options: Arc<Options>) {
                 sleep(options.heartbeat).await;
             }
             Err(why) => {
-                tracing::warn!("the Node is not described: {why}");
+                tracing::warn!(error = why, "node status not written; will retry");
                 sleep(BACKOFF.delay(failures, rand::random()).min(options.heartbeat)).await;
                 failures = failures.saturating_add(1);
             }
@@ -73,29 +75,29 @@ pub(crate) async fn keep(client: Client, options: Arc<Options>) {
     }
 }
 
-/// Renews the Lease; whether the Node is right, as far as that is known.
-async fn beat(client: &Client, options: &Options) -> Option<bool> {
+/// Renews the Lease; returns whether the Node is up to date, if known.
+async fn renew_and_check(client: &Client, options: &Options) -> Option<bool> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let node = match patiently(nodes.get_opt(&options.node)).await {
+    let node = match with_timeout(nodes.get_opt(&options.node)).await {
         Ok(Some(node)) => node,
         Ok(None) => {
-            tracing::warn!("somebody has deleted the Node; it is registered again");
+            tracing::warn!("node object deleted; registering again");
             return Some(false);
         }
         Err(why) => {
-            tracing::warn!("the Lease was not renewed: {why}");
+            tracing::warn!(error = why, "lease not renewed");
             return None;
         }
     };
-    if let Err(why) = patiently(renew(client, options, &node)).await {
-        tracing::warn!("the Lease was not renewed: {why}");
+    if let Err(why) = with_timeout(renew(client, options, &node)).await {
+        tracing::warn!(error = why, "lease not renewed");
     }
-    Some(is_right(&node, options))
+    Some(is_up_to_date(&node, options))
 }
 
-/// Whether the Node says what it should: whoever misses an agent writes that it is not ready, and
-/// the agent that is back has to say otherwise.
-fn is_right(node: &Node, options: &Options) -> bool {
+/// Whether the Node is up to date. The node controller may have marked it as not ready while the
+/// agent was away.
+fn is_up_to_date(node: &Node, options: &Options) -> bool {
     let known = node.status.clone().unwrap_or_default();
     let wanted = status(options, &[], Timestamp::UNIX_EPOCH);
     let says = |condition: &NodeCondition| {
@@ -109,12 +111,12 @@ fn is_right(node: &Node, options: &Options) -> bool {
         && options.labels.keys().all(|key| labels.contains_key(key))
 }
 
-/// Which labels are written to a Node that is there.
+/// The labels to write to an existing Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Labels {
-    /// All that the agent was given: it has just been started.
+    /// All configured labels, at start.
     Given,
-    /// Those that are missing: whoever has changed one since had a reason.
+    /// Missing labels only: a user may have changed the others.
     Missing,
 }
 
@@ -124,7 +126,7 @@ async fn put(client: &Client, options: &Options, labels: Labels) -> Result<(), k
     let there = match api.get_opt(name).await? {
         Some(node) => node,
         None => match api.create(&PostParams::default(), &object(options)).await {
-            // Another was faster: adopt it with the next attempt.
+            // Another client created it first.
             Err(kube::Error::Api(refused)) if refused.code == 409 => api.get(name).await?,
             done => done?,
         },
@@ -149,7 +151,7 @@ async fn put(client: &Client, options: &Options, labels: Labels) -> Result<(), k
     let before = there.status.and_then(|status| status.conditions).unwrap_or_default();
     let status = status(options, &before, Timestamp::now());
     let mut patch = json!({ "status": status });
-    // Merged by their type, two InternalIPs would become one.
+    // A strategic merge by type would merge two InternalIPs into one.
     if let Some(addresses) = patch["status"]["addresses"].as_array_mut() {
         addresses.push(json!({ "$patch": "replace" }));
     }
@@ -157,8 +159,8 @@ async fn put(client: &Client, options: &Options, labels: Labels) -> Result<(), k
     Ok(())
 }
 
-/// What gives a Node that is there the taints it lacks. It is refused if somebody else has changed
-/// the Node meanwhile: taints are one list, and it replaces all of it.
+/// A patch with the missing taints. It is bound to the resourceVersion because it replaces the
+/// whole list.
 fn add_taints(there: &Node, wanted: &[Taint]) -> Option<Value> {
     let spec = there.spec.as_ref();
     let mut taints = spec.and_then(|spec| spec.taints.clone()).unwrap_or_default();
@@ -200,7 +202,7 @@ fn object(options: &Options) -> Node {
     }
 }
 
-/// As Go calls it.
+/// The architecture's name in Go.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -269,7 +271,7 @@ fn node_info() -> NodeSystemInfo {
         operating_system: "linux".to_owned(),
         kernel_version: read("/proc/sys/kernel/osrelease"),
         boot_id: read("/proc/sys/kernel/random/boot_id"),
-        os_image: "the host's".to_owned(),
+        os_image: "host".to_owned(),
         container_runtime_version: concat!("nearhop://", env!("CARGO_PKG_VERSION")).to_owned(),
         kubelet_version: VERSION.to_owned(),
         ..NodeSystemInfo::default()
@@ -318,23 +320,23 @@ mod tests {
     use crate::fake_api::{refusal, start};
 
     #[test]
-    fn a_node_that_somebody_thinks_dead_is_not_right() {
+    fn a_node_marked_not_ready_is_not_up_to_date() {
         let mut options = Options::new("n", "/".into());
         options.labels.insert("zone".to_owned(), "a".to_owned());
         let mut node = object(&options);
-        assert!(!is_right(&node, &options), "it says nothing yet");
+        assert!(!is_up_to_date(&node, &options), "without a status");
         node.status = Some(status(&options, &[], Timestamp::UNIX_EPOCH));
-        assert!(is_right(&node, &options));
+        assert!(is_up_to_date(&node, &options));
         node.metadata.labels.as_mut().unwrap().insert("zone".to_owned(), "b".to_owned());
-        assert!(is_right(&node, &options), "whoever moves a node has a reason");
+        assert!(is_up_to_date(&node, &options), "changed labels stay");
         let conditions = node.status.as_mut().and_then(|it| it.conditions.as_mut()).unwrap();
         let ready = conditions.iter_mut().find(|it| it.type_ == "Ready").unwrap();
         ready.status = "Unknown".to_owned();
-        assert!(!is_right(&node, &options));
+        assert!(!is_up_to_date(&node, &options));
     }
 
     #[tokio::test]
-    async fn a_node_whose_description_is_refused_is_alive_all_the_same() {
+    async fn the_lease_is_renewed_although_the_status_is_rejected() {
         let (client, asked) = start(|line, before| match line {
             "PATCH /api/v1/nodes/n" if before < 2 => refusal(422),
             "PATCH /api/v1/nodes/n" if before < 3 => refusal(409),
@@ -349,25 +351,25 @@ mod tests {
                 sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(Duration::from_secs(30), described).await.expect("it is tried again");
+        timeout(Duration::from_secs(30), described).await.expect("a retry");
         keeping.abort();
         let renewed = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n";
         assert!(asked.count(&format!("PATCH {renewed}")) >= 4, "{:?}", asked.all());
     }
 
     #[tokio::test]
-    async fn a_lease_that_is_refused_does_not_hide_a_wrong_node() {
+    async fn a_rejected_lease_does_not_hide_an_outdated_node() {
         let (client, asked) = start(|line, _| match line.contains("/leases/") {
             true => refusal(422),
             false => (200, json!({ "metadata": { "name": "n", "uid": "u" } })),
         })
         .await;
         let options = Options::new("n", "/".into());
-        assert_eq!(beat(&client, &options).await, Some(false), "{:?}", asked.all());
+        assert_eq!(renew_and_check(&client, &options).await, Some(false), "{:?}", asked.all());
     }
 
     #[test]
-    fn a_node_that_is_there_gets_the_taints_it_lacks_and_keeps_its_own() {
+    fn missing_taints_are_added_and_others_stay() {
         let taint = |key: &str| Taint {
             key: key.to_owned(),
             effect: "NoSchedule".to_owned(),

@@ -1,4 +1,4 @@
-//! What an agent is told about itself.
+//! Configuration of the agent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,55 +10,55 @@ use k8s_openapi::api::core::v1::Taint;
 use nearhop_runtime::health::Health;
 use nearhop_runtime::pki::{KUBELET_CLIENT, Pair};
 
-/// A node, and how it is run.
+/// A node's configuration.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The Node's name.
     pub node: String,
-    /// The node's addresses, at most one of each family, the primary one first.
+    /// The node's addresses, at most one per family, the primary one first.
     pub addresses: Vec<IpAddr>,
-    /// Where pods' addresses come from, one range for each family.
+    /// The ranges of Pod addresses, one per family.
     pub pod_cidrs: Vec<IpNet>,
-    /// Labels that the Node is to have.
+    /// Labels of the Node.
     pub labels: BTreeMap<String, String>,
-    /// Taints that the Node is to have when the agent registers it.
+    /// Taints that the agent adds when it registers the Node.
     pub taints: Vec<Taint>,
-    /// How much CPU the Node says it has, as a quantity.
+    /// CPU capacity of the Node, as a quantity.
     pub cpu: String,
-    /// How much memory the Node says it has, as a quantity.
+    /// Memory capacity of the Node, as a quantity.
     pub memory: String,
-    /// How many pods the Node takes.
+    /// The largest number of Pods.
     pub pods: u32,
-    /// Where logs and exec are served.
+    /// The port for logs and exec.
     pub port: u16,
-    /// What the agent shows there; without it a certificate that it makes itself.
+    /// The serving certificate; by default the agent signs one itself.
     pub serving: Option<Pair>,
-    /// Who may ask there; without it nobody.
+    /// The clients that may use the port; `None` rejects all.
     pub clients: Option<Clients>,
-    /// The cluster's name server.
+    /// The cluster DNS server.
     pub cluster_dns: Option<IpAddr>,
-    /// The domain that Services' names end in.
+    /// The cluster domain.
     pub cluster_domain: String,
-    /// Where logs and volumes live.
+    /// The directory for logs and volumes.
     pub root_dir: PathBuf,
-    /// How often the Node's Lease is renewed.
+    /// How often the agent renews the Node's Lease.
     pub heartbeat: Duration,
-    /// Where its loop says that it turns.
+    /// Where the loop reports that it is alive.
     pub health: Health,
 }
 
-/// Who may ask for logs and exec: whoever shows a certificate of these authorities for one of these
+/// Clients that may request logs and exec: those with a certificate of these CAs for one of these
 /// names.
 #[derive(Clone, Debug)]
 pub struct Clients {
-    /// The authorities' certificates, as PEM.
+    /// CA certificates, as PEM.
     pub authorities: String,
-    /// Common names.
+    /// Accepted common names.
     pub names: Vec<String>,
 }
 
 impl Clients {
-    /// API servers with a certificate as kubeadm makes it.
+    /// API servers with a client certificate as kubeadm issues it.
     #[must_use]
     pub fn api_servers(authorities: String) -> Self {
         Self { authorities, names: vec![KUBELET_CLIENT.to_owned()] }
@@ -66,7 +66,7 @@ impl Clients {
 }
 
 impl Options {
-    /// A node with kubelet's defaults.
+    /// A node with the kubelet's defaults.
     #[must_use]
     pub fn new(node: &str, root_dir: PathBuf) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Options {
         }
     }
 
-    /// The zone that the Node's labels name.
+    /// The zone label of the Node.
     #[must_use]
     pub fn zone(&self) -> &str {
         self.labels.get("topology.kubernetes.io/zone").map_or("", String::as_str)

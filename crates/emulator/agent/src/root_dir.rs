@@ -1,7 +1,7 @@
-//! The agent's own directory: logs, volumes and what its processes are told.
+//! The agent's directory: logs, volumes and container specs.
 //!
-//! What an earlier agent left in it is deleted, so it must be an agent's: one that was empty when
-//! the first agent came, and has had a marker since.
+//! The agent deletes leftovers in it at start. So the directory must have been empty at the first
+//! start, or have the agent's marker file.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use crate::pod::context::make_private;
 
-/// The file by which an agent knows its directory.
+/// The marker file.
 const MARKER: &str = ".nearhop-agent";
 
-/// Makes the directory ready and says where it is: relative paths would mean something else in a
-/// container's processes. Nobody else may look at what is in there.
+/// Prepares the directory, readable by the agent only, and returns its absolute path, which is
+/// valid in the containers' processes too.
 pub(crate) fn prepare(root: &Path) -> io::Result<PathBuf> {
     fs::create_dir_all(root)?;
     let root = fs::canonicalize(root)?;
@@ -30,24 +30,24 @@ fn claim(root: &Path) -> io::Result<()> {
     let marker = root.join(MARKER);
     if !marker.exists() && fs::read_dir(root)?.next().is_some() {
         return Err(io::Error::other(format!(
-            "the directory is not empty and has no file {MARKER}, so it is not an agent's, and an \
-             agent deletes what is in `pods` and `exec`. Cure: give --root-dir a new or an empty \
+            "the directory is not empty and has no file {MARKER}, so it does not belong to an agent, \
+             and an agent deletes `pods` and `exec` in it. Cure: set --root-dir to a new or empty \
              directory; if an agent of an earlier version has used this one, create {}",
             marker.display()
         )));
     }
-    fs::write(marker, "The directory of a nearhop agent, which deletes what is in it.\n")
+    fs::write(marker, "The directory of a nearhop agent, which deletes files in it.\n")
 }
 
-/// A copy of this binary that a Pod's user may run, if he may not run the original.
+/// A copy of this binary for the Pods' users, if they may not execute the original.
 pub(crate) fn copy_binary(root: &Path) -> io::Result<Option<PathBuf>> {
-    let everybody = 0o005;
+    let others = 0o005;
     let original = Path::new("/proc/self/exe");
-    if fs::metadata(original)?.permissions().mode() & everybody == everybody {
+    if fs::metadata(original)?.permissions().mode() & others == others {
         return Ok(None);
     }
     let copy = root.join("nearhop");
-    // One that an earlier agent has made may still be run by its last process.
+    // A process of an earlier agent may still run the old copy.
     let _not_there = fs::remove_file(&copy);
     fs::copy(original, &copy)?;
     fs::set_permissions(&copy, Permissions::from_mode(0o755))?;
@@ -59,18 +59,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_is_not_an_agents_is_left_alone() {
+    fn a_directory_without_marker_is_not_touched() {
         let home = tempfile::tempdir().unwrap();
         let photos = home.path().join("pods/photos");
         fs::create_dir_all(&photos).unwrap();
         let refused = prepare(home.path()).unwrap_err().to_string();
         assert!(refused.contains("--root-dir") && refused.contains(MARKER), "{refused}");
-        assert!(photos.exists(), "what is in it is somebody's");
-        assert!(!home.path().join(MARKER).exists(), "it is not claimed for the next time");
+        assert!(photos.exists(), "its files remain");
+        assert!(!home.path().join(MARKER).exists(), "no marker is written");
     }
 
     #[test]
-    fn a_directory_of_an_earlier_agent_is_cleared() {
+    fn leftovers_of_an_earlier_agent_are_deleted() {
         let parent = tempfile::tempdir().unwrap();
         for root in [parent.path().join("new/one"), parent.path().join("empty")] {
             fs::create_dir_all(root.parent().unwrap()).unwrap();

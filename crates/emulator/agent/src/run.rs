@@ -1,4 +1,4 @@
-//! The agent's loop: who is on this node. What becomes of each pod, its worker decides.
+//! The agent's loop: it starts a worker for each Pod of the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,39 +23,40 @@ use crate::pod::worker;
 use crate::status::PodKey;
 use crate::{node, root_dir, server};
 
-/// Why an agent cannot start.
+/// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// The node's network.
+    /// The node's network is not usable.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// Its files.
+    /// The root directory is not usable.
     #[error("--root-dir {path}: {cause}")]
     Root {
         /// The directory.
         path: String,
-        /// What the system said.
+        /// The system error.
         #[source]
         cause: io::Error,
     },
-    /// Its port for logs and exec.
-    #[error("logs and exec cannot be served: {0}")]
+    /// The server for logs and exec cannot start.
+    #[error("cannot serve logs and exec: {0}")]
     Serve(#[from] server::ServeError),
 }
 
-/// What the loop hears.
+/// An input of the loop.
 enum Event {
     Pods(Box<watcher::Event<Pod>>),
-    /// The watch failed, and is tried again.
+    /// The watch failed; it retries.
     Lost(watcher::Error),
     Shutdown,
 }
 
-/// Runs an agent in the present network namespace until it is told to stop. Its containers end with
-/// it; its Node stays.
+/// Runs the agent in the current network namespace until shutdown. Its containers stop with it; its
+/// Node object stays.
 ///
 /// # Errors
-/// The node's network or its files cannot be used.
+///
+/// The node's network or the root directory is not usable.
 pub async fn run(options: Options, client: Client, shutdown: Shutdown) -> Result<(), AgentError> {
     let mut options = options;
     let (root, binary) = prepare_root(&options)?;
@@ -63,7 +64,7 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) -> Result
     let options = Arc::new(options);
     let current = Namespace::current()?;
     if let Err(error) = sysctl::forwarding(&current) {
-        tracing::warn!("pods reach only this node: {error}");
+        tracing::warn!(%error, "IP forwarding not enabled; pods reach only this node");
     }
     let context = Arc::new(Context::new(Arc::clone(&options), client.clone(), current, binary));
     server::start(&context)?;
@@ -71,13 +72,13 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) -> Result
         () = node::register(&client, &options) => {}
         () = shutdown.wait() => return Ok(()),
     }
-    tracing::info!(node = %options.node, "registered");
+    tracing::info!(node = %options.node, "node registered");
     supervise::spawn("Node and Lease", node::keep(client.clone(), Arc::clone(&options)));
     watch_pods(&context, shutdown).await;
     Ok(())
 }
 
-/// The agent's directory, and the copy of this binary that is in it where one is needed.
+/// The agent's directory, and the copy of this binary in it if one is needed.
 fn prepare_root(options: &Options) -> Result<(PathBuf, Option<PathBuf>), AgentError> {
     let root = &options.root_dir;
     let failed = |cause| AgentError::Root { path: root.display().to_string(), cause };
@@ -108,18 +109,18 @@ async fn watch_pods(context: &Arc<Context>, shutdown: Shutdown) {
             }
         };
         match heartbeat.turn(next).await {
-            Event::Lost(error) => tracing::warn!("watching pods: {error}"),
+            Event::Lost(error) => tracing::warn!(%error, "watch failed; will retry"),
             Event::Pods(event) => workers.take(*event),
             Event::Shutdown => return,
         }
     }
 }
 
-/// The pods of the node.
+/// The workers of the node's Pods.
 struct PodWorkers {
     context: Arc<Context>,
     all: BTreeMap<PodKey, mpsc::UnboundedSender<PodEvent>>,
-    /// Those that a list in progress has named.
+    /// Pods in the list in progress.
     listed: Option<BTreeSet<PodKey>>,
 }
 
@@ -147,7 +148,7 @@ impl PodWorkers {
 
     fn put(&mut self, pod: Pod) {
         let (key, pod) = (PodKey::of(&pod), Arc::new(pod));
-        // A pod of the same name that is gone was not seen to go.
+        // A Pod of the same name and another uid: the deletion of the old Pod was missed.
         let same = |it: &&PodKey| it.namespace == key.namespace && it.name == key.name;
         let replaced = self.all.keys().filter(same).find(|it| it.uid != key.uid).cloned();
         if let Some(replaced) = replaced {

@@ -1,8 +1,8 @@
 //! Starts processes from a thread that lives as long as the agent.
 //!
-//! A shim dies with the *thread* that started it, and the runtime's threads come and go. The thread
-//! has a mount namespace of its own, which its processes begin with: volumes in memory are mounted
-//! there, where the host does not see them, and are gone with the agent however it ends.
+//! A shim's parent-death signal follows the *thread* that started it, and the runtime's threads
+//! come and go. The thread has its own mount namespace, which its processes inherit: tmpfs volumes
+//! are mounted there, invisible to the host, and disappear with the agent.
 
 use std::fs;
 use std::fs::File;
@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 
 use crate::container::{Identity, Stage, sandbox};
 
-/// Starts the hidden commands of this binary. Clones use the same thread.
+/// Starts the hidden commands of this binary. Clones share the thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Spawner(mpsc::Sender<Order>);
 
@@ -35,37 +35,36 @@ enum Order {
     Mount { volumes: Vec<TmpfsVolume>, answer: oneshot::Sender<io::Result<()>> },
 }
 
-/// A volume in memory.
+/// An emptyDir in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TmpfsVolume {
-    /// An empty directory.
+    /// The mount point.
     pub(crate) place: PathBuf,
-    /// How many bytes it can hold.
+    /// The size in bytes.
     pub(crate) size: u64,
     pub(crate) owner: Identity,
 }
 
-/// Where a command's standard streams go.
+/// The standard streams of a command.
 #[derive(Debug)]
 pub(crate) enum Streams {
     /// Pipes to the agent.
     Pipes,
-    /// All of them are this terminal.
+    /// A terminal for all of them.
     Terminal(OwnedFd),
 }
 
-/// Which network a pod has.
+/// The network of a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodNetwork {
     Own,
     Hosts,
 }
 
-/// The namespaces of a pod.
 #[derive(Debug)]
 pub(crate) struct PodNamespaces {
     pub(crate) user: File,
-    /// None for a pod in the node's network.
+    /// `None` for a Pod in the node's network.
     pub(crate) network: Option<OwnedFd>,
 }
 
@@ -80,10 +79,9 @@ impl Spawner {
             let private = keep_mounts_private();
             for order in orders {
                 match (order, &private) {
-                    // Whoever waits for an answer learns that there is none.
                     (Order::Start { command, answer }, Ok(())) => {
                         let child = Command::from(*command).kill_on_drop(true).spawn();
-                        // A child that nobody waits for any more is killed with its handle.
+                        // If the caller has gone, the handle's drop kills the child.
                         let _gone = answer.send(child);
                     }
                     (Order::Mount { volumes, answer }, Ok(())) => {
@@ -107,7 +105,7 @@ impl Spawner {
         order: impl FnOnce(oneshot::Sender<io::Result<T>>) -> Order,
     ) -> io::Result<T> {
         let (answer, answered) = oneshot::channel();
-        let gone = || io::Error::other("the spawner has ended");
+        let gone = || io::Error::other("the spawner thread has stopped");
         self.0.send(order(answer)).map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
@@ -116,13 +114,12 @@ impl Spawner {
         self.order(|answer| Order::Start { command: Box::new(command), answer }).await
     }
 
-    /// Mounts volumes where containers that are started later see them. They go with their
-    /// directories.
+    /// Mounts tmpfs volumes for containers that start later.
     pub(crate) async fn mount(&self, volumes: Vec<TmpfsVolume>) -> io::Result<()> {
         self.order(|answer| Order::Mount { volumes, answer }).await
     }
 
-    /// Namespaces for a pod, whose root is to be this user.
+    /// Creates the namespaces of a Pod; `identity` is its root on the host.
     pub(crate) async fn sandbox(
         &self,
         network: PodNetwork,
@@ -154,13 +151,13 @@ impl Spawner {
             PodNetwork::Hosts => None,
         };
         let user = File::open(of("ns/user"))?;
-        // It ends when it is told that nothing will follow.
+        // The process exits at end of input.
         drop(child.stdin.take());
         child.wait().await?;
         Ok(PodNamespaces { user, network })
     }
 
-    /// A container's shim in the namespace, and the socket to it.
+    /// Starts a container's shim in the namespace; returns its socket.
     pub(crate) async fn shim(
         &self,
         namespace: &Namespace,
@@ -174,7 +171,7 @@ impl Spawner {
         Ok((child, UnixStream::from_std(ours)?))
     }
 
-    /// One more command in a container of the namespace.
+    /// Starts another command in a container.
     pub(crate) async fn exec(
         &self,
         namespace: &Namespace,
@@ -196,13 +193,13 @@ impl Spawner {
 }
 
 fn hidden(namespace: &Namespace, stage: Stage, spec: &Path) -> StdCommand {
-    // Not the binary's path: that may be another one by now.
+    // The file at the binary's path may have been replaced.
     let mut command = namespace.command("/proc/self/exe");
     command.args(["container", stage.argument()]).arg(spec);
     command
 }
 
-/// What the calling thread mounts from now on, only it and its children see.
+/// Makes later mounts of this thread visible to itself and its children only.
 fn keep_mounts_private() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS)?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -211,7 +208,7 @@ fn keep_mounts_private() -> io::Result<()> {
 
 fn mount_memory(volume: &TmpfsVolume) -> io::Result<()> {
     let Identity { uid, gid } = volume.owner;
-    // Each file costs memory that is not counted as its size.
+    // Each file uses memory that its size does not count.
     let options = format!("size={},nr_inodes=64k,mode=777,uid={uid},gid={gid}", volume.size);
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     Ok(mount(Some("tmpfs"), &volume.place, Some("tmpfs"), flags, Some(options.as_str()))?)

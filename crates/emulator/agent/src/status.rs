@@ -1,7 +1,8 @@
-//! The one writer of pods' statuses: newest only, patiently, in the order in which pods spoke.
+//! Writes the statuses of Pods: the newest status of each Pod, in the order of arrival.
 //!
-//! While the API server is away nothing is lost but what was overtaken. A status that it refuses is
-//! given up after a while; a deletion never, because nobody else would see to it.
+//! While the API server is unavailable, only outdated statuses are dropped. A status that the
+//! server rejects is dropped after several attempts. A deletion is retried for ever, because no
+//! other component finishes it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,15 +16,15 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-/// A request that takes longer is tried again.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Short, because what waits here keeps traffic going to pods that are gone.
+/// Short, because a late status keeps traffic on Pods that are gone.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 
-/// A status that was refused this often is not the API server's mood.
+/// A status that was rejected this often is dropped.
 const REFUSALS: u32 = 5;
 
-/// Which pod: two pods of one name differ by their uid.
+/// Identifies a Pod; the uid distinguishes Pods of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PodKey {
     pub(crate) namespace: String,
@@ -39,17 +40,17 @@ impl PodKey {
     }
 }
 
-/// What is to be written about a pod.
+/// A write for a Pod.
 #[derive(Debug)]
 pub(crate) enum StatusUpdate {
     Patch(Box<PodStatus>),
-    /// Its last status; then the object goes.
+    /// The final status, then the deletion of the object.
     Last(Box<PodStatus>),
-    /// The object goes; its last status was refused.
+    /// Only the deletion, after the final status was rejected.
     Delete,
 }
 
-/// Takes what pods say. Clones speak to the same writer.
+/// A handle of the writer task.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusWriter(mpsc::UnboundedSender<(PodKey, StatusUpdate)>);
 
@@ -61,19 +62,19 @@ impl StatusWriter {
     }
 
     pub(crate) fn send(&self, pod: PodKey, update: StatusUpdate) {
-        // Only at the end of the process is nobody there to write.
+        // The writer ends only with the process.
         let _ending = self.0.send((pod, update));
     }
 }
 
-/// What waits to be written: the newest update of each pod, in the order in which pods spoke.
+/// Pending updates: the newest one of each Pod, in the order of arrival.
 #[derive(Debug, Default)]
 struct UpdateQueue {
     updates: BTreeMap<PodKey, PendingUpdate>,
     order: VecDeque<PodKey>,
 }
 
-/// A update, and how often it was refused.
+/// An update and the number of its rejections.
 #[derive(Debug)]
 struct PendingUpdate {
     update: StatusUpdate,
@@ -81,7 +82,7 @@ struct PendingUpdate {
 }
 
 impl PendingUpdate {
-    /// What to try next after one more refusal: at last no status, but still a deletion.
+    /// The next attempt after a rejection: finally no status, but still a deletion.
     fn refused(self, why: &str) -> Option<Self> {
         let refusals = self.refusals.saturating_add(1);
         let update = match self.update {
@@ -90,7 +91,7 @@ impl PendingUpdate {
             StatusUpdate::Patch(_) => None,
             StatusUpdate::Last(_) => Some(StatusUpdate::Delete),
         };
-        tracing::error!("a status is given up after {refusals} refusals: {why}");
+        tracing::error!(refusals, error = why, "pod status dropped");
         update.map(|update| Self { update, refusals: 0 })
     }
 }
@@ -112,8 +113,7 @@ impl UpdateQueue {
         Some((pod, pending))
     }
 
-    /// Behind the others, so that one that cannot be written does not stop them; unless the pod has
-    /// spoken again.
+    /// Puts a failed update behind the others, unless a newer one has arrived.
     fn put_back(&mut self, pod: PodKey, pending: PendingUpdate) {
         if !self.updates.contains_key(&pod) {
             self.insert(pod, pending);
@@ -146,7 +146,7 @@ async fn write_all(client: Client, mut updates: mpsc::UnboundedReceiver<(PodKey,
             Ok(Err(error)) => (error.to_string(), Some(pending)),
             Err(_) => ("no answer".to_owned(), Some(pending)),
         };
-        tracing::warn!(pod = %pod.name, namespace = %pod.namespace, "status not written: {why}");
+        tracing::warn!(pod = %pod.name, namespace = %pod.namespace, error = why, "pod status not written; will retry");
         while let Ok((pod, update)) = updates.try_recv() {
             waiting.put(pod, update);
         }
@@ -158,12 +158,12 @@ async fn write_all(client: Client, mut updates: mpsc::UnboundedReceiver<(PodKey,
     }
 }
 
-/// Something about the very object: it may be that this status will never be taken.
+/// The server rejects the object itself, so a retry may never succeed.
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(refused) if matches!(refused.code, 400 | 422))
 }
 
-/// A pod that is gone, or another of the same name, needs no status any more.
+/// Nothing to write if the Pod is gone or has been replaced.
 async fn write(client: &Client, pod: &PodKey, update: &StatusUpdate) -> Result<(), kube::Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
     if let StatusUpdate::Patch(status) | StatusUpdate::Last(status) = update {
@@ -184,8 +184,7 @@ async fn write(client: &Client, pod: &PodKey, update: &StatusUpdate) -> Result<(
     Ok(())
 }
 
-/// A conflict says that the pod is another one by now, or only that somebody else wrote at the same
-/// time: the pod itself knows.
+/// A conflict means a replaced Pod or a concurrent write; the uid decides.
 async fn unless_gone(
     api: &Api<Pod>,
     pod: &PodKey,
@@ -201,7 +200,7 @@ async fn unless_gone(
     if same { Err(kube::Error::Api(conflict)) } else { Ok(()) }
 }
 
-/// A merge leaves out what it does not name, so what may have been there is named.
+/// A merge patch keeps fields that it does not name, so it names empty ones too.
 fn patch(uid: &str, status: &PodStatus) -> Value {
     let mut status = serde_json::to_value(status).expect("a status is JSON");
     for condition in status["conditions"].as_array_mut().into_iter().flatten() {
@@ -211,7 +210,7 @@ fn patch(uid: &str, status: &PodStatus) -> Value {
             }
         }
     }
-    // Addresses of an earlier place would stay.
+    // Addresses of an earlier sandbox would remain.
     if let Some(addresses) = status["podIPs"].as_array_mut() {
         addresses.push(json!({ "$patch": "replace" }));
     }

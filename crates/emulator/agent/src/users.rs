@@ -1,24 +1,23 @@
-//! Who a pod's root is on the host: a user that nobody else is, where the agent may choose one.
+//! The host user of a Pod's root: a unique one, if the agent may choose.
 
 use std::ops::Range;
 
 use crate::container::Identity;
 
-/// Numbers that neither people, services nor other containers are given (systemd's table of users
-/// calls them unused).
+/// User ids that systemd's documentation lists as unused.
 const NUMBERS: Range<u32> = 0x7000_0000..0x7FFD_0000;
 
-/// Where pods' users come from.
+/// How the host user of a Pod is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodUsers {
-    /// A new number for each pod.
+    /// A new user id per Pod.
     Many,
-    /// An ordinary user has only himself to give.
+    /// The agent's own user: an ordinary user cannot map others.
     Own(Identity),
 }
 
 impl PodUsers {
-    /// What this process may give.
+    /// What this process may map.
     pub(crate) fn here() -> Self {
         let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
         if covers(&read("/proc/self/uid_map")) && covers(&read("/proc/self/gid_map")) {
@@ -28,7 +27,7 @@ impl PodUsers {
         }
     }
 
-    /// A pod's.
+    /// The user of a new Pod.
     pub(crate) fn take(self) -> Identity {
         match self {
             Self::Many => {
@@ -40,7 +39,7 @@ impl PodUsers {
     }
 }
 
-/// Whether a user namespace with this map has all of the numbers.
+/// Whether the map of a user namespace covers all of the ids.
 fn covers(map: &str) -> bool {
     map.lines().any(|line| {
         let mut fields = line.split_whitespace().map(|field| field.parse::<u64>().ok());
@@ -58,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_has_the_numbers_gives_them() {
+    fn unique_users_need_a_full_id_map() {
         assert!(covers("         0          0 4294967295\n"));
         assert!(!covers("         0      65534          1\n"), "an ordinary user's own namespace");
-        assert!(!covers("0 1000 1\n1 100000 65536\n"), "one with a range of subordinate users");
+        assert!(!covers("0 1000 1\n1 100000 65536\n"), "subordinate user ids");
         assert!(!covers(""));
         let (one, other) = (PodUsers::Many.take(), PodUsers::Many.take());
         assert!(NUMBERS.contains(&one.uid) && one.uid == one.gid, "{one:?}");
-        assert_ne!(one, other, "a pod's files are not another's");
+        assert_ne!(one, other, "each Pod has its own user");
     }
 }

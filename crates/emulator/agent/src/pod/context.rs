@@ -1,4 +1,4 @@
-//! What all pods of a node share.
+//! The context that all Pods of a node share.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,6 @@ use crate::spawn::Spawner;
 use crate::status::StatusWriter;
 use crate::users::PodUsers;
 
-/// The node, and ways to the outside.
 pub(crate) struct Context {
     pub(crate) options: Arc<Options>,
     pub(crate) client: Client,
@@ -32,7 +31,7 @@ pub(crate) struct Context {
     pub(crate) writer: StatusWriter,
     pub(crate) registry: Registry,
     pub(crate) users: PodUsers,
-    /// Of this binary, if not everybody may run the one that runs.
+    /// A copy of this binary, if Pods may not execute the original.
     pub(crate) binary: Option<PathBuf>,
     pool: Mutex<AddressPool>,
 }
@@ -68,25 +67,25 @@ impl Context {
         lock(&self.pool)
     }
 
-    /// Where a pod's files live.
+    /// The directory of a Pod's files.
     pub(crate) fn directory(&self, uid: &str) -> PathBuf {
         self.options.root_dir.join("pods").join(uid)
     }
 }
 
-/// Makes a directory that only the agent's user can enter, if it is not there: pods' files and
-/// environments hold Secrets.
+/// Creates a directory that only the agent's user can enter: files and environments of Pods contain
+/// Secrets.
 pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     std::fs::set_permissions(directory, Permissions::from_mode(0o700))
 }
 
-/// What is behind a lock here is whole between any two statements.
+/// No code panics while it holds one of these locks in an inconsistent state.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How to run something in a container.
+/// How to run a command in a container.
 #[derive(Clone, Debug)]
 pub(crate) struct ExecTarget {
     pub(crate) pid: u32,
@@ -96,18 +95,18 @@ pub(crate) struct ExecTarget {
     pub(crate) directory: Option<PathBuf>,
 }
 
-/// What a server of logs and exec has to know of a container.
+/// The data of a container for the logs and exec server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ContainerView {
     pub(crate) log: Option<LogReader>,
     pub(crate) previous: Option<LogReader>,
-    /// Its last run has ended and the next one has not begun: the last run is the previous one.
-    pub(crate) between: bool,
-    /// None while it does not run.
+    /// The last run has ended and the next one has not started: the last run is the previous one.
+    pub(crate) restarting: bool,
+    /// `None` while it does not run.
     pub(crate) exec: Option<ExecTarget>,
 }
 
-/// The same of a pod.
+/// The data of a Pod for the logs and exec server.
 #[derive(Clone, Debug)]
 pub(crate) struct PodView {
     pub(crate) pod: Arc<Pod>,
@@ -115,7 +114,7 @@ pub(crate) struct PodView {
     pub(crate) containers: BTreeMap<String, ContainerView>,
 }
 
-/// The pods of the node, by namespace and name, for those who ask from outside.
+/// The Pods of the node by namespace and name, for the logs and exec server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry(Arc<Mutex<BTreeMap<(String, String), PodView>>>);
 
@@ -142,7 +141,7 @@ impl Registry {
         }
     }
 
-    /// Changes what is known of a container.
+    /// Updates the data of a container.
     pub(crate) fn update(
         &self,
         pod: &Pod,
@@ -174,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_enters_a_private_directory_even_if_it_was_open_before() {
+    fn make_private_restricts_new_and_existing_directories() {
         let root = tempfile::tempdir().unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let directory = root.path().join("pods/uid");

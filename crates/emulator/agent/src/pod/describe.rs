@@ -1,4 +1,4 @@
-//! A pod's object as a machine: what of it decides about its life. Pure.
+//! The initial state machine of a Pod object. Pure.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::machine::{ContainerInfo, Machine, RestartPolicy, Role};
 use super::probe;
 
-/// The machine of a pod that is new to this agent.
 pub(crate) fn machine(pod: &Pod) -> Machine {
     let spec = pod.spec.clone().unwrap_or_default();
     let policy = match spec.restart_policy.as_deref() {
@@ -31,7 +30,7 @@ pub(crate) fn machine(pod: &Pod) -> Machine {
     machine
 }
 
-/// A pod that ran under an agent before this one starts again, and says so.
+/// Continues the restart counts of an earlier agent.
 fn remember(machine: &mut Machine, pod: &Pod) {
     let Some(status) = &pod.status else { return };
     let statuses = status.container_statuses.iter().flatten();

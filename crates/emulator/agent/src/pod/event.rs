@@ -1,4 +1,4 @@
-//! Everything that can happen to a pod, and which run of a container it is about.
+//! Events of a Pod and of its containers' runs.
 
 use std::sync::Arc;
 
@@ -11,30 +11,30 @@ use super::sandbox::PodSandbox;
 use super::volumes::SetupError;
 use crate::container::Report;
 
-/// One run of one container.
+/// One run of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerRun {
     pub(crate) container: String,
     pub(crate) attempt: u32,
 }
 
-/// Everything that can happen to a pod.
+/// An event of a Pod.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// Its object changed.
+    /// The Pod object changed.
     Changed(Arc<Pod>),
-    /// Its object is gone.
+    /// The Pod object is gone.
     Gone,
-    /// Its place is made, or cannot be.
+    /// The sandbox is ready, or its creation failed.
     SandboxDone(Result<PodSandbox, SetupError>),
-    /// A container cannot be started as things are.
+    /// A container cannot start.
     StartFailed(ContainerRun, StartError),
     Started(ContainerRun, ExecTarget),
     Report(ContainerRun, Report),
-    /// What a probe found, and whether that is news.
+    /// The result of a probe.
     Probed(ContainerRun, ProbeKind, ProbeResult),
-    /// It is time to try to make its place again.
+    /// Time to retry the creation of the sandbox.
     RetrySandbox,
-    /// A container's hook before its end is done.
+    /// The preStop hook of a container has finished.
     HookDone(ContainerRun),
 }

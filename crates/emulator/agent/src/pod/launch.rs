@@ -146,7 +146,7 @@ impl Launch {
         let registry = &self.context.registry;
         registry.update(&self.pod, &self.run.container, |view| {
             view.previous = view.log.replace(reader);
-            view.between = false;
+            view.restarting = false;
         });
         if let Some(old) = number.checked_sub(2) {
             let _not_there = log::remove(&self.directory().join(format!("{old}.log")));

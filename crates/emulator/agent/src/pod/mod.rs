@@ -1,11 +1,11 @@
-//! One pod: what is decided about it, and how that is done.
+//! One Pod: decisions and their execution.
 //!
 //! ```text
-//!   machine  what follows from what happened (pure)     view    the status that says so (pure)
-//!   describe the machine of an object (pure)            place   network, addresses, files
-//!   worker   the task that owns the pod
-//!   launch   a run of a container                       log     what it wrote
-//!   probe    thresholds (pure)     prober   asking      env, volumes  what a container is given
+//!   machine  the Pod's state machine (pure)             view    the Pod's status (pure)
+//!   describe the machine of a Pod object (pure)         sandbox network, addresses, files
+//!   worker   the task that owns the Pod
+//!   launch   a run of a container                       log     its log
+//!   probe    thresholds (pure)     prober  the requests  env, volumes  a container's inputs
 //! ```
 
 pub(crate) mod context;

@@ -472,7 +472,7 @@ impl Worker {
     }
 
     fn back_off(&self, name: &str, wait: SignedDuration) {
-        self.context.registry.update(&self.pod, name, |view| view.between = true);
+        self.context.registry.update(&self.pod, name, |view| view.restarting = true);
         let named = |it: &&super::machine::Container| it.description.name == name;
         if let Some(container) = self.machine.containers.iter().find(named) {
             let message = view::backoff_message(&self.pod, container, wait.as_secs());

@@ -1,6 +1,5 @@
-//! Who may ask a node: the certificate that a client showed in the handshake decides.
-//!
-//! The library has verified it by then: its authority, its dates, and that the client has its key.
+//! Authorizes clients by the certificate of the TLS handshake. The TLS library has already verified
+//! the certificate's CA, its dates and the client's key.
 
 use http::StatusCode;
 use nearhop_runtime::pki::{self, Subject};
@@ -11,16 +10,15 @@ use rustls::pki_types::CertificateDer;
 use super::{RequestError, ServeError};
 use crate::options::{Clients, Options};
 
-/// Whether a connection's requests are answered.
+/// Whether the requests of a connection are served.
 #[derive(Debug)]
 pub(super) enum Client {
-    /// They are.
     Allowed,
-    /// All but `/healthz` get this.
+    /// All paths but `/healthz` return this error.
     Refused(RequestError),
 }
 
-/// The agent's side of the handshake.
+/// The TLS configuration of the server.
 pub(super) fn tls(options: &Options) -> Result<ServerConfig, ServeError> {
     let own = || {
         pki::self_signed(&Subject {
@@ -34,17 +32,17 @@ pub(super) fn tls(options: &Options) -> Result<ServerConfig, ServeError> {
     Ok(server_config(&pair, authorities)?)
 }
 
-/// Looks at the certificates of a connection, the client's own first.
+/// Authorizes a connection by its certificates, the client's own first.
 pub(super) fn authorize(clients: Option<&Clients>, shown: Option<&[CertificateDer<'_>]>) -> Client {
     let Some(clients) = clients else {
         return Client::Refused(unauthorized(
-            "this agent cannot tell who asks, so it answers nobody. Cure: start it with --client-ca-file, \
+            "this agent has no client CA, so it rejects all requests. Cure: start it with --client-ca-file, \
              the CA of the API server's --kubelet-client-certificate",
         ));
     };
     let Some(certificate) = shown.and_then(<[_]>::first) else {
         return Client::Refused(unauthorized(
-            "logs and exec need a client certificate of the agent's --client-ca-file. Cure: ask the API \
+            "logs and exec need a client certificate of the agent's --client-ca-file. Cure: use the API \
              server, and start it with --kubelet-client-certificate and --kubelet-client-key",
         ));
     };
@@ -54,8 +52,8 @@ pub(super) fn authorize(clients: Option<&Clients>, shown: Option<&[CertificateDe
     }
     let allowed = clients.names.join(", ");
     let message = format!(
-        "the client certificate is of {names:?}, and only {allowed} may ask for logs and exec. Cure: name \
-         it in the agent's --client-allowed-names"
+        "the client certificate names {names:?}; only {allowed} may request logs and exec. Cure: add \
+         it to the agent's --client-allowed-names"
     );
     Client::Refused(RequestError { code: StatusCode::FORBIDDEN, reason: "Forbidden", message })
 }
@@ -72,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    fn said(client: &Client) -> (u16, &str) {
+    fn result_of(client: &Client) -> (u16, &str) {
         match client {
             Client::Allowed => (200, ""),
             Client::Refused(refusal) => (refusal.code.as_u16(), &refusal.message),
@@ -80,15 +78,15 @@ mod tests {
     }
 
     #[test]
-    fn without_a_client_ca_nobody_is_answered_and_the_flag_is_named() {
+    fn without_a_client_ca_all_requests_are_rejected() {
         let refused = authorize(None, None);
-        let (code, message) = said(&refused);
+        let (code, message) = result_of(&refused);
         assert_eq!(code, 401);
         assert!(message.contains("--client-ca-file"), "{message}");
     }
 
     #[test]
-    fn the_name_of_a_certificate_decides() {
+    fn the_certificates_name_is_authorized() {
         let authority = Authority::create("test").unwrap();
         let clients = Clients::api_servers(authority.certificate().to_owned());
         let shown = |name: &str| {
@@ -96,15 +94,15 @@ mod tests {
             [CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()]
         };
         let known = authorize(Some(&clients), Some(&shown(KUBELET_CLIENT)));
-        assert_eq!(said(&known).0, 200);
+        assert_eq!(result_of(&known).0, 200);
         let other = authorize(Some(&clients), Some(&shown("system:node:n2")));
-        let (code, message) = said(&other);
+        let (code, message) = result_of(&other);
         assert_eq!(code, 403);
         assert!(
             message.contains("system:node:n2") && message.contains(KUBELET_CLIENT),
             "{message}"
         );
-        let nobody = authorize(Some(&clients), None);
-        assert_eq!(said(&nobody).0, 401);
+        let anonymous = authorize(Some(&clients), None);
+        assert_eq!(result_of(&anonymous).0, 401);
     }
 }

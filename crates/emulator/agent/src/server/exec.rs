@@ -1,5 +1,5 @@
-//! A command in a container, by WebSocket: the protocols `v5.channel.k8s.io` and
-//! `v4.channel.k8s.io`, in which a message's first byte says which stream it is of.
+//! Exec over WebSocket with the protocols `v5.channel.k8s.io` and `v4.channel.k8s.io`: the first
+//! byte of a message is the stream's number.
 
 use std::fs::File;
 use std::io;
@@ -46,14 +46,14 @@ const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 const CLOSE: u8 = 255;
-/// What a command started in the background may still write after its end is not waited for when it
-/// has been silent for this long.
-const LINGER: Duration = Duration::from_millis(500);
-/// How long a client may take to hear that it is over.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// After the command's end, background processes may keep its streams open. Reading stops after
+/// this long without output.
+const IDLE_AFTER_EXIT: Duration = Duration::from_millis(500);
+/// How long a client may take to close the connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const QUEUE: usize = 16;
 
-/// What was asked for.
+/// The parameters of an exec request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ExecRequest {
     command: Vec<String>,
@@ -99,7 +99,7 @@ pub(super) fn answer(
         let Ok(upgraded) = upgrade.await else { return };
         let stream = TokioIo::new(upgraded);
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
-        // A client that goes away takes its command's streams with it.
+        // If the client disconnects, the command's streams close.
         let _gone = run(&context, &place, wanted, socket).await;
     });
     let mut reply = Response::new(Empty::new().boxed_unsync());
@@ -113,7 +113,7 @@ pub(super) fn answer(
     Ok(reply)
 }
 
-/// The client's key, and the first of our protocols that it speaks.
+/// The client's key, and our first protocol that the client supports.
 fn negotiate(headers: &HeaderMap) -> Result<(HeaderValue, &'static str), RequestError> {
     let spoken = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|it| it.to_str().ok());
     let spoken: Vec<&str> = spoken.flat_map(|it| it.split(',')).map(str::trim).collect();
@@ -131,16 +131,16 @@ fn negotiate(headers: &HeaderMap) -> Result<(HeaderValue, &'static str), Request
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// A command that runs, as seen from here.
+/// A running command.
 struct Running {
     child: Child,
-    /// To the task that writes to it; closed with this.
+    /// Input for the command; closed on drop.
     stdin: Option<mpsc::Sender<Bytes>>,
-    /// What that task has no room for yet. Until it has, nothing more is heard of the client.
-    unfed: Option<Bytes>,
-    /// For its size. With the last descriptor of ours it hangs up, and so does who is on it.
+    /// Input that the queue has no room for; until then nothing is read from the client.
+    unsent: Option<Bytes>,
+    /// To resize the terminal. Its last descriptor hangs it up.
     terminal: Option<OwnedFd>,
-    /// Tasks that copy what it writes, and what it is to read.
+    /// Tasks that copy output and input.
     copying: JoinSet<()>,
     written: mpsc::Receiver<Vec<u8>>,
 }
@@ -151,7 +151,7 @@ async fn run(
     wanted: ExecRequest,
     mut socket: Socket,
 ) -> io::Result<()> {
-    let gone = |_| io::Error::other("the client is gone");
+    let gone = |_| io::Error::other("the client has disconnected");
     let status = match start(context, place, &wanted).await {
         Ok(running) => attend(running, &mut socket).await?,
         Err(error) => failure(&format!("cannot start the command: {error}"), None),
@@ -161,9 +161,9 @@ async fn run(
     socket.send(Message::Binary(message.into())).await.map_err(gone)?;
     let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
     socket.close(Some(frame)).await.map_err(gone)?;
-    // Closed with something unread, the connection would take from the client what it has not read.
+    // Closing with unread data would reset the connection and lose output.
     let unread = async { while let Some(Ok(_)) = socket.next().await {} };
-    let _silent = timeout(GOODBYE, unread).await;
+    let _silent = timeout(CLOSE_TIMEOUT, unread).await;
     Ok(())
 }
 
@@ -188,13 +188,13 @@ async fn start(context: &Context, place: &ExecTarget, wanted: &ExecRequest) -> i
         let (ours, theirs) = open_terminal(place.pid)?;
         let streams = Streams::Terminal(theirs);
         let child = context.spawner.exec(&place.namespace, &file, streams).await?;
-        // Any descriptor that can be waited for will do, pipe or not.
+        // Works with any pollable descriptor.
         let reader = pipe::Receiver::from_owned_fd_unchecked(ours.try_clone()?)?;
         let writer = pipe::Sender::from_owned_fd_unchecked(ours.try_clone()?)?;
         copying.spawn(copy(STDOUT, reader, sender));
-        let stdin = Some(feed_by(Box::new(writer), &mut copying));
+        let stdin = Some(spawn_writer(Box::new(writer), &mut copying));
         let terminal = Some(ours);
-        return Ok(Running { child, stdin, unfed: None, terminal, copying, written });
+        return Ok(Running { child, stdin, unsent: None, terminal, copying, written });
     }
     let mut child = context.spawner.exec(&place.namespace, &file, Streams::Pipes).await?;
     if let Some(out) = child.stdout.take().filter(|_| wanted.stdout) {
@@ -204,12 +204,12 @@ async fn start(context: &Context, place: &ExecTarget, wanted: &ExecRequest) -> i
         copying.spawn(copy(STDERR, err, sender));
     }
     let stdin = child.stdin.take().filter(|_| wanted.stdin);
-    let stdin = stdin.map(|it| feed_by(Box::new(it), &mut copying));
-    Ok(Running { child, stdin, unfed: None, terminal: None, copying, written })
+    let stdin = stdin.map(|it| spawn_writer(Box::new(it), &mut copying));
+    Ok(Running { child, stdin, unsent: None, terminal: None, copying, written })
 }
 
-/// A task of its own, because a command that does not read may first want to be read.
-fn feed_by(mut stdin: Writer, tasks: &mut JoinSet<()>) -> mpsc::Sender<Bytes> {
+/// A separate task, because a command may block on its output before it reads its input.
+fn spawn_writer(mut stdin: Writer, tasks: &mut JoinSet<()>) -> mpsc::Sender<Bytes> {
     let (sender, mut receiver) = mpsc::channel::<Bytes>(QUEUE);
     tasks.spawn(async move {
         while let Some(bytes) = receiver.recv().await {
@@ -221,8 +221,8 @@ fn feed_by(mut stdin: Writer, tasks: &mut JoinSet<()>) -> mpsc::Sender<Bytes> {
     sender
 }
 
-/// Both ends of a new terminal, one of the container's own. What the container has put in the way is
-/// not followed.
+/// Opens a new terminal of the container's own devpts. Symbolic links of the container are not
+/// followed.
 fn open_terminal(pid: u32) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let root = File::open(format!("/proc/{pid}/root"))?;
@@ -237,7 +237,7 @@ fn open_terminal(pid: u32) -> io::Result<(OwnedFd, OwnedFd)> {
 
 async fn copy(channel: u8, mut from: impl AsyncRead + Unpin, to: mpsc::Sender<Vec<u8>>) {
     let mut buffer = vec![0; 32 * 1024];
-    // A terminal whose other end is closed fails instead of ending.
+    // Reading a terminal whose other end is closed fails.
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
         if to.send([&[channel], &buffer[..read]].concat()).await.is_err() {
             return;
@@ -245,19 +245,19 @@ async fn copy(channel: u8, mut from: impl AsyncRead + Unpin, to: mpsc::Sender<Ve
     }
 }
 
-/// Carries both directions until the command has ended; says how it did.
+/// Copies both directions until the command ends; returns its status.
 async fn attend(mut running: Running, socket: &mut Socket) -> io::Result<Value> {
-    let gone = |_| io::Error::other("the client is gone");
+    let gone = |_| io::Error::other("the client has disconnected");
     let status = loop {
         tokio::select! {
             Some(message) = running.written.recv() => {
                 socket.send(Message::Binary(message.into())).await.map_err(gone)?;
             }
-            () = feed(&mut running.stdin, &mut running.unfed), if running.unfed.is_some() => {}
-            message = socket.next(), if running.unfed.is_none() => match message {
+            () = feed(&mut running.stdin, &mut running.unsent), if running.unsent.is_some() => {}
+            message = socket.next(), if running.unsent.is_none() => match message {
                 Some(Ok(Message::Binary(message))) => running.take(&message),
                 Some(Ok(Message::Close(_)) | Err(_)) | None => {
-                    return Err(io::Error::other("the client is gone"));
+                    return Err(io::Error::other("the client has disconnected"));
                 }
                 Some(Ok(_)) => {}
             },
@@ -265,9 +265,8 @@ async fn attend(mut running: Running, socket: &mut Socket) -> io::Result<Value> 
         }
     };
     drop(running.stdin.take());
-    // What runs on in the background may keep the streams open for ever. A client that is slow is
-    // waited for: what the command wrote is the client's.
-    while let Ok(Some(message)) = timeout(LINGER, running.written.recv()).await {
+    // Background processes may keep the streams open for ever, but a slow client gets all output.
+    while let Ok(Some(message)) = timeout(IDLE_AFTER_EXIT, running.written.recv()).await {
         socket.send(Message::Binary(message.into())).await.map_err(gone)?;
     }
     running.copying.abort_all();
@@ -277,23 +276,22 @@ async fn attend(mut running: Running, socket: &mut Socket) -> io::Result<Value> 
     })
 }
 
-/// Hands on what waits to be read by the command, when there is room for it; what a command that
-/// has closed its input is sent goes nowhere.
-async fn feed(stdin: &mut Option<mpsc::Sender<Bytes>>, unfed: &mut Option<Bytes>) {
+/// Passes pending input on when the queue has room; drops it if the command has closed its input.
+async fn feed(stdin: &mut Option<mpsc::Sender<Bytes>>, unsent: &mut Option<Bytes>) {
     let fed = match &*stdin {
-        Some(sender) => sender.reserve().await.map(|room| unfed.take().map(|it| room.send(it))),
+        Some(sender) => sender.reserve().await.map(|room| unsent.take().map(|it| room.send(it))),
         None => Ok(None),
     };
     if fed.is_err() {
         *stdin = None;
     }
-    *unfed = None;
+    *unsent = None;
 }
 
 impl Running {
     fn take(&mut self, message: &Bytes) {
         match message.split_first() {
-            Some((&STDIN, _)) => self.unfed = Some(message.slice(1..)),
+            Some((&STDIN, _)) => self.unsent = Some(message.slice(1..)),
             Some((&RESIZE, bytes)) => self.resize(bytes),
             Some((&CLOSE, [STDIN])) if self.terminal.is_none() => self.stdin = None,
             _ => {}
@@ -329,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_protocol_that_both_speak_is_taken() {
+    fn the_newest_common_protocol_is_chosen() {
         let asked = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(SEC_WEBSOCKET_KEY, HeaderValue::from_static("k"));
@@ -343,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelets_and_the_apis_words_are_understood() {
+    fn kubelet_and_api_parameters_are_parsed() {
         let wanted =
             ExecRequest::parse("command=sh&command=-c&command=a%20b&input=1&output=true&tty=0");
         assert_eq!(wanted.command, ["sh", "-c", "a b"]);

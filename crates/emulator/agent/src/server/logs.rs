@@ -1,4 +1,4 @@
-//! What a container wrote: the part that was asked for, now and as it comes.
+//! Serves container logs, and follows them.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -19,13 +19,13 @@ use super::{Reply, RequestError};
 use crate::pod::context::{ContainerView, PodView};
 use crate::pod::log::LogReader;
 
-/// How much is read and sent at once.
+/// The size of a read and of a frame.
 const CHUNK: usize = 64 * 1024;
 
-/// Pieces that may wait for a slow client.
+/// Frames that may wait for a slow client.
 const QUEUE: usize = 64;
 
-/// Which part of a log, and how it is shown.
+/// The parameters of a log request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct LogRequest {
     follow: bool,
@@ -69,7 +69,7 @@ impl LogRequest {
         Ok(request)
     }
 
-    /// An entry as it is shown; none if it is too old.
+    /// An entry as it is sent; `None` if it is too old.
     fn show(&self, entry: &[u8]) -> Option<Vec<u8>> {
         let mut parts = entry.splitn(4, |byte| *byte == b' ');
         let (time, _stream, tag, text) =
@@ -101,7 +101,7 @@ pub(super) fn answer(
 ) -> Result<Reply, RequestError> {
     let request = LogRequest::parse(query.unwrap_or_default(), Timestamp::now())?;
     let name = pod.pod.metadata.name.as_deref().unwrap_or_default();
-    let earlier = request.previous && !view.between;
+    let earlier = request.previous && !view.restarting;
     let log = if earlier { &view.previous } else { &view.log };
     let log = log.clone().ok_or_else(|| {
         RequestError::bad_request(if request.previous {
@@ -114,7 +114,7 @@ pub(super) fn answer(
     })?;
     let (sender, receiver) = mpsc::channel::<Bytes>(QUEUE);
     tokio::spawn(async move {
-        // A log that has gone with its pod just ends.
+        // The log ends when its Pod is deleted.
         let _ended =
             LogStream { request, sender, sent: 0, held: VecDeque::new(), ready: Vec::new() }
                 .run(log)
@@ -131,18 +131,17 @@ pub(super) fn answer(
     Ok(reply)
 }
 
-/// Brings a log to a client.
+/// Copies a log to a client.
 struct LogStream {
     request: LogRequest,
     sender: mpsc::Sender<Bytes>,
     sent: u64,
-    /// The last entries so far, where only those are asked for.
+    /// The last entries so far, for `tailLines`.
     held: VecDeque<Vec<u8>>,
-    /// What is to be sent with the next frame.
+    /// The next frame.
     ready: Vec<u8>,
 }
 
-/// Whether there is anything more to send.
 #[derive(PartialEq, Eq)]
 enum Next {
     More,
@@ -156,7 +155,7 @@ impl LogStream {
         let mut entry = Vec::new();
         let mut holding = self.request.tail.is_some();
         loop {
-            // Looked at before the file, so that nothing is missed in between.
+            // Read before the file, so that no entry is missed.
             let progress = *log.progress.borrow_and_update();
             while file.read_until(b'\n', &mut entry).await? > 0 && entry.ends_with(b"\n") {
                 entry.pop();
@@ -166,7 +165,7 @@ impl LogStream {
                 entry.clear();
             }
             if number < progress.file {
-                // One that a slow reader has missed is gone.
+                // A slow reader skips files that are already deleted.
                 number = progress.first().max(number + 1);
                 if let Ok(next) = File::open(log.file(number)).await {
                     file = BufReader::with_capacity(CHUNK, next);
@@ -186,7 +185,7 @@ impl LogStream {
             }
             tokio::select! {
                 changed = log.progress.changed() => if changed.is_err() {
-                    // The writer is gone without a word: look once more, and no more.
+                    // The writer has ended without closing the log: read once more.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     self.request.follow = false;
                 },
@@ -195,7 +194,7 @@ impl LogStream {
         }
     }
 
-    /// The number of the first file that is to be read, and the file where reading begins.
+    /// The number of the first file to read, and the file at the position where reading starts.
     async fn begin(&self, log: &LogReader) -> io::Result<(u64, File)> {
         let progress = *log.progress.borrow();
         let (first, last) = (progress.first(), progress.file);
@@ -211,7 +210,7 @@ impl LogStream {
         }
         match File::open(log.file(first)).await {
             Ok(file) => Ok((first, file)),
-            // It has gone meanwhile.
+            // The file was deleted meanwhile.
             Err(_) => Ok((last, File::open(log.file(last)).await?)),
         }
     }
@@ -243,7 +242,7 @@ impl LogStream {
         if gone || enough { Next::Enough } else { Next::More }
     }
 
-    /// Lines are gathered while there are more: a frame for each would cost more than the line.
+    /// Combines lines: one frame per line would cost more than the line.
     async fn flush(&mut self) -> Next {
         if self.ready.is_empty() {
             return Next::More;
@@ -253,7 +252,7 @@ impl LogStream {
     }
 }
 
-/// Goes to where the last entries begin, without reading all the others. Says how many there are.
+/// Seeks to the last `count` entries without reading the whole file; returns how many there are.
 async fn seek_last(file: &mut File, count: usize) -> io::Result<usize> {
     let mut begin = file.seek(SeekFrom::End(0)).await?;
     let mut ends = 0;
@@ -265,7 +264,7 @@ async fn seek_last(file: &mut File, count: usize) -> io::Result<usize> {
         file.read_exact(part).await?;
         for (n, _) in part.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
             ends += 1;
-            // The last one ends the last entry, the one before that begins it.
+            // The last newline ends the last entry; the one before starts it.
             if ends > count {
                 file.seek(SeekFrom::Start(begin + n as u64 + 1)).await?;
                 return Ok(count);
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_part_that_was_asked_for_is_shown() {
+    async fn the_requested_part_of_the_log_is_returned() {
         assert_eq!(shown("").await, "a\nb b\nc\nopen");
         assert_eq!(shown("tailLines=2").await, "c\nopen");
         assert_eq!(shown("tailLines=3").await, "b b\nc\nopen");
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_entries_are_found_from_the_end() {
+    async fn seek_last_finds_the_last_entries() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text: String = (0..20_000).map(|n| format!("entry {n}\n")).collect();
         std::fs::write(file.path(), &text).unwrap();
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn invalid_parameters_are_rejected() {
         assert!(LogRequest::parse("tailLines=x", at(0)).is_err());
         assert!(LogRequest::parse("sinceTime=yesterday", at(0)).is_err());
         let request = LogRequest::parse("follow=true&previous=false", at(0)).unwrap();

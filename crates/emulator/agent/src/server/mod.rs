@@ -1,14 +1,13 @@
-//! Logs and exec, as a kubelet serves them to the API server: HTTPS on the node's addresses.
+//! Logs and exec as a kubelet serves them to the API server: HTTPS on the node's addresses.
 //!
 //! ```text
-//!   /containerLogs/{namespace}/{pod}/{container}    logs      what a container wrote
-//!   /exec/{namespace}/{pod}/{container}             exec      a command in it, by WebSocket
+//!   /containerLogs/{namespace}/{pod}/{container}    logs      a container's log
+//!   /exec/{namespace}/{pod}/{container}             exec      a command in a container, over WebSocket
 //!   /pods   /healthz
 //! ```
 //!
-//! Pods reach these addresses as well. So `auth` lets in only who shows the API server's client
-//! certificate; `/healthz`, which says nothing but `ok`, is for everybody. Attach and port-forward
-//! are refused.
+//! Pods can reach these addresses too. So `auth` accepts only clients with the API server's client
+//! certificate; `/healthz` is open to all. Attach and port-forward are not implemented.
 
 mod auth;
 mod exec;
@@ -39,18 +38,18 @@ use tokio_rustls::TlsAcceptor;
 use self::auth::Client;
 use crate::pod::context::{ContainerView, Context, PodView};
 
-/// How long to wait before an address that cannot be had is tried again.
+/// The pause between attempts to bind an address.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A client that takes longer for its handshake or its headers is not served.
+/// Timeout of the TLS handshake and of the request headers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// So many may be at the auth at a time; the others wait. Who has been let in does not count.
+/// The largest number of connections without accepted certificate; further ones wait.
 const MAX_UNAUTHORIZED: usize = 256;
 
 type Reply = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// A refusal, as Kubernetes words it.
+/// An error response in the form of Kubernetes.
 #[derive(Debug)]
 struct RequestError {
     code: StatusCode,
@@ -76,18 +75,18 @@ impl RequestError {
     }
 }
 
-/// Why nothing can be served.
+/// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// A certificate was given that cannot be used.
+    /// The given certificate is not usable.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The agent cannot make one.
-    #[error("cannot make a certificate: {0}")]
+    /// The agent cannot create a certificate.
+    #[error("cannot create a certificate: {0}")]
     Pki(#[from] PkiError),
 }
 
-/// Begins to serve on each of the node's addresses, now or when they are there.
+/// Serves on each of the node's addresses, as soon as it exists.
 pub(crate) fn start(context: &Arc<Context>) -> Result<(), ServeError> {
     let tls = TlsAcceptor::from(Arc::new(auth::tls(&context.options)?));
     for address in context.options.addresses.clone() {
@@ -102,19 +101,21 @@ async fn listen(context: Arc<Context>, tls: TlsAcceptor, address: SocketAddr) {
     let listener = loop {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
-            Err(error) => tracing::warn!("logs and exec are not served on {address}: {error}"),
+            Err(error) => {
+                tracing::warn!(%address, %error, "cannot listen for logs and exec; will retry")
+            }
         }
         sleep(PAUSE).await;
     };
     let strangers = Arc::new(Semaphore::new(MAX_UNAUTHORIZED));
     loop {
         let place = Arc::clone(&strangers).acquire_owned().await;
-        let place = place.expect("nobody closes the semaphore");
+        let place = place.expect("the semaphore is never closed");
         match listener.accept().await {
             Ok((stream, _)) => {
                 drop(tokio::spawn(serve(Arc::clone(&context), tls.clone(), stream, place)));
             }
-            // Too many open files, perhaps: some will close.
+            // For example too many open files.
             Err(_) => sleep(Duration::from_millis(10)).await,
         }
     }
@@ -136,9 +137,9 @@ async fn serve(
         async move { Ok::<_, Infallible>(admit(context, &client, request).await) }
     });
     let mut builder = http1::Builder::new();
-    // A stranger has one question, and does not stay.
+    // One request per connection for clients without certificate.
     builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).keep_alive(known);
-    // The API server may go away at any time.
+    // The API server may disconnect at any time.
     let _gone = builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
 }
 
@@ -172,9 +173,12 @@ async fn answer(context: Arc<Context>, request: Request<Incoming>) -> Reply {
         (_, ["attach" | "portForward", ..]) => Err(RequestError {
             code: StatusCode::NOT_IMPLEMENTED,
             reason: "NotImplemented",
-            message: format!("this agent has no {}: use logs, exec or a Service", parts[0]),
+            message: format!(
+                "this agent does not support {}: use logs, exec or a Service",
+                parts[0]
+            ),
         }),
-        _ => Err(RequestError::not_found(format!("there is nothing at {path}"))),
+        _ => Err(RequestError::not_found(format!("no such path: {path}"))),
     };
     reply.unwrap_or_else(|refusal| refusal.reply())
 }

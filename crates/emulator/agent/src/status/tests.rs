@@ -1,4 +1,4 @@
-//! What is written, in which order, and what is given up.
+//! The order of status writes, and which ones are dropped.
 
 use k8s_openapi::api::core::v1::{PodCondition, PodIP};
 
@@ -11,7 +11,7 @@ fn key() -> PodKey {
     PodKey { namespace: "n".to_owned(), name: "a".to_owned(), uid: "u".to_owned() }
 }
 
-/// The pod as the API has it.
+/// The Pod as the API server returns it.
 fn there(uid: &str) -> (u16, Value) {
     let meta = json!({ "name": "a", "namespace": "n", "uid": uid });
     (200, json!({ "apiVersion": "v1", "kind": "Pod", "metadata": meta }))
@@ -28,7 +28,7 @@ async fn until_asked(asked: &ProbesStarted, line: &str, times: usize) {
 }
 
 #[tokio::test]
-async fn a_conflict_is_the_end_only_for_another_pod() {
+async fn a_conflict_ends_the_update_only_if_the_pod_was_replaced() {
     let status = || StatusUpdate::Patch(Box::default());
     for (uid, taken) in [("u", false), ("other", true)] {
         let (client, _) = start(move |line, _| match line.starts_with("GET ") {
@@ -47,7 +47,7 @@ async fn a_conflict_is_the_end_only_for_another_pod() {
 }
 
 #[test]
-fn a_status_is_given_up_and_a_deletion_never() {
+fn a_rejected_status_is_dropped_but_never_a_deletion() {
     let refuse = |update: StatusUpdate, times: u32| {
         let first = PendingUpdate { update, refusals: 0 };
         (0..times).try_fold(first, |pending, _| pending.refused("no")).map(|pending| pending.update)
@@ -68,7 +68,7 @@ fn a_status_is_given_up_and_a_deletion_never() {
 }
 
 #[tokio::test]
-async fn a_deletion_survives_conflicts_and_refusals() {
+async fn a_deletion_is_retried_after_conflicts_and_rejections() {
     let (client, asked) = start(|line, before| match line.split(' ').next() {
         Some("DELETE") if before == 0 => refusal(409),
         Some("DELETE") if before == 1 => refusal(422),
@@ -84,7 +84,7 @@ async fn a_deletion_survives_conflicts_and_refusals() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_refused_for_good_is_given_up() {
+async fn a_permanently_rejected_status_is_dropped() {
     let (client, asked) = start(|line, _| match line.contains("/pods/a/") {
         true => refusal(400),
         false => there("u"),
@@ -94,7 +94,7 @@ async fn a_status_that_is_refused_for_good_is_given_up() {
     writer.send(key(), StatusUpdate::Patch(Box::default()));
     let patch = format!("PATCH {POD}/status");
     until_asked(&asked, &patch, usize::try_from(REFUSALS).unwrap()).await;
-    // The one after it is written only when nothing waits before it.
+    // The next update is written only after the dropped one.
     let other = PodKey { name: "b".to_owned(), ..key() };
     writer.send(other, StatusUpdate::Patch(Box::default()));
     until_asked(&asked, "PATCH /api/v1/namespaces/n/pods/b/status", 1).await;
@@ -102,7 +102,7 @@ async fn a_status_that_is_refused_for_good_is_given_up() {
 }
 
 #[test]
-fn the_newest_word_counts_and_nobody_stops_the_others() {
+fn the_newest_update_wins_and_failures_do_not_block_others() {
     let key = |name: &str| PodKey {
         namespace: "n".to_owned(),
         name: name.to_owned(),
@@ -126,7 +126,7 @@ fn the_newest_word_counts_and_nobody_stops_the_others() {
 }
 
 #[test]
-fn what_a_merge_would_keep_is_named() {
+fn the_patch_clears_fields_that_a_merge_would_keep() {
     let ready = PodCondition {
         type_: "Ready".to_owned(),
         status: "True".to_owned(),
