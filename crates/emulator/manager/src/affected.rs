@@ -12,11 +12,11 @@ use crate::cache::Change;
 use crate::kind::Changes;
 use crate::object::{self, ObjectKey, name};
 use crate::pod;
-use crate::queue::Work;
 use crate::scheduler;
 use crate::selector;
 use crate::state::ClusterState;
 use crate::taint;
+use crate::work::Work;
 
 impl ClusterState {
     /// The work that these changes affect.
@@ -264,7 +264,7 @@ mod tests {
                               "whenUnsatisfiable": "DoNotSchedule" }]);
         let friends = |kind: &str| json!({ kind: { "requiredDuringSchedulingIgnoredDuringExecution": term } });
         let now = Instant::now();
-        let mut world = ClusterState::new(Options::default());
+        let mut state = ClusterState::new(Options::default());
         for pod in [
             pod_with("friend", "affinity", friends("podAffinity")),
             pod_with("loner", "affinity", friends("podAntiAffinity")),
@@ -272,11 +272,11 @@ mod tests {
             testing::pod("plain", ""),
             testing::pod("p", ""),
         ] {
-            world.see(WatchEvent::Pod(Event::Apply(pod)), now);
+            state.on_watch(WatchEvent::Pod(Event::Apply(pod)), now);
         }
         let mut bound = testing::pod("p", "n1");
         bound.metadata.resource_version = Some("2".to_owned());
-        let work = world.see(WatchEvent::Pod(Event::Apply(bound.clone())), now);
+        let work = state.on_watch(WatchEvent::Pod(Event::Apply(bound.clone())), now);
         let called: Vec<&str> = work
             .iter()
             .filter_map(|work| match work {
@@ -286,7 +286,7 @@ mod tests {
             .collect();
         assert_eq!(called, ["friend", "spread"], "the others do not depend on it");
         bound.metadata.resource_version = Some("3".to_owned());
-        let work = world.see(WatchEvent::Pod(Event::Apply(bound)), now);
+        let work = state.on_watch(WatchEvent::Pod(Event::Apply(bound)), now);
         assert!(!work.iter().any(|work| matches!(work, Work::Schedule(_))), "it was bound before");
     }
 }

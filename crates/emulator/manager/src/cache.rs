@@ -84,7 +84,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
     }
 
     /// Takes in what the watch shows.
-    pub(crate) fn see(&mut self, event: Event<T>) -> Vec<Change<T>> {
+    pub(crate) fn on_watch(&mut self, event: Event<T>) -> Vec<Change<T>> {
         match event {
             Event::Init => {
                 self.listed = Some(Listing::default());
@@ -211,9 +211,9 @@ mod tests {
     fn what_we_wrote_stands_until_the_watch_knows_more() {
         let mut cache = Cache::default();
         assert_eq!(cache.wrote(pod("a", "1", 7)).len(), 1);
-        assert!(cache.see(Event::Apply(pod("a", "1", 5))).is_empty(), "older");
-        assert!(cache.see(Event::Apply(pod("a", "1", 7))).is_empty(), "the same");
-        assert_eq!(cache.see(Event::Apply(pod("a", "1", 9))).len(), 1);
+        assert!(cache.on_watch(Event::Apply(pod("a", "1", 5))).is_empty(), "older");
+        assert!(cache.on_watch(Event::Apply(pod("a", "1", 7))).is_empty(), "the same");
+        assert_eq!(cache.on_watch(Event::Apply(pod("a", "1", 9))).len(), 1);
         assert!(cache.wrote(pod("a", "1", 8)).is_empty(), "the answer came late");
         assert_eq!(names(&cache), [("a".to_owned(), 9)]);
     }
@@ -223,11 +223,11 @@ mod tests {
         let mut cache = Cache::default();
         cache.wrote(pod("a", "1", 7));
         assert_eq!(cache.deleted("1").len(), 1);
-        assert!(cache.see(Event::Apply(pod("a", "1", 8))).is_empty());
+        assert!(cache.on_watch(Event::Apply(pod("a", "1", 8))).is_empty());
         assert!(cache.wrote(pod("a", "1", 9)).is_empty());
-        assert!(cache.see(Event::InitApply(pod("a", "1", 9))).is_empty());
-        assert_eq!(cache.see(Event::Apply(pod("a", "2", 10))).len(), 1, "another one may");
-        assert!(cache.see(Event::Delete(pod("a", "1", 11))).is_empty());
+        assert!(cache.on_watch(Event::InitApply(pod("a", "1", 9))).is_empty());
+        assert_eq!(cache.on_watch(Event::Apply(pod("a", "2", 10))).len(), 1, "another one may");
+        assert!(cache.on_watch(Event::Delete(pod("a", "1", 11))).is_empty());
         assert_eq!(names(&cache), [("a".to_owned(), 10)]);
     }
 
@@ -236,48 +236,52 @@ mod tests {
         let mut cache = Cache::default();
         cache.wrote(pod("a", "1", 7));
         cache.deleted("1");
-        cache.see(Event::Init);
-        assert_eq!(cache.see(Event::InitApply(pod("a", "1", 7))).len(), 1);
+        cache.on_watch(Event::Init);
+        assert_eq!(cache.on_watch(Event::InitApply(pod("a", "1", 7))).len(), 1);
     }
 
     #[test]
     fn a_list_takes_away_what_it_does_not_show_but_not_what_we_just_made() {
         let mut cache = Cache::default();
-        cache.see(Event::Apply(pod("old", "1", 1)));
-        cache.see(Event::Apply(pod("kept", "2", 2)));
+        cache.on_watch(Event::Apply(pod("old", "1", 1)));
+        cache.on_watch(Event::Apply(pod("kept", "2", 2)));
         cache.wrote(pod("early", "3", 3));
-        cache.see(Event::Init);
+        cache.on_watch(Event::Init);
         cache.wrote(pod("late", "4", 9));
         assert!(!cache.is_synced());
-        cache.see(Event::InitApply(pod("kept", "2", 2)));
-        cache.see(Event::InitApply(pod("early", "3", 3)));
-        let gone = cache.see(Event::InitDone);
+        cache.on_watch(Event::InitApply(pod("kept", "2", 2)));
+        cache.on_watch(Event::InitApply(pod("early", "3", 3)));
+        let gone = cache.on_watch(Event::InitDone);
         assert!(cache.is_synced());
         assert_eq!(gone.len(), 1);
         let expected = [("early", 3), ("kept", 2), ("late", 9)];
         assert_eq!(names(&cache), expected.map(|(name, v)| (name.to_owned(), v)));
-        cache.see(Event::Init);
-        assert_eq!(cache.see(Event::InitDone).len(), 3, "now the list would have shown it");
+        cache.on_watch(Event::Init);
+        assert_eq!(cache.on_watch(Event::InitDone).len(), 3, "now the list would have shown it");
     }
 
     #[test]
     fn what_was_made_and_gone_before_the_list_leaves_no_ghost() {
         let mut cache = Cache::default();
-        cache.see(Event::Init);
+        cache.on_watch(Event::Init);
         cache.wrote(pod("ghost", "1", 5));
         cache.wrote(pod("late", "2", 9));
-        cache.see(Event::InitApply(pod("other", "3", 7)));
-        assert_eq!(cache.see(Event::InitDone).len(), 1, "the list is newer, and shows no ghost");
+        cache.on_watch(Event::InitApply(pod("other", "3", 7)));
+        assert_eq!(
+            cache.on_watch(Event::InitDone).len(),
+            1,
+            "the list is newer, and shows no ghost"
+        );
         assert_eq!(names(&cache), [("late".to_owned(), 9), ("other".to_owned(), 7)]);
     }
 
     #[test]
     fn a_list_is_the_truth_even_if_versions_went_back() {
         let mut cache = Cache::default();
-        cache.see(Event::Apply(pod("a", "1", 100)));
-        cache.see(Event::Init);
-        assert_eq!(cache.see(Event::InitApply(pod("a", "1", 50))).len(), 1);
-        cache.see(Event::InitDone);
+        cache.on_watch(Event::Apply(pod("a", "1", 100)));
+        cache.on_watch(Event::Init);
+        assert_eq!(cache.on_watch(Event::InitApply(pod("a", "1", 50))).len(), 1);
+        cache.on_watch(Event::InitDone);
         assert_eq!(names(&cache), [("a".to_owned(), 50)]);
     }
 }

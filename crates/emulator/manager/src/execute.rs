@@ -5,13 +5,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::{Method, Request};
 use kube::Client;
+use nearhop_runtime::queue::Cause;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::action::{Action, Deletion, Owner, Plan};
 use crate::kind::{Kind, Object};
 use crate::object::ObjectKey;
-use crate::queue::Setback;
 use crate::tell;
 
 /// A server that is there answers well within this.
@@ -46,11 +46,10 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// What it means for the next attempt.
-    pub(crate) fn setback(&self) -> Setback {
+    pub(crate) fn cause(&self) -> Cause {
         match self {
-            Self::NoAnswer(_) => Setback::Silence,
-            Self::Conflict | Self::Exists | Self::NotFound | Self::Refused(_) => Setback::Refusal,
+            Self::NoAnswer(_) => Cause::Server,
+            Self::Conflict | Self::Exists | Self::NotFound | Self::Refused(_) => Cause::Object,
         }
     }
 }

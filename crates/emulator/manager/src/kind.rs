@@ -75,9 +75,9 @@ macro_rules! kinds {
 
         impl Objects {
             /// Applies a watch event.
-            pub(crate) fn see(&mut self, sight: WatchEvent) -> Changes {
-                match sight {
-                    $( WatchEvent::$kind(event) => Changes::$kind(self.$field.see(event)), )*
+            pub(crate) fn on_watch(&mut self, event: WatchEvent) -> Changes {
+                match event {
+                    $( WatchEvent::$kind(event) => Changes::$kind(self.$field.on_watch(event)), )*
                 }
             }
 

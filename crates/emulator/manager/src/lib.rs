@@ -5,7 +5,7 @@
 //!   watch    -> WatchEvent    list and watch of each kind
 //!   cache    -> Change        objects from the watch and from responses to own writes
 //!   affected -> Work          the decisions that a change requires
-//!   queue                     work in order, with back-off after failures
+//!   work                      work items and their back-off
 //!   deployment, replicaset, daemonset, scheduler, node, namespace -> Plan   decisions (pure)
 //!   execute  -> Outcome       the only writer; responses go back into the caches
 //!   run                       the event loop
@@ -31,7 +31,7 @@ mod options;
 mod pem;
 mod pod;
 mod quantity;
-mod queue;
+
 mod replicaset;
 mod run;
 mod scheduler;
@@ -42,6 +42,7 @@ mod tell;
 #[cfg(test)]
 mod testing;
 mod watch;
+mod work;
 
 pub use crate::options::{Controller, Controllers, Options, UnknownController};
 pub use crate::pem::pem;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use kube::Client;
+use nearhop_runtime::queue::WorkQueue;
 use nearhop_runtime::shutdown::Shutdown;
 use nearhop_runtime::supervise;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -13,10 +14,10 @@ use crate::action::{Action, Plan};
 use crate::execute::{self, Failure, Outcome};
 use crate::kind::Kind;
 use crate::options::{Controller, Options};
-use crate::queue::{Queue, Work};
 use crate::state::{ClusterState, Now};
 use crate::tell;
 use crate::watch::{self, WatchResult};
+use crate::work::{self, Work};
 
 /// An input of the loop.
 #[derive(Debug)]
@@ -24,9 +25,9 @@ enum Event {
     /// A watch event or a watch error.
     WatchResult(Box<WatchResult>),
     /// The response to a request.
-    Answered(Outcome),
+    Responded(Outcome),
     /// A work item has finished.
-    Done { work: Work, failed: Option<Box<(Action, Failure)>>, requeue_after: Option<Instant> },
+    Done { work: Work, failed: Option<Box<(Action, Failure)>>, requeue_at: Option<Instant> },
     /// A work item is due.
     Due,
     /// Time to probe the API server: an idle watch does not show that the server is alive.
@@ -39,20 +40,20 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
     let kinds = watch::watched(&options);
     tracing::info!(controllers = %options.controllers, "manager started");
     let mut watches = watch::start(&client, &kinds);
-    let judges = options.controllers.has(Controller::NodeLifecycle);
-    let mut pulse = interval(server_check_interval(&options));
-    pulse.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let checks_nodes = options.controllers.has(Controller::NodeLifecycle);
+    let mut server_check = interval(server_check_interval(&options));
+    server_check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (sender, receiver) = unbounded_channel();
     let mut manager = Manager {
-        world: ClusterState::new(options),
-        queue: Queue::default(),
+        state: ClusterState::new(options),
+        queue: work::queue(),
         kinds,
         synced: false,
         client,
         sender,
     };
     let mut receiver: UnboundedReceiver<Event> = receiver;
-    let heartbeat = manager.world.options.health.heartbeat("loop");
+    let heartbeat = manager.state.options.health.heartbeat("loop");
     loop {
         manager.start_work();
         let due = manager.next_due();
@@ -61,9 +62,9 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
                 biased;
                 () = shutdown.wait() => None,
                 Some(event) = receiver.recv() => Some(event),
-                Some(seen) = watches.next() => Some(Event::WatchResult(Box::new(seen))),
+                Some(result) = watches.next() => Some(Event::WatchResult(Box::new(result))),
                 () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => Some(Event::Due),
-                _ = pulse.tick(), if judges => Some(Event::CheckServer),
+                _ = server_check.tick(), if checks_nodes => Some(Event::CheckServer),
             }
         };
         let Some(event) = heartbeat.turn(next).await else { break };
@@ -76,7 +77,7 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
 const MIN_REQUEUE_DELAY: Duration = Duration::from_millis(100);
 
 /// When a plan must run again; `None` if the delay exceeds the clock's range.
-fn due_again(plan: &Plan, now: Instant) -> Option<Instant> {
+fn requeue_at(plan: &Plan, now: Instant) -> Option<Instant> {
     plan.requeue_after
         .and_then(|requeue_after| now.checked_add(requeue_after.max(MIN_REQUEUE_DELAY)))
 }
@@ -88,8 +89,8 @@ fn server_check_interval(options: &Options) -> Duration {
 }
 
 struct Manager {
-    world: ClusterState,
-    queue: Queue,
+    state: ClusterState,
+    queue: WorkQueue<Work>,
     kinds: Vec<Kind>,
     /// Every watched kind has been listed once; no decision is made before that.
     synced: bool,
@@ -105,35 +106,35 @@ impl Manager {
     fn handle(&mut self, event: Event) {
         let now = Instant::now();
         match event {
-            Event::WatchResult(seen) => self.see(*seen, now),
-            Event::Answered(Outcome::Wrote(object)) => {
-                let work = self.world.wrote(object, now);
+            Event::WatchResult(result) => self.on_watch(*result, now),
+            Event::Responded(Outcome::Wrote(object)) => {
+                let work = self.state.wrote(object, now);
                 self.add(work, now);
             }
-            Event::Answered(Outcome::Deleted(kind, uid)) => {
-                let work = self.world.deleted(kind, &uid, now);
+            Event::Responded(Outcome::Deleted(kind, uid)) => {
+                let work = self.state.deleted(kind, &uid, now);
                 self.add(work, now);
             }
-            Event::Answered(Outcome::Alive) => self.world.server_responded(now),
-            Event::Answered(Outcome::Unbound(uid)) => {
+            Event::Responded(Outcome::Alive) => self.state.server_responded(now),
+            Event::Responded(Outcome::Unbound(uid)) => {
                 // Other Pods may have been rejected because of the assumed Pod.
-                self.world.assumed.remove(&uid);
-                let waiting = self.world.waiting().collect();
+                self.state.assumed.remove(&uid);
+                let waiting = self.state.waiting().collect();
                 self.add(waiting, now);
             }
-            Event::Done { work, failed: None, requeue_after } => {
-                self.queue.succeed(&work, requeue_after);
-            }
+            Event::Done { work, failed: None, requeue_at } => self.succeed(&work, requeue_at),
             Event::Done { work, failed: Some(failed), .. } => {
                 let (action, failure) = *failed;
-                let pause = self.queue.fail(&work, failure.setback(), now, rand::random());
+                let cause = failure.cause();
+                let delay = |failures| work::delay(cause, failures);
+                let failures = self.queue.fail(&work, now, cause, delay);
                 match failure {
                     Failure::Conflict | Failure::NotFound | Failure::Exists => {
-                        tracing::debug!(?work, ?pause, error = %failure, "write failed; will retry");
+                        tracing::debug!(?work, failures, error = %failure, "write failed; will retry");
                     }
                     Failure::Refused(_) | Failure::NoAnswer(_) => {
                         let what = describe(&action);
-                        tracing::warn!(?work, ?pause, action = %what, error = %failure, "write failed; will retry");
+                        tracing::warn!(?work, failures, action = %what, error = %failure, "write failed; will retry");
                         self.report_failed_create(&action, &failure);
                     }
                 }
@@ -145,10 +146,10 @@ impl Manager {
 
     fn ping(&self) {
         let (client, sender) = (self.client.clone(), self.sender.clone());
-        let patience = server_check_interval(&self.world.options);
+        let timeout = server_check_interval(&self.state.options);
         tokio::spawn(async move {
-            if let Some(alive) = execute::ping(&client, patience).await {
-                execute::into_channel(&sender, Event::Answered(alive));
+            if let Some(alive) = execute::ping(&client, timeout).await {
+                execute::into_channel(&sender, Event::Responded(alive));
             }
         });
     }
@@ -167,27 +168,32 @@ impl Manager {
         }
     }
 
-    fn see(&mut self, seen: WatchResult, now: Instant) {
-        match seen {
-            Ok(sight) => {
-                let work = self.world.see(sight, now);
+    fn on_watch(&mut self, result: WatchResult, now: Instant) {
+        match result {
+            Ok(event) => {
+                let work = self.state.on_watch(event, now);
                 self.add(work, now);
-                if !self.synced && self.world.objects.is_synced(&self.kinds) {
+                if !self.synced && self.state.objects.is_synced(&self.kinds) {
                     self.synced = true;
-                    self.world.server_responded(now);
-                    self.world.reset_heartbeats(now);
+                    self.state.server_responded(now);
+                    self.state.reset_heartbeats(now);
                     tracing::info!("caches synced");
                 }
             }
             Err((kind, error)) => {
                 tracing::warn!(resource = kind.plural(), %error, "watch failed; will retry");
-                self.world.watch_failed(kind, now);
+                self.state.watch_failed(kind, now);
             }
         }
     }
 
     fn add(&mut self, work: Vec<Work>, now: Instant) {
-        work.into_iter().for_each(|work| self.queue.add(work, now));
+        work.into_iter().for_each(|work| self.queue.add(&work, now));
+    }
+
+    fn succeed(&mut self, work: &Work, requeue_at: Option<Instant>) {
+        self.queue.succeed(work);
+        requeue_at.iter().for_each(|at| self.queue.add(work, *at));
     }
 
     /// Starts all work that is due. Work that becomes due meanwhile waits for the next turn of the
@@ -197,20 +203,20 @@ impl Manager {
         while self.synced
             && let Some(work) = self.queue.take(now.monotonic)
         {
-            let plan = self.world.plan(&work, now);
-            let requeue_after = due_again(&plan, now.monotonic);
+            let plan = self.state.plan(&work, now);
+            let requeue_at = requeue_at(&plan, now.monotonic);
             if plan.stages.is_empty() {
-                self.queue.succeed(&work, requeue_after);
+                self.succeed(&work, requeue_at);
                 continue;
             }
             tracing::debug!(?work, ?plan, "acting");
-            self.world.assume(&plan);
+            self.state.assume(&plan);
             let (client, sender) = (self.client.clone(), self.sender.clone());
             // Supervised: work that never reports its end would never run again.
             supervise::spawn(format!("{work:?}"), async move {
-                let answered = |answer| execute::into_channel(&sender, Event::Answered(answer));
-                let failed = execute::execute(&client, plan, answered).await.err().map(Box::new);
-                execute::into_channel(&sender, Event::Done { work, failed, requeue_after });
+                let responded = |outcome| execute::into_channel(&sender, Event::Responded(outcome));
+                let failed = execute::execute(&client, plan, responded).await.err().map(Box::new);
+                execute::into_channel(&sender, Event::Done { work, failed, requeue_at });
             });
         }
     }
@@ -246,7 +252,7 @@ mod tests {
     #[test]
     fn requeue_delay_has_a_minimum_and_overflow_never_fires() {
         let now = Instant::now();
-        let due = |requeue_after| due_again(&Plan { stages: Vec::new(), requeue_after }, now);
+        let due = |requeue_after| requeue_at(&Plan { stages: Vec::new(), requeue_after }, now);
         assert_eq!(due(None), None);
         assert_eq!(due(Some(Duration::ZERO)), Some(now + MIN_REQUEUE_DELAY));
         assert_eq!(due(Some(10 * MIN_REQUEUE_DELAY)), Some(now + 10 * MIN_REQUEUE_DELAY));

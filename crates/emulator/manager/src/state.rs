@@ -18,9 +18,9 @@ use crate::node::{self, GracePeriods};
 use crate::object::{self, ObjectKey};
 use crate::options::{Controller, Options};
 use crate::pod;
-use crate::queue::Work;
 use crate::replicaset::plan_replicas;
 use crate::scheduler::{self, NodeInfo, Snapshot};
+use crate::work::Work;
 
 /// The wall clock of API objects, and the monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +63,8 @@ impl ClusterState {
     }
 
     /// Applies a watch event and returns the affected work.
-    pub(crate) fn see(&mut self, sight: WatchEvent, now: Instant) -> Vec<Work> {
-        let changes = self.objects.see(sight);
+    pub(crate) fn on_watch(&mut self, event: WatchEvent, now: Instant) -> Vec<Work> {
+        let changes = self.objects.on_watch(event);
         self.affected_work(&changes, now)
     }
 
@@ -277,12 +277,12 @@ mod tests {
     fn is_lost(server: &[u64], at: u64) -> bool {
         let start = Instant::now();
         let time = |seconds: u64| start + Duration::from_secs(seconds);
-        let mut world = ClusterState::new(Options::default());
-        world.server_responded(start);
-        world.see(WatchEvent::Node(Event::Apply(testing::node("n1", "a"))), start);
-        server.iter().for_each(|seconds| world.server_responded(time(*seconds)));
+        let mut state = ClusterState::new(Options::default());
+        state.server_responded(start);
+        state.on_watch(WatchEvent::Node(Event::Apply(testing::node("n1", "a"))), start);
+        server.iter().for_each(|seconds| state.server_responded(time(*seconds)));
         let now = Now { wall: testing::at(0), monotonic: time(at) };
-        !world.plan(&Work::Node("n1".to_owned()), now).stages.is_empty()
+        !state.plan(&Work::Node("n1".to_owned()), now).stages.is_empty()
     }
 
     #[test]
@@ -290,13 +290,13 @@ mod tests {
         for (kind, lost) in [(Kind::Pod, true), (Kind::Node, false), (Kind::Lease, false)] {
             let start = Instant::now();
             let late = start + Duration::from_secs(41);
-            let mut world = ClusterState::new(Options::default());
-            world.see(WatchEvent::Node(Event::Apply(testing::node("n1", "a"))), start);
-            (0..5).for_each(|n| world.server_responded(start + Duration::from_secs(10 * n)));
-            world.heartbeats.insert("n1".to_owned(), start);
-            world.watch_failed(kind, late);
+            let mut state = ClusterState::new(Options::default());
+            state.on_watch(WatchEvent::Node(Event::Apply(testing::node("n1", "a"))), start);
+            (0..5).for_each(|n| state.server_responded(start + Duration::from_secs(10 * n)));
+            state.heartbeats.insert("n1".to_owned(), start);
+            state.watch_failed(kind, late);
             let now = Now { wall: testing::at(0), monotonic: late };
-            let plan = world.plan(&Work::Node("n1".to_owned()), now);
+            let plan = state.plan(&Work::Node("n1".to_owned()), now);
             assert_eq!(!plan.stages.is_empty(), lost, "{kind:?}");
         }
     }
