@@ -1,10 +1,9 @@
-//! All objects of one kind, as a watch shows them and as our own writes made them. Pure.
+//! All objects of one kind, from the watch and from the responses to own writes. Pure.
 //!
-//! The server's answers to our writes go in at once, and what the watch shows of the time before
-//! them is passed over. So nothing is created twice because a watch is slow, and no expectations
-//! are kept. This relies on `Init` being taken in before the list that follows it is asked for:
-//! whatever was written before that is in the list, and whatever is written after it is remembered
-//! here.
+//! Responses apply at once, and older watch events are ignored. So a slow watch never causes a
+//! second create, and no expectations are needed. This relies on the order: `Init` is handled
+//! before the list request is sent, so that the list contains all earlier writes, and later writes
+//! are recorded here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,33 +14,33 @@ use kube::runtime::watcher::Event;
 
 use crate::object::{self, ObjectKey};
 
-/// A late event is late by moments, not by this many deletions.
+/// More deletions than a late event can lag behind.
 const MAX_DELETED_UIDS: usize = 8192;
 
-/// What became of an object. None before: it is new; none after: it is gone.
+/// A change of one object: created without `old`, deleted without `new`.
 #[derive(Debug)]
 pub(crate) struct Change<T> {
     pub(crate) old: Option<Arc<T>>,
     pub(crate) new: Option<Arc<T>>,
 }
 
-/// What a list has shown so far.
+/// The objects of a list in progress.
 #[derive(Debug, Default)]
 struct Listing {
     names: BTreeSet<ObjectKey>,
-    /// The newest version in it: the list is at least as new.
+    /// The highest version; the list is at least as new.
     newest: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Cache<T> {
     items: BTreeMap<ObjectKey, Arc<T>>,
-    /// While a list comes in: what it has shown.
+    /// The list in progress.
     listed: Option<Listing>,
-    /// Our own writes since the list was asked for.
+    /// Own writes since the list request.
     own: BTreeSet<ObjectKey>,
-    /// Uids of objects that are gone. They never come back, whatever a late event shows.
-    dead: BTreeSet<String>,
+    /// Uids of deleted objects; late events about them are ignored.
+    deleted_uids: BTreeSet<String>,
     deletion_order: VecDeque<String>,
     synced: bool,
 }
@@ -52,7 +51,7 @@ impl<T> Default for Cache<T> {
             items: BTreeMap::new(),
             listed: None,
             own: BTreeSet::new(),
-            dead: BTreeSet::new(),
+            deleted_uids: BTreeSet::new(),
             deletion_order: VecDeque::new(),
             synced: false,
         }
@@ -64,7 +63,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
         self.items.get(name)
     }
 
-    /// One that has no namespace.
+    /// A cluster-scoped object.
     pub(crate) fn named(&self, name: &str) -> Option<&Arc<T>> {
         self.items.get(&ObjectKey::new("", name))
     }
@@ -78,19 +77,19 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
         from.take_while(move |(name, _)| name.namespace == namespace).map(|(_, item)| item)
     }
 
-    /// Whether a list has been taken in whole.
+    /// Whether a list has completed.
     pub(crate) fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// Takes in what the watch shows.
+    /// Applies a watch event.
     pub(crate) fn on_watch(&mut self, event: Event<T>) -> Vec<Change<T>> {
         match event {
             Event::Init => {
                 self.listed = Some(Listing::default());
                 self.own.clear();
-                // The list does not show what was gone before, and if it does, it was not.
-                self.dead.clear();
+                // The new list is authoritative about deletions.
+                self.deleted_uids.clear();
                 self.deletion_order.clear();
                 Vec::new()
             }
@@ -99,8 +98,8 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
                 let listed = self.listed.get_or_insert_default();
                 listed.names.insert(name.clone());
                 listed.newest = listed.newest.max(object::version(item.metadata()));
-                // A list is the truth even if its versions went back, as after a restored backup;
-                // only what we wrote meanwhile may be newer.
+                // A list is authoritative even if versions decreased, as after a restored backup;
+                // only own writes since the request may be newer.
                 let newer = self.own.contains(&name) && !self.is_newer(item.metadata());
                 if newer { Vec::new() } else { self.put(item) }
             }
@@ -116,7 +115,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
         }
     }
 
-    /// Takes in the server's answer to a write of ours.
+    /// Applies the response to an own write.
     pub(crate) fn wrote(&mut self, item: T) -> Vec<Change<T>> {
         if !self.is_newer(item.metadata()) {
             return Vec::new();
@@ -125,15 +124,15 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
         self.put(item)
     }
 
-    /// Takes in that the object with this uid is gone.
+    /// Applies the deletion of the object with this uid.
     pub(crate) fn deleted(&mut self, uid: &str) -> Vec<Change<T>> {
-        if self.dead.insert(uid.to_owned()) {
+        if self.deleted_uids.insert(uid.to_owned()) {
             self.deletion_order.push_back(uid.to_owned());
         }
         if self.deletion_order.len() > MAX_DELETED_UIDS
             && let Some(forgotten) = self.deletion_order.pop_front()
         {
-            self.dead.remove(&forgotten);
+            self.deleted_uids.remove(&forgotten);
         }
         let found = self.items.iter().find(|(_, item)| object::uid(item.metadata()) == uid);
         let Some(name) = found.map(|(name, _)| name.clone()) else { return Vec::new() };
@@ -143,8 +142,8 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
     fn end_of_list(&mut self) -> Vec<Change<T>> {
         self.synced = true;
         let listed = self.listed.take().unwrap_or_default();
-        // What we wrote before the list was made, and it does not show, is gone already: no watch
-        // will tell. What is newer than all it shows may have come after it.
+        // An own write that the list should contain but does not is already deleted, and no watch
+        // event will follow. A newer one may have come after the list.
         let after = |name: &ObjectKey, item: &T| {
             self.own.contains(name) && object::version(item.metadata()) > listed.newest
         };
@@ -158,7 +157,7 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
     }
 
     fn is_newer(&self, meta: &ObjectMeta) -> bool {
-        if self.dead.contains(object::uid(meta)) {
+        if self.deleted_uids.contains(object::uid(meta)) {
             return false;
         }
         let Some(known) = self.items.get(&ObjectKey::of(meta)).map(|item| item.metadata()) else {
@@ -169,10 +168,10 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
 
     fn put(&mut self, mut item: T) -> Vec<Change<T>> {
         let meta = item.metadata_mut();
-        if self.dead.contains(object::uid(meta)) {
+        if self.deleted_uids.contains(object::uid(meta)) {
             return Vec::new();
         }
-        // Nobody here reads them, and they are half of an object.
+        // Never read, and about half of an object.
         meta.managed_fields = None;
         let name = ObjectKey::of(meta);
         let new = Arc::new(item);
@@ -208,31 +207,35 @@ mod tests {
     }
 
     #[test]
-    fn what_we_wrote_stands_until_the_watch_knows_more() {
+    fn own_writes_win_over_older_watch_events() {
         let mut cache = Cache::default();
         assert_eq!(cache.wrote(pod("a", "1", 7)).len(), 1);
         assert!(cache.on_watch(Event::Apply(pod("a", "1", 5))).is_empty(), "older");
         assert!(cache.on_watch(Event::Apply(pod("a", "1", 7))).is_empty(), "the same");
         assert_eq!(cache.on_watch(Event::Apply(pod("a", "1", 9))).len(), 1);
-        assert!(cache.wrote(pod("a", "1", 8)).is_empty(), "the answer came late");
+        assert!(cache.wrote(pod("a", "1", 8)).is_empty(), "a late response");
         assert_eq!(names(&cache), [("a".to_owned(), 9)]);
     }
 
     #[test]
-    fn the_dead_stay_dead() {
+    fn deleted_objects_do_not_reappear() {
         let mut cache = Cache::default();
         cache.wrote(pod("a", "1", 7));
         assert_eq!(cache.deleted("1").len(), 1);
         assert!(cache.on_watch(Event::Apply(pod("a", "1", 8))).is_empty());
         assert!(cache.wrote(pod("a", "1", 9)).is_empty());
         assert!(cache.on_watch(Event::InitApply(pod("a", "1", 9))).is_empty());
-        assert_eq!(cache.on_watch(Event::Apply(pod("a", "2", 10))).len(), 1, "another one may");
+        assert_eq!(
+            cache.on_watch(Event::Apply(pod("a", "2", 10))).len(),
+            1,
+            "a new object of that name"
+        );
         assert!(cache.on_watch(Event::Delete(pod("a", "1", 11))).is_empty());
         assert_eq!(names(&cache), [("a".to_owned(), 10)]);
     }
 
     #[test]
-    fn a_list_that_shows_the_dead_knows_better() {
+    fn relist_restores_objects_that_were_not_deleted() {
         let mut cache = Cache::default();
         cache.wrote(pod("a", "1", 7));
         cache.deleted("1");
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_takes_away_what_it_does_not_show_but_not_what_we_just_made() {
+    fn relist_removes_deleted_objects_but_not_newer_own_writes() {
         let mut cache = Cache::default();
         cache.on_watch(Event::Apply(pod("old", "1", 1)));
         cache.on_watch(Event::Apply(pod("kept", "2", 2)));
@@ -257,26 +260,22 @@ mod tests {
         let expected = [("early", 3), ("kept", 2), ("late", 9)];
         assert_eq!(names(&cache), expected.map(|(name, v)| (name.to_owned(), v)));
         cache.on_watch(Event::Init);
-        assert_eq!(cache.on_watch(Event::InitDone).len(), 3, "now the list would have shown it");
+        assert_eq!(cache.on_watch(Event::InitDone).len(), 3, "the next list would contain it");
     }
 
     #[test]
-    fn what_was_made_and_gone_before_the_list_leaves_no_ghost() {
+    fn relist_removes_own_writes_that_were_deleted_meanwhile() {
         let mut cache = Cache::default();
         cache.on_watch(Event::Init);
-        cache.wrote(pod("ghost", "1", 5));
+        cache.wrote(pod("short-lived", "1", 5));
         cache.wrote(pod("late", "2", 9));
         cache.on_watch(Event::InitApply(pod("other", "3", 7)));
-        assert_eq!(
-            cache.on_watch(Event::InitDone).len(),
-            1,
-            "the list is newer, and shows no ghost"
-        );
+        assert_eq!(cache.on_watch(Event::InitDone).len(), 1, "the list is newer and lacks it");
         assert_eq!(names(&cache), [("late".to_owned(), 9), ("other".to_owned(), 7)]);
     }
 
     #[test]
-    fn a_list_is_the_truth_even_if_versions_went_back() {
+    fn relist_wins_even_if_versions_decreased() {
         let mut cache = Cache::default();
         cache.on_watch(Event::Apply(pod("a", "1", 100)));
         cache.on_watch(Event::Init);

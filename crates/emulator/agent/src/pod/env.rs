@@ -1,4 +1,5 @@
-//! A container's command, arguments and environment. Pure: what others hold is in [`Sources`].
+//! Command, arguments and environment of a container. Pure: [`Sources`] holds the ConfigMaps and
+//! Secrets.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,14 +10,14 @@ use k8s_openapi::api::core::v1::{
 
 use crate::container::Program;
 
-/// The ConfigMaps and Secrets that a pod names; none where there is no such object.
+/// The ConfigMaps and Secrets that a Pod names; `None` if one does not exist.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     pub(crate) config_maps: BTreeMap<String, Option<ConfigMap>>,
     pub(crate) secrets: BTreeMap<String, Option<Secret>>,
 }
 
-/// What a pod may learn about itself.
+/// Inputs of the downward API.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) pod: &'a Pod,
@@ -45,7 +46,7 @@ fn set(variables: &mut Variables, name: &str, value: String) {
     variables.push((name.to_owned(), value));
 }
 
-/// All of a container's environment; what is missing is said as a kubelet says it.
+/// The environment of a container, with the kubelet's error messages.
 pub(crate) fn environment(
     container: &Container,
     facts: Facts<'_>,
@@ -127,7 +128,7 @@ fn value_from(
     }
 }
 
-/// A field of the pod's that it may read.
+/// A field of the downward API.
 pub(crate) fn field_value(field: &ObjectFieldSelector, facts: Facts<'_>) -> Result<String, String> {
     let meta = &facts.pod.metadata;
     let spec = facts.pod.spec.as_ref();
@@ -156,7 +157,7 @@ pub(crate) fn field_value(field: &ObjectFieldSelector, facts: Facts<'_>) -> Resu
             } else if let Some(key) = keyed("metadata.annotations['") {
                 owned(meta.annotations.as_ref().and_then(|all| all.get(key)))
             } else {
-                return Err(format!("fieldPath {path:?} is not one that a pod can read"));
+                return Err(format!("fieldPath {path:?} is not supported"));
             }
         }
     })
@@ -167,7 +168,7 @@ fn listed(pairs: Option<&BTreeMap<String, String>>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Replaces `$(NAME)` by a variable; `$$` stands for `$`, and unknown names stay.
+/// Replaces `$(NAME)` by the variable's value; `$$` is `$`, and unknown names stay.
 pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -193,7 +194,7 @@ pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
     out
 }
 
-/// What a container runs: its command from the host's files, or what its image stands for.
+/// The program of a container: a command of the host, or a built-in image.
 pub(crate) fn program(
     container: &Container,
     variables: &[(String, String)],
@@ -221,7 +222,7 @@ fn is_entry(word: &str, image: &str) -> bool {
     word.strip_prefix('/').unwrap_or(word) == image
 }
 
-/// The short name of an image that is built in.
+/// The short name of a built-in image.
 pub(crate) fn built_in(image: &str) -> Option<&'static str> {
     let without_digest = image.split('@').next().unwrap_or_default();
     let last = without_digest.rsplit('/').next().unwrap_or_default();
@@ -234,7 +235,7 @@ pub(crate) fn built_in(image: &str) -> Option<&'static str> {
     }
 }
 
-/// The names of ConfigMaps and of Secrets that a container's environment needs.
+/// The names of ConfigMaps and Secrets in a container's environment.
 pub(crate) fn needs(container: &Container) -> (Vec<String>, Vec<String>) {
     let (mut maps, mut secrets) = (Vec::new(), Vec::new());
     for from in container.env_from.iter().flatten() {
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_put_in_and_dollars_can_be_kept() {
+    fn variables_expand_and_dollars_can_be_escaped() {
         let known = [("A".to_owned(), "1".to_owned()), ("B_C".to_owned(), "$(A)".to_owned())];
         for (text, expected) in [
             ("x$(A)y$(B_C)", "x1y$(A)"),
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn later_variables_see_earlier_ones_and_missing_maps_are_named() {
+    fn variables_see_earlier_ones_and_missing_maps_are_named() {
         let pod = Pod::default();
         let facts = Facts { pod: &pod, pod_addresses: &[], node_addresses: &[] };
         let mut container = Container {
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_known_by_their_last_name() {
+    fn built_in_images_match_by_name() {
         for (image, expected) in [
             ("registry.k8s.io/e2e-test-images/agnhost:2.59", Some("agnhost")),
             ("registry.k8s.io/pause:3.10@sha256:00", Some("pause")),
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_the_hosts_unless_it_is_the_images_own() {
+    fn commands_run_on_the_host_except_the_images_entrypoint() {
         let run = |image: &str, command: &[&str], args: &[&str]| {
             let words = |list: &[&str]| Some(list.iter().map(|it| (*it).to_owned()).collect());
             let container = Container {

@@ -1,4 +1,4 @@
-//! One run of a container: what it is given, its processes, and what they report.
+//! One run of a container: its specification, its processes, and their reports.
 
 use std::fs;
 use std::io;
@@ -21,10 +21,10 @@ use super::volumes;
 use crate::container::{ContainerSpec, Report};
 use crate::events::Severity;
 
-/// Where programs are looked for, unless the container says otherwise.
+/// The default `PATH`.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a run needs.
+/// The inputs of a run.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) context: Arc<Context>,
@@ -33,12 +33,12 @@ pub(crate) struct Launch {
     pub(crate) container: Container,
     pub(crate) run: ContainerRun,
     pub(crate) events: mpsc::UnboundedSender<Event>,
-    /// Numbers of signals for the program.
+    /// Signal numbers for the program.
     pub(crate) signals: mpsc::UnboundedReceiver<i32>,
 }
 
 impl Launch {
-    /// Runs it to its end; everything that happens is told.
+    /// Runs the container to its end and sends all events.
     pub(crate) async fn go(mut self) {
         let (spec, file) = match self.specify().await {
             Ok(specified) => specified,
@@ -52,7 +52,7 @@ impl Launch {
         let (child, socket, writer) = match started {
             Ok(started) => started,
             Err(error) => {
-                let why = format!("start the container's processes: {error}");
+                let why = format!("cannot start the container's processes: {error}");
                 return self.send(Event::Report(self.run.clone(), Report::Failed { why }));
             }
         };
@@ -65,7 +65,7 @@ impl Launch {
     }
 
     fn send(&self, event: Event) {
-        // A worker that has ended does not need it.
+        // The worker may have ended.
         let _ended = self.events.send(event);
     }
 
@@ -89,7 +89,7 @@ impl Launch {
         let mounts = mounts.map_err(start_failed("CreateContainerConfigError", Retry::Never))?;
         let broken = |error: io::Error| StartError {
             reason: "CreateContainerError",
-            message: format!("write the container's files: {error}"),
+            message: format!("cannot write the container's files: {error}"),
             retry: Retry::Soon,
         };
         let spec = ContainerSpec {
@@ -108,7 +108,7 @@ impl Launch {
         Ok((spec, file))
     }
 
-    /// What every container's environment begins with.
+    /// The variables of every container.
     fn base(&self) -> Vec<(String, String)> {
         let options = &self.context.options;
         let pod = self.pod.metadata.name.clone().unwrap_or_default();
@@ -171,7 +171,7 @@ impl Launch {
             async move { (out.await.ok(), err.await.ok()) }
         };
         let last = self.listen(&spec, socket).await;
-        // Its log is whole before anybody learns of its end.
+        // The log is complete before the end is reported.
         copying.await;
         writer.close();
         let _reaped = child.wait().await;
@@ -179,7 +179,7 @@ impl Launch {
         self.send(Event::Report(self.run.clone(), last.unwrap_or_else(lost)));
     }
 
-    /// Passes reports and signals on, until the last report.
+    /// Forwards reports and signals until the last report.
     async fn listen(&mut self, spec: &ContainerSpec, socket: UnixStream) -> Option<Report> {
         let (reader, mut writer) = socket.into_split();
         let mut lines = BufReader::new(reader).lines();
@@ -191,7 +191,7 @@ impl Launch {
                     match serde_json::from_str(&line) {
                         Ok(Report::Started { pid }) => self.started(spec, pid),
                         Ok(Report::Failed { why }) => failed = Some(Report::Failed { why }),
-                        // The end of a program that never was says nothing.
+                        // The exit code of a program that never started is meaningless.
                         Ok(ended) => return failed.or(Some(ended)),
                         Err(_) => {}
                     }

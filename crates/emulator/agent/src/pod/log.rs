@@ -1,9 +1,9 @@
-//! A container's log: what it wrote, a line at a time, with the time and the stream.
+//! A container's log in the CRI format: `TIME STREAM TAG TEXT`, where the tag `P` marks a partial
+//! line.
 //!
-//! The form is the one that container runtimes write: `TIME STREAM TAG TEXT`, where the tag `P`
-//! says that the line goes on. A log is a row of files, `0.log.0`, `0.log.1`, ...: when one is full
-//! the next one begins, and the one before goes. So a log is never longer than two files, and
-//! whoever reads knows by their numbers where to go on.
+//! A log is a sequence of files, `0.log.0`, `0.log.1`, ...: when a file is full, the next one
+//! starts and the one before the last is deleted. So a log has at most two files, and readers
+//! continue by number.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,31 +15,31 @@ use tokio::fs::File;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Mutex, watch};
 
-/// Longer lines are written in parts.
+/// Longer lines are split.
 const LONGEST: usize = 16 * 1024;
 
-/// When a file is full, as with a kubelet's `containerLogMaxSize`.
+/// The size of a file, as the kubelet's `containerLogMaxSize`.
 const FULL: u64 = 10 * 1024 * 1024;
 
-/// How much of a log there is.
+/// The write position of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The number of the file that is written to.
+    /// The number of the current file.
     pub(crate) file: u64,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub(crate) length: u64,
-    /// Nothing will follow.
+    /// No more entries will follow.
     pub(crate) closed: bool,
 }
 
 impl Progress {
-    /// The number of the first file that is still there.
+    /// The number of the oldest remaining file.
     pub(crate) fn first(self) -> u64 {
         self.file.saturating_sub(1)
     }
 }
 
-/// Where a log is, and how far it is.
+/// A log and its write position.
 #[derive(Clone, Debug)]
 pub(crate) struct LogReader {
     path: PathBuf,
@@ -51,7 +51,7 @@ impl LogReader {
         Self { path: path.to_owned(), progress }
     }
 
-    /// One of its files.
+    /// The path of a file.
     pub(crate) fn file(&self, number: u64) -> PathBuf {
         file(&self.path, number)
     }
@@ -63,7 +63,7 @@ fn file(log: &Path, number: u64) -> PathBuf {
     name.into()
 }
 
-/// Writes a log. Clones write to the same one.
+/// Writes a log. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct LogWriter {
     path: Arc<Path>,
@@ -71,14 +71,12 @@ pub(crate) struct LogWriter {
     progress: Arc<watch::Sender<Progress>>,
 }
 
-/// Which of a program's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Out,
     Err,
 }
 
-/// A new log.
 pub(crate) async fn create(path: &Path) -> io::Result<(LogWriter, LogReader)> {
     let first = Arc::new(Mutex::new(File::create(file(path, 0)).await?));
     let (sender, progress) = watch::channel(Progress::default());
@@ -86,7 +84,6 @@ pub(crate) async fn create(path: &Path) -> io::Result<(LogWriter, LogReader)> {
     Ok((LogWriter { path: path.into(), file: first, progress: Arc::new(sender) }, reader))
 }
 
-/// Removes a log.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let Some((parent, name)) = path.parent().zip(path.file_name()) else { return Ok(()) };
     let prefix = format!("{}.", name.to_string_lossy());
@@ -126,14 +123,14 @@ impl LogWriter {
         if length > 0 && length + bytes.len() as u64 > FULL {
             self.turn_over(&mut file, number + 1).await;
         }
-        // A full disk must not stop the program.
+        // A full disk does not stop the program.
         let written = file.write_all(bytes).await;
         if written.is_ok() && file.flush().await.is_ok() {
             self.progress.send_modify(|progress| progress.length += bytes.len() as u64);
         }
     }
 
-    /// Begins the file of this number. Without it the present one has to do, and grows.
+    /// Starts the next file. If that fails, the current one grows.
     async fn turn_over(&self, present: &mut File, number: u64) {
         let Ok(next) = File::create(file(&self.path, number)).await else { return };
         *present = next;
@@ -145,13 +142,13 @@ impl LogWriter {
         }
     }
 
-    /// Says that nothing will follow.
+    /// Marks the log as complete.
     pub(crate) fn close(&self) {
         self.progress.send_modify(|progress| progress.closed = true);
     }
 }
 
-/// Takes whole lines, and parts of those that are too long, out of what was read.
+/// Extracts whole lines, and parts of lines that are too long.
 fn cut(line: &mut Vec<u8>, read: &[u8], stream: Stream, now: Timestamp, out: &mut Vec<u8>) {
     for piece in read.split_inclusive(|byte| *byte == b'\n') {
         line.extend_from_slice(piece);
@@ -179,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_where_they_end_and_where_they_are_too_long() {
+    fn lines_are_split_at_newlines_and_at_the_size_limit() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
         let (mut line, mut out) = (Vec::new(), Vec::new());
         cut(&mut line, b"one\ntwo", Stream::Out, now, &mut out);
@@ -198,11 +195,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_is_never_longer_than_two_files() {
+    async fn a_log_has_at_most_two_files() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("0.log");
         let (writer, reader) = create(&path).await.unwrap();
-        // Another run's log, which goes its own way.
+        // Another run's log is not affected.
         let (_other, _) = create(&directory.path().join("10.log")).await.unwrap();
         let much = vec![b"0123456789abcde\n".repeat(1000); 3000].concat();
         writer.copy(Stream::Out, much.as_slice()).await;

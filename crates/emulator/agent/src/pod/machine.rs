@@ -1,8 +1,7 @@
-//! What is to be done about a pod: its containers' states, what happened, and what follows. Pure:
-//! time is an argument, and actions are values.
+//! The state machine of a Pod. Pure: time is an argument, and actions are values.
 //!
-//! [`Machine::advance`] looks at the whole state each time and says what is missing, so that no
-//! event has to be handled in two places.
+//! [`Machine::advance`] derives the next actions from the whole state, so that each event is
+//! handled in one place.
 
 mod container;
 
@@ -12,39 +11,37 @@ use self::container::ProbesStarted;
 pub(crate) use self::container::{Container, ContainerInfo, Ended, RestartPolicy, Role, State};
 use super::probe::ProbeKind;
 
-/// A container that ran this long starts without waiting again.
+/// A container that ran this long restarts without back-off.
 const STABLE_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// How long a missing ConfigMap or Secret is waited for before the next look.
+/// The retry interval while a ConfigMap or Secret is missing.
 const CONFIG_PAUSE: SignedDuration = SignedDuration::from_secs(2);
 
-/// What is to be done. Whoever does it tells the machine what came of it.
+/// An action of the worker, which reports its result to the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Start(String),
-    /// HttpRequest it to end: the hook that it has for that, and TERM. It has until the time is over.
+    /// Runs the preStop hook and sends SIGTERM; the duration is the grace period.
     Stop(String, SignedDuration),
     Kill(String),
-    /// Begin these probes.
+    /// Starts these probes.
     Probe(String, Vec<ProbeKind>),
-    /// Tell that it waits before it starts again.
+    /// Reports the back-off before a restart.
     BackOff(String, SignedDuration),
 }
 
-/// A pod's containers.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) policy: RestartPolicy,
     pub(crate) containers: Vec<Container>,
-    /// How long containers may take to end.
+    /// terminationGracePeriodSeconds.
     pub(crate) grace: SignedDuration,
     prepared: bool,
-    /// Main containers have been allowed to run.
+    /// Main containers may run.
     begun: bool,
-    /// The pod is to end, at the latest by then.
+    /// The Pod is terminating, with this deadline.
     ending: Option<Timestamp>,
 }
 
-/// Where a pod is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Pending,
@@ -81,7 +78,7 @@ impl Machine {
         self.containers.iter_mut().find(|container| container.description.name == name)
     }
 
-    /// Volumes and network are there.
+    /// The sandbox is ready.
     pub(crate) fn prepared(&mut self) {
         self.prepared = true;
     }
@@ -90,7 +87,7 @@ impl Machine {
         self.prepared
     }
 
-    /// The pod is to end within this time. A later wish may only shorten it.
+    /// Terminates the Pod within `grace`. A later call can only shorten the time.
     pub(crate) fn end(&mut self, grace: SignedDuration, now: Timestamp) {
         let by = after(now, grace);
         self.ending = Some(self.ending.map_or(by, |earlier| earlier.min(by)));
@@ -107,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// A program's end, or that it could not be started.
+    /// The container's program ended, or could not start.
     pub(crate) fn ended(
         &mut self,
         name: &str,
@@ -136,7 +133,7 @@ impl Machine {
         (container.started, container.ready) = (false, false);
     }
 
-    /// A container cannot be started as things are.
+    /// The container cannot start.
     pub(crate) fn start_failed(&mut self, name: &str, error: &StartError, now: Timestamp) {
         if let Some(container) = self.container(name) {
             let (reason, message) = (error.reason.to_owned(), error.message.clone());
@@ -148,7 +145,7 @@ impl Machine {
         }
     }
 
-    /// What a probe found, when that has changed.
+    /// The result of a probe has changed.
     pub(crate) fn probed(
         &mut self,
         name: &str,
@@ -172,7 +169,7 @@ impl Machine {
         actions
     }
 
-    /// What is to be done now.
+    /// The next actions.
     pub(crate) fn advance(&mut self, now: Timestamp) -> Vec<Action> {
         let mut actions = Vec::new();
         if let Some(by) = self.ending {
@@ -190,7 +187,7 @@ impl Machine {
         actions
     }
 
-    /// Main containers first, so that what they need is there until their end.
+    /// Stops main containers first, because they may need the sidecars.
     fn terminate_all(&mut self, now: Timestamp, by: Timestamp, actions: &mut Vec<Action>) {
         let main_alive = |it: &Container| it.is_alive() && it.description.role != Role::Sidecar;
         let wait = self.containers.iter().any(main_alive);
@@ -202,7 +199,7 @@ impl Machine {
         }
     }
 
-    /// Whether main containers may run; starts what comes before them.
+    /// Starts init containers and sidecars; returns whether main containers may run.
     fn early_are_done(&mut self, now: Timestamp, actions: &mut Vec<Action>) -> bool {
         let policy = self.policy;
         let over = self.is_finished();
@@ -227,7 +224,7 @@ impl Machine {
         true
     }
 
-    /// Beside main containers, which do not wait for them a second time.
+    /// Main containers do not wait for a restarted sidecar.
     fn restart_sidecars(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         let over = self.is_finished();
         let sidecar = |it: &&mut Container| it.description.role == Role::Sidecar && !it.is_alive();
@@ -244,14 +241,14 @@ impl Machine {
                 container.start_when_due(now, actions);
             }
         }
-        // Nobody is left whom sidecars could serve.
+        // Sidecars stop after the last main container.
         if self.is_finished() {
             self.end(self.grace, now);
             self.terminate_all(now, after(now, self.grace), actions);
         }
     }
 
-    /// Containers without a probe are what the probe would say; the others are asked.
+    /// Starts probes; without a probe a running container is started and ready.
     fn settle(&mut self, actions: &mut Vec<Action>) {
         for container in &mut self.containers {
             let State::Running { .. } = container.state else { continue };
@@ -279,7 +276,7 @@ impl Machine {
         }
     }
 
-    /// No main container runs, and none will.
+    /// No main container runs or will run.
     pub(crate) fn is_finished(&self) -> bool {
         let failed_early = self.containers.iter().any(|it| {
             it.description.role == Role::Init
@@ -292,12 +289,12 @@ impl Machine {
         failed_early || main.into_iter().all(done)
     }
 
-    /// Nothing of the pod runs any more.
+    /// No container of the Pod runs.
     pub(crate) fn all_stopped(&self) -> bool {
         !self.containers.iter().any(Container::is_alive)
     }
 
-    /// Whether all init containers have done what they are for.
+    /// Whether all init containers have succeeded and all sidecars have started.
     pub(crate) fn is_initialized(&self) -> bool {
         let early = self.containers.iter().filter(|it| it.description.role != Role::Main);
         early.into_iter().all(|it| match it.description.role {
@@ -325,7 +322,7 @@ impl Machine {
         }
     }
 
-    /// When to look again although nothing happened.
+    /// When to call `advance` without an event.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let looks = self.containers.iter().flat_map(|container| {
             let alive = container.is_alive();
@@ -337,30 +334,30 @@ impl Machine {
     }
 }
 
-/// PodUsers may name more seconds than there is time: that is as long as there is.
+/// A time beyond the range of timestamps is the largest one.
 fn after(now: Timestamp, wait: SignedDuration) -> Timestamp {
     now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// Why a container has ended without a program's doing.
+/// Why a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The program ended by itself.
+    /// The program exited.
     None,
-    /// There never was a program.
+    /// The program never started.
     Start(String),
 }
 
-/// Why a container cannot be started.
+/// Why a container cannot start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartError {
-    /// Kubernetes' word for it.
+    /// The reason in the container status.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     pub(crate) retry: Retry,
 }
 
-/// Whether it is worth trying again.
+/// Whether to retry the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
     Soon,

@@ -1,4 +1,4 @@
-//! Probes: what is asked, how often, and how many answers it takes to believe them.
+//! Probes: actions, timing and thresholds. Pure.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,7 +6,6 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// What a probe decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ProbeKind {
     Startup,
@@ -23,13 +22,12 @@ impl ProbeKind {
         }
     }
 
-    /// What a container counts as before a probe has said anything.
+    /// The state before the first result.
     pub(crate) const fn at_first(self) -> bool {
         matches!(self, Self::Liveness)
     }
 }
 
-/// The probes that a container has.
 pub(crate) fn kinds(container: &Container) -> Vec<ProbeKind> {
     let all = [
         (ProbeKind::Startup, &container.startup_probe),
@@ -39,7 +37,6 @@ pub(crate) fn kinds(container: &Container) -> Vec<ProbeKind> {
     all.into_iter().filter(|(_, probe)| probe.is_some()).map(|(kind, _)| kind).collect()
 }
 
-/// One probe of a container.
 pub(crate) fn of(container: &Container, kind: ProbeKind) -> Option<&Probe> {
     match kind {
         ProbeKind::Startup => container.startup_probe.as_ref(),
@@ -48,21 +45,21 @@ pub(crate) fn of(container: &Container, kind: ProbeKind) -> Option<&Probe> {
     }
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Debug)]
 pub(crate) struct ProbeResult {
-    /// What is believed from now on, if that is news.
-    pub(crate) news: Option<bool>,
-    /// What was wrong.
+    /// The new state, if it has changed.
+    pub(crate) change: Option<bool>,
+    /// Why the probe failed.
     pub(crate) failure: Option<String>,
 }
 
-/// How many answers in a row change what is believed.
+/// Counts consecutive results against the thresholds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeCounter {
-    believed: bool,
-    /// A failure was news once.
-    told: bool,
+    state: bool,
+    /// The failure was already reported.
+    reported: bool,
     answer: bool,
     row: u32,
     successes: u32,
@@ -75,8 +72,8 @@ impl ProbeCounter {
             number.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(usual)
         };
         Self {
-            believed: kind.at_first(),
-            told: false,
+            state: kind.at_first(),
+            reported: false,
             answer: false,
             row: 0,
             successes: count(probe.success_threshold, 1),
@@ -84,24 +81,23 @@ impl ProbeCounter {
         }
     }
 
-    /// Takes an answer; what is believed now, if that is news.
+    /// Adds a result; returns the new state if it has changed.
     ///
-    /// A failure that is believed already is news once: a container that never started must be
-    /// ended though nobody ever thought it had.
+    /// The first failure counts as a change even if the state was unhealthy before: a container
+    /// whose startup probe never succeeds must be restarted.
     pub(crate) fn take(&mut self, healthy: bool) -> Option<bool> {
         self.row = if self.answer == healthy { self.row + 1 } else { 1 };
         self.answer = healthy;
         let enough = if healthy { self.successes } else { self.failures };
-        let news = healthy != self.believed || (!healthy && !self.told);
-        if self.row < enough || !news {
+        let change = healthy != self.state || (!healthy && !self.reported);
+        if self.row < enough || !change {
             return None;
         }
-        (self.believed, self.told) = (healthy, !healthy);
+        (self.state, self.reported) = (healthy, !healthy);
         Some(healthy)
     }
 }
 
-/// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeAction {
     Http { host: Option<String>, port: u16, path: String, headers: Vec<(String, String)> },
@@ -109,14 +105,14 @@ pub(crate) enum ProbeAction {
     Exec(Vec<String>),
 }
 
-/// Reads a probe's question, or says what is wrong with it.
-pub(crate) fn question(container: &Container, probe: &Probe) -> Result<ProbeAction, String> {
+/// The action of a probe, or why it is invalid.
+pub(crate) fn action(container: &Container, probe: &Probe) -> Result<ProbeAction, String> {
     if let Some(exec) = &probe.exec {
         return Ok(ProbeAction::Exec(exec.command.clone().unwrap_or_default()));
     }
     if let Some(http) = &probe.http_get {
         if http.scheme.as_deref().is_some_and(|scheme| scheme != "HTTP") {
-            return Err("httpGet.scheme HTTPS is not supported by this agent: use HTTP".to_owned());
+            return Err("the agent does not support httpGet.scheme HTTPS: use HTTP".to_owned());
         }
         let headers = http.http_headers.iter().flatten();
         let path = http.path.clone().unwrap_or_else(|| "/".to_owned());
@@ -131,13 +127,13 @@ pub(crate) fn question(container: &Container, probe: &Probe) -> Result<ProbeActi
         let host = tcp.host.clone().filter(|host| !host.is_empty());
         return Ok(ProbeAction::Tcp { host, port: port(container, &tcp.port)? });
     }
-    Err("the probe asks nothing this agent knows: use httpGet, tcpSocket or exec".to_owned())
+    Err("the agent does not support this probe: use httpGet, tcpSocket or exec".to_owned())
 }
 
 fn port(container: &Container, port: &IntOrString) -> Result<u16, String> {
     match port {
         IntOrString::Int(number) => {
-            u16::try_from(*number).map_err(|_| format!("port {number} is not a port"))
+            u16::try_from(*number).map_err(|_| format!("{number} is not a port number"))
         }
         IntOrString::String(name) => {
             let mut ports = container.ports.iter().flatten();
@@ -150,7 +146,6 @@ fn port(container: &Container, port: &IntOrString) -> Result<u16, String> {
     }
 }
 
-/// The times of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeTiming {
     pub(crate) initial: Duration,
@@ -173,7 +168,7 @@ impl ProbeTiming {
     }
 }
 
-/// Where to ask: the pod's own address unless the probe names another host.
+/// The host to probe: by default the Pod's address.
 pub(crate) fn host(named: Option<&str>, pod: Option<IpAddr>) -> Option<String> {
     named.map(str::to_owned).or_else(|| pod.map(|address| address.to_string()))
 }
@@ -185,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_takes_as_many_answers_as_the_thresholds_say() {
+    fn thresholds_count_consecutive_results() {
         let probe =
             Probe { success_threshold: Some(2), failure_threshold: Some(3), ..Probe::default() };
         let mut counter = ProbeCounter::new(ProbeKind::Readiness, &probe);
@@ -201,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_never_starts_is_news_once() {
+    fn the_first_startup_failure_is_reported_once() {
         let probe = Probe { failure_threshold: Some(2), ..Probe::default() };
         let mut counter = ProbeCounter::new(ProbeKind::Startup, &probe);
         let told: Vec<Option<bool>> = (0..5).map(|_| counter.take(false)).collect();
@@ -209,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_go_by_name() {
+    fn named_ports_are_resolved() {
         let container = Container {
             ports: Some(vec![ContainerPort {
                 name: Some("web".to_owned()),
@@ -220,11 +215,11 @@ mod tests {
         };
         let ask = |port| {
             let http = HTTPGetAction { port, path: Some("x".to_owned()), ..Default::default() };
-            question(&container, &Probe { http_get: Some(http), ..Probe::default() })
+            action(&container, &Probe { http_get: Some(http), ..Probe::default() })
         };
         let asked = ask(IntOrString::String("web".to_owned())).unwrap();
         assert!(matches!(asked, ProbeAction::Http { port: 8080, ref path, .. } if path == "/x"));
         assert!(ask(IntOrString::String("other".to_owned())).unwrap_err().contains("other"));
-        assert!(question(&container, &Probe::default()).is_err());
+        assert!(action(&container, &Probe::default()).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Asks containers how they are, and runs what they want run before their end.
+//! Runs probes and preStop hooks.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,21 +21,22 @@ use super::probe::{ProbeAction, ProbeCounter, ProbeKind, ProbeResult, ProbeTimin
 use crate::container::{ExecSpec, TIMED_OUT};
 use crate::spawn::Streams;
 
-/// A server that has just been started answers soon: in the first period it is asked this often at
-/// first, and each time half as often.
+/// The first interval in the first period; it doubles with each attempt. A fresh server usually
+/// becomes ready soon.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
-/// How much of an answer is told.
+/// How much output a failure message contains.
 const MAX_OUTPUT: u64 = 1024;
-/// What a command left in the background may still say after its end is not waited for longer.
-const LINGER: Duration = Duration::from_millis(500);
+/// After the command's end, background processes may keep its output open. Reading stops after this
+/// long.
+const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 
-/// One probe of one run of a container.
+/// A probe of one run of a container.
 #[derive(Debug)]
 pub(crate) struct Prober {
     pub(crate) context: Arc<Context>,
     pub(crate) run: ContainerRun,
     pub(crate) kind: ProbeKind,
-    pub(crate) question: Result<ProbeAction, String>,
+    pub(crate) action: Result<ProbeAction, String>,
     pub(crate) probe: Probe,
     pub(crate) address: Option<IpAddr>,
     pub(crate) exec: ExecTarget,
@@ -43,32 +44,32 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// Asks for ever.
+    /// Probes for ever.
     pub(crate) async fn go(self) {
         let timing = ProbeTiming::of(&self.probe);
         let mut counter = ProbeCounter::new(self.kind, &self.probe);
         sleep(timing.initial).await;
         if self.kind != ProbeKind::Liveness {
-            self.ask_eagerly(&timing, &mut counter).await;
+            self.probe_first_period(&timing, &mut counter).await;
         }
         loop {
             let began = Instant::now();
-            let failure = self.ask(timing.timeout).await.err();
-            let news = counter.take(failure.is_none());
-            self.send(ProbeResult { news, failure });
+            let failure = self.probe_once(timing.timeout).await.err();
+            let change = counter.take(failure.is_none());
+            self.send(ProbeResult { change, failure });
             sleep(timing.period.saturating_sub(began.elapsed())).await;
         }
     }
 
     /// In the first period only a success counts.
-    async fn ask_eagerly(&self, timing: &ProbeTiming, counter: &mut ProbeCounter) {
+    async fn probe_first_period(&self, timing: &ProbeTiming, counter: &mut ProbeCounter) {
         let end = Instant::now() + timing.period;
         let mut pause = FIRST_RETRY;
         while Instant::now() + pause < end {
             let began = Instant::now();
-            if self.ask(timing.timeout).await.is_ok() {
-                let news = counter.take(true);
-                self.send(ProbeResult { news, failure: None });
+            if self.probe_once(timing.timeout).await.is_ok() {
+                let change = counter.take(true);
+                self.send(ProbeResult { change, failure: None });
                 sleep(timing.period.saturating_sub(began.elapsed())).await;
                 return;
             }
@@ -78,35 +79,36 @@ impl Prober {
     }
 
     fn send(&self, result: ProbeResult) {
-        if result.news.is_some() || result.failure.is_some() {
+        if result.change.is_some() || result.failure.is_some() {
             let _ended = self.events.send(Event::Probed(self.run.clone(), self.kind, result));
         }
     }
 
-    async fn ask(&self, patience: Duration) -> Result<(), String> {
-        match &self.question {
+    async fn probe_once(&self, patience: Duration) -> Result<(), String> {
+        match &self.action {
             Err(why) => Err(why.clone()),
             Ok(ProbeAction::Exec(command)) => {
                 run_command(&self.context, &self.exec, command, patience).await
             }
-            Ok(question) => {
-                let asked = timeout(patience, ask_network(question, self.address)).await;
-                asked.unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs())))
+            Ok(action) => {
+                let asked = timeout(patience, probe_network(action, self.address)).await;
+                asked
+                    .unwrap_or_else(|_| Err(format!("no response within {} s", patience.as_secs())))
             }
         }
     }
 }
 
-async fn ask_network(question: &ProbeAction, pod: Option<IpAddr>) -> Result<(), String> {
+async fn probe_network(action: &ProbeAction, pod: Option<IpAddr>) -> Result<(), String> {
     let (ProbeAction::Http { host: named, port, .. } | ProbeAction::Tcp { host: named, port }) =
-        question
+        action
     else {
-        return Err("not a question for the network".to_owned());
+        return Err("not a network probe".to_owned());
     };
     let host = host(named.as_deref(), pod).ok_or("the pod has no address")?;
     let stream = TcpStream::connect((host.as_str(), *port)).await;
     let stream = stream.map_err(|error| format!("dial {host} port {port}: {error}"))?;
-    let ProbeAction::Http { path, headers, .. } = question else { return Ok(()) };
+    let ProbeAction::Http { path, headers, .. } = action else { return Ok(()) };
     let failed =
         |error: &dyn std::fmt::Display| format!("Get \"http://{host}:{port}{path}\": {error}");
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -132,7 +134,7 @@ async fn ask_network(question: &ProbeAction, pod: Option<IpAddr>) -> Result<(), 
     Err(format!("HTTP probe failed with statuscode: {code}"))
 }
 
-/// Writes what a command in a container needs, and says where.
+/// Writes the spec of an exec; returns its path.
 pub(crate) fn write_exec(context: &Context, spec: &ExecSpec) -> std::io::Result<PathBuf> {
     let directory = context.options.root_dir.join("exec");
     make_private(&directory)?;
@@ -141,7 +143,7 @@ pub(crate) fn write_exec(context: &Context, spec: &ExecSpec) -> std::io::Result<
     Ok(file)
 }
 
-/// Runs a command in a container; fails with what it said.
+/// Runs a command in a container; the error is its output.
 async fn run_command(
     context: &Context,
     place: &ExecTarget,
@@ -160,7 +162,7 @@ async fn run_command(
     let failed = |error: std::io::Error| format!("exec: {error}");
     let file = write_exec(context, &spec).map_err(failed)?;
     let spawned = context.spawner.exec(&place.namespace, &file, Streams::Pipes).await;
-    let (status, said) = hear(spawned.map_err(failed)?).await.map_err(failed)?;
+    let (status, said) = output_of(spawned.map_err(failed)?).await.map_err(failed)?;
     match status.code() {
         Some(0) => Ok(()),
         Some(TIMED_OUT) => Err(format!("command timed out after {} s", patience.as_secs())),
@@ -168,10 +170,10 @@ async fn run_command(
     }
 }
 
-/// How a command ended, and the beginning of what it said.
+/// The exit status of a command and the beginning of its output.
 ///
-/// Its end is what counts: its streams may be open for longer, in the hands of what it started.
-async fn hear(mut child: Child) -> std::io::Result<(ExitStatus, String)> {
+/// Background processes may keep the output open after the command's end.
+async fn output_of(mut child: Child) -> std::io::Result<(ExitStatus, String)> {
     drop(child.stdin.take());
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let (mut from_out, mut from_err) = (Vec::new(), Vec::new());
@@ -186,7 +188,7 @@ async fn hear(mut child: Child) -> std::io::Result<(ExitStatus, String)> {
             async { tokio::join!(read_some(out, &mut from_out), read_some(err, &mut from_err)) };
         let enough = async {
             let _dropped = end.await;
-            sleep(LINGER).await;
+            sleep(OUTPUT_GRACE).await;
         };
         tokio::select! {
             _both = streams => {}
@@ -198,8 +200,8 @@ async fn hear(mut child: Child) -> std::io::Result<(ExitStatus, String)> {
     Ok((status?, String::from_utf8_lossy(&from_out).into_owned()))
 }
 
-/// The beginning of a stream. The rest is read too: whoever writes to a pipe that nobody reads is
-/// stopped, or killed.
+/// Reads the beginning of a stream and discards the rest, so that the writer neither blocks nor
+/// gets SIGPIPE.
 async fn read_some(stream: Option<impl AsyncRead + Unpin>, bytes: &mut Vec<u8>) {
     let Some(mut stream) = stream else { return };
     if (&mut stream).take(MAX_OUTPUT).read_to_end(bytes).await.is_ok() {
@@ -207,7 +209,7 @@ async fn read_some(stream: Option<impl AsyncRead + Unpin>, bytes: &mut Vec<u8>) 
     }
 }
 
-/// What a container wants done before its end; what fails is no reason not to end it.
+/// Runs a preStop hook. A failure does not prevent the stop.
 pub(crate) async fn run_hook(
     context: &Context,
     place: &ExecTarget,
@@ -217,7 +219,7 @@ pub(crate) async fn run_hook(
     if let Some(exec) = &hook.exec {
         let command = exec.command.clone().unwrap_or_default();
         if let Err(why) = run_command(context, place, &command, patience).await {
-            tracing::warn!("preStop: {why}");
+            tracing::warn!(error = why, "preStop hook failed");
         }
     }
     if let Some(pause) = &hook.sleep {
@@ -233,25 +235,24 @@ mod tests {
 
     use super::*;
 
-    async fn heard(script: &str) -> (Option<i32>, String) {
+    async fn run(script: &str) -> (Option<i32>, String) {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (status, said) = hear(command.spawn().unwrap()).await.unwrap();
+        let (status, said) = output_of(command.spawn().unwrap()).await.unwrap();
         (status.code(), said)
     }
 
     #[tokio::test]
-    async fn a_command_may_say_more_than_is_told() {
-        let (code, said) =
-            heard("head -c 1000000 /dev/zero && head -c 1000000 /dev/zero >&2").await;
+    async fn long_output_is_truncated() {
+        let (code, said) = run("head -c 1000000 /dev/zero && head -c 1000000 /dev/zero >&2").await;
         assert_eq!((code, said.len()), (Some(0), 2 * usize::try_from(MAX_OUTPUT).unwrap()));
     }
 
     #[tokio::test]
-    async fn what_is_left_in_the_background_is_not_waited_for() {
-        let heard = timeout(Duration::from_secs(30), heard("sleep 60 & echo so; exit 3")).await;
-        let (code, said) = heard.expect("the end of the command is the end");
+    async fn background_processes_do_not_delay_the_result() {
+        let output = timeout(Duration::from_secs(30), run("sleep 60 & echo so; exit 3")).await;
+        let (code, said) = output.expect("the result comes with the command's end");
         assert_eq!((code, said.as_str()), (Some(3), "so\n"));
     }
 }

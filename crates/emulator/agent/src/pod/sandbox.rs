@@ -1,4 +1,4 @@
-//! A pod's sandbox on the node: its network, its addresses, its files.
+//! The sandbox of a Pod: network, addresses and files.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,18 +21,17 @@ use crate::container::{EtcFile, Identity};
 use crate::etc_files::{Identity as Names, full_name, hostname, hosts, resolv_conf};
 use crate::spawn::{PodNamespaces, PodNetwork, TmpfsVolume};
 
-/// Where a pod lives.
 #[derive(Debug)]
 pub(crate) struct PodSandbox {
     pub(crate) namespace: Namespace,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) directory: PathBuf,
     pub(crate) hostname: String,
-    /// Who its root is on the host.
+    /// The host user of the Pod's root.
     pub(crate) identity: Identity,
-    /// Its user namespace, which lives as long as this.
+    /// The user namespace, which this descriptor keeps alive.
     user: File,
-    /// None for a pod in the node's own network.
+    /// `None` for a Pod in the node's network.
     host_link: Mutex<Option<HostLink>>,
 }
 
@@ -42,7 +41,7 @@ struct HostLink {
     device: String,
 }
 
-/// Makes a sandbox: network first, then files.
+/// Creates a sandbox: the network, then the files.
 pub(crate) async fn make(context: Arc<Context>, pod: Arc<Pod>) -> Result<PodSandbox, SetupError> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let (maps, secrets) = volumes::needs(&pod);
@@ -51,8 +50,9 @@ pub(crate) async fn make(context: Arc<Context>, pod: Arc<Pod>) -> Result<PodSand
     let identity = context.users.take();
     let network = if is_on_host_network(&pod) { PodNetwork::Hosts } else { PodNetwork::Own };
     let namespaces = context.spawner.sandbox(network, identity).await;
-    let namespaces = namespaces
-        .map_err(|error| SetupError::Retryable(format!("make the pod's namespaces: {error}")))?;
+    let namespaces = namespaces.map_err(|error| {
+        SetupError::Retryable(format!("cannot create the pod's namespaces: {error}"))
+    })?;
     let making = Arc::clone(&context);
     let made = spawn_blocking(move || {
         let sandbox =
@@ -70,7 +70,7 @@ pub(crate) async fn make(context: Arc<Context>, pod: Arc<Pod>) -> Result<PodSand
         made.unwrap_or_else(|_| Err(SetupError::Permanent("the pod's sandbox: panic".to_owned())))?;
     if let Err(error) = context.spawner.mount(memory).await {
         let _not_awaited = spawn_blocking(move || sandbox.disconnect(&context));
-        return Err(SetupError::Retryable(format!("mount the pod's emptyDirs: {error}")));
+        return Err(SetupError::Retryable(format!("cannot mount the pod's emptyDirs: {error}")));
     }
     Ok(sandbox)
 }
@@ -100,12 +100,12 @@ fn connect(
     };
     let hostname = hostname(pod);
     let taken = context.pool().take(Timestamp::now());
-    let (number, addresses) = taken.ok_or("the node's range has no address left")?;
+    let (number, addresses) = taken.ok_or("the node's pod CIDR has no free address")?;
     let device = format!("veth{number}");
     let attached = Namespace::adopt(&hostname, network).and_then(|namespace| {
         let attach = || star::attach(&context.node, &device, &namespace, &addresses);
         attach().or_else(|error| {
-            // Left over from an agent that was killed a moment ago.
+            // A leftover of an agent that was just killed.
             link::delete(&context.node, &device).map_err(|_| error)?;
             attach()
         })?;
@@ -125,7 +125,7 @@ fn connect(
 }
 
 impl PodSandbox {
-    /// Writes the pod's files, and says which of its volumes are to be in memory.
+    /// Writes the Pod's files; returns the volumes to mount in memory.
     fn fill(
         &self,
         context: &Context,
@@ -181,32 +181,32 @@ impl PodSandbox {
         self.directory.join("volumes")
     }
 
-    /// What every container of the pod has in its `/etc`.
+    /// Files in the `/etc` of every container.
     pub(crate) fn own_files(&self) -> Vec<EtcFile> {
         let file =
             |name: &str| EtcFile { source: self.directory.join(name), name: name.to_owned() };
         ["hosts", "hostname", "resolv.conf"].map(file).into()
     }
 
-    /// The pod's user namespace, for processes that see the same `/proc`.
+    /// The path of the user namespace, for processes with the same `/proc`.
     pub(crate) fn user_namespace(&self) -> io::Result<PathBuf> {
-        // Its own number of this process may be another one.
+        // The process id in `/proc` may differ from `getpid`.
         let agent = fs::read_link("/proc/self")?;
         Ok(PathBuf::from("/proc").join(agent).join("fd").join(self.user.as_raw_fd().to_string()))
     }
 
-    /// Gives network and addresses back. Without containers the namespace is gone with this.
+    /// Releases the network and the addresses. The namespace ends with the last container.
     pub(crate) fn disconnect(&self, context: &Context) {
         let host_link = self.host_link.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(host_link) = host_link else { return };
         if let Err(error) = link::delete(&context.node, &host_link.device) {
-            tracing::debug!("{error}");
+            tracing::debug!(device = host_link.device, %error, "link not deleted");
         }
         context.pool().release(host_link.number, Timestamp::now());
     }
 }
 
-/// Gets what is named; what is not there is none.
+/// Fetches ConfigMaps and Secrets; missing ones are `None`.
 pub(crate) async fn fetch(
     client: &Client,
     namespace: &str,

@@ -1,4 +1,4 @@
-//! A pod's status as a kubelet would write it, from the machine's state. Pure.
+//! The status of a Pod as a kubelet writes it. Pure.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::machine::{Container, Ended, Machine, Phase, Role, State};
 
-/// What the status says besides what the containers do.
+/// Inputs of the status besides the machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StatusContext {
     pub(crate) node_addresses: Vec<IpAddr>,
@@ -19,7 +19,7 @@ pub(crate) struct StatusContext {
     pub(crate) since: Option<Timestamp>,
 }
 
-/// The status, and the conditions with the times at which they changed.
+/// The status; conditions keep their transition times.
 pub(crate) fn status(
     pod: &Pod,
     machine: &Machine,
@@ -108,7 +108,7 @@ fn state(pod: &Pod, container: &Container, now: Timestamp) -> ContainerState {
     }
 }
 
-/// As kubelets say it.
+/// The kubelet's message.
 pub(crate) fn backoff_message(pod: &Pod, container: &Container, seconds: i64) -> String {
     let (minutes, rest) = (seconds / 60, seconds % 60);
     let wait = if minutes > 0 { format!("{minutes}m{rest}s") } else { format!("{rest}s") };
@@ -143,7 +143,7 @@ fn terminated(ended: &Ended) -> ContainerState {
     }
 }
 
-/// A condition's value, and why.
+/// Type, value, and reason with message of a condition.
 type Verdict = (&'static str, bool, Option<(&'static str, String)>);
 
 fn conditions(
@@ -197,15 +197,15 @@ fn containers_ready(machine: &Machine) -> Verdict {
     ("ContainersReady", why.is_none(), why)
 }
 
-/// A pod is ready when its containers are and others, whom it names as gates, agree.
+/// Ready when the containers are ready and all readiness gates are True.
 fn ready(pod: &Pod, machine: &Machine) -> Verdict {
     if let Some(message) = unready(machine) {
         return ("Ready", false, Some(("ContainersNotReady", message)));
     }
     let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
-    let told = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let told: Vec<&PodCondition> = told.collect();
-    let holds = |gate: &str| told.iter().any(|it| it.type_ == gate && it.status == "True");
+    let known = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let known: Vec<&PodCondition> = known.collect();
+    let holds = |gate: &str| known.iter().any(|it| it.type_ == gate && it.status == "True");
     let closed = gates.map(|gate| gate.condition_type.as_str()).find(|gate| !holds(gate));
     let why = closed.map(|gate| {
         ("ReadinessGatesNotReady", format!("corresponding condition of pod readiness gate {gate:?} does not exist or is not True."))

@@ -1,7 +1,6 @@
-//! A pod's volumes: which files they hold (pure), and the files themselves.
+//! Volumes of a Pod: their content (pure) and their files.
 //!
-//! Files are written when the pod starts and not again: a ConfigMap that changes later reaches new
-//! pods only.
+//! Files are written once when the Pod starts; a later change of a ConfigMap reaches new Pods only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -18,36 +17,32 @@ use nearhop_core::quantity::parse_milli;
 use super::env::{Facts, Sources, expand, field_value};
 use crate::container::{Access, Identity, Mount};
 
-/// What a volume holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Whatever containers put there, as far as this many bytes.
-    Empty {
-        /// How many.
-        size: u64,
-    },
-    /// These files, by their paths, and their modes.
+    /// A tmpfs of this size in bytes.
+    Empty { size: u64 },
+    /// Files by path, with their modes.
     Files(BTreeMap<String, (Vec<u8>, u32)>),
 }
 
-/// Why a volume cannot be had.
+/// Why a sandbox or a volume cannot be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SetupError {
-    /// Something it needs may still come.
+    /// It may succeed later.
     Retryable(String),
-    /// It never can.
+    /// It never succeeds.
     Permanent(String),
 }
 
 const DEFAULT_MODE: u32 = 0o644;
 
-/// How many bytes an emptyDir holds that does not say.
+/// The default size of an emptyDir in bytes.
 const DEFAULT_SIZE: u64 = 256 << 20;
 
-/// How many bytes all emptyDirs of a Pod may hold.
+/// The largest total size of a Pod's emptyDirs in bytes.
 const LARGEST_SIZE: u64 = 4 << 30;
 
-/// The names of ConfigMaps and of Secrets that a pod's volumes need.
+/// The names of ConfigMaps and Secrets in a Pod's volumes.
 pub(crate) fn needs(pod: &Pod) -> (Vec<String>, Vec<String>) {
     let (mut maps, mut secrets) = (Vec::new(), Vec::new());
     for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
@@ -62,7 +57,6 @@ pub(crate) fn needs(pod: &Pod) -> (Vec<String>, Vec<String>) {
     (maps, secrets)
 }
 
-/// What a volume is to hold.
 pub(crate) fn content(
     volume: &Volume,
     facts: Facts<'_>,
@@ -94,7 +88,7 @@ pub(crate) fn content(
         project(&mut files, projected, facts, sources, mode(projected.default_mode))?;
     } else {
         return Err(SetupError::Permanent(format!(
-            "volume {:?} is of a kind that this agent does not have: use emptyDir, configMap, \
+            "volume {:?} has a type that this agent does not support: use emptyDir, configMap, \
              secret, downwardAPI or projected",
             volume.name
         )));
@@ -102,13 +96,13 @@ pub(crate) fn content(
     Ok(Content::Files(files))
 }
 
-/// How much an emptyDir can hold. All of them are in memory, and a bound that the kernel keeps is
-/// one that no Pod can overrun; a kubelet would look from time to time, and evict.
+/// The size of an emptyDir. All are in memory, so the kernel enforces the limit; a kubelet checks
+/// from time to time and evicts.
 fn size(name: &str, volume: &EmptyDirVolumeSource) -> Result<u64, SetupError> {
     let Some(limit) = volume.size_limit.as_ref() else { return Ok(DEFAULT_SIZE) };
-    let wrong = || format!("volume {name:?}: emptyDir.sizeLimit {:?} is not an amount", limit.0);
+    let wrong = || format!("volume {name:?}: emptyDir.sizeLimit {:?} is not a quantity", limit.0);
     match bytes(&limit.0) {
-        // To a kubelet it is the same as none.
+        // A kubelet treats 0 as unset.
         Some(0) => Ok(DEFAULT_SIZE),
         Some(bytes) => Ok(bytes),
         None => Err(SetupError::Permanent(wrong())),
@@ -121,7 +115,7 @@ fn bytes(text: &str) -> Option<u64> {
     u64::try_from(milli.div_ceil(1000)).ok()
 }
 
-/// Whether a Pod's emptyDirs are more than a node should give.
+/// Checks the total size of a Pod's emptyDirs.
 pub(crate) fn check_room<'a>(
     contents: impl Iterator<Item = &'a Content>,
 ) -> Result<(), SetupError> {
@@ -189,7 +183,7 @@ fn add_fields(
 ) -> Result<(), SetupError> {
     for item in items {
         let Some(field) = &item.field_ref else {
-            let what = "a downwardAPI file without fieldRef is not supported by this agent";
+            let what = "this agent does not support downwardAPI files without fieldRef";
             return Err(SetupError::Permanent(format!("{what} ({})", item.path)));
         };
         let own = item.mode.and_then(|it| u32::try_from(it).ok()).unwrap_or(mode);
@@ -208,7 +202,7 @@ fn project(
 ) -> Result<(), SetupError> {
     for source in projected.sources.iter().flatten() {
         if let Some(map) = &source.config_map {
-            // The certificate that comes with tokens: without it a pod can still do without API.
+            // The CA comes with a token; a Pod without API access does not need it.
             let optional = map.optional.or((map.name == "kube-root-ca.crt").then_some(true));
             let data = found("configmap", &map.name, sources.config_map(&map.name), optional)?;
             choose(files, data, map.items.as_deref(), mode, optional)?;
@@ -219,12 +213,12 @@ fn project(
         } else if let Some(downward) = &source.downward_api {
             add_fields(files, downward.items.as_deref().unwrap_or_default(), facts, mode)?;
         }
-        // Nobody here signs tokens, and few pods need one: the volume goes without.
+        // The agent has no ServiceAccount tokens; the volume lacks the file.
     }
     Ok(())
 }
 
-/// Makes a volume's directory and its files.
+/// Creates a volume's directory and its files.
 pub(crate) fn write(directory: &Path, content: &Content, owner: Identity) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     match content {
@@ -248,7 +242,7 @@ fn stays_inside(path: &Path) -> bool {
     path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
-/// Where a container sees its pod's volumes, parents before what is in them.
+/// The volume mounts of a container, parents first.
 pub(crate) fn mounts(
     container: &Container,
     pod: &Pod,
@@ -311,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_that_are_not_there_are_refused_and_missing_maps_may_come() {
+    fn unsupported_volumes_fail_and_missing_maps_are_retried() {
         let pod = Pod::default();
         let facts = Facts { pod: &pod, pod_addresses: &[], node_addresses: &[] };
         let host = HostPathVolumeSource { path: "/".to_owned(), ..HostPathVolumeSource::default() };
@@ -329,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_dir_holds_what_it_asks_for_within_reason() {
+    fn empty_dir_sizes_are_parsed_and_limited() {
         let asked = |limit: Option<&str>| {
             let size_limit = limit.map(|text| Quantity(text.to_owned()));
             size("v", &EmptyDirVolumeSource { size_limit, ..EmptyDirVolumeSource::default() })
@@ -359,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_cannot_be_left() {
+    fn paths_cannot_leave_the_volume() {
         let mount = |sub_path: &str| VolumeMount {
             name: "v".into(),
             mount_path: "/data".into(),

@@ -1,4 +1,5 @@
-//! The task that owns a pod: it hears what happens, asks the machine what follows, and does it.
+//! The task that owns a Pod: it receives events, asks the state machine for actions, and performs
+//! them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,10 +28,10 @@ use crate::container::Report;
 use crate::events::Severity;
 use crate::status::{PodKey, StatusUpdate};
 
-/// How long to wait before a sandbox that could not be made is tried again.
+/// The pause before the agent retries to create a sandbox.
 const SANDBOX_RETRY: Duration = Duration::from_secs(2);
 
-/// What is known of a container's present run.
+/// The current run of a container.
 #[derive(Debug)]
 struct LiveRun {
     attempt: u32,
@@ -40,27 +41,25 @@ struct LiveRun {
     probes: Vec<(ProbeKind, AbortHandle)>,
 }
 
-/// How far the pod's sandbox is.
 #[derive(Debug)]
 enum SandboxState {
-    /// Nothing was tried yet, or it is to be tried again.
+    /// Not created yet, or to be retried.
     None,
-    /// It could not be made; it is tried again after a while.
+    /// The creation failed; a retry is scheduled.
     Failed,
     Creating,
     Ready(Arc<PodSandbox>),
-    /// It was given back.
+    /// The network and the address were released.
     Released,
 }
 
-/// What has become of the pod's object.
+/// The state of the Pod object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifecycle {
-    /// It is to run.
     Active,
-    /// It is to end, and its object is ours to delete.
+    /// The object has a deletion timestamp; the agent deletes it at the end.
     Terminating,
-    /// Its object is gone.
+    /// The object is gone.
     Removed,
 }
 
@@ -80,7 +79,7 @@ pub(crate) struct Worker {
     events: mpsc::UnboundedSender<Event>,
 }
 
-/// Starts a pod's task.
+/// Starts the task of a Pod.
 pub(crate) fn start(context: Arc<Context>, pod: Arc<Pod>) -> mpsc::UnboundedSender<Event> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let meta = &pod.metadata;
@@ -144,7 +143,7 @@ impl Worker {
         let _not_there = fs::remove_dir_all(self.context.directory(&self.key.uid));
     }
 
-    /// A pod that had ended before this agent began: there is nothing to do but to let it go.
+    /// Waits for the deletion of a Pod that had finished before this agent started.
     async fn wait_for_removal(self, mut events: mpsc::UnboundedReceiver<Event>) {
         let mut pod = Arc::clone(&self.pod);
         loop {
@@ -162,7 +161,7 @@ impl Worker {
         let _not_there = fs::remove_dir_all(self.context.directory(&self.key.uid));
     }
 
-    /// Nothing of the pod is left on the node.
+    /// Whether nothing of the Pod is left on the node.
     fn is_cleaned_up(&self) -> bool {
         self.machine.all_stopped()
             && matches!(
@@ -203,14 +202,14 @@ impl Worker {
             Event::HookDone(run) if self.is_current(&run) => {
                 self.signal(&run.container, Signal::SIGTERM);
             }
-            // Of a run that is over.
+            // Events of earlier runs.
             Event::StartFailed(..) | Event::Started(..) | Event::Report(..) => {}
             Event::Probed(..) | Event::HookDone(..) => {}
         }
     }
 
-    /// Whether the object says otherwise than this agent did: of a node that was cut off, others
-    /// say that its pods are not ready. An object that is merely older costs one patch more.
+    /// Whether another component has changed the Ready condition: the node controller marks the
+    /// Pods of a lost node as not ready. An outdated object costs one more patch.
     fn is_overwritten_by(&self, pod: &Pod) -> bool {
         let ready = |status: Option<&PodStatus>| {
             let conditions = status?.conditions.as_ref()?;
@@ -314,7 +313,7 @@ impl Worker {
             let message = format!("{} probe failed: {why}", kind.name());
             self.emit_event(&run.container, Severity::Warning, "Unhealthy", message);
         }
-        let Some(healthy) = result.news else { return };
+        let Some(healthy) = result.change else { return };
         if kind == ProbeKind::Startup
             && let Some(live) = self.live.get(&run.container)
         {
@@ -329,7 +328,7 @@ impl Worker {
         }
     }
 
-    /// Does what is missing, and says how things are.
+    /// Performs the next actions and publishes the status.
     fn step(&mut self) {
         if let (SandboxState::None, Lifecycle::Active) = (&self.sandbox, self.lifecycle) {
             self.sandbox = SandboxState::Creating;
@@ -346,9 +345,9 @@ impl Worker {
         self.publish();
     }
 
-    /// Gives the sandbox back; a pod that is to be deleted is finished with that.
+    /// Releases the sandbox.
     fn release_sandbox(&mut self) {
-        // One that is being made will be left when it is made.
+        // Released once it is created.
         if let SandboxState::Creating = self.sandbox {
             return;
         }
@@ -425,7 +424,7 @@ impl Worker {
 
     fn signal(&self, name: &str, signal: Signal) {
         if let Some(live) = self.live.get(name) {
-            // It has just ended by itself.
+            // The container may just have ended.
             let _ended = live.signals.send(signal as i32);
         }
     }
@@ -461,7 +460,7 @@ impl Worker {
                 context: Arc::clone(&self.context),
                 run: ContainerRun { container: name.to_owned(), attempt: live.attempt },
                 kind: *kind,
-                question: probe::question(&container, probe),
+                action: probe::action(&container, probe),
                 probe: probe.clone(),
                 address,
                 exec: exec.clone(),

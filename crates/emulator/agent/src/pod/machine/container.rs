@@ -1,4 +1,4 @@
-//! One container: its state, and what it needs to go on. Pure.
+//! The state of one container. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,18 +8,15 @@ use super::Action;
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_mins(5);
 
-/// When a container starts, and what its end means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Before the others, to its end.
+    /// Runs to completion before the others.
     Init,
-    /// Before the others, and beside them.
+    /// Starts before the main containers and runs beside them.
     Sidecar,
-    /// What the pod is for.
     Main,
 }
 
-/// What happens to a container that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RestartPolicy {
     Always,
@@ -27,7 +24,7 @@ pub(crate) enum RestartPolicy {
     Never,
 }
 
-/// What the machine has to know of a container.
+/// The static data of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerInfo {
     pub(crate) name: String,
@@ -35,7 +32,7 @@ pub(crate) struct ContainerInfo {
     pub(crate) probes: Vec<ProbeKind>,
 }
 
-/// How a container's run ended.
+/// The end of a container's run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) code: i32,
@@ -49,12 +46,11 @@ pub(crate) struct Ended {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It has never been started, or will not be before something changes.
+    /// Never started, or blocked by a start error.
     Waiting {
         reason: String,
         message: String,
     },
-    /// Its processes are being started.
     Starting,
     Running {
         since: Timestamp,
@@ -62,14 +58,14 @@ pub(crate) enum State {
     Ended(Ended),
 }
 
-/// The end of a container that was asked for.
+/// A requested stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stop {
     pub(super) kill_at: Timestamp,
     pub(super) killed: bool,
 }
 
-/// Which probes a run of a container has.
+/// The probes that have been started for the current run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProbesStarted {
     Nothing,
@@ -77,7 +73,6 @@ pub(super) enum ProbesStarted {
     Everything,
 }
 
-/// One container of the pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Container {
     pub(crate) description: ContainerInfo,
@@ -85,14 +80,14 @@ pub(crate) struct Container {
     pub(crate) last: Option<Ended>,
     pub(crate) restarts: i32,
     pub(crate) id: String,
-    /// Its startup probe, if any, has succeeded.
+    /// The startup probe has succeeded, or there is none.
     pub(crate) started: bool,
     pub(crate) ready: bool,
     pub(super) stop: Option<Stop>,
     pub(super) asked: ProbesStarted,
-    /// Ends in a row that were followed by a restart.
+    /// Consecutive restarts.
     pub(super) crashes: u32,
-    /// Not started before this.
+    /// The earliest start.
     pub(super) not_before: Option<Timestamp>,
 }
 
@@ -118,7 +113,7 @@ impl Container {
         matches!(self.state, State::Starting | State::Running { .. })
     }
 
-    /// It waits for its next start after an end.
+    /// The back-off of a container that has ended, while it lasts.
     pub(crate) fn backs_off(&self, now: Timestamp) -> Option<SignedDuration> {
         let waits = matches!(self.state, State::Ended(_));
         let until = self.not_before.filter(|until| waits && *until > now)?;
@@ -157,7 +152,7 @@ impl Container {
         Action::Start(self.description.name.clone())
     }
 
-    /// Starts it when it may; says so if it has to wait.
+    /// Starts the container when its back-off is over; reports a new back-off.
     pub(super) fn start_when_due(&mut self, now: Timestamp, actions: &mut Vec<Action>) {
         if let (State::Ended(ended), None) = (&self.state, self.not_before) {
             let wait = backoff(self.crashes);
@@ -181,7 +176,7 @@ impl Container {
                 actions.push(Action::Stop(self.description.name.clone(), grace));
                 self.stop = Some(Stop { kill_at: by, killed: false });
             }
-            // Later wishes shorten the time and never lengthen it.
+            // Later requests can only shorten the time.
             Some(stop) => stop.kill_at = stop.kill_at.min(by),
         }
     }
@@ -197,7 +192,7 @@ impl Container {
     }
 }
 
-/// How long to wait before the start after this many restarts: none, 10 s, 20 s, ... 5 min.
+/// The restart back-off: none, 10 s, 20 s, ... 5 min.
 fn backoff(crashes: u32) -> SignedDuration {
     match crashes.checked_sub(1) {
         None => SignedDuration::ZERO,

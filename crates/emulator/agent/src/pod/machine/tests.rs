@@ -1,4 +1,4 @@
-//! Lives of pods, without processes.
+//! The Pod state machine without processes.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn pod(policy: RestartPolicy, containers: &[(&str, Role, &[ProbeKind])]) -> Mach
         probes: probes.to_vec(),
     };
     let mut machine = Machine::new(policy, seconds(30), containers.iter().map(describe).collect());
-    assert_eq!(machine.advance(at(0)), [], "nothing runs before there is a place");
+    assert_eq!(machine.advance(at(0)), [], "nothing runs before the sandbox is ready");
     machine.prepared();
     machine
 }
@@ -26,7 +26,7 @@ fn start(name: &str) -> Action {
     Action::Start(name.to_owned())
 }
 
-/// Everything that is started runs at once.
+/// Every started container runs at once.
 fn run(machine: &mut Machine, now: Timestamp) -> Vec<String> {
     let mut names = Vec::new();
     for action in machine.advance(now) {
@@ -44,7 +44,7 @@ fn end(machine: &mut Machine, name: &str, code: i32, now: Timestamp) {
 }
 
 #[test]
-fn init_containers_run_in_their_order_and_sidecars_beside_the_others() {
+fn init_containers_run_in_order_and_sidecars_beside_the_others() {
     let parts: [(&str, Role, &[ProbeKind]); 4] = [
         ("first", Role::Init, &[]),
         ("side", Role::Sidecar, &[ProbeKind::Startup]),
@@ -66,7 +66,7 @@ fn init_containers_run_in_their_order_and_sidecars_beside_the_others() {
 }
 
 #[test]
-fn an_init_container_that_fails_for_good_fails_the_pod() {
+fn a_failed_init_container_fails_the_pod() {
     let parts: [(&str, Role, &[ProbeKind]); 2] =
         [("first", Role::Init, &[]), ("main", Role::Main, &[])];
     let mut machine = pod(RestartPolicy::Never, &parts);
@@ -81,7 +81,7 @@ fn an_init_container_that_fails_for_good_fails_the_pod() {
 }
 
 #[test]
-fn restarts_wait_longer_each_time_and_a_long_run_is_forgiven() {
+fn restart_back_off_grows_and_resets_after_a_long_run() {
     let mut machine = pod(RestartPolicy::Always, &[("main", Role::Main, &[])]);
     let mut now = 0;
     run(&mut machine, at(now));
@@ -101,11 +101,11 @@ fn restarts_wait_longer_each_time_and_a_long_run_is_forgiven() {
     assert_eq!(machine.containers[0].restarts, 8);
     now += 600;
     end(&mut machine, "main", 1, at(now));
-    assert_eq!(run(&mut machine, at(now)), ["main"], "at once again");
+    assert_eq!(run(&mut machine, at(now)), ["main"], "without back-off");
 }
 
 #[test]
-fn policies_decide_about_ends() {
+fn restart_policies_decide_about_restarts() {
     for (policy, code, again, phase) in [
         (RestartPolicy::Always, 0, true, Phase::Running),
         (RestartPolicy::OnFailure, 0, false, Phase::Succeeded),
@@ -122,7 +122,7 @@ fn policies_decide_about_ends() {
 }
 
 #[test]
-fn when_the_last_main_container_is_done_sidecars_end_too() {
+fn sidecars_stop_after_the_last_main_container() {
     let parts: [(&str, Role, &[ProbeKind]); 2] =
         [("side", Role::Sidecar, &[]), ("main", Role::Main, &[])];
     let mut machine = pod(RestartPolicy::Never, &parts);
@@ -137,7 +137,7 @@ fn when_the_last_main_container_is_done_sidecars_end_too() {
 }
 
 #[test]
-fn an_end_is_asked_for_and_then_taken() {
+fn a_stop_becomes_a_kill_after_the_grace_period() {
     let parts: [(&str, Role, &[ProbeKind]); 2] =
         [("side", Role::Sidecar, &[]), ("main", Role::Main, &[])];
     let mut machine = pod(RestartPolicy::Always, &parts);
@@ -145,11 +145,11 @@ fn an_end_is_asked_for_and_then_taken() {
     run(&mut machine, at(0));
     machine.end(seconds(30), at(10));
     assert_eq!(machine.advance(at(10)), [Action::Stop("main".to_owned(), seconds(30))]);
-    assert!(machine.containers[1].ready, "it serves until it ends");
+    assert!(machine.containers[1].ready, "ready until it ends");
     assert_eq!(machine.advance(at(11)), []);
     machine.end(seconds(5), at(12));
     machine.advance(at(12));
-    assert_eq!(machine.next_deadline(), Some(at(17)), "a later wish shortens the time");
+    assert_eq!(machine.next_deadline(), Some(at(17)), "a later request shortens the time");
     machine.end(seconds(60), at(12));
     assert_eq!(machine.advance(at(17)), [Action::Kill("main".to_owned())]);
     end(&mut machine, "main", 137, at(17));
@@ -160,11 +160,11 @@ fn an_end_is_asked_for_and_then_taken() {
     );
     end(&mut machine, "side", 137, at(17));
     assert!(machine.all_stopped());
-    assert_eq!(machine.advance(at(18)), [], "nothing starts again");
+    assert_eq!(machine.advance(at(18)), [], "no restart");
 }
 
 #[test]
-fn probes_begin_when_they_mean_something() {
+fn probes_start_after_the_startup_probe() {
     let probes = [ProbeKind::Startup, ProbeKind::Liveness, ProbeKind::Readiness];
     let mut machine = pod(RestartPolicy::Always, &[("main", Role::Main, &probes)]);
     assert_eq!(machine.advance(at(0)), [start("main")]);
@@ -183,11 +183,11 @@ fn probes_begin_when_they_mean_something() {
     end(&mut machine, "main", 137, at(33));
     assert_eq!(machine.advance(at(33)), [start("main")]);
     machine.started("main", "id", at(33));
-    assert_eq!(machine.next_deadline(), None, "the new run is not killed for the old one");
+    assert_eq!(machine.next_deadline(), None, "the new run has no kill deadline");
 }
 
 #[test]
-fn what_cannot_start_is_tried_again_only_if_there_is_hope() {
+fn start_errors_are_retried_only_if_they_may_pass() {
     let mut machine = pod(RestartPolicy::Always, &[("main", Role::Main, &[])]);
     machine.advance(at(0));
     let error = |retry| StartError { reason: "No", message: String::new(), retry };
@@ -201,7 +201,7 @@ fn what_cannot_start_is_tried_again_only_if_there_is_hope() {
 }
 
 #[test]
-fn a_sidecar_that_crashes_does_not_hold_up_the_others() {
+fn a_crashing_sidecar_does_not_block_main_containers() {
     let parts: [(&str, Role, &[ProbeKind]); 2] =
         [("side", Role::Sidecar, &[]), ("main", Role::Main, &[])];
     let mut machine = pod(RestartPolicy::Always, &parts);
@@ -211,12 +211,12 @@ fn a_sidecar_that_crashes_does_not_hold_up_the_others() {
     assert_eq!(run(&mut machine, at(1)), ["side"]);
     end(&mut machine, "side", 1, at(2));
     end(&mut machine, "main", 1, at(2));
-    assert_eq!(run(&mut machine, at(2)), ["main"], "the sidecar waits, and nobody for it");
+    assert_eq!(run(&mut machine, at(2)), ["main"], "the sidecar backs off alone");
     assert_eq!(run(&mut machine, at(12)), ["side"]);
 }
 
 #[test]
-fn more_grace_than_there_is_time_is_no_harm() {
+fn an_endless_grace_period_does_not_overflow() {
     let endless = seconds(1_000_000_000_000);
     let mut machine =
         pod(RestartPolicy::Always, &[("main", Role::Main, &[ProbeKind::Liveness][..])]);
@@ -225,15 +225,15 @@ fn more_grace_than_there_is_time_is_no_harm() {
     let actions = machine.probed("main", ProbeKind::Liveness, false, at(1));
     assert!(matches!(actions[..], [Action::Stop(..)]), "{actions:?}");
     machine.end(endless, at(2));
-    assert_eq!(machine.advance(at(3)), [], "it was asked already");
+    assert_eq!(machine.advance(at(3)), [], "already requested");
     assert_eq!(machine.next_deadline(), Some(Timestamp::MAX));
     machine.end(seconds(5), at(3));
     machine.advance(at(4));
-    assert_eq!(machine.next_deadline(), Some(at(8)), "a shorter time counts");
+    assert_eq!(machine.next_deadline(), Some(at(8)), "the shorter time wins");
 }
 
 #[test]
-fn sidecars_of_a_pod_with_endless_grace_are_asked_to_end() {
+fn sidecars_with_an_endless_grace_period_are_stopped() {
     let parts: [(&str, Role, &[ProbeKind]); 2] =
         [("side", Role::Sidecar, &[]), ("main", Role::Main, &[])];
     let mut machine = pod(RestartPolicy::Never, &parts);

@@ -1,4 +1,4 @@
-//! Statuses of pods, without pods.
+//! Pod statuses.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{PodReadinessGate, PodSpec};
@@ -56,7 +56,7 @@ fn run(machine: &mut Machine, now: Timestamp) {
 }
 
 #[test]
-fn before_anything_runs_the_pod_waits() {
+fn a_new_pod_is_pending() {
     let status = show(&object(), &machine(RestartPolicy::Always), at(1));
     assert_eq!(status["phase"], "Pending");
     let waiting = &status["containerStatuses"][0]["state"]["waiting"];
@@ -67,7 +67,7 @@ fn before_anything_runs_the_pod_waits() {
 }
 
 #[test]
-fn a_container_that_runs_makes_the_pod_ready() {
+fn a_running_container_makes_the_pod_ready() {
     let mut machine = machine(RestartPolicy::Always);
     run(&mut machine, at(1));
     let status = show(&object(), &machine, at(2));
@@ -80,7 +80,7 @@ fn a_container_that_runs_makes_the_pod_ready() {
 }
 
 #[test]
-fn a_wait_after_a_crash_is_shown_with_what_crashed() {
+fn back_off_shows_the_last_termination() {
     let mut machine = machine(RestartPolicy::Always);
     run(&mut machine, at(1));
     machine.ended("c", 3, None, Failure::None, at(2));
@@ -97,7 +97,7 @@ fn a_wait_after_a_crash_is_shown_with_what_crashed() {
 }
 
 #[test]
-fn a_pod_that_is_done_says_so() {
+fn a_completed_pod_is_succeeded() {
     let mut machine = machine(RestartPolicy::Never);
     run(&mut machine, at(1));
     machine.ended("c", 0, None, Failure::None, at(2));
@@ -110,7 +110,7 @@ fn a_pod_that_is_done_says_so() {
 }
 
 #[test]
-fn gates_keep_a_pod_from_being_ready() {
+fn readiness_gates_delay_ready() {
     let mut machine = machine(RestartPolicy::Always);
     run(&mut machine, at(1));
     let mut pod = object();
@@ -119,17 +119,17 @@ fn gates_keep_a_pod_from_being_ready() {
     let status = show(&pod, &machine, at(2));
     assert_eq!(of(&status, "ContainersReady")["status"], "True");
     assert_eq!(of(&status, "Ready")["reason"], "ReadinessGatesNotReady");
-    let told = PodCondition {
+    let gate = PodCondition {
         type_: "example.com/gate".to_owned(),
         status: "True".to_owned(),
         ..PodCondition::default()
     };
-    pod.status = Some(PodStatus { conditions: Some(vec![told]), ..PodStatus::default() });
+    pod.status = Some(PodStatus { conditions: Some(vec![gate]), ..PodStatus::default() });
     assert_eq!(of(&show(&pod, &machine, at(2)), "Ready")["status"], "True");
 }
 
 #[test]
-fn a_condition_keeps_its_time_until_it_changes() {
+fn conditions_keep_their_transition_time() {
     let mut machine = machine(RestartPolicy::Always);
     let context = StatusContext::default();
     let first = status(&object(), &machine, &context, &[], at(1)).conditions.unwrap();
