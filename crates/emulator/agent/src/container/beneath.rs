@@ -1,8 +1,8 @@
-//! A part of a volume, by descriptor.
+//! Opens parts of volumes by descriptor.
 //!
-//! What is in a volume is the Pod's to change at any time, also while another container of the Pod
-//! starts. So a `subPath` is opened one name at a time without following links, and whoever mounts it
-//! uses the descriptor: no path is looked up a second time.
+//! A Pod can change its volumes at any time, also while another of its containers starts. So a
+//! `subPath` is opened one name at a time without following links, and mounted by descriptor: no
+//! path is resolved twice.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::Identity;
 
-/// Opens a volume, or a part of it; directories that are missing are made, and are the Pod's.
+/// Opens a volume or a part of it; missing directories are created and belong to the Pod.
 pub(super) fn open(volume: &Path, part: &Path, owner: Identity) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut here = rustix::fs::openat(CWD, volume, flags, Mode::empty())?;
@@ -24,7 +24,7 @@ pub(super) fn open(volume: &Path, part: &Path, owner: Identity) -> io::Result<Ow
         match name {
             Component::Normal(name) => here = step(&here, Path::new(name), owner)?,
             Component::CurDir => {}
-            _ => return Err(io::Error::other("it leaves the volume")),
+            _ => return Err(io::Error::other("the path leaves the volume")),
         }
     }
     Ok(here)
@@ -44,13 +44,13 @@ fn step(parent: &OwnedFd, name: &Path, owner: Identity) -> io::Result<OwnedFd> {
     }
 }
 
-/// One name in a directory; never what a link points to.
+/// Opens one name in a directory; fails for a symbolic link.
 fn child(parent: &OwnedFd, name: &Path) -> Result<OwnedFd, Errno> {
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     rustix::fs::openat2(parent, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), beneath)
 }
 
-/// Makes a directory of the Pod's. One that somebody else has made meanwhile will do.
+/// Creates a directory of the Pod, unless it exists.
 pub(super) fn make_directory(parent: &OwnedFd, name: &Path, owner: Identity) -> io::Result<()> {
     match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
         Ok(()) => Ok(rustix::fs::chownat(
@@ -65,7 +65,7 @@ pub(super) fn make_directory(parent: &OwnedFd, name: &Path, owner: Identity) -> 
     }
 }
 
-/// Makes an empty file of the Pod's, if nothing of this name is there.
+/// Creates an empty file of the Pod, unless it exists.
 pub(super) fn make_file(parent: &OwnedFd, name: &Path, owner: Identity) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     match rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644)) {
@@ -77,7 +77,7 @@ pub(super) fn make_file(parent: &OwnedFd, name: &Path, owner: Identity) -> io::R
     }
 }
 
-/// One name in a directory, also if it is a link.
+/// Opens one name in a directory; for a symbolic link, the link itself.
 pub(super) fn look(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(parent, name, flags, Mode::empty())?)
@@ -87,13 +87,13 @@ pub(super) fn kind(fd: impl AsFd) -> io::Result<FileType> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
 }
 
-/// Where a link that is open points to.
+/// The target of an open symbolic link.
 pub(super) fn target(link: &OwnedFd) -> io::Result<PathBuf> {
     let target = rustix::fs::readlinkat(link, "", Vec::new())?;
     Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
 }
 
-/// A path that leads to what is open, and nowhere else.
+/// A path to the open file.
 pub(super) fn path_of(fd: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
@@ -112,18 +112,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_made_and_what_is_there_is_opened() {
+    fn missing_directories_are_created_and_existing_files_opened() {
         let volume = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(volume.path()).unwrap();
         assert_eq!(opened(&root, "").unwrap(), root);
         assert_eq!(opened(&root, "a/./b").unwrap(), root.join("a/b"));
         fs::write(root.join("a/file"), "x").unwrap();
         assert_eq!(opened(&root, "a/file").unwrap(), root.join("a/file"));
-        assert!(opened(&root, "a/file/b").is_err(), "a file holds nothing");
+        assert!(opened(&root, "a/file/b").is_err(), "a file is not a directory");
     }
 
     #[test]
-    fn links_are_not_followed_wherever_they_lead() {
+    fn symbolic_links_are_not_followed() {
         let (volume, victim) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let root = volume.path();
         fs::create_dir(root.join("inside")).unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_swapped_in_at_any_moment_is_not_followed() {
+    fn symbolic_links_swapped_in_concurrently_are_not_followed() {
         let (volume, victim) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let root = fs::canonicalize(volume.path()).unwrap();
         let done = AtomicBool::new(false);
@@ -148,7 +148,7 @@ mod tests {
                 let (place, link) = (root.join("x"), root.join("link"));
                 symlink(victim.path(), &link).unwrap();
                 while !done.load(Ordering::Relaxed) {
-                    // Whichever of the two is there, the other one takes its place.
+                    // One of the two exists; it is replaced by the other.
                     let _lost = fs::create_dir(&place);
                     let _lost = fs::remove_dir_all(&place);
                     let _lost = fs::rename(&link, &place);

@@ -10,7 +10,7 @@ use nix::mount::{MsFlags, mount};
 use super::Identity;
 use super::mounts::{bind, memory, remount_read_only};
 
-/// Devices that are everybody's. A user namespace may not make nodes, so these are mounts of the
+/// Harmless devices. A user namespace cannot create device nodes, so these are bind mounts of the
 /// host's.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
@@ -22,7 +22,7 @@ const LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
 ];
 
-/// What of `/proc` tells about the machine or acts on it: not shown.
+/// Entries of `/proc` that show or change machine-wide state: hidden.
 const HIDDEN: [&str; 9] = [
     "kcore",
     "keys",
@@ -35,12 +35,12 @@ const HIDDEN: [&str; 9] = [
     "scsi",
 ];
 
-/// What of `/proc` can only be read.
+/// Entries of `/proc` that are read-only.
 const READ_ONLY: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 
 const HARMLESS: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC);
 
-/// Fills `/dev`, which must be there.
+/// Fills the directory `/dev`.
 pub(super) fn add_devices(dev: &Path, owner: Identity) -> io::Result<()> {
     let Identity { uid, gid } = owner;
     memory(dev, &format!("size=1m,nr_inodes=1k,mode=755,uid={uid},gid={gid}"))?;
@@ -48,7 +48,7 @@ pub(super) fn add_devices(dev: &Path, owner: Identity) -> io::Result<()> {
         let node = dev.join(name);
         File::create(&node)?;
         bind(&Path::new("/dev").join(name), &node)?;
-        // A device can be written to all the same; its mode and its times cannot be changed.
+        // The device stays writable; its mode and times cannot be changed.
         remount_read_only(&node, MsFlags::MS_NOSUID)?;
     }
     for (name, target) in LINKS {
@@ -63,7 +63,7 @@ pub(super) fn add_devices(dev: &Path, owner: Identity) -> io::Result<()> {
     memory(&shared, &format!("size=64m,nr_inodes=16k,mode=1777,uid={uid},gid={gid}"))
 }
 
-/// Shows the container's own processes, where the kernel allows it.
+/// Mounts a `/proc` of the container's PID namespace, if the kernel allows it.
 pub(super) fn add_processes(proc: &Path) -> io::Result<()> {
     if mount(Some("proc"), proc, Some("proc"), HARMLESS, None::<&str>).is_err() {
         bind(Path::new("/proc"), proc)?;
@@ -82,14 +82,14 @@ pub(super) fn add_processes(proc: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Shows the devices of the container's network, read-only; nothing where the kernel does not allow
-/// it, for the host's own shows the host's.
+/// Mounts `/sys` read-only for the container's network; leaves it empty if the kernel does not
+/// allow it.
 pub(super) fn add_system(sys: &Path) {
     let flags = HARMLESS | MsFlags::MS_RDONLY;
     let _hidden = mount(Some("sysfs"), sys, Some("sysfs"), flags, None::<&str>);
 }
 
-/// Puts something empty in the place of a file or of a directory.
+/// Hides a file or a directory behind an empty one.
 pub(super) fn hide(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         let flags = HARMLESS | MsFlags::MS_RDONLY;

@@ -1,4 +1,4 @@
-//! One more command in a running container: `kubectl exec` and probes.
+//! Another command in a running container: `kubectl exec` and exec probes.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use nix::unistd::{Pid, chroot, fchdir, setsid};
 
 use super::{ExecSpec, NOT_STARTED, Stage, TIMED_OUT, init, privileges, read, root};
 
-/// How often a command with a time limit is looked at.
+/// The polling interval of a command with a timeout.
 const GLANCE: Duration = Duration::from_millis(5);
 
 pub(super) fn main(file: &Path) -> ExitCode {
@@ -27,19 +27,19 @@ pub(super) fn main(file: &Path) -> ExitCode {
 
 fn run(file: &Path) -> Result<i32, String> {
     let spec: ExecSpec = read(file)?;
-    // The agent has it from here on.
+    // The spec is no longer needed.
     let _not_ours = std::fs::remove_file(file);
     privileges::hide()?;
     privileges::give_streams(spec.identity);
-    let user = enter(spec.pid).map_err(|error| format!("enter the container: {error}"))?;
+    let user = enter(spec.pid).map_err(|error| format!("cannot enter the container: {error}"))?;
     privileges::enter_user_namespace(&user)?;
     privileges::restrict()?;
-    let (first, rest) = spec.command.split_first().ok_or("there is no command")?;
+    let (first, rest) = spec.command.split_first().ok_or("the command is empty")?;
     let path = init::find(first, &spec.env)
         .ok_or_else(|| format!("exec: {first:?}: executable file not found in $PATH"))?;
     let directory = spec.directory.as_deref().unwrap_or(Path::new("/"));
     let mut command = if spec.terminal {
-        // Whoever owns the terminal must be a process that the container knows.
+        // The process that controls the terminal must be in the container's PID namespace.
         let inside = Path::new(root::BINARY).exists();
         let mut command = Command::new(if inside { root::BINARY } else { "/proc/self/exe" });
         command.args(["container", Stage::Terminal.argument()]).arg(path).args(&spec.command);
@@ -58,8 +58,8 @@ fn run(file: &Path) -> Result<i32, String> {
     wait(child, spec.timeout_ms.map(Duration::from_millis))
 }
 
-/// The network is entered already: whoever started this process saw to that. The user namespace is
-/// the last one, because whoever is in it may enter no other.
+/// Enters all namespaces but the network, which the process is already in. Returns the user
+/// namespace, which must come last: a process in it may enter no other.
 fn enter(pid: u32) -> std::io::Result<File> {
     let of = |name: &str| File::open(format!("/proc/{pid}/ns/{name}"));
     let (mnt, uts, ipc, own) = (of("mnt")?, of("uts")?, of("ipc")?, of("pid")?);
@@ -77,22 +77,22 @@ fn enter(pid: u32) -> std::io::Result<File> {
     Ok(user)
 }
 
-/// Takes the terminal that is its standard input, and becomes the program.
+/// Makes standard input the controlling terminal, and executes the program.
 pub(super) fn terminal(program: &Path, words: &[String]) -> ExitCode {
     let taken = setsid().map_err(std::io::Error::from).and_then(|_| {
         rustix::process::ioctl_tiocsctty(std::io::stdin()).map_err(std::io::Error::from)
     });
     let error = match (taken, words.split_first()) {
         (Ok(()), Some((first, rest))) => Command::new(program).arg0(first).args(rest).exec(),
-        (Ok(()), None) => std::io::Error::other("there is no command"),
+        (Ok(()), None) => std::io::Error::other("the command is empty"),
         (Err(error), _) => error,
     };
     let _unread = writeln!(std::io::stderr(), "error: exec {}: {error}", program.display());
-    ExitCode::from(u8::try_from(NOT_STARTED).expect("it fits"))
+    ExitCode::from(u8::try_from(NOT_STARTED).expect("an exit code"))
 }
 
 fn wait(mut child: Child, timeout: Option<Duration>) -> Result<i32, String> {
-    let failed = |error: std::io::Error| format!("wait for the command: {error}");
+    let failed = |error: std::io::Error| format!("cannot wait for the command: {error}");
     let Some(timeout) = timeout else { return Ok(code(child.wait().map_err(failed)?)) };
     let deadline = Instant::now() + timeout;
     loop {
@@ -108,9 +108,9 @@ fn wait(mut child: Child, timeout: Option<Duration>) -> Result<i32, String> {
     }
 }
 
-/// With all that it started: a probe comes again and again, and what it leaves would add up.
+/// Kills the whole process group: leftovers of a periodic probe would accumulate.
 fn kill_group(child: &Child) -> std::io::Result<()> {
-    let group = i32::try_from(child.id()).expect("a process's number is positive");
+    let group = i32::try_from(child.id()).expect("a positive process id");
     Ok(killpg(Pid::from_raw(group), Signal::SIGKILL)?)
 }
 

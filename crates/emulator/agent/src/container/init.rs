@@ -1,4 +1,4 @@
-//! The container's first process: it builds what the container sees, and then becomes its program.
+//! The first process of a container: it builds the file system, then executes the program.
 
 use std::fs::{self, File};
 use std::io;
@@ -28,27 +28,27 @@ pub(super) fn main(file: &Path) -> ExitCode {
 
 fn fail(socket: &mut std::os::unix::net::UnixStream, why: String) -> ExitCode {
     shim::report(socket, &Report::Failed { why });
-    ExitCode::from(u8::try_from(NOT_STARTED).expect("it fits"))
+    ExitCode::from(u8::try_from(NOT_STARTED).expect("an exit code"))
 }
 
-/// The program as a command, and what the agent is told of it: this process's number is that of the
-/// `/proc` that the agent sees.
+/// The program as a command, and the report with this process's id in the agent's `/proc`.
 fn prepare(file: &Path) -> Result<(Command, Report), String> {
     die_with_shim()?;
     privileges::hide()?;
     let spec: ContainerSpec = read(file)?;
-    let pid = outer_pid().map_err(|error| format!("read /proc/self: {error}"))?;
-    sethostname(&spec.hostname).map_err(|errno| format!("set the host's name: {errno}"))?;
-    // Neither is reachable by its path once the root has changed.
-    let binary = File::open("/proc/self/exe").map_err(|error| format!("open this: {error}"))?;
+    let pid = outer_pid().map_err(|error| format!("cannot read /proc/self: {error}"))?;
+    sethostname(&spec.hostname).map_err(|errno| format!("cannot set the hostname: {errno}"))?;
+    // Their paths are not reachable in the new root.
+    let binary = File::open("/proc/self/exe")
+        .map_err(|error| format!("cannot open /proc/self/exe: {error}"))?;
     let user = File::open(&spec.user_namespace);
-    let user = user.map_err(|error| format!("open the user namespace: {error}"))?;
+    let user = user.map_err(|error| format!("cannot open the user namespace: {error}"))?;
     root::enter(&spec)?;
     privileges::give_streams(spec.identity);
     privileges::enter_user_namespace(&user)?;
     privileges::lock_mounts()?;
     privileges::restrict()?;
-    // The kernel forgets it with a change of user.
+    // A change of user clears the parent-death signal.
     die_with_shim()?;
     let mut command = program(&spec, binary)?;
     command.env_clear().envs(spec.env.iter().cloned()).stdin(Stdio::null());
@@ -59,20 +59,21 @@ fn prepare(file: &Path) -> Result<(Command, Report), String> {
 }
 
 fn die_with_shim() -> Result<(), String> {
-    set_pdeathsig(Signal::SIGKILL).map_err(|errno| format!("die with the shim: {errno}"))
+    set_pdeathsig(Signal::SIGKILL)
+        .map_err(|errno| format!("cannot set the parent-death signal: {errno}"))
 }
 
-/// This process's number in the `/proc` that it sees.
+/// This process's id in the current `/proc`.
 pub(super) fn outer_pid() -> io::Result<u32> {
     let number = fs::read_link("/proc/self")?;
     let number = number.to_str().and_then(|text| text.parse().ok());
-    number.ok_or_else(|| io::Error::other("it does not name a process"))
+    number.ok_or_else(|| io::Error::other("not a process id"))
 }
 
 fn program(spec: &ContainerSpec, binary: File) -> Result<Command, String> {
     match &spec.program {
         Program::Host(words) => {
-            let (first, rest) = words.split_first().ok_or("there is no command")?;
+            let (first, rest) = words.split_first().ok_or("the command is empty")?;
             let path = find(first, &spec.env)
                 .ok_or_else(|| format!("exec: {first:?}: executable file not found in $PATH"))?;
             let mut command = Command::new(path);
@@ -80,8 +81,8 @@ fn program(spec: &ContainerSpec, binary: File) -> Result<Command, String> {
             Ok(command)
         }
         Program::BuiltIn(image, arguments) => {
-            // The container's own mount of it can be changed by nobody. Where the file has been
-            // replaced meanwhile there is none, and what is open is nobody else's; exec closes it.
+            // The container cannot change its mount of the binary. If the binary was replaced
+            // meanwhile, there is no such mount, and the open file is executed.
             let mut command = match Path::new(root::BINARY).exists() {
                 true => Command::new(root::BINARY),
                 false => Command::new(format!("/proc/self/fd/{}", binary.into_raw_fd())),
@@ -92,7 +93,7 @@ fn program(spec: &ContainerSpec, binary: File) -> Result<Command, String> {
     }
 }
 
-/// The file that a command's first word means.
+/// Resolves a command's first word by `PATH`.
 pub(super) fn find(word: &str, env: &[(String, String)]) -> Option<std::path::PathBuf> {
     if word.contains('/') {
         return Path::new(word).exists().then(|| word.into());

@@ -1,18 +1,17 @@
 //! The processes between the agent and a container's program.
 //!
 //! ```text
-//!   agent ── `container sandbox`         makes a pod's user and network namespaces, and ends
-//!   agent ── shim (`container run`)      new mount, UTS, IPC and PID namespaces; waits, forwards
-//!              └─ init (`container init`)  process 1 of them: builds the file system, enters the
-//!                                          user namespace, gives its privileges up, then becomes the
-//!                                          program
-//!   agent ── `container exec`            enters those namespaces, runs one more command there
-//!              └─ `container terminal`   takes the terminal there, then becomes the command
+//!   agent ── `container sandbox`         creates a Pod's user and network namespaces, and exits
+//!   agent ── shim (`container run`)      creates mount, UTS, IPC and PID namespaces; forwards signals
+//!              └─ init (`container init`)  process 1: builds the file system, enters the user
+//!                                          namespace, drops privileges, executes the program
+//!   agent ── `container exec`            enters those namespaces and runs another command
+//!              └─ `container terminal`   makes the terminal its own, executes the command
 //! ```
 //!
-//! Each dies with its parent, so that an agent that is killed leaves nothing behind. A container is
-//! to be harmless whatever it runs: docs/security.md says what that means. Deliberately not here:
-//! limits of memory and CPU.
+//! Each process dies with its parent, so that a killed agent leaves nothing behind.
+//! docs/security.md describes what a hostile container can do. Not implemented: limits of memory
+//! and CPU.
 
 mod beneath;
 mod devices;
@@ -37,23 +36,23 @@ pub use self::spec::{
     TIMED_OUT,
 };
 
-/// Which of the processes to be: the first argument of the hidden command `container`.
+/// The first argument of the hidden command `container`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// `sandbox`: the namespaces of a pod.
+    /// `sandbox`: creates the namespaces of a Pod.
     Sandbox,
     /// `run`: the shim.
     Run,
     /// `init`: process 1 of the container.
     Init,
-    /// `exec`: one more command.
+    /// `exec`: runs another command.
     Exec,
-    /// `terminal`: the same with a terminal, inside.
+    /// `terminal`: the same with a terminal, inside the container.
     Terminal,
 }
 
 impl Stage {
-    /// The argument that stands for it.
+    /// The argument.
     #[must_use]
     pub const fn argument(self) -> &'static str {
         match self {
@@ -65,7 +64,7 @@ impl Stage {
         }
     }
 
-    /// Reads the argument.
+    /// Parses the argument.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let all = [Self::Sandbox, Self::Run, Self::Init, Self::Exec, Self::Terminal];
@@ -73,8 +72,8 @@ impl Stage {
     }
 }
 
-/// Is one of the processes, with the file that says what to do; with a terminal, the program's file
-/// and its words; for namespaces, the word for the network.
+/// Runs one of the processes. `file` is the JSON spec; for a terminal the program, with its
+/// arguments in `words`; for a sandbox the network's kind.
 #[must_use]
 pub fn main(stage: Stage, file: &Path, words: &[String]) -> ExitCode {
     close_inherited();
@@ -88,19 +87,19 @@ pub fn main(stage: Stage, file: &Path, words: &[String]) -> ExitCode {
 }
 
 fn read<T: DeserializeOwned>(file: &Path) -> Result<T, String> {
-    let failed = |why: &dyn std::fmt::Display| format!("read {}: {why}", file.display());
+    let failed = |why: &dyn std::fmt::Display| format!("cannot read {}: {why}", file.display());
     let open = File::open(file).map_err(|error| failed(&error))?;
     serde_json::from_reader(BufReader::new(open)).map_err(|error| failed(&error))
 }
 
-/// Closes what whoever started the agent left open: a descriptor of a directory would lead a
-/// container to the host's files. All that these processes are given are their three streams.
+/// Closes descriptors that the agent inherited: one of a directory would give a container access to
+/// the host's files. Only the three standard streams stay open.
 fn close_inherited() {
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
     let names = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let inherited: Vec<i32> = names.filter(|fd| *fd > 2).collect();
     for fd in inherited {
-        // The listing's own is closed by now.
+        // The directory's own descriptor is already closed.
         let _gone = nix::unistd::close(fd);
     }
 }

@@ -1,7 +1,7 @@
-//! Mounting, and what the kernel says of mounts.
+//! Mounts and mount flags.
 //!
-//! An ordinary user in a user namespace may do all of this. He may not take away what is locked
-//! (read-only, nosuid, ...), so remounts repeat the flags that a mount has.
+//! An ordinary user in a user namespace may do all of this, but cannot clear locked flags
+//! (read-only, nosuid, ...); so a remount repeats the existing flags.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -15,7 +15,7 @@ use nix::fcntl::OFlag;
 use nix::mount::{MsFlags, mount};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-/// Files in memory: at most this many bytes in so many files, whose root has this mode and owner.
+/// Mounts a tmpfs with size, mode and owner in `options`.
 pub(super) fn memory(place: &Path, options: &str) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     Ok(mount(Some("tmpfs"), place, Some("tmpfs"), flags, Some(options))?)
@@ -26,14 +26,14 @@ pub(super) fn bind(source: &Path, target: &Path) -> io::Result<()> {
     Ok(mount(Some(source), target, None::<&str>, flags, None::<&str>)?)
 }
 
-/// Takes the right to write away from one mount, and adds what else the flags say.
+/// Remounts read-only, with additional flags.
 pub(super) fn remount_read_only(point: &Path, flags: MsFlags) -> io::Result<()> {
     let all = flags | flags_of(point)?;
     let flags = all | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
     Ok(mount(None::<&str>, point, None::<&str>, flags, None::<&str>)?)
 }
 
-/// The flags that a remount has to repeat.
+/// The flags that a remount must repeat.
 fn flags_of(point: &Path) -> io::Result<MsFlags> {
     let known = [
         (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
@@ -47,8 +47,8 @@ fn flags_of(point: &Path) -> io::Result<MsFlags> {
     Ok(known.into_iter().filter(|(is, _)| there.contains(*is)).map(|(_, flag)| flag).collect())
 }
 
-/// Whether a path leads to this mount. One that is hidden below another, or that this process may not
-/// even look at, cannot be written to by a container either.
+/// Whether the path resolves to this mount. A container cannot write to a mount that is hidden by
+/// another one or not accessible.
 pub(super) fn leads_to(point: &Path, id: u64) -> bool {
     let flags = (OFlag::O_PATH | OFlag::O_NOFOLLOW).bits();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(point);
@@ -56,11 +56,11 @@ pub(super) fn leads_to(point: &Path, id: u64) -> bool {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd()));
     let about = about.unwrap_or_default();
     let found = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
-    // Where the kernel does not say, it counts as one that can be written to.
+    // Without information from the kernel the mount counts as writable.
     found.and_then(|number| number.trim().parse().ok()).is_none_or(|found: u64| found == id)
 }
 
-/// A line of a `mountinfo`.
+/// A line of `mountinfo`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MountPoint {
     pub(super) id: u64,
@@ -79,7 +79,7 @@ pub(super) fn parse_mounts(text: &[u8]) -> Vec<MountPoint> {
         .collect()
 }
 
-/// The kernel writes blanks in paths as `\040`.
+/// The kernel escapes spaces in paths as `\040`.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mount_points_are_read_with_their_blanks() {
+    fn mount_points_with_spaces_are_parsed() {
         let text = b"36 35 98:0 /mnt1 /a\\040b/c rw,nosuid,relatime - ext4 /dev/root rw\n\
             37 35 0:5 / /dev ro,nodev,noexec shared:2 - tmpfs tmpfs rw\n";
         let found = parse_mounts(text);
@@ -114,16 +114,16 @@ mod tests {
     }
 
     #[test]
-    fn a_path_leads_to_the_mount_that_is_on_top() {
+    fn a_path_resolves_to_the_top_mount() {
         let all = parse_mounts(&fs::read("/proc/self/mountinfo").unwrap());
         let proc = all.iter().rfind(|mount| mount.point == Path::new("/proc")).unwrap();
         assert!(leads_to(&proc.point, proc.id));
-        assert!(!leads_to(&proc.point, proc.id + 1_000_000), "another mount is hidden");
-        assert!(!leads_to(Path::new("/proc/no/such"), proc.id), "nothing is there");
+        assert!(!leads_to(&proc.point, proc.id + 1_000_000), "another mount");
+        assert!(!leads_to(Path::new("/proc/no/such"), proc.id), "no such path");
     }
 
     #[test]
-    fn what_is_not_an_escape_stays() {
+    fn invalid_escapes_stay() {
         assert_eq!(unescape(br"a\09b\\134"), br"a\09b\\");
     }
 }

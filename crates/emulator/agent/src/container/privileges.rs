@@ -1,8 +1,8 @@
-//! What a container's processes may do: next to nothing outside of the pod's own network.
+//! The privileges of a container's processes.
 //!
-//! They are root of the pod's user namespace, which has one user, and keep three capabilities in it.
-//! The pod's network belongs to that namespace, so there they have force; the node's network does
-//! not, so there they have none.
+//! They are root in the Pod's user namespace, which has one user, and keep three capabilities. The
+//! Pod's network namespace belongs to that user namespace, so the capabilities apply there; the
+//! node's network does not, so they have no effect there.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -19,23 +19,23 @@ use rustix::thread::{
 
 use super::Identity;
 
-/// Raw sockets (ping), ports below 1024, and addresses, routes and rules: in the pod's own network.
+/// Raw sockets (ping), ports below 1024, and network configuration, in the Pod's own network.
 const KEPT: CapabilitySet =
     CapabilitySet::NET_RAW.union(CapabilitySet::NET_BIND_SERVICE).union(CapabilitySet::NET_ADMIN);
 
-/// How many processes and threads a pod may have. The kernel counts them by user namespace.
+/// The process and thread limit of a Pod. The kernel counts per user namespace.
 const PROCESSES: u64 = 1024;
 
-/// Until it runs the container's program, nobody in the container may look into this process: it
-/// has the host's files open.
+/// Prevents the container from tracing this process, which has files of the host open, until it
+/// executes the program.
 pub(super) fn hide() -> Result<(), String> {
-    set_dumpable(false).map_err(|errno| format!("hide from the container: {errno}"))
+    set_dumpable(false).map_err(|errno| format!("cannot clear the dumpable flag: {errno}"))
 }
 
-/// Makes the standard streams the pod's, so that a program can open `/dev/stdout`.
+/// Changes the owner of the standard streams, so that a program can open `/dev/stdout`.
 pub(super) fn give_streams(identity: Identity) {
     let give = |stream: &dyn AsFd| {
-        // Whose owner cannot be changed, such as a socket, can still be written to.
+        // Streams such as sockets, whose owner cannot change, stay writable.
         let (user, group) = (Some(identity.user()), Some(identity.group()));
         let _unchanged = rustix::fs::fchown(stream.as_fd(), user, group);
     };
@@ -44,29 +44,30 @@ pub(super) fn give_streams(identity: Identity) {
     give(&std::io::stderr());
 }
 
-/// Becomes root of the pod's user namespace, and nobody outside of it.
+/// Becomes root in the Pod's user namespace.
 pub(super) fn enter_user_namespace(namespace: &File) -> Result<(), String> {
-    // Where the user may not change them they have no meaning in the namespace.
+    // Fails without privileges; then the groups have no effect in the namespace.
     let _denied = setgroups(&[]);
     let failed = |what: &'static str| move |errno| format!("{what}: {errno}");
-    setns(namespace, CloneFlags::CLONE_NEWUSER).map_err(failed("enter the user namespace"))?;
+    setns(namespace, CloneFlags::CLONE_NEWUSER)
+        .map_err(failed("cannot enter the user namespace"))?;
     let (user, group) = (Uid::from_raw(0), Gid::from_raw(0));
-    setresgid(group, group, group).map_err(failed("become the pod's group"))?;
-    setresuid(user, user, user).map_err(failed("become the pod's user"))
+    setresgid(group, group, group).map_err(failed("cannot set the group"))?;
+    setresuid(user, user, user).map_err(failed("cannot set the user"))
 }
 
-/// Locks all mounts: in a mount namespace of a user namespace that has fewer privileges, the kernel
-/// lets nobody take a flag such as read-only away, nor a mount that hides something.
+/// Locks all mounts: in a mount namespace of a less privileged user namespace the kernel forbids
+/// clearing flags such as read-only, and removing mounts.
 pub(super) fn lock_mounts() -> Result<(), String> {
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| format!("lock the mounts: {errno}"))
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| format!("cannot lock the mounts: {errno}"))
 }
 
-/// Gives up all privileges but those that are kept, for good.
+/// Drops all other privileges permanently.
 pub(super) fn restrict() -> Result<(), String> {
     setrlimit(Resource::RLIMIT_NPROC, PROCESSES, PROCESSES)
-        .map_err(|errno| format!("limit the number of processes: {errno}"))?;
-    drop_capabilities().map_err(|errno| format!("give up capabilities: {errno}"))?;
-    set_no_new_privs().map_err(|errno| format!("refuse new privileges: {errno}"))
+        .map_err(|errno| format!("cannot limit the number of processes: {errno}"))?;
+    drop_capabilities().map_err(|errno| format!("cannot drop capabilities: {errno}"))?;
+    set_no_new_privs().map_err(|errno| format!("cannot set no_new_privs: {errno}"))
 }
 
 fn drop_capabilities() -> Result<(), Errno> {
@@ -76,12 +77,12 @@ fn drop_capabilities() -> Result<(), Errno> {
             continue;
         }
         match remove_capability_from_bounding_set(capability) {
-            // The kernel has no more of them.
+            // Beyond the kernel's last capability.
             Err(Errno::INVAL) => break,
             done => done?,
         }
     }
-    // A kernel without this set has nothing in it.
+    // Old kernels have no ambient set.
     let _absent = clear_ambient_capability_set();
     let inheritable = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: KEPT, permitted: KEPT, inheritable })

@@ -1,9 +1,9 @@
-//! What a container sees instead of the host's root: the host's programs, read-only, and its own.
+//! The file system of a container: the host's programs, read-only, and its own directories.
 //!
-//! A new root in memory holds a mount of each of the host's directories of programs, and directories
-//! of its own. Nothing else of the host's is there: not `/home`, `/root`, `/run`, `/tmp` or `/var`.
-//! Where something must be added to a directory of the host's, that directory is *expanded*: a
-//! directory in memory, with a mount of each of its entries. `/etc` is always expanded.
+//! The new root is a tmpfs with a bind mount of each program directory of the host. Nothing else of
+//! the host is visible: not `/home`, `/root`, `/run`, `/tmp` or `/var`. To add an entry to a
+//! directory of the host, the directory is *expanded*: replaced by a tmpfs with a bind mount of
+//! each entry. `/etc` is always expanded.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -20,21 +20,21 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use super::mounts::{MountPoint, bind, leads_to, memory, parse_mounts, remount_read_only};
 use super::{Access, ContainerSpec, EtcFile, Identity, Mount, Program, beneath, devices};
 
-/// Where programs are looked for, unless the container says otherwise.
+/// The default `PATH`.
 pub(super) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Where every container finds this binary.
+/// The path of this binary in every container.
 pub(super) const BINARY: &str = "/.nearhop";
 
-/// More links than this in one path lead nowhere.
+/// The kernel's limit of symbolic links in a path.
 const MAX_LINKS: usize = 40;
 
-/// Where systems keep programs and what they need.
+/// Program directories of common systems.
 const PROGRAMS: [&str; 10] =
     ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "opt", "nix", "gnu"];
 
-/// Directories of the container's own, which it can write to.
+/// Writable directories of the container.
 const OWN: [(&str, u32); 9] = [
     ("/tmp", 0o1777),
     ("/run", 0o755),
@@ -47,20 +47,20 @@ const OWN: [(&str, u32); 9] = [
     ("/var/cache", 0o755),
 ];
 
-/// How much a container may write to its root, and to a directory of the host's that is expanded.
+/// The sizes of the root and of an expanded directory.
 const ROOM: &str = "size=256m,nr_inodes=64k";
 const EXPANDED_ROOM: &str = "size=16m,nr_inodes=16k";
 
-/// Changes the calling process's root; it must be alone in its mount namespace, or with those that
-/// shall see the same.
+/// Changes the root of the calling process and of all processes in its mount namespace.
 pub(super) fn enter(spec: &ContainerSpec) -> Result<(), String> {
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
-        .map_err(|errno| format!("keep mounts private: {errno}"))?;
+        .map_err(|errno| format!("cannot make the mounts private: {errno}"))?;
     let root = Root::new(&spec.root, spec.identity);
-    let mut root = root.map_err(|error| format!("make a root: {error}"))?;
-    root.copy_host(&spec.files).map_err(|error| format!("mount the host's files: {error}"))?;
-    // A container starts without it too, unless it is what runs there.
+    let mut root = root.map_err(|error| format!("cannot create the root: {error}"))?;
+    root.copy_host(&spec.files)
+        .map_err(|error| format!("cannot mount the host's files: {error}"))?;
+    // Only built-in images need the binary.
     let _absent = root.add_binary(spec.binary.as_deref());
     if let Program::BuiltIn(image, _) = &spec.program {
         let _unnamed = root.name_image(image);
@@ -72,8 +72,8 @@ pub(super) fn enter(spec: &ContainerSpec) -> Result<(), String> {
         let made = root.prepare(directory, Kind::Directory);
         made.map_err(|error| format!("workingDir {}: {error}", directory.display()))?;
     }
-    root.seal().map_err(|error| format!("make mounts read-only: {error}"))?;
-    root.change().map_err(|error| format!("change the root: {error}"))
+    root.seal().map_err(|error| format!("cannot make the mounts read-only: {error}"))?;
+    root.change().map_err(|error| format!("cannot change the root: {error}"))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ enum Kind {
     File,
 }
 
-/// Who a place in the container belongs to.
+/// The owner of a path in the container.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Host,
@@ -90,33 +90,33 @@ enum Owner {
     Pod,
 }
 
-/// A place that something can be mounted on.
+/// A mount target.
 struct MountTarget {
-    /// The container's path, once links are followed.
+    /// The path in the container, with links resolved.
     path: PathBuf,
-    /// The directory that it is in; none for the root.
+    /// The parent directory; `None` for the root.
     parent: Option<OwnedFd>,
     fd: OwnedFd,
 }
 
 impl MountTarget {
-    /// What has been mounted on it: a descriptor is of what is below.
+    /// Opens the mount on top of the target: `fd` refers to the directory below.
     fn mounted(&self) -> io::Result<OwnedFd> {
         match (&self.parent, self.path.file_name()) {
             (Some(parent), Some(name)) => beneath::look(parent, Path::new(name)),
-            _ => Err(io::Error::other("nothing can be mounted on the root")),
+            _ => Err(io::Error::other("the root cannot be a mount target")),
         }
     }
 }
 
 struct Root {
-    /// Where the new root is, seen from the old one.
+    /// The path of the new root in the old one.
     place: PathBuf,
-    /// Whose the files in memory are.
+    /// The owner of the tmpfs files.
     identity: Identity,
-    /// Mounts that are the pod's, by the container's paths: memory and volumes.
+    /// Paths of tmpfs and volume mounts.
     own: BTreeSet<PathBuf>,
-    /// Mounts of the host's.
+    /// Paths of the host's mounts.
     hosts: BTreeSet<PathBuf>,
 }
 
@@ -125,7 +125,7 @@ impl Root {
         let own = BTreeSet::from([PathBuf::from("/")]);
         let root = Self { place: place.to_owned(), identity, own, hosts: BTreeSet::new() };
         memory(place, &root.options(ROOM, 0o755))?;
-        // Otherwise a mount of the directory that the new root is in would hold the new root.
+        // Otherwise a bind mount of the parent directory would contain the new root.
         mount(None::<&str>, place, None::<&str>, MsFlags::MS_UNBINDABLE, None::<&str>)?;
         Ok(root)
     }
@@ -135,7 +135,7 @@ impl Root {
         format!("{room},mode={mode:o},uid={uid},gid={gid}")
     }
 
-    /// A path of the container's, seen from the old root.
+    /// The path in the old root.
     fn at(&self, path: &Path) -> PathBuf {
         self.place.join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -165,7 +165,7 @@ impl Root {
         Ok(())
     }
 
-    /// A directory of the container's own.
+    /// Creates a directory of the container.
     fn make(&self, path: &Path, mode: u32) -> io::Result<()> {
         let place = self.at(path);
         fs::create_dir_all(&place)?;
@@ -177,8 +177,7 @@ impl Root {
         chown(place, Some(self.identity.uid), Some(self.identity.gid))
     }
 
-    /// Mounts something of the host's. What is not there, vanished meanwhile or may not be seen is
-    /// simply not there.
+    /// Bind-mounts a path of the host. A path that is missing or inaccessible is skipped.
     fn take(&mut self, path: &Path) {
         if self.try_take(path).is_ok() {
             self.hosts.insert(path.to_owned());
@@ -201,7 +200,7 @@ impl Root {
         bind(path, &target)
     }
 
-    /// Makes a directory of the host's one that entries can be added to.
+    /// Replaces a directory of the host by one that can have more entries.
     fn expand(&mut self, directory: &Path, except: &[&str]) -> io::Result<()> {
         let mode = fs::metadata(directory).map_or(0o755, |found| found.permissions().mode());
         let options = self.options(EXPANDED_ROOM, mode & 0o7777);
@@ -221,7 +220,7 @@ impl Root {
         Ok(())
     }
 
-    /// So that traffic can be driven from every container, whatever runs in it.
+    /// For test traffic from any container.
     fn add_binary(&mut self, copy: Option<&Path>) -> io::Result<()> {
         let binary =
             copy.map_or_else(|| fs::read_link("/proc/self/exe"), |it| Ok(it.to_owned()))?;
@@ -233,7 +232,7 @@ impl Root {
         Ok(())
     }
 
-    /// So that `/agnhost` and `/pause` can be called by what runs in the container.
+    /// Scripts such as `/agnhost` for use inside the container.
     fn name_image(&mut self, image: &str) -> io::Result<()> {
         let script = self.at(Path::new(image.rsplit('/').next().unwrap_or(image)));
         fs::write(&script, format!("#!/bin/sh\nexec {BINARY} image {image} \"$@\"\n"))?;
@@ -274,10 +273,10 @@ impl Root {
         Owner::Pod
     }
 
-    /// Sees to it that the path is there, and says what it is once links are followed.
+    /// Creates the path if needed, and resolves its links.
     ///
-    /// A volume's links are the Pod's to change meanwhile, so each name is opened in the directory
-    /// before it, and links are followed here, inside of the root, and not by the kernel.
+    /// A Pod can change the links of a volume meanwhile. So each name is opened in its parent
+    /// directory, and links are resolved here, inside the root, not by the kernel.
     fn prepare(&mut self, path: &Path, kind: Kind) -> io::Result<MountTarget> {
         let mut left = names(path)?;
         let mut links = 0;
@@ -320,7 +319,7 @@ impl Root {
         Ok(MountTarget { path: PathBuf::from("/"), parent: None, fd })
     }
 
-    /// Takes the right to write to the host's mounts away; where that fails, hides them.
+    /// Makes the host's mounts read-only; hides those that cannot be.
     fn seal(&self) -> io::Result<()> {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         for MountPoint { id, point } in parse_mounts(&fs::read("/proc/self/mountinfo")?) {
@@ -339,7 +338,7 @@ impl Root {
         std::env::set_current_dir(&self.place)?;
         match pivot_root(".", ".") {
             Ok(()) => umount2(".", MntFlags::MNT_DETACH)?,
-            // The first root of a machine cannot be moved away, but covered.
+            // The initial root of a machine cannot be pivoted, so the new root is moved over it.
             Err(_) => {
                 mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>)?;
                 chroot(".")?;

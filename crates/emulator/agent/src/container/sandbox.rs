@@ -1,12 +1,12 @@
-//! The process that makes a pod's namespaces: user and network. It ends as soon as the agent has
-//! them open.
+//! The process that creates the user and network namespaces of a Pod. It exits as soon as the agent
+//! has opened them.
 //!
 //! ```text
-//!   it     unshares, forbids further user namespaces, says its number
-//!   agent  writes the maps of users and groups, opens the namespaces, closes the pipe
+//!   process  unshares, forbids further user namespaces, prints its process id
+//!   agent    writes the id maps, opens the namespaces, closes the pipe
 //! ```
 //!
-//! The agent cannot do it itself: a process with several threads cannot enter a user namespace.
+//! The agent cannot do it itself: a multi-threaded process cannot enter a user namespace.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -19,10 +19,10 @@ use nix::sys::signal::Signal;
 
 use super::init;
 
-/// The word for a pod that has a network of its own.
+/// The argument for a Pod with its own network.
 pub(crate) const OWN_NETWORK: &str = "own-network";
 
-/// The word for a pod in the node's network.
+/// The argument for a Pod in the node's network.
 pub(crate) const HOST_NETWORK: &str = "host-network";
 
 pub(super) fn main(network: &Path) -> ExitCode {
@@ -39,8 +39,8 @@ fn make(own_network: bool) -> io::Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
     let network = if own_network { CloneFlags::CLONE_NEWNET } else { CloneFlags::empty() };
     unshare(CloneFlags::CLONE_NEWUSER | network)?;
-    // In a user namespace of its own a pod would have all capabilities again, if only there. Where
-    // the machine does not let this be written, the mounts are locked all the same.
+    // In a nested user namespace a Pod would regain all capabilities there. If the file is not
+    // writable, the locked mounts still protect the host.
     let _unwritable = fs::write("/proc/sys/user/max_user_namespaces", "0");
     let mut out = io::stdout();
     writeln!(out, "{}", init::outer_pid()?)?;

@@ -1,8 +1,8 @@
-//! The process that holds a container: it has the namespaces made, passes signals on and says how
-//! the program ended.
+//! The shim of a container: it creates the namespaces, forwards signals and reports the program's
+//! end.
 //!
-//! Its standard input is a socket to the agent: numbers of signals come in, reports go out. When
-//! the agent is gone, so is the container.
+//! Its standard input is a socket to the agent, which sends signal numbers and receives reports.
+//! When the agent ends, the shim kills the container.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -20,12 +20,12 @@ use rustix::process::PidfdFlags;
 
 use super::{Report, Stage};
 
-/// The socket that is this process's standard input.
+/// The socket at standard input.
 pub(super) fn socket() -> std::io::Result<UnixStream> {
     Ok(UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?))
 }
 
-/// One line to the agent. If it is not there any more, nobody needs to know.
+/// Sends a report; ignored if the agent has ended.
 pub(super) fn report(socket: &mut UnixStream, report: &Report) {
     let mut line = serde_json::to_vec(report).unwrap_or_default();
     line.push(b'\n');
@@ -43,30 +43,31 @@ pub(super) fn main(file: &Path) -> ExitCode {
 }
 
 fn start(file: &Path) -> Result<Child, String> {
-    set_pdeathsig(Signal::SIGKILL).map_err(|errno| format!("die with the agent: {errno}"))?;
+    set_pdeathsig(Signal::SIGKILL)
+        .map_err(|errno| format!("cannot set the parent-death signal: {errno}"))?;
     let own = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWIPC
         | CloneFlags::CLONE_NEWPID;
-    unshare(own).map_err(|errno| format!("make the container's namespaces: {errno}"))?;
+    unshare(own).map_err(|errno| format!("cannot create the container's namespaces: {errno}"))?;
     let mut command = Command::new("/proc/self/exe");
     command.args(["container", Stage::Init.argument()]).arg(file).stdin(Stdio::inherit());
-    command.spawn().map_err(|error| format!("start the container's first process: {error}"))
+    command.spawn().map_err(|error| format!("cannot start the container's first process: {error}"))
 }
 
-/// Passes signals on until the child has ended.
+/// Forwards signals until the child has ended.
 ///
-/// In one thread: a process whose children are in a new PID namespace can have no others.
+/// Single-threaded: a process that has unshared its PID namespace cannot create threads.
 fn attend(mut child: Child, socket: &mut UnixStream) -> Report {
     let failed = |what: &str, error: &dyn std::fmt::Display| Report::Failed {
         why: format!("{what}: {error}"),
     };
-    let process = Pid::from_raw(i32::try_from(child.id()).expect("a process's number is positive"));
+    let process = Pid::from_raw(i32::try_from(child.id()).expect("a positive process id"));
     let handle =
         rustix::process::pidfd_open(rustix::process::Pid::from_child(&child), PidfdFlags::empty());
     let handle = match handle {
         Ok(handle) => handle,
-        Err(error) => return failed("watch the program", &error),
+        Err(error) => return failed("cannot watch the program", &error),
     };
     let mut agent = Some(socket);
     loop {
@@ -77,7 +78,9 @@ fn attend(mut child: Child, socket: &mut UnixStream) -> Report {
         let has_mail = watched.get(1).is_some_and(|it| !it.revents().is_empty());
         drop(watched);
         if polled.is_ok() && has_ended {
-            return child.wait().map_or_else(|error| failed("wait for the program", &error), ended);
+            return child
+                .wait()
+                .map_or_else(|error| failed("cannot wait for the program", &error), ended);
         }
         if has_mail && agent.as_mut().is_none_or(|socket| !forward(socket, process)) {
             agent = None;
@@ -85,15 +88,15 @@ fn attend(mut child: Child, socket: &mut UnixStream) -> Report {
     }
 }
 
-/// Passes on what has arrived: a number a line. False when the agent is gone, and the program with
-/// it.
+/// Forwards signal numbers, one per line. Returns false after the agent has ended and the program
+/// is killed.
 fn forward(socket: &mut UnixStream, process: Pid) -> bool {
     let mut buffer = [0; 64];
     let read = socket.read(&mut buffer).unwrap_or(0);
-    // The agent writes a whole line at a time, and they are short.
+    // The agent writes whole, short lines.
     for line in String::from_utf8_lossy(&buffer[..read]).lines() {
         let signal = line.parse().ok().and_then(|number: i32| Signal::try_from(number).ok());
-        // One that has ended does not need it.
+        // The program may have ended.
         let _ended = signal.map(|signal| kill(process, signal));
     }
     if read == 0 {

@@ -1,47 +1,46 @@
-//! What a container's processes are told, as files of JSON, and what they tell in return, as lines
-//! of JSON. Values only.
+//! Specs for the container processes (JSON files) and their reports (JSON lines).
 
 use std::path::PathBuf;
 
 use rustix::fs::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
-/// What becomes a container.
+/// The spec of a container.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct ContainerSpec {
-    /// What the container calls its host.
+    /// The hostname.
     pub hostname: String,
-    /// An empty directory, on which the container's root is mounted for a moment.
+    /// An empty directory to mount the root on temporarily.
     pub root: PathBuf,
-    /// The pod's user namespace.
+    /// The path of the Pod's user namespace.
     pub user_namespace: PathBuf,
-    /// Who the pod's root is outside of that namespace.
+    /// The host user of the Pod's root.
     pub identity: Identity,
-    /// This binary, if the pod's user may not read the one that runs.
+    /// A copy of this binary, if the Pod's user may not read the original.
     pub binary: Option<PathBuf>,
-    /// Files of the pod's that each container has a copy of.
+    /// Files that are copied to the container's `/etc`.
     pub files: Vec<EtcFile>,
-    /// Files and directories of the pod's, in the order in which they are mounted.
+    /// Volume mounts, in order.
     pub mounts: Vec<Mount>,
-    /// What runs.
+    /// The program.
     pub program: Program,
-    /// All of its environment.
+    /// The environment.
     pub env: Vec<(String, String)>,
-    /// Where it starts; made if it is not there.
+    /// The working directory; created if missing.
     pub directory: Option<PathBuf>,
 }
 
-/// The user and the group that the root of a pod's user namespace is for everybody else.
+/// The host user and group of a Pod's root.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Identity {
-    /// The user's number.
+    /// The user id.
     pub uid: u32,
-    /// The group's number.
+    /// The group id.
     pub gid: u32,
 }
 
 impl Identity {
-    /// The present user's.
+    /// The current user.
     #[must_use]
     pub fn current() -> Self {
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
@@ -57,89 +56,89 @@ impl Identity {
     }
 }
 
-/// A file that the container has a copy of, in memory.
+/// A file that is copied to the container's `/etc`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct EtcFile {
-    /// Where it is on the node.
+    /// The path on the node.
     pub source: PathBuf,
-    /// Its name in the container's `/etc`.
+    /// The file name in `/etc`.
     pub name: String,
 }
 
-/// A file or a directory that the container sees elsewhere.
+/// A volume mount.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Mount {
-    /// Where the volume is on the node.
+    /// The volume's path on the node.
     pub volume: PathBuf,
-    /// Which part of it: empty for all of it.
+    /// The `subPath`; empty for the whole volume.
     pub sub_path: PathBuf,
-    /// Where the container sees it: an absolute path.
+    /// The absolute path in the container.
     pub target: PathBuf,
-    /// Whether the container may change it.
+    /// Read-only or writable.
     pub access: Access,
 }
 
-/// What a container may do with a mount.
+/// The access of a mount.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum Access {
-    /// Read it.
+    /// Read-only.
     Read,
-    /// Change it.
+    /// Writable.
     Write,
 }
 
-/// What a container runs.
+/// The program of a container.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum Program {
-    /// A program of the host's, with its arguments.
+    /// A command of the host, with its arguments.
     Host(Vec<String>),
-    /// One that this binary plays: the image's short name, and arguments.
+    /// A built-in image: its short name and arguments.
     BuiltIn(String, Vec<String>),
 }
 
-/// A further command in a running container.
+/// The spec of another command in a container.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct ExecSpec {
-    /// The container's first process, as `/proc` calls it.
+    /// The container's first process in the agent's `/proc`.
     pub pid: u32,
-    /// Who the pod's root is outside of its user namespace.
+    /// The host user of the Pod's root.
     pub identity: Identity,
-    /// The program and its arguments.
+    /// The command and its arguments.
     pub command: Vec<String>,
-    /// All of its environment.
+    /// The environment.
     pub env: Vec<(String, String)>,
-    /// Where it starts.
+    /// The working directory.
     pub directory: Option<PathBuf>,
-    /// Whether its standard input is a terminal that it is to own.
+    /// Whether standard input becomes the controlling terminal.
     pub terminal: bool,
-    /// After this many milliseconds it is killed.
+    /// The timeout in milliseconds.
     pub timeout_ms: Option<u64>,
 }
 
-/// What the agent learns of a container.
+/// A report of the container processes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum Report {
-    /// Its program is about to run, as this process in `/proc`.
+    /// The program is about to start.
     Started {
-        /// The process.
+        /// The process id in the agent's `/proc`.
         pid: u32,
     },
-    /// There will be no program.
+    /// The program could not start.
     Failed {
-        /// What failed.
+        /// The error.
         why: String,
     },
-    /// The program ended.
+    /// The program has ended.
     Ended {
-        /// With this exit code, or 128 and the signal's number.
+        /// The exit code, or 128 plus the signal number.
         code: i32,
-        /// By this signal.
+        /// The signal that ended it.
         signal: Option<i32>,
     },
 }
 
-/// The exit code of a command in a container that was killed because its time was over.
+/// The exit code of a command that was killed after its timeout.
 pub const TIMED_OUT: i32 = 124;
 
-/// The exit code of a command that could not be started.
+/// The exit code of a command that could not start.
 pub const NOT_STARTED: i32 = 127;

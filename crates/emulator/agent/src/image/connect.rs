@@ -1,4 +1,4 @@
-//! `agnhost connect`: one connection attempt, and in a word why it failed.
+//! `agnhost connect`: one connection attempt; prints why it failed.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::flags::{Flags, duration};
 use super::print_line;
 
-/// What no timeout means.
+/// The default timeout.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) async fn run(flags: Flags) -> u8 {

@@ -1,16 +1,15 @@
-//! `nearhop/echo`: HTTP, TCP and UDP servers that answer who they are and whom they saw.
+//! `nearhop/echo`: HTTP, TCP and UDP servers that report their identity and the client's address.
 //!
 //! ```text
 //!   --http-port=8080   any path: {"pod":..,"node":..,"zone":..,"client":"ADDRESS:PORT"}
 //!                      /hostname: the pod's name
-//!   --tcp-port=8081    the same, a line for each line
-//!   --udp-port=8081    the same, a packet for each packet
-//!   --drain=5s         after TERM it goes on, also with new connections, for this long, and then
-//!                      until no connection is open
+//!   --tcp-port=8081    the same for each line
+//!   --udp-port=8081    the same for each packet
+//!   --drain=5s         after SIGTERM the servers run for this long, and then
+//!                      until all connections are closed
 //! ```
 //!
-//! A port of -1 is not served. Pod, node and zone come from NEARHOP_POD, NEARHOP_NODE and
-//! NEARHOP_ZONE, which the agent sets.
+//! A port of -1 disables a server. The agent sets NEARHOP_POD, NEARHOP_NODE and NEARHOP_ZONE.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,10 +27,9 @@ use super::serve::{
     HttpReply, HttpRequest, OpenConnections, accept, canonical, hostname, http, listen, receive,
 };
 
-/// How often it looks whether connections are open when it is to end.
+/// How often open connections are checked during shutdown.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Who this is.
 struct Identity {
     pod: String,
     node: String,
@@ -77,11 +75,11 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     if let Some(port) = udp {
         tokio::spawn(serve_udp(receive(port)?, identity));
     }
-    let at = |port: Option<u16>| port.map_or_else(|| "nothing".to_owned(), |port| port.to_string());
+    let at = |port: Option<u16>| port.map_or_else(|| "no port".to_owned(), |port| port.to_string());
     print_line(&format!("serving HTTP on {}, TCP on {}, UDP on {}", at(web), at(tcp), at(udp)));
     terminate.recv().await;
     print_line(&format!(
-        "TERM: serving for {} s more, and until no connection is open",
+        "TERM: serving for {} s more, and until all connections are closed",
         drain.as_secs()
     ));
     sleep(drain).await;

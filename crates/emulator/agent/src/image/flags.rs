@@ -1,6 +1,6 @@
-//! Flags as Go programs take them: `--name=value`, `--name value`, `--name` for a switch. Pure.
+//! Go-style flags: `--name=value`, `--name value`, `--name` for a switch. Pure.
 
-/// Arguments of a built-in image, as far as they have not been taken.
+/// The remaining arguments of a built-in image.
 #[derive(Clone, Debug)]
 pub(super) struct Flags(Vec<String>);
 
@@ -9,7 +9,7 @@ impl Flags {
         Self(arguments.to_owned())
     }
 
-    /// Takes a flag's value; the last one counts.
+    /// Takes a flag's value; the last one wins.
     pub(super) fn text(&mut self, name: &str) -> Option<String> {
         let mut found = None;
         let mut at = 0;
@@ -58,7 +58,7 @@ impl Flags {
         found
     }
 
-    /// What is left: words, or an error that names a flag nobody took.
+    /// The remaining words; an error for an unknown flag.
     pub(super) fn rest(self) -> Result<Vec<String>, String> {
         match self.0.iter().find(|word| flag(word).is_some()) {
             Some(unknown) => Err(format!("unknown flag: {unknown}")),
@@ -72,7 +72,7 @@ fn flag(word: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// Reads a duration as Go writes it (`300ms`, `5s`, `1m30s`), or whole seconds.
+/// Parses a Go duration (`300ms`, `5s`, `1m30s`) or seconds.
 pub(super) fn duration(text: &str) -> Result<std::time::Duration, String> {
     let expected = || format!("{text:?}: expected a duration such as 5s");
     if let Ok(seconds) = text.parse() {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_come_in_all_of_gos_spellings() {
+    fn go_flag_syntax_is_parsed() {
         let mut given = flags(&["--port=1", "host:80", "-port", "2", "--tcp", "--http=false"]);
         assert_eq!(given.number("port", 9), Ok(2));
         assert_eq!(given.switch("tcp"), Some(true));
@@ -101,13 +101,13 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_named() {
+    fn unknown_flags_are_named() {
         assert!(flags(&["--nonsense=1"]).rest().unwrap_err().contains("--nonsense"));
         assert!(flags(&["--port=x"]).number("port", 1).is_err());
     }
 
     #[test]
-    fn durations_are_gos() {
+    fn go_durations_are_parsed() {
         for (text, millis) in [("5s", 5000), ("300ms", 300), ("1m30s", 90_000), ("7", 7000)] {
             assert_eq!(duration(text).unwrap().as_millis(), millis, "{text}");
         }

@@ -1,13 +1,13 @@
-//! The built-in images: programs that this binary plays in containers.
+//! The built-in images: programs that this binary runs in containers.
 //!
 //! ```text
-//!   echo       nearhop/echo: HTTP, TCP and UDP servers that say who answered whom
-//!   agnhost    the subcommands of Kubernetes' test image that its tests and walk-throughs use:
+//!   echo       nearhop/echo: HTTP, TCP and UDP servers that report their identity
+//!   agnhost    common subcommands of the Kubernetes test image:
 //!              netexec, serve-hostname, connect, pause
-//!   pause      does nothing
+//!   pause      waits for a signal
 //! ```
 //!
-//! Deliberately not here: TLS, SCTP, uploads, and agnhost's other thirty subcommands.
+//! Not implemented: TLS, SCTP, uploads, and the other subcommands of agnhost.
 
 mod connect;
 mod echo;
@@ -23,14 +23,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::flags::Flags;
 
-/// Plays an image with its arguments, to its end.
+/// Runs an image with its arguments.
 #[must_use]
 pub fn main(image: &str, arguments: &[String]) -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let played = match runtime {
         Ok(runtime) => runtime.block_on(play(image, arguments)),
-        Err(error) => Err(format!("start threads: {error}")),
+        Err(error) => Err(format!("cannot start threads: {error}")),
     };
     played.map_or_else(
         |why| {
@@ -52,15 +52,15 @@ async fn play(image: &str, arguments: &[String]) -> Result<u8, String> {
         ("agnhost", "serve-hostname") => serve_hostname::run(flags()).await,
         ("agnhost", "connect") => Ok(connect::run(flags()).await),
         ("agnhost", other) => Err(format!(
-            "subcommand {other:?} is not built in: there are netexec, serve-hostname, connect, pause"
+            "unknown subcommand {other:?}: use netexec, serve-hostname, connect or pause"
         )),
-        (other, _) => Err(format!("there is no built-in image {other:?}")),
+        (other, _) => Err(format!("unknown built-in image {other:?}")),
     }
 }
 
-/// Waits for a signal, and exits as the image that it stands for.
+/// Waits for a signal, and exits with the image's exit code.
 async fn pause(interrupted: u8, terminated: u8) -> Result<u8, String> {
-    let failed = |error: std::io::Error| format!("wait for signals: {error}");
+    let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     tokio::select! {
@@ -69,7 +69,7 @@ async fn pause(interrupted: u8, terminated: u8) -> Result<u8, String> {
     }
 }
 
-/// A line for the log.
+/// Writes a line to the log.
 fn print_line(line: &str) {
     let _unread = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,5 +1,5 @@
-//! `agnhost netexec`: an HTTP server that tells about itself and its clients and runs commands, and
-//! a UDP server that knows a few words.
+//! `agnhost netexec`: an HTTP server that reports about itself and runs commands, and a UDP server
+//! with a few commands.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,20 +22,20 @@ use super::serve::{
     HttpReply, HttpRequest, OpenConnections, canonical, hostname, http, listen, receive,
 };
 
-/// How long `/dial` waits for an answer.
+/// The timeout of `/dial`.
 const DIAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 struct Server {
     port: u16,
-    /// What every request is taken for.
+    /// The path that replaces every request's path.
     instead: Option<String>,
     ending: AtomicBool,
 }
 
 pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     let web = flags.number("http-port", 8080)?;
-    let web = u16::try_from(web).map_err(|_| format!("--http-port {web} is not a port"))?;
+    let web = u16::try_from(web).map_err(|_| format!("--http-port {web} is not a port number"))?;
     let udp = flags.number("udp-port", 8081)?;
     let delay = flags.number("delay-shutdown", 0)?;
     let instead = flags.text("http-override").filter(|it| !it.is_empty());
@@ -133,7 +133,7 @@ fn headers(ask: &HttpRequest) -> HttpReply {
     HttpReply::ok(Value::Object(all).to_string())
 }
 
-/// As Go writes a header's name: `x-forwarded-for` is `X-Forwarded-For`.
+/// A header name in Go's canonical form: `x-forwarded-for` becomes `X-Forwarded-For`.
 fn header_case(name: &str) -> String {
     let part = |part: &str| {
         let (first, rest) = part.split_at(part.len().min(1));
@@ -169,7 +169,7 @@ async fn exit(ask: &HttpRequest) -> HttpReply {
 async fn shell(ask: &HttpRequest) -> HttpReply {
     let given = ask.get("shellCommand");
     let command = if given.is_empty() { ask.get("cmd") } else { given };
-    // One pipe for both streams would mix them as they come; here the errors follow.
+    // Agnhost mixes both streams; here stderr follows stdout.
     let ran = Command::new("/bin/sh").args(["-c", command]).output().await;
     let mut failed = Map::new();
     match ran {
@@ -222,7 +222,7 @@ async fn dial(ask: &HttpRequest) -> HttpReply {
     HttpReply::ok(Value::Object(failed).to_string())
 }
 
-/// What was answered, and what went wrong.
+/// Responses and errors.
 async fn attempts(
     address: SocketAddr,
     protocol: &str,
@@ -241,7 +241,7 @@ async fn attempts(
         match timeout(DIAL, attempt).await {
             Ok(Ok(response)) => responses.push(response),
             Ok(Err(error)) => errors.push(error),
-            Err(_) => errors.push(format!("no answer from {address} within 5s")),
+            Err(_) => errors.push(format!("no response from {address} within 5s")),
         }
     }
     (responses, errors)
@@ -280,14 +280,14 @@ async fn serve_udp(socket: UdpSocket, port: u16) {
     loop {
         let Ok((read, client)) = socket.recv_from(&mut buffer).await else { continue };
         let text = String::from_utf8_lossy(&buffer[..read]);
-        if let Some(answer) = word(&text, canonical(client), port, &hostname()) {
+        if let Some(answer) = udp_response(&text, canonical(client), port, &hostname()) {
             let _gone = socket.send_to(answer.as_bytes(), client).await;
         }
     }
 }
 
-/// What a packet is answered with; nothing if it is not a word that is known.
-fn word(text: &str, client: SocketAddr, port: u16, hostname: &str) -> Option<String> {
+/// The response to a UDP command; `None` if it is unknown.
+fn udp_response(text: &str, client: SocketAddr, port: u16, hostname: &str) -> Option<String> {
     let text = text.trim().to_lowercase();
     match text.as_str() {
         "hostname" => Some(hostname.to_owned()),
@@ -302,9 +302,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_answered_by_their_word() {
+    fn udp_commands_are_answered() {
         let client: SocketAddr = "10.0.0.1:4000".parse().unwrap();
-        let answer = |text: &str| word(text, client, 8081, "web-0");
+        let answer = |text: &str| udp_response(text, client, 8081, "web-0");
         assert_eq!(answer("hostname\n").as_deref(), Some("web-0"));
         assert_eq!(answer("hostName").as_deref(), Some("web-0"));
         assert_eq!(answer("clientip").as_deref(), Some("10.0.0.1:4000"));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_spelled_as_go_does() {
+    fn header_names_are_canonical() {
         assert_eq!(header_case("x-forwarded-for"), "X-Forwarded-For");
     }
 }

@@ -1,4 +1,4 @@
-//! What the built-in servers have in common: sockets for both families, and HTTP.
+//! Dual-stack sockets and an HTTP server for the built-in images.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -17,10 +17,10 @@ use hyper_util::rt::TokioIo;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-/// Connections that nobody has accepted yet; the kernel refuses more.
+/// The listen backlog.
 const BACKLOG: i32 = 4096;
 
-/// A socket on all addresses, of both families where the kernel has both.
+/// A socket on all addresses, dual-stack if the kernel has IPv6.
 fn socket(kind: Type, protocol: Protocol, port: u16) -> io::Result<Socket> {
     let open = |domain, address: SocketAddr| -> io::Result<Socket> {
         let socket = Socket::new(domain, kind, Some(protocol))?;
@@ -45,7 +45,7 @@ fn socket(kind: Type, protocol: Protocol, port: u16) -> io::Result<Socket> {
 
 /// Listens on all addresses.
 pub(super) fn listen(port: u16) -> Result<TcpListener, String> {
-    let failed = |error: io::Error| format!("listen on TCP port {port}: {error}");
+    let failed = |error: io::Error| format!("cannot listen on TCP port {port}: {error}");
     let socket = socket(Type::STREAM, Protocol::TCP, port).map_err(failed)?;
     socket.listen(BACKLOG).map_err(failed)?;
     TcpListener::from_std(socket.into()).map_err(failed)
@@ -53,21 +53,20 @@ pub(super) fn listen(port: u16) -> Result<TcpListener, String> {
 
 /// Receives on all addresses.
 pub(super) fn receive(port: u16) -> Result<UdpSocket, String> {
-    let failed = |error: io::Error| format!("listen on UDP port {port}: {error}");
+    let failed = |error: io::Error| format!("cannot listen on UDP port {port}: {error}");
     let socket = socket(Type::DGRAM, Protocol::UDP, port).map_err(failed)?;
     UdpSocket::from_std(socket.into()).map_err(failed)
 }
 
-/// An IPv4 client as itself, though it came by a socket for both families.
+/// Converts an IPv4-mapped address.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Counts what is open.
+/// The number of open connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenConnections(Arc<AtomicUsize>);
 
-/// One open connection.
 pub(super) struct ConnectionGuard(OpenConnections);
 
 impl OpenConnections {
@@ -87,7 +86,6 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// A request.
 #[derive(Clone, Debug)]
 pub(super) struct HttpRequest {
     pub(super) path: String,
@@ -97,21 +95,19 @@ pub(super) struct HttpRequest {
 }
 
 impl HttpRequest {
-    /// The path, with its query, of a request by this client.
     pub(super) fn new(target: &str, headers: HeaderMap, client: SocketAddr) -> Self {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
         Self { path: path.to_owned(), query, headers, client }
     }
 
-    /// A parameter, or nothing.
+    /// A query parameter; empty if it is missing.
     pub(super) fn get(&self, name: &str) -> &str {
         let found = self.query.iter().find(|(key, _)| key == name);
         found.map_or("", |(_, value)| value.as_str())
     }
 }
 
-/// An answer.
 #[derive(Clone, Debug)]
 pub(super) struct HttpReply {
     pub(super) code: u16,
@@ -142,7 +138,7 @@ impl HttpReply {
     }
 }
 
-/// Answers HTTP for ever.
+/// Serves HTTP for ever.
 pub(super) async fn http<F>(
     listener: TcpListener,
     open: OpenConnections,
@@ -161,13 +157,13 @@ pub(super) async fn http<F>(
                 let answered = answer(HttpRequest::new(target, parts.headers, client));
                 async move { Ok::<_, Infallible>(answered.await.response()) }
             });
-            // The client may go away at any time.
+            // The client may disconnect at any time.
             let _gone = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-/// The next connection; none where one went away before it was accepted.
+/// The next connection; `None` after an error.
 pub(super) async fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
     match listener.accept().await {
         Ok((stream, client)) => {
@@ -175,14 +171,13 @@ pub(super) async fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketA
             Some((stream, canonical(client)))
         }
         Err(_) => {
-            // Too many open files, perhaps: some will close.
+            // For example too many open files.
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             None
         }
     }
 }
 
-/// What the host is called.
 pub(super) fn hostname() -> String {
     nix::unistd::gethostname().map(|it| it.to_string_lossy().into_owned()).unwrap_or_default()
 }

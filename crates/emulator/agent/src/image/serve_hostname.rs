@@ -1,4 +1,4 @@
-//! `agnhost serve-hostname`: says what its host is called, to whoever asks, by TCP, UDP or HTTP.
+//! `agnhost serve-hostname`: returns the hostname over TCP, UDP or HTTP.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use super::flags::Flags;
 use super::print_line;
 use super::serve::{HttpReply, OpenConnections, accept, hostname, http, listen, receive};
 
-/// How long it goes on serving when it is asked to end.
-const FAREWELL: Duration = Duration::from_secs(60);
+/// How long it keeps serving after SIGTERM.
+const SHUTDOWN_DELAY: Duration = Duration::from_secs(60);
 
 pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     let (tcp, udp) = (flags.switch("tcp").unwrap_or(false), flags.switch("udp").unwrap_or(false));
-    // The original insists on `--http=false` beside the others.
+    // Agnhost requires `--http=false` with the others.
     let web = flags.switch("http").unwrap_or(!tcp && !udp);
     let close = flags.switch("close").unwrap_or(false);
     let port = flags.number("port", 9376)?;
-    let port = u16::try_from(port).map_err(|_| format!("--port {port} is not a port"))?;
+    let port = u16::try_from(port).map_err(|_| format!("--port {port} is not a port number"))?;
     flags.rest()?;
     let name = hostname();
     if tcp {
@@ -43,7 +43,7 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
     print_line(&format!("Serving on port {port}."));
     terminate.recv().await;
     print_line("Shutting down after receiving signal: terminated.");
-    sleep(FAREWELL).await;
+    sleep(SHUTDOWN_DELAY).await;
     Ok(0)
 }
 

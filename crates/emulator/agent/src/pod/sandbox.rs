@@ -66,8 +66,9 @@ pub(crate) async fn make(context: Arc<Context>, pod: Arc<Pod>) -> Result<PodSand
         }
     });
     let made = made.await;
-    let (sandbox, memory) =
-        made.unwrap_or_else(|_| Err(SetupError::Permanent("the pod's sandbox: panic".to_owned())))?;
+    let (sandbox, memory) = made.unwrap_or_else(|_| {
+        Err(SetupError::Permanent("creating the sandbox panicked".to_owned()))
+    })?;
     if let Err(error) = context.spawner.mount(memory).await {
         let _not_awaited = spawn_blocking(move || sandbox.disconnect(&context));
         return Err(SetupError::Retryable(format!("cannot mount the pod's emptyDirs: {error}")));

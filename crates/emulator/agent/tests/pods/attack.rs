@@ -1,7 +1,7 @@
-//! What a hostile program tries, as system calls of this binary: a battery that needed `mount`,
-//! `unshare` or `python3` would test less on a machine that lacks them.
+//! Attacks of hostile Pods as system calls of this binary, so that they do not depend on `mount`,
+//! `unshare` or `python3` of the machine.
 //!
-//! Each attempt prints one line: `outcome: ` and what the kernel said, or `done` if it succeeded.
+//! Each attack prints one line: `outcome: ` and the error, or `done` if it succeeded.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -25,12 +25,12 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::time::{ClockId, clock_gettime, clock_settime};
 use nix::unistd::{Pid, Uid, chroot, pivot_root, sethostname, setresuid};
 
-/// The highest number of a process that is looked for.
+/// The highest process id to try.
 const PROCESSES: i32 = 5000;
 
 pub(crate) fn main(words: &[&str]) -> ExitCode {
-    let told = attempt(words);
-    writeln!(io::stdout(), "outcome: {told}").expect("somebody listens");
+    let outcome = attempt(words);
+    writeln!(io::stdout(), "outcome: {outcome}").expect("stdout is open");
     ExitCode::SUCCESS
 }
 
@@ -89,7 +89,7 @@ fn attempt_on_kernel(words: &[&str]) -> String {
         }
         ["file-capabilities"] => said(own_file().and_then(|()| add_capability("/tmp/own"))),
         ["load-module"] => said(nix::kmod::init_module(&[0; 64], c"")),
-        // To the time that it is: nothing is lost if it succeeds.
+        // To the current time: harmless if it succeeds.
         ["set-clock"] => said(
             clock_gettime(ClockId::CLOCK_REALTIME)
                 .and_then(|now| clock_settime(ClockId::CLOCK_REALTIME, now)),
@@ -104,7 +104,7 @@ fn attempt_on_kernel(words: &[&str]) -> String {
             let written = (0..640).try_for_each(|_| io::stdout().write_all(&line));
             said(written.map_err(errno))
         }
-        _ => format!("there is no attack {words:?}"),
+        _ => format!("unknown attack {words:?}"),
     }
 }
 
@@ -116,7 +116,7 @@ fn said(result: Result<(), Errno>) -> String {
     result.map_or_else(|errno| format!("{errno:?}"), |()| "done".to_owned())
 }
 
-/// Where it was done, if anywhere; otherwise which errors were met.
+/// Where the attack succeeded; otherwise the errors.
 fn anywhere(
     places: impl IntoIterator<Item = PathBuf>,
     attempt: impl Fn(&Path) -> Result<(), Errno>,
@@ -133,9 +133,9 @@ fn anywhere(
 }
 
 fn others(attempt: impl Fn(Pid) -> Result<(), Errno>) -> String {
-    let own = i32::try_from(std::process::id()).expect("it is small");
+    let own = i32::try_from(std::process::id()).expect("a process id");
     let numbers = (1..PROCESSES).filter(|it| *it != own);
-    let named = |path: &Path| path.to_string_lossy().parse().expect("it is a number");
+    let named = |path: &Path| path.to_string_lossy().parse().expect("a number");
     anywhere(numbers.map(|it| it.to_string().into()), |it| attempt(Pid::from_raw(named(it))))
 }
 
@@ -148,7 +148,7 @@ fn remount_rw(point: &Path) -> Result<(), Errno> {
     mount(None::<&str>, point, None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_BIND, None::<&str>)
 }
 
-/// All capabilities, if only there: they must not help.
+/// All capabilities in the new namespace, which must not help.
 fn user_namespace() -> String {
     match unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS) {
         Ok(()) => anywhere(mount_points(), remount_rw),
@@ -156,7 +156,7 @@ fn user_namespace() -> String {
     }
 }
 
-/// The host's, as far as they are seen, and what is in them.
+/// The visible directories of the host, and their subdirectories.
 fn directories() -> Vec<PathBuf> {
     let tops = ["/usr", "/usr/bin", "/usr/lib", "/usr/local", "/usr/share", "/opt", "/etc"];
     let inside = tops.iter().filter_map(|top| fs::read_dir(top).ok()).flatten().flatten();
@@ -167,11 +167,11 @@ fn directories() -> Vec<PathBuf> {
 
 fn write(file: &Path) -> Result<(), Errno> {
     let opened = OpenOptions::new().create(true).append(true).open(file);
-    // Whatever reads it: `h` asks for help only.
+    // `h` only prints help, if the file is sysrq-trigger.
     opened.and_then(|mut file| file.write_all(b"h")).map_err(errno)
 }
 
-/// Puts a directory and a link in each other's place until it is killed.
+/// Swaps a directory and a link until it is killed.
 fn swap(target: &Path, place: &Path) -> String {
     let (x, link) = (place.join("x"), place.join("link"));
     let _there = symlink(target, &link);
@@ -205,7 +205,7 @@ fn list(path: &Path) -> String {
     names.into_iter().collect::<Vec<_>>().join(" ")
 }
 
-/// Writes what is there already: nothing is lost if it succeeds.
+/// Writes the current value: harmless if it succeeds.
 fn sysctl() -> String {
     let names = ["kernel/core_pattern", "kernel/hostname", "kernel/panic", "net/ipv4/ip_forward"];
     anywhere(names.map(|name| Path::new("/proc/sys").join(name)), |file| {
@@ -226,7 +226,7 @@ fn connect(address: &str) -> io::Result<()> {
     }
 }
 
-/// Capabilities, those that could be had, and whether a setuid program would help.
+/// Effective and bounding capabilities, and no_new_privs.
 fn privileges() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let of = |name: &str| {
@@ -237,21 +237,21 @@ fn privileges() -> String {
 }
 
 fn add_capability(file: &str) -> Result<(), Errno> {
-    // Version 2, effective, all of the first 32.
+    // Version 2, effective, the first 32 capabilities.
     let value = [1, 0, 0, 2, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let flags = rustix::fs::XattrFlags::empty();
     let set = rustix::fs::setxattr(file, "security.capability", &value, flags);
     set.map_err(|error| Errno::from_raw(error.raw_os_error()))
 }
 
-/// A raw socket, as ping needs, and a port below 1024.
+/// A raw socket as for ping, and a port below 1024.
 fn network() -> Result<(), Errno> {
     let (kind, none) = (SockType::Raw, SockFlag::empty());
     socket(AddressFamily::Inet, kind, none, SockProtocol::Icmp)?;
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, 80)).map(drop).map_err(errno)
 }
 
-/// Threads count as processes do, and all of them end with this one.
+/// Threads count as processes, and all end with this one.
 fn fork_bomb() -> String {
     let never = Arc::new(Barrier::new(usize::MAX));
     for _ in 0..20_000 {
@@ -264,7 +264,7 @@ fn fork_bomb() -> String {
     "done".to_owned()
 }
 
-/// A gigabyte, if it can be had.
+/// Writes 1 GiB.
 fn fill(place: &Path) -> Result<(), Errno> {
     let mut file = File::create(place.join("much")).map_err(errno)?;
     let chunk = vec![1; 1 << 20];

@@ -1,4 +1,4 @@
-//! What a pod is given: a network, files, names, logs, exec.
+//! What a Pod gets: network, files, names, logs, exec.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,15 +18,15 @@ use crate::socket::{ask, certificate, exec, exec_in_terminal};
 use crate::world::{LONG, NODE, NODE_IP, PORT, Test, World, condition, get};
 
 pub(crate) const ALL: &[(&str, Test)] = &[
-    ("the_node_says_what_it_is", || Box::pin(the_node_says_what_it_is())),
+    ("the_node_reports_its_status", || Box::pin(the_node_reports_its_status())),
     ("a_pod_has_its_own_name_network_and_files", || Box::pin(a_pod_has_its_own())),
     ("only_the_api_server_may_ask_for_logs_and_exec", || Box::pin(only_the_api_server())),
-    ("netexec_answers_at_the_pods_addresses", || Box::pin(netexec_answers())),
-    ("echo_says_who_answered_whom", || Box::pin(echo_says())),
-    ("logs_are_cut_followed_and_kept", || Box::pin(logs_are_cut())),
+    ("netexec_responds_at_the_pods_addresses", || Box::pin(netexec_answers())),
+    ("echo_reports_its_identity_and_the_client", || Box::pin(echo_says())),
+    ("logs_are_selected_followed_and_kept", || Box::pin(logs_are_cut())),
     ("commands_run_in_containers", || Box::pin(commands_run())),
     ("volumes_and_variables_reach_containers", || Box::pin(volumes_and_variables())),
-    ("what_cannot_run_harms_nobody", || Box::pin(what_cannot_run())),
+    ("pods_that_cannot_start_do_not_disturb_others", || Box::pin(what_cannot_run())),
     ("pods_have_their_own_names", || Box::pin(pods_have_their_own_names())),
 ];
 
@@ -34,7 +34,7 @@ fn sh(script: &str) -> serde_json::Value {
     json!({ "containers": [{ "name": "c", "image": "busybox", "command": ["/bin/sh", "-c", script] }] })
 }
 
-async fn the_node_says_what_it_is() {
+async fn the_node_reports_its_status() {
     let world = World::start().await;
     let nodes: Api<Node> = Api::all(world.client.clone());
     let leases: Api<Lease> = Api::namespaced(world.client.clone(), "kube-node-lease");
@@ -54,7 +54,7 @@ async fn the_node_says_what_it_is() {
     assert_eq!(node["metadata"]["labels"]["topology.kubernetes.io/zone"], "zone-a");
     assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], NODE);
     assert_eq!(node["spec"]["podCIDRs"], json!(["10.244.1.0/24", "fd00:10:244:1::/64"]));
-    // The API server adds one of its own to a Node that is not ready yet.
+    // The API server adds a taint to a Node that is not ready yet.
     let taint = json!({ "key": "nearhop.dev/lab", "effect": "NoSchedule" });
     assert!(node["spec"]["taints"].as_array().unwrap().contains(&taint), "{}", node["spec"]);
     assert_eq!(node["status"]["allocatable"]["cpu"], "4");
@@ -68,7 +68,7 @@ async fn the_node_says_what_it_is() {
     while condition(&serde_json::to_value(nodes.get(NODE).await.unwrap()).unwrap(), "Ready")
         != "True"
     {
-        assert!(Instant::now() < deadline, "whoever thinks that it is dead is not corrected");
+        assert!(Instant::now() < deadline, "the Ready condition is not repaired");
         sleep(Duration::from_millis(50)).await;
     }
 }
@@ -102,7 +102,7 @@ async fn a_pod_has_its_own() {
     let addresses =
         exec("own", "c", "v5.channel.k8s.io", &["cat", "/proc/net/fib_trie"], None).await;
     assert!(addresses.out.contains("10.244.1.1"), "{addresses:?}");
-    assert!(!addresses.out.contains(NODE_IP), "the node's network is not the pod's");
+    assert!(!addresses.out.contains(NODE_IP), "the Pod has its own network");
     for private in ["pods", "exec"] {
         let directory = std::fs::metadata(world.directory.path().join("agent").join(private));
         assert_eq!(directory.unwrap().permissions().mode() & 0o777, 0o700, "{private}");
@@ -129,11 +129,11 @@ async fn only_the_api_server() {
         assert!(answer.contains("--client-ca-file"), "{path}: {answer}");
         let answer = ask(Some(&other), path).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 403 "), "{path}: {answer}");
-        // One of another authority does not come through the handshake.
+        // A certificate of another CA fails in the handshake.
         let forged = Authority::create("nearhop").unwrap().issue_client(KUBELET_CLIENT).unwrap();
         let answer = ask(Some(&forged), path).await;
         assert!(answer.as_ref().is_ok_and(String::is_empty) || answer.is_err(), "{answer:?}");
-        // Nor is anything said without TLS.
+        // There is no response without TLS.
         let answer = get(NODE_IP, PORT, path).await;
         assert!(answer.as_ref().is_none_or(|text| !text.contains("hidden")), "{answer:?}");
     }
@@ -210,7 +210,7 @@ async fn logs_are_cut() {
         })
     };
     exec("talk", "c", "v5.channel.k8s.io", &["touch", "/tmp/go"], None).await;
-    let followed = timeout(LONG, following).await.expect("it ends with the container");
+    let followed = timeout(LONG, following).await.expect("the log ends with the container");
     let followed = followed.unwrap().unwrap();
     assert!(followed.ends_with("last\n") && followed.contains("err\n"), "{followed:?}");
     world
@@ -253,28 +253,27 @@ async fn commands_run() {
     for word in ["/dev/pts/", "33 99", "xterm"] {
         assert!(ran.out.contains(word), "{word} in {ran:?}");
     }
-    assert!(!ran.out.contains("Cannot set tty"), "the shell owns its terminal: {ran:?}");
+    assert!(!ran.out.contains("Cannot set tty"), "the shell controls its terminal: {ran:?}");
     assert_eq!(ran.status["details"]["causes"][0]["message"], "5");
     by_kubectl(&world);
 }
 
-/// A command that writes before it reads is read while its input waits; one that does not read to
-/// the end of its input ends all the same.
+/// A command may write before it reads, and may exit before it has read all input.
 async fn much_goes_through() {
     let much: String = (0..1_000_000).map(|number| format!("{number:07}\n")).collect();
     for (command, before) in [("cat", 0), ("head -c 4000000 /dev/zero; cat", 4_000_000)] {
         let words = ["sh", "-c", command];
         let ran = timeout(LONG, exec("box", "c", "v5.channel.k8s.io", &words, Some(&much))).await;
-        let ran = ran.expect("neither waits for the other");
+        let ran = ran.expect("no deadlock");
         let told = format!("{} bytes came back", ran.out.len());
         assert!(ran.out.get(before..) == Some(much.as_str()), "{command}: {told}");
     }
     let first = ["head", "-n", "1"];
     let ran = timeout(LONG, exec("box", "c", "v5.channel.k8s.io", &first, Some(&much))).await;
-    assert_eq!(ran.expect("it ends").out, "0000000\n");
+    assert_eq!(ran.expect("the command ends").out, "0000000\n");
 }
 
-/// Where stock kubectl is installed, it agrees.
+/// The same with stock kubectl, if installed.
 fn by_kubectl(world: &World) {
     let run = |arguments: &[&str]| {
         let mut command = Command::new("kubectl");
@@ -303,7 +302,7 @@ fn volumes() -> serde_json::Value {
     ])
 }
 
-/// A container that reads everything it is given.
+/// A container that prints its inputs.
 fn reader() -> serde_json::Value {
     json!({
         "name": "c", "image": "x", "workingDir": "/not/there/yet",

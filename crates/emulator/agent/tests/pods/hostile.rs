@@ -1,7 +1,7 @@
-//! Pods that mean harm: what docs/security.md says of each of them.
+//! Hostile Pods get what docs/security.md says.
 //!
-//! `hostile.json` has a row for each: what its container tries (see `attack`), and what comes of it.
-//! All of them run at once, beside a Pod that must not notice.
+//! Each row of `hostile.json` has an attack (see `attack`) and its outcome. All Pods run at once,
+//! beside an ordinary Pod that must not be affected.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,11 +13,13 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::socket::exec;
 use crate::world::{Test, World};
 
 pub(crate) const ALL: &[(&str, Test)] = &[
     ("hostile_pods_cannot_write_the_hosts_files", || Box::pin(cannot_write_host())),
     ("hostile_sub_paths_do_not_leave_their_volume", || Box::pin(sub_path_stays())),
+    ("hostile_pods_inherit_no_open_files", || Box::pin(inherit_no_files())),
     ("hostile_pods_fail_as_documented", || Box::pin(fail_as_documented())),
 ];
 
@@ -29,14 +31,14 @@ const SECURITY: &str = include_str!("../../../../../docs/security.md");
 struct Row {
     row: String,
     attack: Vec<String>,
-    /// What an init container does before, where the main one's volume is.
+    /// An init container's attack on the shared volume.
     first: Option<Vec<String>>,
-    /// What a sidecar does meanwhile, likewise.
+    /// A sidecar's attack on the shared volume.
     beside: Option<Vec<String>>,
-    /// One of these is said.
+    /// The possible outcomes.
     #[serde(default)]
     outcome: Vec<String>,
-    /// The container does not even start, with this event.
+    /// The container does not start, with this event.
     event: Option<String>,
     #[serde(default)]
     spec: Value,
@@ -106,13 +108,13 @@ async fn fail_as_documented() {
         wrong.extend(check(&world, row).await);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(before, fingerprint(victim.path()), "the host is as it was");
+    assert_eq!(before, fingerprint(victim.path()), "the host is unchanged");
     check_log_flood(&world);
     let pod = world.ready("bystander").await;
     assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 0);
 }
 
-/// What is not as it should be.
+/// What differs from the documentation.
 async fn check(world: &World, row: &Row) -> Vec<String> {
     let name = &row.row;
     let mut wrong = Vec::new();
@@ -122,20 +124,21 @@ async fn check(world: &World, row: &Row) -> Vec<String> {
     if let Some(reason) = &row.event {
         world.event(name, reason).await;
     } else if row.outcome.is_empty() {
-        // Whoever wins the race, it is over.
+        // Either outcome of the race is fine.
         let main = |pod: &Value| pod["status"]["containerStatuses"][0]["state"].clone();
         world.until(name, "over", |pod| main(pod)["terminated"].is_object()).await;
     } else {
         let log = world.log(name, "outcome: ").await;
-        let said = log.lines().find_map(|line| line.strip_prefix("outcome: ")).unwrap_or_default();
-        if row.outcome.iter().all(|outcome| outcome != said) {
-            wrong.push(format!("{name}: expected {:?}, and it said {said:?}", row.outcome));
+        let outcome =
+            log.lines().find_map(|line| line.strip_prefix("outcome: ")).unwrap_or_default();
+        if row.outcome.iter().all(|expected| expected != outcome) {
+            wrong.push(format!("{name}: expected {:?}, got {outcome:?}", row.outcome));
         }
     }
     wrong
 }
 
-/// 40 MiB were written: two files are kept, of 10 MiB each.
+/// 40 MiB were written; two files of 10 MiB are kept.
 fn check_log_flood(world: &World) {
     let pods = fs::read_dir(world.directory.path().join("agent/pods")).unwrap();
     let logs = pods.filter_map(|pod| fs::read_dir(pod.unwrap().path().join("containers/c")).ok());
@@ -144,13 +147,13 @@ fn check_log_flood(world: &World) {
     assert!((1 << 20..=10 << 20).contains(&largest), "{largest} bytes");
 }
 
-/// What a Pod must not change: a directory of somebody's, and the machine's settings and devices.
+/// What a Pod must not change: a directory of the host, and the machine's settings and devices.
 fn fingerprint(victim: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for directory in [victim, Path::new("/etc"), Path::new("/dev")] {
         for entry in fs::read_dir(directory).unwrap().flatten() {
             let Ok(about) = fs::symlink_metadata(entry.path()) else { continue };
-            // Devices are written to all the time.
+            // Devices change all the time.
             let time = if directory == Path::new("/dev") { 0 } else { about.mtime() };
             let (mode, owner) = (about.mode(), about.uid());
             all.push(format!("{} {mode:o} {owner} {time}", entry.path().display()));
@@ -182,6 +185,25 @@ async fn cannot_write_host() {
     assert!(!file.exists(), "{log}");
     assert_eq!(log, "outcome: EPERM\noutcome: ENOENT\nover\n");
 }
+
+async fn inherit_no_files() {
+    let victim = tempfile::tempdir_in("/var/tmp").unwrap();
+    let inherited = fs::File::open(victim.path()).unwrap();
+    rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
+    let world = World::start().await;
+    let open = fs::read_dir(format!("/proc/{}/fd", world.agent_pid())).unwrap().flatten();
+    let has_it = |fd: fs::DirEntry| fs::read_link(fd.path()).is_ok_and(|it| it == victim.path());
+    assert!(open.map(has_it).any(|it| it), "the agent inherits the directory");
+    let script = "i=3; while [ $i -lt 1024 ]; do [ -e /proc/$$/fd/$i ] && echo open $i; \
+                  i=$((i+1)); done; echo over";
+    let hold = format!("{script}; exec sleep 1000");
+    let container = json!({ "name": "c", "image": "x", "command": ["/bin/sh", "-c", hold] });
+    world.create("heir", json!({ "containers": [container] })).await;
+    assert_eq!(world.log("heir", "over").await, "over\n", "container");
+    let ran = exec("heir", "c", "v5.channel.k8s.io", &["sh", "-c", script], None).await;
+    assert_eq!(ran.out, "over\n", "exec");
+}
+
 async fn sub_path_stays() {
     let world = World::start().await;
     let victim = tempfile::tempdir_in("/var/tmp").unwrap();

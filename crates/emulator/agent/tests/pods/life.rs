@@ -1,4 +1,4 @@
-//! What becomes of a pod: probes, restarts, its end, and the ends of others.
+//! The lifecycle of Pods: probes, restarts, termination, and failures of agent and API server.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use crate::socket::exec;
 use crate::world::{LONG, Test, World, condition, get};
 
 pub(crate) const ALL: &[(&str, Test)] = &[
-    ("three_pods_start_soon", || Box::pin(three_pods())),
-    ("readiness_comes_and_goes", || Box::pin(readiness())),
-    ("a_crash_is_followed_by_a_restart_and_then_by_a_wait", || Box::pin(a_crash())),
-    ("a_container_that_is_not_alive_is_restarted", || Box::pin(not_alive())),
-    ("a_probe_that_hangs_leaves_nothing", || Box::pin(a_probe_hangs())),
-    ("a_pod_that_is_done_stays_done", || Box::pin(done())),
-    ("a_pod_that_ends_goes_on_serving", || Box::pin(ends())),
-    ("a_forced_end_is_at_once", || Box::pin(forced())),
-    ("an_agent_that_is_killed_leaves_nothing", || Box::pin(killed())),
-    ("pods_do_not_need_the_api", || Box::pin(without_api())),
+    ("three_pods_start_in_parallel", || Box::pin(three_pods())),
+    ("readiness_follows_the_probe", || Box::pin(readiness())),
+    ("a_crashing_container_is_restarted_with_back_off", || Box::pin(a_crash())),
+    ("a_failed_liveness_probe_restarts_the_container", || Box::pin(not_alive())),
+    ("a_hanging_probe_leaves_no_processes", || Box::pin(a_probe_hangs())),
+    ("a_finished_pod_stays_finished", || Box::pin(done())),
+    ("a_terminating_pod_keeps_serving", || Box::pin(ends())),
+    ("a_forced_deletion_is_immediate", || Box::pin(forced())),
+    ("a_killed_agent_leaves_no_processes", || Box::pin(killed())),
+    ("pods_run_without_the_api_server", || Box::pin(without_api())),
 ];
 
 fn sh(script: &str) -> Value {
@@ -42,7 +42,7 @@ async fn three_pods() {
     for name in ["a", "b", "c"] {
         addresses.push(world.ready(name).await["status"]["podIP"].clone());
     }
-    // Told, not asserted: the machine may be busy.
+    // Printed, not asserted: the machine may be busy.
     println!("three pods were ready after {} ms", began.elapsed().as_millis());
     addresses.sort_by_key(ToString::to_string);
     assert_eq!(addresses, ["10.244.1.2", "10.244.1.3", "10.244.1.4"]);
@@ -81,7 +81,7 @@ async fn a_crash() {
     world.create("crash", sh("exit 3")).await;
     let waits = |pod: &Value| first(pod)["state"]["waiting"]["reason"] == "CrashLoopBackOff";
     let pod = world.until("crash", "waiting", waits).await;
-    assert_eq!(first(&pod)["restartCount"], 1, "the first restart is at once");
+    assert_eq!(first(&pod)["restartCount"], 1, "the first restart has no back-off");
     assert_eq!(first(&pod)["lastState"]["terminated"]["exitCode"], 3);
     assert_eq!(first(&pod)["lastState"]["terminated"]["reason"], "Error");
     assert!(world.event("crash", "BackOff").await.contains("back-off 10s"));
@@ -100,7 +100,7 @@ async fn not_alive() {
     world.ready("beats").await;
     exec("beats", "c", "v5.channel.k8s.io", &["rm", "/tmp/alive"], None).await;
     let pod = world.until("beats", "restarted", |pod| first(pod)["restartCount"] == 1).await;
-    assert_eq!(first(&pod)["lastState"]["terminated"]["exitCode"], 0, "it was asked before");
+    assert_eq!(first(&pod)["lastState"]["terminated"]["exitCode"], 0, "SIGTERM came first");
     assert!(world.event("beats", "Killing").await.contains("liveness"));
 }
 
@@ -117,7 +117,7 @@ async fn a_probe_hangs() {
     } });
     world.create("hangs", spec).await;
     assert!(world.event("hangs", "Unhealthy").await.contains("timed out after 1 s"));
-    // Between two probes nothing of the first is there.
+    // Between two probes no process of the first is left.
     none_left(&mark).await;
     world.delete("hangs", 1).await;
     world.gone("hangs").await;
@@ -146,14 +146,14 @@ async fn ends() {
     world.ready("ends").await;
     world.delete("ends", 30).await;
     let deadline = Instant::now() + LONG;
-    // It has been told to end when it says so, and it still answers, old connections and new.
+    // The container logs SIGTERM and still serves old and new connections.
     while get("10.244.1.1", 8080, "/readyz").await.as_deref() != Some("shutting down") {
-        assert!(Instant::now() < deadline, "it is never asked to end");
+        assert!(Instant::now() < deadline, "SIGTERM is never logged");
     }
     assert_eq!(get("10.244.1.1", 8080, "/hostname").await.as_deref(), Some("ends"));
     let pod = serde_json::to_value(world.pods().get("ends").await.unwrap()).unwrap();
     assert!(pod["metadata"]["deletionTimestamp"].is_string());
-    assert_eq!(condition(&pod, "Ready"), "True", "its probe says so, as with a kubelet");
+    assert_eq!(condition(&pod, "Ready"), "True", "ready as with a kubelet");
     world.gone("ends").await;
     assert_eq!(get("10.244.1.1", 8080, "/hostname").await, None);
 }
@@ -174,7 +174,7 @@ fn mark() -> String {
     format!("mark-{:032x}", rand::random::<u128>())
 }
 
-/// The processes whose command holds this, but not those that hold containers.
+/// Processes whose command line contains this, without shims.
 fn processes(mark: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let lines = all.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
@@ -215,17 +215,26 @@ async fn without_api() {
     let mut world = World::start().await;
     let mut spec = json!({ "containers": [{ "name": "c", "image": "nearhop/echo" }] });
     spec["containers"][0]["readinessProbe"] = json!({
-        "exec": { "command": ["test", "!", "-e", "/tmp/no"] }, "periodSeconds": 1, "failureThreshold": 1,
+        "exec": { "command": ["sh", "-c", "test ! -e /tmp/no || { touch /tmp/failed; false; }"] },
+        "periodSeconds": 1, "failureThreshold": 1,
     });
     world.create("lasts", spec).await;
     let before = world.ready("lasts").await;
     let address = world.stop_api().await;
     assert_eq!(get("10.244.1.1", 8080, "/hostname").await.as_deref(), Some("lasts"));
     exec("lasts", "c", "v5.channel.k8s.io", &["touch", "/tmp/no"], None).await;
-    sleep(Duration::from_secs(2)).await;
+    let deadline = Instant::now() + LONG;
+    let failed = || exec("lasts", "c", "v5.channel.k8s.io", &["test", "-e", "/tmp/failed"], None);
+    while failed().await.status["status"] != "Success" {
+        assert!(Instant::now() < deadline, "the probe never fails");
+    }
     world.start_api(address).await;
     let pod = world.until("lasts", "not ready", |pod| condition(pod, "Ready") == "False").await;
-    assert_eq!(first(&pod)["containerID"], first(&before)["containerID"], "it ran on");
+    assert_eq!(
+        first(&pod)["containerID"],
+        first(&before)["containerID"],
+        "the container kept running"
+    );
     world.create("later", sh("exec sleep 1000")).await;
     world.ready("later").await;
 }

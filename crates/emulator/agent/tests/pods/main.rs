@@ -1,7 +1,6 @@
-//! The agent against the embedded API, with real processes and packets.
+//! The agent on the embedded API server, with real processes and packets.
 //!
-//! A harness of its own: this binary is also the agent and its containers' processes, as `nearhop`
-//! is elsewhere.
+//! It has its own harness, because this binary is also the agent and its container processes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -30,7 +29,7 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["agent", kubeconfig, root] => world::agent(kubeconfig.as_ref(), root.as_ref()),
         ["container", stage, file, ..] => {
-            let stage = nearhop_agent::container::Stage::parse(stage).expect("the agent knows it");
+            let stage = nearhop_agent::container::Stage::parse(stage).expect("a stage");
             nearhop_agent::container::main(stage, file.as_ref(), &arguments[3..])
         }
         ["attack", attack @ ..] => attack::main(attack),
@@ -39,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the tests whose names hold one of the words; `--exact` and `--list` are as everywhere.
+/// Runs the tests whose names contain one of the words; supports `--exact` and `--list`.
 #[cfg(target_os = "linux")]
 fn run_tests(words: &[&str]) -> ExitCode {
     let exact = words.contains(&"--exact");

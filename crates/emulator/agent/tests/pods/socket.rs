@@ -1,4 +1,4 @@
-//! A client of a node's port: exec by WebSocket, and plain requests.
+//! A client of the agent's port: exec over WebSocket, and GET requests.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
 use crate::world::{AUTHORITY, NODE_IP, PORT};
 
-/// What a command wrote, and how it ended.
+/// The output and the status of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) out: String,
@@ -26,21 +26,21 @@ pub(crate) struct Ran {
     pub(crate) status: Value,
 }
 
-/// A client certificate of the authority that the agent trusts.
+/// A client certificate of the agent's client CA.
 pub(crate) fn certificate(name: &str) -> Pair {
-    let key = AUTHORITY.lock().expect("nobody panics with it").clone();
-    let authority = Authority::of_key("nearhop", &key).expect("it is a key");
-    authority.issue_client(name).expect("it is a name")
+    let key = AUTHORITY.lock().expect("not poisoned").clone();
+    let authority = Authority::of_key("nearhop", &key).expect("a key");
+    authority.issue_client(name).expect("a certificate")
 }
 
 async fn connect(shown: Option<&Pair>) -> io::Result<TlsStream<TcpStream>> {
-    let config = client_config(shown, &Trust::Anybody).expect("it is a certificate");
+    let config = client_config(shown, &Trust::Anybody).expect("a certificate");
     let stream = TcpStream::connect((NODE_IP, PORT)).await?;
-    let name = ServerName::try_from(NODE_IP).expect("it is an address");
+    let name = ServerName::try_from(NODE_IP).expect("an address");
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
-/// Everything that the agent answers to a GET by a client with this certificate.
+/// The response to a GET with this client certificate.
 pub(crate) async fn ask(shown: Option<&Pair>, path: &str) -> io::Result<String> {
     let mut stream = connect(shown).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
@@ -50,7 +50,7 @@ pub(crate) async fn ask(shown: Option<&Pair>, path: &str) -> io::Result<String> 
     Ok(answer)
 }
 
-/// Runs a command in a container, with this for its standard input.
+/// Runs a command in a container with this input.
 pub(crate) async fn exec(
     pod: &str,
     container: &str,
@@ -69,7 +69,7 @@ pub(crate) async fn exec(
     converse(&format!("{pod}/{container}"), protocol, &query, messages).await
 }
 
-/// The same in a terminal of 99 columns and 33 rows.
+/// Runs a shell in a terminal of 99 columns and 33 rows.
 pub(crate) async fn exec_in_terminal(pod: &str, container: &str, input: &str) -> Ran {
     let query = [("output", "1"), ("input", "1"), ("tty", "1"), ("command", "sh")];
     let size = [&[4][..], br#"{"Width":99,"Height":33}"#].concat();
@@ -77,7 +77,7 @@ pub(crate) async fn exec_in_terminal(pod: &str, container: &str, input: &str) ->
     converse(&format!("{pod}/{container}"), "v5.channel.k8s.io", &query, messages).await
 }
 
-/// Sends messages, and hears everything to the end.
+/// Sends messages and collects all output.
 async fn converse(
     place: &str,
     protocol: &str,
@@ -86,13 +86,14 @@ async fn converse(
 ) -> Ran {
     let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
     let url = format!("ws://{NODE_IP}:{PORT}/exec/default/{place}?{query}");
-    let mut request = url.into_client_request().expect("a good address");
-    let header = protocol.parse().expect("a good header");
+    let mut request = url.into_client_request().expect("a URL");
+    let header = protocol.parse().expect("a header value");
     request.headers_mut().insert("sec-websocket-protocol", header);
-    let stream = connect(Some(&certificate(KUBELET_CLIENT))).await.expect("the agent listens");
-    let (socket, _) = client_async(request, stream).await.expect("the agent speaks it");
+    let stream = connect(Some(&certificate(KUBELET_CLIENT))).await.expect("a connection");
+    let (socket, _) = client_async(request, stream).await.expect("a WebSocket");
     let (mut to, mut from) = socket.split();
-    // It may have to be heard before it listens on, and it may end before it has heard everything.
+    // Concurrently: the command may write before it reads, and may end before it has read all
+    // input.
     let sending = tokio::spawn(async move {
         for message in messages {
             if to.send(Message::Binary(message.into())).await.is_err() {
@@ -104,13 +105,13 @@ async fn converse(
     let mut streams = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
     while let Some(Ok(message)) = from.next().await {
         if let Message::Binary(bytes) = message {
-            let (channel, rest) = bytes.split_first().expect("each message names its stream");
+            let (channel, rest) = bytes.split_first().expect("a channel number");
             streams[usize::from(*channel)].extend_from_slice(rest);
         }
     }
-    let _still_open = sending.await.expect("sending does not panic");
+    let _still_open = sending.await.expect("no panic");
     let [_, out, err, status] = streams;
-    let text = |bytes| String::from_utf8(bytes).expect("it is text");
-    let status = serde_json::from_slice(&status).expect("the end is told as JSON");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    let status = serde_json::from_slice(&status).expect("a JSON status");
     Ran { out: text(out), err: text(err), status }
 }

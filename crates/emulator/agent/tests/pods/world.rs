@@ -1,4 +1,4 @@
-//! A cluster of one node: the API in this process, the agent in another.
+//! A cluster of one node: the API server in this process, the agent in another.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -22,18 +22,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-/// For what must come: long, because nobody waits for it unless it fails.
+/// A generous deadline, reached only on failure.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 pub(crate) const NODE: &str = "n1";
 pub(crate) const NODE_IP: &str = "172.18.0.2";
 const NODE_IP6: &str = "fd00:18::2";
 pub(crate) const PORT: u16 = 10250;
 
-/// The key of the API server's authority, which signs what an API server shows to agents.
+/// The key of the API server's CA, which signs client certificates.
 pub(crate) static AUTHORITY: Mutex<String> = Mutex::new(String::new());
 
 fn read_api(directory: &Path, file: &str) -> String {
-    std::fs::read_to_string(directory.join("api").join(file)).expect("the API server keeps it")
+    std::fs::read_to_string(directory.join("api").join(file)).expect("a file of the API server")
 }
 
 pub(crate) type Test = fn() -> Pin<Box<dyn Future<Output = ()>>>;
@@ -41,24 +41,24 @@ pub(crate) type Test = fn() -> Pin<Box<dyn Future<Output = ()>>>;
 pub(crate) fn in_runtime(test: &Test) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.expect("threads can be had").block_on(test());
+    runtime.expect("a runtime").block_on(test());
 }
 
-/// This binary as an agent.
+/// Runs this binary as an agent.
 pub(crate) fn agent(kubeconfig: &Path, root: &Path) -> ExitCode {
-    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).expect("it is a signal");
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).expect("a signal");
     if std::env::var_os("NEARHOP_TEST_LOG").is_some() {
         nearhop_runtime::log::init(2, nearhop_runtime::log::LogFormat::Text);
     }
-    let runtime = tokio::runtime::Runtime::new().expect("threads can be had");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let options = ClientOptions {
             kubeconfig: Some(kubeconfig.to_owned()),
             context: None,
             user_agent: "nearhop-agent/test".to_owned(),
         };
-        let client = connect(&options, None).await.expect("the kubeconfig is good");
-        let authority = read_api(root.parent().expect("it is in a directory"), "ca.crt");
+        let client = connect(&options, None).await.expect("a client");
+        let authority = read_api(root.parent().expect("a parent directory"), "ca.crt");
         let taint = Taint {
             key: "nearhop.dev/lab".to_owned(),
             effect: "NoSchedule".to_owned(),
@@ -76,8 +76,8 @@ pub(crate) fn agent(kubeconfig: &Path, root: &Path) -> ExitCode {
             port: PORT,
             ..AgentOptions::new(NODE, root.to_owned())
         };
-        let shutdown = Shutdown::on_signals().expect("signals can be received");
-        nearhop_agent::run(options, client, shutdown).await.expect("the agent can start");
+        let shutdown = Shutdown::on_signals().expect("signal handlers");
+        nearhop_agent::run(options, client, shutdown).await.expect("the agent starts");
     });
     runtime.shutdown_background();
     ExitCode::SUCCESS
@@ -97,25 +97,25 @@ impl Drop for World {
 }
 
 impl World {
-    /// The node is ready.
+    /// Starts an API server and an agent.
     pub(crate) async fn start() -> Self {
-        let here = Namespace::current().expect("there is /proc");
+        let here = Namespace::current().expect("/proc is mounted");
         for address in [NODE_IP, NODE_IP6] {
             let address: IpAddr = address.parse().expect("an address");
-            link::add_address(&here, "lo", address).expect("lo takes addresses");
+            link::add_address(&here, "lo", address).expect("an address on lo");
         }
-        let directory = tempfile::tempdir().expect("there is room for files");
+        let directory = tempfile::tempdir().expect("a temporary directory");
         let server = serve(directory.path(), "127.0.0.1:0".parse().expect("an address")).await;
         let kubeconfig = directory.path().join("kubeconfig");
-        server.write_kubeconfig(&kubeconfig).expect("it can be written");
+        server.write_kubeconfig(&kubeconfig).expect("a kubeconfig");
         let options = ClientOptions {
             kubeconfig: Some(kubeconfig),
             context: None,
             user_agent: "nearhop-test/1".to_owned(),
         };
-        let client = connect(&options, None).await.expect("the kubeconfig is good");
+        let client = connect(&options, None).await.expect("a client");
         let key = read_api(directory.path(), "ca.key");
-        *AUTHORITY.lock().expect("nobody panics with it") = key;
+        *AUTHORITY.lock().expect("not poisoned") = key;
         let mut world = Self { server: Some(server), client, agent: None, directory };
         world.start_agent();
         world
@@ -126,22 +126,26 @@ impl World {
     }
 
     pub(crate) fn start_agent(&mut self) {
-        let binary = std::env::current_exe().expect("this binary has a path");
+        let binary = std::env::current_exe().expect("the path of this binary");
         let mut command = Command::new(binary);
         command.arg("agent").arg(self.kubeconfig()).arg(self.directory.path().join("agent"));
-        self.agent = Some(command.spawn().expect("it can be started again"));
+        self.agent = Some(command.spawn().expect("an agent process"));
     }
 
-    /// As by `kill -9`.
+    pub(crate) fn agent_pid(&self) -> u32 {
+        self.agent.as_ref().expect("a running agent").id()
+    }
+
+    /// Kills the agent with SIGKILL.
     pub(crate) fn kill_agent(&mut self) {
         if let Some(mut agent) = self.agent.take() {
-            agent.kill().expect("it is ours");
-            agent.wait().expect("it is ours");
+            agent.kill().expect("a child process");
+            agent.wait().expect("a child process");
         }
     }
 
     pub(crate) async fn stop_api(&mut self) -> SocketAddr {
-        let server = self.server.take().expect("it runs");
+        let server = self.server.take().expect("a running API server");
         let address = server.address();
         server.stop().await;
         address
@@ -155,33 +159,33 @@ impl World {
         Api::default_namespaced(self.client.clone())
     }
 
-    /// Creates a pod on the node, from its spec.
+    /// Creates a Pod on the node.
     pub(crate) async fn create(&self, name: &str, mut spec: Value) {
         spec["nodeName"] = NODE.into();
         let pod = json!({ "metadata": { "name": name, "labels": { "app": name } }, "spec": spec });
-        let pod: Pod = serde_json::from_value(pod).expect("it is a pod");
-        self.pods().create(&PostParams::default(), &pod).await.expect("the API takes it");
+        let pod: Pod = serde_json::from_value(pod).expect("a Pod");
+        self.pods().create(&PostParams::default(), &pod).await.expect("a successful create");
     }
 
     pub(crate) async fn config_map(&self, name: &str, data: Value) {
         let map = json!({ "metadata": { "name": name }, "data": data });
-        let map: ConfigMap = serde_json::from_value(map).expect("it is a ConfigMap");
+        let map: ConfigMap = serde_json::from_value(map).expect("a ConfigMap");
         let api: Api<ConfigMap> = Api::default_namespaced(self.client.clone());
-        api.create(&PostParams::default(), &map).await.expect("the API takes it");
+        api.create(&PostParams::default(), &map).await.expect("a successful create");
     }
 
     pub(crate) async fn delete(&self, name: &str, grace: u32) {
         let params = DeleteParams { grace_period_seconds: Some(grace), ..DeleteParams::default() };
-        self.pods().delete(name, &params).await.expect("it is there");
+        self.pods().delete(name, &params).await.expect("a successful delete");
     }
 
-    /// The pod as JSON, once it is as it should be.
+    /// Waits for a state of the Pod; returns it as JSON.
     pub(crate) async fn until(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + LONG;
         let mut last = Value::Null;
         while Instant::now() < deadline {
             if let Ok(pod) = self.pods().get(name).await {
-                last = serde_json::to_value(pod).expect("it is JSON");
+                last = serde_json::to_value(pod).expect("JSON");
                 if is(&last) {
                     return last;
                 }
@@ -197,8 +201,8 @@ impl World {
 
     pub(crate) async fn gone(&self, name: &str) {
         let deadline = Instant::now() + LONG;
-        while self.pods().get_opt(name).await.expect("the API answers").is_some() {
-            assert!(Instant::now() < deadline, "pod {name} never goes");
+        while self.pods().get_opt(name).await.expect("a response").is_some() {
+            assert!(Instant::now() < deadline, "pod {name} is never removed");
             sleep(Duration::from_millis(20)).await;
         }
     }
@@ -207,7 +211,7 @@ impl World {
         let api: Api<Event> = Api::default_namespaced(self.client.clone());
         let deadline = Instant::now() + LONG;
         while Instant::now() < deadline {
-            let events = api.list(&ListParams::default()).await.expect("the API answers");
+            let events = api.list(&ListParams::default()).await.expect("a response");
             let found = events.items.into_iter().find(|event| {
                 event.involved_object.name.as_deref() == Some(name)
                     && event.reason.as_deref() == Some(reason)
@@ -220,7 +224,7 @@ impl World {
         panic!("there is no event {reason} about pod {name}");
     }
 
-    /// A container's log, once it holds this.
+    /// Waits until the log contains this.
     pub(crate) async fn log(&self, name: &str, holds: &str) -> String {
         let deadline = Instant::now() + LONG;
         let mut last = String::new();
@@ -249,7 +253,7 @@ pub(crate) fn condition(pod: &Value, kind: &str) -> String {
     found.next().and_then(|it| it["status"].as_str()).unwrap_or_default().to_owned()
 }
 
-/// The body of a GET, or none if nobody answers.
+/// The body of a GET; `None` without a response.
 pub(crate) async fn get(address: &str, port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect((address, port)).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
