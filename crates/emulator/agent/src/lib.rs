@@ -22,7 +22,6 @@
 mod addresses;
 pub mod container;
 mod etc_files;
-mod events;
 #[cfg(test)]
 mod fake_api;
 pub mod image;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nearhop_runtime::client::{ApiFailure, Event, EventType};
 use serde_json::Value;
 
 use crate::kind::{Kind, Object};
@@ -33,8 +34,8 @@ pub(crate) enum Action {
         uid: String,
         node: String,
     },
-    /// Emits an Event.
-    Tell(Telling),
+    /// Emits an Event as this component.
+    EmitEvent(&'static str, Event),
 }
 
 /// The adopting object.
@@ -53,22 +54,6 @@ pub(crate) enum Deletion {
     Forced,
 }
 
-/// The content of an Event object.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Telling {
-    pub(crate) about: ObjectReference,
-    pub(crate) severity: Severity,
-    pub(crate) reason: &'static str,
-    pub(crate) message: String,
-    pub(crate) by: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Severity {
-    Normal,
-    Warning,
-}
-
 /// The decision for one work item.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
@@ -81,9 +66,9 @@ pub(crate) struct Plan {
 impl Plan {
     /// Appends a stage, unless it is empty. Events follow after the writes that they describe.
     pub(crate) fn then(&mut self, actions: impl IntoIterator<Item = Action>) {
-        let (told, done): (Vec<Action>, Vec<Action>) =
-            actions.into_iter().partition(|action| matches!(action, Action::Tell(_)));
-        self.stages.extend([done, told].into_iter().filter(|stage| !stage.is_empty()));
+        let (events, writes): (Vec<Action>, Vec<Action>) =
+            actions.into_iter().partition(|action| matches!(action, Action::EmitEvent(..)));
+        self.stages.extend([writes, events].into_iter().filter(|stage| !stage.is_empty()));
     }
 
     /// Decides again after this long, or earlier.
@@ -114,15 +99,33 @@ impl Action {
         kind: Kind,
         about: &ObjectMeta,
         by: &'static str,
-        severity: Severity,
+        event_type: EventType,
         reason: &'static str,
         message: String,
     ) -> Self {
-        Self::Tell(Telling { about: reference(kind, about), severity, reason, message, by })
+        Self::EmitEvent(by, Event::new(reference(kind, about), event_type, reason, message))
     }
 
     pub(crate) fn delete(kind: Kind, meta: &ObjectMeta, mode: Deletion) -> Self {
         Self::Delete { kind, name: ObjectKey::of(meta), uid: object::uid(meta).to_owned(), mode }
+    }
+
+    /// The Event about the owner of a Pod that the server rejected.
+    pub(crate) fn failed_create(&self, failure: &ApiFailure) -> Option<Self> {
+        let Self::Create(Object::Pod(pod)) = self else { return None };
+        let owner = object::controller_of(&pod.metadata)?;
+        let about = ObjectReference {
+            api_version: Some(owner.api_version.clone()),
+            kind: Some(owner.kind.clone()),
+            name: Some(owner.name.clone()),
+            namespace: pod.metadata.namespace.clone(),
+            uid: Some(owner.uid.clone()),
+            ..ObjectReference::default()
+        };
+        let is_daemon = owner.kind == "DaemonSet";
+        let by = if is_daemon { "daemonset-controller" } else { "replicaset-controller" };
+        let message = format!("Error creating: {failure}");
+        Some(Self::EmitEvent(by, Event::new(about, EventType::Warning, "FailedCreate", message)))
     }
 
     /// A merge patch that fails if the object was replaced or changed since it was read.
@@ -153,5 +156,24 @@ pub(crate) fn reference(kind: Kind, meta: &ObjectMeta) -> ObjectReference {
         uid: meta.uid.clone(),
         resource_version: meta.resource_version.clone(),
         field_path: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_rejected_pod_emits_an_event_about_its_owner() {
+        let set = testing::replica_set("web", 1);
+        let mut pod = testing::owned_pod("ReplicaSet", &set.metadata, "p", "");
+        let failure = ApiFailure::NotFound { what: "Pod p".to_owned() };
+        let event = Action::Create(pod.clone().into()).failed_create(&failure);
+        let Some(Action::EmitEvent("replicaset-controller", event)) = event else { panic!() };
+        assert_eq!(event.involved_object.name.as_deref(), Some("web"));
+        assert_eq!(event.message, "Error creating: Pod p: not found");
+        pod.metadata.owner_references = None;
+        assert_eq!(Action::Create(pod.into()).failed_create(&failure), None);
     }
 }

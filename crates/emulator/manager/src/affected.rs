@@ -13,7 +13,6 @@ use crate::kind::Changes;
 use crate::object::{self, ObjectKey, name};
 use crate::pod;
 use crate::scheduler;
-use crate::selector;
 use crate::state::ClusterState;
 use crate::taint;
 use crate::work::Work;
@@ -135,8 +134,8 @@ impl ClusterState {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let Some(owner) = object::controller_of(&pod.metadata) else {
             let takes = |wanted: &LabelSelector| {
-                !selector::is_empty(wanted)
-                    && selector::matches(wanted, pod.metadata.labels.as_ref())
+                let selector = object::workload_selector(wanted);
+                object::selects(selector.as_ref(), pod.metadata.labels.as_ref())
             };
             let sets = self.objects.replica_sets.within(namespace);
             let sets = sets.filter(|s| s.spec.as_ref().is_some_and(|spec| takes(&spec.selector)));
@@ -172,7 +171,8 @@ impl ClusterState {
             let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
             let takers = self.objects.deployments.within(namespace).filter(|deployment| {
                 let wanted = deployment.spec.as_ref().map(|spec| &spec.selector);
-                wanted.is_some_and(|w| selector::matches(w, set.metadata.labels.as_ref()))
+                let selector = wanted.and_then(object::selector);
+                object::selects(selector.as_ref(), set.metadata.labels.as_ref())
             });
             work.extend(takers.map(|taker| Work::Deployment(ObjectKey::of(&taker.metadata))));
         }

@@ -5,10 +5,8 @@ use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm
 use crate::object;
 
 pub(crate) fn allows(spec: &PodSpec, node: &Node) -> bool {
-    let wanted = spec.node_selector.iter().flatten();
-    let selected = wanted
-        .into_iter()
-        .all(|(key, value)| object::label(&node.metadata, key) == Some(value.as_str()));
+    let wanted = spec.node_selector.as_ref();
+    let selected = wanted.is_none_or(|labels| object::has_labels(&node.metadata, labels));
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required = affinity
         .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());

@@ -2,12 +2,12 @@
 
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::core::Selector;
 use serde_json::json;
 
 use crate::action::{Action, Owner, Plan};
 use crate::kind::Kind;
 use crate::object::{self, ObjectKey};
-use crate::selector;
 
 /// The relation of an owner to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ enum Claim {
     Foreign,
 }
 
-fn classify(wanted: &LabelSelector, owner: &ObjectMeta, object: &ObjectMeta) -> Claim {
-    let matches = !selector::is_empty(wanted) && selector::matches(wanted, object.labels.as_ref());
+fn classify(wanted: Option<&Selector>, owner: &ObjectMeta, object: &ObjectMeta) -> Claim {
+    let matches = object::selects(wanted, object.labels.as_ref());
     let leaving = object::is_deleting(owner);
     match object::controller_of(object) {
         Some(other) if other.uid != object::uid(owner) => Claim::Foreign,
@@ -42,9 +42,10 @@ pub(crate) fn resolve<'a, T: Metadata<Ty = ObjectMeta>>(
     objects: impl IntoIterator<Item = &'a T>,
 ) -> Result<Vec<&'a T>, Plan> {
     let (mut changes, mut own) = (Vec::new(), Vec::new());
+    let selector = object::workload_selector(selector);
     for object in objects {
         let meta = object.metadata();
-        match classify(selector, owner, meta) {
+        match classify(selector.as_ref(), owner, meta) {
             Claim::Own => own.push(object),
             Claim::Adopt => changes.push(adopt(kind, owner_kind, owner, meta)),
             Claim::Release => changes.push(release(kind, owner, meta)),
@@ -101,9 +102,17 @@ mod tests {
             (&owner, make(false, None), Claim::Foreign),
         ];
         for (owner, object, expected) in cases {
-            assert_eq!(classify(&wanted, owner, &object), expected, "{object:?}");
+            assert_eq!(
+                classify(object::workload_selector(&wanted).as_ref(), owner, &object),
+                expected,
+                "{object:?}"
+            );
         }
-        let all = classify(&LabelSelector::default(), &owner, &make(true, None));
+        let all = classify(
+            object::workload_selector(&LabelSelector::default()).as_ref(),
+            &owner,
+            &make(true, None),
+        );
         assert_eq!(all, Claim::Foreign, "an empty selector adopts nothing");
     }
 }

@@ -8,6 +8,7 @@ use kube::runtime::watcher;
 use serde_json::Value;
 
 use crate::cache::{Cache, Change};
+use crate::object::ObjectKey;
 
 macro_rules! kinds {
     ($($kind:ident in $api:literal as $plural:literal is $field:ident,)*) => {
@@ -68,8 +69,9 @@ macro_rules! kinds {
             }
 
             /// Serializes the object as JSON.
-            pub(crate) fn write(&self) -> serde_json::Result<Vec<u8>> {
-                match self { $( Self::$kind(object) => serde_json::to_vec(object), )* }
+            pub(crate) fn write(&self) -> Vec<u8> {
+                let json = match self { $( Self::$kind(object) => serde_json::to_vec(object), )* };
+                json.expect("API objects can be written as JSON")
             }
         }
 
@@ -131,6 +133,11 @@ impl Kind {
             "" => format!("{root}/{api}/{}", self.plural()),
             namespace => format!("{root}/{api}/namespaces/{namespace}/{}", self.plural()),
         }
+    }
+
+    /// The API path of an object.
+    pub(crate) fn object_path(self, key: &ObjectKey) -> String {
+        format!("{}/{}", self.path(&key.namespace), key.name)
     }
 }
 

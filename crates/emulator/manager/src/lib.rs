@@ -35,10 +35,8 @@ mod quantity;
 mod replicaset;
 mod run;
 mod scheduler;
-mod selector;
 mod state;
 mod taint;
-mod tell;
 #[cfg(test)]
 mod testing;
 mod watch;

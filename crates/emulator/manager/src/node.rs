@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, PodCondition, Taint};
+use nearhop_runtime::client::EventType;
 use serde_json::json;
 
-use crate::action::{Action, Deletion, Plan, Severity};
+use crate::action::{Action, Deletion, Plan};
 use crate::kind::Kind;
 use crate::object::{self, time};
 use crate::pod;
@@ -60,7 +61,7 @@ pub(crate) fn plan_node_health(
         let message = format!("Node {} status is now: NodeNotReady", object::name(&node.metadata));
         plan.then([Action::PutStatus(with_unknown_conditions(node, now).into())]);
         let (meta, reason) = (&node.metadata, "NodeNotReady");
-        plan.then([Action::event(Kind::Node, meta, BY, Severity::Normal, reason, message)]);
+        plan.then([Action::event(Kind::Node, meta, BY, EventType::Normal, reason, message)]);
         // Taints and Pods follow once the status is written.
         return plan;
     }
@@ -200,7 +201,7 @@ pub(crate) fn plan_eviction(pod: &Pod, node: &Node, now: Timestamp) -> Plan {
                 Kind::Pod,
                 &pod.metadata,
                 "taint-eviction-controller",
-                Severity::Normal,
+                EventType::Normal,
                 "TaintManagerEviction",
                 message,
             )]);

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, ObjectMeta, OwnerReference, Time,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::core::{Selector, SelectorExt as _};
 use serde::Serialize;
 
 /// Namespace and name of an object.
@@ -83,6 +86,31 @@ pub(crate) fn owned_by(kind: &str, owner: &ObjectMeta) -> OwnerReference {
         controller: Some(true),
         block_owner_deletion: Some(true),
     }
+}
+
+/// A selector to match with; a malformed one is `None`, which matches nothing.
+pub(crate) fn selector(selector: &LabelSelector) -> Option<Selector> {
+    Selector::try_from(selector.clone()).ok()
+}
+
+/// The selector of a workload, for which an empty one matches nothing.
+pub(crate) fn workload_selector(selector: &LabelSelector) -> Option<Selector> {
+    let is_empty = selector.match_labels.as_ref().is_none_or(Labels::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
+    if is_empty { None } else { self::selector(selector) }
+}
+
+pub(crate) fn selects(selector: Option<&Selector>, labels: Option<&Labels>) -> bool {
+    let matches = |selector: &Selector| match labels {
+        Some(labels) => selector.matches(labels),
+        None => selector.matches(&Labels::new()),
+    };
+    selector.is_some_and(matches)
+}
+
+/// Whether an object has all of these labels.
+pub(crate) fn has_labels(meta: &ObjectMeta, labels: &Labels) -> bool {
+    labels.iter().all(|(key, value)| label(meta, key) == Some(value))
 }
 
 /// A time in whole seconds, as the API stores it.

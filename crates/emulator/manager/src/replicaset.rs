@@ -12,7 +12,6 @@ use crate::claim;
 use crate::kind::Kind;
 use crate::object::{self, unless_zero};
 use crate::pod::{self, Availability};
-use crate::selector;
 
 /// The most Pods to create or delete at once, to protect the server from a wrong number.
 const BURST: usize = 500;
@@ -122,13 +121,9 @@ fn write_status(
     let spec = set.spec.as_ref()?;
     let template = spec.template.as_ref().and_then(|template| template.metadata.as_ref());
     let labels = template.and_then(|meta| meta.labels.clone()).unwrap_or_default();
-    let full = k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector {
-        match_labels: Some(labels),
-        match_expressions: None,
-    };
     let (mut labelled, mut ready, mut available) = (0, 0, 0);
     for pod in active {
-        labelled += i32::from(selector::matches(&full, pod.metadata.labels.as_ref()));
+        labelled += i32::from(object::has_labels(&pod.metadata, &labels));
         match pod::availability(pod, spec.min_ready_seconds.unwrap_or(0), now) {
             Availability::NotReady => {}
             Availability::In(rest) => {

@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use kube::Client;
-use nearhop_runtime::queue::WorkQueue;
+use nearhop_runtime::client::ApiFailure;
+use nearhop_runtime::queue::{Cause, WorkQueue};
 use nearhop_runtime::shutdown::Shutdown;
 use nearhop_runtime::supervise;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use crate::action::{Action, Plan};
-use crate::execute::{self, Failure, Outcome};
+use crate::execute::{Executor, Outcome, into_channel};
 use crate::kind::Kind;
 use crate::options::{Controller, Options};
 use crate::state::{ClusterState, Now};
-use crate::tell;
 use crate::watch::{self, WatchResult};
 use crate::work::{self, Work};
 
@@ -27,7 +27,7 @@ enum Event {
     /// The response to a request.
     Responded(Outcome),
     /// A work item has finished.
-    Done { work: Work, failed: Option<Box<(Action, Failure)>>, requeue_at: Option<Instant> },
+    Done { work: Work, failed: Option<Box<(Action, ApiFailure)>>, requeue_at: Option<Instant> },
     /// A work item is due.
     Due,
     /// Time to probe the API server: an idle watch does not show that the server is alive.
@@ -49,7 +49,7 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
         queue: work::queue(),
         kinds,
         synced: false,
-        client,
+        executor: Executor::new(client),
         sender,
     };
     let mut receiver: UnboundedReceiver<Event> = receiver;
@@ -94,7 +94,7 @@ struct Manager {
     kinds: Vec<Kind>,
     /// Every watched kind has been listed once; no decision is made before that.
     synced: bool,
-    client: Client,
+    executor: Executor,
     sender: UnboundedSender<Event>,
 }
 
@@ -128,15 +128,17 @@ impl Manager {
                 let cause = failure.cause();
                 let delay = |failures| work::delay(cause, failures);
                 let failures = self.queue.fail(&work, now, cause, delay);
-                match failure {
-                    Failure::Conflict | Failure::NotFound | Failure::Exists => {
-                        tracing::debug!(?work, failures, error = %failure, "write failed; will retry");
-                    }
-                    Failure::Refused(_) | Failure::NoAnswer(_) => {
-                        let what = describe(&action);
-                        tracing::warn!(?work, failures, action = %what, error = %failure, "write failed; will retry");
-                        self.report_failed_create(&action, &failure);
-                    }
+                let is_user_error =
+                    matches!(failure, ApiFailure::Rejected { .. } | ApiFailure::Forbidden { .. });
+                if cause == Cause::Object && !is_user_error {
+                    tracing::debug!(?work, failures, error = %failure, "write failed; will retry");
+                    return;
+                }
+                tracing::warn!(?work, failures, error = %failure, "write failed; will retry");
+                // Only a user can fix a rejected Pod, so its owner gets an event.
+                if let Some(event) = action.failed_create(&failure).filter(|_| is_user_error) {
+                    let executor = self.executor.clone();
+                    tokio::spawn(async move { executor.execute(event.into(), |_| ()).await });
                 }
             }
             Event::Due => {}
@@ -145,27 +147,13 @@ impl Manager {
     }
 
     fn ping(&self) {
-        let (client, sender) = (self.client.clone(), self.sender.clone());
+        let (executor, sender) = (self.executor.clone(), self.sender.clone());
         let timeout = server_check_interval(&self.state.options);
         tokio::spawn(async move {
-            if let Some(alive) = execute::ping(&client, timeout).await {
-                execute::into_channel(&sender, Event::Responded(alive));
+            if let Some(alive) = executor.ping(timeout).await {
+                into_channel(&sender, Event::Responded(alive));
             }
         });
-    }
-
-    /// Emits an event about a failure that only a user can fix.
-    fn report_failed_create(&self, action: &Action, failure: &Failure) {
-        if let (Failure::Refused(_), Some(telling)) =
-            (failure, tell::failed_create(action, failure))
-        {
-            let client = self.client.clone();
-            tokio::spawn(async move {
-                if let Err(failure) = tell::tell(&client, &telling).await {
-                    tracing::debug!(reason = telling.reason, error = %failure, "event not written");
-                }
-            });
-        }
     }
 
     fn on_watch(&mut self, result: WatchResult, now: Instant) {
@@ -211,37 +199,14 @@ impl Manager {
             }
             tracing::debug!(?work, ?plan, "acting");
             self.state.assume(&plan);
-            let (client, sender) = (self.client.clone(), self.sender.clone());
+            let (executor, sender) = (self.executor.clone(), self.sender.clone());
             // Supervised: work that never reports its end would never run again.
             supervise::spawn(format!("{work:?}"), async move {
-                let responded = |outcome| execute::into_channel(&sender, Event::Responded(outcome));
-                let failed = execute::execute(&client, plan, responded).await.err().map(Box::new);
-                execute::into_channel(&sender, Event::Done { work, failed, requeue_at });
+                let responded = |outcome| into_channel(&sender, Event::Responded(outcome));
+                let failed = executor.execute(plan, responded).await.err().map(Box::new);
+                into_channel(&sender, Event::Done { work, failed, requeue_at });
             });
         }
-    }
-}
-
-/// A short description of an action for the log.
-fn describe(action: &Action) -> String {
-    match action {
-        Action::Create(object) => {
-            let meta = object.meta();
-            let name = meta.name.as_ref().or(meta.generate_name.as_ref());
-            format!("creating {} {}", object.kind().name(), name.map_or("", String::as_str))
-        }
-        Action::PutStatus(object) => {
-            let name = crate::object::ObjectKey::of(object.meta());
-            format!("writing the status of {} {name}", object.kind().name())
-        }
-        Action::Patch(kind, name, _) => format!("changing {} {name}", kind.name()),
-        Action::Adopt(owner, kind, name, _) => {
-            let (by, adopter) = (owner.kind.name(), &owner.name);
-            format!("adopting {} {name} for {by} {adopter}", kind.name())
-        }
-        Action::Delete { kind, name, .. } => format!("deleting {} {name}", kind.name()),
-        Action::Bind { pod, node, .. } => format!("binding Pod {pod} to Node {node}"),
-        Action::Tell(telling) => format!("telling {}", telling.reason),
     }
 }
 

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nearhop_runtime::server::accept;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -24,7 +25,7 @@ use tokio::time::sleep;
 use super::flags::{Flags, duration};
 use super::print_line;
 use super::serve::{
-    HttpReply, HttpRequest, OpenConnections, accept, canonical, hostname, http, listen, receive,
+    HttpReply, HttpRequest, OpenConnections, canonical, hostname, http, listen, receive,
 };
 
 /// How often open connections are checked during shutdown.
@@ -100,7 +101,7 @@ fn respond(identity: &Identity, ask: &HttpRequest) -> HttpReply {
 
 async fn serve_tcp(listener: TcpListener, identity: Arc<Identity>, open: OpenConnections) {
     loop {
-        let Some((stream, client)) = accept(&listener).await else { continue };
+        let (stream, client) = accept(&listener).await;
         let (identity, counted) = (Arc::clone(&identity), open.one());
         tokio::spawn(async move {
             let _open = counted;

@@ -14,30 +14,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use nearhop_runtime::server::{Wildcard, accept, bind};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, UdpSocket};
 
-/// The listen backlog.
-const BACKLOG: i32 = 4096;
-
-/// A socket on all addresses, dual-stack if the kernel has IPv6.
-fn socket(kind: Type, protocol: Protocol, port: u16) -> io::Result<Socket> {
-    let open = |domain, address: SocketAddr| -> io::Result<Socket> {
-        let socket = Socket::new(domain, kind, Some(protocol))?;
-        if domain == Domain::IPV6 {
-            socket.set_only_v6(false)?;
-        }
-        if kind == Type::STREAM {
-            socket.set_reuse_address(true)?;
-        }
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        Ok(socket)
-    };
-    let both = open(Domain::IPV6, (Ipv6Addr::UNSPECIFIED, port).into());
-    match both {
+/// Opens a socket on all addresses, dual-stack if the kernel has IPv6.
+fn open<T>(port: u16, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    match bind((Ipv6Addr::UNSPECIFIED, port).into()) {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-            open(Domain::IPV4, (Ipv4Addr::UNSPECIFIED, port).into())
+            bind((Ipv4Addr::UNSPECIFIED, port).into())
         }
         done => done,
     }
@@ -45,17 +30,22 @@ fn socket(kind: Type, protocol: Protocol, port: u16) -> io::Result<Socket> {
 
 /// Listens on all addresses.
 pub(super) fn listen(port: u16) -> Result<TcpListener, String> {
-    let failed = |error: io::Error| format!("cannot listen on TCP port {port}: {error}");
-    let socket = socket(Type::STREAM, Protocol::TCP, port).map_err(failed)?;
-    socket.listen(BACKLOG).map_err(failed)?;
-    TcpListener::from_std(socket.into()).map_err(failed)
+    let listener = open(port, |address| bind(address, Wildcard::BothFamilies));
+    listener.map_err(|error| format!("cannot listen on TCP port {port}: {error}"))
 }
 
 /// Receives on all addresses.
 pub(super) fn receive(port: u16) -> Result<UdpSocket, String> {
-    let failed = |error: io::Error| format!("cannot listen on UDP port {port}: {error}");
-    let socket = socket(Type::DGRAM, Protocol::UDP, port).map_err(failed)?;
-    UdpSocket::from_std(socket.into()).map_err(failed)
+    let socket = open(port, |address| {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        UdpSocket::from_std(socket.into())
+    });
+    socket.map_err(|error| format!("cannot listen on UDP port {port}: {error}"))
 }
 
 /// Converts an IPv4-mapped address.
@@ -147,7 +137,7 @@ pub(super) async fn http<F>(
     F: Future<Output = HttpReply> + Send + 'static,
 {
     loop {
-        let Some((stream, client)) = accept(&listener).await else { continue };
+        let (stream, client) = accept(&listener).await;
         let (counted, answer) = (open.one(), answer.clone());
         tokio::spawn(async move {
             let _open = counted;
@@ -160,21 +150,6 @@ pub(super) async fn http<F>(
             // The client may disconnect at any time.
             let _gone = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
-    }
-}
-
-/// The next connection; `None` after an error.
-pub(super) async fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
-    match listener.accept().await {
-        Ok((stream, client)) => {
-            let _slower = stream.set_nodelay(true);
-            Some((stream, canonical(client)))
-        }
-        Err(_) => {
-            // For example too many open files.
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            None
-        }
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use nearhop_runtime::server::accept;
 use tokio::io::AsyncWriteExt as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::flags::Flags;
 use super::print_line;
-use super::serve::{HttpReply, OpenConnections, accept, hostname, http, listen, receive};
+use super::serve::{HttpReply, OpenConnections, hostname, http, listen, receive};
 
 /// How long it keeps serving after SIGTERM.
 const SHUTDOWN_DELAY: Duration = Duration::from_secs(60);
@@ -49,7 +50,7 @@ pub(super) async fn run(mut flags: Flags) -> Result<u8, String> {
 
 async fn serve_tcp(listener: tokio::net::TcpListener, name: String) {
     loop {
-        let Some((mut stream, _)) = accept(&listener).await else { continue };
+        let (mut stream, _) = accept(&listener).await;
         let name = name.clone();
         tokio::spawn(async move {
             let _gone = stream.write_all(name.as_bytes()).await;

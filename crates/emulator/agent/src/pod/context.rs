@@ -9,14 +9,14 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Client;
 use nearhop_net::Namespace;
+use nearhop_runtime::client::{ApiSender, Event, EventRecorder, EventType, EventWriter};
 
 use super::log::LogReader;
 use crate::addresses::AddressPool;
 use crate::container::Identity;
-use crate::events::Recorder;
 use crate::options::Options;
 use crate::spawn::Spawner;
 use crate::status::StatusWriter;
@@ -27,7 +27,7 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) node: Namespace,
     pub(crate) spawner: Spawner,
-    pub(crate) recorder: Recorder,
+    recorder: EventRecorder,
     pub(crate) writer: StatusWriter,
     pub(crate) registry: Registry,
     pub(crate) users: PodUsers,
@@ -49,10 +49,12 @@ impl Context {
         node: Namespace,
         binary: Option<PathBuf>,
     ) -> Self {
+        let sender = ApiSender::new(client.clone(), "nearhop-agent");
+        let events = EventWriter::new(sender, "kubelet", &*options.node).with_host(&*options.node);
         Self {
             node,
             spawner: Spawner::start(),
-            recorder: Recorder::start(client.clone(), &options.node),
+            recorder: EventRecorder::start(events),
             writer: StatusWriter::start(client.clone()),
             registry: Registry::default(),
             users: PodUsers::here(),
@@ -61,6 +63,28 @@ impl Context {
             client,
             options,
         }
+    }
+
+    /// Emits an Event about a Pod, or about one of its containers.
+    pub(crate) fn emit_event(
+        &self,
+        pod: &Pod,
+        container: Option<&str>,
+        event_type: EventType,
+        reason: &'static str,
+        message: String,
+    ) {
+        let meta = &pod.metadata;
+        let about = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            uid: meta.uid.clone(),
+            resource_version: meta.resource_version.clone(),
+            field_path: container.map(|name| format!("spec.containers{{{name}}}")),
+        };
+        self.recorder.emit(Event::new(about, event_type, reason, message));
     }
 
     pub(crate) fn pool(&self) -> MutexGuard<'_, AddressPool> {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use nearhop_runtime::client::EventType;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::Child;
@@ -19,7 +20,6 @@ use super::machine::{Retry, StartError};
 use super::sandbox::{PodSandbox, fetch};
 use super::volumes;
 use crate::container::{ContainerSpec, Report};
-use crate::events::Severity;
 
 /// The default `PATH`.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -60,8 +60,8 @@ impl Launch {
     }
 
     fn emit_event(&self, reason: &'static str, message: String) {
-        let (recorder, container) = (&self.context.recorder, Some(self.run.container.as_str()));
-        recorder.emit_event(&self.pod, container, Severity::Normal, reason, message);
+        let container = Some(self.run.container.as_str());
+        self.context.emit_event(&self.pod, container, EventType::Normal, reason, message);
     }
 
     fn send(&self, event: Event) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodStatus};
+use nearhop_runtime::client::EventType;
 use nearhop_runtime::supervise;
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
@@ -25,7 +26,6 @@ use super::sandbox::{self, PodSandbox};
 use super::view::{self, StatusContext};
 use super::volumes::SetupError;
 use crate::container::Report;
-use crate::events::Severity;
 use crate::status::{PodKey, StatusUpdate};
 
 /// The pause before the agent retries to create a sandbox.
@@ -249,7 +249,7 @@ impl Worker {
                 SandboxState::Ready(Arc::new(sandbox))
             }
             Err(SetupError::Retryable(why)) => {
-                self.emit_pod_event(Severity::Warning, "FailedMount", why);
+                self.emit_pod_event(EventType::Warning, "FailedMount", why);
                 let events = self.events.clone();
                 tokio::spawn(async move {
                     sleep(SANDBOX_RETRY).await;
@@ -258,7 +258,7 @@ impl Worker {
                 SandboxState::Failed
             }
             Err(SetupError::Permanent(why)) => {
-                self.emit_pod_event(Severity::Warning, "FailedMount", why);
+                self.emit_pod_event(EventType::Warning, "FailedMount", why);
                 SandboxState::Released
             }
         };
@@ -267,7 +267,7 @@ impl Worker {
     fn start_failed(&mut self, run: &ContainerRun, error: &StartError, now: Timestamp) {
         self.live.remove(&run.container);
         let message = format!("Error: {}", error.message);
-        self.emit_event(&run.container, Severity::Warning, "Failed", message);
+        self.emit_event(&run.container, EventType::Warning, "Failed", message);
         self.machine.start_failed(&run.container, error, now);
     }
 
@@ -278,7 +278,7 @@ impl Worker {
         self.machine.started(&run.container, &id, now);
         self.context.registry.update(&self.pod, &run.container, |view| view.exec = Some(exec));
         let message = format!("Started container {}", run.container);
-        self.emit_event(&run.container, Severity::Normal, "Started", message);
+        self.emit_event(&run.container, EventType::Normal, "Started", message);
     }
 
     fn ended(&mut self, run: &ContainerRun, report: Report, now: Timestamp) {
@@ -287,7 +287,7 @@ impl Worker {
             Report::Failed { why } => {
                 self.emit_event(
                     &run.container,
-                    Severity::Warning,
+                    EventType::Warning,
                     "Failed",
                     format!("Error: {why}"),
                 );
@@ -311,7 +311,7 @@ impl Worker {
     ) {
         if let Some(why) = result.failure {
             let message = format!("{} probe failed: {why}", kind.name());
-            self.emit_event(&run.container, Severity::Warning, "Unhealthy", message);
+            self.emit_event(&run.container, EventType::Warning, "Unhealthy", message);
         }
         let Some(healthy) = result.change else { return };
         if kind == ProbeKind::Startup
@@ -323,7 +323,7 @@ impl Worker {
             let Action::Stop(name, grace) = action else { continue };
             let probe = kind.name().to_lowercase();
             let message = format!("Container {name} failed {probe} probe, will be restarted");
-            self.emit_event(&name, Severity::Normal, "Killing", message);
+            self.emit_event(&name, EventType::Normal, "Killing", message);
             self.stop(&name, grace);
         }
     }
@@ -382,7 +382,7 @@ impl Worker {
                 Action::Start(name) => self.start(&name),
                 Action::Stop(name, grace) => {
                     let message = format!("Stopping container {name}");
-                    self.emit_event(&name, Severity::Normal, "Killing", message);
+                    self.emit_event(&name, EventType::Normal, "Killing", message);
                     self.stop(&name, grace);
                 }
                 Action::Kill(name) => self.signal(&name, Signal::SIGKILL),
@@ -475,22 +475,22 @@ impl Worker {
         let named = |it: &&super::machine::Container| it.description.name == name;
         if let Some(container) = self.machine.containers.iter().find(named) {
             let message = view::backoff_message(&self.pod, container, wait.as_secs());
-            self.emit_event(name, Severity::Warning, "BackOff", message);
+            self.emit_event(name, EventType::Warning, "BackOff", message);
         }
     }
 
     fn emit_event(
         &self,
         container: &str,
-        severity: Severity,
+        event_type: EventType,
         reason: &'static str,
         message: String,
     ) {
-        self.context.recorder.emit_event(&self.pod, Some(container), severity, reason, message);
+        self.context.emit_event(&self.pod, Some(container), event_type, reason, message);
     }
 
-    fn emit_pod_event(&self, severity: Severity, reason: &'static str, message: String) {
-        self.context.recorder.emit_event(&self.pod, None, severity, reason, message);
+    fn emit_pod_event(&self, event_type: EventType, reason: &'static str, message: String) {
+        self.context.emit_event(&self.pod, None, event_type, reason, message);
     }
 }
 

@@ -27,12 +27,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use nearhop_runtime::pki::PkiError;
+use nearhop_runtime::server::{Connection, Wildcard, accept_loop, bind_with_retries};
 use nearhop_runtime::supervise;
 use nearhop_runtime::tls::TlsError;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use self::auth::Client;
@@ -91,47 +90,26 @@ pub(crate) fn start(context: &Arc<Context>) -> Result<(), ServeError> {
     let tls = TlsAcceptor::from(Arc::new(auth::tls(&context.options)?));
     for address in context.options.addresses.clone() {
         let address = SocketAddr::new(address, context.options.port);
-        let listening = listen(Arc::clone(context), tls.clone(), address);
-        supervise::spawn("logs and exec server", listening);
+        let (context, tls) = (Arc::clone(context), tls.clone());
+        supervise::spawn("logs and exec server", async move {
+            let wildcard = Wildcard::OwnFamily;
+            let listener = bind_with_retries("logs and exec", address, wildcard, PAUSE).await;
+            let serve = |connection| serve(Arc::clone(&context), tls.clone(), connection);
+            accept_loop(&listener, MAX_UNAUTHORIZED, serve).await;
+        });
     }
     Ok(())
 }
 
-async fn listen(context: Arc<Context>, tls: TlsAcceptor, address: SocketAddr) {
-    let listener = loop {
-        match TcpListener::bind(address).await {
-            Ok(listener) => break listener,
-            Err(error) => {
-                tracing::warn!(%address, %error, "cannot listen for logs and exec; will retry")
-            }
-        }
-        sleep(PAUSE).await;
-    };
-    let strangers = Arc::new(Semaphore::new(MAX_UNAUTHORIZED));
-    loop {
-        let place = Arc::clone(&strangers).acquire_owned().await;
-        let place = place.expect("the semaphore is never closed");
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                drop(tokio::spawn(serve(Arc::clone(&context), tls.clone(), stream, place)));
-            }
-            // For example too many open files.
-            Err(_) => sleep(Duration::from_millis(10)).await,
-        }
-    }
-}
-
-async fn serve(
-    context: Arc<Context>,
-    tls: TlsAcceptor,
-    stream: TcpStream,
-    place: OwnedSemaphorePermit,
-) {
+async fn serve(context: Arc<Context>, tls: TlsAcceptor, connection: Connection) {
+    let Connection { stream, slot, .. } = connection;
     let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await else { return };
     let shown = stream.get_ref().1.peer_certificates();
     let client = Arc::new(auth::authorize(context.options.clients.as_ref(), shown));
     let known = matches!(*client, Client::Allowed);
-    let _stranger = (!known).then_some(place);
+    if known {
+        slot.release();
+    }
     let service = service_fn(move |request| {
         let (context, client) = (Arc::clone(&context), Arc::clone(&client));
         async move { Ok::<_, Infallible>(admit(context, &client, request).await) }

@@ -15,9 +15,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use nearhop_runtime::client::EventType;
 use serde_json::json;
 
-use crate::action::{Action, Deletion, Plan, Severity};
+use crate::action::{Action, Deletion, Plan};
 use crate::claim;
 use crate::kind::Kind;
 use crate::object::{self, Round, scaled};
@@ -234,7 +235,7 @@ impl<'a> Rollout<'a> {
     fn scaling_event(&self, way: &str, set: &str, from: i32, to: i32) -> Action {
         let message = format!("Scaled {way} replica set {set} from {from} to {to}");
         let (meta, by) = (&self.deployment.metadata, "deployment-controller");
-        Action::event(Kind::Deployment, meta, by, Severity::Normal, "ScalingReplicaSet", message)
+        Action::event(Kind::Deployment, meta, by, EventType::Normal, "ScalingReplicaSet", message)
     }
 
     /// Deletes old sets beyond revisionHistoryLimit.

@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition, Service};
+use nearhop_runtime::client::EventType;
 
-use crate::action::{Action, Plan, Severity};
+use crate::action::{Action, Plan};
 use crate::kind::Kind;
 use crate::object::{self, Labels, ObjectKey, time};
 use crate::pod;
@@ -101,8 +102,8 @@ pub(crate) fn schedule(pod: &Pod, snapshot: &Snapshot<'_>) -> Result<String, Fit
 
 /// Plans the binding of a Pod, or its PodScheduled condition.
 pub(crate) fn plan(pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
-    let event = |severity, reason, message| {
-        Action::event(Kind::Pod, &pod.metadata, NAME, severity, reason, message)
+    let event = |event_type, reason, message| {
+        Action::event(Kind::Pod, &pod.metadata, NAME, event_type, reason, message)
     };
     match schedule(pod, snapshot) {
         Ok(node) => {
@@ -110,7 +111,7 @@ pub(crate) fn plan(pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
             let message = format!("Successfully assigned {name} to {node}");
             let uid = object::uid(&pod.metadata).to_owned();
             let mut plan = Plan::from(Action::Bind { pod: name, uid, node });
-            plan.then([event(Severity::Normal, "Scheduled", message)]);
+            plan.then([event(EventType::Normal, "Scheduled", message)]);
             plan
         }
         Err(unfit) => {
@@ -124,7 +125,7 @@ pub(crate) fn plan(pod: &Pod, snapshot: &Snapshot<'_>, now: Timestamp) -> Plan {
                 known.status == "False" && known.message.as_deref() == Some(&message)
             }) {
                 plan.then([Action::PutStatus(refused(pod, &message, now).into())]);
-                plan.then([event(Severity::Warning, "FailedScheduling", message)]);
+                plan.then([event(EventType::Warning, "FailedScheduling", message)]);
             }
             plan
         }

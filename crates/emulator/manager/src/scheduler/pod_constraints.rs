@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use kube::core::Selector;
 
 use super::filter::domain;
 use super::{NodeInfo, Snapshot};
 use crate::affinity;
 use crate::object::{self, Labels};
-use crate::selector;
 use crate::taint;
 
 /// The topology domains that a Pod may or may not use.
@@ -98,9 +98,7 @@ impl<'a> Spread<'a> {
         let counts_in = |other: &Pod| {
             other.metadata.namespace == pod.metadata.namespace
                 && !object::is_deleting(&other.metadata)
-                && wanted
-                    .as_ref()
-                    .is_some_and(|w| selector::matches(w, other.metadata.labels.as_ref()))
+                && object::selects(wanted.as_ref(), other.metadata.labels.as_ref())
         };
         let honour_affinity = constraint.node_affinity_policy.as_deref() != Some("Ignore");
         let honour_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
@@ -198,7 +196,7 @@ fn term_matches(term: &PodAffinityTerm, owner: &Pod, other: &Pod, snapshot: &Sna
     let named = term.namespaces.as_deref().unwrap_or_default();
     let by_label = term.namespace_selector.as_ref().is_some_and(|wanted| {
         let labels: Option<&Labels> = snapshot.namespaces.get(namespace).copied().flatten();
-        selector::matches(wanted, labels)
+        object::selects(object::selector(wanted).as_ref(), labels)
     });
     let own = named.is_empty() && term.namespace_selector.is_none();
     let within = by_label
@@ -206,7 +204,7 @@ fn term_matches(term: &PodAffinityTerm, owner: &Pod, other: &Pod, snapshot: &Sna
         || own && owner.metadata.namespace == other.metadata.namespace;
     let wanted =
         with_label_keys(term.label_selector.as_ref(), term.match_label_keys.as_deref(), owner);
-    within && wanted.is_some_and(|w| selector::matches(&w, other.metadata.labels.as_ref()))
+    within && object::selects(wanted.as_ref(), other.metadata.labels.as_ref())
 }
 
 /// A selector with `matchLabelKeys` applied; `None` selects nothing.
@@ -214,7 +212,7 @@ fn with_label_keys(
     wanted: Option<&LabelSelector>,
     keys: Option<&[String]>,
     pod: &Pod,
-) -> Option<LabelSelector> {
+) -> Option<Selector> {
     let mut wanted = wanted.cloned()?;
     for key in keys.unwrap_or_default() {
         let Some(value) = object::label(&pod.metadata, key) else { continue };
@@ -224,5 +222,5 @@ fn with_label_keys(
             values: Some(vec![value.to_owned()]),
         });
     }
-    Some(wanted)
+    object::selector(&wanted)
 }

@@ -4,14 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::filter::domain;
 use super::{NodeInfo, Snapshot};
 use crate::affinity;
-use crate::object;
+use crate::object::{self, Labels};
 use crate::quantity::{Amounts, add, amounts, requests};
-use crate::selector;
 use crate::taint;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -69,7 +67,7 @@ fn load(info: &NodeInfo<'_>) -> i128 {
 /// Services select.
 enum Group<'a> {
     Owner(&'a str),
-    Services(&'a str, Vec<LabelSelector>),
+    Services(&'a str, Vec<Labels>),
 }
 
 impl<'a> Group<'a> {
@@ -81,10 +79,7 @@ impl<'a> Group<'a> {
         let selecting = |service: &&Service| {
             let wanted = service.spec.as_ref()?.selector.clone()?;
             let same = service.metadata.namespace.as_deref() == Some(namespace);
-            let wanted = LabelSelector { match_labels: Some(wanted), match_expressions: None };
-            let selects = same
-                && !selector::is_empty(&wanted)
-                && selector::matches(&wanted, pod.metadata.labels.as_ref());
+            let selects = same && !wanted.is_empty() && object::has_labels(&pod.metadata, &wanted);
             selects.then_some(wanted)
         };
         Self::Services(namespace, snapshot.services.iter().filter_map(selecting).collect())
@@ -98,8 +93,10 @@ impl<'a> Group<'a> {
             }
             Self::Services(namespace, selectors) => {
                 let mine = alive.filter(|p| p.metadata.namespace.as_deref() == Some(*namespace));
-                let labels = mine.map(|pod| pod.metadata.labels.as_ref());
-                labels.filter(|l| selectors.iter().any(|s| selector::matches(s, *l))).count()
+                let selects = |pod: &&&Pod| {
+                    selectors.iter().any(|labels| object::has_labels(&pod.metadata, labels))
+                };
+                mine.filter(selects).count()
             }
         }
     }

@@ -230,7 +230,7 @@ impl Sim {
     fn apply(&mut self, plan: Plan) -> bool {
         let mut any = false;
         for action in plan.stages.into_iter().flatten() {
-            any |= !matches!(action, Action::Tell(_));
+            any |= !matches!(action, Action::EmitEvent(..));
             self.perform(action);
         }
         any
@@ -283,7 +283,7 @@ impl Sim {
                     pod.metadata.deletion_timestamp = Some(now);
                 }
             }
-            Action::Tell(_) => {}
+            Action::EmitEvent(..) => {}
             other => panic!("unexpected action: {other:?}"),
         }
     }
