@@ -1,4 +1,4 @@
-//! `nearhop agent`: a very small kubelet, and the hidden commands that its containers are made of.
+//! `nearhop agent`: a small kubelet, and the hidden commands of its container processes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,21 +22,21 @@ use nearhop_runtime::tls::read_file;
 use crate::daemon::{serve_admin, supervised};
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
-/// Registers a Node and runs its pods as processes, each pod in a network of its own.
+/// Run a node agent: registers a Node and runs its Pods as processes in network namespaces.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
 
-    /// Name of the Node.
+    /// Name of the Node object.
     #[arg(long, value_name = "NODE")]
     node_name: String,
 
-    /// The node's addresses: one, or one of each family, the primary one first.
+    /// Node addresses: one, or one per IP family, the primary one first.
     #[arg(long, value_name = "IP[,IP]", value_delimiter = ',', required = true)]
     node_ip: Vec<IpAddr>,
 
-    /// Where pods' addresses come from: one range, or one of each family.
+    /// Pod address ranges: one, or one per IP family.
     #[arg(long, value_name = "CIDR[,CIDR]", value_delimiter = ',', required = true)]
     pod_cidr: Vec<IpNet>,
 
@@ -44,23 +44,23 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = parse_label)]
     labels: Vec<(String, String)>,
 
-    /// Taints of the Node, written when the agent registers it.
+    /// Taints that the agent adds when it registers the Node.
     #[arg(long, value_name = "KEY[=VALUE]:EFFECT,…", value_delimiter = ',', value_parser = parse_taint)]
     register_with_taints: Vec<Taint>,
 
-    /// How much CPU the Node says it has.
+    /// CPU capacity that the Node reports.
     #[arg(long, value_name = "QUANTITY", default_value = "4")]
     cpu: String,
 
-    /// How much memory the Node says it has.
+    /// Memory capacity that the Node reports.
     #[arg(long, value_name = "QUANTITY", default_value = "8Gi")]
     memory: String,
 
-    /// Where logs and exec are served, on the node's addresses.
+    /// Port for logs and exec on the node addresses.
     #[arg(long, value_name = "PORT", default_value_t = 10250)]
     port: u16,
 
-    /// Certificate of that port (PEM); without it the agent makes one that it signs itself.
+    /// Serving certificate of that port (PEM); by default the agent creates a self-signed one.
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
 
@@ -68,32 +68,32 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
 
-    /// CA of the API server's client certificate (PEM). Without it logs and exec are refused.
+    /// CA of the API server's client certificate (PEM). Without it the agent rejects logs and exec.
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
 
-    /// Common names of client certificates that may ask for logs and exec.
+    /// Common names of client certificates that may request logs and exec.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = KUBELET_CLIENT)]
     client_allowed_names: Vec<String>,
 
-    /// Where logs and volumes live: a new or empty directory, or that of an earlier agent, which is
-    /// emptied.
+    /// Directory for logs and volumes: new, empty, or that of an earlier agent, whose files the
+    /// agent deletes.
     #[arg(long, value_name = "DIR")]
     root_dir: PathBuf,
 
-    /// How often the Node's Lease is renewed.
+    /// Interval of Lease renewals.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     heartbeat: Duration,
 
-    /// The cluster's name server, for pods.
+    /// Cluster DNS server for Pods.
     #[arg(long, value_name = "IP")]
     cluster_dns: Option<IpAddr>,
 
-    /// The domain that Services' names end in.
+    /// Cluster domain.
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
 
-    /// Where /livez, /readyz and /metrics are served; port 0 takes a free one.
+    /// Address for /livez, /readyz and /metrics; port 0 selects a free port.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10273")]
     bind_address: SocketAddr,
 
@@ -101,18 +101,18 @@ pub(crate) struct Args {
     log: LogArgs,
 }
 
-/// One of the processes of a container.
+/// A container process.
 #[derive(Debug, ClapArgs)]
 #[command(disable_help_flag = true)]
 pub(crate) struct ContainerArgs {
-    /// Which one.
+    /// The process.
     #[arg(value_parser = parse_stage)]
     stage: Stage,
 
-    /// What it is to do.
+    /// The spec.
     file: PathBuf,
 
-    /// A program's words.
+    /// A program's arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<String>,
 }
@@ -129,14 +129,14 @@ pub(crate) struct ImageArgs {
     arguments: Vec<String>,
 }
 
-/// Runs until it is told to stop.
+/// Runs until shutdown.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.log.init();
-    // Two threads: pods are mostly waited for.
+    // Two threads: the agent mostly waits.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().context("cannot start threads")?;
     let done = runtime.block_on(supervised(serve(args)));
-    // What still waits for the kernel or the API must not keep containers alive.
+    // Pending requests must not keep containers alive.
     runtime.shutdown_background();
     done
 }
@@ -178,12 +178,12 @@ fn options(args: Args) -> anyhow::Result<Options> {
     })
 }
 
-/// Is one of the processes of a container.
+/// Runs a container process.
 pub(crate) fn container(args: &ContainerArgs) -> anyhow::Result<ExitCode> {
     Ok(container::main(args.stage, &args.file, &args.words))
 }
 
-/// Plays a built-in image.
+/// Runs a built-in image.
 pub(crate) fn image(args: &ImageArgs) -> anyhow::Result<ExitCode> {
     Ok(nearhop_agent::image::main(&args.image, &args.arguments))
 }
@@ -194,7 +194,7 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
-/// Reads a taint as a kubelet does.
+/// Parses a taint as a kubelet does.
 pub(crate) fn parse_taint(text: &str) -> Result<Taint, String> {
     let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let expected = || format!("expected KEY=VALUE:EFFECT or KEY:EFFECT, EFFECT one of {effects:?}");
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn taints_are_read_as_a_kubelet_reads_them() {
+    fn taints_parse_as_in_a_kubelet() {
         let taint = |text: &str| parse_taint(text).map(|it| (it.key, it.value, it.effect));
         let (key, effect) = ("a.b/c".to_owned(), "NoSchedule".to_owned());
         assert_eq!(taint("a.b/c:NoSchedule"), Ok((key.clone(), None, effect.clone())));

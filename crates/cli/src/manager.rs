@@ -1,4 +1,4 @@
-//! `nearhop manager`: the controllers and the scheduler that a lab needs, on the embedded API.
+//! `nearhop manager`: the workload controllers and the scheduler for a lab.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -15,25 +15,25 @@ use nearhop_runtime::shutdown::Shutdown;
 use crate::daemon::{serve_admin, supervised};
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
-/// Runs Deployments, ReplicaSets and DaemonSets, finds nodes for pods, and judges nodes.
+/// Run the workload controllers, the scheduler and the node controller.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
 
-    /// Controllers that run: `*` for all, `name` for one, `-name` for all but one.
+    /// Controllers to enable: `*` for all, `name` to enable, `-name` to disable.
     #[arg(long, value_name = "NAME,…", default_value = "*", allow_hyphen_values = true)]
     controllers: Controllers,
 
-    /// How long a node may be silent before it counts as lost.
+    /// How long a node may miss heartbeats before its Ready condition becomes Unknown.
     #[arg(long, value_name = "DURATION", value_parser = parse_grace, default_value = "40s")]
     node_monitor_grace_period: Duration,
 
-    /// How long a node that never reported may take to do so.
+    /// The same for a node that has not reported yet.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
     node_startup_grace_period: Duration,
 
-    /// Where /livez, /readyz and /metrics are served; port 0 takes a free one.
+    /// Address for /livez, /readyz and /metrics; port 0 selects a free port.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10272")]
     bind_address: SocketAddr,
 
@@ -41,20 +41,18 @@ pub(crate) struct Args {
     log: LogArgs,
 }
 
-/// Reads how patient to be with nodes. With no patience every node is lost before it is heard.
+/// Parses a grace period. With zero every node would be lost before its first heartbeat.
 fn parse_grace(text: &str) -> Result<Duration, String> {
     match parse_duration(text)? {
-        Duration::ZERO => Err("nodes cannot be heard all the time: give them more than 0, \
-                               such as 40s"
-            .to_owned()),
+        Duration::ZERO => Err("the grace period must be longer than 0, such as 40s".to_owned()),
         grace => Ok(grace),
     }
 }
 
-/// Runs until it is told to stop.
+/// Runs until shutdown.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.log.init();
-    // One thread: decisions are made one after the other, and the rest is waiting.
+    // One thread: the manager makes one decision at a time, and mostly waits.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().context("cannot start the runtime")?;
     runtime.block_on(supervised(manage_cluster(args)))
@@ -82,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_given_some_time() {
+    fn a_grace_period_of_zero_is_rejected() {
         assert_eq!(parse_grace("500ms"), Ok(Duration::from_millis(500)));
         for bad in ["0", "0s", "fast"] {
             assert!(parse_grace(bad).is_err(), "{bad}");
