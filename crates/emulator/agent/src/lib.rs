@@ -26,7 +26,7 @@ mod etc_files;
 mod fake_api;
 pub mod image;
 mod node;
-pub mod options;
+mod options;
 mod pod;
 mod root_dir;
 mod run;

@@ -89,9 +89,7 @@ impl Options {
         }
     }
 
-    /// The zone label of the Node.
-    #[must_use]
-    pub fn zone(&self) -> &str {
+    pub(crate) fn zone(&self) -> &str {
         self.labels.get("topology.kubernetes.io/zone").map_or("", String::as_str)
     }
 }

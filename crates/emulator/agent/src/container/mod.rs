@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 use serde::de::DeserializeOwned;
 
-pub use self::spec::{
+pub(crate) use self::spec::{
     Access, ContainerSpec, EtcFile, ExecSpec, Identity, Mount, NOT_STARTED, Program, Report,
     TIMED_OUT,
 };

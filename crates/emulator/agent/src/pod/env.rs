@@ -2,19 +2,44 @@
 //! Secrets.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{
-    ConfigMap, Container, EnvVarSource, ObjectFieldSelector, Pod, Secret,
-};
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, ObjectFieldSelector, Pod};
 
 use crate::container::Program;
 
-/// The ConfigMaps and Secrets that a Pod names; `None` if one does not exist.
+/// The content of a ConfigMap or a Secret.
+pub(crate) type Data = BTreeMap<String, Vec<u8>>;
+
+/// An object that a container or a volume refers to, by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    ConfigMap(String),
+    Secret(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ConfigMap(name) => write!(f, "configmap {name:?}"),
+            Self::Secret(name) => write!(f, "secret {name:?}"),
+        }
+    }
+}
+
+/// The ConfigMaps and Secrets of a Pod that exist.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sources {
-    pub(crate) config_maps: BTreeMap<String, Option<ConfigMap>>,
-    pub(crate) secrets: BTreeMap<String, Option<Secret>>,
+pub(crate) struct Sources(pub(crate) BTreeMap<Source, Data>);
+
+impl Sources {
+    /// The content of a source; `None` if it is optional and does not exist.
+    pub(crate) fn get(&self, from: &Source, optional: bool) -> Result<Option<Data>, String> {
+        match self.0.get(from) {
+            None if !optional => Err(format!("{from} not found")),
+            found => Ok(found.cloned()),
+        }
+    }
 }
 
 /// Inputs of the downward API.
@@ -23,20 +48,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) pod_addresses: &'a [IpAddr],
     pub(crate) node_addresses: &'a [IpAddr],
-}
-
-impl Sources {
-    pub(crate) fn config_map(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
-        let map = self.config_maps.get(name)?.as_ref()?;
-        let text = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
-        let bytes = map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()));
-        Some(text.chain(bytes).collect())
-    }
-
-    pub(crate) fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
-        let secret = self.secrets.get(name)?.as_ref()?;
-        Some(secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect())
-    }
 }
 
 type Variables = Vec<(String, String)>;
@@ -56,15 +67,12 @@ pub(crate) fn environment(
     let mut variables = base;
     for from in container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
-        let found = match (&from.config_map_ref, &from.secret_ref) {
-            (Some(map), _) => {
-                wanted("configmap", &map.name, sources.config_map(&map.name), map.optional)?
-            }
-            (_, Some(secret)) => {
-                wanted("secret", &secret.name, sources.secret(&secret.name), secret.optional)?
-            }
-            _ => None,
+        let (source, optional) = match (&from.config_map_ref, &from.secret_ref) {
+            (Some(map), _) => (Source::ConfigMap(map.name.clone()), map.optional),
+            (_, Some(secret)) => (Source::Secret(secret.name.clone()), secret.optional),
+            _ => continue,
         };
+        let found = sources.get(&source, optional.unwrap_or(false))?;
         for (key, value) in found.into_iter().flatten() {
             set(&mut variables, &format!("{prefix}{key}"), text(value));
         }
@@ -86,18 +94,6 @@ fn text(bytes: Vec<u8>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn wanted<T>(
-    kind: &str,
-    name: &str,
-    found: Option<T>,
-    optional: Option<bool>,
-) -> Result<Option<T>, String> {
-    if found.is_none() && !optional.unwrap_or(false) {
-        return Err(format!("{kind} {name:?} not found"));
-    }
-    Ok(found)
-}
-
 fn value_from(
     source: &EnvVarSource,
     facts: Facts<'_>,
@@ -106,25 +102,20 @@ fn value_from(
     if let Some(field) = &source.field_ref {
         return field_value(field, facts).map(Some);
     }
-    let (kind, name, key, optional, found) =
-        match (&source.config_map_key_ref, &source.secret_key_ref) {
-            (Some(it), _) => {
-                ("configmap", &it.name, &it.key, it.optional, sources.config_map(&it.name))
-            }
-            (_, Some(it)) => ("secret", &it.name, &it.key, it.optional, sources.secret(&it.name)),
-            _ => {
-                return Err(
-                    "valueFrom of this kind is not supported by this agent: use fieldRef, \
-                        configMapKeyRef or secretKeyRef"
-                        .to_owned(),
-                );
-            }
-        };
-    let Some(mut found) = wanted(kind, name, found, optional)? else { return Ok(None) };
+    let (source, key, optional) = match (&source.config_map_key_ref, &source.secret_key_ref) {
+        (Some(it), _) => (Source::ConfigMap(it.name.clone()), &it.key, it.optional),
+        (_, Some(it)) => (Source::Secret(it.name.clone()), &it.key, it.optional),
+        _ => {
+            let cure = "use fieldRef, configMapKeyRef or secretKeyRef";
+            return Err(format!("this agent does not support this valueFrom: {cure}"));
+        }
+    };
+    let optional = optional.unwrap_or(false);
+    let Some(mut found) = sources.get(&source, optional)? else { return Ok(None) };
     match found.remove(key) {
         Some(value) => Ok(Some(text(value))),
-        None if optional.unwrap_or(false) => Ok(None),
-        None => Err(format!("couldn't find key {key} in {kind} {name}")),
+        None if optional => Ok(None),
+        None => Err(format!("couldn't find key {key} in {source}")),
     }
 }
 
@@ -235,18 +226,18 @@ pub(crate) fn built_in(image: &str) -> Option<&'static str> {
     }
 }
 
-/// The names of ConfigMaps and Secrets in a container's environment.
-pub(crate) fn needs(container: &Container) -> (Vec<String>, Vec<String>) {
-    let (mut maps, mut secrets) = (Vec::new(), Vec::new());
+/// The ConfigMaps and Secrets in a container's environment.
+pub(crate) fn needs(container: &Container) -> Vec<Source> {
+    let mut needed = Vec::new();
     for from in container.env_from.iter().flatten() {
-        maps.extend(from.config_map_ref.iter().map(|it| it.name.clone()));
-        secrets.extend(from.secret_ref.iter().map(|it| it.name.clone()));
+        needed.extend(from.config_map_ref.iter().map(|it| Source::ConfigMap(it.name.clone())));
+        needed.extend(from.secret_ref.iter().map(|it| Source::Secret(it.name.clone())));
     }
-    for source in container.env.iter().flatten().filter_map(|it| it.value_from.as_ref()) {
-        maps.extend(source.config_map_key_ref.iter().map(|it| it.name.clone()));
-        secrets.extend(source.secret_key_ref.iter().map(|it| it.name.clone()));
+    for from in container.env.iter().flatten().filter_map(|it| it.value_from.as_ref()) {
+        needed.extend(from.config_map_key_ref.iter().map(|it| Source::ConfigMap(it.name.clone())));
+        needed.extend(from.secret_key_ref.iter().map(|it| Source::Secret(it.name.clone())));
     }
-    (maps, secrets)
+    needed
 }
 
 #[cfg(test)]

@@ -73,8 +73,8 @@ impl Launch {
         let start_failed = |reason, retry| move |message| StartError { reason, message, retry };
         let config = start_failed("CreateContainerConfigError", Retry::Soon);
         let namespace = self.pod.metadata.namespace.clone().unwrap_or_default();
-        let (maps, secrets) = env::needs(&self.container);
-        let sources = fetch(&self.context.client, &namespace, &maps, &secrets).await;
+        let needed = env::needs(&self.container);
+        let sources = fetch(&self.context.client, &namespace, needed).await;
         let sources = sources.map_err(start_failed("CreateContainerConfigError", Retry::Soon))?;
         let facts = Facts {
             pod: &self.pod,

@@ -15,7 +15,7 @@ use nearhop_net::{Namespace, link, star};
 use tokio::task::spawn_blocking;
 
 use super::context::{Context, make_private};
-use super::env::{Facts, Sources};
+use super::env::{Data, Facts, Source, Sources};
 use super::volumes::{self, Content, SetupError};
 use crate::container::{EtcFile, Identity};
 use crate::etc_files::{Identity as Names, full_name, hostname, hosts, resolv_conf};
@@ -44,8 +44,7 @@ struct HostLink {
 /// Creates a sandbox: the network, then the files.
 pub(crate) async fn make(context: Arc<Context>, pod: Arc<Pod>) -> Result<PodSandbox, SetupError> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let (maps, secrets) = volumes::needs(&pod);
-    let sources = fetch(&context.client, &namespace, &maps, &secrets).await;
+    let sources = fetch(&context.client, &namespace, volumes::needs(&pod)).await;
     let sources = sources.map_err(SetupError::Retryable)?;
     let identity = context.users.take();
     let network = if is_on_host_network(&pod) { PodNetwork::Hosts } else { PodNetwork::Own };
@@ -207,23 +206,31 @@ impl PodSandbox {
     }
 }
 
-/// Fetches ConfigMaps and Secrets; missing ones are `None`.
+/// Fetches ConfigMaps and Secrets; missing ones are left out.
 pub(crate) async fn fetch(
     client: &Client,
     namespace: &str,
-    maps: &[String],
-    secrets: &[String],
+    needed: Vec<Source>,
 ) -> Result<Sources, String> {
     let mut sources = Sources::default();
-    for name in maps {
-        let found: Option<ConfigMap> = get(client, namespace, name).await?;
-        sources.config_maps.insert(name.clone(), found);
-    }
-    for name in secrets {
-        let found: Option<Secret> = get(client, namespace, name).await?;
-        sources.secrets.insert(name.clone(), found);
+    for source in needed {
+        let found = match &source {
+            Source::ConfigMap(name) => get(client, namespace, name).await?.map(config_map_data),
+            Source::Secret(name) => get(client, namespace, name).await?.map(secret_data),
+        };
+        sources.0.extend(found.map(|data| (source, data)));
     }
     Ok(sources)
+}
+
+fn config_map_data(map: ConfigMap) -> Data {
+    let text = map.data.into_iter().flatten().map(|(key, value)| (key, value.into_bytes()));
+    let bytes = map.binary_data.into_iter().flatten().map(|(key, value)| (key, value.0));
+    text.chain(bytes).collect()
+}
+
+fn secret_data(secret: Secret) -> Data {
+    secret.data.into_iter().flatten().map(|(key, value)| (key, value.0)).collect()
 }
 
 async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<K>, String>

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{
 };
 use nearhop_core::quantity::parse_milli;
 
-use super::env::{Facts, Sources, expand, field_value};
+use super::env::{Facts, Source, Sources, expand, field_value};
 use crate::container::{Access, Identity, Mount};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,19 +42,19 @@ const DEFAULT_SIZE: u64 = 256 << 20;
 /// The largest total size of a Pod's emptyDirs in bytes.
 const LARGEST_SIZE: u64 = 4 << 30;
 
-/// The names of ConfigMaps and Secrets in a Pod's volumes.
-pub(crate) fn needs(pod: &Pod) -> (Vec<String>, Vec<String>) {
-    let (mut maps, mut secrets) = (Vec::new(), Vec::new());
+/// The ConfigMaps and Secrets in a Pod's volumes.
+pub(crate) fn needs(pod: &Pod) -> Vec<Source> {
+    let mut needed = Vec::new();
     for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
-        maps.extend(volume.config_map.iter().map(|it| it.name.clone()));
-        secrets.extend(volume.secret.iter().filter_map(|it| it.secret_name.clone()));
-        let projected = volume.projected.iter().flat_map(|it| it.sources.iter().flatten());
-        for source in projected {
-            maps.extend(source.config_map.iter().map(|it| it.name.clone()));
-            secrets.extend(source.secret.iter().map(|it| it.name.clone()));
+        needed.extend(volume.config_map.iter().map(|it| Source::ConfigMap(it.name.clone())));
+        let secrets = volume.secret.iter().filter_map(|it| it.secret_name.clone());
+        needed.extend(secrets.map(Source::Secret));
+        for source in volume.projected.iter().flat_map(|it| it.sources.iter().flatten()) {
+            needed.extend(source.config_map.iter().map(|it| Source::ConfigMap(it.name.clone())));
+            needed.extend(source.secret.iter().map(|it| Source::Secret(it.name.clone())));
         }
     }
-    (maps, secrets)
+    needed
 }
 
 pub(crate) fn content(
@@ -69,18 +69,13 @@ pub(crate) fn content(
     }
     let mut files = BTreeMap::new();
     if let Some(map) = &volume.config_map {
-        let data = found("configmap", &map.name, sources.config_map(&map.name), map.optional)?;
-        choose(&mut files, data, map.items.as_deref(), mode(map.default_mode), map.optional)?;
+        let from = Source::ConfigMap(map.name.clone());
+        let part = Part::new(from, map.items.as_deref(), map.optional);
+        part.add_to(&mut files, sources, mode(map.default_mode))?;
     } else if let Some(secret) = &volume.secret {
-        let name = secret.secret_name.clone().unwrap_or_default();
-        let data = found("secret", &name, sources.secret(&name), secret.optional)?;
-        choose(
-            &mut files,
-            data,
-            secret.items.as_deref(),
-            mode(secret.default_mode),
-            secret.optional,
-        )?;
+        let from = Source::Secret(secret.secret_name.clone().unwrap_or_default());
+        let part = Part::new(from, secret.items.as_deref(), secret.optional);
+        part.add_to(&mut files, sources, mode(secret.default_mode))?;
     } else if let Some(downward) = &volume.downward_api {
         let items = downward.items.as_deref().unwrap_or_default();
         add_fields(&mut files, items, facts, mode(downward.default_mode))?;
@@ -137,42 +132,38 @@ pub(crate) fn check_room<'a>(
 
 type Files = BTreeMap<String, (Vec<u8>, u32)>;
 
-fn found(
-    kind: &str,
-    name: &str,
-    data: Option<BTreeMap<String, Vec<u8>>>,
-    optional: Option<bool>,
-) -> Result<BTreeMap<String, Vec<u8>>, SetupError> {
-    match data {
-        Some(data) => Ok(data),
-        None if optional.unwrap_or(false) => Ok(BTreeMap::new()),
-        None => Err(SetupError::Retryable(format!("{kind} {name:?} not found"))),
-    }
+/// The part of a ConfigMap or a Secret that a volume contains.
+struct Part<'a> {
+    source: Source,
+    items: &'a [KeyToPath],
+    optional: bool,
 }
 
-fn choose(
-    files: &mut Files,
-    mut data: BTreeMap<String, Vec<u8>>,
-    items: Option<&[KeyToPath]>,
-    mode: u32,
-    optional: Option<bool>,
-) -> Result<(), SetupError> {
-    let Some(items) = items.filter(|items| !items.is_empty()) else {
-        files.extend(data.into_iter().map(|(key, value)| (key, (value, mode))));
-        return Ok(());
-    };
-    for item in items {
-        let own = item.mode.and_then(|it| u32::try_from(it).ok()).unwrap_or(mode);
-        match data.remove(&item.key) {
-            Some(value) => drop(files.insert(item.path.clone(), (value, own))),
-            None if optional.unwrap_or(false) => {}
-            None => {
-                let what = format!("references non-existent key: {}", item.key);
-                return Err(SetupError::Retryable(what));
+impl<'a> Part<'a> {
+    fn new(source: Source, items: Option<&'a [KeyToPath]>, optional: Option<bool>) -> Self {
+        Self { source, items: items.unwrap_or_default(), optional: optional.unwrap_or(false) }
+    }
+
+    fn add_to(self, files: &mut Files, sources: &Sources, mode: u32) -> Result<(), SetupError> {
+        let data = sources.get(&self.source, self.optional).map_err(SetupError::Retryable)?;
+        let mut data = data.unwrap_or_default();
+        if self.items.is_empty() {
+            files.extend(data.into_iter().map(|(key, value)| (key, (value, mode))));
+            return Ok(());
+        }
+        for item in self.items {
+            let own = item.mode.and_then(|it| u32::try_from(it).ok()).unwrap_or(mode);
+            match data.remove(&item.key) {
+                Some(value) => drop(files.insert(item.path.clone(), (value, own))),
+                None if self.optional => {}
+                None => {
+                    let what = format!("references non-existent key: {}", item.key);
+                    return Err(SetupError::Retryable(what));
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn add_fields(
@@ -204,12 +195,12 @@ fn project(
         if let Some(map) = &source.config_map {
             // The CA comes with a token; a Pod without API access does not need it.
             let optional = map.optional.or((map.name == "kube-root-ca.crt").then_some(true));
-            let data = found("configmap", &map.name, sources.config_map(&map.name), optional)?;
-            choose(files, data, map.items.as_deref(), mode, optional)?;
+            let from = Source::ConfigMap(map.name.clone());
+            Part::new(from, map.items.as_deref(), optional).add_to(files, sources, mode)?;
         } else if let Some(secret) = &source.secret {
-            let data =
-                found("secret", &secret.name, sources.secret(&secret.name), secret.optional)?;
-            choose(files, data, secret.items.as_deref(), mode, secret.optional)?;
+            let from = Source::Secret(secret.name.clone());
+            let part = Part::new(from, secret.items.as_deref(), secret.optional);
+            part.add_to(files, sources, mode)?;
         } else if let Some(downward) = &source.downward_api {
             add_fields(files, downward.items.as_deref().unwrap_or_default(), facts, mode)?;
         }
@@ -283,16 +274,15 @@ pub(crate) fn mounts(
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{
-        ConfigMap, ConfigMapVolumeSource, HostPathVolumeSource, PodSpec, VolumeMount,
+        ConfigMapVolumeSource, HostPathVolumeSource, PodSpec, VolumeMount,
     };
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
     use super::*;
 
     fn sources() -> Sources {
-        let data = [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "2".to_owned())];
-        let map = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
-        Sources { config_maps: BTreeMap::from([("m".to_owned(), Some(map))]), ..Sources::default() }
+        let data = [("a".to_owned(), b"1".to_vec()), ("b".to_owned(), b"2".to_vec())];
+        Sources([(Source::ConfigMap("m".to_owned()), data.into())].into())
     }
 
     fn map_volume(name: &str, items: Option<Vec<KeyToPath>>) -> Volume {
