@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p nearhop-tests --bench proxy` prints figures; nothing is asserted, since they are
 //! the machine's as much as the proxy's. It runs in a network namespace of its own. Parts can be
-//! chosen: `-- sync`, `-- weights`, `-- connections`, `-- flows`, and of the sizes of `sync` one:
+//! chosen: `-- sync`, `-- weights`, `-- sticky`, `-- connections`, `-- flows`, and of the sizes of `sync` and
+//! `sticky` one:
 //! `NEARHOP_BENCH_SERVICES=44000`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,18 +32,25 @@ fn main() -> Result<()> {
         std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let runs = |part: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == part);
     println!("kernel {}", read("/proc/sys/kernel/osrelease"));
+    let only: Option<usize> =
+        std::env::var("NEARHOP_BENCH_SERVICES").ok().and_then(|text| text.parse().ok());
     if runs("sync") {
-        let only: Option<usize> =
-            std::env::var("NEARHOP_BENCH_SERVICES").ok().and_then(|text| text.parse().ok());
         for (services, endpoints) in [(10_000, 10), (44_000, 10), (1, 1_000), (1, 5_000)] {
             if only.is_none_or(|only| only == services) {
-                measure_sync(services, endpoints, Weights::None)?;
+                measure_sync(services, endpoints, Setup::Plain)?;
             }
         }
     }
     if runs("weights") {
-        measure_sync(10_000, 10, Weights::OfOneService)?;
-        measure_sync(10_000, 10, Weights::OfAllServices)?;
+        measure_sync(10_000, 10, Setup::OneWeighted)?;
+        measure_sync(10_000, 10, Setup::AllWeighted)?;
+    }
+    if runs("sticky") {
+        for services in [1_000, 2_000, 10_000] {
+            if only.is_none_or(|only| only == services) {
+                measure_sync(services, 10, Setup::AllSticky)?;
+            }
+        }
     }
     if runs("connections") {
         measure_connections()?;
@@ -53,26 +61,30 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Which Services have weights, no two of them the same.
+/// What the Services of a measurement have in addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weights {
-    None,
-    OfOneService,
-    OfAllServices,
+enum Setup {
+    Plain,
+    /// One Service has weights.
+    OneWeighted,
+    /// All Services have weights, no two of them the same.
+    AllWeighted,
+    /// All Services have session affinity.
+    AllSticky,
 }
 
-impl Weights {
+impl Setup {
     /// Whether a Service has weights. Changes are made to those that do.
-    fn has(self, service: usize) -> bool {
+    fn has_weights(self, service: usize) -> bool {
         match self {
-            Self::None => false,
-            Self::OfOneService => service == 0,
-            Self::OfAllServices => true,
+            Self::Plain | Self::AllSticky => false,
+            Self::OneWeighted => service == 0,
+            Self::AllWeighted => true,
         }
     }
 
-    fn of(self, service: usize) -> SliceRouting {
-        if !self.has(service) {
+    fn routing(self, service: usize) -> SliceRouting {
+        if !self.has_weights(service) {
             return SliceRouting::default();
         }
         let (a, b) = (700_000 - service, 200_000 + service);
@@ -106,7 +118,7 @@ fn key(service: usize) -> ServiceKey {
     ServiceKey::new(format!("ns-{}", service % 100), format!("service-{service}"))
 }
 
-fn service(number: usize) -> Change {
+fn service(number: usize, setup: Setup) -> Change {
     let mut service = Service::new(key(number));
     service.cluster_ips = ClusterIps::Addresses(vec![cluster_ip(number).into()]);
     service.ip_families = vec![Family::Ipv4];
@@ -118,12 +130,15 @@ fn service(number: usize) -> Change {
         node_port: 0,
         app_protocol: None,
     }];
+    if setup == Setup::AllSticky {
+        service.session_affinity = Some(Duration::from_secs(10_800));
+    }
     Change::put(service)
 }
 
 /// Slices of at most 100 endpoints, in three zones, hinted each for its own.
-fn slices(number: usize, addresses: &[IpAddr], weights: Weights) -> Vec<Change> {
-    let routing = weights.of(number);
+fn slices(number: usize, addresses: &[IpAddr], setup: Setup) -> Vec<Change> {
+    let routing = setup.routing(number);
     let key = key(number);
     let ports: Arc<[SlicePort]> = Arc::from([SlicePort {
         name: Name::from("http"),
@@ -191,16 +206,16 @@ impl Proxy {
     }
 }
 
-fn measure_sync(services: usize, endpoints: usize, weights: Weights) -> Result<()> {
+fn measure_sync(services: usize, endpoints: usize, setup: Setup) -> Result<()> {
     let namespace = Namespace::new("sync")?;
     namespace.run(|| {
-        println!("\n{services} Services x {endpoints} endpoints, weights: {weights:?}");
+        println!("\n{services} Services x {endpoints} endpoints, {setup:?}");
         let before = resident();
         let mut proxy = Proxy::new()?;
         let mut changes = Vec::new();
         for number in 0..services {
-            changes.push(service(number));
-            changes.extend(slices(number, &addresses(number, endpoints), weights));
+            changes.push(service(number, setup));
+            changes.extend(slices(number, &addresses(number, endpoints), setup));
         }
         println!("  full sync from decoded objects   {:8.0} ms", ms(proxy.apply(changes)?));
         println!(
@@ -214,7 +229,7 @@ fn measure_sync(services: usize, endpoints: usize, weights: Weights) -> Result<(
         let began = Instant::now();
         std::hint::black_box(RouteTable::build(world, place));
         println!("  of it, choosing all routes       {:8.0} ms", ms(began.elapsed()));
-        measure_changes(&mut proxy, services, endpoints, weights)?;
+        measure_changes(&mut proxy, services, endpoints, setup)?;
         let mut kernel = Kernel::open()?;
         Engine::remove(&mut kernel, proxy.engine.config())?;
         Ok(())
@@ -225,25 +240,26 @@ fn measure_changes(
     proxy: &mut Proxy,
     services: usize,
     endpoints: usize,
-    weights: Weights,
+    setup: Setup,
 ) -> Result<()> {
-    const CHANGES: usize = 2_000;
+    // Additions to verdict maps are slow where each Service has elements in them.
+    let count = if setup == Setup::AllSticky { 100 } else { 2_000 };
     let mut replaced = Vec::new();
     let mut grown = Vec::new();
-    for i in 0..CHANGES {
-        let number = if weights == Weights::OfOneService { 0 } else { (i * 7_919) % services };
+    for i in 0..count {
+        let number = if setup == Setup::OneWeighted { 0 } else { (i * 7_919) % services };
         let mut all = addresses(number, endpoints);
         // One endpoint is another now, and with the next change is as it was.
         let at = i % endpoints;
         let old = std::mem::replace(&mut all[at], Ipv4Addr::from(0x0b00_0000 + i as u32).into());
-        replaced.push(proxy.apply(slices(number, &all, weights))?);
+        replaced.push(proxy.apply(slices(number, &all, setup))?);
         all[at] = old;
-        proxy.apply(slices(number, &all, weights))?;
+        proxy.apply(slices(number, &all, setup))?;
         // One more, and one less again.
         all.push(Ipv4Addr::from(0x0c00_0000 + i as u32).into());
-        grown.push(proxy.apply(slices(number, &all, weights))?);
+        grown.push(proxy.apply(slices(number, &all, setup))?);
         all.pop();
-        let mut back = slices(number, &all, weights);
+        let mut back = slices(number, &all, setup);
         if endpoints.is_multiple_of(100) {
             let key = key(number);
             let name = Name::from(format!("{}-{}", key.name, endpoints / 100));
@@ -254,10 +270,10 @@ fn measure_changes(
     show("one endpoint replaced", &mut replaced);
     show("one endpoint more or less", &mut grown);
     let (mut added, mut removed) = (Vec::new(), Vec::new());
-    for i in 0..CHANGES / 4 {
+    for i in 0..count / 4 {
         let number = services + i;
-        let mut new = vec![service(number)];
-        new.extend(slices(number, &addresses(number, 10), weights));
+        let mut new = vec![service(number, setup)];
+        new.extend(slices(number, &addresses(number, 10), setup));
         added.push(proxy.apply(new)?);
         let key = key(number);
         let slice = Name::from(format!("{}-0", key.name));
@@ -314,9 +330,9 @@ fn measure_connections() -> Result<()> {
             let mut proxy = Proxy::new()?;
             let mut changes = Vec::new();
             for number in 0..services {
-                changes.push(service(number));
+                changes.push(service(number, Setup::Plain));
                 let all = if number == 0 { backends.clone() } else { addresses(number, 10) };
-                changes.extend(slices(number, &all, Weights::None));
+                changes.extend(slices(number, &all, Setup::Plain));
             }
             proxy.apply(changes)?;
             Ok(())
@@ -372,9 +388,9 @@ fn measure_flows() -> Result<()> {
     star.node().run(|| -> Result<()> {
         let mut changes = Vec::new();
         for number in [0, 1] {
-            let weights = if number == 0 { Weights::OfOneService } else { Weights::None };
-            changes.push(with_protocol(service(number), Protocol::Udp));
-            let slices = slices(number, &pods, weights).into_iter();
+            let setup = if number == 0 { Setup::OneWeighted } else { Setup::Plain };
+            changes.push(with_protocol(service(number, setup), Protocol::Udp));
+            let slices = slices(number, &pods, setup).into_iter();
             changes.extend(slices.map(|slice| with_protocol(slice, Protocol::Udp)));
         }
         Proxy::new()?.apply(changes)?;

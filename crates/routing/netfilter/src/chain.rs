@@ -23,6 +23,8 @@ const INTERFACE_NAME: usize = 16;
 pub struct Pick {
     /// Which map has the slots: one of the four maps of endpoints.
     pub from: SetId,
+    /// The first slot: other than 0 for one group of a weighted draw.
+    pub first: u32,
     /// How a slot is drawn.
     pub draw: Draw,
     /// Whether the connection is masqueraded.
@@ -100,12 +102,19 @@ impl OnDemand {
     }
 
     /// The chains that its rules go to.
-    pub fn needs(&self) -> Option<Self> {
+    fn needs(&self) -> Vec<Self> {
         match self {
-            Self::Pick(pick) => pick.rest().map(Self::Pick),
-            Self::Stay(stay) => stay.rest().map(Self::Stay),
-            Self::Record(_) => None,
+            Self::Pick(pick) => pick.needs().into_iter().map(Self::Pick).collect(),
+            Self::Stay(stay) => stay.rest().into_iter().map(Self::Stay).collect(),
+            Self::Record(_) => Vec::new(),
         }
+    }
+
+    /// All chains that its rules lead to, each after those that it goes to; itself last.
+    pub fn with_needed(self) -> Vec<Self> {
+        let mut all: Vec<Self> = self.needs().into_iter().flat_map(Self::with_needed).collect();
+        all.push(self);
+        all
     }
 
     /// The Service port that it belongs to, if it belongs to one.
@@ -138,7 +147,7 @@ impl Pick {
     /// The chain for a number of slots that has a set of its own.
     fn counted(slots: u8) -> Self {
         let draw = Draw::Even(u32::from(slots));
-        Self { from: SetId::Endpoints, draw, mark: Mark::No }
+        Self { from: SetId::Endpoints, first: 0, draw, mark: Mark::No }
     }
 
     /// The set for cluster IPs with this number of slots, if it has one.
@@ -163,8 +172,9 @@ impl Pick {
             // All numbers would make a long name; the rules of the chain show them.
             Draw::Weighted(groups) => format!("-weighted-{:016x}", digest(&format!("{groups:?}"))),
         };
+        let first = if self.first == 0 { String::new() } else { format!("-from-{}", self.first) };
         let mark = if self.mark == Mark::Yes { "-masquerade" } else { "" };
-        Name::from(format!("{kind}-{}{weights}{mark}", self.draw.slots()))
+        Name::from(format!("{kind}-{}{first}{weights}{mark}", self.draw.slots()))
     }
 
     /// The chain that goes on where this one has marked the packet.
@@ -172,31 +182,43 @@ impl Pick {
         (self.mark == Mark::Yes).then(|| Self { mark: Mark::No, ..self.clone() })
     }
 
+    /// The chain for one group of slots of equal weight. All Services with such a group share it.
+    fn part(&self, group: &Group) -> Self {
+        Self { first: group.first, draw: Draw::Even(group.slots), ..self.clone() }
+    }
+
+    fn needs(&self) -> Vec<Self> {
+        match (self.rest(), &self.draw) {
+            (Some(rest), _) => vec![rest],
+            (None, Draw::Weighted(groups)) => groups.iter().map(|group| self.part(group)).collect(),
+            (None, Draw::Even(_)) => Vec::new(),
+        }
+    }
+
     fn chain(&self, config: &Config) -> Chain {
-        let rules = match self.rest() {
-            Some(rest) => vec![plain(mark_packet(config)), plain(vec![goto(rest.name())])],
-            None => self.draw_rules(config.family()),
+        let rules = match (self.rest(), &self.draw) {
+            (Some(rest), _) => mark_and_goto(config, rest.name()),
+            (None, Draw::Weighted(groups)) => groups.iter().map(|g| self.choose(g)).collect(),
+            (None, Draw::Even(slots)) => vec![plain(self.dnat(config.family(), *slots))],
         };
         regular(self.name(), rules)
     }
 
-    /// One rule for each group of slots, such as
-    /// `numgen random mod W < C dnat to … . numgen random mod N offset K map @endpoints`.
-    /// The last group has no condition, and so an endpoint is always found.
-    fn draw_rules(&self, family: Family) -> Vec<Rule> {
+    /// `dnat to … . numgen random mod N offset K map @endpoints`.
+    fn dnat(&self, family: Family, slots: u32) -> Vec<Expr> {
         let by_node = matches!(self.from, SetId::NodeportEndpoints | SetId::NodeportEndpointsLocal);
-        let rule = |group: Group| {
-            let key = Concat::new(family);
-            let key = if by_node { key.ports() } else { key.service() };
-            let key = key.random(group.slots, group.first);
-            let mut exprs = Vec::new();
-            if group.chance < WHOLE {
-                exprs.push(Expr::Chance { part: group.chance, whole: WHOLE });
-            }
-            exprs.extend(key.dnat(self.from));
-            plain(exprs)
-        };
-        self.draw.groups().into_iter().map(rule).collect()
+        let key = Concat::new(family);
+        let key = if by_node { key.ports() } else { key.service() };
+        key.random(slots, self.first).dnat(self.from)
+    }
+
+    /// `numgen random mod W < C goto pick-N-from-K`. The last group has no condition, and so an
+    /// endpoint is always found. The rule names no map: for each element that is added to a map, the
+    /// kernel checks each chain that uses the map.
+    fn choose(&self, group: &Group) -> Rule {
+        let chance = Expr::Chance { part: group.chance, whole: WHOLE };
+        let chance = (group.chance < WHOLE).then_some(chance);
+        when(chance.into_iter().collect(), goto(self.part(group).name()))
     }
 }
 
@@ -214,8 +236,7 @@ impl Stay {
     /// To the endpoint that is recorded, or to where everybody else goes.
     fn chain(&self, config: &Config) -> Chain {
         if let Some(rest) = self.rest() {
-            let rules = vec![plain(mark_packet(config)), plain(vec![goto(rest.name())])];
-            return regular(self.name(), rules);
+            return regular(self.name(), mark_and_goto(config, rest.name()));
         }
         let family = config.family();
         // nft reads a translation of ports only where the protocol is known.
@@ -673,6 +694,11 @@ fn mark_packet(config: &Config) -> Vec<Expr> {
         masked(!mark, mark),
         Expr::SetMark { from: Reg(0) },
     ]
+}
+
+/// Marks a packet for masquerading and goes on in another chain.
+fn mark_and_goto(config: &Config, chain: Name) -> Vec<Rule> {
+    vec![plain(mark_packet(config)), plain(vec![goto(chain)])]
 }
 
 fn ct_bit(key: CtKey, bit: u32) -> Vec<Expr> {

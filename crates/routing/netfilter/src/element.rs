@@ -172,7 +172,7 @@ impl<'a> Placer<'a> {
         if slots.is_empty() {
             return;
         }
-        let pick = Pick { from, draw: slots.draw().clone(), mark };
+        let pick = Pick { from, first: 0, draw: slots.draw().clone(), mark };
         if let Some(affinity) = &self.entry.affinity {
             let (port, protocol) = (affinity.port.clone(), self.protocol);
             self.go_to(entry, OnDemand::Stay(Stay { port, protocol, reach, mark }));

@@ -138,9 +138,7 @@ impl Image {
         for (frontend, entry) in self.sticky_frontends(port) {
             chains_of(frontend, entry, &mut chains);
         }
-        for chain in chains {
-            needed.extend(std::iter::successors(Some(chain), OnDemand::needs));
-        }
+        needed.extend(chains.into_iter().flat_map(OnDemand::with_needed));
         let of_port = self.chains.iter().filter(|chain| chain.port() == Some(port));
         let chains: BTreeSet<OnDemand> =
             of_port.filter(|chain| !needed.contains(chain)).cloned().collect();
@@ -291,8 +289,7 @@ impl Image {
     /// Adds the chains that are not there yet, those first that others go to.
     fn need(&mut self, chains: Vec<OnDemand>, changes: &mut Changes) {
         for chain in chains {
-            let all: Vec<OnDemand> = std::iter::successors(Some(chain), OnDemand::needs).collect();
-            for chain in all.into_iter().rev().filter(|chain| !chain.is_standing()) {
+            for chain in chain.with_needed().into_iter().filter(|chain| !chain.is_standing()) {
                 if self.chains.contains(&chain) {
                     continue;
                 }
@@ -333,10 +330,8 @@ impl Image {
         let (mut chains, mut needed) = (Vec::new(), BTreeSet::new());
         for (frontend, entry) in self.frontends() {
             chains_of(frontend, entry, &mut chains);
-            for chain in chains.drain(..) {
-                let all = std::iter::successors(Some(chain), OnDemand::needs);
-                needed.extend(all.filter(|chain| !chain.is_standing()));
-            }
+            let all = chains.drain(..).flat_map(OnDemand::with_needed);
+            needed.extend(all.filter(|chain| !chain.is_standing()));
         }
         needed
     }

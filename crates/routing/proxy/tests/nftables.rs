@@ -5,6 +5,8 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use nearhop_core::{Cidr, Family, Name, Protocol};
 use nearhop_netfilter::affinity::{Maps, Reach, define_map, map_name};
 use nearhop_netfilter::chain::{Mark, OnDemand, Pick, Recording, Stay, standing_chains};
@@ -58,16 +60,25 @@ fn house(config: &Config) -> Vec<Op> {
     let family = config.family();
     let mut ops = vec![Op::AddTable { comment: "rules".into() }];
     ops.extend(SetId::ALL.into_iter().map(|id| Op::AddSet(id.define(family))));
+    let mut chains = BTreeSet::new();
     for from in [SetId::Endpoints, SetId::EndpointsLocal, SetId::NodeportEndpoints] {
         for mark in [Mark::No, Mark::Yes] {
             for draw in [Draw::Even(3), Draw::by_weight(&[(3, 1), (2, 4), (1, 2)])] {
-                let pick = Pick { from, draw, mark };
-                ops.push(Op::AddChain(OnDemand::Pick(pick).chain(config)));
+                let pick = Pick { from, first: 0, draw, mark };
+                chains.extend(OnDemand::Pick(pick).with_needed());
             }
         }
     }
+    chains.retain(|chain| !chain.is_standing());
+    let standing = standing_chains(config).into_iter();
+    let (base, regular): (Vec<Chain>, Vec<Chain>) =
+        standing.partition(|chain| chain.hook.is_some());
+    let regular: Vec<Chain> =
+        chains.iter().map(|chain| chain.chain(config)).chain(regular).collect();
+    // All chains first, then rules: a rule may go to a chain that comes later.
+    ops.extend(regular.iter().cloned().map(|all| Op::AddChain(Chain { rules: Vec::new(), ..all })));
     ops.extend(sticky_port(config));
-    ops.extend(standing_chains(config).into_iter().map(Op::AddChain));
+    ops.extend(regular.into_iter().chain(base).map(Op::AddChain));
     ops
 }
 

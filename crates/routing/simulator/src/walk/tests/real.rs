@@ -1,11 +1,14 @@
 //! The chains that Services really bring, in both families.
 
+use std::collections::BTreeSet;
+
 use nearhop_netfilter::affinity::{Maps, Reach, define_map, map_name};
 use nearhop_netfilter::chain::{Mark, OnDemand, Pick, Recording, Stay};
 use nearhop_netfilter::config::Config;
 use nearhop_netfilter::draw::Draw;
 use nearhop_netfilter::image::Image;
 use nearhop_netfilter::layout::SetId;
+use nearhop_netfilter::object::Chain;
 
 use super::*;
 
@@ -20,11 +23,12 @@ fn whole_layout(family: Family) -> Vec<Op> {
         SetId::NodeportEndpoints,
         SetId::NodeportEndpointsLocal,
     ];
+    let mut chains = BTreeSet::new();
     for from in maps {
         for mark in [Mark::No, Mark::Yes] {
             for draw in [Draw::Even(3), Draw::by_weight(&[(3, 1), (2, 4)])] {
-                let pick = OnDemand::Pick(Pick { from, draw, mark });
-                ops.push(Op::AddChain(pick.chain(&config)));
+                let pick = OnDemand::Pick(Pick { from, first: 0, draw, mark });
+                chains.extend(pick.with_needed());
             }
         }
     }
@@ -34,12 +38,16 @@ fn whole_layout(family: Family) -> Vec<Op> {
             ops.push(Op::AddSet(define_map(map_name(&port, reach), family)));
             for mark in [Mark::No, Mark::Yes] {
                 let stay = Stay { port: port.clone(), protocol, reach, mark };
-                ops.push(Op::AddChain(OnDemand::Stay(stay).chain(&config)));
+                chains.insert(OnDemand::Stay(stay));
             }
         }
         let recording = Recording { port, protocol, seconds: 10_800, maps: Maps::Both };
-        ops.push(Op::AddChain(OnDemand::Record(recording).chain(&config)));
+        chains.insert(OnDemand::Record(recording));
     }
+    let chains: Vec<Chain> = chains.iter().map(|chain| chain.chain(&config)).collect();
+    // All chains first, then rules: a rule may go to a chain that comes later.
+    ops.extend(chains.iter().cloned().map(|all| Op::AddChain(Chain { rules: Vec::new(), ..all })));
+    ops.extend(chains.into_iter().map(Op::AddChain));
     ops.extend(Image::new(std::sync::Arc::new(config)).chains().into_iter().map(Op::AddChain));
     ops
 }
