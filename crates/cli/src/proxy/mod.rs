@@ -13,7 +13,7 @@ use nearhop_proxy::health::serve::BindFailure;
 use nearhop_proxy::health::{SharedHealth, serve as serve_health};
 use nearhop_proxy::metrics::ProxyMetrics;
 use nearhop_proxy::options::Options;
-use nearhop_proxy::run::{Surroundings, run as proxy};
+use nearhop_proxy::run::{Deps, run as proxy};
 use nearhop_proxy::sysctl::{self, ConntrackLimits};
 use nearhop_runtime::admin;
 use nearhop_runtime::client::connect;
@@ -65,9 +65,9 @@ async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let (ask, questions) = mpsc::channel(QUESTIONS);
     let _admin = serve_admin(&args, &options, on_failure, metrics, checks, ask)?;
     tracing::info!(node = %options.node, table = %options.table, "proxy starts");
-    let surroundings =
-        Surroundings { lock, client, metrics: proxy_metrics, health, synced, questions, shutdown };
-    proxy(options, surroundings).await?;
+    let deps =
+        Deps { lock, client, metrics: proxy_metrics, health, synced, questions, shutdown };
+    proxy(options, deps).await?;
     Ok(ExitCode::SUCCESS)
 }
 

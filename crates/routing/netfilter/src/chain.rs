@@ -97,7 +97,7 @@ impl OnDemand {
     }
 
     /// Whether it is there whether or not anybody needs it.
-    pub fn is_standing(&self) -> bool {
+    pub fn is_static(&self) -> bool {
         matches!(self, Self::Pick(pick) if pick.is_counted())
     }
 
@@ -296,7 +296,7 @@ fn is_on_this_node(family: Family) -> Vec<Expr> {
 }
 
 /// The chains that are always there.
-pub fn standing_chains(config: &Config) -> Vec<Chain> {
+pub fn static_chains(config: &Config) -> Vec<Chain> {
     let at = config.priorities;
     let nat = |point, priority| Hook { kind: ChainKind::Nat, point, priority };
     let filter = |point, priority| Hook { kind: ChainKind::Filter, point, priority };

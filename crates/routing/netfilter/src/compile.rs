@@ -15,14 +15,14 @@ use crate::frontend::{
 use crate::slots::assign_slots;
 
 /// Which endpoints had which slots of a frontend before.
-pub trait Before {
+pub trait PreviousSlots {
     /// Slots of its endpoints.
     fn endpoints(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>>;
     /// Slots of its endpoints on this node, where it has them apart.
     fn local(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>>;
 }
 
-impl Before for Program {
+impl PreviousSlots for Program {
     fn endpoints(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>> {
         Some(self.frontends.get(frontend)?.endpoints.endpoints().clone())
     }
@@ -40,7 +40,7 @@ impl Before for Program {
 pub fn compile<'a>(
     routes: impl Iterator<Item = (&'a RouteKey, &'a Route)>,
     config: &Config,
-    before: &dyn Before,
+    before: &dyn PreviousSlots,
 ) -> Option<Program> {
     let mut program = Program::default();
     for (key, route) in routes.filter(|(key, _)| key.family == config.family()) {
@@ -57,7 +57,7 @@ fn compile_port(
     route: &Route,
     cluster_ip: IpAddr,
     config: &Config,
-    before: &dyn Before,
+    before: &dyn PreviousSlots,
 ) {
     let port = route.service_port();
     let protocol = port.protocol;
@@ -88,7 +88,7 @@ fn compile_port(
 struct Compiler<'a> {
     key: &'a RouteKey,
     route: &'a Route,
-    before: &'a dyn Before,
+    before: &'a dyn PreviousSlots,
     name: Name,
 }
 

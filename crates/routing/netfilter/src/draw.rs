@@ -4,7 +4,7 @@
 //! endpoints of the same weight (Balanced: those of a zone) are a group of slots beside each other.
 //! One rule per group decides by chance whether a connection is the group's, and then picks one of
 //! its slots evenly; whatever no rule before has taken, the last group takes. So shares are exact to
-//! a billionth at any size, and neighbours of one group get the same.
+//! a billionth at any size, and all endpoints of one group get the same.
 
 use std::sync::Arc;
 

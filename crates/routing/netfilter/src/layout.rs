@@ -242,7 +242,7 @@ impl SetId {
     }
 }
 
-/// The definition of a set of ours by its name: a standing one, or the map of a Service port.
+/// The definition of a set of ours by its name: a fixed one, or the map of a Service port.
 pub fn define_named(name: &Name, family: Family) -> Option<Set> {
     let map = port_of(name).map(|_| define_map(name.clone(), family));
     map.or_else(|| SetId::by_name(name).map(|id| id.define(family)))

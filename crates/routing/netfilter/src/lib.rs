@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   RouteTable -> compile -> Program (frontends of one Service)
-//!                              |  image: all Services of a family, who has which frontend
+//!                              |  desired: all Services of a family, who has which frontend
 //!                              v
 //!                            Changes -> Batch -> wire (bytes) -> the kernel   (elsewhere)
-//!   what the kernel holds -> wire (bytes) -> reconcile(Image, Held) -> Changes
+//!   what the kernel holds -> wire (bytes) -> reconcile(DesiredTable, KernelState) -> Changes
 //! ```
 //!
 //! Deliberately absent: a socket, a clock, and every decision about topology.
@@ -16,10 +16,10 @@ pub mod changes;
 pub mod compile;
 pub mod config;
 pub mod conntrack;
+pub mod desired;
 pub mod draw;
 pub mod element;
 pub mod frontend;
-pub mod image;
 pub mod layout;
 pub mod object;
 pub mod reconcile;

@@ -7,20 +7,20 @@ use nearhop_core::{EndpointKey, Family, Name};
 
 use crate::affinity::define_map;
 use crate::changes::Changes;
-use crate::compile::Before;
+use crate::compile::PreviousSlots;
+use crate::desired::{DesiredTable, signature};
 use crate::element::Placed;
 use crate::frontend::Frontend;
-use crate::image::{Image, signature};
 use crate::layout::{SetId, frontend_of, read_endpoint};
 use crate::object::{Chain, Data, Op, Set};
 
 /// What the kernel holds of our table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct KernelState {
     /// Its sets.
     pub sets: BTreeSet<Name>,
     /// Its chains.
-    pub chains: BTreeMap<Name, HeldChain>,
+    pub chains: BTreeMap<Name, KernelChain>,
     /// The elements of the sets that we write.
     pub elements: Vec<Placed>,
     /// Whether a set is of another make, or the table asleep: it is to be replaced as a whole.
@@ -29,25 +29,25 @@ pub struct Held {
     pub rough: bool,
 }
 
-impl Held {
+impl KernelState {
     /// Sets that are not ours.
-    pub fn strange_sets<'a>(&'a self, image: &'a Image) -> impl Iterator<Item = &'a Name> {
-        let ours = |name: &Name| SetId::by_name(name).is_some() || image.maps().contains(name);
+    pub fn strange_sets<'a>(&'a self, desired: &'a DesiredTable) -> impl Iterator<Item = &'a Name> {
+        let ours = |name: &Name| SetId::by_name(name).is_some() || desired.maps().contains(name);
         self.sets.iter().filter(move |name| !ours(name))
     }
 
     /// Sets of ours that are not there.
-    pub fn missing_sets(&self, image: &Image) -> Vec<Set> {
-        let family = image.config().family();
-        let standing = SetId::ALL.into_iter().map(|id| id.define(family));
-        let maps = image.maps().iter().map(|map| define_map(map.clone(), family));
-        standing.chain(maps).filter(|set| !self.sets.contains(&set.name)).collect()
+    pub fn missing_sets(&self, desired: &DesiredTable) -> Vec<Set> {
+        let family = desired.config().family();
+        let fixed = SetId::ALL.into_iter().map(|id| id.define(family));
+        let maps = desired.maps().iter().map(|map| define_map(map.clone(), family));
+        fixed.chain(maps).filter(|set| !self.sets.contains(&set.name)).collect()
     }
 }
 
 /// A chain that the kernel holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HeldChain {
+pub struct KernelChain {
     /// Whether it is a base chain.
     pub base: bool,
     /// How many rules it has.
@@ -60,36 +60,41 @@ pub struct HeldChain {
 pub const COMMENT: &str = "rules of the nearhop service proxy";
 
 /// What makes the kernel hold what it is to hold. `held` is none where there is no table.
-pub fn reconcile(image: &Image, held: Option<&Held>) -> Changes {
+pub fn reconcile(desired: &DesiredTable, held: Option<&KernelState>) -> Changes {
     let mut changes = Changes::default();
-    let nothing = Held::default();
+    let nothing = KernelState::default();
     if held.is_none() {
         changes.first(Op::AddTable { comment: Name::from(COMMENT) });
     }
     let held = held.unwrap_or(&nothing);
-    for set in held.missing_sets(image) {
+    for set in held.missing_sets(desired) {
         changes.first(Op::AddSet(set));
     }
-    let chains = image.chains();
+    let chains = desired.chains();
     let known = chains.iter().map(|chain| chain.name.clone()).collect();
     reconcile_chains(chains, held, &mut changes);
     if held.elements.is_empty() {
-        changes.fill(image.elements());
+        changes.fill(desired.elements());
     } else {
-        changes.replace(held.elements.clone(), image.elements());
+        changes.replace(held.elements.clone(), desired.elements());
     }
-    remove_unknown(image, &known, held, &mut changes);
+    remove_unknown(desired, &known, held, &mut changes);
     changes
 }
 
 /// Takes out what is not ours: rules first, then the sets that they used, then the chains that rules
 /// and sets went to.
-fn remove_unknown(image: &Image, known: &BTreeSet<Name>, held: &Held, changes: &mut Changes) {
+fn remove_unknown(
+    desired: &DesiredTable,
+    known: &BTreeSet<Name>,
+    held: &KernelState,
+    changes: &mut Changes,
+) {
     let chains: Vec<&Name> = held.chains.keys().filter(|name| !known.contains(*name)).collect();
     for name in &chains {
         changes.last(Op::FlushChain((*name).clone()));
     }
-    for name in held.strange_sets(image) {
+    for name in held.strange_sets(desired) {
         changes.last(Op::DeleteSet(name.clone()));
     }
     for name in chains {
@@ -97,7 +102,7 @@ fn remove_unknown(image: &Image, known: &BTreeSet<Name>, held: &Held, changes: &
     }
 }
 
-fn reconcile_chains(wanted: Vec<Chain>, held: &Held, changes: &mut Changes) {
+fn reconcile_chains(wanted: Vec<Chain>, held: &KernelState, changes: &mut Changes) {
     let mut fill = Vec::new();
     for chain in wanted {
         let there = held.chains.get(&chain.name);
@@ -127,7 +132,7 @@ fn reconcile_chains(wanted: Vec<Chain>, held: &Held, changes: &mut Changes) {
 }
 
 /// Whether a chain has the rules that it should, as far as can be told without reading them.
-pub fn is_right(there: &HeldChain, wanted: &Chain) -> bool {
+pub fn is_right(there: &KernelChain, wanted: &Chain) -> bool {
     there.base == wanted.hook.is_some()
         && there.rules == wanted.rules.len()
         && there.signature.as_ref() == signature(wanted)
@@ -135,14 +140,14 @@ pub fn is_right(there: &HeldChain, wanted: &Chain) -> bool {
 
 /// The slots that the kernel holds, so that a new start leaves everybody in place.
 #[derive(Clone, Debug, Default)]
-pub struct HeldSlots {
+pub struct KernelSlots {
     endpoints: BTreeMap<Frontend, BTreeMap<u32, EndpointKey>>,
     local: BTreeMap<Frontend, BTreeMap<u32, EndpointKey>>,
 }
 
-impl HeldSlots {
+impl KernelSlots {
     /// Reads the slots from what the kernel holds.
-    pub fn of(held: &Held, family: Family) -> Self {
+    pub fn of(held: &KernelState, family: Family) -> Self {
         let mut slots = Self::default();
         for (set, element) in &held.elements {
             let to = match set {
@@ -164,7 +169,7 @@ impl HeldSlots {
     }
 }
 
-impl HeldSlots {
+impl KernelSlots {
     /// Every frontend with its endpoints.
     pub fn frontends(&self) -> impl Iterator<Item = (&Frontend, Vec<EndpointKey>)> {
         let all: BTreeSet<&Frontend> = self.endpoints.keys().chain(self.local.keys()).collect();
@@ -176,7 +181,7 @@ impl HeldSlots {
     }
 }
 
-impl Before for HeldSlots {
+impl PreviousSlots for KernelSlots {
     fn endpoints(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>> {
         self.endpoints.get(frontend).map(|slots| slots.values().copied().collect())
     }

@@ -9,14 +9,14 @@ use std::net::IpAddr;
 use nearhop_core::{EndpointKey, Family, Name};
 
 use crate::affinity::{LEGACY_MAP, Reach, map_name, port_of};
+use crate::desired::DesiredTable;
 use crate::frontend::{At, Frontend};
-use crate::image::Image;
 use crate::layout::{read_address, read_endpoint, read_frontend};
 use crate::object::{Bytes, Data, Element, Timed};
 
-/// The records of other maps as records of the image's maps, by map.
-pub fn carry(image: &Image, held: &[(Name, Vec<Timed>)]) -> BTreeMap<Name, Vec<Timed>> {
-    let mut carrier = Carrier { image, allowed: BTreeMap::new(), maps: BTreeMap::new() };
+/// The records of other maps as records of the desired table's maps, by map.
+pub fn carry(desired: &DesiredTable, held: &[(Name, Vec<Timed>)]) -> BTreeMap<Name, Vec<Timed>> {
+    let mut carrier = Carrier { desired, allowed: BTreeMap::new(), maps: BTreeMap::new() };
     for (map, records) in held {
         for record in records {
             carrier.carry(map, record);
@@ -33,7 +33,7 @@ pub fn endpoint_of(element: &Element, family: Family) -> Option<EndpointKey> {
 }
 
 struct Carrier<'a> {
-    image: &'a Image,
+    desired: &'a DesiredTable,
     /// Who may be stayed with, by map.
     allowed: BTreeMap<Name, BTreeSet<EndpointKey>>,
     /// What is kept, by map and client.
@@ -42,7 +42,7 @@ struct Carrier<'a> {
 
 impl Carrier<'_> {
     fn carry(&mut self, map: &Name, record: &Timed) {
-        let family = self.image.config().family();
+        let family = self.desired.config().family();
         let Some(endpoint) = endpoint_of(&record.element, family) else { return };
         if map != LEGACY_MAP {
             if let Some((port, reach)) = port_of(map) {
@@ -63,11 +63,11 @@ impl Carrier<'_> {
     /// client, the one that was used last.
     fn keep(&mut self, port: &Name, reach: Reach, endpoint: EndpointKey, record: &Timed) {
         let map = map_name(port, reach);
-        if !self.image.maps().contains(&map) {
+        if !self.desired.maps().contains(&map) {
             return;
         }
         let allowed = self.allowed.entry(map.clone());
-        let allowed = allowed.or_insert_with(|| self.image.sticky_endpoints(port, reach));
+        let allowed = allowed.or_insert_with(|| self.desired.sticky_endpoints(port, reach));
         if !allowed.contains(&endpoint) {
             return;
         }
@@ -81,7 +81,7 @@ impl Carrier<'_> {
     /// The Service port at an address, or at a node's port.
     fn port_at(&self, frontend: &Frontend) -> Option<Name> {
         let by_port = Frontend { at: At::Node, ..*frontend };
-        let found = self.image.frontend(frontend).or_else(|| self.image.frontend(&by_port));
+        let found = self.desired.frontend(frontend).or_else(|| self.desired.frontend(&by_port));
         found.and_then(|(_, entry)| Some(entry.affinity.as_ref()?.port.clone()))
     }
 }

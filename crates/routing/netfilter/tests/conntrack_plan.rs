@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use nearhop_core::{EndpointKey, Family, Protocol};
 use nearhop_netfilter::conntrack::{
-    Endpoints, Ends, Flow, Judgement, Plan, Rehome, Sets, Standing, View, Why, judge,
+    Endpoints, Ends, Flow, FlowEligibility, Judgement, Plan, Rehome, Sets, View, Why, judge,
     plan_deletions,
 };
 use nearhop_netfilter::frontend::{At, Frontend};
@@ -368,12 +368,12 @@ fn an_address_goes_before_a_node_port() {
 struct ExternalLocal<'a>(&'a Net);
 
 impl Endpoints for ExternalLocal<'_> {
-    fn standing(&self, client: IpAddr, endpoint: EndpointKey) -> Standing {
+    fn eligibility(&self, client: IpAddr, endpoint: EndpointKey) -> FlowEligibility {
         match endpoint {
-            e if e == self.0.endpoint(To::Near) => Standing::Allowed,
-            e if e != self.0.endpoint(To::Far) => Standing::Gone,
-            _ if client == ip(self.0.client) => Standing::Allowed,
-            _ => Standing::Barred,
+            e if e == self.0.endpoint(To::Near) => FlowEligibility::Allowed,
+            e if e != self.0.endpoint(To::Far) => FlowEligibility::Gone,
+            _ if client == ip(self.0.client) => FlowEligibility::Allowed,
+            _ => FlowEligibility::Barred,
         }
     }
 

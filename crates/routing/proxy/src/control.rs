@@ -127,7 +127,7 @@ impl Control {
     }
 
     /// Takes in what the feed says.
-    pub(crate) fn fed(&mut self, events: Vec<FeedEvent>) {
+    pub(crate) fn on_feed(&mut self, events: Vec<FeedEvent>) {
         let mut changes = Vec::new();
         for event in events {
             match event {
@@ -271,7 +271,7 @@ mod tests {
 
     /// The ranges in which addresses without a Service are dropped, and whether a sync is needed.
     fn take(control: &mut Control, changed: Changed) -> (Vec<Cidr>, bool) {
-        control.fed(vec![FeedEvent::Changed(changed)]);
+        control.on_feed(vec![FeedEvent::Changed(changed)]);
         (control.config(Family::Ipv4).service_cidrs, control.take_waiting().config)
     }
 

@@ -4,7 +4,7 @@
 //!   feed -> control: world, routes, who waits                       (no effects)
 //!             |  which Services
 //!             v
-//!           lane, one for each family -> engine -> kernel           (one batch)
+//!           family_sync, one for each family -> engine -> kernel           (one batch)
 //!             |  who lost endpoints
 //!             v
 //!           release, sweep -> conntrack                           (who is still stuck to them)
@@ -21,12 +21,13 @@ pub mod conntrack;
 mod control;
 pub mod engine;
 mod error;
+mod family_sync;
+mod flow_eligibility;
 pub mod health;
 pub mod kernel;
-mod lane;
 mod lock;
 pub mod metrics;
-mod neighbours;
+mod monitor;
 mod observe;
 pub mod options;
 mod pace;
@@ -34,7 +35,6 @@ pub mod rbac;
 pub mod release;
 mod repairs;
 pub mod run;
-mod standing;
 mod sweep;
 pub mod sysctl;
 mod trigger;

@@ -16,11 +16,11 @@ use crate::kernel::{Kernel, KernelError};
 /// Held for as long as the table is ours.
 #[derive(Debug)]
 pub struct Lock {
-    _held: Held,
+    _held: KernelState,
 }
 
 #[derive(Debug)]
-enum Held {
+enum KernelState {
     /// The socket that the table belongs to.
     Table { _owner: Kernel },
     /// Where the kernel has no tables that belong to a socket.
@@ -57,7 +57,7 @@ impl Lock {
         let batch = Batch { table: Table { family: Family::Ipv4, name }, ops };
         let mut kernel = Kernel::open()?;
         let refused = match kernel.apply_owned(&batch) {
-            Ok(()) => return Ok(Self { _held: Held::Table { _owner: kernel } }),
+            Ok(()) => return Ok(Self { _held: KernelState::Table { _owner: kernel } }),
             Err(KernelError::Refused { table, refusals }) => (table, refusals),
             Err(error) => return Err(error.into()),
         };
@@ -75,7 +75,7 @@ impl Lock {
         tracing::debug!(%table, "the kernel has no tables that belong to a socket (Linux 5.12)");
         let address = SocketAddr::from_abstract_name(format!("nearhop-proxy/{table}"))?;
         match UnixListener::bind_addr(&address) {
-            Ok(listener) => Ok(Self { _held: Held::Socket { _listener: listener } }),
+            Ok(listener) => Ok(Self { _held: KernelState::Socket { _listener: listener } }),
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
                 Err(LockError::Taken { table: table.clone() })
             }

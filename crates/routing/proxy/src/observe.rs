@@ -6,38 +6,44 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use nearhop_core::route::{Route, RouteKey, RouteSet, explain_excluded};
 use nearhop_core::{EndpointKey, ServiceKey};
-use nearhop_netfilter::compile::{Before, compile};
+use nearhop_netfilter::compile::{PreviousSlots, compile};
 use nearhop_netfilter::frontend::{At, Entry, Frontend, Path, Program, Refusal};
 use serde_json::{Value, json};
 
 use crate::control::Control;
-use crate::lane::{Lane, LastSync};
+use crate::family_sync::{FamilySync, LastSync};
 
 /// All Services, with the few words that tell where to look closer.
-pub(crate) fn describe_all(control: &Control, lanes: &[Lane]) -> Value {
+pub(crate) fn describe_all(control: &Control, families: &[FamilySync]) -> Value {
     let services = control.world().services().map(|service| {
         let key = &service.key;
         let tiers: BTreeSet<String> = (control.routes().of_service(key))
             .filter_map(|(_, route)| route.decision.cluster.as_ref())
             .map(|set| set.reason.tier.to_string())
             .collect();
-        let left_out = lanes.iter().any(|lane| lane.engine().isolated().contains_key(key));
+        let left_out =
+            families.iter().any(|family_sync| family_sync.engine().isolated().contains_key(key));
         json!({ "service": key.to_string(), "tiers": tiers, "leftOut": left_out })
     });
     json!({
         "node": control.options().node.as_str(),
         "zone": control.routes().place().zone.as_ref().map(|zone| zone.as_str()),
-        "families": lanes.iter().map(describe_lane).collect::<Vec<_>>(),
+        "families": families.iter().map(describe_family).collect::<Vec<_>>(),
         "services": services.collect::<Vec<_>>(),
     })
 }
 
 /// One Service, in full. None if there is no such Service for this proxy.
-pub(crate) fn describe(control: &Control, lanes: &[Lane], key: &ServiceKey) -> Option<Value> {
+pub(crate) fn describe(
+    control: &Control,
+    families: &[FamilySync],
+    key: &ServiceKey,
+) -> Option<Value> {
     control.world().service(key)?;
     let ports = control.routes().of_service(key).filter_map(|(route_key, route)| {
-        let lane = lanes.iter().find(|lane| lane.family() == route_key.family)?;
-        Some(describe_port(control, lane, route_key, route))
+        let family_sync =
+            families.iter().find(|family_sync| family_sync.family() == route_key.family)?;
+        Some(describe_port(control, family_sync, route_key, route))
     });
     let ports: Vec<Value> = ports.collect();
     Some(json!({
@@ -45,16 +51,16 @@ pub(crate) fn describe(control: &Control, lanes: &[Lane], key: &ServiceKey) -> O
         "node": control.options().node.as_str(),
         "zone": control.routes().place().zone.as_ref().map(|zone| zone.as_str()),
         "ports": ports,
-        "families": lanes.iter().map(describe_lane).collect::<Vec<_>>(),
+        "families": families.iter().map(describe_family).collect::<Vec<_>>(),
         "waiting": control.is_waiting(),
     }))
 }
 
-fn describe_lane(lane: &Lane) -> Value {
+fn describe_family(family_sync: &FamilySync) -> Value {
     json!({
-        "family": lane.family().as_str(),
-        "lastSync": lane.last().map(describe_sync),
-        "failure": lane.failure(),
+        "family": family_sync.family().as_str(),
+        "lastSync": family_sync.last().map(describe_sync),
+        "failure": family_sync.failure(),
     })
 }
 
@@ -69,7 +75,12 @@ fn describe_sync(last: LastSync) -> Value {
     })
 }
 
-fn describe_port(control: &Control, lane: &Lane, key: &RouteKey, route: &Route) -> Value {
+fn describe_port(
+    control: &Control,
+    family_sync: &FamilySync,
+    key: &RouteKey,
+    route: &Route,
+) -> Value {
     let service = &key.port.service;
     let decision = &route.decision;
     let set = |set: &Option<RouteSet>| set.as_ref().map(|set| describe_set(route, set));
@@ -81,8 +92,8 @@ fn describe_port(control: &Control, lane: &Lane, key: &RouteKey, route: &Route) 
         "external": decision.external.map(|verdict| format!("{verdict:?}")),
         "cluster": set(&decision.cluster),
         "local": set(&decision.local),
-        "frontends": describe_frontends(control, lane, key),
-        "leftOut": lane.engine().isolated().get(service),
+        "frontends": describe_frontends(control, family_sync, key),
+        "leftOut": family_sync.engine().isolated().get(service),
     })
 }
 
@@ -109,19 +120,19 @@ fn describe_set(route: &Route, set: &RouteSet) -> Value {
 }
 
 /// Each address of the port: what the kernel holds, and what differs from what is wanted.
-fn describe_frontends(control: &Control, lane: &Lane, key: &RouteKey) -> Vec<Value> {
-    let image = lane.engine().image();
+fn describe_frontends(control: &Control, family_sync: &FamilySync, key: &RouteKey) -> Vec<Value> {
+    let desired = family_sync.engine().desired();
     let service = &key.port.service;
     let none = Program::default();
-    let held = image.program(service).unwrap_or(&none);
-    let before: &dyn Before = held;
+    let held = desired.program(service).unwrap_or(&none);
+    let before: &dyn PreviousSlots = held;
     let routes = control.routes().of_service(service).filter(|(other, _)| *other == key);
-    let wanted = compile(routes, image.config(), before).unwrap_or_default();
+    let wanted = compile(routes, desired.config(), before).unwrap_or_default();
     wanted
         .frontends
         .iter()
         .map(|(frontend, entry)| {
-            let owner = image.frontend(frontend).map(|(owner, _)| owner);
+            let owner = desired.frontend(frontend).map(|(owner, _)| owner);
             let programmed = held.frontends.get(frontend).filter(|_| owner == Some(service));
             let mut described = describe_frontend(frontend, entry, programmed);
             if let Some(owner) = owner.filter(|owner| *owner != service) {

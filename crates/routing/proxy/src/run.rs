@@ -1,5 +1,5 @@
 //! The loop: one closed set of events, one match. What to do is `control`'s to say, how it gets
-//! into the kernel the lanes'.
+//! into the kernel, `family_sync`'s.
 //!
 //! Watch to kernel is one hop: what arrives is taken in and written by the same task, so that a
 //! lone change waits for nobody. A NodeReport will be made where `sync` ends: decisions, what was
@@ -27,19 +27,19 @@ use crate::cleanup::check_owner;
 use crate::conntrack::Extent;
 use crate::control::{Control, Waiting};
 use crate::error::ProxyError;
+use crate::family_sync::{FamilySync, for_each_family};
+use crate::flow_eligibility::LostEndpoints;
 use crate::health::event::{Events, Note};
 use crate::health::services::{ServiceHealth, Wanted};
 use crate::health::{Eligibility, SharedHealth};
 use crate::kernel::Kernel;
-use crate::lane::{Lane, for_each_lane};
 use crate::lock::Lock;
 use crate::metrics::{ProxyMetrics, Traffic};
-use crate::neighbours::Neighbours;
+use crate::monitor::TableMonitor;
 use crate::observe;
 use crate::options::Options;
 use crate::pace::Pace;
 use crate::repairs::Repairs;
-use crate::standing::LostEndpoints;
 use crate::sweep::{SweepDone, Sweeper};
 
 /// Batches of the feed that are taken in at once.
@@ -54,7 +54,7 @@ const SWEEP_AGAIN: Duration = Duration::from_millis(500);
 const SWEEP_AT_LEAST: Duration = Duration::from_secs(30);
 
 /// What the process gives the proxy to work with.
-pub struct Surroundings {
+pub struct Deps {
     /// The right to the table. Taken before anything is listened on: a second proxy should say
     /// that it is the second.
     pub lock: Lock,
@@ -83,7 +83,7 @@ pub struct Question {
 
 /// Something happened.
 enum Event {
-    Fed(Vec<FeedEvent>),
+    Feed(Vec<FeedEvent>),
     Swept(SweepDone),
     Asked(Question),
     /// Somebody else may have changed our tables.
@@ -96,21 +96,21 @@ enum Event {
 ///
 /// # Errors
 /// Another proxy runs, or the kernel cannot do what is needed.
-pub async fn run(options: Options, surroundings: Surroundings) -> Result<(), ProxyError> {
+pub async fn run(options: Options, deps: Deps) -> Result<(), ProxyError> {
     let kernel = open_kernel(&options)?;
-    let Surroundings { lock: _lock, client, metrics, health, synced, questions, shutdown } =
-        surroundings;
+    let Deps { lock: _lock, client, metrics, health, synced, questions, shutdown } = deps;
     let events = Events::start(client.clone(), &options.node);
     events.tell(Note::starting(&options.node));
-    let (_feed, fed) = start_feed(client, &options);
+    let (_handle, feed) = start_feed(client, &options);
     let now = Instant::now();
     let control = Control::new(options.clone(), metrics.clone(), Timestamp::now());
-    let lanes = options.families.iter().map(|family| Lane::new(*family, &control)).collect();
+    let families =
+        options.families.iter().map(|family| FamilySync::new(*family, &control)).collect();
     let work = Loop {
-        neighbours: Neighbours::start(&kernel, &options)?,
+        monitor: TableMonitor::start(&kernel, &options)?,
         repairs: Repairs::default(),
         kernel,
-        lanes,
+        families,
         pace: Pace::new(options.min_sync_period),
         sweeper: Sweeper::start().map_err(ProxyError::Thread)?,
         sweep_again: now,
@@ -126,7 +126,7 @@ pub async fn run(options: Options, surroundings: Surroundings) -> Result<(), Pro
         events,
         synced,
     };
-    work.run(fed, questions, &shutdown).await;
+    work.run(feed, questions, &shutdown).await;
     Ok(())
 }
 
@@ -185,9 +185,9 @@ fn start_feed(client: kube::Client, options: &Options) -> (Feed, mpsc::Receiver<
 struct Loop {
     control: Control,
     kernel: Kernel,
-    neighbours: Neighbours,
+    monitor: TableMonitor,
     repairs: Repairs,
-    lanes: Vec<Lane>,
+    families: Vec<FamilySync>,
     pace: Pace,
     sweeper: Sweeper,
     /// Not before this are flows judged again that could not be judged or deleted.
@@ -209,15 +209,15 @@ struct Loop {
 impl Loop {
     async fn run(
         mut self,
-        mut fed: mpsc::Receiver<Vec<FeedEvent>>,
+        mut feed: mpsc::Receiver<Vec<FeedEvent>>,
         mut questions: mpsc::Receiver<Question>,
         shutdown: &Shutdown,
     ) {
         let heartbeat = self.synced.heartbeat("loop");
         loop {
-            match heartbeat.turn(self.next(&mut fed, &mut questions, shutdown)).await {
-                Event::Fed(events) => self.take_in(events),
-                Event::Swept(done) => self.swept(done),
+            match heartbeat.turn(self.next(&mut feed, &mut questions, shutdown)).await {
+                Event::Feed(events) => self.on_feed(events),
+                Event::Swept(done) => self.on_swept(done),
                 Event::Asked(question) => self.answer(question),
                 Event::Disturbed => {
                     let due = self.repairs.due(Instant::now());
@@ -246,7 +246,7 @@ impl Loop {
 
     async fn next(
         &mut self,
-        fed: &mut mpsc::Receiver<Vec<FeedEvent>>,
+        feed: &mut mpsc::Receiver<Vec<FeedEvent>>,
         questions: &mut mpsc::Receiver<Question>,
         shutdown: &Shutdown,
     ) -> Event {
@@ -256,11 +256,11 @@ impl Loop {
             biased;
             () = shutdown.wait() => Event::Stop,
             () = sleep_until(due) => Event::Due,
-            taken = fed.recv_many(&mut batches, BATCHES) => {
-                if taken == 0 { Event::Stop } else { Event::Fed(batches.into_iter().flatten().collect()) }
+            taken = feed.recv_many(&mut batches, BATCHES) => {
+                if taken == 0 { Event::Stop } else { Event::Feed(batches.into_iter().flatten().collect()) }
             }
             done = self.sweeper.wait() => Event::Swept(done),
-            () = self.neighbours.wait() => Event::Disturbed,
+            () = self.monitor.wait() => Event::Disturbed,
             Some(question) = questions.recv() => Event::Asked(question),
         }
     }
@@ -269,7 +269,10 @@ impl Loop {
     /// in the past would leave nobody else a turn.
     fn next_due(&self) -> Option<Instant> {
         let now = Instant::now();
-        let sweeps = self.lanes.iter().filter_map(|lane| lane.judge_from(now, self.sweep_again));
+        let sweeps = self
+            .families
+            .iter()
+            .filter_map(|family_sync| family_sync.judge_from(now, self.sweep_again));
         let sweep = sweeps.min().filter(|_| self.sweeper.is_idle());
         let verify = self.is_synced().then_some(self.verify_due);
         let all = [self.sync_due(now), self.count_due, sweep, verify, self.release_due()];
@@ -278,14 +281,16 @@ impl Loop {
 
     /// When clients are next to be let go, if there are any.
     fn release_due(&self) -> Option<Instant> {
-        let due = self.lanes.iter().filter_map(Lane::release_due).min();
+        let due = self.families.iter().filter_map(FamilySync::release_due).min();
         due.map(|due| due.max(self.release_from))
     }
 
     /// Lets go of clients that stay with an endpoint which is no longer theirs.
     fn release(&mut self) {
         tokio::task::block_in_place(|| {
-            for_each_lane(&mut self.lanes, |lane| lane.release(&mut self.kernel));
+            for_each_family(&mut self.families, |family_sync| {
+                family_sync.release(&mut self.kernel)
+            });
         });
         self.release_from = Instant::now() + RELEASE_PAUSE;
     }
@@ -293,21 +298,21 @@ impl Loop {
     /// When the next sync is due, if there is one.
     fn sync_due(&self, now: Instant) -> Option<Instant> {
         let waiting = self.control.is_waiting().then(|| self.pace.due(now));
-        let retry = self.lanes.iter().filter_map(Lane::retry).min();
+        let retry = self.families.iter().filter_map(FamilySync::retry).min();
         [waiting, retry].into_iter().flatten().min()
     }
 
     fn is_synced(&self) -> bool {
-        self.lanes.iter().all(|lane| lane.last().is_some())
+        self.families.iter().all(|family_sync| family_sync.last().is_some())
     }
 
-    fn take_in(&mut self, events: Vec<FeedEvent>) {
-        self.control.fed(events);
+    fn on_feed(&mut self, events: Vec<FeedEvent>) {
+        self.control.on_feed(events);
         if self.control.is_waiting() {
             let now = Timestamp::now();
-            for lane in &self.lanes {
-                self.metrics.queued(lane.family(), now);
-                self.health.queued(lane.family());
+            for family_sync in &self.families {
+                self.metrics.queued(family_sync.family(), now);
+                self.health.queued(family_sync.family());
             }
         }
         self.health.node(Eligibility::of_node(self.control.node().map(|node| &**node)));
@@ -316,24 +321,29 @@ impl Loop {
     async fn sync(&mut self) {
         let began = Instant::now();
         let waiting = self.control.take_waiting();
-        let full = self.lanes.iter().any(|lane| lane.engine().wants_full());
+        let full = self.families.iter().any(|family_sync| family_sync.engine().needs_full());
         // A full pass takes long enough for others to be served meanwhile.
         tokio::task::block_in_place(|| {
-            let Self { lanes, kernel, control, metrics, health, neighbours, .. } = self;
+            let Self { families, kernel, control, metrics, health, monitor, .. } = self;
             let mut sync = || {
-                for_each_lane(lanes, |lane| {
-                    if lane.retry().is_some_and(|retry| retry > began) {
+                for_each_family(families, |family_sync| {
+                    if family_sync.retry().is_some_and(|retry| retry > began) {
                         return;
                     }
-                    lane.sync(kernel, control, &waiting, metrics);
-                    if lane.failure().is_none() {
-                        health.updated(lane.family());
+                    family_sync.sync(kernel, control, &waiting, metrics);
+                    if family_sync.failure().is_none() {
+                        health.updated(family_sync.family());
                     }
                 });
             };
-            if full { neighbours.deaf(sync) } else { sync() }
+            if full { monitor.deaf(sync) } else { sync() }
         });
-        if full && self.lanes.iter().any(|lane| lane.is_touched(&mut self.kernel)) {
+        if full
+            && self
+                .families
+                .iter()
+                .any(|family_sync| family_sync.is_changed_by_others(&mut self.kernel))
+        {
             self.verify_due = self.verify_due.min(self.repairs.due(Instant::now()));
         }
         self.pace.synced(began, Instant::now());
@@ -381,9 +391,9 @@ impl Loop {
     /// Where load balancers may ask: where node ports are served.
     fn health_addresses(&self) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
-        for lane in &self.lanes {
-            match &lane.engine().config().nodeport_addresses {
-                NodePortAddresses::All => addresses.push(match lane.family() {
+        for family_sync in &self.families {
+            match &family_sync.engine().config().nodeport_addresses {
+                NodePortAddresses::All => addresses.push(match family_sync.family() {
                     Family::Ipv4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
                     Family::Ipv6 => IpAddr::from(Ipv6Addr::UNSPECIFIED),
                 }),
@@ -400,9 +410,9 @@ impl Loop {
         self.verify_due = now + self.control.options().verify_period;
         let (mut differences, mut wants_sync) = (0, false);
         tokio::task::block_in_place(|| {
-            let Self { lanes, kernel, metrics, .. } = self;
-            for_each_lane(lanes, |lane| {
-                let found = lane.verify(kernel, metrics);
+            let Self { families, kernel, metrics, .. } = self;
+            for_each_family(families, |family_sync| {
+                let found = family_sync.verify(kernel, metrics);
                 differences += found.differences;
                 wants_sync |= found.wants_sync;
             });
@@ -417,7 +427,7 @@ impl Loop {
     }
 
     fn tell_of_repair(&mut self, differences: usize) {
-        let author = self.neighbours.last_author();
+        let author = self.monitor.last_author();
         let program = author.name.as_ref().map_or("unknown", |name| name.as_str());
         let pid = author.pid.unwrap_or_default();
         tracing::warn!(
@@ -443,16 +453,18 @@ impl Loop {
             return;
         }
         let again = self.sweep_again;
-        let due = |lane: &&mut Lane| lane.judge_from(now, again).is_some_and(|from| from <= now);
-        let Some(lane) = self.lanes.iter_mut().find(due) else { return };
-        let (lost, view) = lane.take_lost(&self.control);
-        let family = lane.family();
+        let due = |family_sync: &&mut FamilySync| {
+            family_sync.judge_from(now, again).is_some_and(|from| from <= now)
+        };
+        let Some(family_sync) = self.families.iter_mut().find(due) else { return };
+        let (lost, view) = family_sync.take_lost(&self.control);
+        let family = family_sync.family();
         if let Err(error) = self.sweeper.give(family, view, &lost) {
             self.sweep_failed(family, &format!("no thread for it: {error}"), lost);
         }
     }
 
-    fn swept(&mut self, done: SweepDone) {
+    fn on_swept(&mut self, done: SweepDone) {
         let SweepDone { family, result, took, lost } = done;
         let again = match result {
             Ok(swept) => {
@@ -489,15 +501,17 @@ impl Loop {
     }
 
     fn put_back(&mut self, family: Family, lost: LostEndpoints) {
-        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.family() == family) {
-            lane.put_back(lost);
+        if let Some(family_sync) =
+            self.families.iter_mut().find(|family_sync| family_sync.family() == family)
+        {
+            family_sync.put_back(lost);
         }
     }
 
     fn answer(&self, question: Question) {
         let answer = match &question.service {
-            Some(key) => observe::describe(&self.control, &self.lanes, key),
-            None => Some(observe::describe_all(&self.control, &self.lanes)),
+            Some(key) => observe::describe(&self.control, &self.families, key),
+            None => Some(observe::describe_all(&self.control, &self.families)),
         };
         // Who asked may have gone.
         let _gone = question.answer.send(answer);
@@ -506,8 +520,8 @@ impl Loop {
     /// Gauges over all routes.
     fn count(&mut self) {
         self.count_due = None;
-        for lane in &self.lanes {
-            let family = lane.family();
+        for family_sync in &self.families {
+            let family = family_sync.family();
             let routes = self.control.routes();
             let without = count_without_local(routes, family);
             self.metrics.no_local_endpoints(Traffic::Internal, family, without.internal);

@@ -10,12 +10,12 @@ use nearhop_netfilter::conntrack::View;
 use tokio::sync::mpsc as tokio_mpsc;
 
 use crate::conntrack::{Conntrack, ConntrackError, Swept};
-use crate::standing::{LostEndpoints, Standings};
+use crate::flow_eligibility::{FrontendEndpoints, LostEndpoints};
 
 /// The flows of a family are to be judged.
 struct Job {
     family: Family,
-    view: View<Standings>,
+    view: View<FrontendEndpoints>,
     lost: LostEndpoints,
 }
 
@@ -73,7 +73,7 @@ impl Sweeper {
     pub(crate) fn give(
         &mut self,
         family: Family,
-        view: View<Standings>,
+        view: View<FrontendEndpoints>,
         lost: &LostEndpoints,
     ) -> io::Result<()> {
         let thread = match &mut self.thread {

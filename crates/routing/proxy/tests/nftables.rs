@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use nearhop_core::{Cidr, Family, Name, Protocol};
 use nearhop_netfilter::affinity::{Maps, Reach, define_map, map_name};
-use nearhop_netfilter::chain::{Mark, OnDemand, Pick, Recording, Stay, standing_chains};
+use nearhop_netfilter::chain::{Mark, OnDemand, Pick, Recording, Stay, static_chains};
 use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddresses};
 use nearhop_netfilter::draw::Draw;
 use nearhop_netfilter::layout::SetId;
@@ -69,10 +69,9 @@ fn house(config: &Config) -> Vec<Op> {
             }
         }
     }
-    chains.retain(|chain| !chain.is_standing());
-    let standing = standing_chains(config).into_iter();
-    let (base, regular): (Vec<Chain>, Vec<Chain>) =
-        standing.partition(|chain| chain.hook.is_some());
+    chains.retain(|chain| !chain.is_static());
+    let fixed = static_chains(config).into_iter();
+    let (base, regular): (Vec<Chain>, Vec<Chain>) = fixed.partition(|chain| chain.hook.is_some());
     let regular: Vec<Chain> =
         chains.iter().map(|chain| chain.chain(config)).chain(regular).collect();
     // All chains first, then rules: a rule may go to a chain that comes later.

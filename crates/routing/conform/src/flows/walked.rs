@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use nearhop_netfilter::desired::DesiredTable;
 use nearhop_netfilter::frontend::Program;
-use nearhop_netfilter::image::Image;
 use nearhop_netfilter::reconcile::reconcile;
 use nearhop_simulator::fake::{Fake, FakeError, Record};
 use nearhop_simulator::walk::{
-    Outcome, Packet, Surroundings, WalkError, every_outcome, every_walk, walk, walk_untraced,
+    Host, Outcome, Packet, WalkError, every_outcome, every_walk, walk, walk_untraced,
 };
 
 use super::{End, FlowCase, Seen};
@@ -27,7 +27,7 @@ pub enum RulesError {
 #[derive(Clone, Debug)]
 pub struct Walked {
     fake: Fake,
-    surroundings: Surroundings,
+    host: Host,
 }
 
 impl Walked {
@@ -38,15 +38,15 @@ impl Walked {
     /// When nftables would refuse the rules.
     pub fn new(case: &FlowCase) -> Result<Self, RulesError> {
         let config = Arc::new(case.config.clone());
-        let image = Image::build(&case.routes, config.clone(), &Program::default());
+        let desired = DesiredTable::build(&case.routes, config.clone(), &Program::default());
         let mut fake = Fake::new();
-        fake.apply(&reconcile(&image, None).into_batch(&config.table))?;
+        fake.apply(&reconcile(&desired, None).into_batch(&config.table))?;
         Ok(Self::over(fake, case))
     }
 
     /// Rules that are there already.
     pub fn over(fake: Fake, case: &FlowCase) -> Self {
-        Self { fake, surroundings: Surroundings { node_addresses: case.node_addresses.clone() } }
+        Self { fake, host: Host { node_addresses: case.node_addresses.clone() } }
     }
 
     /// Where a packet can end.
@@ -55,7 +55,7 @@ impl Walked {
     ///
     /// When the rules cannot be walked.
     pub fn ends(&self, packet: &Packet) -> Result<Seen, RulesError> {
-        let outcomes = every_outcome(&self.fake, packet, &self.surroundings)?;
+        let outcomes = every_outcome(&self.fake, packet, &self.host)?;
         Ok(outcomes.into_iter().map(|(outcome, share)| (end(outcome, packet), share)).collect())
     }
 
@@ -69,7 +69,7 @@ impl Walked {
         packet: &Packet,
         dice: &mut dyn FnMut(u32) -> u32,
     ) -> Result<End, RulesError> {
-        let walked = walk_untraced(&self.fake, packet, &self.surroundings, dice)?;
+        let walked = walk_untraced(&self.fake, packet, &self.host, dice)?;
         Ok(end(walked.outcome, packet))
     }
 
@@ -83,7 +83,7 @@ impl Walked {
         packet: &Packet,
         dice: &mut dyn FnMut(u32) -> u32,
     ) -> Result<End, RulesError> {
-        let walked = walk_untraced(&self.fake, packet, &self.surroundings, dice)?;
+        let walked = walk_untraced(&self.fake, packet, &self.host, dice)?;
         for record in &walked.affinity {
             self.fake.record(record);
         }
@@ -97,7 +97,7 @@ impl Walked {
     /// When the rules cannot be walked.
     pub fn ends_again(&self, packet: &Packet) -> Result<Vec<(End, Seen)>, RulesError> {
         let mut firsts: Vec<(End, Vec<Record>)> = Vec::new();
-        every_walk(&self.fake, packet, &self.surroundings, &mut |walked| {
+        every_walk(&self.fake, packet, &self.host, &mut |walked| {
             let first = end(walked.outcome, packet);
             if !firsts.iter().any(|(end, _)| *end == first) {
                 firsts.push((first, walked.affinity));
@@ -116,7 +116,7 @@ impl Walked {
 
     /// The way of a packet, for whoever reads a failing test.
     pub fn trace(&self, packet: &Packet) -> Vec<String> {
-        let walked = walk(&self.fake, packet, &self.surroundings, &mut |_| 0);
+        let walked = walk(&self.fake, packet, &self.host, &mut |_| 0);
         walked.map_or_else(|error| vec![error.to_string()], |walked| walked.trace)
     }
 }

@@ -19,4 +19,4 @@ pub mod view;
 pub use flow::{Ends, Flow};
 pub use plan::{Judgement, Plan, Stale, Why, judge, plan_deletions};
 pub use request::{delete_flow, dump};
-pub use view::{Endpoints, Rehome, Sets, Standing, View};
+pub use view::{Endpoints, FlowEligibility, Rehome, Sets, View};

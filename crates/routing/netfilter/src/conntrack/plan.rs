@@ -8,7 +8,7 @@
 use nearhop_core::Protocol;
 
 use super::flow::Flow;
-use super::view::{Endpoints, Found, Rehome, Standing, View};
+use super::view::{Endpoints, FlowEligibility, Found, Rehome, View};
 
 /// Why a flow is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,17 +94,17 @@ pub fn judge<E: Endpoints>(flow: &Flow, view: &View<E>) -> Judgement {
 fn judge_present<E: Endpoints>(flow: &Flow, endpoints: &E, rehome: Rehome) -> Judgement {
     use Judgement::{Kept, Stale};
     let client = flow.original.source.ip();
-    match (endpoints.standing(client, flow.endpoint()), flow.protocol) {
-        (Standing::Allowed, _) => Kept,
+    match (endpoints.eligibility(client, flow.endpoint()), flow.protocol) {
+        (FlowEligibility::Allowed, _) => Kept,
         // It is its own endpoint, as far as it knows: nobody served it.
         (_, protocol) if !flow.translated() => {
             let lost = protocol == Protocol::Udp && endpoints.any_allowed(client);
             if lost { Stale(Why::NeverTranslated) } else { Kept }
         }
-        (Standing::Gone, _) => Stale(Why::EndpointGone),
+        (FlowEligibility::Gone, _) => Stale(Why::EndpointGone),
         (_, Protocol::Sctp) => Kept,
-        (Standing::Barred, _) => Stale(Why::EndpointBarred),
-        (Standing::Demoted, _) => match rehome {
+        (FlowEligibility::Barred, _) => Stale(Why::EndpointBarred),
+        (FlowEligibility::Demoted, _) => match rehome {
             Rehome::NewOnly => Kept,
             Rehome::Immediate => Stale(Why::EndpointDemoted),
         },
@@ -115,7 +115,8 @@ fn judge_present<E: Endpoints>(flow: &Flow, endpoints: &E, rehome: Rehome) -> Ju
 /// taken the port. SCTP stays, as TCP does: the endpoint may be well.
 fn judge_removed<E: Endpoints>(flow: &Flow, endpoints: &E) -> Judgement {
     let client = flow.original.source.ip();
-    let ours = flow.translated() && endpoints.standing(client, flow.endpoint()) != Standing::Gone;
+    let ours = flow.translated()
+        && endpoints.eligibility(client, flow.endpoint()) != FlowEligibility::Gone;
     match (ours, flow.protocol) {
         (false, _) => Judgement::Foreign,
         (true, Protocol::Udp) => Judgement::Stale(Why::FrontendRemoved),

@@ -12,7 +12,7 @@ use crate::frontend::{At, Frontend};
 
 /// Where an endpoint stands with a frontend, on this node, now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum FlowEligibility {
     /// New connections may go there.
     Allowed,
     /// It serves and could be used, but others are preferred here: by hints, keys or weights, or
@@ -29,32 +29,32 @@ pub enum Standing {
 /// clients on the node may use what others may not.
 pub trait Endpoints {
     /// Where an endpoint stands.
-    fn standing(&self, client: IpAddr, endpoint: EndpointKey) -> Standing;
+    fn eligibility(&self, client: IpAddr, endpoint: EndpointKey) -> FlowEligibility;
     /// Whether any is allowed.
     fn any_allowed(&self, client: IpAddr) -> bool;
 }
 
-/// Endpoints as plain sets, alike for all clients; one that is in none is [`Standing::Gone`].
+/// Endpoints as plain sets, alike for all clients; one that is in none is [`FlowEligibility::Gone`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sets {
-    /// See [`Standing::Allowed`].
+    /// See [`FlowEligibility::Allowed`].
     pub allowed: BTreeSet<EndpointKey>,
-    /// See [`Standing::Demoted`].
+    /// See [`FlowEligibility::Demoted`].
     pub demoted: BTreeSet<EndpointKey>,
-    /// See [`Standing::Barred`].
+    /// See [`FlowEligibility::Barred`].
     pub barred: BTreeSet<EndpointKey>,
 }
 
 impl Endpoints for Sets {
-    fn standing(&self, _: IpAddr, endpoint: EndpointKey) -> Standing {
+    fn eligibility(&self, _: IpAddr, endpoint: EndpointKey) -> FlowEligibility {
         if self.allowed.contains(&endpoint) {
-            Standing::Allowed
+            FlowEligibility::Allowed
         } else if self.demoted.contains(&endpoint) {
-            Standing::Demoted
+            FlowEligibility::Demoted
         } else if self.barred.contains(&endpoint) {
-            Standing::Barred
+            FlowEligibility::Barred
         } else {
-            Standing::Gone
+            FlowEligibility::Gone
         }
     }
 
@@ -63,7 +63,7 @@ impl Endpoints for Sets {
     }
 }
 
-/// What happens to UDP flows to an endpoint that became [`Standing::Demoted`].
+/// What happens to UDP flows to an endpoint that became [`FlowEligibility::Demoted`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rehome {
     /// They stay; only new flows follow the preference.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use nearhop_core::Name;
 use nearhop_netfilter::affinity::{Reach, define_map, map_name};
 use nearhop_netfilter::object::{Batch, Element, Op, Table, Timed};
-use nearhop_netfilter::reconcile::{COMMENT, Held};
+use nearhop_netfilter::reconcile::{COMMENT, KernelState};
 use nearhop_netfilter::records::{carry, endpoint_of};
 
 use super::{ApplyError, Engine, FILL, Tables};
@@ -23,10 +23,10 @@ impl Engine {
         let mut released = 0;
         for reach in [Reach::Cluster, Reach::Local] {
             let map = map_name(port, reach);
-            if !self.image.maps().contains(&map) {
+            if !self.desired.maps().contains(&map) {
                 continue;
             }
-            let allowed = self.image.sticky_endpoints(port, reach);
+            let allowed = self.desired.sticky_endpoints(port, reach);
             let family = self.config().family();
             let mut gone = tables.read_records(&self.config().table, &map)?;
             gone.retain(|record| {
@@ -67,7 +67,7 @@ impl Engine {
     /// Deletes the chains and maps of a Service port that nobody needs any more. Not in the batch
     /// that made them so: kernels before 6.2 give references back late.
     pub fn retire(&mut self, tables: &mut impl Tables, port: &Name) -> Result<(), ApplyError> {
-        let retired = self.image.unneeded(port);
+        let retired = self.desired.unneeded(port);
         if retired.is_empty() {
             return Ok(());
         }
@@ -76,7 +76,7 @@ impl Engine {
         for chain in retired.chains() {
             self.rules.remove(&chain);
         }
-        self.image.forget(&retired);
+        self.desired.forget(&retired);
         Ok(())
     }
 
@@ -98,16 +98,16 @@ impl Engine {
         leaving
     }
 
-    /// Puts records into the maps of the image, before any rule uses them.
+    /// Puts records into the maps of the desired table, before any rule uses them.
     pub(super) fn carry(
         &mut self,
         tables: &mut impl Tables,
         leaving: &[(Name, Vec<Timed>)],
-        held: Option<&mut Held>,
+        held: Option<&mut KernelState>,
     ) {
         let (table, family) = (self.config().table.clone(), self.config().family());
         let (mut filled, mut clients) = (BTreeSet::new(), 0);
-        for (map, records) in carry(&self.image, leaving) {
+        for (map, records) in carry(&self.desired, leaving) {
             for some in records.chunks(FILL.min(tables.elements_per_batch())) {
                 let ops = vec![
                     Op::AddTable { comment: Name::from(COMMENT) },

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nearhop_core::Name;
 use nearhop_netfilter::layout::{SetId, define_named};
 use nearhop_netfilter::object::{Batch, Table, Timed};
-use nearhop_netfilter::reconcile::{Held, HeldChain};
+use nearhop_netfilter::reconcile::{KernelChain, KernelState};
 
 use super::tables::{ApplyError, ReadChain, Tables};
 use crate::kernel::{Kernel, KernelError};
@@ -35,12 +35,12 @@ impl Tables for Kernel {
         Ok(self.tables()?.iter().any(|there| there.table == *table))
     }
 
-    fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError> {
+    fn read(&mut self, table: &Table) -> Result<Option<KernelState>, ApplyError> {
         let tables = self.tables()?;
         let Some(there) = tables.into_iter().find(|there| there.table == *table) else {
             return Ok(None);
         };
-        let mut held = Held { outdated: there.dormant, ..Held::default() };
+        let mut held = KernelState { outdated: there.dormant, ..KernelState::default() };
         for set in self.dump_sets(table)? {
             if let Some(ours) = define_named(&set.name, table.family) {
                 held.outdated |= !set.is_like(&ours);
@@ -67,7 +67,7 @@ impl Tables for Kernel {
         for chain in self.dump_chains(table)? {
             // With another policy it is not our chain, whatever its rules are.
             let base = chain.hook.is_some() && chain.accepts;
-            let held = HeldChain { base, ..HeldChain::default() };
+            let held = KernelChain { base, ..KernelChain::default() };
             chains.insert(chain.name, ReadChain { held, digest: u64::from(base) });
         }
         for rule in self.dump_rules(table)? {

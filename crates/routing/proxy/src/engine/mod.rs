@@ -23,12 +23,12 @@ use nearhop_core::{Name, Protocol, ServiceKey};
 use nearhop_netfilter::affinity::LEGACY_MAP;
 use nearhop_netfilter::chain::OnDemand;
 use nearhop_netfilter::changes::{Changes, Lost, Parts};
-use nearhop_netfilter::compile::{Before, compile};
+use nearhop_netfilter::compile::{PreviousSlots, compile};
 use nearhop_netfilter::config::Config;
+use nearhop_netfilter::desired::DesiredTable;
 use nearhop_netfilter::frontend::{Frontend, Program};
-use nearhop_netfilter::image::Image;
 use nearhop_netfilter::object::{Batch, Op};
-use nearhop_netfilter::reconcile::{Held, HeldSlots, is_right, reconcile};
+use nearhop_netfilter::reconcile::{KernelSlots, KernelState, is_right, reconcile};
 
 pub use replace::spare_of;
 pub use tables::{ApplyError, ReadChain, Tables};
@@ -83,8 +83,8 @@ pub enum Verified {
 /// One table, kept in step.
 #[derive(Debug)]
 pub struct Engine {
-    image: Image,
-    /// Whether the kernel holds the image, as far as is known.
+    desired: DesiredTable,
+    /// Whether the kernel holds the desired table, as far as is known.
     trusted: bool,
     isolated: BTreeMap<ServiceKey, String>,
     /// What the rules of each chain were when they were written.
@@ -96,41 +96,41 @@ pub struct Engine {
     /// Service ports whose clients may stay with endpoints that are no longer theirs.
     releases: BTreeSet<Name>,
     /// What frontends lost in passes that did not end well: whoever made the next one tells it.
-    owed: Vec<Lost>,
+    unreported: Vec<Lost>,
 }
 
 impl Engine {
     /// Nothing is known yet: the first pass is a full one.
     pub fn new(config: Config) -> Self {
         Self {
-            image: Image::new(Arc::new(config)),
+            desired: DesiredTable::new(Arc::new(config)),
             trusted: false,
             isolated: BTreeMap::new(),
             rules: BTreeMap::new(),
             generation: None,
             written: 0,
             releases: BTreeSet::new(),
-            owed: Vec::new(),
+            unreported: Vec::new(),
         }
     }
 
     /// What the kernel holds, as far as is known.
-    pub fn image(&self) -> &Image {
-        &self.image
+    pub fn desired(&self) -> &DesiredTable {
+        &self.desired
     }
 
     /// What it was made with.
     pub fn config(&self) -> &Config {
-        self.image.config()
+        self.desired.config()
     }
 
     /// Whether the next pass reads everything.
-    pub fn wants_full(&self) -> bool {
+    pub fn needs_full(&self) -> bool {
         !self.trusted
     }
 
     /// Makes the next pass a full one.
-    pub fn distrust(&mut self) {
+    pub fn require_full(&mut self) {
         self.trusted = false;
     }
 
@@ -142,7 +142,7 @@ impl Engine {
     /// Changes what the rules depend on beside the Services.
     pub fn configure(&mut self, config: Config) {
         if config != *self.config() {
-            self.image = Image::new(Arc::new(config));
+            self.desired = DesiredTable::new(Arc::new(config));
             self.trusted = false;
         }
     }
@@ -157,34 +157,34 @@ impl Engine {
         if !self.trusted {
             return self.full(tables, routes);
         }
-        let changes = self.gather(routes, scope);
+        let changes = self.compile_changes(routes, scope);
         let elements = changes.elements();
         self.releases.extend(changes.releases().iter().cloned());
-        self.owed.extend_from_slice(changes.lost());
+        self.unreported.extend_from_slice(changes.lost());
         if let Err(error) = self.apply_sized(tables, changes) {
             tracing::warn!(family = %self.config().family(), %error, "making a full pass");
             return self.full(tables, routes);
         }
-        Ok(Synced { pass: Pass::Partial, elements, lost: std::mem::take(&mut self.owed) })
+        Ok(Synced { pass: Pass::Partial, elements, lost: std::mem::take(&mut self.unreported) })
     }
 
-    fn gather(&mut self, routes: &RouteTable, scope: Scope<'_>) -> Changes {
+    fn compile_changes(&mut self, routes: &RouteTable, scope: Scope<'_>) -> Changes {
         let mut changes = Changes::default();
-        let config = self.image.config().clone();
+        let config = self.desired.config().clone();
         let all: BTreeSet<ServiceKey>;
         let services = match scope {
             Scope::Some(services) => services,
             Scope::All => {
                 let routed = routes.iter().map(|(key, _)| &key.port.service);
-                all = routed.chain(self.image.programs().map(|(key, _)| key)).cloned().collect();
+                all = routed.chain(self.desired.programs().map(|(key, _)| key)).cloned().collect();
                 &all
             }
         };
         let none = Program::default();
         for service in services.iter().filter(|service| !self.isolated.contains_key(service)) {
-            let before: &dyn Before = self.image.program(service).unwrap_or(&none);
+            let before: &dyn PreviousSlots = self.desired.program(service).unwrap_or(&none);
             let next = compile(routes.of_service(service), &config, before);
-            self.image.set(service, next, &mut changes);
+            self.desired.set(service, next, &mut changes);
         }
         changes
     }
@@ -199,32 +199,32 @@ impl Engine {
         // Before it is read: what others change from now on is to be found by the next look.
         self.generation = Some(tables.generation()?);
         self.isolated.clear();
-        let config = self.image.config().clone();
+        let config = self.desired.config().clone();
         let held = tables.read(&config.table)?;
         let readable = held.as_ref().filter(|held| !held.outdated);
-        let slots =
-            readable.map_or_else(HeldSlots::default, |held| HeldSlots::of(held, config.family()));
-        self.image = Image::build(routes, config, &slots);
+        let slots = readable
+            .map_or_else(KernelSlots::default, |held| KernelSlots::of(held, config.family()));
+        self.desired = DesiredTable::build(routes, config, &slots);
         let written = match held {
             Some(held) if held.outdated => {
-                self.replace(tables, &held).map(|()| self.image.elements().len())
+                self.replace(tables, &held).map(|()| self.desired.elements().len())
             }
             held => self.write(tables, held),
         };
-        self.owed.extend(find_lost(&slots, &self.image));
+        self.unreported.extend(find_lost(&slots, &self.desired));
         let elements = written?;
-        self.note_rules(tables)?;
+        self.remember_rules(tables)?;
         self.trusted = true;
-        self.releases = self.image.sticky_ports();
-        Ok(Synced { pass: Pass::Full, elements, lost: std::mem::take(&mut self.owed) })
+        self.releases = self.desired.sticky_ports();
+        Ok(Synced { pass: Pass::Full, elements, lost: std::mem::take(&mut self.unreported) })
     }
 
-    /// Writes what differs between the image and a table that is not there, or of our layout.
+    /// Writes what differs between the desired table and a table that is not there, or of our layout.
     /// Returns how many elements differed.
     fn write(
         &mut self,
         tables: &mut impl Tables,
-        mut held: Option<Held>,
+        mut held: Option<KernelState>,
     ) -> Result<usize, ApplyError> {
         let table = self.config().table.clone();
         let spare = spare_of(&table);
@@ -234,19 +234,19 @@ impl Engine {
             }
             // Whoever replaced the table did not finish.
             _ if tables.has(&spare)? => {
-                let maps: Vec<Name> = self.image.maps().iter().cloned().collect();
+                let maps: Vec<Name> = self.desired.maps().iter().cloned().collect();
                 self.read_leaving(tables, &spare, &maps)
             }
             _ => Vec::new(),
         };
         self.carry(tables, &leaving, held.as_mut());
-        let changes = reconcile(&self.image, held.as_ref());
+        let changes = reconcile(&self.desired, held.as_ref());
         let elements = changes.elements();
         match held {
             None => self.fill(tables, changes),
             Some(_) => self.apply_sized(tables, changes).or_else(|error| {
                 tracing::warn!(family = %table.family, %error, "writing one frontend after the other");
-                self.one_by_one(tables)
+                self.apply_per_frontend(tables)
             }),
         }?;
         self.remove_spare(tables, &spare)?;
@@ -257,7 +257,7 @@ impl Engine {
     fn apply(&mut self, tables: &mut impl Tables, batch: &Batch) -> Result<(), ApplyError> {
         tables.apply(batch)?;
         self.written = self.written.wrapping_add(1);
-        self.expect_changes(1);
+        self.expect_generations(1);
         Ok(())
     }
 
@@ -268,7 +268,7 @@ impl Engine {
 
     /// So many changes were made by whom we know: they are no reason to look at the table. The
     /// kernel leaves zero out of its count.
-    pub fn expect_changes(&mut self, changes: u32) {
+    pub fn expect_generations(&mut self, changes: u32) {
         for _ in 0..changes {
             self.generation = self.generation.map(|generation| generation.wrapping_add(1).max(1));
         }
@@ -281,7 +281,7 @@ impl Engine {
         for batch in changes.into_batches(&table, size) {
             if let Err(error) = self.apply(tables, &batch) {
                 tracing::warn!(family = %table.family, %error, "writing one frontend after the other");
-                return self.one_by_one(tables);
+                return self.apply_per_frontend(tables);
             }
         }
         Ok(())
@@ -307,20 +307,20 @@ impl Engine {
     /// Writes one frontend after the other, and leaves out the Services that the kernel does not
     /// take: whatever it holds of them goes, and who comes after them gets what they had. Each round
     /// leaves out somebody, or is the last.
-    fn one_by_one(&mut self, tables: &mut impl Tables) -> Result<(), ApplyError> {
+    fn apply_per_frontend(&mut self, tables: &mut impl Tables) -> Result<(), ApplyError> {
         loop {
             let held = tables.read(&self.config().table)?;
-            let parts = reconcile(&self.image, held.as_ref()).split();
+            let parts = reconcile(&self.desired, held.as_ref()).split();
             let refused = self.write_parts(tables, parts)?;
             if refused.is_empty() {
                 return Ok(());
             }
             for (service, error) in refused {
                 // The next round finds out what this takes.
-                self.image.set(&service, None, &mut Changes::default());
+                self.desired.set(&service, None, &mut Changes::default());
                 self.isolated.insert(service, error);
             }
-            self.image.forget_unneeded_chains();
+            self.desired.forget_unneeded_chains();
         }
     }
 
@@ -339,7 +339,7 @@ impl Engine {
                 Err(error @ ApplyError::Failed(_)) => return Err(error),
                 Err(error) => error,
             };
-            let Some((service, _)) = self.image.frontend(&frontend) else { return Err(error) };
+            let Some((service, _)) = self.desired.frontend(&frontend) else { return Err(error) };
             tracing::error!(%service, ?frontend, %error, "left out; the others are in");
             refused.entry(service.clone()).or_insert(error.to_string());
         }
@@ -360,7 +360,7 @@ impl Engine {
         if batch.ops.is_empty() { Ok(()) } else { self.apply(tables, &batch) }
     }
 
-    fn note_rules(&mut self, tables: &mut impl Tables) -> Result<(), ApplyError> {
+    fn remember_rules(&mut self, tables: &mut impl Tables) -> Result<(), ApplyError> {
         let chains = tables.read_chains(&self.config().table)?;
         self.rules = chains.into_iter().map(|(name, chain)| (name, chain.digest)).collect();
         Ok(())
@@ -368,7 +368,7 @@ impl Engine {
 
     /// Whether somebody else has changed some table since the last look. Reads no table. Not said
     /// while the next pass is a full one, nor where the kernel does not answer.
-    pub fn is_touched(&self, tables: &mut impl Tables) -> bool {
+    pub fn is_changed_by_others(&self, tables: &mut impl Tables) -> bool {
         self.trusted && tables.generation().is_ok_and(|now| self.generation != Some(now))
     }
 
@@ -393,10 +393,10 @@ impl Engine {
         self.generation = Some(generation);
         let verified = match held {
             Some(held) if held.outdated => {
-                self.image.forget_unneeded_chains();
+                self.desired.forget_unneeded_chains();
                 self.replace(tables, &held)?;
-                self.note_rules(tables)?;
-                Verified::Repaired(1 + self.image.elements().len())
+                self.remember_rules(tables)?;
+                Verified::Repaired(1 + self.desired.elements().len())
             }
             held => self.mend(tables, held, &chains)?,
         };
@@ -408,7 +408,7 @@ impl Engine {
     /// change leaves one behind each time. Not with the change itself: kernels before 6.2 give
     /// references back late, and then refuse.
     fn prune(&mut self, tables: &mut impl Tables) {
-        let chains = self.image.unneeded_chains();
+        let chains = self.desired.unneeded_chains();
         let names: Vec<Name> = chains.iter().map(OnDemand::name).collect();
         if names.len() < MANY_CHAINS {
             return;
@@ -419,7 +419,7 @@ impl Engine {
         let ops = flush.chain(delete).collect();
         match self.apply(tables, &Batch { table, ops }) {
             Ok(()) => {
-                self.image.forget_chains(&chains);
+                self.desired.forget_chains(&chains);
                 self.rules.retain(|name, _| !names.contains(name));
             }
             // They do no harm, and the next look tries again.
@@ -430,34 +430,38 @@ impl Engine {
     fn mend(
         &mut self,
         tables: &mut impl Tables,
-        mut held: Option<Held>,
+        mut held: Option<KernelState>,
         chains: &BTreeMap<Name, ReadChain>,
     ) -> Result<Verified, ApplyError> {
         let edited = match &mut held {
             Some(held) => {
-                let sets = held.strange_sets(&self.image).count();
-                let sets = sets + held.missing_sets(&self.image).len();
-                sets + self.find_edited(chains, held)
+                let sets = held.strange_sets(&self.desired).count();
+                let sets = sets + held.missing_sets(&self.desired).len();
+                sets + self.find_edited_chains(chains, held)
             }
             None => 1,
         };
-        self.image.forget_unneeded_chains();
-        let changes = reconcile(&self.image, held.as_ref());
+        self.desired.forget_unneeded_chains();
+        let changes = reconcile(&self.desired, held.as_ref());
         let found = edited + changes.elements();
         if held.is_none() {
             self.fill(tables, changes)?;
         } else {
             self.apply_sized(tables, changes)?;
         }
-        self.note_rules(tables)?;
+        self.remember_rules(tables)?;
         Ok(if found == 0 { Verified::Same } else { Verified::Repaired(found) })
     }
 
     /// Chains whose rules are not those that were written. They count as unsigned, and so are
     /// written anew. Of a chain that was added since the last look only the signature is known:
     /// nothing is read when it is written.
-    fn find_edited(&self, chains: &BTreeMap<Name, ReadChain>, held: &mut Held) -> usize {
-        let ours = self.image.all_chains();
+    fn find_edited_chains(
+        &self,
+        chains: &BTreeMap<Name, ReadChain>,
+        held: &mut KernelState,
+    ) -> usize {
+        let ours = self.desired.all_chains();
         let mut edited = self.rules.keys().filter(|name| !chains.contains_key(*name)).count();
         for (name, chain) in chains {
             let is_right = match self.rules.get(name) {
@@ -485,11 +489,11 @@ impl Engine {
 
 /// What frontends have lost since the kernel was told what it holds: a Service may have gone while
 /// nobody was looking.
-fn find_lost(held: &HeldSlots, image: &Image) -> Vec<Lost> {
+fn find_lost(held: &KernelSlots, desired: &DesiredTable) -> Vec<Lost> {
     let mut lost = Changes::default();
     let tracked = |frontend: &Frontend| frontend.protocol != Protocol::Tcp;
     for (frontend, endpoints) in held.frontends().filter(|(frontend, _)| tracked(frontend)) {
-        let entry = image.frontend(frontend).map(|(_, entry)| entry);
+        let entry = desired.frontend(frontend).map(|(_, entry)| entry);
         lost.lose(frontend, endpoints, entry);
     }
     lost.lost().to_vec()

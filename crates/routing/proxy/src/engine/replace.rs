@@ -14,7 +14,7 @@
 use nearhop_core::Name;
 use nearhop_netfilter::affinity::{LEGACY_MAP, port_of};
 use nearhop_netfilter::object::{Batch, Op, Table};
-use nearhop_netfilter::reconcile::{Held, reconcile};
+use nearhop_netfilter::reconcile::{KernelState, reconcile};
 
 use super::{ApplyError, Engine, Tables};
 
@@ -24,16 +24,16 @@ pub fn spare_of(table: &Table) -> Table {
 }
 
 impl Engine {
-    /// Writes the image in place of a table that is another version's, or asleep.
+    /// Writes the desired table in place of an outdated or dormant one.
     pub(super) fn replace(
         &mut self,
         tables: &mut impl Tables,
-        held: &Held,
+        held: &KernelState,
     ) -> Result<(), ApplyError> {
         let ours = self.config().table.clone();
         tracing::info!(table = %ours.name, "replacing a table that is another version's or asleep");
         let replaced = self.replace_by_way_of(tables, &spare_of(&ours), held);
-        self.image.move_to(ours);
+        self.desired.move_to(ours);
         replaced
     }
 
@@ -41,18 +41,18 @@ impl Engine {
         &mut self,
         tables: &mut impl Tables,
         spare: &Table,
-        held: &Held,
+        held: &KernelState,
     ) -> Result<(), ApplyError> {
         let ours = self.config().table.clone();
         // What an earlier start left may have another layout too, and ours still serves.
         self.remove_spare(tables, spare)?;
         let recorded = |map: &&Name| **map == *LEGACY_MAP || port_of(map).is_some();
         let maps: Vec<Name> = held.sets.iter().filter(recorded).cloned().collect();
-        self.image.move_to(spare.clone());
+        self.desired.move_to(spare.clone());
         self.write_new(tables, &ours, &maps)?;
         self.apply(tables, &Batch { table: ours.clone(), ops: vec![Op::DeleteTable] })?;
-        let maps: Vec<Name> = self.image.maps().iter().cloned().collect();
-        self.image.move_to(ours);
+        let maps: Vec<Name> = self.desired.maps().iter().cloned().collect();
+        self.desired.move_to(ours);
         self.write_new(tables, spare, &maps)?;
         self.remove_spare(tables, spare)
     }
@@ -65,7 +65,7 @@ impl Engine {
         from: &Table,
         maps: &[Name],
     ) -> Result<(), ApplyError> {
-        let mut changes = reconcile(&self.image, None);
+        let mut changes = reconcile(&self.desired, None);
         let hooks = changes.hold_back();
         self.fill(tables, changes)?;
         let records = self.read_leaving(tables, from, maps);

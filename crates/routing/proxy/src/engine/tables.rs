@@ -3,7 +3,7 @@
 
 use nearhop_core::Name;
 use nearhop_netfilter::object::{Batch, Table, Timed};
-use nearhop_netfilter::reconcile::{Held, HeldChain};
+use nearhop_netfilter::reconcile::{KernelChain, KernelState};
 use std::collections::BTreeMap;
 
 /// nftables, as far as the engine uses it.
@@ -13,7 +13,7 @@ pub trait Tables {
     /// Whether a table is there.
     fn has(&mut self, table: &Table) -> Result<bool, ApplyError>;
     /// Reads the table. None if it is not there.
-    fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError>;
+    fn read(&mut self, table: &Table) -> Result<Option<KernelState>, ApplyError>;
     /// Reads the chains of a table, with what their rules are.
     fn read_chains(&mut self, table: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError>;
     /// Reads the elements of a map that rules write: who stays with whom. Some may be missing while
@@ -29,7 +29,7 @@ pub trait Tables {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadChain {
     /// What a full pass looks at.
-    pub held: HeldChain,
+    pub held: KernelChain,
     /// Differs where a rule differs.
     pub digest: u64,
 }

@@ -8,7 +8,7 @@ use nearhop_netfilter::frontend::{At, Frontend};
 use nearhop_netfilter::object::{Batch, Op};
 use nearhop_proxy::engine::{Engine, Pass, Tables};
 use nearhop_simulator::fake::Fake;
-use nearhop_simulator::walk::{Outcome, Packet, Surroundings, every_outcome};
+use nearhop_simulator::walk::{Host, Outcome, Packet, every_outcome};
 
 use crate::follow::{Follower, NODE, v4};
 use crate::on::{FakeTables, Watched, on_both};
@@ -21,10 +21,10 @@ type Outcomes = BTreeSet<Outcome>;
 const CLIENTS: [&str; 3] = ["10.244.99.1", "10.244.0.1", "198.51.100.9"];
 const NODE_ADDRESS: &str = "192.0.2.250";
 
-/// Where connections to every frontend of the image go, by client.
+/// Where connections to every frontend of the desired table go, by client.
 fn outcomes(fake: &Fake, frontends: &BTreeSet<Frontend>) -> BTreeMap<(IpAddr, Frontend), Outcomes> {
     let node: IpAddr = NODE_ADDRESS.parse().unwrap();
-    let surroundings = Surroundings { node_addresses: vec![node] };
+    let host = Host { node_addresses: vec![node] };
     let mut all = BTreeMap::new();
     for client in CLIENTS.map(|client| client.parse::<IpAddr>().unwrap()) {
         for frontend in frontends {
@@ -39,7 +39,7 @@ fn outcomes(fake: &Fake, frontends: &BTreeSet<Frontend>) -> BTreeMap<(IpAddr, Fr
                 iif: String::from("eth0"),
                 mark: 0,
             };
-            let found = every_outcome(fake, &packet, &surroundings).unwrap();
+            let found = every_outcome(fake, &packet, &host).unwrap();
             all.insert((client, *frontend), found.into_keys().collect());
         }
     }
@@ -47,7 +47,7 @@ fn outcomes(fake: &Fake, frontends: &BTreeSet<Frontend>) -> BTreeMap<(IpAddr, Fr
 }
 
 fn frontends(engine: &Engine) -> BTreeSet<Frontend> {
-    engine.image().frontends().map(|(frontend, _)| *frontend).collect()
+    engine.desired().frontends().map(|(frontend, _)| *frontend).collect()
 }
 
 /// Goes from one cluster to another in small batches, and looks at every frontend after each.

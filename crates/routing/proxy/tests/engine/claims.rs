@@ -22,18 +22,18 @@ pod b-1 for=b on=n2 ip=10.244.0.3
 fn owner(follower: &Follower) -> Option<&ServiceKey> {
     let at = At::Address("203.0.113.7".parse().unwrap());
     let frontend = Frontend { at, protocol: Protocol::Tcp, port: 80 };
-    follower.engine.image().frontend(&frontend).map(|(owner, _)| owner)
+    follower.engine.desired().frontend(&frontend).map(|(owner, _)| owner)
 }
 
 on_both! {
     fn the_first_by_name_has_an_address_and_the_other_inherits_it(tables) {
         let mut follower = Follower::start(tables, TWO);
         assert_eq!(owner(&follower), Some(&service("a")));
-        assert_eq!(follower.engine.image().contested().count(), 1);
+        assert_eq!(follower.engine.desired().contested().count(), 1);
         follower.check(tables);
         follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("a")))]);
         assert_eq!(owner(&follower), Some(&service("b")));
-        assert_eq!(follower.engine.image().contested().count(), 0);
+        assert_eq!(follower.engine.desired().contested().count(), 0);
         follower.check(tables);
         // It comes back, and has it again.
         follower.turn_into(tables, TWO);
@@ -56,7 +56,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         let at = At::Address("10.96.0.2".parse().unwrap());
         let wanted = Frontend { at, protocol: Protocol::Tcp, port: 80 };
         let has = |follower: &Follower| {
-            follower.engine.image().frontend(&wanted).map(|(owner, _)| owner.clone())
+            follower.engine.desired().frontend(&wanted).map(|(owner, _)| owner.clone())
         };
         assert_eq!(has(&follower), Some(service("web")));
         follower.check(tables);
@@ -101,7 +101,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         follower.turn_into(tables, &format!("{text}{other}"));
         let at = At::Address("10.96.0.2".parse().unwrap());
         let wanted = Frontend { at, protocol: Protocol::Tcp, port: 80 };
-        let (owner, _) = follower.engine.image().frontend(&wanted).unwrap();
+        let (owner, _) = follower.engine.desired().frontend(&wanted).unwrap();
         assert_eq!(owner, &service("web"));
         follower.check(tables);
     }

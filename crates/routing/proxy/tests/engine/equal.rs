@@ -9,13 +9,13 @@ use nearhop_netfilter::affinity::port_of;
 use nearhop_netfilter::changes::Changes;
 use nearhop_netfilter::compile::compile;
 use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade};
+use nearhop_netfilter::desired::DesiredTable;
 use nearhop_netfilter::frontend::Program;
-use nearhop_netfilter::image::Image;
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::{
     Batch, Bytes, Chain, Data, Element, Expr, Field, Op, Rule, Set, SetData, SetKind, Verdict,
 };
-use nearhop_netfilter::reconcile::{Held, HeldChain};
+use nearhop_netfilter::reconcile::{KernelChain, KernelState};
 use nearhop_proxy::engine::{Engine, Tables, Verified};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -123,22 +123,28 @@ fn config(family: Family, setting: Setting) -> Config {
 
 /// What the table is to hold, without an engine and without a past.
 fn wanted(cluster: &Cluster, config: &Config, exactness: Exactness) -> Content {
-    let mut image = Image::new(Arc::new(config.clone()));
+    let mut desired = DesiredTable::new(Arc::new(config.clone()));
     for service in cluster.world.services() {
         let routes = cluster.routes.of_service(&service.key);
         let program = compile(routes, config, &Program::default());
-        image.set(&service.key, program, &mut Changes::default());
+        desired.set(&service.key, program, &mut Changes::default());
     }
     let chains = match exactness {
         Exactness::Elements => Vec::new(),
-        Exactness::Needed | Exactness::All => image.chains(),
+        Exactness::Needed | Exactness::All => desired.chains(),
     };
     let chains = chains.iter().map(|chain| (chain.name.clone(), held_chain(chain))).collect();
     // Built at once: a Service whose address another one takes over may have needed maps for it.
-    let at_once = Image::build(&cluster.routes, Arc::new(config.clone()), &Program::default());
+    let at_once =
+        DesiredTable::build(&cluster.routes, Arc::new(config.clone()), &Program::default());
     let maps = at_once.maps().iter().filter(|_| exactness != Exactness::Elements).cloned();
     let sets = SetId::ALL.into_iter().map(|set| Name::from(set.name())).chain(maps).collect();
-    Content::of(&Held { sets, chains, elements: image.elements(), ..Held::default() })
+    Content::of(&KernelState {
+        sets,
+        chains,
+        elements: desired.elements(),
+        ..KernelState::default()
+    })
 }
 
 /// How closely a table is looked at.
@@ -247,7 +253,7 @@ impl<T: Tables> Player<'_, T> {
     fn damage(&mut self, damage: Damage, first: Index, second: Index) -> Vec<Op> {
         let family = self.engine.config().family();
         let held = self.tables.read(&self.engine.config().table).unwrap().unwrap();
-        let chains: Vec<(&Name, &HeldChain)> = held.chains.iter().collect();
+        let chains: Vec<(&Name, &KernelChain)> = held.chains.iter().collect();
         let (chain, held_chain) = chains[first.index(chains.len())];
         let drop = Rule { exprs: vec![Expr::Verdict(Verdict::Drop)], comment: None };
         let with_rule = |name: &Name| {

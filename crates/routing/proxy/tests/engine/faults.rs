@@ -154,7 +154,7 @@ on_both! {
         tables.dead = true;
         let failed = follower.engine.sync(tables, &follower.cluster.routes, todo.scope());
         assert!(failed.is_err());
-        assert!(follower.engine.wants_full());
+        assert!(follower.engine.needs_full());
         tables.dead = false;
         // Whatever it is asked about: it makes up for everything.
         let none = std::collections::BTreeSet::new();
@@ -174,11 +174,11 @@ pod dns-0 for=dns on=n1 ip=10.244.0.8
 ");
         let mut follower = Follower::start(tables, &text);
         follower.cluster.turn_into(CLUSTER);
-        follower.engine.distrust();
+        follower.engine.require_full();
         tables.blind = true;
         let routes = &follower.cluster.routes;
         assert!(follower.engine.sync(tables, routes, Scope::All).is_err());
-        assert!(follower.engine.wants_full());
+        assert!(follower.engine.needs_full());
         tables.blind = false;
         follower.cluster.turn_into(&CLUSTER.replace("10.244.0.3", "10.244.0.9"));
         let (none, routes) = (std::collections::BTreeSet::new(), &follower.cluster.routes);
@@ -217,7 +217,7 @@ pod dns-0 for=dns on=n1 ip=10.244.0.8
         tables.inner.apply(&Batch { table: v4().table, ops: flush }).unwrap();
         tables.fail_after(0, ApplyError::Failed(String::from("ENOBUFS")));
         assert!(follower.engine.verify(tables).is_err());
-        assert!(follower.engine.wants_full());
+        assert!(follower.engine.needs_full());
         follower.sync_all(tables);
         follower.check_exactly(tables);
     }

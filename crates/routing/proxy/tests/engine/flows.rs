@@ -66,7 +66,7 @@ fn a_restart_and_full_passes_leave_them() {
         let synced = follower.sync_all(kernel);
         assert_eq!((synced.pass, synced.elements), (Pass::Full, 0));
         flows.check();
-        follower.engine.distrust();
+        follower.engine.require_full();
         follower.sync_all(kernel);
         flows.check();
         // Nor does a proxy that begins with nothing, or with other priorities.

@@ -12,7 +12,7 @@ use nearhop_netfilter::affinity::port_of;
 use nearhop_netfilter::config::Config;
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::{Bytes, Data};
-use nearhop_netfilter::reconcile::{Held, HeldChain};
+use nearhop_netfilter::reconcile::{KernelChain, KernelState};
 use nearhop_proxy::engine::{Engine, Scope, Synced, Tables};
 
 use crate::on::FakeTables;
@@ -192,14 +192,14 @@ pub(crate) fn from_scratch(routes: &RouteTable, config: &Config) -> Content {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) sets: BTreeSet<Name>,
-    pub(crate) chains: BTreeMap<Name, HeldChain>,
+    pub(crate) chains: BTreeMap<Name, KernelChain>,
     pub(crate) elements: BTreeMap<(SetId, Bytes), (Option<Bytes>, Data)>,
     /// By frontend, sorted.
     pub(crate) slots: BTreeMap<(SetId, Bytes), Vec<Data>>,
 }
 
 impl Content {
-    pub(crate) fn of(held: &Held) -> Self {
+    pub(crate) fn of(held: &KernelState) -> Self {
         let mut content = Self {
             sets: held.sets.clone(),
             chains: held.chains.clone(),

@@ -6,7 +6,7 @@ use nearhop_core::Name;
 use nearhop_net::sandbox;
 use nearhop_netfilter::layout::{SetId, define_named};
 use nearhop_netfilter::object::{Batch, Bytes, Chain, Element, Op, Rule, Table, Timed};
-use nearhop_netfilter::reconcile::{Held, HeldChain};
+use nearhop_netfilter::reconcile::{KernelChain, KernelState};
 use nearhop_proxy::engine::{ApplyError, ReadChain, Tables};
 use nearhop_proxy::kernel::Kernel;
 use nearhop_simulator::fake::Fake;
@@ -28,13 +28,13 @@ impl Tables for FakeTables {
         Ok(self.fake.tables().any(|there| there == table))
     }
 
-    fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError> {
+    fn read(&mut self, table: &Table) -> Result<Option<KernelState>, ApplyError> {
         if !self.fake.tables().any(|there| there == table) {
             return Ok(None);
         }
-        let mut held = Held {
+        let mut held = KernelState {
             sets: self.fake.sets(table).map(|set| set.name.clone()).collect(),
-            ..Held::default()
+            ..KernelState::default()
         };
         for set in self.fake.sets(table) {
             if let Some(ours) = define_named(&set.name, table.family) {
@@ -86,8 +86,8 @@ impl Tables for FakeTables {
 }
 
 /// What a full pass looks at.
-pub(crate) fn held_chain(chain: &Chain) -> HeldChain {
-    HeldChain {
+pub(crate) fn held_chain(chain: &Chain) -> KernelChain {
+    KernelChain {
         base: chain.hook.is_some(),
         rules: chain.rules.len(),
         signature: chain.rules.first().and_then(|rule| rule.comment.clone()),
@@ -203,7 +203,7 @@ impl<T: Tables> Tables for Watched<T> {
         self.inner.has(table)
     }
 
-    fn read(&mut self, table: &Table) -> Result<Option<Held>, ApplyError> {
+    fn read(&mut self, table: &Table) -> Result<Option<KernelState>, ApplyError> {
         self.reads += 1;
         self.inner.read(table)
     }

@@ -15,7 +15,7 @@ use nearhop_netfilter::frontend::{At, Frontend};
 use nearhop_proxy::engine::Engine;
 use nearhop_proxy::kernel::Kernel;
 use nearhop_simulator::fake::Fake;
-use nearhop_simulator::walk::{Outcome, Packet, Surroundings, every_outcome};
+use nearhop_simulator::walk::{Host, Outcome, Packet, every_outcome};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -140,8 +140,8 @@ fn walk(fake: &Fake, frontend: &Frontend, family: Family, client: IpAddr) -> Exp
         iif: String::from("eth0"),
         mark: 0,
     };
-    let surroundings = Surroundings { node_addresses: vec![node_address(family)] };
-    every_outcome(fake, &packet, &surroundings).unwrap()
+    let host = Host { node_addresses: vec![node_address(family)] };
+    every_outcome(fake, &packet, &host).unwrap()
 }
 
 fn check_all(cluster: &Cluster, family: Family) -> Result<(), TestCaseError> {

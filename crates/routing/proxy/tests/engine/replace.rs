@@ -14,7 +14,7 @@ use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::{Batch, Op};
 use nearhop_proxy::engine::{ApplyError, Engine, Scope, Tables, Verified, spare_of};
 use nearhop_simulator::fake::Fake;
-use nearhop_simulator::walk::{Outcome, Packet, Surroundings, every_outcome};
+use nearhop_simulator::walk::{Host, Outcome, Packet, every_outcome};
 
 use crate::follow::{Follower, v4};
 use crate::net::{Net, SERVICE, ip, pod};
@@ -63,8 +63,8 @@ fn ends(fake: &Fake) -> BTreeSet<Outcome> {
         iif: String::from("eth0"),
         mark: 0,
     };
-    let surroundings = Surroundings { node_addresses: vec![ip("192.0.2.250")] };
-    every_outcome(fake, &packet, &surroundings).unwrap().into_keys().collect()
+    let host = Host { node_addresses: vec![ip("192.0.2.250")] };
+    every_outcome(fake, &packet, &host).unwrap().into_keys().collect()
 }
 
 #[test]

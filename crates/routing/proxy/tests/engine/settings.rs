@@ -65,7 +65,7 @@ fn configure_all(tables: &mut impl Tables, family: Family) {
     for config in configs(family) {
         let same = config == *follower.engine.config();
         follower.engine.configure(config);
-        assert_eq!(follower.engine.wants_full(), !same);
+        assert_eq!(follower.engine.needs_full(), !same);
         follower.sync_all(tables);
         follower.check_exactly(tables);
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);

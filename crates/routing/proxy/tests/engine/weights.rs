@@ -12,14 +12,14 @@ use nearhop_core::routing::SliceRouting;
 use nearhop_core::{Change, Family, Name, Protocol};
 use nearhop_net::traffic::{self, Server, connect_many};
 use nearhop_net::{Star, sandbox};
+use nearhop_netfilter::desired::DesiredTable;
 use nearhop_netfilter::frontend::{At, Frontend, Program};
-use nearhop_netfilter::image::Image;
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::reconcile::reconcile;
 use nearhop_proxy::engine::{Engine, Tables, Verified};
 use nearhop_proxy::kernel::Kernel;
 use nearhop_simulator::fake::Fake;
-use nearhop_simulator::walk::{Outcome, Packet, Surroundings, every_outcome};
+use nearhop_simulator::walk::{Host, Outcome, Packet, every_outcome};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -112,7 +112,7 @@ fn walk(fake: &Fake) -> Shares {
         iif: String::from("eth0"),
         mark: 0,
     };
-    let outcomes = every_outcome(fake, &packet, &Surroundings { node_addresses: Vec::new() });
+    let outcomes = every_outcome(fake, &packet, &Host { node_addresses: Vec::new() });
     let to = |outcome: Outcome| match outcome {
         Outcome::Delivered { destination, translated: true, .. } => destination.ip(),
         other => panic!("a connection ends as {other:?}"),
@@ -121,12 +121,12 @@ fn walk(fake: &Fake) -> Shares {
 }
 
 /// The rules for a node's decisions.
-fn rules(routes: &RouteTable) -> (Image, Fake) {
+fn rules(routes: &RouteTable) -> (DesiredTable, Fake) {
     let config = Arc::new(v4());
-    let image = Image::build(routes, config.clone(), &Program::default());
+    let desired = DesiredTable::build(routes, config.clone(), &Program::default());
     let mut fake = Fake::new();
-    fake.apply(&reconcile(&image, None).into_batch(&config.table)).unwrap();
-    (image, fake)
+    fake.apply(&reconcile(&desired, None).into_batch(&config.table)).unwrap();
+    (desired, fake)
 }
 
 fn by_zone(shares: &Shares) -> BTreeMap<usize, f64> {
@@ -264,8 +264,8 @@ fn check_balanced(case: &Balanced) -> Result<(), TestCaseError> {
     for (z, (nodes, _)) in case.zones.iter().enumerate() {
         for (n, cpu) in nodes.iter().enumerate() {
             let node = cluster.world.node(&format!("n{z}-{n}")).unwrap();
-            let (image, fake) = rules(&RouteTable::build(&cluster.world, Place::of(node)));
-            let slots = &image.frontend(&frontend).unwrap().1.endpoints;
+            let (desired, fake) = rules(&RouteTable::build(&cluster.world, Place::of(node)));
+            let slots = &desired.frontend(&frontend).unwrap().1.endpoints;
             let shares: Shares =
                 slots.iter().map(|key| key.ip).zip(slots.draw().shares()).collect();
             // What the rules do is what the slots say; one node of each zone is enough to see it.
@@ -385,7 +385,7 @@ fn real_connections_are_shared_out_among_a_thousand_endpoints() {
             let chance = (asked * (1.0 - asked) / CONNECTIONS as f64).sqrt();
             assert!((given - asked).abs() < 5.0 * chance, "zone {i}: {given}, not {asked}");
         }
-        // Neighbours: what chi-square exceeds once in a million times, with 99 degrees of freedom.
+        // TableMonitor: what chi-square exceeds once in a million times, with 99 degrees of freedom.
         let home = (0..100).map(|i| SocketAddr::new(endpoint_ip(0, i), 8080));
         let home: Vec<f64> = home.map(|at| counts[&at] as f64).collect();
         let mean = home.iter().sum::<f64>() / 100.0;

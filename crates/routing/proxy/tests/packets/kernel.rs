@@ -98,7 +98,7 @@ impl Real {
     /// Lets every client go, so that the next connection is a first one again.
     fn forget(&mut self) {
         let table = self.engine.config().table.clone();
-        for set in self.engine.image().maps() {
+        for set in self.engine.desired().maps() {
             let records = self.kernel.read_records(&table, set).unwrap();
             let elements: Vec<Element> = records.into_iter().map(|record| record.element).collect();
             if !elements.is_empty() {

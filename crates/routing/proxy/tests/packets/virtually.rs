@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nearhop_conform::flows::{End, Flow, FlowCase, Seen, Walked};
 use nearhop_core::Name;
 use nearhop_netfilter::object::{Batch, Table, Timed};
-use nearhop_netfilter::reconcile::Held;
+use nearhop_netfilter::reconcile::KernelState;
 use nearhop_proxy::engine::{ApplyError, Engine, ReadChain, Scope, Tables};
 use nearhop_simulator::fake::Fake;
 
@@ -48,7 +48,7 @@ impl Tables for Fresh {
         Ok(false)
     }
 
-    fn read(&mut self, _: &Table) -> Result<Option<Held>, ApplyError> {
+    fn read(&mut self, _: &Table) -> Result<Option<KernelState>, ApplyError> {
         Ok(None)
     }
 

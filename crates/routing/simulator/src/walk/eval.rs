@@ -190,7 +190,7 @@ impl<'a> Journey<'a> {
                     FibAddress::Source => self.source.ip(),
                     FibAddress::Destination => self.destination.ip(),
                 };
-                Some((*to, self.surroundings.fib_type(asked).to_ne_bytes().to_vec()))
+                Some((*to, self.host.fib_type(asked).to_ne_bytes().to_vec()))
             }
             Expr::Random { modulus: 0, .. } => return Err(Fault::NoSlots),
             Expr::Random { modulus, offset, to } => {
@@ -260,7 +260,7 @@ impl<'a> Journey<'a> {
         if self.kind != ChainKind::Nat || self.point != HookPoint::Postrouting {
             return Err(Fault::WrongHook("masquerade"));
         }
-        if let Some(address) = self.surroundings.masquerade_as(self.family) {
+        if let Some(address) = self.host.masquerade_as(self.family) {
             self.source.set_ip(address);
         }
         self.source_nat = Nat::Changed;

@@ -13,7 +13,7 @@ use nearhop_core::{Family, Protocol};
 
 use super::dice::Dice;
 use super::eval::Flow;
-use super::{Outcome, Packet, Surroundings, Walk, WalkError};
+use super::{Host, Outcome, Packet, Walk, WalkError};
 use crate::fake::{Fake, Record, TableState, label};
 use nearhop_netfilter::object::{Chain, ChainKind, HookPoint, Table};
 
@@ -59,7 +59,7 @@ pub(super) enum Nat {
 /// A packet on its way.
 pub(super) struct Journey<'a> {
     pub(super) fake: &'a Fake,
-    pub(super) surroundings: &'a Surroundings,
+    pub(super) host: &'a Host,
     pub(super) dice: &'a mut dyn Dice,
     pub(super) family: Family,
     pub(super) protocol: Protocol,
@@ -85,7 +85,7 @@ impl<'a> Journey<'a> {
     pub(super) fn start(
         fake: &'a Fake,
         packet: &'a Packet,
-        surroundings: &'a Surroundings,
+        host: &'a Host,
         dice: &'a mut dyn Dice,
         trace: Option<Vec<String>>,
     ) -> Result<Self, WalkError> {
@@ -95,7 +95,7 @@ impl<'a> Journey<'a> {
         }
         Ok(Self {
             fake,
-            surroundings,
+            host,
             dice,
             family: Family::of(source.ip()),
             protocol: packet.protocol,
@@ -114,7 +114,7 @@ impl<'a> Journey<'a> {
     }
 
     pub(super) fn finish(mut self) -> Result<Walk, WalkError> {
-        let end = if self.surroundings.is_local(self.source.ip()) {
+        let end = if self.host.is_local(self.source.ip()) {
             self.sent_here()?
         } else {
             self.sent_elsewhere()?
@@ -137,7 +137,7 @@ impl<'a> Journey<'a> {
     fn sent_here(&mut self) -> Result<Flow, WalkError> {
         self.iif = "";
         let leaving = self.through(&[HookPoint::Output, HookPoint::Postrouting])?;
-        if leaving != Flow::Accept || !self.surroundings.is_local(self.destination.ip()) {
+        if leaving != Flow::Accept || !self.host.is_local(self.destination.ip()) {
             return Ok(leaving);
         }
         self.iif = "lo";
@@ -149,7 +149,7 @@ impl<'a> Journey<'a> {
         if arriving != Flow::Accept {
             return Ok(arriving);
         }
-        if self.surroundings.is_local(self.destination.ip()) {
+        if self.host.is_local(self.destination.ip()) {
             return self.through(&[HookPoint::Input]);
         }
         self.through(&[HookPoint::Forward, HookPoint::Postrouting])

@@ -24,7 +24,7 @@ use nearhop_netfilter::object::{Base, Reg};
 use dice::{Odds, Script, Thrown};
 use hooks::Journey;
 
-pub use packet::{Packet, Surroundings};
+pub use packet::{Host, Packet};
 
 /// How a packet's way ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,32 +131,32 @@ pub enum Fault {
 pub fn walk(
     fake: &Fake,
     packet: &Packet,
-    surroundings: &Surroundings,
+    host: &Host,
     dice: &mut dyn FnMut(u32) -> u32,
 ) -> Result<Walk, WalkError> {
-    Journey::start(fake, packet, surroundings, &mut Thrown(dice), Some(Vec::new()))?.finish()
+    Journey::start(fake, packet, host, &mut Thrown(dice), Some(Vec::new()))?.finish()
 }
 
 /// Like [`walk`], without a trace: for whoever sends many packets.
 pub fn walk_untraced(
     fake: &Fake,
     packet: &Packet,
-    surroundings: &Surroundings,
+    host: &Host,
     dice: &mut dyn FnMut(u32) -> u32,
 ) -> Result<Walk, WalkError> {
-    Journey::start(fake, packet, surroundings, &mut Thrown(dice), None)?.finish()
+    Journey::start(fake, packet, host, &mut Thrown(dice), None)?.finish()
 }
 
 /// Every outcome that chance can bring, with its probability.
 pub fn every_outcome(
     fake: &Fake,
     packet: &Packet,
-    surroundings: &Surroundings,
+    host: &Host,
 ) -> Result<BTreeMap<Outcome, f64>, WalkError> {
     // Counted for each probability and multiplied once, so that shares come out as round as they
     // are.
     let mut counts: BTreeMap<(Outcome, Odds), u64> = BTreeMap::new();
-    explore(fake, packet, surroundings, &mut |walk, odds| {
+    explore(fake, packet, host, &mut |walk, odds| {
         *counts.entry((walk.outcome, odds)).or_default() += 1;
     })?;
     let mut shares = BTreeMap::new();
@@ -170,21 +170,21 @@ pub fn every_outcome(
 pub fn every_walk(
     fake: &Fake,
     packet: &Packet,
-    surroundings: &Surroundings,
+    host: &Host,
     visit: &mut dyn FnMut(Walk),
 ) -> Result<(), WalkError> {
-    explore(fake, packet, surroundings, &mut |walk, _| visit(walk))
+    explore(fake, packet, host, &mut |walk, _| visit(walk))
 }
 
 fn explore(
     fake: &Fake,
     packet: &Packet,
-    surroundings: &Surroundings,
+    host: &Host,
     visit: &mut dyn FnMut(Walk, Odds),
 ) -> Result<(), WalkError> {
     let mut script = Script::default();
     loop {
-        let walk = Journey::start(fake, packet, surroundings, &mut script, None)?.finish()?;
+        let walk = Journey::start(fake, packet, host, &mut script, None)?.finish()?;
         visit(walk, script.odds());
         if !script.next() {
             return Ok(());

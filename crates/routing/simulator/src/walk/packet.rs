@@ -24,7 +24,7 @@ pub struct Packet {
 
 /// What the packet meets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct Host {
     /// The addresses of this machine. Loopback addresses always belong to it.
     ///
     /// A packet from one of them was sent by a local process. A masqueraded packet goes on with
@@ -32,7 +32,7 @@ pub struct Surroundings {
     pub node_addresses: Vec<IpAddr>,
 }
 
-impl Surroundings {
+impl Host {
     /// Whether an address belongs to this machine.
     pub fn is_local(&self, address: IpAddr) -> bool {
         address.is_loopback() || self.node_addresses.contains(&address)

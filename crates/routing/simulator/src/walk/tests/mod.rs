@@ -28,8 +28,8 @@ fn packet(source: &str, destination: &str) -> Packet {
     }
 }
 
-fn here() -> Surroundings {
-    Surroundings { node_addresses: vec![ip(NODE), ip("fd00::1")] }
+fn here() -> Host {
+    Host { node_addresses: vec![ip(NODE), ip("fd00::1")] }
 }
 
 fn to(destination: &str) -> Outcome {

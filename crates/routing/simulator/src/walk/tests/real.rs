@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use nearhop_netfilter::affinity::{Maps, Reach, define_map, map_name};
 use nearhop_netfilter::chain::{Mark, OnDemand, Pick, Recording, Stay};
 use nearhop_netfilter::config::Config;
+use nearhop_netfilter::desired::DesiredTable;
 use nearhop_netfilter::draw::Draw;
-use nearhop_netfilter::image::Image;
 use nearhop_netfilter::layout::SetId;
 use nearhop_netfilter::object::Chain;
 
@@ -48,7 +48,9 @@ fn whole_layout(family: Family) -> Vec<Op> {
     // All chains first, then rules: a rule may go to a chain that comes later.
     ops.extend(chains.iter().cloned().map(|all| Op::AddChain(Chain { rules: Vec::new(), ..all })));
     ops.extend(chains.into_iter().map(Op::AddChain));
-    ops.extend(Image::new(std::sync::Arc::new(config)).chains().into_iter().map(Op::AddChain));
+    ops.extend(
+        DesiredTable::new(std::sync::Arc::new(config)).chains().into_iter().map(Op::AddChain),
+    );
     ops
 }
 

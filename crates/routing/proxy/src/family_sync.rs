@@ -14,9 +14,9 @@ use nearhop_runtime::interfaces;
 
 use crate::control::{Control, Waiting};
 use crate::engine::{Engine, Pass, Scope, Synced, Tables, Verified};
+use crate::flow_eligibility::{FrontendEndpoints, LostEndpoints, view_of};
 use crate::metrics::ProxyMetrics;
 use crate::release::Releases;
-use crate::standing::{LostEndpoints, Standings, view_of};
 
 /// The first pause after a failure; `--sync-period` is the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ pub(crate) struct Found {
 
 /// One family on its way to the kernel.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct FamilySync {
     family: Family,
     engine: Engine,
     last: Option<LastSync>,
@@ -63,7 +63,7 @@ pub(crate) struct Lane {
     releases: Releases,
 }
 
-impl Lane {
+impl FamilySync {
     /// Nothing is in the kernel yet, or nobody knows.
     pub(crate) fn new(family: Family, control: &Control) -> Self {
         let config = control.config(family);
@@ -122,7 +122,7 @@ impl Lane {
         }
         self.engine.configure(config);
         let scope = if waiting.all { Scope::All } else { Scope::Some(&waiting.services) };
-        let pass = if self.engine.wants_full() { Pass::Full } else { Pass::Partial };
+        let pass = if self.engine.needs_full() { Pass::Full } else { Pass::Partial };
         match self.engine.sync(tables, control.routes(), scope) {
             Ok(synced) => {
                 self.failure = None;
@@ -171,8 +171,8 @@ impl Lane {
     /// Says who wants what somebody else has, once.
     fn warn_of_contests(&mut self) {
         let contested: BTreeSet<Frontend> =
-            self.engine.image().contested().map(|(frontend, _)| *frontend).collect();
-        for (frontend, claims) in self.engine.image().contested() {
+            self.engine.desired().contested().map(|(frontend, _)| *frontend).collect();
+        for (frontend, claims) in self.engine.desired().contested() {
             if !self.contested.contains(frontend) {
                 let services: Vec<String> =
                     claims.iter().map(|claim| claim.service.to_string()).collect();
@@ -191,7 +191,7 @@ impl Lane {
     /// an endpoint: flows may have stayed with one that was no longer the nearest and now has gone,
     /// and under a policy Local what is right depends on the client.
     fn suspect(&mut self, waiting: &Waiting, pass: Pass) {
-        let image = self.engine.image();
+        let desired = self.engine.desired();
         let (lost, fresh) = (&mut self.lost, &mut self.fresh);
         let mut suspect = |frontend: &Frontend| {
             if frontend.protocol != Protocol::Tcp {
@@ -200,9 +200,9 @@ impl Lane {
             }
         };
         if waiting.all || pass == Pass::Full {
-            image.frontends().for_each(|(frontend, _)| suspect(frontend));
+            desired.frontends().for_each(|(frontend, _)| suspect(frontend));
         } else {
-            let programs = waiting.services.iter().filter_map(|service| image.program(service));
+            let programs = waiting.services.iter().filter_map(|service| desired.program(service));
             programs.flat_map(|program| program.frontends.keys()).for_each(suspect);
         }
     }
@@ -225,14 +225,14 @@ impl Lane {
         self.engine.written()
     }
 
-    /// The other family's lane has written so many batches.
-    pub(crate) fn expect_changes(&mut self, changes: u32) {
-        self.engine.expect_changes(changes);
+    /// The other family has written so many batches.
+    pub(crate) fn expect_generations(&mut self, changes: u32) {
+        self.engine.expect_generations(changes);
     }
 
     /// Whether somebody else has changed some table.
-    pub(crate) fn is_touched(&self, tables: &mut impl Tables) -> bool {
-        self.engine.is_touched(tables)
+    pub(crate) fn is_changed_by_others(&self, tables: &mut impl Tables) -> bool {
+        self.engine.is_changed_by_others(tables)
     }
 
     /// Looks whether the kernel still holds what was written, and repairs it.
@@ -253,20 +253,23 @@ impl Lane {
         }
         // What the kernel did not take may be taken now.
         if !self.engine.isolated().is_empty() {
-            self.engine.distrust();
+            self.engine.require_full();
         }
-        found.wants_sync = self.engine.wants_full();
+        found.wants_sync = self.engine.needs_full();
         found
     }
 
     /// Takes the endpoints whose flows are to be judged, and what they are judged by.
-    pub(crate) fn take_lost(&mut self, control: &Control) -> (LostEndpoints, View<Standings>) {
+    pub(crate) fn take_lost(
+        &mut self,
+        control: &Control,
+    ) -> (LostEndpoints, View<FrontendEndpoints>) {
         let mut lost = std::mem::take(&mut self.lost);
         self.fresh = false;
-        let (routes, image) = (control.routes(), self.engine.image());
+        let (routes, desired) = (control.routes(), self.engine.desired());
         let addresses = interfaces::addresses();
         let rehome = control.options().udp_rehome;
-        let view = view_of(&mut lost, &mut self.known, routes, image, &addresses, rehome);
+        let view = view_of(&mut lost, &mut self.known, routes, desired, &addresses, rehome);
         (lost, view)
     }
 
@@ -285,15 +288,15 @@ impl Lane {
     }
 }
 
-/// Does something with each lane. What one of them writes is not foreign to the others.
-pub(crate) fn for_each_lane(lanes: &mut [Lane], mut act: impl FnMut(&mut Lane)) {
-    for i in 0..lanes.len() {
-        let before = lanes[i].written();
-        act(&mut lanes[i]);
-        let written = lanes[i].written().wrapping_sub(before);
-        for (j, other) in lanes.iter_mut().enumerate() {
+/// Does something with each family. What one of them writes is not foreign to the others.
+pub(crate) fn for_each_family(families: &mut [FamilySync], mut act: impl FnMut(&mut FamilySync)) {
+    for i in 0..families.len() {
+        let before = families[i].written();
+        act(&mut families[i]);
+        let written = families[i].written().wrapping_sub(before);
+        for (j, other) in families.iter_mut().enumerate() {
             if j != i {
-                other.expect_changes(written);
+                other.expect_generations(written);
             }
         }
     }
@@ -329,23 +332,26 @@ mod tests {
 
     #[test]
     fn what_one_family_writes_is_not_foreign_to_the_other() {
-        let test = "lane::tests::what_one_family_writes_is_not_foreign_to_the_other";
+        let test = "family_sync::tests::what_one_family_writes_is_not_foreign_to_the_other";
         sandbox::run(test, || {
             let mut kernel = Kernel::open().unwrap();
             let options = Options::new("n1");
             let families = options.families.clone();
             let metrics = ProxyMetrics::new(&Metrics::new(), &families);
             let mut control = Control::new(options, metrics.clone(), Timestamp::UNIX_EPOCH);
-            let mut lanes: Vec<Lane> =
-                families.iter().map(|family| Lane::new(*family, &control)).collect();
+            let mut families: Vec<FamilySync> =
+                families.iter().map(|family| FamilySync::new(*family, &control)).collect();
             let all = Waiting { all: true, ..Waiting::default() };
-            for_each_lane(&mut lanes, |lane| {
-                lane.sync(&mut kernel, &mut control, &all, &metrics);
+            for_each_family(&mut families, |family_sync| {
+                family_sync.sync(&mut kernel, &mut control, &all, &metrics);
             });
-            for lane in &mut lanes {
-                assert!(lane.written() > 0 && lane.failure().is_none(), "{lane:?}");
-                let found = lane.engine.verify(&mut kernel).unwrap();
-                assert_eq!(found, Verified::Untouched, "{} was read", lane.family);
+            for family_sync in &mut families {
+                assert!(
+                    family_sync.written() > 0 && family_sync.failure().is_none(),
+                    "{family_sync:?}"
+                );
+                let found = family_sync.engine.verify(&mut kernel).unwrap();
+                assert_eq!(found, Verified::Untouched, "{} was read", family_sync.family);
             }
         });
     }

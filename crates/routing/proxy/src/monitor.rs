@@ -21,12 +21,12 @@ struct Heard {
 
 /// The thread's end in the loop.
 #[derive(Debug)]
-pub(crate) struct Neighbours {
+pub(crate) struct TableMonitor {
     heard: watch::Receiver<Heard>,
     membership: Membership,
 }
 
-impl Neighbours {
+impl TableMonitor {
     /// Starts the thread, in the network namespace of the calling one.
     pub(crate) fn start(kernel: &Kernel, options: &Options) -> Result<Self, ProxyError> {
         let named = |family| Table { family, name: options.table.clone() };

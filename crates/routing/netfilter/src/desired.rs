@@ -14,9 +14,9 @@ use nearhop_core::route::RouteTable;
 use nearhop_core::{EndpointKey, Name, Protocol, ServiceKey};
 
 use crate::affinity::{Reach, define_map, service_of};
-use crate::chain::{OnDemand, digest, standing_chains};
+use crate::chain::{OnDemand, digest, static_chains};
 use crate::changes::Changes;
-use crate::compile::{Before, compile};
+use crate::compile::{PreviousSlots, compile};
 use crate::config::Config;
 use crate::element::{Placed, chains_of, place, place_cluster_ip, place_hairpin};
 use crate::frontend::{AddressKind, Entry, Frontend, Program};
@@ -39,7 +39,7 @@ impl Claim {
 
 /// What the kernel is to hold of one family.
 #[derive(Clone, Debug)]
-pub struct Image {
+pub struct DesiredTable {
     config: Arc<Config>,
     programs: BTreeMap<ServiceKey, Program>,
     owners: BTreeMap<Frontend, ServiceKey>,
@@ -54,7 +54,7 @@ pub struct Image {
     maps: BTreeSet<Name>,
 }
 
-impl Image {
+impl DesiredTable {
     /// No Services.
     pub fn new(config: Arc<Config>) -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Image {
         &self.config
     }
 
-    /// Makes it the image of another table.
+    /// Makes it the content of another table.
     pub fn move_to(&mut self, table: Table) {
         Arc::make_mut(&mut self.config).table = table;
     }
@@ -160,19 +160,19 @@ impl Image {
 
     /// All Services of a node, with the slots of before. What that takes is found out by reconciling:
     /// the chains that are needed are taken to be there.
-    pub fn build(routes: &RouteTable, config: Arc<Config>, before: &dyn Before) -> Self {
-        let mut image = Self::new(config);
+    pub fn build(routes: &RouteTable, config: Arc<Config>, before: &dyn PreviousSlots) -> Self {
+        let mut desired = Self::new(config);
         let mut services: Vec<&ServiceKey> =
             routes.iter().map(|(key, _)| &key.port.service).collect();
         services.dedup();
         for service in services {
-            if let Some(program) = compile(routes.of_service(service), &image.config, before) {
-                image.load(service, program);
+            if let Some(program) = compile(routes.of_service(service), &desired.config, before) {
+                desired.load(service, program);
             }
         }
-        image.chains = image.needed();
-        image.maps = image.chains.iter().flat_map(OnDemand::maps).collect();
-        image
+        desired.chains = desired.needed();
+        desired.maps = desired.chains.iter().flat_map(OnDemand::maps).collect();
+        desired
     }
 
     /// Takes in a Service that is not there yet.
@@ -289,7 +289,7 @@ impl Image {
     /// Adds the chains that are not there yet, those first that others go to.
     fn need(&mut self, chains: Vec<OnDemand>, changes: &mut Changes) {
         for chain in chains {
-            for chain in chain.with_needed().into_iter().filter(|chain| !chain.is_standing()) {
+            for chain in chain.with_needed().into_iter().filter(|chain| !chain.is_static()) {
                 if self.chains.contains(&chain) {
                     continue;
                 }
@@ -322,7 +322,7 @@ impl Image {
     pub fn chains(&self) -> Vec<Chain> {
         let needed = self.needed();
         let on_demand = needed.iter().map(|chain| chain.chain(&self.config));
-        on_demand.chain(standing_chains(&self.config)).map(signed).collect()
+        on_demand.chain(static_chains(&self.config)).map(signed).collect()
     }
 
     /// The chains on demand that somebody goes to.
@@ -331,7 +331,7 @@ impl Image {
         for (frontend, entry) in self.frontends() {
             chains_of(frontend, entry, &mut chains);
             let all = chains.drain(..).flat_map(OnDemand::with_needed);
-            needed.extend(all.filter(|chain| !chain.is_standing()));
+            needed.extend(all.filter(|chain| !chain.is_static()));
         }
         needed
     }
@@ -339,7 +339,7 @@ impl Image {
     /// All chains that are there, needed or not, by name.
     pub fn all_chains(&self) -> BTreeMap<Name, Chain> {
         let on_demand = self.chains.iter().map(|chain| chain.chain(&self.config));
-        let all = standing_chains(&self.config).into_iter().chain(on_demand).map(signed);
+        let all = static_chains(&self.config).into_iter().chain(on_demand).map(signed);
         all.map(|chain| (chain.name.clone(), chain)).collect()
     }
 

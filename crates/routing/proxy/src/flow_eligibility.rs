@@ -8,13 +8,13 @@ use nearhop_core::model::TrafficPolicy;
 use nearhop_core::route::{Route, RouteTable};
 use nearhop_core::{EndpointKey, Family, ServiceKey};
 use nearhop_netfilter::config::Config;
-use nearhop_netfilter::conntrack::{Endpoints, Rehome, Standing, View};
+use nearhop_netfilter::conntrack::{Endpoints, FlowEligibility, Rehome, View};
+use nearhop_netfilter::desired::DesiredTable;
 use nearhop_netfilter::frontend::{At, Entry, Frontend, Path, Slots};
-use nearhop_netfilter::image::Image;
 
 /// The endpoints of one frontend, for those who connect to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Standings {
+pub(crate) struct FrontendEndpoints {
     /// Which clients are on this node.
     near: Near,
     /// What clients on this node, or all, are sent to.
@@ -41,7 +41,7 @@ impl Near {
     }
 }
 
-impl Standings {
+impl FrontendEndpoints {
     fn allowed(&self, client: IpAddr) -> &BTreeSet<EndpointKey> {
         match &self.local_only {
             Some(local) if !self.near.holds(client) => local,
@@ -55,16 +55,16 @@ impl Standings {
     }
 }
 
-impl Endpoints for Standings {
-    fn standing(&self, client: IpAddr, endpoint: EndpointKey) -> Standing {
+impl Endpoints for FrontendEndpoints {
+    fn eligibility(&self, client: IpAddr, endpoint: EndpointKey) -> FlowEligibility {
         if self.allowed(client).contains(&endpoint) {
-            Standing::Allowed
+            FlowEligibility::Allowed
         } else if self.usable.contains(&endpoint) && !self.is_barred(client) {
-            Standing::Demoted
+            FlowEligibility::Demoted
         } else if self.known.contains(&endpoint) {
-            Standing::Barred
+            FlowEligibility::Barred
         } else {
-            Standing::Gone
+            FlowEligibility::Gone
         }
     }
 
@@ -83,20 +83,20 @@ pub(crate) fn view_of(
     lost: &mut LostEndpoints,
     known: &mut LostEndpoints,
     routes: &RouteTable,
-    image: &Image,
+    desired: &DesiredTable,
     node_addresses: &BTreeSet<IpAddr>,
     rehome: Rehome,
-) -> View<Standings> {
+) -> View<FrontendEndpoints> {
     let mut view = View::new(rehome, node_addresses.clone());
     let near =
-        Near { config: image.config().clone(), node_addresses: Arc::new(node_addresses.clone()) };
+        Near { config: desired.config().clone(), node_addresses: Arc::new(node_addresses.clone()) };
     for (frontend, endpoints) in lost {
-        match image.frontend(frontend) {
+        match desired.frontend(frontend) {
             Some((service, entry)) => {
                 let route = route_of(routes, service, near.config.family(), frontend);
-                let standings = standings(entry, route, near.clone());
-                known.insert(*frontend, standings.known.clone());
-                view.insert(*frontend, standings);
+                let found = endpoints_of(entry, route, near.clone());
+                known.insert(*frontend, found.known.clone());
+                view.insert(*frontend, found);
             }
             None => {
                 endpoints.extend(known.remove(frontend).unwrap_or_default());
@@ -108,8 +108,8 @@ pub(crate) fn view_of(
 }
 
 /// A frontend that is gone: what led to its endpoints was ours.
-fn had(endpoints: BTreeSet<EndpointKey>, near: Near) -> Standings {
-    Standings {
+fn had(endpoints: BTreeSet<EndpointKey>, near: Near) -> FrontendEndpoints {
+    FrontendEndpoints {
         near,
         known: endpoints.clone(),
         usable: endpoints.clone(),
@@ -119,25 +119,25 @@ fn had(endpoints: BTreeSet<EndpointKey>, near: Near) -> Standings {
     }
 }
 
-fn standings(entry: &Entry, route: Option<&Route>, near: Near) -> Standings {
+fn endpoints_of(entry: &Entry, route: Option<&Route>, near: Near) -> FrontendEndpoints {
     let set = |slots: &Slots| slots.iter().copied().collect::<BTreeSet<EndpointKey>>();
-    let mut standings =
-        Standings { endpoints: set(&entry.endpoints), ..had(BTreeSet::new(), near) };
+    let mut found =
+        FrontendEndpoints { endpoints: set(&entry.endpoints), ..had(BTreeSet::new(), near) };
     if let Path::LocalOnly(local) = &entry.path {
-        standings.local_only = Some(set(local));
+        found.local_only = Some(set(local));
     }
     if let Some(route) = route {
         if entry.path == Path::Direct {
-            standings.internal = route.decision.policy.internal;
+            found.internal = route.decision.policy.internal;
         }
         for endpoint in route.endpoints.iter() {
-            standings.known.insert(endpoint.key);
+            found.known.insert(endpoint.key);
             if endpoint.is_usable() {
-                standings.usable.insert(endpoint.key);
+                found.usable.insert(endpoint.key);
             }
         }
     }
-    standings
+    found
 }
 
 /// The route of the Service port behind a frontend.
