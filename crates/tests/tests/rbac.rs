@@ -204,7 +204,7 @@ mod proxy {
     use nearhop_proxy::health::SharedHealth;
     use nearhop_proxy::metrics::ProxyMetrics;
     use nearhop_proxy::options::Options;
-    use nearhop_proxy::run::{Surroundings, run};
+    use nearhop_proxy::run::{Deps, run};
     use nearhop_proxy::{Lock, ProxyError, rbac};
     use nearhop_runtime::client::{ClientOptions, connect_recorded};
     use nearhop_runtime::health::{Health, Purpose};
@@ -228,7 +228,7 @@ mod proxy {
         let (trigger, shutdown) = Shutdown::manual();
         // Nobody asks.
         let (_, questions) = tokio::sync::mpsc::channel(1);
-        let surroundings = Surroundings {
+        let deps = Deps {
             lock: Lock::take(&Name::from("nearhop"))?,
             client: connect_recorded(&client, Some(&metrics), recorder(used)).await?,
             metrics: ProxyMetrics::new(&metrics, &options.families),
@@ -237,7 +237,7 @@ mod proxy {
             questions,
             shutdown,
         };
-        Ok((trigger, tokio::spawn(run(options, surroundings))))
+        Ok((trigger, tokio::spawn(run(options, deps))))
     }
 
     /// Lists, watches, and watches again after they were cut.
