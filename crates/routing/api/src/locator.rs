@@ -168,29 +168,11 @@ mod tests {
         serde_json::from_slice(&locator_to_create(locator)).expect("JSON")
     }
 
-    /// RFC 7396, as far as it is needed.
-    fn merge(into: &mut Value, patch: &Value) {
-        let Value::Object(patch) = patch else {
-            *into = patch.clone();
-            return;
-        };
-        for (key, value) in patch {
-            if value.is_null() {
-                into.as_object_mut().expect("an object").remove(key);
-            } else {
-                if !into[key].is_object() && value.is_object() {
-                    into[key] = json!({});
-                }
-                merge(&mut into[key], value);
-            }
-        }
-    }
-
     fn patched(before: &Locator, after: &Locator) -> (Value, Value) {
         let patch = locator_to_patch(before, after, &Version::from("7"));
         let patch: Value = serde_json::from_slice(&patch).expect("JSON");
         let mut object = created(before);
-        merge(&mut object, &patch);
+        json_patch::merge(&mut object, &patch);
         (patch, object)
     }
 

@@ -307,20 +307,6 @@ fn pick<T>(all: &BTreeMap<String, T>, index: usize) -> Option<String> {
 
 fn merged<T: Serialize + DeserializeOwned>(object: &T, patch: &Value) -> T {
     let mut value = serde_json::to_value(object).unwrap();
-    merge(&mut value, patch);
+    json_patch::merge(&mut value, patch);
     serde_json::from_value(value).unwrap()
-}
-
-fn merge(value: &mut Value, patch: &Value) {
-    let Some(fields) = patch.as_object() else {
-        *value = patch.clone();
-        return;
-    };
-    for (key, change) in fields {
-        if change.is_null() {
-            value.as_object_mut().unwrap().remove(key);
-        } else {
-            merge(&mut value[key], change);
-        }
-    }
 }

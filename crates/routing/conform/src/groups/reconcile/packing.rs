@@ -37,7 +37,9 @@ pub(in super::super) fn packing(case: &Case<'_>, check: &mut Check<'_>) -> Resul
     let mut written = case.row.get("service")?.required()?.value().clone();
     let mut first: Vec<Slice> = Vec::new();
     for (at, step) in case.row.get("steps")?.required()?.list()?.iter().enumerate() {
-        merge_patch(&mut written, step.get("service_patch")?.value());
+        if let Some(patch) = step.get("service_patch")?.optional() {
+            json_patch::merge(&mut written, patch.value());
+        }
         let service = objects::service(&case.row.get("service")?.with(&written))?;
         let factory = PodFactory { service: &service, ports: case.row.get("pod_named_ports")? };
         let mut pods = factory.pods(&step.get("pods")?)?;
@@ -59,22 +61,6 @@ pub(in super::super) fn packing(case: &Case<'_>, check: &mut Check<'_>) -> Resul
         }
     }
     Ok(())
-}
-
-/// RFC 7386: objects are merged key by key, null removes, everything else replaces.
-fn merge_patch(target: &mut Value, patch: &Value) {
-    let Value::Object(changes) = patch else { return };
-    if !target.is_object() {
-        *target = Value::Object(serde_json::Map::new());
-    }
-    let Value::Object(map) = target else { return };
-    for (key, change) in changes {
-        match change {
-            Value::Null => drop(map.remove(key)),
-            Value::Object(_) => merge_patch(map.entry(key).or_insert(Value::Null), change),
-            other => drop(map.insert(key.clone(), other.clone())),
-        }
-    }
 }
 
 /// Pods by number, in list order.
