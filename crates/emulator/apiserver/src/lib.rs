@@ -1,15 +1,14 @@
 //! An embedded Kubernetes API: stock kubectl and client libraries work against it.
 //!
 //! ```text
-//!   http      listener, paths, Accept, answers          (what bytes mean)
-//!   rest      verbs: read, watch, create, update, ...   (what a request means)
-//!   store     objects, versions, log, disk              (what is true)
-//!   controllers  what happens by itself after a write
+//!   http         connections, paths, Accept headers, replies
+//!   rest         one file per verb
+//!   store        objects, versions, watch log, disk
+//!   controllers  Namespaces, garbage collection, definitions
 //! ```
 //!
-//! What a kind is and which rules it has, `nearhop-kinds` says; what a patch or a selector does,
-//! `nearhop-object`. Deliberately not here: admission, RBAC beyond two tokens, kinds' own
-//! controllers (Deployments and the like live in the lab).
+//! `nearhop-kinds` has the rules of each kind, `nearhop-object` patches and selectors. There is no
+//! admission, no RBAC beyond two tokens, and no workload controller (see `nearhop-manager`).
 
 mod api;
 mod bootstrap;
@@ -34,14 +33,16 @@ use std::time::Duration;
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
 use nearhop_kinds::strategy::selectable;
 use nearhop_runtime::pki::Pair;
+use nearhop_runtime::server::{Wildcard, bind, bind_with_retries};
 use rustls::ServerConfig;
 use serde_json::Value;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::api::Api;
 pub use crate::controllers::Controllers;
-use crate::http::{Listener, serve, until};
+use crate::http::{serve, until};
 pub use crate::identity::IdentityError;
 use crate::identity::{Identity, write_private};
 use crate::service_account::TokenKey;
@@ -51,48 +52,48 @@ pub use crate::store::{Durability, OpenError};
 /// How a server is started.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// The listen address; port 0 picks a free port.
     pub listen: SocketAddr,
-    /// Where objects live.
+    /// Where objects are stored.
     pub durability: Durability,
     /// Service addresses, node ports, feature gates.
     pub cluster: ClusterConfig,
-    /// How many changes of each resource are remembered for watchers.
+    /// The number of changes of each resource in the watch log.
     pub history: usize,
-    /// What happens by itself.
+    /// Which controllers run.
     pub controllers: Controllers,
-    /// Whether `/nearhop/faults` is there.
+    /// Whether `/nearhop/faults` is served.
     pub faults: Faults,
-    /// How nodes are asked for logs and exec.
+    /// The TLS options for kubelets.
     pub kubelets: KubeletOptions,
 }
 
-/// How an API server and the kubelets of nodes know each other.
+/// TLS between the API server and kubelets.
 #[derive(Clone, Debug, Default)]
 pub struct KubeletOptions {
-    /// Who signed the kubelets' serving certificates, as PEM. Without it none is verified, as
-    /// kube-apiserver does.
+    /// The CA of the kubelets' serving certificates, as PEM. Without it they are not verified, as in
+    /// kube-apiserver.
     pub authorities: Option<String>,
-    /// What the server shows to kubelets; without it a certificate of its own CA.
+    /// The client certificate for kubelets; without it, one of the server's own CA.
     pub client: Option<Pair>,
 }
 
-/// Whether the server takes orders to misbehave.
+/// Whether clients can inject faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Faults {
-    /// It does not.
+    /// No.
     #[default]
     Refused,
-    /// It does, from the admin token.
+    /// With the admin token.
     OnDemand,
 }
 
-/// Changes of each resource that are remembered, unless told otherwise.
+/// The default size of the watch log of each resource.
 pub const DEFAULT_HISTORY: usize = 10_000;
 
 /// `10.96.0.0/16`, as in most clusters.
 pub fn default_service_cidrs() -> ServiceCidrs {
-    ServiceCidrs::parse("10.96.0.0/16").expect("it is a range")
+    ServiceCidrs::parse("10.96.0.0/16").expect("the range is valid")
 }
 
 impl Default for Options {
@@ -110,7 +111,7 @@ impl Default for Options {
     }
 }
 
-/// Why a server did not start.
+/// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store.
@@ -127,8 +128,8 @@ pub enum StartError {
         /// Why.
         why: io::Error,
     },
-    /// The objects that every cluster has.
-    #[error("cannot make the objects that every cluster has: {0}")]
+    /// The objects of every cluster.
+    #[error("cannot create the objects of every cluster: {0}")]
     Bootstrap(String),
 }
 
@@ -140,14 +141,14 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts a server; when this returns, it answers.
+    /// Starts a server; it accepts requests when this returns.
     ///
     /// # Errors
-    /// The store, the certificates or the socket cannot be had.
+    /// The store, the certificates or the socket cannot be opened.
     pub async fn start(options: Options) -> Result<Self, StartError> {
         let listen = |why| StartError::Listen { address: options.listen, why };
-        let listener = Listener::bind(options.listen).await.map_err(listen)?;
-        let address = listener.address;
+        let listener = bind(options.listen, Wildcard::BothFamilies).map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
         let builtin = nearhop_kinds::builtin::registry();
         let store = Store::open(&options.durability, options.history, selectable_in)?;
         let keep: Option<&Path> = match &options.durability {
@@ -171,17 +172,17 @@ impl ApiServer {
         ));
         bootstrap::create_missing(&api, address).await.map_err(StartError::Bootstrap)?;
         let mut tasks = controllers::start(&api, options.controllers, address);
-        let listening = listen_until_stopped(Arc::clone(&api), listener, tls);
+        let listening = listen_until_stopped(Arc::clone(&api), listener, address, tls);
         tasks.push(api.spawn("listener", listening));
         Ok(Self { api, address, tasks })
     }
 
-    /// Where it listens.
+    /// The listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `https://127.0.0.1:6443`. A server that listens on all addresses is reached on loopback.
+    /// `https://127.0.0.1:6443`. For a wildcard it has the loopback address.
     pub fn url(&self) -> String {
         let mut address = self.address;
         match address {
@@ -209,12 +210,12 @@ impl ApiServer {
         write_private(path, &self.kubeconfig())
     }
 
-    /// The token that may do everything.
+    /// The admin token.
     pub fn admin_token(&self) -> &str {
         &self.api.identity.admin_token
     }
 
-    /// The token that may look.
+    /// The read-only token.
     pub fn read_only_token(&self) -> &str {
         &self.api.identity.read_only_token
     }
@@ -224,29 +225,32 @@ impl ApiServer {
         self.api.identity.ca_pem()
     }
 
-    /// Stops: watches end, requests that run are answered, nothing new is taken.
+    /// Stops: ends watches, finishes running requests, accepts no new ones.
     pub async fn stop(self) {
         self.api.stop();
         for task in self.tasks {
-            // A task that panicked has stopped as well.
+            // A task that panicked has ended, too.
             let _ = task.await;
         }
     }
 }
 
-/// The values of field selectors of an object that is read back from disk.
+/// The values that field selectors read of an object from disk.
 fn selectable_in(storage: &str, object: &Value) -> Vec<(&'static str, String)> {
     let registry = nearhop_kinds::builtin::registry();
     let resource = registry.resources().iter().find(|resource| &*resource.storage == storage);
     resource.map(|resource| selectable(resource.strategy, object)).unwrap_or_default()
 }
 
-/// Serves until the server stops. A restart that was asked for closes all connections, forgets the
-/// log as a new process would, and listens again.
-async fn listen_until_stopped(api: Arc<Api>, first: Listener, tls: Arc<ServerConfig>) {
+/// Serves until the server stops. A restart closes all connections, drops the watch log as a new
+/// process would, and listens again.
+async fn listen_until_stopped(
+    api: Arc<Api>,
+    mut listener: TcpListener,
+    address: SocketAddr,
+    tls: Arc<ServerConfig>,
+) {
     let (mut stop, mut restart) = (api.stopping(), api.restarts());
-    let address = first.address;
-    let mut listener = first;
     loop {
         let (end, ended) = watch::channel(false);
         let handler = {
@@ -258,9 +262,9 @@ async fn listen_until_stopped(api: Arc<Api>, first: Listener, tls: Arc<ServerCon
             () = until(&mut stop) => false,
             changed = restart.changed() => changed.is_ok(),
             ended = &mut serving => {
-                // It only ends by itself if it panicked.
+                // The task ends before `end` is set only if it panicked.
                 let error = ended.err().map(|error| error.to_string());
-                tracing::error!(error, "the listener ended; listening again");
+                tracing::error!(error, "listener panicked; will listen again");
                 listener = listen_again(address).await;
                 continue;
             }
@@ -276,12 +280,7 @@ async fn listen_until_stopped(api: Arc<Api>, first: Listener, tls: Arc<ServerCon
     }
 }
 
-async fn listen_again(address: SocketAddr) -> Listener {
-    loop {
-        match Listener::bind(address).await {
-            Ok(listener) => return listener,
-            // Somebody took the port meanwhile; it may come back.
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
+async fn listen_again(address: SocketAddr) -> TcpListener {
+    let retry = Duration::from_millis(100);
+    bind_with_retries("apiserver", address, Wildcard::BothFamilies, retry).await
 }

@@ -1,8 +1,8 @@
-//! Which form of an answer a client takes: whole objects, a Table, or metadata only.
+//! The form of a reply by the Accept header: objects, a Table, or metadata only.
 
 use crate::status::ApiError;
 
-/// The form of an answer.
+/// The form of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Objects as they are.
@@ -17,7 +17,7 @@ pub(crate) enum Form {
     PartialList(MetaVersion),
 }
 
-/// The version of `meta.k8s.io` in which a Table or metadata is wanted.
+/// The requested version of `meta.k8s.io` for a Table or metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetaVersion {
     V1,
@@ -53,7 +53,7 @@ impl<'a> Accept<'a> {
         Self(entries.into_iter().map(|(_, entry)| entry).collect())
     }
 
-    /// The form for objects. Protobuf is never answered; who asks for it takes JSON as well.
+    /// The form for objects. A client that prefers protobuf gets JSON, which all of them accept.
     pub(crate) fn form(&self) -> Result<Form, ApiError> {
         let mut known = false;
         for entry in &self.0 {
@@ -86,7 +86,7 @@ impl<'a> Accept<'a> {
         })
     }
 
-    /// Whether nothing but protobuf is taken.
+    /// Whether only protobuf is accepted.
     pub(crate) fn is_protobuf_only(&self) -> bool {
         self.0.iter().all(|entry| entry.media == "application/vnd.kubernetes.protobuf")
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prefers_protobuf_gets_json() {
+    fn clients_that_prefer_protobuf_get_json() {
         assert_eq!(
             form("application/vnd.kubernetes.protobuf,application/json"),
             Some(Form::Object)

@@ -1,10 +1,7 @@
-//! The listener: TCP, TLS, HTTP/1.1 and HTTP/2, with the limits that keep one client from hurting
-//! the others.
+//! Connections: TLS, HTTP/1.1 and HTTP/2, with limits on what one client can use.
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,74 +9,50 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use nearhop_runtime::server::accept_loop;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::Body;
-use super::patient::Patient;
+use super::timeouts::TimeoutStream;
 
-/// A client that takes longer for its handshake or its headers is not served.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections beyond this wait until another ends.
-const MOST_CONNECTIONS: usize = 4096;
+/// The time limit of the TLS handshake, and of the headers of a request.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
+/// More connections wait until another ends.
+const MAX_CONNECTIONS: usize = 4096;
 /// Streams per HTTP/2 connection: client-go puts many watches on one.
-const MOST_STREAMS: u32 = 1000;
+const MAX_STREAMS: u32 = 1000;
 
-/// A bound socket.
-pub(crate) struct Listener {
-    socket: TcpListener,
-    pub(crate) address: SocketAddr,
-}
-
-impl Listener {
-    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
-        let socket = TcpListener::bind(address).await?;
-        let address = socket.local_addr()?;
-        Ok(Self { socket, address })
-    }
-}
-
-/// Serves until told to stop. Connections that are open then are closed gracefully.
+/// Serves until `stop` is set. Connections that are open then are closed gracefully.
 pub(crate) async fn serve<H, F>(
-    listener: Listener,
+    listener: TcpListener,
     tls: Arc<ServerConfig>,
-    stop: watch::Receiver<bool>,
+    mut stop: watch::Receiver<bool>,
     handler: H,
 ) where
     H: Fn(http::Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = http::Response<Body>> + Send + 'static,
 {
     let acceptor = TlsAcceptor::from(tls);
-    let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    let mut stopped = stop.clone();
-    loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-        let accepted = tokio::select! {
-            accepted = listener.socket.accept() => accepted,
-            () = until(&mut stopped) => return,
-        };
-        let Ok((stream, _)) = accepted else {
-            // Out of file descriptors, most likely: others must end first.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let (acceptor, stop, handler) = (acceptor.clone(), stop.clone(), handler.clone());
-        tokio::spawn(async move {
-            connection(stream, acceptor, stop, handler).await;
-            drop(slot);
-        });
+    let ended = stop.clone();
+    let accepting = accept_loop(&listener, MAX_CONNECTIONS, |accepted| {
+        serve_connection(accepted.stream, acceptor.clone(), ended.clone(), handler.clone())
+    });
+    tokio::select! {
+        () = accepting => {}
+        () = until(&mut stop) => {}
     }
 }
 
-/// Returns when the flag is set, or nobody is left to set it.
+/// Returns when the flag is set, or its sender is dropped.
 pub(crate) async fn until(flag: &mut watch::Receiver<bool>) {
     let _ = flag.wait_for(|set| *set).await;
 }
 
-async fn connection<H, F>(
+async fn serve_connection<H, F>(
     stream: TcpStream,
     acceptor: TlsAcceptor,
     mut stop: watch::Receiver<bool>,
@@ -88,15 +61,13 @@ async fn connection<H, F>(
     H: Fn(http::Request<Incoming>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = http::Response<Body>> + Send + 'static,
 {
-    // Small frames must leave at once; an answer is written in one piece anyway.
-    let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = timeout(PATIENCE, acceptor.accept(stream)).await else { return };
+    let Ok(Ok(stream)) = timeout(OPENING_TIMEOUT, acceptor.accept(stream)).await else { return };
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(OPENING_TIMEOUT);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(MOST_STREAMS)
+        .max_concurrent_streams(MAX_STREAMS)
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(Duration::from_secs(20));
     let service = service_fn(move |request| {
@@ -104,13 +75,13 @@ async fn connection<H, F>(
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let served =
-        builder.serve_connection_with_upgrades(TokioIo::new(Patient::new(stream)), service);
+        builder.serve_connection_with_upgrades(TokioIo::new(TimeoutStream::new(stream)), service);
     tokio::pin!(served);
     tokio::select! {
         _ = served.as_mut() => {}
         () = until(&mut stop) => {
             served.as_mut().graceful_shutdown();
-            // Watches end by themselves when the server stops; nobody else takes this long.
+            // Watches end when the server stops; other requests take less time.
             let _ = timeout(Duration::from_secs(2), served).await;
         }
     }

@@ -1,6 +1,6 @@
-//! What a path asks for.
+//! Parsing of paths.
 
-/// A path, by what it leads to.
+/// A parsed path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// Objects.
@@ -27,7 +27,7 @@ pub(crate) enum Path {
     Unknown,
 }
 
-/// A probe, and the check that was asked for, if not all.
+/// A health endpoint, and one of its checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HealthPath {
     pub(crate) endpoint: String,
@@ -98,7 +98,7 @@ fn parse_resource(group: &str, version: &str, rest: &[&str]) -> Path {
         return Path::Resource(path);
     }
     let rest = match rest {
-        // Parts of a Namespace itself; everything else below it is a resource inside.
+        // Subresources of a Namespace; all other paths below it are resources in it.
         ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => rest,
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
             path.namespace = Some((*namespace).to_owned());
@@ -110,7 +110,7 @@ fn parse_resource(group: &str, version: &str, rest: &[&str]) -> Path {
     path.plural = text(0).unwrap_or_default();
     path.name = text(1);
     path.subresource = text(2);
-    // Only a proxied path goes deeper, and nothing here proxies.
+    // Only paths of the proxy subresource are longer; this server has none.
     if rest.len() > 3 { Path::Unknown } else { Path::Resource(path) }
 }
 
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_an_object_and_a_place() {
+    fn a_namespace_is_an_object_and_a_scope() {
         let itself = resource("/api/v1/namespaces/lab/finalize");
         assert_eq!(itself.plural, "namespaces");
         assert_eq!(itself.subresource.as_deref(), Some("finalize"));

@@ -1,6 +1,6 @@
-//! A connection that is closed if its client says nothing at first, or takes nothing for too long:
-//! what hyper has written and nobody reads would otherwise be kept for ever, and so would a client
-//! that never says which protocol it speaks (hyper's own limits begin after that).
+//! A connection that is closed if the client sends no protocol preface, or reads nothing, for too
+//! long. hyper has neither timeout: its header timeout begins after the preface, and it keeps
+//! unread responses in memory.
 
 use std::io;
 use std::pin::Pin;
@@ -10,32 +10,31 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A client that takes nothing for so long is gone, or means harm.
-const UNREAD: Duration = Duration::from_secs(60);
+/// Writes that make no progress for this long fail.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A client that has not said in this time which protocol it speaks is not served.
-const OPENING: Duration = Duration::from_secs(10);
-/// HTTP/2's preface has so many octets, and no request of HTTP/1.1 has fewer.
+/// The time limit of the preface.
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The length of HTTP/2's preface; no request of HTTP/1.1 is shorter.
 const PREFACE: usize = 24;
 
-/// A stream whose first reads fail if they take too long, and whose writes fail if they make no
-/// progress.
-pub(super) struct Patient<S> {
+/// A stream whose first reads and all writes have a timeout.
+pub(super) struct TimeoutStream<S> {
     stream: S,
-    /// Until [`PREFACE`] octets have been read: when reading fails, and how many are missing.
+    /// Until [`PREFACE`] octets have been read: the deadline, and how many octets are missing.
     opening: Option<(Pin<Box<Sleep>>, usize)>,
     deadline: Pin<Box<Sleep>>,
     waiting: bool,
 }
 
-impl<S> Patient<S> {
+impl<S> TimeoutStream<S> {
     pub(super) fn new(stream: S) -> Self {
-        let opening = Some((Box::pin(sleep(OPENING)), PREFACE));
-        Self { stream, opening, deadline: Box::pin(sleep(UNREAD)), waiting: false }
+        let opening = Some((Box::pin(sleep(PREFACE_TIMEOUT)), PREFACE));
+        Self { stream, opening, deadline: Box::pin(sleep(WRITE_TIMEOUT)), waiting: false }
     }
 
-    /// Counts the octets of a read, and fails the one that waits too long for the first of them.
-    fn open(
+    /// Counts the octets of a read; fails a read that waits for the preface after the deadline.
+    fn check_preface(
         &mut self,
         context: &mut Context<'_>,
         octets: usize,
@@ -52,9 +51,8 @@ impl<S> Patient<S> {
         read
     }
 
-    /// Passes on what a write said; a write that cannot go on starts the clock, and one that did
-    /// stops it.
-    fn watch<T>(
+    /// A pending write starts the timeout, a finished one stops it.
+    fn check_write<T>(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<T>>,
@@ -65,14 +63,14 @@ impl<S> Patient<S> {
         }
         if !self.waiting {
             self.waiting = true;
-            self.deadline.as_mut().reset(Instant::now() + UNREAD);
+            self.deadline.as_mut().reset(Instant::now() + WRITE_TIMEOUT);
         }
         ready!(self.deadline.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -80,28 +78,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.open(context, buffer.filled().len() - before, read)
+        self.check_preface(context, buffer.filled().len() - before, read)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watch(context, written)
+        self.check_write(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.watch(context, flushed)
+        self.check_write(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let closed = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.watch(context, closed)
+        self.check_write(context, closed)
     }
 }
 
@@ -112,34 +110,34 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_read_is_given_up() {
+    async fn unread_writes_time_out() {
         let (server, client) = tokio::io::duplex(16);
-        let mut stream = Patient::new(server);
+        let mut stream = TimeoutStream::new(server);
         let refused = stream.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
         drop(client);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_say_what_it_speaks_is_given_up() {
-        for said in ["", "PRI * HTTP/2.0"] {
+    async fn a_missing_preface_times_out() {
+        for sent in ["", "PRI * HTTP/2.0"] {
             let (server, mut client) = tokio::io::duplex(64);
-            let mut stream = Patient::new(server);
-            client.write_all(said.as_bytes()).await.unwrap();
-            let mut heard = [0; 64];
-            let refused = stream.read_exact(&mut heard).await.unwrap_err();
-            assert_eq!(refused.kind(), io::ErrorKind::TimedOut, "{said:?}");
+            let mut stream = TimeoutStream::new(server);
+            client.write_all(sent.as_bytes()).await.unwrap();
+            let mut received = [0; 64];
+            let refused = stream.read_exact(&mut received).await.unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::TimedOut, "{sent:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_has_said_it_may_be_silent() {
+    async fn reads_after_the_preface_have_no_timeout() {
         let (server, mut client) = tokio::io::duplex(64);
-        let mut stream = Patient::new(server);
+        let mut stream = TimeoutStream::new(server);
         client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
-        let mut heard = [0; PREFACE];
-        stream.read_exact(&mut heard).await.unwrap();
-        let more = tokio::time::timeout(UNREAD, stream.read_u8()).await;
+        let mut received = [0; PREFACE];
+        stream.read_exact(&mut received).await.unwrap();
+        let more = tokio::time::timeout(WRITE_TIMEOUT, stream.read_u8()).await;
         assert!(more.is_err(), "it is closed: {more:?}");
     }
 }
