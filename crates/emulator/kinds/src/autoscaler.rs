@@ -1,15 +1,15 @@
-//! HorizontalPodAutoscalers: one stored object, shown by `autoscaling/v1` and `autoscaling/v2`.
+//! HorizontalPodAutoscalers in `autoscaling/v1` and `autoscaling/v2`.
 //!
-//! The stored form is v2. What v1 has no field for travels in the annotations that Kubernetes uses
-//! for it, so that a v1 client that writes back what it read loses nothing.
+//! The stored form is v2. Annotations of a v1 object hold the fields that v1 does not have, so a v1
+//! client that writes an object back loses nothing.
 
 use serde_json::{Map, Value, json};
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 
-/// The stored form of an object that came through v1.
-pub fn to_v2(v1: &Value) -> Value {
+/// A v1 object as v2.
+pub(crate) fn to_v2(v1: &Value) -> Value {
     let mut object = v1.clone();
     object["apiVersion"] = "autoscaling/v2".into();
     let (metrics, behavior) =
@@ -40,8 +40,8 @@ pub fn to_v2(v1: &Value) -> Value {
     object
 }
 
-/// A stored object as v1 shows it.
-pub fn to_v1(v2: &Value) -> Value {
+/// A v2 object as v1.
+pub(crate) fn to_v1(v2: &Value) -> Value {
     let mut object = v2.clone();
     object["apiVersion"] = "autoscaling/v1".into();
     let (mut others, mut behavior) = (Vec::new(), None);
@@ -80,7 +80,7 @@ fn cpu_percent(metric: &Value, part: &str) -> Option<Value> {
     cpu.then(|| resource[part].get("averageUtilization").cloned()).flatten()
 }
 
-/// An annotation that is not JSON is the user's own, and stays.
+/// Removes an annotation, unless it is not JSON and so the user's own.
 fn take_annotation(object: &mut Value, key: &str) -> Option<Value> {
     let annotations = object["metadata"]["annotations"].as_object_mut()?;
     let value = serde_json::from_str(annotations.get(key)?.as_str()?).ok()?;

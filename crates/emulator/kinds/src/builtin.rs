@@ -1,6 +1,4 @@
-//! The resources that Kubernetes serves by default, read from `facts/resources.txt`.
-//!
-//! A table, because nothing about these rows needs code. What objects of a kind *mean* is not here.
+//! The resources that Kubernetes serves by default, from `facts/resources.txt`.
 
 use std::sync::{Arc, LazyLock};
 
@@ -20,7 +18,7 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     Registry::new(resources.into_iter().map(Arc::new).collect())
 });
 
-/// All built-in resources. Reads the table once; a copy shares the rows.
+/// All built-in resources. A copy shares the rows.
 pub fn registry() -> Registry {
     REGISTRY.clone()
 }
@@ -90,7 +88,7 @@ fn parse_resource<'a>(
     Some(resource)
 }
 
-/// Kubernetes' schema; a Service also has nearhop's own fields, which gates may drop again.
+/// Kubernetes' schema; a Service has nearhop's own fields, too.
 fn extended_schema(group: &str, version: &str, kind: &str) -> Option<Schema> {
     match (group, kind) {
         ("", "Service") => Some(service::schema()),

@@ -1,5 +1,4 @@
-//! What the checks of Services need to know of the cluster: its Service ranges, its node port range
-//! and its feature gates.
+//! The configuration of the cluster: Service ranges, node port range, feature gates.
 
 use std::ops::RangeInclusive;
 
@@ -7,35 +6,35 @@ use nearhop_core::{Cidr, Family, Gates};
 
 use crate::ip::parse_strict_cidr;
 
-/// The cluster as far as validation and allocation are concerned.
+/// The configuration that validation and allocation read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
-    /// Where cluster IPs come from.
+    /// The ranges of cluster IPs.
     pub service_cidrs: ServiceCidrs,
-    /// Where node ports come from.
+    /// The range of node ports.
     pub node_ports: RangeInclusive<u16>,
     /// Feature gates.
     pub gates: Gates,
 }
 
-/// The node ports of a cluster that says nothing.
+/// The default range of node ports.
 pub const DEFAULT_NODE_PORTS: RangeInclusive<u16> = 30000..=32767;
 
 impl ClusterConfig {
-    /// With these ranges, and node ports and gates as usual.
+    /// These ranges, with the default node ports and gates.
     pub fn new(service_cidrs: ServiceCidrs) -> Self {
         Self { service_cidrs, node_ports: DEFAULT_NODE_PORTS, gates: Gates::default() }
     }
 }
 
-/// One range, or two of different families. The first says which family is the primary one.
+/// One range, or two of different families. The first is of the primary family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceCidrs {
     primary: Cidr,
     secondary: Option<Cidr>,
 }
 
-/// Why a `--service-cidr` or `--node-ports` value was not understood.
+/// Why a `--service-cidr` or `--node-ports` value is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Not a CIDR.
@@ -50,7 +49,7 @@ pub enum ConfigError {
     /// Fewer than eight addresses.
     #[error("the Service range {0} is too small; it must have at least 8 addresses")]
     TooSmall(Cidr),
-    /// More addresses than can be kept count of.
+    /// Too many addresses.
     #[error("the Service range {0} is too large; the shortest IPv6 prefix is 64")]
     TooLarge(Cidr),
     /// Not of the form `30000-32767`.
@@ -62,7 +61,7 @@ impl ServiceCidrs {
     /// Reads `10.96.0.0/16` or `10.96.0.0/16,fd00:10:96::/112`.
     ///
     /// # Errors
-    /// What is wrong with the first range that is no good.
+    /// The error of the first invalid range.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let parts: Vec<&str> = text.split(',').map(str::trim).filter(|p| !p.is_empty()).collect();
         match parts.as_slice() {
@@ -83,12 +82,12 @@ impl ServiceCidrs {
         std::iter::once(self.primary).chain(self.secondary)
     }
 
-    /// The family of Services that do not ask for one.
+    /// The default family of Services.
     pub fn primary_family(self) -> Family {
         self.primary.family()
     }
 
-    /// Whether both families are there.
+    /// Whether there are ranges of both families.
     pub fn is_dual_stack(self) -> bool {
         self.secondary.is_some()
     }

@@ -6,6 +6,7 @@
 use nearhop_object::FieldError;
 use serde_json::Value;
 
+use crate::errors::Report as _;
 use crate::ip::{check_endpoint_ip, check_legacy_ip, warn_ip};
 use crate::names;
 
@@ -40,8 +41,7 @@ pub fn validate(endpoints: &Value, old: Option<&Value>) -> Vec<FieldError> {
 fn check_subset(errors: &mut Vec<FieldError>, subset: &Value, field: &str) {
     let kinds = ["addresses", "notReadyAddresses"];
     if kinds.iter().all(|kind| list(subset, kind).is_empty()) {
-        let detail = "must specify `addresses` or `notReadyAddresses`";
-        errors.push(FieldError::required(field, detail));
+        errors.required(field, "must specify `addresses` or `notReadyAddresses`");
     }
     for kind in kinds {
         for (i, address) in list(subset, kind).iter().enumerate() {
@@ -73,18 +73,16 @@ fn check_port(errors: &mut Vec<FieldError>, port: &Value, count: usize, field: &
     if !name.is_empty() {
         complain(errors, &format!("{field}.name"), name, names::dns1123_label(name));
     } else if count > 1 {
-        errors.push(FieldError::required(format!("{field}.name"), ""));
+        errors.required(format!("{field}.name"), "");
     }
     let number = port.get("port").and_then(Value::as_i64).unwrap_or_default();
-    for detail in names::port_number(number) {
-        errors.push(FieldError::invalid(format!("{field}.port"), &Value::from(number), &detail));
-    }
+    errors.invalid_each(format!("{field}.port"), number, names::port_number(number));
     let protocol = text(port, "protocol");
     let at = format!("{field}.protocol");
     if protocol.is_empty() {
-        errors.push(FieldError::required(at, ""));
+        errors.required(at, "");
     } else if !PROTOCOLS.contains(&protocol) {
-        errors.push(FieldError::not_supported(at, &Value::from(protocol), &PROTOCOLS));
+        errors.not_supported(at, protocol, &PROTOCOLS);
     }
     if let Some(name) = port.get("appProtocol").and_then(Value::as_str) {
         complain(errors, &format!("{field}.appProtocol"), name, names::qualified_name(name));

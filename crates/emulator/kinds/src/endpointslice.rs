@@ -11,6 +11,7 @@ use nearhop_object::FieldError;
 use serde_json::{Map, Value};
 
 use crate::config::ClusterConfig;
+use crate::errors::Report as _;
 use crate::ip::{
     check_canonical_ip, check_endpoint_ip, check_legacy_ip, family_of_text, is_plain_endpoint,
     warn_ip,
@@ -141,7 +142,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = check(new, Some(old));
     if new.get("addressType") != old.get("addressType") {
         let shown = Value::from(text(new, "addressType"));
-        errors.push(FieldError::invalid("addressType", &shown, "field is immutable"));
+        errors.invalid("addressType", &shown, "field is immutable");
     }
     errors
 }
@@ -150,10 +151,10 @@ fn check(slice: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let kind = text(slice, "addressType");
     if kind.is_empty() {
-        errors.push(FieldError::required("addressType", ""));
+        errors.required("addressType", "");
     } else if !ADDRESS_TYPES.contains(&kind) {
         let shown = Value::from(kind);
-        errors.push(FieldError::not_supported("addressType", &shown, &ADDRESS_TYPES));
+        errors.not_supported("addressType", &shown, &ADDRESS_TYPES);
     }
     check_ports(&mut errors, slice);
     let before = errors.len();
@@ -183,10 +184,10 @@ fn check_ports(errors: &mut Vec<FieldError>, slice: &Value) {
             errors.push(FieldError::duplicate(at("name"), &Value::from(name)));
         }
         match port.get("protocol").and_then(Value::as_str) {
-            None => errors.push(FieldError::required(at("protocol"), "")),
+            None => errors.required(at("protocol"), ""),
             Some(protocol) if !PROTOCOLS.contains(&protocol) => {
                 let shown = Value::from(protocol);
-                errors.push(FieldError::not_supported(at("protocol"), &shown, &PROTOCOLS));
+                errors.not_supported(at("protocol"), &shown, &PROTOCOLS);
             }
             Some(_) => {}
         }
@@ -225,7 +226,7 @@ fn check_addresses(errors: &mut Vec<FieldError>, endpoint: &Value, kind: &str, a
     let list = list.map_or(&[][..], Vec::as_slice);
     let field = || format!("endpoints[{at}].addresses");
     if list.is_empty() {
-        errors.push(FieldError::required(field(), "must contain at least 1 address"));
+        errors.required(field(), "must contain at least 1 address");
     } else if list.len() > MAX_ADDRESSES {
         errors.push(FieldError::too_many(field(), list.len(), MAX_ADDRESSES));
     }
@@ -249,8 +250,7 @@ fn check_addresses(errors: &mut Vec<FieldError>, endpoint: &Value, kind: &str, a
             continue;
         }
         if family_of_text(address) != Some(family) {
-            let detail = format!("must be an {family} address");
-            errors.push(FieldError::invalid(field(), &Value::from(address), &detail));
+            errors.invalid(field(), address, &format!("must be an {family} address"));
         }
         errors.extend(check_endpoint_ip(&one, address));
     }

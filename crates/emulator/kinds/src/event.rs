@@ -1,11 +1,9 @@
-//! Event: one stored object under two names, `v1` and `events.k8s.io/v1`. The stored form is that of
-//! `v1`.
-//!
-//! Deliberately not here: counting and expiry.
+//! Event: one stored object in two forms, `v1` (the stored one) and `events.k8s.io/v1`.
 
 use nearhop_object::FieldError;
 use serde_json::{Map, Value, json};
 
+use crate::errors::Report as _;
 use crate::json::{at, text};
 use crate::names;
 
@@ -22,16 +20,14 @@ const RENAMED: [(&str, &str); 7] = [
 const MESSAGE_MAX: usize = 1024;
 const TEXT_MAX: usize = 128;
 
-/// Which view of events a request uses.
+/// The form of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// `v1`.
     Core,
-    /// `events.k8s.io/v1`.
     Events,
 }
 
-/// An event as `v1` shows it, from either form.
+/// An event of either form as `v1`.
 pub fn to_core(event: &Value) -> Value {
     let mut core = renamed(event, |name| find(name, |(core, events)| (events, core)));
     let object = crate::json::object(&mut core);
@@ -48,7 +44,7 @@ pub fn to_core(event: &Value) -> Value {
     core
 }
 
-/// An event as `events.k8s.io/v1` shows it, from either form.
+/// An event of either form as `events.k8s.io/v1`.
 pub fn to_events(event: &Value) -> Value {
     let mut events = renamed(event, |name| find(name, |(core, events)| (core, events)));
     let object = crate::json::object(&mut events);
@@ -59,7 +55,7 @@ pub fn to_events(event: &Value) -> Value {
     for key in ["eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"] {
         object.entry(key).or_insert(Value::Null);
     }
-    // Only `v1` always shows these.
+    // Only `v1` always has these.
     for key in ["reportingController", "reportingInstance"] {
         if object.get(key).is_some_and(|value| value == "") {
             object.remove(key);
@@ -83,12 +79,11 @@ fn validate_create(event: &Value, view: View) -> Vec<FieldError> {
     }
     validate_series(event, &mut errors);
     if at(event, &["eventTime"]).is_none() {
-        errors.push(FieldError::required("eventTime", ""));
+        errors.required("eventTime", "");
     }
     let kind = text(event, &["type"]);
     if !matches!(kind, "Normal" | "Warning") {
-        let detail = format!("has invalid value: {kind}");
-        errors.push(FieldError::invalid("type", &json!(""), &detail));
+        errors.invalid("type", "", &format!("has invalid value: {kind}"));
     }
     let set = |key: &str| match at(event, &[key]) {
         None => false,
@@ -98,7 +93,7 @@ fn validate_create(event: &Value, view: View) -> Vec<FieldError> {
     };
     for key in ["firstTimestamp", "lastTimestamp", "count", "source"] {
         if set(key) {
-            errors.push(FieldError::invalid(key, &json!(""), "needs to be unset"));
+            errors.invalid(key, "", "needs to be unset");
         }
     }
     errors
@@ -130,8 +125,7 @@ fn validate_update(new: &Value, old: &Value, view: View) -> Vec<FieldError> {
     for (key, field) in fixed {
         let now = at(new, &[key]);
         if now != at(old, &[key]) {
-            let now = now.unwrap_or(&Value::Null);
-            errors.push(FieldError::invalid(field, now, "field is immutable"));
+            errors.invalid(field, now.unwrap_or(&Value::Null), "field is immutable");
         }
     }
     errors
@@ -150,19 +144,16 @@ fn validate_common(event: &Value, view: View) -> Vec<FieldError> {
         (true, false) => true,
     };
     if !agree {
-        let detail = "does not match event.namespace";
-        errors.push(FieldError::invalid("involvedObject.namespace", &json!(about), detail));
+        errors.invalid("involvedObject.namespace", about, "does not match event.namespace");
     }
     if timed {
         validate_reporter(event, view, &mut errors);
     }
-    for text in names::dns1123_subdomain(namespace) {
-        errors.push(FieldError::invalid("namespace", &json!(namespace), &text));
-    }
+    errors.invalid_each("namespace", namespace, names::dns1123_subdomain(namespace));
     errors
 }
 
-/// Events with a time say who reports what.
+/// Events with a time need a reporter.
 fn validate_reporter(event: &Value, view: View, errors: &mut Vec<FieldError>) {
     let field = match view {
         View::Core => "reportingComponent",
@@ -170,15 +161,12 @@ fn validate_reporter(event: &Value, view: View, errors: &mut Vec<FieldError>) {
     };
     let reporter = text(event, &["reportingComponent"]);
     if reporter.is_empty() {
-        errors.push(FieldError::required(field, ""));
+        errors.required(field, "");
     }
-    for text in names::qualified_name(reporter) {
-        errors.push(FieldError::invalid(field, &json!(reporter), &text));
-    }
+    errors.invalid_each(field, reporter, names::qualified_name(reporter));
     let mut at_most = |key: &str, most: usize| {
         if text(event, &[key]).len() > most {
-            let detail = format!("can have at most {most} characters");
-            errors.push(FieldError::invalid(key, &json!(""), &detail));
+            errors.invalid(key, "", &format!("can have at most {most} characters"));
         }
     };
     at_most("message", MESSAGE_MAX);
@@ -187,7 +175,7 @@ fn validate_reporter(event: &Value, view: View, errors: &mut Vec<FieldError>) {
     }
     for key in ["reportingInstance", "action", "reason"] {
         if text(event, &[key]).is_empty() {
-            errors.push(FieldError::required(key, ""));
+            errors.required(key, "");
         }
     }
 }
@@ -195,10 +183,10 @@ fn validate_reporter(event: &Value, view: View, errors: &mut Vec<FieldError>) {
 fn validate_series(event: &Value, errors: &mut Vec<FieldError>) {
     let Some(series) = at(event, &["series"]) else { return };
     if crate::json::int(series, &["count"]).unwrap_or_default() < 2 {
-        errors.push(FieldError::invalid("series.count", &json!(""), "should be at least 2"));
+        errors.invalid("series.count", "", "should be at least 2");
     }
     if at(series, &["lastObservedTime"]).is_none() {
-        errors.push(FieldError::required("series.lastObservedTime", ""));
+        errors.required("series.lastObservedTime", "");
     }
 }
 

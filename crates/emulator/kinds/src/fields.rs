@@ -1,4 +1,4 @@
-//! The fields by which objects of a kind can be selected, besides name and namespace.
+//! The fields that field selectors know, besides name and namespace.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::json::{at, int, is_true, list, text};
 use crate::resource::{Origin, Resource};
 use crate::strategy::Strategy;
 
-/// How a field's value comes about.
+/// The source of a field's value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     /// The text at this path.
@@ -17,9 +17,9 @@ pub(crate) enum Source {
     Flag(&'static [&'static str]),
     /// The first of a pod's addresses.
     PodIp,
-    /// Who reported an event.
+    /// The reporter of an event.
     Reporter,
-    /// Known, yet always empty.
+    /// Known, but always empty.
     Nothing,
 }
 
@@ -61,7 +61,7 @@ pub(crate) const CORE_EVENT: Fields = &[
     ("source", Reporter),
     ("type", Text(&["type"])),
 ];
-/// Objects are given in the stored form, hence the paths of `v1`.
+/// The stored form is that of `v1`.
 pub(crate) const EVENT: Fields = &[
     ("regarding.kind", Text(&["involvedObject", "kind"])),
     ("regarding.namespace", Text(&["involvedObject", "namespace"])),
@@ -75,7 +75,7 @@ pub(crate) const EVENT: Fields = &[
     ("type", Text(&["type"])),
 ];
 
-/// Whether objects can be selected by a field.
+/// Whether field selectors know a field.
 pub fn supports_field(resource: &Resource, field: &str) -> bool {
     match field {
         "metadata.name" => true,
@@ -87,14 +87,14 @@ pub fn supports_field(resource: &Resource, field: &str) -> bool {
     }
 }
 
-/// The values of the fields by which an object can be selected, besides name and namespace. The
-/// object is in its stored form.
+/// The values of the fields that field selectors know, besides name and namespace. The object is in
+/// its stored form.
 pub fn selectable(strategy: &Strategy, object: &Value) -> Vec<(&'static str, String)> {
     strategy.fields.iter().map(|(name, source)| (*name, read(object, *source))).collect()
 }
 
-/// The value of one field by which an object can be selected; `None` if it is not such a field.
-/// Unlike [`selectable`] it knows the fields that a custom resource declares.
+/// The value of a field; `None` if field selectors do not know it. Unlike [`selectable`] it has the
+/// fields that a custom resource declares.
 pub fn field_value(resource: &Resource, object: &Value, field: &str) -> Option<String> {
     match field {
         "metadata.name" => Some(text(object, &["metadata", "name"]).to_owned()),

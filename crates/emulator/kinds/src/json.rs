@@ -1,7 +1,5 @@
-//! Small steps on JSON values that the kinds share: read at a path, fill in, carry over.
-//!
-//! Objects were type-checked before they come here; a value of another type is treated as absent,
-//! so that no input can panic. Deliberately not here: anything that knows a kind.
+//! Helpers for JSON values: read at a path, set defaults, copy from the old object. A value of
+//! another type counts as absent, so that no input panics.
 
 use std::fmt;
 
@@ -104,7 +102,7 @@ pub(crate) fn carry(new: &mut Value, old: &Value, path: &[&str]) {
     }
 }
 
-/// Where in an object one is, written out only when there is something to say.
+/// A field path, formatted only for an error.
 #[derive(Clone, Copy)]
 pub(crate) struct Path<'a> {
     parent: Option<&'a Self>,
@@ -190,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_types_are_absent() {
+    fn values_of_another_type_are_absent() {
         let mut value = json!({"a": 1, "b": ""});
         assert_eq!(text(&value, &["a"]), "");
         assert_eq!(text(&value, &["a", "x"]), "");

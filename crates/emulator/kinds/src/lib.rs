@@ -1,33 +1,34 @@
-//! What Kubernetes says of each kind: which resources there are, what it fills in, what it refuses,
-//! and how it shows them. Values in, values out; time and chance are arguments.
+//! The kinds of Kubernetes. Write rules: `strategy`, a module per kind, `allocate`. Presentation:
+//! `table`, `discovery`, `openapi`. All functions are pure; time and randomness are arguments.
 
 pub mod allocate;
-pub mod autoscaler;
+mod autoscaler;
 pub mod builtin;
 pub mod config;
 pub mod crd;
 pub mod discovery;
 pub mod endpoints;
 pub mod endpointslice;
+mod errors;
 pub mod event;
-pub mod fields;
+mod fields;
 pub mod ip;
 mod json;
 pub mod metadata;
 pub mod names;
 pub mod namespace;
-pub mod node;
+mod node;
 pub mod openapi;
 pub mod options;
 pub mod pod;
-pub mod resource;
+mod resource;
 pub mod scale;
 pub mod service;
-pub mod simple;
+mod simple;
 pub mod strategy;
 pub mod table;
-pub mod verb;
-pub mod workload;
+mod verb;
+mod workload;
 
 pub use resource::{Origin, Registry, Resource, SubresourceEntry};
 pub use verb::{Subresource, Verb};

@@ -1,37 +1,35 @@
-//! The rules for `metadata` that hold for every kind: which names, labels, annotations, owners and
-//! finalizers are taken, what may not change, and what a write may not touch.
-//!
-//! Deliberately not here: uid, creationTimestamp, resourceVersion and managedFields as the server
-//! sets them, and the comparison of resourceVersions: those belong to the store.
+//! The rules for `metadata` of every kind: names, labels, annotations, owners, finalizers, and
+//! immutable fields.
 
 use nearhop_object::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
+use crate::errors::Report as _;
 use crate::json::{self, Path, carry, entries, is_true, list, text};
 use crate::names;
 use crate::resource::Resource;
 
-/// What a kind's objects may be called.
+/// The form of a kind's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
     /// A DNS subdomain: most kinds.
     Subdomain,
     /// A DNS label: Service, Namespace, StatefulSet.
     Label,
-    /// Whatever fits into one segment of a path: RBAC, Event.
+    /// Any segment of a path: RBAC, Event.
     PathSegment,
 }
 
-/// Which finalizers without a `/` are taken.
+/// Which finalizers without a `/` are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinalizerRule {
-    /// Only those Kubernetes knows: built-in kinds.
+    /// Those of Kubernetes: built-in kinds.
     Standard,
     /// Any: custom resources, Event.
     Any,
 }
 
-/// What `rules` says of a kind's metadata.
+/// The rules of a kind's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaRule {
     /// Its names.
@@ -46,13 +44,13 @@ const SUBRESOURCE_MAX: usize = 256;
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 const IMMUTABLE: &str = "field is immutable";
 
-/// The complaint about an update without a resourceVersion, for kinds that insist on one.
+/// The error of an update without a resourceVersion, for kinds that require one.
 pub fn missing_resource_version() -> FieldError {
     let detail = "must be specified for an update";
     FieldError::invalid("metadata.resourceVersion", &json!(0), detail)
 }
 
-/// Drops what a client may not set when it creates an object.
+/// Removes fields that a client cannot set on create.
 pub fn prepare_create(object: &mut Value) {
     if let Some(Value::Object(meta)) = object.get_mut("metadata") {
         for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
@@ -61,8 +59,8 @@ pub fn prepare_create(object: &mut Value) {
     }
 }
 
-/// Restores what an update may not change: generation, creationTimestamp, deletionTimestamp, and
-/// what it may leave out: uid, deletionGracePeriodSeconds.
+/// Restores fields that an update cannot change (generation, creationTimestamp, deletionTimestamp)
+/// or may omit (uid, deletionGracePeriodSeconds).
 pub fn prepare_update(new: &mut Value, old: &Value) {
     carry(new, old, &["metadata", "generation"]);
     carry(new, old, &["metadata", "creationTimestamp"]);
@@ -86,7 +84,7 @@ pub fn bump_generation(object: &mut Value) {
     *json::make(object, &["metadata", "generation"]) = json!(now.saturating_add(1));
 }
 
-/// Marks an object as being deleted from this time on. Kinds that count their generation count this.
+/// Marks an object as terminating, and moves the generation of kinds that have one.
 pub fn mark_deleted(object: &mut Value, timestamp: &str, grace_period_seconds: i64) {
     *json::make(object, &["metadata", "deletionTimestamp"]) = json!(timestamp);
     *json::make(object, &["metadata", "deletionGracePeriodSeconds"]) = json!(grace_period_seconds);
@@ -95,22 +93,21 @@ pub fn mark_deleted(object: &mut Value, timestamp: &str, grace_period_seconds: i
     }
 }
 
-/// Checks an object's metadata as a whole.
+/// Validates the metadata of an object.
 pub fn validate(resource: &Resource, object: &Value, rule: MetaRule, errors: &mut Vec<FieldError>) {
     let meta = object.get("metadata").unwrap_or(&Value::Null);
     let path = Path::root("metadata");
     validate_names(meta, rule.name, &path, errors);
     validate_namespace(resource, meta, &path, errors);
     if let Some(generation) = json::int(meta, &["generation"]).filter(|value| *value < 0) {
-        let detail = "must be greater than or equal to 0";
-        errors.push(FieldError::invalid(path.child("generation"), &json!(generation), detail));
+        errors.invalid(path.child("generation"), generation, "must be greater than or equal to 0");
     }
     validate_common(meta, &path, errors);
     validate_finalizers(meta, &path, errors);
     validate_standard_finalizers(meta, rule.finalizers, &path, errors);
 }
 
-/// Checks what may not change in an object's metadata.
+/// Validates the changes of an object's metadata.
 pub fn validate_update(
     new: &Value,
     old: &Value,
@@ -126,21 +123,20 @@ pub fn validate_update(
     for key in ["name", "namespace", "uid"] {
         let (now, was) = (text(meta, &[key]), text(before, &[key]));
         if now != was {
-            errors.push(FieldError::invalid(path.child(key), &json!(now), IMMUTABLE));
+            errors.invalid(path.child(key), now, IMMUTABLE);
         }
     }
     for key in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         let (now, was) = (json::at(meta, &[key]), json::at(before, &[key]));
         if now != was {
-            let now = now.unwrap_or(&Value::Null);
-            errors.push(FieldError::invalid(path.child(key), now, IMMUTABLE));
+            errors.invalid(path.child(key), now.unwrap_or(&Value::Null), IMMUTABLE);
         }
     }
     validate_common(meta, &path, errors);
     validate_standard_finalizers(meta, finalizers, &path, errors);
 }
 
-/// Labels: keys and values.
+/// Validates the keys and values of labels.
 pub(crate) fn validate_labels(
     holder: &Value,
     at: &[&str],
@@ -148,16 +144,12 @@ pub(crate) fn validate_labels(
     errors: &mut Vec<FieldError>,
 ) {
     for (key, value) in entries(holder, at) {
-        for text in names::qualified_name(key) {
-            errors.push(FieldError::invalid(path, &json!(key), &text));
-        }
-        for text in names::label_value(value.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid(path, value, &text));
-        }
+        errors.invalid_each(path, key, names::qualified_name(key));
+        errors.invalid_each(path, value, names::label_value(value.as_str().unwrap_or_default()));
     }
 }
 
-/// Annotations: keys, and the size of all together.
+/// Validates the keys of annotations, and their total size.
 pub(crate) fn validate_annotations(
     holder: &Value,
     at: &[&str],
@@ -167,16 +159,14 @@ pub(crate) fn validate_annotations(
     let mut size = 0;
     for (key, value) in entries(holder, at) {
         size += key.len() + value.as_str().unwrap_or_default().len();
-        for text in names::qualified_name(&key.to_lowercase()) {
-            errors.push(FieldError::invalid(path, &json!(key), &text));
-        }
+        errors.invalid_each(path, key, names::qualified_name(&key.to_lowercase()));
     }
     if size > ANNOTATIONS_MAX {
         errors.push(FieldError::too_long(path, ANNOTATIONS_MAX));
     }
 }
 
-/// The complaints about a name under a rule.
+/// The errors of a name under a rule.
 pub(crate) fn name_complaints(name: &str, rule: NameRule) -> Vec<String> {
     match rule {
         NameRule::Subdomain => names::dns1123_subdomain(name),
@@ -185,7 +175,7 @@ pub(crate) fn name_complaints(name: &str, rule: NameRule) -> Vec<String> {
     }
 }
 
-/// The complaints about the name of a manager of fields.
+/// Validates the name of a field manager.
 pub(crate) fn validate_manager(manager: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if manager.len() > MANAGER_MAX {
         errors.push(FieldError::too_long(path, MANAGER_MAX));
@@ -193,16 +183,16 @@ pub(crate) fn validate_manager(manager: &str, path: &Path<'_>, errors: &mut Vec<
     for (position, c) in manager.char_indices().filter(|(_, c)| !is_print(*c)) {
         let code = u32::from(c);
         let detail = format!("invalid character U+{code:04X} (at position {position})");
-        errors.push(FieldError::invalid(path, &json!(manager), &detail));
+        errors.invalid(path, manager, &detail);
     }
 }
 
-/// Whether a finalizer without a `/` is none that Kubernetes knows.
+/// Whether a finalizer without a `/` is not one of Kubernetes.
 pub(crate) fn is_unknown_finalizer(name: &str) -> bool {
     !name.contains('/') && !STANDARD_FINALIZERS.contains(&name)
 }
 
-/// What is said of such a finalizer.
+/// The error of such a finalizer.
 pub(crate) const UNKNOWN_FINALIZER: &str =
     "name is neither a standard finalizer name nor is it fully qualified";
 
@@ -221,18 +211,14 @@ fn validate_names(meta: &Value, rule: NameRule, path: &Path<'_>, errors: &mut Ve
             NameRule::PathSegment => path_segment(prefix, &[]),
             _ => name_complaints(&names::mask_trailing_dash(prefix), rule),
         };
-        for text in complaints {
-            errors.push(FieldError::invalid(path.child("generateName"), &json!(prefix), &text));
-        }
+        errors.invalid_each(path.child("generateName"), prefix, complaints);
     }
     let name = text(meta, &["name"]);
     if name.is_empty() {
-        errors.push(FieldError::required(path.child("name"), "name or generateName is required"));
+        errors.required(path.child("name"), "name or generateName is required");
         return;
     }
-    for text in name_complaints(name, rule) {
-        errors.push(FieldError::invalid(path.child("name"), &json!(name), &text));
-    }
+    errors.invalid_each(path.child("name"), name, name_complaints(name, rule));
 }
 
 fn validate_namespace(
@@ -244,18 +230,16 @@ fn validate_namespace(
     let namespace = text(meta, &["namespace"]);
     let path = path.child("namespace");
     match (resource.namespaced, namespace.is_empty()) {
-        (true, true) => errors.push(FieldError::required(path, "")),
+        (true, true) => errors.required(path, ""),
         (true, false) => {
-            for text in names::dns1123_label(namespace) {
-                errors.push(FieldError::invalid(path, &json!(namespace), &text));
-            }
+            errors.invalid_each(path, namespace, names::dns1123_label(namespace));
         }
-        (false, false) => errors.push(FieldError::forbidden(path, "not allowed on this type")),
+        (false, false) => errors.forbidden(path, "not allowed on this type"),
         (false, true) => {}
     }
 }
 
-/// Labels, annotations, owners and managers: checked alike on create and update.
+/// The checks of create and update: labels, annotations, owners and managers.
 fn validate_common(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     validate_labels(meta, &["labels"], &path.child("labels"), errors);
     validate_annotations(meta, &["annotations"], &path.child("annotations"), errors);
@@ -290,12 +274,11 @@ fn validate_owner(owner: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) 
     let version = text(owner, &["apiVersion"]);
     if version.rsplit('/').next().unwrap_or_default().is_empty() {
         let value = json!(version);
-        let detail = "version must not be empty";
-        errors.push(FieldError::invalid(path.child("apiVersion"), &value, detail));
+        errors.invalid(path.child("apiVersion"), &value, "version must not be empty");
     }
     for key in ["kind", "name", "uid"] {
         if text(owner, &[key]).is_empty() {
-            errors.push(FieldError::invalid(path.child(key), &json!(""), "must not be empty"));
+            errors.invalid(path.child(key), "", "must not be empty");
         }
     }
     if version == "v1" && text(owner, &["kind"]) == "Event" {
@@ -307,13 +290,13 @@ fn validate_owner(owner: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) 
     }
 }
 
-/// An owner with its fields in the order clients know, not sorted.
+/// An owner with its fields in the order of Kubernetes.
 fn owner_text(owner: &Value) -> String {
     let order = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     ordered(owner, &order)
 }
 
-/// An object as JSON with its keys in this order; other keys are left out.
+/// An object as JSON with these keys in this order.
 pub(crate) fn ordered(object: &Value, order: &[&str]) -> String {
     let present = order.iter().filter_map(|key| Some((key, object.get(key)?)));
     let parts: Vec<String> = present.map(|(key, value)| format!("{key:?}:{value}")).collect();
@@ -325,14 +308,13 @@ fn validate_finalizers(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
     let finalizers = list(meta, &["finalizers"]);
     for finalizer in finalizers {
         for text in names::qualified_name(finalizer.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid(path, finalizer, &text));
+            errors.invalid(path, finalizer, &text);
         }
     }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
     if has("orphan") && has("foregroundDeletion") {
         let value = Value::Array(finalizers.to_vec());
-        let detail = "finalizer orphan and foregroundDeletion cannot be both set";
-        errors.push(FieldError::invalid(path, &value, detail));
+        errors.invalid(path, &value, "finalizer orphan and foregroundDeletion cannot be both set");
     }
 }
 
@@ -348,7 +330,7 @@ fn validate_standard_finalizers(
     let path = path.child("finalizers");
     for (index, finalizer) in list(meta, &["finalizers"]).iter().enumerate() {
         if is_unknown_finalizer(finalizer.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid(path.index(index), finalizer, UNKNOWN_FINALIZER));
+            errors.invalid(path.index(index), finalizer, UNKNOWN_FINALIZER);
         }
     }
 }
@@ -376,7 +358,7 @@ fn validate_no_new_finalizers(
          []string{{{}}}",
         quoted.join(", ")
     );
-    errors.push(FieldError::forbidden(path.child("finalizers"), &detail));
+    errors.forbidden(path.child("finalizers"), &detail);
 }
 
 fn validate_managed_fields(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
@@ -384,13 +366,11 @@ fn validate_managed_fields(meta: &Value, path: &Path<'_>, errors: &mut Vec<Field
         let path = path.index(index);
         let operation = text(entry, &["operation"]);
         if !matches!(operation, "Apply" | "Update") {
-            let detail = "must be `Apply` or `Update`";
-            errors.push(FieldError::invalid(path.child("operation"), &json!(operation), detail));
+            errors.invalid(path.child("operation"), operation, "must be `Apply` or `Update`");
         }
         let kind = text(entry, &["fieldsType"]);
         if !matches!(kind, "" | "FieldsV1") {
-            let detail = "must be `FieldsV1`";
-            errors.push(FieldError::invalid(path.child("fieldsType"), &json!(kind), detail));
+            errors.invalid(path.child("fieldsType"), kind, "must be `FieldsV1`");
         }
         validate_manager(text(entry, &["manager"]), &path.child("manager"), errors);
         if text(entry, &["subresource"]).len() > SUBRESOURCE_MAX {

@@ -1,7 +1,6 @@
-//! What a name may look like: DNS labels and subdomains, label keys and values, port names.
+//! Forms of names: DNS labels and subdomains, label keys and values, port names.
 //!
-//! Each function gives a list of complaints in the words clients know; an empty list means valid.
-//! Deliberately not here: which field wants which form, and lengths that concern a whole object.
+//! Each function returns the errors in the words of Kubernetes; an empty list means valid.
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
@@ -39,7 +38,7 @@ pub fn dns1123_label(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A DNS subdomain (RFC 1123): `example.com`. What most objects are called.
+/// A DNS subdomain (RFC 1123): `example.com`. The name of most objects.
 pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     subdomain(value, "characters")
 }
@@ -97,7 +96,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A port's name as IANA wants service names: `http`, at most 15 characters.
+/// A port's name, an IANA service name: `http`, at most 15 characters.
 pub fn port_name(value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     too_long(&mut wrong, value, 15, "characters");
@@ -128,11 +127,11 @@ pub fn port_number(value: i64) -> Vec<String> {
     }
 }
 
-/// What stands for a `generateName` when it is checked as a name: something will be appended, so a
-/// dash at its end is no fault.
+/// A `generateName` in the form that is validated as a name: a suffix follows, so a dash at its end
+/// is valid.
 pub fn mask_trailing_dash(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
-        // The character before the dash goes as well: that is what clients see judged.
+        // Kubernetes drops the character before the dash, too.
         Some(rest) if !rest.is_empty() => {
             let mut name: String = rest.to_owned();
             name.pop();
@@ -152,7 +151,7 @@ fn subdomain(value: &str, unit: &str) -> Vec<String> {
     wrong
 }
 
-/// Older checks count "characters", newer ones "bytes"; both mean bytes.
+/// Older messages say "characters", newer ones "bytes"; both mean bytes.
 fn too_long(wrong: &mut Vec<String>, value: &str, most: usize, unit: &str) {
     if value.len() > most {
         wrong.push(format!("must be no more than {most} {unit}"));

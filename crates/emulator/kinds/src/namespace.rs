@@ -1,10 +1,9 @@
-//! Namespace: its own name as a label, the finalizer that holds it until it is empty, and its phase.
-//!
-//! Deliberately not here: emptying a namespace that is being deleted.
+//! Namespace: the label with its name, the finalizer, and the phase.
 
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
+use crate::errors::Report as _;
 use crate::json::{carry, list, make, text};
 use crate::metadata::{UNKNOWN_FINALIZER, is_unknown_finalizer};
 use crate::names;
@@ -12,8 +11,8 @@ use crate::names;
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 const FINALIZER: &str = "kubernetes";
 
-/// Puts the name into the labels. Removing it is thereby undone.
-pub fn default(namespace: &mut Value) {
+/// Sets the label with the name, and the phase.
+pub(crate) fn default(namespace: &mut Value) {
     let name = text(namespace, &["metadata", "name"]).to_owned();
     if !name.is_empty() && text(namespace, &["metadata", "labels", NAME_LABEL]) != name {
         *make(namespace, &["metadata", "labels", NAME_LABEL]) = json!(name);
@@ -23,8 +22,8 @@ pub fn default(namespace: &mut Value) {
     }
 }
 
-/// A new namespace is active and holds the finalizer of its emptying.
-pub fn prepare_create(namespace: &mut Value) {
+/// A new namespace is active and has the finalizer.
+pub(crate) fn prepare_create(namespace: &mut Value) {
     default(namespace);
     *make(namespace, &["status"]) = json!({"phase": "Active"});
     if list(namespace, &["spec", "finalizers"]).iter().any(|name| name == FINALIZER) {
@@ -36,20 +35,19 @@ pub fn prepare_create(namespace: &mut Value) {
     }
 }
 
-/// An ordinary update leaves the finalizers of the spec alone.
-pub fn prepare_update(new: &mut Value, old: &Value) {
+/// Restores the finalizers of the spec.
+pub(crate) fn prepare_update(new: &mut Value, old: &Value) {
     carry(new, old, &["spec", "finalizers"]);
     default(new);
 }
 
-/// Checks a namespace.
-pub fn validate(namespace: &Value) -> Vec<FieldError> {
+pub(crate) fn validate(namespace: &Value) -> Vec<FieldError> {
     let finalizers = list(namespace, &["spec", "finalizers"]).iter();
     finalizers.flat_map(|name| finalizer_errors(name, "spec.finalizers")).collect()
 }
 
-/// Checks a write of the status: the phase follows the deletion.
-pub fn validate_status(namespace: &Value) -> Vec<FieldError> {
+/// The phase must match the deletionTimestamp.
+pub(crate) fn validate_status(namespace: &Value) -> Vec<FieldError> {
     let phase = text(namespace, &["status", "phase"]);
     let (wanted, detail) = if text(namespace, &["metadata", "deletionTimestamp"]).is_empty() {
         ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
@@ -62,15 +60,14 @@ pub fn validate_status(namespace: &Value) -> Vec<FieldError> {
     vec![FieldError::invalid("status.Phase", &json!(phase), detail)]
 }
 
-/// Checks a write of `/finalize`.
-pub fn validate_finalize(namespace: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_finalize(namespace: &Value) -> Vec<FieldError> {
     let finalizers = list(namespace, &["spec", "finalizers"]).iter().enumerate();
     finalizers
         .flat_map(|(index, name)| finalizer_errors(name, &format!("spec.finalizers[{index}]")))
         .collect()
 }
 
-/// What `/finalize` stores: the finalizers of the request in the stored namespace.
+/// The namespace that `/finalize` stores: the stored one with the finalizers of the request.
 pub fn namespace_finalize(stored: &Value, request: &Value) -> Value {
     let mut namespace = stored.clone();
     carry(&mut namespace, request, &["spec", "finalizers"]);
@@ -80,8 +77,8 @@ pub fn namespace_finalize(stored: &Value, request: &Value) -> Value {
     namespace
 }
 
-/// Marks a namespace as being deleted, at this time. Once is enough.
-pub fn terminate(namespace: &mut Value, now: &str) {
+/// Marks a namespace as terminating.
+pub(crate) fn terminate(namespace: &mut Value, now: &str) {
     if text(namespace, &["metadata", "deletionTimestamp"]).is_empty() {
         *make(namespace, &["metadata", "deletionTimestamp"]) = json!(now);
     }
@@ -95,7 +92,7 @@ fn finalizer_errors(name: &Value, field: &str) -> Vec<FieldError> {
         .map(|detail| FieldError::invalid(field, name, detail))
         .collect();
     if is_unknown_finalizer(text) {
-        errors.push(FieldError::invalid(field, name, UNKNOWN_FINALIZER));
+        errors.invalid(field, name, UNKNOWN_FINALIZER);
     }
     errors
 }

@@ -1,7 +1,5 @@
-//! Node: podCIDR and podCIDRs mirror each other, a new node is tainted until it is ready, and what
-//! is allocatable is what there is.
-//!
-//! Deliberately not here: node conditions and leases, which others report.
+//! Node: podCIDR and podCIDRs mirror each other, a new node is tainted until it is ready, and
+//! allocatable defaults to capacity.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,6 +7,7 @@ use std::net::IpAddr;
 use nearhop_object::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
+use crate::errors::Report as _;
 use crate::json::{self, Path, at, list, make, text};
 use crate::metadata::ordered;
 use crate::names;
@@ -16,8 +15,7 @@ use crate::names;
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// Fills in what a node leaves out.
-pub fn default(node: &mut Value) {
+pub(crate) fn default(node: &mut Value) {
     mirror_pod_cidrs(node);
     if at(node, &["status", "allocatable"]).is_none()
         && let Some(capacity) = at(node, &["status", "capacity"]).cloned()
@@ -26,7 +24,7 @@ pub fn default(node: &mut Value) {
     }
 }
 
-/// `podCIDR` is the first of `podCIDRs`; if both are there and differ, `podCIDR` wins.
+/// `podCIDR` is the first of `podCIDRs`, and wins if they differ.
 fn mirror_pod_cidrs(node: &mut Value) {
     let one = text(node, &["spec", "podCIDR"]);
     let first = list(node, &["spec", "podCIDRs"]).first();
@@ -40,8 +38,8 @@ fn mirror_pod_cidrs(node: &mut Value) {
     }
 }
 
-/// A new node is tainted until something finds it ready.
-pub fn prepare_create(node: &mut Value) {
+/// A new node is tainted until it is ready.
+pub(crate) fn prepare_create(node: &mut Value) {
     let taint = json!({"key": NOT_READY, "effect": "NoSchedule"});
     let tainted = |known: &Value| {
         text(known, &["key"]) == NOT_READY && text(known, &["effect"]) == "NoSchedule"
@@ -56,7 +54,7 @@ pub fn prepare_create(node: &mut Value) {
 }
 
 /// Validates a node, and what an update may change.
-pub fn validate(node: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub(crate) fn validate(node: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_taints(node, &mut errors);
     validate_resources(node, &mut errors);
@@ -65,30 +63,28 @@ pub fn validate(node: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-/// Checks what may change.
-pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_resources(new, &mut errors);
     validate_addresses(new, &mut errors);
     let (now, was) = (list(new, &["spec", "podCIDRs"]), list(old, &["spec", "podCIDRs"]));
     if !was.is_empty() && now != was {
         let detail = "node updates may not change podCIDR except from \"\" to valid";
-        errors.push(FieldError::forbidden("spec.podCIDRs", detail));
+        errors.forbidden("spec.podCIDRs", detail);
     }
     let (now, was) = (text(new, &["spec", "providerID"]), text(old, &["spec", "providerID"]));
     if !was.is_empty() && now != was {
         let detail = "node updates may not change providerID except from \"\" to valid";
-        errors.push(FieldError::forbidden("spec.providerID", detail));
+        errors.forbidden("spec.providerID", detail);
     }
     validate_taints(new, &mut errors);
     if text(new, &["spec", "externalID"]) != text(old, &["spec", "externalID"]) {
-        errors.push(FieldError::forbidden("spec.externalID", "may not be updated"));
+        errors.forbidden("spec.externalID", "may not be updated");
     }
     errors
 }
 
-/// What is worth saying about a node.
-pub fn warnings(node: &Value) -> Vec<String> {
+pub(crate) fn warnings(node: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     if at(node, &["spec", "configSource"]).is_some() {
         warnings.push("spec.configSource: the feature is removed".to_owned());
@@ -108,12 +104,10 @@ fn validate_taints(node: &Value, errors: &mut Vec<FieldError>) {
     for (index, taint) in list(node, &["spec", "taints"]).iter().enumerate() {
         let path = path.index(index);
         let (key, value) = (text(taint, &["key"]), text(taint, &["value"]));
-        for text in names::qualified_name(key) {
-            errors.push(FieldError::invalid(path.child("key"), &json!(key), &text));
-        }
+        errors.invalid_each(path.child("key"), key, names::qualified_name(key));
         let complaints = names::label_value(value).join(";");
         if !complaints.is_empty() {
-            errors.push(FieldError::invalid(path.child("value"), &json!(value), &complaints));
+            errors.invalid(path.child("value"), value, &complaints);
         }
         let effect = text(taint, &["effect"]);
         validate_effect(effect, &path.child("effect"), errors);
@@ -139,9 +133,9 @@ fn taint_text(taint: &Value) -> String {
 
 fn validate_effect(effect: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if effect.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
     } else if !EFFECTS.contains(&effect) {
-        errors.push(FieldError::not_supported(path, &json!(effect), &EFFECTS));
+        errors.not_supported(path, effect, &EFFECTS);
     }
 }
 
@@ -150,8 +144,7 @@ fn validate_resources(node: &Value, errors: &mut Vec<FieldError>) {
         for (name, value) in json::entries(node, &["status", part]) {
             if value.as_str().is_some_and(|text| text.starts_with('-')) {
                 let detail = "must be greater than or equal to 0";
-                let field = format!("status.{part}.{name}");
-                errors.push(FieldError::invalid(field, value, detail));
+                errors.invalid(format!("status.{part}.{name}"), value, detail);
             }
         }
     }
@@ -180,7 +173,7 @@ fn validate_pod_cidrs(node: &Value, errors: &mut Vec<FieldError>) {
     for (index, (cidr, family)) in cidrs.iter().zip(&families).enumerate() {
         if family.is_none() {
             let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-            errors.push(FieldError::invalid(format!("{FIELD}[{index}]"), cidr, detail));
+            errors.invalid(format!("{FIELD}[{index}]"), cidr, detail);
         }
     }
     if let [first, second, rest @ ..] = families.as_slice() {
@@ -190,7 +183,7 @@ fn validate_pod_cidrs(node: &Value, errors: &mut Vec<FieldError>) {
         };
         if !dual || !rest.is_empty() {
             let detail = "may specify no more than one CIDR for each IP family";
-            errors.push(FieldError::invalid(FIELD, &Value::Array(cidrs.to_vec()), detail));
+            errors.invalid(FIELD, &Value::Array(cidrs.to_vec()), detail);
         }
     }
 }

@@ -1,15 +1,14 @@
-//! The options of a write: query parameters of create, update and patch, and the body or query of a
-//! delete. Read and checked in the words clients know.
-//!
-//! Deliberately not here: the options of list and watch.
+//! The options of writes: query parameters of create, update and patch, and the body or query of a
+//! delete.
 
 use nearhop_object::FieldError;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::errors::Report as _;
 use crate::json::{Path, at, int, text};
 use crate::metadata::validate_manager;
 
-/// What kind of write it is.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteVerb {
     /// POST.
@@ -23,7 +22,7 @@ pub enum WriteVerb {
 }
 
 impl WriteVerb {
-    /// The options' kind, as messages name it.
+    /// The kind of the options in messages.
     fn options_kind(self) -> &'static str {
         match self {
             Self::Create => "CreateOptions",
@@ -33,25 +32,25 @@ impl WriteVerb {
     }
 }
 
-/// What becomes of fields that a kind does not have.
+/// How unknown fields are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// They are dropped silently.
+    /// Dropped silently.
     Ignore,
-    /// They are dropped with a warning.
+    /// Dropped with a warning.
     #[default]
     Warn,
-    /// They are refused.
+    /// Refused.
     Strict,
 }
 
 /// Whether a write is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DryRun {
-    /// It is.
+    /// Yes.
     #[default]
     No,
-    /// It is checked and answered only.
+    /// No: it is only validated and answered.
     All,
 }
 
@@ -68,11 +67,11 @@ pub enum Force {
 /// The options of create, update and patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Who writes; empty if not said.
+    /// The field manager; empty if the client names none.
     pub field_manager: String,
-    /// What becomes of unknown fields.
+    /// How unknown fields are handled.
     pub field_validation: FieldValidation,
-    /// Whether it is stored.
+    /// Whether the write is stored.
     pub dry_run: DryRun,
     /// Whether apply takes fields from others.
     pub force: Force,
@@ -115,11 +114,10 @@ pub fn parse_write_options<'a>(
     let mut errors = Vec::new();
     match verb {
         WriteVerb::Apply if manager.is_empty() => {
-            errors.push(FieldError::required("fieldManager", "is required for apply patch"));
+            errors.required("fieldManager", "is required for apply patch");
         }
         WriteVerb::Patch if force.is_some() => {
-            let detail = "may not be specified for non-apply patch";
-            errors.push(FieldError::forbidden("force", detail));
+            errors.forbidden("force", "may not be specified for non-apply patch");
         }
         _ => {}
     }
@@ -133,12 +131,12 @@ pub fn parse_write_options<'a>(
     Ok(WriteOptions { field_manager: manager.to_owned(), field_validation, dry_run, force })
 }
 
-/// What becomes of the dependents of a deleted object.
+/// What happens to the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They go first.
+    /// They are deleted first.
     Foreground,
-    /// They go afterwards.
+    /// They are deleted afterwards.
     Background,
     /// They stay.
     Orphan,
@@ -147,11 +145,11 @@ pub enum Propagation {
 /// The options of a delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Seconds until a pod is gone; never below zero.
+    /// The grace period of a pod; never below zero.
     pub grace_period_seconds: Option<i64>,
-    /// What becomes of dependents, if said.
+    /// What happens to dependents.
     pub propagation: Option<Propagation>,
-    /// Whether it is done.
+    /// Whether the object is deleted.
     pub dry_run: DryRun,
     /// Only the object with this uid.
     pub uid: Option<String>,
@@ -172,7 +170,7 @@ impl DeleteOptions {
         raw.check()
     }
 
-    /// Why an object is not the one meant: the reason of a 409, `None` if it is.
+    /// Why an object does not meet the preconditions: the reason of a 409.
     pub fn precondition_conflict(&self, object: &Value) -> Option<String> {
         let is = |key: &str| text(object, &["metadata", key]);
         let (uid, version) = (is("uid"), is("resourceVersion"));
@@ -253,7 +251,7 @@ impl Raw {
         let mut errors = Vec::new();
         if let (Some(_), Some(policy)) = (self.orphan, &self.propagation) {
             let detail = "orphanDependents and deletionPropagation cannot be both set";
-            errors.push(FieldError::invalid(FIELD, &json!(policy), detail));
+            errors.invalid(FIELD, policy, detail);
         }
         let propagation = match (self.propagation.as_deref(), self.orphan) {
             (Some("Foreground"), _) => Some(Propagation::Foreground),
@@ -262,7 +260,7 @@ impl Raw {
             (None, None) => None,
             (Some(other), _) => {
                 let supported = ["Foreground", "Background", "Orphan", "nil"];
-                errors.push(FieldError::not_supported(FIELD, &json!(other), &supported));
+                errors.not_supported(FIELD, other, &supported);
                 None
             }
         };
@@ -284,7 +282,7 @@ impl Raw {
 
 fn read_dry_run(values: &[&str], errors: &mut Vec<FieldError>) -> DryRun {
     if values.iter().any(|value| *value != "All") {
-        errors.push(FieldError::not_supported("dryRun", &json!(values), &["All"]));
+        errors.not_supported("dryRun", values, &["All"]);
     }
     if values.is_empty() { DryRun::No } else { DryRun::All }
 }
@@ -296,19 +294,21 @@ fn read_validation(value: &str, errors: &mut Vec<FieldError>) -> FieldValidation
         "Strict" => FieldValidation::Strict,
         _ => {
             let supported = ["", "Ignore", "Strict", "Warn"];
-            errors.push(FieldError::not_supported("fieldValidation", &json!(value), &supported));
+            errors.not_supported("fieldValidation", value, &supported);
             FieldValidation::Warn
         }
     }
 }
 
-/// Any value but these two counts as yes, the empty one too.
+/// Any value but these two means yes, the empty one too.
 fn is_yes(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn refused<T>(result: Result<T, OptionsError>) -> String {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_write_options_in_known_words() {
+    fn refuses_write_options_as_kubernetes_does() {
         let long = "x".repeat(129);
         let cases = [
             (
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_delete_options_in_known_words() {
+    fn refuses_delete_options_as_kubernetes_does() {
         let body = |text: &str| DeleteOptions::parse(&serde_json::from_str(text).unwrap(), []);
         assert_eq!(
             refused(body(r#"{"propagationPolicy": "Sometimes"}"#)),

@@ -1,5 +1,5 @@
-//! The resources that are served: the built-in ones from a table of facts, custom ones from their
-//! definitions. Everything that differs between kinds without code is a column here.
+//! The resources that are served: built-in ones from a table of facts, custom ones from their
+//! definitions.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Resource {
         }
     }
 
-    /// `services`, `deployments.apps`: as messages name it.
+    /// `services`, `deployments.apps`.
     pub fn qualified_plural(&self) -> String {
         if self.group.is_empty() {
             self.plural.to_string()
@@ -92,7 +92,7 @@ impl Resource {
         }
     }
 
-    /// `Service`, `Deployment.apps`: as messages name it.
+    /// `Service`, `Deployment.apps`.
     pub fn qualified_kind(&self) -> String {
         if self.group.is_empty() {
             self.kind.to_string()
@@ -126,7 +126,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// With these resources. Of two with the same path the first is found.
+    /// A registry of these resources. Of two with the same path the first is found.
     pub fn new(resources: Vec<Arc<Resource>>) -> Self {
         let mut by_path: Vec<usize> = (0..resources.len()).collect();
         by_path.sort_by(|&a, &b| path(&resources[a]).cmp(&path(&resources[b])));
@@ -134,8 +134,7 @@ impl Registry {
         Self { resources, by_path }
     }
 
-    /// The built-in ones of these, and after them the custom ones given here: groups by name,
-    /// versions by age, as a real server orders them.
+    /// The built-in resources, then these custom ones: groups by name, versions by preference.
     pub fn with_custom(&self, mut custom: Vec<Arc<Resource>>) -> Self {
         custom.sort_by(|a, b| {
             let groups = a.group.cmp(&b.group);
@@ -218,9 +217,8 @@ fn path(resource: &Resource) -> (&str, &str, &str) {
     (&resource.group, &resource.version, &resource.plural)
 }
 
-/// Which of two versions a server prefers: `v2` before `v1` before `v2beta1` before `v1alpha1`,
-/// and names that are no versions last, by name.
-pub fn compare_versions(a: &str, b: &str) -> Ordering {
+/// The order of preference: `v2`, `v1`, `v2beta1`, `v1alpha1`, then other names.
+pub(crate) fn compare_versions(a: &str, b: &str) -> Ordering {
     match (version_rank(a), version_rank(b)) {
         (Some(a), Some(b)) => b.cmp(&a),
         (Some(_), None) => Ordering::Less,

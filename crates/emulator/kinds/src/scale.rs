@@ -1,5 +1,4 @@
-//! The `autoscaling/v1 Scale` that workloads show at `/scale`, and what writing one changes. Custom
-//! resources, whose definition says where replicas are, are handed on.
+//! The `autoscaling/v1` Scale of workloads and custom resources.
 
 use nearhop_object::{FieldError, LabelSelector};
 use serde_json::{Value, json};
@@ -39,7 +38,7 @@ pub fn scale_of(resource: &Resource, workload: &Value) -> Option<Value> {
     }))
 }
 
-/// Writes the replicas of a Scale into the object it scales.
+/// Writes the replicas of a Scale into its object.
 ///
 /// # Errors
 /// A number below zero, or none where there must be one.

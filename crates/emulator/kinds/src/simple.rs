@@ -1,11 +1,11 @@
-//! Kinds with little to them: ConfigMap, Secret, Lease, and the defaults of those that are only
-//! stored.
+//! Kinds with few rules.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
+use crate::errors::Report as _;
 use crate::json::{
     Path, at, at_mut, entries, fill, int, is_true, list, list_mut, make, object, text,
 };
@@ -31,7 +31,7 @@ pub(crate) fn default_storage_class(class: &mut Value) {
     fill(class, "volumeBindingMode", "Immediate");
 }
 
-/// `stringData` is only written: it goes into `data`.
+/// Moves the write-only `stringData` into `data`.
 pub(crate) fn default_secret(secret: &mut Value) {
     fill(secret, "type", "Opaque");
     let Some(Value::Object(plain)) = object(secret).remove("stringData") else { return };
@@ -97,8 +97,7 @@ pub(crate) fn validate_config_map(map: &Value, old: Option<&Value>) -> Vec<Field
     for (key, value) in entries(map, &["data"]) {
         validate_key(key, &data, &mut errors);
         if at(map, &["binaryData", key]).is_some() {
-            let detail = "duplicate of key present in binaryData";
-            errors.push(FieldError::invalid(data.key(key), &json!(key), detail));
+            errors.invalid(data.key(key), key, "duplicate of key present in binaryData");
         }
         size += value.as_str().unwrap_or_default().len();
     }
@@ -119,7 +118,7 @@ pub(crate) fn validate_secret(secret: &Value, old: Option<&Value>) -> Vec<FieldE
     if let Some(old) = old {
         let kind = text(secret, &["type"]);
         if kind != text(old, &["type"]) {
-            errors.push(FieldError::invalid("type", &json!(kind), "field is immutable"));
+            errors.invalid("type", kind, "field is immutable");
         }
         errors.extend(immutable(secret, old, &["data"]));
     }
@@ -139,22 +138,19 @@ pub(crate) fn validate_secret(secret: &Value, old: Option<&Value>) -> Vec<FieldE
 pub(crate) fn validate_lease(lease: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(seconds) = int(lease, &["spec", "leaseDurationSeconds"]).filter(|it| *it <= 0) {
-        let field = "spec.leaseDurationSeconds";
-        errors.push(FieldError::invalid(field, &json!(seconds), "must be greater than 0"));
+        errors.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0");
     }
     if let Some(count) = int(lease, &["spec", "leaseTransitions"]).filter(|it| *it < 0) {
-        let detail = "must be greater than or equal to 0";
-        errors.push(FieldError::invalid("spec.leaseTransitions", &json!(count), detail));
+        errors.invalid("spec.leaseTransitions", count, "must be greater than or equal to 0");
     }
     let preferred = text(lease, &["spec", "preferredHolder"]);
     if !preferred.is_empty() && text(lease, &["spec", "strategy"]).is_empty() {
-        let detail = "may only be specified if `strategy` is defined";
-        errors.push(FieldError::forbidden("spec.preferredHolder", detail));
+        errors.forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined");
     }
     errors
 }
 
-/// Which keys a type of Secret cannot do without.
+/// The keys that a type of Secret requires.
 fn validate_secret_type(secret: &Value, data: &Path<'_>, errors: &mut Vec<FieldError>) {
     let has = |key: &str| secret.get("data").and_then(|data| data.get(key)).is_some();
     let needed: &[&str] = match text(secret, &["type"]) {
@@ -167,15 +163,14 @@ fn validate_secret_type(secret: &Value, data: &Path<'_>, errors: &mut Vec<FieldE
         "kubernetes.io/service-account-token" => {
             const NAME: &str = "kubernetes.io/service-account.name";
             if text(secret, &["metadata", "annotations", NAME]).is_empty() {
-                let field = format!("metadata.annotations[{NAME}]");
-                errors.push(FieldError::required(field, ""));
+                errors.required(format!("metadata.annotations[{NAME}]"), "");
             }
             &[]
         }
         _ => &[],
     };
     for key in needed.iter().filter(|key| !has(key)) {
-        errors.push(FieldError::required(data.key(key), ""));
+        errors.required(data.key(key), "");
     }
 }
 
@@ -193,9 +188,7 @@ fn immutable(new: &Value, old: &Value, parts: &[&str]) -> Vec<FieldError> {
 }
 
 fn validate_key(key: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    for text in key_complaints(key) {
-        errors.push(FieldError::invalid(path.key(key), &json!(key), &text));
-    }
+    errors.invalid_each(path.key(key), key, key_complaints(key));
 }
 
 fn key_complaints(key: &str) -> Vec<String> {
@@ -221,7 +214,7 @@ fn key_complaints(key: &str) -> Vec<String> {
     complaints
 }
 
-/// How many bytes Base64 text stands for.
+/// The number of bytes that Base64 text encodes.
 fn decoded_len(value: &Value) -> usize {
     let text = value.as_str().unwrap_or_default();
     text.trim_end_matches('=').len() * 3 / 4

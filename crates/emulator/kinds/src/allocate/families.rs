@@ -4,6 +4,7 @@ use nearhop_core::Family;
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
+use crate::errors::Report as _;
 use crate::ip::{family_of_text, other_family};
 use crate::service::{View, check_cluster_ips, spec_mut};
 
@@ -110,7 +111,7 @@ fn check_single(errors: &mut Vec<FieldError>, view: View<'_>) {
 }
 
 fn refuse_policy(errors: &mut Vec<FieldError>, view: View<'_>, detail: &str) {
-    errors.push(FieldError::invalid("spec.ipFamilyPolicy", &view.shown(POLICY), detail));
+    errors.invalid("spec.ipFamilyPolicy", &view.shown(POLICY), detail);
 }
 
 /// The families asked for, and those of addresses that come without.
@@ -124,8 +125,7 @@ fn infer(errors: &mut Vec<FieldError>, view: View<'_>, cluster: Families<'_>) ->
             families.push(family);
         } else {
             let detail = format!("{family} is not configured on this cluster");
-            let field = format!("spec.clusterIPs[{i}]");
-            errors.push(FieldError::invalid(field, &view.shown("clusterIPs"), &detail));
+            errors.invalid(format!("spec.clusterIPs[{i}]"), &view.shown("clusterIPs"), &detail);
         }
     }
     families
@@ -147,7 +147,7 @@ fn complete(
         for (i, family) in families.iter().enumerate().filter(|(_, f)| !cluster.contains(f)) {
             let shown = Value::from(family.as_str());
             let field = format!("spec.ipFamilies[{i}]");
-            errors.push(FieldError::invalid(field, &shown, "not configured on this cluster"));
+            errors.invalid(field, &shown, "not configured on this cluster");
         }
         finish(errors)?;
     }

@@ -4,6 +4,7 @@ use nearhop_object::FieldError;
 use serde_json::Value;
 
 use super::{list, text};
+use crate::errors::Report as _;
 use crate::names::dns1035_label;
 
 /// What is wrong with `spec.names` or `status.acceptedNames`.
@@ -37,8 +38,7 @@ pub(super) fn check_names(names: &Value, path: &str) -> Vec<FieldError> {
     }
     let (kind, list_kind) = (text(names, "/kind"), text(names, "/listKind"));
     if !kind.is_empty() && kind == list_kind {
-        let said = "kind and listKind may not be the same";
-        errors.push(FieldError::invalid(format!("{path}.listKind"), &kind.into(), said));
+        errors.invalid(format!("{path}.listKind"), kind, "kind and listKind may not be the same");
     }
     errors
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::defaults::{generation, set_generation};
 use super::{scale, schema, text};
+use crate::errors::Report as _;
 use crate::{Origin, Resource, Subresource};
 
 /// The schema of a custom resource, in the words of its definition.
@@ -124,7 +125,7 @@ fn check_type(resource: &Resource, object: &Value) -> Vec<FieldError> {
     for (field, wanted) in wanted {
         let given = text(object, &format!("/{field}"));
         if given != wanted {
-            errors.push(FieldError::invalid(field, &given.into(), &format!("must be {wanted}")));
+            errors.invalid(field, given, &format!("must be {wanted}"));
         }
     }
     errors

@@ -7,6 +7,7 @@ use nearhop_object::FieldError;
 use serde_json::{Map, Value, json};
 
 use super::text;
+use crate::errors::Report as _;
 use crate::{Origin, Resource};
 
 /// Why there is no scale.
@@ -128,7 +129,7 @@ pub(super) fn check_status(resource: &Resource, object: &Value) -> Vec<FieldErro
     if !selector.is_empty()
         && let Err(error) = text_at(object, selector)
     {
-        errors.push(FieldError::invalid(selector, &"".into(), &error.to_string()));
+        errors.invalid(selector, "", &error.to_string());
     }
     errors
 }

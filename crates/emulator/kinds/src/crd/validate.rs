@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::names::check_names;
 use super::{conditions, flag, list, schema, text, versions};
+use crate::errors::Report as _;
 use crate::names::{dns1035_label, dns1123_subdomain};
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
@@ -28,8 +29,7 @@ pub fn validate_crd(crd: &Value) -> Vec<FieldError> {
     let name = text(crd, "/metadata/name");
     let (plural, group) = (text(crd, "/spec/names/plural"), text(crd, "/spec/group"));
     if name != format!("{plural}.{group}") {
-        let said = "must be spec.names.plural+\".\"+spec.group";
-        errors.push(FieldError::invalid("metadata.name", &name.into(), said));
+        errors.invalid("metadata.name", name, "must be spec.names.plural+\".\"+spec.group");
     }
     check_spec(crd, &mut errors);
     check_status(crd, &mut errors);
@@ -49,7 +49,7 @@ pub fn validate_crd_update(new: &Value, old: &Value) -> Vec<FieldError> {
         let value = text(new, pointer);
         if value != text(old, pointer) {
             let field = pointer.trim_start_matches('/').replace('/', ".");
-            errors.push(FieldError::invalid(field, &value.into(), "field is immutable"));
+            errors.invalid(field, value, "field is immutable");
         }
     }
     check_status(new, &mut errors);
@@ -112,8 +112,7 @@ fn check_spec(crd: &Value, errors: &mut Vec<FieldError>) {
     let hoisted = Hoisted::of(versions);
     check_group_and_scope(crd, errors);
     for (at, _) in versions.iter().enumerate().filter(|(_, version)| schema(version).is_none()) {
-        let field = format!("spec.versions[{at}].schema.openAPIV3Schema");
-        errors.push(FieldError::required(field, ""));
+        errors.required(format!("spec.versions[{at}].schema.openAPIV3Schema"), "");
     }
     for (at, version) in versions.iter().enumerate() {
         check_version(version, &hoisted, &format!("spec.versions[{at}]"), errors);
@@ -121,7 +120,7 @@ fn check_spec(crd: &Value, errors: &mut Vec<FieldError>) {
     check_version_list(versions, &hoisted, errors);
     for key in ["plural", "singular", "kind", "listKind"] {
         if text(crd, &format!("/spec/names/{key}")).is_empty() {
-            errors.push(FieldError::required(format!("spec.names.{key}"), ""));
+            errors.required(format!("spec.names.{key}"), "");
         }
     }
     if let Some(names) = crd.pointer("/spec/names") {
@@ -149,19 +148,18 @@ fn check_group_and_scope(crd: &Value, errors: &mut Vec<FieldError>) {
     let group = text(crd, "/spec/group");
     let problem = dns1123_subdomain(group).join(",");
     if group.is_empty() {
-        errors.push(FieldError::required("spec.group", ""));
+        errors.required("spec.group", "");
     } else if !problem.is_empty() {
-        errors.push(FieldError::invalid("spec.group", &group.into(), &problem));
+        errors.invalid("spec.group", group, &problem);
     } else if !group.contains('.') {
-        let said = "should be a domain with at least one dot";
-        errors.push(FieldError::invalid("spec.group", &group.into(), said));
+        errors.invalid("spec.group", group, "should be a domain with at least one dot");
     }
     match text(crd, "/spec/scope") {
         "Cluster" | "Namespaced" => {}
-        "" => errors.push(FieldError::required("spec.scope", "")),
+        "" => errors.required("spec.scope", ""),
         other => {
             let known = ["Cluster", "Namespaced"];
-            errors.push(FieldError::not_supported("spec.scope", &other.into(), &known));
+            errors.not_supported("spec.scope", other, &known);
         }
     }
 }
@@ -170,7 +168,7 @@ fn check_version(version: &Value, hoisted: &Hoisted, path: &str, errors: &mut Ve
     let name = text(version, "/name");
     let problem = dns1035_label(name).join(",");
     if !problem.is_empty() {
-        errors.push(FieldError::invalid(format!("{path}.name"), &name.into(), &problem));
+        errors.invalid(format!("{path}.name"), name, &problem);
     }
     if let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) {
         let said = match warning {
@@ -180,8 +178,7 @@ fn check_version(version: &Value, hoisted: &Hoisted, path: &str, errors: &mut Ve
             _ => "",
         };
         if !said.is_empty() {
-            let field = format!("{path}.deprecationWarning");
-            errors.push(FieldError::invalid(field, &warning.into(), said));
+            errors.invalid(format!("{path}.deprecationWarning"), warning, said);
         }
     }
     if !hoisted.schema {
@@ -249,7 +246,7 @@ fn check_version_schema(
             "only {AT_ROOT} fields are allowed at the root of the schema if the status \
              subresource is enabled"
         );
-        errors.push(FieldError::invalid(path.clone(), schema, &said));
+        errors.invalid(path.clone(), schema, &said);
     }
     errors.extend(structural::check_schema(schema, &path));
 }
@@ -262,13 +259,11 @@ fn check_subresources(version: &Value, path: &str, errors: &mut Vec<FieldError>)
         let given = text(scale, &format!("/{key}"));
         let field = format!("{path}.scale.{key}");
         if given.is_empty() {
-            errors.push(FieldError::required(field, ""));
+            errors.required(field, "");
         } else if !given.starts_with('.') {
-            let said = "must be a simple json path starting with .";
-            errors.push(FieldError::invalid(field, &given.into(), said));
+            errors.invalid(field, given, "must be a simple json path starting with .");
         } else if !given.starts_with(&format!("{below}.")) {
-            let said = format!("should be a json path under {below}");
-            errors.push(FieldError::invalid(field, &given.into(), &said));
+            errors.invalid(field, given, &format!("should be a json path under {below}"));
         }
     }
     let selector = text(scale, "/labelSelectorPath");
@@ -279,8 +274,7 @@ fn check_subresources(version: &Value, path: &str, errors: &mut Vec<FieldError>)
         } else {
             "must be a simple json path starting with ."
         };
-        let field = format!("{path}.scale.labelSelectorPath");
-        errors.push(FieldError::invalid(field, &selector.into(), said));
+        errors.invalid(format!("{path}.scale.labelSelectorPath"), selector, said);
     }
 }
 
@@ -288,26 +282,26 @@ fn check_columns(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (at, column) in list(version, "/additionalPrinterColumns").iter().enumerate() {
         let field = |key: &str| format!("{path}[{at}].{key}");
         if text(column, "/name").is_empty() {
-            errors.push(FieldError::required(field("name"), ""));
+            errors.required(field("name"), "");
         }
         let type_ = text(column, "/type");
         let said = format!("must be one of {}", COLUMN_TYPES.join(","));
         if type_.is_empty() {
-            errors.push(FieldError::required(field("type"), &said));
+            errors.required(field("type"), &said);
         } else if !COLUMN_TYPES.contains(&type_) {
-            errors.push(FieldError::invalid(field("type"), &type_.into(), &said));
+            errors.invalid(field("type"), type_, &said);
         }
         let format = text(column, "/format");
         if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
             let said = format!("must be one of {}", COLUMN_FORMATS.join(","));
-            errors.push(FieldError::invalid(field("format"), &format.into(), &said));
+            errors.invalid(field("format"), format, &said);
         }
         let json_path = text(column, "/jsonPath");
         if json_path.is_empty() {
-            errors.push(FieldError::required(field("JSONPath"), ""));
+            errors.required(field("JSONPath"), "");
         } else if !json_path.starts_with('.') {
             let said = "must be a simple json path starting with .";
-            errors.push(FieldError::invalid(field("JSONPath"), &json_path.into(), said));
+            errors.invalid(field("JSONPath"), json_path, said);
         }
     }
 }
@@ -319,10 +313,9 @@ fn check_selectable(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
         let field = format!("{path}[{at}].jsonPath");
         let json_path = text(selectable, "/jsonPath");
         if json_path.is_empty() {
-            errors.push(FieldError::required(field, ""));
+            errors.required(field, "");
         } else if json_path.starts_with(".metadata") {
-            let said = "must not point to fields in metadata";
-            errors.push(FieldError::invalid(field, &json_path.into(), said));
+            errors.invalid(field, json_path, "must not point to fields in metadata");
         } else if seen.contains(&json_path) {
             errors.push(FieldError::duplicate(field, &json_path.into()));
         } else {
@@ -346,39 +339,35 @@ fn check_conversion(crd: &Value, errors: &mut Vec<FieldError>) {
     let strategy = text(conversion, "/strategy");
     match strategy {
         "None" | "Webhook" => {}
-        "" => errors.push(FieldError::required("spec.conversion.strategy", "")),
+        "" => errors.required("spec.conversion.strategy", ""),
         other => {
             let known = ["None", "Webhook"];
-            let field = "spec.conversion.strategy";
-            errors.push(FieldError::not_supported(field, &other.into(), &known));
+            errors.not_supported("spec.conversion.strategy", other, &known);
         }
     }
     if strategy != "Webhook" {
         let said = "should not be set when strategy is not set to Webhook";
         if config.is_some() {
-            errors.push(FieldError::forbidden(config_field, said));
+            errors.forbidden(config_field, said);
         }
         if !reviews.is_empty() {
-            errors.push(FieldError::forbidden(reviews_field, said));
+            errors.forbidden(reviews_field, said);
         }
         return;
     }
     match config {
         None => {
-            let said = "required when strategy is set to Webhook";
-            errors.push(FieldError::required(config_field, said));
+            errors.required(config_field, "required when strategy is set to Webhook");
         }
         Some(config) if config.get("url").is_some() == config.get("service").is_some() => {
-            let said = "exactly one of url or service is required";
-            errors.push(FieldError::required(config_field, said));
+            errors.required(config_field, "exactly one of url or service is required");
         }
         Some(_) => {}
     }
     if reviews.is_empty() {
-        errors.push(FieldError::required(reviews_field, ""));
+        errors.required(reviews_field, "");
     } else if !reviews.iter().any(|review| review == "v1" || review == "v1beta1") {
-        let said = "must include at least one of v1, v1beta1";
-        errors.push(FieldError::invalid(reviews_field, &reviews.to_vec().into(), said));
+        errors.invalid(reviews_field, reviews.to_vec(), "must include at least one of v1, v1beta1");
     }
 }
 
@@ -389,8 +378,7 @@ fn check_status(crd: &Value, errors: &mut Vec<FieldError>) {
     let field = "status.storedVersions";
     let stored = list(crd, "/status/storedVersions");
     if stored.is_empty() {
-        let said = "must have at least one stored version";
-        errors.push(FieldError::invalid(field, &Value::Null, said));
+        errors.invalid(field, &Value::Null, "must have at least one stored version");
         return;
     }
     let versions = versions(crd);
@@ -398,7 +386,7 @@ fn check_status(crd: &Value, errors: &mut Vec<FieldError>) {
         let name = text(version, "/name");
         if !stored.iter().any(|stored| stored == name) {
             let said = format!("must have the storage version {name}");
-            errors.push(FieldError::invalid(field, &stored.to_vec().into(), &said));
+            errors.invalid(field, stored.to_vec(), &said);
         }
     }
     for (at, stored) in stored.iter().enumerate() {
@@ -409,7 +397,7 @@ fn check_status(crd: &Value, errors: &mut Vec<FieldError>) {
                  remain in spec.versions until a storage migration ensures no data remains \
                  persisted in {name} and removes {name} from status.storedVersions"
             );
-            errors.push(FieldError::invalid(format!("{field}[{at}]"), stored, &said));
+            errors.invalid(format!("{field}[{at}]"), stored, &said);
         }
     }
 }
@@ -452,11 +440,11 @@ fn check_approval(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>
     let see = "see https://github.com/kubernetes/enhancements/pull/1111";
     match state {
         Approval::Given | Approval::Bypassed => {}
-        Approval::Missing => errors.push(FieldError::required(field, &format!("{said}, {see}"))),
+        Approval::Missing => errors.required(field, &format!("{said}, {see}")),
         Approval::Invalid => {
-            let given = text(crd, &format!("/metadata/annotations/{APPROVAL}")).into();
+            let given = text(crd, &format!("/metadata/annotations/{APPROVAL}"));
             let how = "with either a URL or a reason starting with \"unapproved\"";
-            errors.push(FieldError::invalid(field, &given, &format!("{said} {how}, {see}")));
+            errors.invalid(field, given, &format!("{said} {how}, {see}"));
         }
     }
 }
@@ -466,7 +454,6 @@ fn check_preserve(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>
     if preserves(crd) && !old.is_some_and(preserves) {
         let said = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
                     spec.versions[*].schema instead";
-        let field = "spec.preserveUnknownFields";
-        errors.push(FieldError::invalid(field, &true.into(), said));
+        errors.invalid("spec.preserveUnknownFields", true, said);
     }
 }

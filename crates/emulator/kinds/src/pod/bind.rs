@@ -4,6 +4,7 @@ use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
 use super::{NodeLabels, add_topology};
+use crate::errors::Report as _;
 use crate::json::{at, carry, entries, list, make, text};
 
 /// Why a pod cannot be bound.
@@ -49,10 +50,10 @@ fn validate(binding: &Value) -> Vec<FieldError> {
     let kind = text(binding, &["target", "kind"]);
     if !matches!(kind, "" | "Node") {
         let supported = ["Node", "<empty>"];
-        errors.push(FieldError::not_supported("target.kind", &json!(kind), &supported));
+        errors.not_supported("target.kind", kind, &supported);
     }
     if text(binding, &["target", "name"]).is_empty() {
-        errors.push(FieldError::required("target.name", ""));
+        errors.required("target.name", "");
     }
     errors
 }

@@ -9,6 +9,7 @@ use super::probe::{validate_lifecycle, validate_probes};
 use super::qos::milli;
 use super::spec::one_of;
 use super::volume::no_backsteps;
+use crate::errors::Report as _;
 use crate::json::{Path, at, entries, int, list, text};
 use crate::names;
 
@@ -30,7 +31,7 @@ pub(super) fn validate_containers(
     let path = path.child("containers");
     let containers = list(spec, &["containers"]);
     if containers.is_empty() {
-        errors.push(FieldError::required(path, ""));
+        errors.required(path, "");
         return;
     }
     let grace = int(spec, &["terminationGracePeriodSeconds"]);
@@ -76,7 +77,7 @@ pub(super) fn validate_init_containers(
         for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
             if at(container, &[key]).is_some() {
                 let detail = "may not be set for init containers without restartPolicy=Always";
-                errors.push(FieldError::forbidden(path.child(key), detail));
+                errors.forbidden(path.child(key), detail);
             }
         }
     }
@@ -91,14 +92,12 @@ fn validate_common(
 ) {
     let name = text(container, &["name"]);
     if name.is_empty() {
-        errors.push(FieldError::required(path.child("name"), ""));
+        errors.required(path.child("name"), "");
     } else {
-        for text in names::dns1123_label(name) {
-            errors.push(FieldError::invalid(path.child("name"), &json!(name), &text));
-        }
+        errors.invalid_each(path.child("name"), name, names::dns1123_label(name));
     }
     if text(container, &["image"]).is_empty() {
-        errors.push(FieldError::required(path.child("image"), ""));
+        errors.required(path.child("image"), "");
     }
     one_of(container, "terminationMessagePolicy", &MESSAGES, path, errors);
     validate_ports(container, &path.child("ports"), errors);
@@ -113,7 +112,7 @@ fn validate_restart(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldEr
         one_of(container, "restartPolicy", &RESTART, path, errors);
     } else if !list(container, &["restartPolicyRules"]).is_empty() {
         let detail = "must specify restartPolicy when restart rules are used";
-        errors.push(FieldError::required(path.child("restartPolicy"), detail));
+        errors.required(path.child("restartPolicy"), detail);
     }
 }
 
@@ -127,12 +126,10 @@ fn validate_ports(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
             if complaints.is_empty() && !seen.insert(name) {
                 errors.push(FieldError::duplicate(path.child("name"), &json!(name)));
             }
-            for text in complaints {
-                errors.push(FieldError::invalid(path.child("name"), &json!(name), &text));
-            }
+            errors.invalid_each(path.child("name"), name, complaints);
         }
         match int(port, &["containerPort"]).unwrap_or_default() {
-            0 => errors.push(FieldError::required(path.child("containerPort"), "")),
+            0 => errors.required(path.child("containerPort"), ""),
             number => port_number(number, &path.child("containerPort"), errors),
         }
         if let Some(number) = int(port, &["hostPort"]).filter(|number| *number != 0) {
@@ -144,9 +141,7 @@ fn validate_ports(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
 
 /// A port by number.
 pub(super) fn port_number(number: i64, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    for text in names::port_number(number) {
-        errors.push(FieldError::invalid(path, &json!(number), &text));
-    }
+    errors.invalid_each(path, number, names::port_number(number));
 }
 
 fn unique_host_ports(containers: &[Value], path: &Path<'_>, errors: &mut Vec<FieldError>) {
@@ -174,11 +169,11 @@ fn validate_env(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>
         let path = path.index(index);
         let name = text(variable, &["name"]);
         if name.is_empty() {
-            errors.push(FieldError::required(path.child("name"), ""));
+            errors.required(path.child("name"), "");
         } else if !name.bytes().all(|c| (b' '..=b'~').contains(&c) && c != b'=') {
             let detail = "a valid environment variable name must consist only of printable ASCII \
                           characters other than '='";
-            errors.push(FieldError::invalid(path.child("name"), &json!(name), detail));
+            errors.invalid(path.child("name"), name, detail);
         }
         let Some(from) = at(variable, &["valueFrom"]) else { continue };
         let sources = SOURCES.iter().filter(|source| at(from, &[source]).is_some()).count();
@@ -192,7 +187,7 @@ fn validate_env(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>
             1 => continue,
             _ => "may not have more than one field specified at a time",
         };
-        errors.push(FieldError::invalid(path.child("valueFrom"), &json!(""), detail));
+        errors.invalid(path.child("valueFrom"), "", detail);
     }
 }
 
@@ -207,7 +202,7 @@ fn validate_mounts(
         let item = path.index(index);
         let name = text(mount, &["name"]);
         if name.is_empty() {
-            errors.push(FieldError::required(item.child("name"), ""));
+            errors.required(item.child("name"), "");
         }
         if !volumes.contains(name) {
             let message = format!("Not found: {}", json!(name));
@@ -216,16 +211,14 @@ fn validate_mounts(
         }
         let target = text(mount, &["mountPath"]);
         if target.is_empty() {
-            errors.push(FieldError::required(item.child("mountPath"), ""));
+            errors.required(item.child("mountPath"), "");
         }
         if !seen.insert(target) {
-            let field = item.child("mountPath");
-            errors.push(FieldError::invalid(field, &json!(target), "must be unique"));
+            errors.invalid(item.child("mountPath"), target, "must be unique");
         }
         let sub = text(mount, &["subPath"]);
         if sub.starts_with('/') {
-            let detail = "must be a relative path";
-            errors.push(FieldError::invalid(path.child("subPath"), &json!(sub), detail));
+            errors.invalid(path.child("subPath"), sub, "must be a relative path");
         }
         no_backsteps(sub, &path.child("subPath"), errors);
     }
@@ -239,8 +232,7 @@ fn validate_resources(container: &Value, path: &Path<'_>, errors: &mut Vec<Field
         for (name, value) in entries(resources, &[part]) {
             resource_name(name, &path.key(name), errors);
             if milli(value).is_some_and(|amount| amount < 0) {
-                let detail = "must be greater than or equal to 0";
-                errors.push(FieldError::invalid(path.key(name), value, detail));
+                errors.invalid(path.key(name), value, "must be greater than or equal to 0");
             }
         }
     }
@@ -249,24 +241,20 @@ fn validate_resources(container: &Value, path: &Path<'_>, errors: &mut Vec<Field
         if milli(request) > milli(limit) {
             let limit = limit.as_str().unwrap_or_default();
             let detail = format!("must be less than or equal to {name} limit of {limit}");
-            errors.push(FieldError::invalid(requests, request, &detail));
+            errors.invalid(requests, request, &detail);
         }
     }
 }
 
 fn resource_name(name: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let before = errors.len();
-    for text in names::qualified_name(name) {
-        errors.push(FieldError::invalid(path, &json!(name), &text));
-    }
+    errors.invalid_each(path, name, names::qualified_name(name));
     let known = STANDARD_RESOURCES.contains(&name) || name.starts_with("hugepages-");
     if name.contains('/') || known {
         return;
     }
     if errors.len() == before {
-        let detail = "must be a standard resource type or fully qualified";
-        errors.push(FieldError::invalid(path, &json!(name), detail));
+        errors.invalid(path, name, "must be a standard resource type or fully qualified");
     }
-    let detail = "must be a standard resource for containers";
-    errors.push(FieldError::invalid(path, &json!(name), detail));
+    errors.invalid(path, name, "must be a standard resource for containers");
 }

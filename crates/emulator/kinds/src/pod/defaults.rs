@@ -13,7 +13,7 @@ const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContain
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
 /// Fills in what a pod leaves out.
-pub fn default(pod: &mut Value) {
+pub(crate) fn default(pod: &mut Value) {
     let host_network = is_true(pod, &["spec", "hostNetwork"]);
     let spec = make(pod, &["spec"]);
     default_spec(spec);
@@ -30,7 +30,7 @@ pub fn default(pod: &mut Value) {
 }
 
 /// Fills in what the pod of a template leaves out, at a path of the object.
-pub fn default_template(owner: &mut Value, path: &[&str]) {
+pub(crate) fn default_template(owner: &mut Value, path: &[&str]) {
     let template = make(owner, path);
     object(template).entry("metadata").or_insert_with(|| json!({}));
     default_spec(make(template, &["spec"]));

@@ -1,7 +1,5 @@
-//! Pod: what is filled in, what is added at creation, what may change, how it is bound and deleted.
-//!
-//! Deliberately not here: scheduling and running. The ServiceAccount admission is off, so nothing is
-//! added for it.
+//! Pod: defaults, admission, validation, binding, grace period. There is no ServiceAccount
+//! admission.
 
 mod bind;
 mod container;
@@ -15,15 +13,16 @@ mod volume;
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
+use crate::errors::Report as _;
 use crate::json::{Path, at, carry, fill, int, list, make, text};
 use crate::names;
 
 pub use bind::{BindError, bind};
-pub use defaults::{default, default_template};
-pub use qos::qos_class;
+pub(crate) use defaults::{default, default_template};
+use qos::qos_class;
 use spec::{Owner, validate_spec};
 pub(crate) use spec::{not_negative, validate_template};
-pub use update::validate_update;
+pub(crate) use update::validate_update;
 
 const NO_EXECUTE: &str = "NoExecute";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -33,9 +32,8 @@ const TOPOLOGY_LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kub
 /// The labels of a node, by its name.
 pub type NodeLabels<'a> = &'a dyn Fn(&str) -> Option<Value>;
 
-/// Sets the status of a new pod and adds what the server's admission adds: tolerations, priority,
-/// and the place of the node it is bound to.
-pub fn prepare_create(pod: &mut Value, now: &str, node_labels: NodeLabels<'_>) {
+/// Sets the status of a new pod and applies admission: tolerations, priority, topology labels.
+pub(crate) fn prepare_create(pod: &mut Value, now: &str, node_labels: NodeLabels<'_>) {
     add_toleration(pod, NOT_READY);
     add_toleration(pod, UNREACHABLE);
     let priority = match text(pod, &["spec", "priorityClassName"]) {
@@ -58,8 +56,8 @@ pub fn prepare_create(pod: &mut Value, now: &str, node_labels: NodeLabels<'_>) {
     }
 }
 
-/// Keeps what an update may leave out and adds what admission adds.
-pub fn prepare_update(new: &mut Value, old: &Value, node_labels: NodeLabels<'_>) {
+/// Restores fields that an update may omit, and applies admission.
+pub(crate) fn prepare_update(new: &mut Value, old: &Value, node_labels: NodeLabels<'_>) {
     for key in ["priority", "preemptionPolicy"] {
         if at(new, &["spec", key]).is_none() {
             carry(new, old, &["spec", key]);
@@ -70,8 +68,8 @@ pub fn prepare_update(new: &mut Value, old: &Value, node_labels: NodeLabels<'_>)
     add_topology(new, node_labels);
 }
 
-/// A write of the status does not lose the class of service.
-pub fn prepare_status_update(new: &mut Value, old: &Value) {
+/// Restores fields that a status update may omit.
+pub(crate) fn prepare_status_update(new: &mut Value, old: &Value) {
     if text(new, &["status", "qosClass"]).is_empty() {
         carry(new, old, &["status", "qosClass"]);
     }
@@ -80,48 +78,42 @@ pub fn prepare_status_update(new: &mut Value, old: &Value) {
     }
 }
 
-/// Checks a new pod.
-pub fn validate_create(pod: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_create(pod: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_pod(pod, &mut errors);
     if !list(pod, &["spec", "ephemeralContainers"]).is_empty() {
-        let detail = "cannot be set on create";
-        errors.push(FieldError::forbidden("spec.ephemeralContainers", detail));
+        errors.forbidden("spec.ephemeralContainers", "cannot be set on create");
     }
     if !text(pod, &["spec", "nodeName"]).is_empty()
         && !list(pod, &["spec", "schedulingGates"]).is_empty()
     {
         let detail = "cannot be set until all schedulingGates have been cleared";
-        errors.push(FieldError::forbidden("spec.nodeName", detail));
+        errors.forbidden("spec.nodeName", detail);
     }
     errors
 }
 
-/// Checks a write of the status.
-pub fn validate_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let nominated = text(new, &["status", "nominatedNodeName"]);
     if nominated != text(old, &["status", "nominatedNodeName"]) && !nominated.is_empty() {
         const FIELD: &str = "status.nominatedNodeName";
-        for text in names::dns1123_subdomain(nominated) {
-            errors.push(FieldError::invalid(FIELD, &json!(nominated), &text));
-        }
+        errors.invalid_each(FIELD, nominated, names::dns1123_subdomain(nominated));
         if !text(old, &["spec", "nodeName"]).is_empty() {
-            let detail = "may not be set on pods that are already bound to a node";
-            errors.push(FieldError::forbidden(FIELD, detail));
+            errors.forbidden(FIELD, "may not be set on pods that are already bound to a node");
         }
     }
     let class = text(new, &["status", "qosClass"]);
     if class != text(old, &["status", "qosClass"]) {
-        errors.push(FieldError::invalid("status.qosClass", &json!(class), "field is immutable"));
+        errors.invalid("status.qosClass", class, "field is immutable");
     }
     validate_ips(new, old, "podIPs", &mut errors);
     validate_ips(new, old, "hostIPs", &mut errors);
     errors
 }
 
-/// The grace period of a deletion in seconds: what was asked for, or what the pod says; none if it
-/// runs nowhere.
+/// The grace period of a deletion in seconds: the requested one, or the pod's; 0 for a pod that is
+/// not running.
 pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     let idle = text(pod, &["spec", "nodeName"]).is_empty()
         || matches!(text(pod, &["status", "phase"]), "Succeeded" | "Failed");
@@ -135,8 +127,8 @@ pub fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
     }
 }
 
-/// What is worth saying about a new pod.
-pub fn warnings(pod: &Value) -> Vec<String> {
+/// The warnings about a new pod.
+pub(crate) fn warnings(pod: &Value) -> Vec<String> {
     let mut warnings = template_warnings(pod, "");
     let complaints = names::dns1123_label(text(pod, &["metadata", "name"]));
     if !complaints.is_empty() {
@@ -149,8 +141,7 @@ pub fn warnings(pod: &Value) -> Vec<String> {
     warnings
 }
 
-/// What is worth saying about a pod, or about a template of pods. `prefix` is where the template
-/// is: `spec.template.`, or nothing for a pod.
+/// The warnings about a pod or a template of pods. `prefix` is the path of the template.
 pub(crate) fn template_warnings(template: &Value, prefix: &str) -> Vec<String> {
     let constraints = list(template, &["spec", "topologySpreadConstraints"]).iter().enumerate();
     constraints
@@ -164,7 +155,7 @@ pub(crate) fn template_warnings(template: &Value, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// The metadata's annotations aside, what holds for a pod on create and update.
+/// The checks of create and update, except annotations.
 fn validate_pod(pod: &Value, errors: &mut Vec<FieldError>) {
     let path = Path::root("spec");
     let spec = pod.get("spec").unwrap_or(&Value::Null);
@@ -176,7 +167,7 @@ fn validate_pod(pod: &Value, errors: &mut Vec<FieldError>) {
             if image.trim() != image {
                 let detail = "must not have leading or trailing whitespace";
                 let field = path.index(index);
-                errors.push(FieldError::invalid(field.child("image"), &json!(image), detail));
+                errors.invalid(field.child("image"), image, detail);
             }
         }
     }
@@ -190,7 +181,7 @@ fn validate_ips(new: &Value, old: &Value, key: &str, errors: &mut Vec<FieldError
         let known = before.iter().any(|entry| text(entry, &["ip"]) == *ip);
         if !known && ip.parse::<std::net::IpAddr>().is_err() {
             let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            errors.push(FieldError::invalid(format!("status.{key}[{index}]"), &json!(ip), detail));
+            errors.invalid(format!("status.{key}[{index}]"), ip, detail);
         }
     }
     let dual = match ips.as_slice() {
@@ -209,7 +200,7 @@ fn validate_ips(new: &Value, old: &Value, key: &str, errors: &mut Vec<FieldError
     }
 }
 
-/// Pods outlive a failing node for five minutes unless they say otherwise.
+/// Pods tolerate a failing node for five minutes by default.
 fn add_toleration(pod: &mut Value, key: &str) {
     let tolerates = |known: &Value| {
         let (known, effect) = (text(known, &["key"]), text(known, &["effect"]));
@@ -227,7 +218,7 @@ fn add_toleration(pod: &mut Value, key: &str) {
     }
 }
 
-/// A bound pod shows the zone and region of its node.
+/// A bound pod has the zone and region labels of its node.
 fn add_topology(pod: &mut Value, node_labels: NodeLabels<'_>) {
     let node = text(pod, &["spec", "nodeName"]);
     if node.is_empty() {

@@ -1,10 +1,11 @@
 //! The checks of probes and lifecycle hooks: one way to ask, with sane numbers.
 
 use nearhop_object::FieldError;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::container::port_number;
 use super::spec::not_negative;
+use crate::errors::Report as _;
 use crate::json::{Path, at, int, list, text};
 use crate::names;
 
@@ -62,20 +63,17 @@ fn validate_probe(
     }
     let own = int(probe, &[GRACE]);
     if let Some(seconds) = own.filter(|seconds| *seconds <= 0) {
-        let detail = "must be greater than 0";
-        errors.push(FieldError::invalid(path.child(GRACE), &json!(seconds), detail));
+        errors.invalid(path.child(GRACE), seconds, "must be greater than 0");
     }
     if name == "readinessProbe" {
         if let Some(seconds) = own {
-            let detail = "must not be set for readinessProbes";
-            errors.push(FieldError::invalid(path.child(GRACE), &json!(seconds), detail));
+            errors.invalid(path.child(GRACE), seconds, "must not be set for readinessProbes");
         }
         return;
     }
     let threshold = int(probe, &["successThreshold"]).unwrap_or_default();
     if threshold != 1 {
-        let field = path.child("successThreshold");
-        errors.push(FieldError::invalid(field, &json!(threshold), "must be 1"));
+        errors.invalid(path.child("successThreshold"), threshold, "must be 1");
     }
 }
 
@@ -87,13 +85,12 @@ fn validate_handler(
 ) {
     let mut present = HANDLERS.iter().filter_map(|key| Some((*key, at(handler, &[key])?)));
     let Some((key, action)) = present.next() else {
-        errors.push(FieldError::required(path, "must specify a handler type"));
+        errors.required(path, "must specify a handler type");
         return;
     };
     validate_action(key, action, grace, &path.child(key), errors);
     for (key, _) in present {
-        let detail = "may not specify more than 1 handler type";
-        errors.push(FieldError::forbidden(path.child(key), detail));
+        errors.forbidden(path.child(key), "may not specify more than 1 handler type");
     }
 }
 
@@ -106,17 +103,16 @@ fn validate_action(
 ) {
     match key {
         "exec" if list(action, &["command"]).is_empty() => {
-            errors.push(FieldError::required(path.child("command"), ""));
+            errors.required(path.child("command"), "");
         }
         "httpGet" => {
             if text(action, &["path"]).is_empty() {
-                errors.push(FieldError::required(path.child("path"), ""));
+                errors.required(path.child("path"), "");
             }
             validate_port(action, path, errors);
             let scheme = text(action, &["scheme"]);
             if !SCHEMES.contains(&scheme) {
-                let field = path.child("scheme");
-                errors.push(FieldError::not_supported(field, &json!(scheme), &SCHEMES));
+                errors.not_supported(path.child("scheme"), scheme, &SCHEMES);
             }
         }
         "tcpSocket" | "grpc" => validate_port(action, path, errors),
@@ -126,7 +122,7 @@ fn validate_action(
                 let detail = format!(
                     "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
                 );
-                errors.push(FieldError::invalid(path, &json!(seconds), &detail));
+                errors.invalid(path, seconds, &detail);
             }
         }
         _ => {}
@@ -138,9 +134,7 @@ fn validate_port(action: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) 
     let path = path.child("port");
     match at(action, &["port"]) {
         Some(Value::String(name)) => {
-            for text in names::port_name(name) {
-                errors.push(FieldError::invalid(path, &json!(name), &text));
-            }
+            errors.invalid_each(path, name, names::port_name(name));
         }
         other => {
             let number = other.and_then(Value::as_i64).unwrap_or_default();

@@ -10,7 +10,7 @@ use crate::json::{at, entries, list};
 const COUNTED: [&str; 2] = ["cpu", "memory"];
 
 /// Guaranteed, Burstable or BestEffort.
-pub fn qos_class(pod: &Value) -> &'static str {
+pub(crate) fn qos_class(pod: &Value) -> &'static str {
     let mut requests = BTreeMap::new();
     let mut limits = BTreeMap::new();
     let mut guaranteed = true;

@@ -9,6 +9,7 @@ use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
 use super::{container, volume};
+use crate::errors::Report as _;
 use crate::json::{Path, at, int, is_true, list, text};
 use crate::metadata::{validate_annotations, validate_labels};
 use crate::names;
@@ -36,7 +37,7 @@ pub(crate) fn validate_spec(
     errors: &mut Vec<FieldError>,
 ) {
     if at(spec, &["terminationGracePeriodSeconds"]).is_none() {
-        errors.push(FieldError::required(path.child("terminationGracePeriodSeconds"), ""));
+        errors.required(path.child("terminationGracePeriodSeconds"), "");
     }
     let volumes = volume::validate_volumes(spec, &path.child("volumes"), errors);
     container::validate_containers(spec, &volumes, path, errors);
@@ -51,8 +52,7 @@ pub(crate) fn validate_spec(
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
         let detail = "must be between 1 and 2147483647, inclusive";
-        let field = path.child("activeDeadlineSeconds");
-        errors.push(FieldError::invalid(field, &json!(seconds), detail));
+        errors.invalid(path.child("activeDeadlineSeconds"), seconds, detail);
     }
     validate_tolerations(spec, &path.child("tolerations"), errors);
     validate_host_aliases(spec, &path.child("hostAliases"), errors);
@@ -71,7 +71,7 @@ pub(crate) fn validate_template(template: &Value, path: &Path<'_>, errors: &mut 
     if !list(spec, &["ephemeralContainers"]).is_empty() {
         let spec = path.child("spec");
         let detail = "ephemeral containers not allowed in pod template";
-        errors.push(FieldError::forbidden(spec.child("ephemeralContainers"), detail));
+        errors.forbidden(spec.child("ephemeralContainers"), detail);
     }
 }
 
@@ -92,9 +92,9 @@ pub(super) fn one_of(
 ) {
     let value = text(holder, &[key]);
     if value.is_empty() {
-        errors.push(FieldError::required(path.child(key), ""));
+        errors.required(path.child(key), "");
     } else if !supported.contains(&value) {
-        errors.push(FieldError::not_supported(path.child(key), &json!(value), supported));
+        errors.not_supported(path.child(key), value, supported);
     }
 }
 
@@ -106,8 +106,7 @@ pub(crate) fn not_negative(
     errors: &mut Vec<FieldError>,
 ) {
     if let Some(value) = int(holder, &[key]).filter(|value| *value < 0) {
-        let detail = "must be greater than or equal to 0";
-        errors.push(FieldError::invalid(path.child(key), &json!(value), detail));
+        errors.invalid(path.child(key), value, "must be greater than or equal to 0");
     }
 }
 
@@ -126,7 +125,7 @@ fn validate_host_ports(spec: &Value, path: &Path<'_>, owner: Owner, errors: &mut
             if (owner == Owner::Pod || host != 0) && host != inner {
                 let detail = "must match `containerPort` when `hostNetwork` is true";
                 let port = ports.index(index);
-                errors.push(FieldError::invalid(port.child("hostPort"), &json!(host), detail));
+                errors.invalid(port.child("hostPort"), host, detail);
             }
         }
     }
@@ -137,17 +136,13 @@ fn validate_gates(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     for (index, gate) in list(spec, &["readinessGates"]).iter().enumerate() {
         let kind = text(gate, &["conditionType"]);
         let field = gates.index(index);
-        for text in names::qualified_name(kind) {
-            errors.push(FieldError::invalid(field.child("conditionType"), &json!(kind), &text));
-        }
+        errors.invalid_each(field.child("conditionType"), kind, names::qualified_name(kind));
     }
     let gates = path.child("schedulingGates");
     let mut seen = BTreeSet::new();
     for (index, gate) in list(spec, &["schedulingGates"]).iter().enumerate() {
         let name = text(gate, &["name"]);
-        for text in names::qualified_name(name) {
-            errors.push(FieldError::invalid(gates.index(index), &json!(name), &text));
-        }
+        errors.invalid_each(gates.index(index), name, names::qualified_name(name));
         if !seen.insert(name) {
             errors.push(FieldError::duplicate(gates.index(index), &json!(name)));
         }
@@ -160,9 +155,7 @@ fn validate_names(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
         if name.is_empty() {
             return;
         }
-        for text in complaints(name) {
-            errors.push(FieldError::invalid(path.child(key), &json!(name), &text));
-        }
+        errors.invalid_each(path.child(key), name, complaints(name));
     };
     for key in SUBDOMAIN_FIELDS {
         check(key, names::dns1123_subdomain);
@@ -180,41 +173,38 @@ fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Vec<Fie
         if operator != "Exists" {
             let detail = "operator must be Exists when `key` is empty, which means \"match all \
                           values and all keys\"";
-            errors.push(FieldError::invalid(path.child("operator"), &json!(operator), detail));
+            errors.invalid(path.child("operator"), operator, detail);
         }
     } else {
-        for text in names::qualified_name(key) {
-            errors.push(FieldError::invalid(path.child("key"), &json!(key), &text));
-        }
+        errors.invalid_each(path.child("key"), key, names::qualified_name(key));
     }
     if at(toleration, &["tolerationSeconds"]).is_some() && effect != "NoExecute" {
         let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-        errors.push(FieldError::invalid(path.child("effect"), &json!(effect), detail));
+        errors.invalid(path.child("effect"), effect, detail);
     }
     let field = path.child("operator");
     match operator {
         "" | "Equal" => {
             let complaints = names::label_value(value).join(";");
             if !complaints.is_empty() {
-                errors.push(FieldError::invalid(field, &json!(value), &complaints));
+                errors.invalid(field, value, &complaints);
             }
         }
         "Exists" if !value.is_empty() => {
-            let detail = "value must be empty when `operator` is 'Exists'";
-            errors.push(FieldError::invalid(field, &json!(value), detail));
+            errors.invalid(field, value, "value must be empty when `operator` is 'Exists'");
         }
         "Exists" => {}
         "Lt" | "Gt" => {
             let supported = ["Equal", "Exists", "Lt", "Gt"];
-            errors.push(FieldError::not_supported(field, &json!(operator), &supported));
+            errors.not_supported(field, operator, &supported);
         }
         _ => {
             let supported = ["Equal", "Exists"];
-            errors.push(FieldError::not_supported(field, &json!(operator), &supported));
+            errors.not_supported(field, operator, &supported);
         }
     }
     if !effect.is_empty() && !EFFECTS.contains(&effect) {
-        errors.push(FieldError::not_supported(path.child("effect"), &json!(effect), &EFFECTS));
+        errors.not_supported(path.child("effect"), effect, &EFFECTS);
     }
 }
 
@@ -224,12 +214,12 @@ fn validate_host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldEr
         let ip = text(alias, &["ip"]);
         if ip.parse::<std::net::IpAddr>().is_err() {
             let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            errors.push(FieldError::invalid(path.child("ip"), &json!(ip), detail));
+            errors.invalid(path.child("ip"), ip, detail);
         }
         let hostnames = path.child("hostnames");
         for (index, name) in list(alias, &["hostnames"]).iter().enumerate() {
             for text in names::dns1123_subdomain(name.as_str().unwrap_or_default()) {
-                errors.push(FieldError::invalid(hostnames.index(index), name, &text));
+                errors.invalid(hostnames.index(index), name, &text);
             }
         }
     }

@@ -2,10 +2,11 @@
 //! scheduling gates. Everything else is refused.
 
 use nearhop_object::FieldError;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::spec::validate_tolerations;
 use super::validate_pod;
+use crate::errors::Report as _;
 use crate::json::{Path, int, list, list_mut, text};
 
 const REFUSAL: &str = "pod updates may not change fields other than \
@@ -14,13 +15,13 @@ const REFUSAL: &str = "pod updates may not change fields other than \
     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Checks an update of a pod.
-pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_pod(new, &mut errors);
     for part in ["containers", "initContainers"] {
         if list(new, &["spec", part]).len() != list(old, &["spec", part]).len() {
             let detail = "pod updates may not add or remove containers";
-            errors.push(FieldError::forbidden(format!("spec.{part}"), detail));
+            errors.forbidden(format!("spec.{part}"), detail);
             return errors;
         }
         validate_images(new, part, &mut errors);
@@ -39,11 +40,10 @@ fn validate_images(new: &Value, part: &str, errors: &mut Vec<FieldError>) {
         let image = text(container, &["image"]);
         let field = || format!("spec.{part}[{index}].image");
         if image.is_empty() {
-            errors.push(FieldError::required(field(), ""));
+            errors.required(field(), "");
         }
         if image.trim() != image {
-            let detail = "must not have leading or trailing whitespace";
-            errors.push(FieldError::invalid(field(), &json!(image), detail));
+            errors.invalid(field(), image, "must not have leading or trailing whitespace");
         }
     }
 }
@@ -55,18 +55,16 @@ fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) -> 
     let Some(now) = int(new, &["spec", "activeDeadlineSeconds"]) else {
         if before.is_some() {
             let detail = "must not update from a positive integer to nil value";
-            errors.push(FieldError::invalid(FIELD, &Value::Null, detail));
+            errors.invalid(FIELD, &Value::Null, detail);
         }
         return true;
     };
     if !(0..=i64::from(i32::MAX)).contains(&now) {
-        let detail = "must be between 0 and 2147483647, inclusive";
-        errors.push(FieldError::invalid(FIELD, &json!(now), detail));
+        errors.invalid(FIELD, now, "must be between 0 and 2147483647, inclusive");
         return false;
     }
     if before.is_some_and(|before| before < now) {
-        let detail = "must be less than or equal to previous value";
-        errors.push(FieldError::invalid(FIELD, &json!(now), detail));
+        errors.invalid(FIELD, now, "must be less than or equal to previous value");
         return false;
     }
     true
@@ -82,7 +80,7 @@ fn validate_more_tolerations(new: &Value, old: &Value, errors: &mut Vec<FieldErr
     let kept = |known: &Value| tolerations.iter().any(|toleration| same(toleration, known));
     if !list(old, &["spec", "tolerations"]).iter().all(kept) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
-        errors.push(FieldError::forbidden("spec.tolerations", detail));
+        errors.forbidden("spec.tolerations", detail);
         return;
     }
     let spec = new.get("spec").unwrap_or(&Value::Null);
@@ -98,7 +96,7 @@ fn validate_fewer_gates(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
             let field = format!("spec.schedulingGates[{index}].name");
             let detail =
                 format!("only deletion is allowed, but found new scheduling gate '{name}'");
-            errors.push(FieldError::forbidden(field, &detail));
+            errors.forbidden(field, &detail);
         }
     }
 }
@@ -131,12 +129,14 @@ fn validate_rest(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         crate::json::carry(&mut spec, before, &[key]);
     }
     if &spec != before {
-        errors.push(FieldError::forbidden("spec", REFUSAL));
+        errors.forbidden("spec", REFUSAL);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn pod() -> Value {

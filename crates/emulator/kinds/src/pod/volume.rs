@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
+use crate::errors::Report as _;
 use crate::json::{Path, at, int, list, text};
 use crate::names;
 
@@ -66,11 +67,9 @@ pub(super) fn validate_volumes<'a>(
         validate_source(volume, &path, errors);
         let name = text(volume, &["name"]);
         if name.is_empty() {
-            errors.push(FieldError::required(path.child("name"), ""));
+            errors.required(path.child("name"), "");
         } else {
-            for text in names::dns1123_label(name) {
-                errors.push(FieldError::invalid(path.child("name"), &json!(name), &text));
-            }
+            errors.invalid_each(path.child("name"), name, names::dns1123_label(name));
         }
         if known.contains(name) {
             errors.push(FieldError::duplicate(path.child("name"), &json!(name)));
@@ -85,7 +84,7 @@ pub(super) fn validate_volumes<'a>(
 /// Complains about a path that climbs.
 pub(super) fn no_backsteps(target: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if target.split('/').any(|part| part == "..") {
-        errors.push(FieldError::invalid(path, &json!(target), "must not contain '..'"));
+        errors.invalid(path, target, "must not contain '..'");
     }
 }
 
@@ -93,13 +92,12 @@ fn validate_source(volume: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>
     let mut sources =
         SOURCES.iter().filter_map(|(key, needed)| Some((*key, *needed, at(volume, &[key])?)));
     let Some((key, needed, source)) = sources.next() else {
-        errors.push(FieldError::required(path, "must specify a volume type"));
+        errors.required(path, "must specify a volume type");
         return;
     };
     validate_fields(key, needed, source, &path.child(key), errors);
     for (key, _, _) in sources {
-        let detail = "may not specify more than 1 volume type";
-        errors.push(FieldError::forbidden(path.child(key), detail));
+        errors.forbidden(path.child(key), "may not specify more than 1 volume type");
     }
 }
 
@@ -111,19 +109,18 @@ fn validate_fields(
     errors: &mut Vec<FieldError>,
 ) {
     if !needed.is_empty() && text(source, &[needed]).is_empty() {
-        errors.push(FieldError::required(path.child(needed), ""));
+        errors.required(path.child(needed), "");
     }
     if key == "hostPath" {
         no_backsteps(text(source, &["path"]), &path.child("path"), errors);
         let kind = text(source, &["type"]);
         if !HOST_PATHS.contains(&kind) {
-            let field = path.child("type");
-            errors.push(FieldError::not_supported(field, &json!(kind), &HOST_PATHS));
+            errors.not_supported(path.child("type"), kind, &HOST_PATHS);
         }
     }
     if let Some(mode) = int(source, &["defaultMode"]).filter(|mode| !(0..=0o777).contains(mode)) {
         let detail = "must be a number between 0 and 0777 (octal), both inclusive";
-        errors.push(FieldError::invalid(path.child("defaultMode"), &json!(mode), detail));
+        errors.invalid(path.child("defaultMode"), mode, detail);
     }
     if matches!(key, "secret" | "configMap") {
         let items = path.child("items");
@@ -131,7 +128,7 @@ fn validate_fields(
             let item_path = items.index(index);
             for field in ["key", "path"] {
                 if text(item, &[field]).is_empty() {
-                    errors.push(FieldError::required(item_path.child(field), ""));
+                    errors.required(item_path.child(field), "");
                 }
             }
             no_backsteps(text(item, &["path"]), &item_path.child("path"), errors);

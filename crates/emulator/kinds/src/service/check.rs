@@ -14,6 +14,7 @@ use super::policies::{
 use super::view::{View, number, text};
 use super::{extra, view::NONE};
 use crate::config::ClusterConfig;
+use crate::errors::Report as _;
 use crate::ip::{check_endpoint_ip, check_legacy_cidr, check_legacy_ip};
 use crate::names;
 
@@ -58,15 +59,13 @@ pub fn validate_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
         }
         match (one.get("ipMode").and_then(Value::as_str), ip.is_empty()) {
             (None, false) => {
-                errors
-                    .push(FieldError::required(at("ipMode"), "must be specified when `ip` is set"));
+                errors.required(at("ipMode"), "must be specified when `ip` is set");
             }
             (Some(_), true) => {
-                let detail = "may not be specified when `ip` is not set";
-                errors.push(FieldError::forbidden(at("ipMode"), detail));
+                errors.forbidden(at("ipMode"), "may not be specified when `ip` is not set");
             }
             (Some(mode), false) if !MODES.contains(&mode) => {
-                errors.push(FieldError::not_supported(at("ipMode"), &Value::from(mode), &MODES));
+                errors.not_supported(at("ipMode"), mode, &MODES);
             }
             _ => {}
         }
@@ -119,25 +118,25 @@ fn check_annotations(errors: &mut Vec<FieldError>, view: View<'_>) {
     {
         let field = format!("metadata.annotations[{newer}]");
         let detail = format!("must match annotations[{older}] when both are specified");
-        errors.push(FieldError::invalid(field, &Value::from(mode), &detail));
+        errors.invalid(field, mode, &detail);
     }
 }
 
 /// What each type needs or cannot have.
 fn check_type_demands(errors: &mut Vec<FieldError>, view: View<'_>) {
     if view.list("ports").is_empty() && !view.is_headless() && !view.is_external_name() {
-        errors.push(FieldError::required("spec.ports", ""));
+        errors.required("spec.ports", "");
     }
     if view.has_node_ports() && view.is_headless() {
         let detail = format!("may not be set to 'None' for {} services", view.kind());
-        errors.push(FieldError::invalid("spec.clusterIPs[0]", &Value::from(NONE), &detail));
+        errors.invalid("spec.clusterIPs[0]", NONE, &detail);
     }
     if !view.is_external_name() {
         return;
     }
     let mut forbid = |present: bool, field: &str| {
         if present {
-            errors.push(FieldError::forbidden(field, "may not be set for ExternalName services"));
+            errors.forbidden(field, "may not be set for ExternalName services");
         }
     };
     forbid(!view.list("clusterIPs").is_empty(), "spec.clusterIPs");
@@ -147,7 +146,7 @@ fn check_type_demands(errors: &mut Vec<FieldError>, view: View<'_>) {
     // A dot at the end marks the name as complete.
     let name = name.strip_suffix('.').unwrap_or(name);
     if name.is_empty() {
-        errors.push(FieldError::required("spec.externalName", ""));
+        errors.required("spec.externalName", "");
     } else {
         let wrong = names::dns1123_subdomain(name);
         complain(errors, || "spec.externalName".to_owned(), name, wrong);
@@ -166,7 +165,7 @@ fn check_ports(errors: &mut Vec<FieldError>, view: View<'_>) {
                 errors.push(FieldError::duplicate(at("name"), &Value::from(name)));
             }
         } else if ports.len() > 1 {
-            errors.push(FieldError::required(at("name"), ""));
+            errors.required(at("name"), "");
         }
         check_port_number(errors, || at("port"), number(port, "port"));
         check_protocol(errors, || at("protocol"), text(port, "protocol"));
@@ -191,16 +190,14 @@ pub(super) fn check_port_number(
     field: impl Fn() -> String,
     port: i64,
 ) {
-    for detail in names::port_number(port) {
-        errors.push(FieldError::invalid(field(), &Value::from(port), &detail));
-    }
+    errors.invalid_each(field(), port, names::port_number(port));
 }
 
 fn check_protocol(errors: &mut Vec<FieldError>, field: impl Fn() -> String, protocol: &str) {
     if protocol.is_empty() {
-        errors.push(FieldError::required(field(), ""));
+        errors.required(field(), "");
     } else if !PROTOCOLS.contains(&protocol) {
-        errors.push(FieldError::not_supported(field(), &Value::from(protocol), &PROTOCOLS));
+        errors.not_supported(field(), protocol, &PROTOCOLS);
     }
 }
 
@@ -242,9 +239,9 @@ fn check_type(errors: &mut Vec<FieldError>, view: View<'_>) {
     const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     let kind = view.kind();
     if kind.is_empty() {
-        errors.push(FieldError::required("spec.type", ""));
+        errors.required("spec.type", "");
     } else if !TYPES.contains(&kind) {
-        errors.push(FieldError::not_supported("spec.type", &Value::from(kind), &TYPES));
+        errors.not_supported("spec.type", kind, &TYPES);
     }
 }
 
@@ -256,8 +253,7 @@ fn check_node_ports(errors: &mut Vec<FieldError>, view: View<'_>) {
     };
     if view.kind() == "ClusterIP" {
         for (i, ..) in given() {
-            let detail = "may not be used when `type` is 'ClusterIP'";
-            errors.push(FieldError::forbidden(at(i), detail));
+            errors.forbidden(at(i), "may not be used when `type` is 'ClusterIP'");
         }
     }
     let mut seen = BTreeSet::new();
@@ -290,7 +286,7 @@ fn check_source_ranges(errors: &mut Vec<FieldError>, view: View<'_>, old: Option
     if !ranges.is_empty() {
         let field = "spec.LoadBalancerSourceRanges";
         if !view.is_load_balancer() {
-            errors.push(FieldError::forbidden(field, ONLY_LOAD_BALANCER));
+            errors.forbidden(field, ONLY_LOAD_BALANCER);
         }
         let old = old.map(|old| old.texts("loadBalancerSourceRanges")).unwrap_or_default();
         let was_there: Vec<&str> = old.into_iter().map(str::trim).collect();
@@ -300,7 +296,7 @@ fn check_source_ranges(errors: &mut Vec<FieldError>, view: View<'_>, old: Option
     } else if let Some(list) = view.annotation(SOURCE_RANGES) {
         let field = format!("metadata.annotations[{SOURCE_RANGES}]");
         if !view.is_load_balancer() {
-            errors.push(FieldError::forbidden(field.as_str(), ONLY_LOAD_BALANCER));
+            errors.forbidden(field.as_str(), ONLY_LOAD_BALANCER);
         }
         let unchanged = old.and_then(|old| old.annotation(SOURCE_RANGES)) == Some(list);
         if !unchanged && !list.trim().is_empty() {
@@ -314,10 +310,9 @@ fn check_source_ranges(errors: &mut Vec<FieldError>, view: View<'_>, old: Option
 fn check_node_port_switch(errors: &mut Vec<FieldError>, view: View<'_>) {
     match (view.get("allocateLoadBalancerNodePorts"), view.is_load_balancer()) {
         (Some(_), false) => {
-            let field = "spec.allocateLoadBalancerNodePorts";
-            errors.push(FieldError::forbidden(field, ONLY_LOAD_BALANCER));
+            errors.forbidden("spec.allocateLoadBalancerNodePorts", ONLY_LOAD_BALANCER);
         }
-        (None, true) => errors.push(FieldError::required("allocateLoadBalancerNodePorts", "")),
+        (None, true) => errors.required("allocateLoadBalancerNodePorts", ""),
         _ => {}
     }
 }

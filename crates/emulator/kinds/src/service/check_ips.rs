@@ -5,6 +5,7 @@ use nearhop_object::FieldError;
 use serde_json::Value;
 
 use super::view::{NONE, View};
+use crate::errors::Report as _;
 use crate::ip::{check_legacy_ip, family_of_text};
 
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
@@ -22,12 +23,12 @@ pub(crate) fn check_cluster_ips(
     }
     let ips = view.texts("clusterIPs");
     let mut refuse = |detail: &str| {
-        errors.push(FieldError::invalid(IPS, &view.shown("clusterIPs"), detail));
+        errors.invalid(IPS, &view.shown("clusterIPs"), detail);
     };
     match (view.text("clusterIP"), ips.first()) {
         ("", None) => {}
         ("", Some(_)) => refuse("must be empty when `clusterIP` is not specified"),
-        (_, None) => errors.push(FieldError::required(IPS, "")),
+        (_, None) => errors.required(IPS, ""),
         (one, Some(first)) if one != *first => refuse("first value must match `clusterIP`"),
         _ => {}
     }
@@ -41,7 +42,7 @@ pub(crate) fn check_cluster_ips(
         let other = rest.iter().any(|ip| family_of_text(ip) != family_of_text(first));
         if !other {
             let detail = "may specify no more than one IP for each IP family";
-            errors.push(FieldError::invalid(IPS, &view.shown("clusterIPs"), detail));
+            errors.invalid(IPS, &view.shown("clusterIPs"), detail);
         }
     }
     if !view.is_headless() {
@@ -55,15 +56,14 @@ fn check_families(errors: &mut Vec<FieldError>, view: View<'_>) {
         let field = || format!("spec.ipFamilies[{i}]");
         let shown = Value::from(*family);
         if !FAMILIES.contains(family) {
-            errors.push(FieldError::not_supported(field(), &shown, &FAMILIES));
+            errors.not_supported(field(), &shown, &FAMILIES);
         }
         if families.iter().take(i).any(|earlier| earlier == family) {
             errors.push(FieldError::duplicate(field(), &shown));
         }
     }
     if let Some(policy) = view.optional("ipFamilyPolicy").filter(|p| !POLICIES.contains(p)) {
-        let field = "spec.ipFamilyPolicy";
-        errors.push(FieldError::not_supported(field, &Value::from(policy), &POLICIES));
+        errors.not_supported("spec.ipFamilyPolicy", policy, &POLICIES);
     }
 }
 
@@ -87,13 +87,12 @@ fn check_addresses(
             errors.extend(check_legacy_ip(&format!("{IPS}[{i}]"), ip, &was_there));
         } else if ips.len() > 1 {
             let detail = "'None' must be the first and only value";
-            errors.push(FieldError::invalid(IPS, &view.shown("clusterIPs"), detail));
+            errors.invalid(IPS, &view.shown("clusterIPs"), detail);
         }
     }
     let spelling = if errors.len() == before { Spelling::Right } else { Spelling::Wrong };
     if ips.len() > 2 {
-        let detail = "may only hold up to 2 values";
-        errors.push(FieldError::invalid(IPS, &view.shown("clusterIPs"), detail));
+        errors.invalid(IPS, &view.shown("clusterIPs"), "may only hold up to 2 values");
     }
     spelling
 }
@@ -103,7 +102,7 @@ fn check_pairs(errors: &mut Vec<FieldError>, view: View<'_>, ips: &[&str]) {
         let is = family_of_text(ip).unwrap_or(Family::Ipv4);
         if Family::parse(family).is_some_and(|wanted| wanted != is) {
             let detail = format!("expected an {family} value as indicated by `ipFamilies[{i}]`");
-            errors.push(FieldError::invalid(format!("{IPS}[{i}]"), &Value::from(*ip), &detail));
+            errors.invalid(format!("{IPS}[{i}]"), *ip, &detail);
         }
     }
 }
@@ -116,8 +115,7 @@ pub(super) fn check_cluster_ips_change(errors: &mut Vec<FieldError>, new: View<'
     }
     let (now, was) = (new.texts("clusterIPs"), old.texts("clusterIPs"));
     let mut refuse = |i: usize, detail: &str| {
-        let field = format!("{IPS}[{i}]");
-        errors.push(FieldError::invalid(field, &new.shown("clusterIPs"), detail));
+        errors.invalid(format!("{IPS}[{i}]"), &new.shown("clusterIPs"), detail);
     };
     if now.len() == was.len() {
         for (i, _) in was.iter().zip(&now).enumerate().filter(|(_, (was, now))| was != now) {
@@ -146,7 +144,7 @@ pub(super) fn check_families_change(errors: &mut Vec<FieldError>, new: View<'_>,
     let (now, was) = (new.texts("ipFamilies"), old.texts("ipFamilies"));
     // Where the number changes, clients see the addresses named instead of the families.
     let mut refuse = |shown: &str, detail: &str| {
-        errors.push(FieldError::invalid("spec.ipFamilies[0]", &new.shown(shown), detail));
+        errors.invalid("spec.ipFamilies[0]", &new.shown(shown), detail);
     };
     if now.len() == was.len() {
         for _ in was.iter().zip(&now).filter(|(was, now)| was != now) {
@@ -171,6 +169,6 @@ fn require_single_stack(errors: &mut Vec<FieldError>, new: View<'_>, when: &str)
     if new.text("ipFamilyPolicy") != "SingleStack" {
         let detail = format!("must be set to 'SingleStack' when {when}");
         let shown = new.shown("ipFamilyPolicy");
-        errors.push(FieldError::invalid("spec.ipFamilyPolicy", &shown, &detail));
+        errors.invalid("spec.ipFamilyPolicy", &shown, &detail);
     }
 }

@@ -13,6 +13,7 @@ use nearhop_object::{FieldError, FieldErrorKind, Schema, Shape, builtin};
 use serde_json::Value;
 
 use super::view::{View, spec_mut};
+use crate::errors::Report as _;
 use crate::names;
 
 /// A field of `core.v1.ServiceSpec` that stock Kubernetes does not have.
@@ -97,7 +98,7 @@ pub(super) fn check_extra(errors: &mut Vec<FieldError>, view: View<'_>, gates: &
         let known = ["Cluster", "Local", "PreferZone"];
         if !known.contains(&value) {
             let value = Value::from(value);
-            errors.push(FieldError::not_supported("spec.trafficPolicy", &value, &known));
+            errors.not_supported("spec.trafficPolicy", &value, &known);
         }
     }
     if let Some(value) = view.optional("routingPreference") {
@@ -114,10 +115,10 @@ fn check_preference(errors: &mut Vec<FieldError>, field: &str, value: &str, stan
     }
     let shown = Value::from(value);
     match value.split_once('/') {
-        None => errors.push(FieldError::not_supported(field, &shown, standard)),
+        None => errors.not_supported(field, &shown, standard),
         Some(("nearhop.dev", _)) => {
             let known: Vec<&str> = standard.iter().chain(&OWN).copied().collect();
-            errors.push(FieldError::not_supported(field, &shown, &known));
+            errors.not_supported(field, &shown, &known);
         }
         Some(_) => {
             let wrong = names::qualified_name(value);
@@ -140,8 +141,7 @@ fn check_keys(errors: &mut Vec<FieldError>, view: View<'_>) {
         }
         if *key == ANY {
             if i + 1 != keys.len() {
-                let detail = r#""*" must be the last value specified"#;
-                errors.push(FieldError::invalid(field(), &shown, detail));
+                errors.invalid(field(), &shown, r#""*" must be the last value specified"#);
             }
             continue;
         }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::check::{check_port_number, complain};
 use super::view::View;
+use crate::errors::Report as _;
 use crate::names;
 
 const POLICIES: [&str; 2] = ["Cluster", "Local"];
@@ -16,17 +17,15 @@ const MAX_AFFINITY_SECONDS: i64 = 86_400;
 pub(super) fn check_affinity(errors: &mut Vec<FieldError>, view: View<'_>) {
     let field = "spec.sessionAffinityConfig";
     match view.text("sessionAffinity") {
-        "" => errors.push(FieldError::required("spec.sessionAffinity", "")),
+        "" => errors.required("spec.sessionAffinity", ""),
         "ClientIP" => check_client_ip(errors, view.get("sessionAffinityConfig"), field),
         "None" => {
             if view.get("sessionAffinityConfig").is_some() {
-                let detail = "must not be set when session affinity is None";
-                errors.push(FieldError::forbidden(field, detail));
+                errors.forbidden(field, "must not be set when session affinity is None");
             }
         }
         other => {
-            let field = "spec.sessionAffinity";
-            errors.push(FieldError::not_supported(field, &Value::from(other), &AFFINITIES));
+            errors.not_supported("spec.sessionAffinity", other, &AFFINITIES);
         }
     }
 }
@@ -44,38 +43,37 @@ fn check_client_ip(errors: &mut Vec<FieldError>, config: Option<&Value>, field: 
             if !(1..=MAX_AFFINITY_SECONDS).contains(&seconds) {
                 let field = format!("{field}.clientIP.timeoutSeconds");
                 let detail = format!("must be greater than 0 and less than {MAX_AFFINITY_SECONDS}");
-                errors.push(FieldError::invalid(field, timeout, &detail));
+                errors.invalid(field, timeout, &detail);
             }
             return;
         }
     };
-    errors.push(FieldError::required(missing, "when session affinity type is ClientIP"));
+    errors.required(missing, "when session affinity type is ClientIP");
 }
 
 pub(super) fn check_external_policy(errors: &mut Vec<FieldError>, view: View<'_>) {
     let field = "spec.externalTrafficPolicy";
     match (view.text("externalTrafficPolicy"), view.is_externally_accessible()) {
-        ("", true) => errors.push(FieldError::required(field, "")),
+        ("", true) => errors.required(field, ""),
         ("", false) => {}
         (policy, false) => {
-            let detail = "may only be set for externally-accessible services";
-            errors.push(FieldError::invalid(field, &Value::from(policy), detail));
+            errors.invalid(field, policy, "may only be set for externally-accessible services");
         }
         (policy, true) => {
             if !POLICIES.contains(&policy) {
-                errors.push(FieldError::not_supported(field, &Value::from(policy), &POLICIES));
+                errors.not_supported(field, policy, &POLICIES);
             }
         }
     }
     let field = "spec.healthCheckNodePort";
     match (view.number("healthCheckNodePort"), view.needs_health_check()) {
-        (0, true) => errors.push(FieldError::required(field, "")),
+        (0, true) => errors.required(field, ""),
         (0, false) => {}
         (port, true) => check_port_number(errors, || field.to_owned(), port),
         (port, false) => {
             let detail = "may only be set when `type` is 'LoadBalancer' and \
                           `externalTrafficPolicy` is 'Local'";
-            errors.push(FieldError::invalid(field, &Value::from(port), detail));
+            errors.invalid(field, port, detail);
         }
     }
 }
@@ -83,7 +81,7 @@ pub(super) fn check_external_policy(errors: &mut Vec<FieldError>, view: View<'_>
 pub(super) fn check_health_port_change(errors: &mut Vec<FieldError>, new: View<'_>, old: View<'_>) {
     let changed = new.number("healthCheckNodePort") != old.number("healthCheckNodePort");
     if changed && new.needs_health_check() && old.needs_health_check() {
-        errors.push(FieldError::forbidden("spec.healthCheckNodePort", "field is immutable"));
+        errors.forbidden("spec.healthCheckNodePort", "field is immutable");
     }
 }
 
@@ -93,12 +91,12 @@ pub(super) fn check_internal_policy(errors: &mut Vec<FieldError>, view: View<'_>
     match view.optional("internalTrafficPolicy") {
         None => {
             if matches!(view.kind(), "ClusterIP" | "NodePort" | "LoadBalancer") {
-                errors.push(FieldError::required(field, ""));
+                errors.required(field, "");
             }
         }
         Some(policy) => {
             if !POLICIES.contains(&policy) {
-                errors.push(FieldError::not_supported(field, &Value::from(policy), &POLICIES));
+                errors.not_supported(field, policy, &POLICIES);
             }
         }
     }
@@ -110,13 +108,12 @@ pub(super) fn check_class(errors: &mut Vec<FieldError>, new: View<'_>, old: Opti
         old.is_load_balancer() && new.is_load_balancer() && old.get(name) != new.get(name)
     });
     if fixed {
-        errors.push(FieldError::invalid(field, &new.shown(name), "may not change once set"));
+        errors.invalid(field, &new.shown(name), "may not change once set");
     }
     let Some(class) = new.optional(name) else { return };
     if new.is_load_balancer() {
         complain(errors, || field.to_owned(), class, names::qualified_name(class));
     } else {
-        let detail = "may only be used when `type` is 'LoadBalancer'";
-        errors.push(FieldError::forbidden(field, detail));
+        errors.forbidden(field, "may only be used when `type` is 'LoadBalancer'");
     }
 }

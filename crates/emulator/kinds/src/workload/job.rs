@@ -3,6 +3,7 @@
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
+use crate::errors::Report as _;
 use crate::json::{Path, at, fill, is_true, make, text};
 use crate::names;
 use crate::pod::{not_negative, validate_template};
@@ -52,8 +53,7 @@ pub(crate) fn validate_job(job: &Value, old: Option<&Value>) -> Vec<FieldError> 
     for key in FIXED {
         let now = at(job, &["spec", key]);
         if now != at(old, &["spec", key]) {
-            let now = now.unwrap_or(&Value::Null);
-            errors.push(FieldError::invalid(path.child(key), now, "field is immutable"));
+            errors.invalid(path.child(key), now.unwrap_or(&Value::Null), "field is immutable");
         }
     }
     errors
@@ -66,19 +66,17 @@ pub(crate) fn validate_cron_job(cron_job: &Value) -> Vec<FieldError> {
     let spec = cron_job.get("spec").unwrap_or(&Value::Null);
     if text(cron_job, &["metadata", "name"]).len() > 52 {
         let name = json!(text(cron_job, &["metadata", "name"]));
-        let detail = "must be no more than 52 characters";
-        errors.push(FieldError::invalid("metadata.name", &name, detail));
+        errors.invalid("metadata.name", &name, "must be no more than 52 characters");
     }
     let schedule = text(spec, &["schedule"]);
     if schedule.is_empty() {
-        errors.push(FieldError::required(path.child("schedule"), ""));
+        errors.required(path.child("schedule"), "");
     }
     not_negative(spec, "startingDeadlineSeconds", &path, &mut errors);
     let policy = text(spec, &["concurrencyPolicy"]);
     let supported = ["Allow", "Forbid", "Replace"];
     if !supported.contains(&policy) {
-        let field = path.child("concurrencyPolicy");
-        errors.push(FieldError::not_supported(field, &json!(policy), &supported));
+        errors.not_supported(path.child("concurrencyPolicy"), policy, &supported);
     }
     let template = path.child("jobTemplate");
     let job = at(spec, &["jobTemplate", "spec"]).unwrap_or(&Value::Null);
@@ -98,17 +96,15 @@ fn validate_spec(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
         && !manager.contains('/')
     {
         let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-        errors.push(FieldError::invalid(path.child("managedBy"), &json!(manager), detail));
+        errors.invalid(path.child("managedBy"), manager, detail);
     }
     if let Some(mode) = at(spec, &["completionMode"]).and_then(Value::as_str) {
         let supported = ["NonIndexed", "Indexed"];
         if !supported.contains(&mode) {
-            let field = path.child("completionMode");
-            errors.push(FieldError::not_supported(field, &json!(mode), &supported));
+            errors.not_supported(path.child("completionMode"), mode, &supported);
         }
         if mode == "Indexed" && at(spec, &["completions"]).is_none() {
-            let detail = "when completion mode is Indexed";
-            errors.push(FieldError::required(path.child("completions"), detail));
+            errors.required(path.child("completions"), "when completion mode is Indexed");
         }
     }
     let template = path.child("template");
@@ -119,12 +115,11 @@ fn validate_spec(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     match text(object, &["spec", "restartPolicy"]) {
         "OnFailure" | "Never" => {}
         "" | "Always" => {
-            let detail = "valid values: \"OnFailure\", \"Never\"";
-            errors.push(FieldError::required(field, detail));
+            errors.required(field, "valid values: \"OnFailure\", \"Never\"");
         }
         other => {
             let supported = ["OnFailure", "Never"];
-            errors.push(FieldError::not_supported(field, &json!(other), &supported));
+            errors.not_supported(field, other, &supported);
         }
     }
 }

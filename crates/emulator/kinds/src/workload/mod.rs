@@ -10,6 +10,7 @@ mod rollout;
 use nearhop_object::{FieldError, FieldErrorKind, LabelSelector};
 use serde_json::{Value, json};
 
+use crate::errors::Report as _;
 use crate::json::{Path, at, carry, int, list, make, text};
 use crate::metadata::{ordered, validate_labels};
 use crate::names;
@@ -130,14 +131,13 @@ pub(crate) fn validate_status(object: &Value) -> Vec<FieldError> {
     ];
     for key in parts {
         if let Some(value) = int(status, &[key]).filter(|value| *value > replicas) {
-            let detail = "cannot be greater than status.replicas";
-            errors.push(FieldError::invalid(path.child(key), &json!(value), detail));
+            errors.invalid(path.child(key), value, "cannot be greater than status.replicas");
         }
     }
     let ready = int(status, &["readyReplicas"]).unwrap_or_default();
     if let Some(value) = int(status, &["availableReplicas"]).filter(|value| *value > ready) {
         let detail = "cannot be greater than readyReplicas";
-        errors.push(FieldError::invalid(path.child("availableReplicas"), &json!(value), detail));
+        errors.invalid(path.child("availableReplicas"), value, detail);
     }
     errors
 }
@@ -183,13 +183,13 @@ fn validate_selector(
     let selector = match at(spec, &["selector"]) {
         None => {
             if workload != Workload::DaemonSet {
-                errors.push(FieldError::required(field, ""));
+                errors.required(field, "");
             }
             LabelSelector::nothing()
         }
         Some(selector) if workload == Workload::ReplicationController => {
             if selector.as_object().is_none_or(serde_json::Map::is_empty) {
-                errors.push(FieldError::required(field, ""));
+                errors.required(field, "");
             }
             let wrapped = json!({"matchLabels": selector});
             LabelSelector::from_json(&wrapped).unwrap_or_else(|_| LabelSelector::nothing())
@@ -210,7 +210,7 @@ fn validate_selector(
     };
     let template = path.child("template");
     let Some(object) = at(spec, &["template"]) else {
-        errors.push(FieldError::required(template, ""));
+        errors.required(template, "");
         return;
     };
     // No selector at all is complained about above, and only there.
@@ -219,7 +219,7 @@ fn validate_selector(
         let labels = at(object, &["metadata", "labels"]).unwrap_or(&Value::Null);
         let metadata = template.child("metadata");
         let detail = "`selector` does not match template `labels`";
-        errors.push(FieldError::invalid(metadata.child("labels"), labels, detail));
+        errors.invalid(metadata.child("labels"), labels, detail);
     }
     validate_template(object, &template, errors);
     validate_running(object, workload, &template, errors);
@@ -235,12 +235,11 @@ fn validate_running(
     let path = path.child("spec");
     let policy = text(template, &["spec", "restartPolicy"]);
     if policy != "Always" {
-        let field = path.child("restartPolicy");
-        errors.push(FieldError::not_supported(field, &json!(policy), &["Always"]));
+        errors.not_supported(path.child("restartPolicy"), policy, &["Always"]);
     }
     if at(template, &["spec", "activeDeadlineSeconds"]).is_some() {
         let detail = format!("activeDeadlineSeconds in {} is not Supported", workload.name());
-        errors.push(FieldError::forbidden(path.child("activeDeadlineSeconds"), &detail));
+        errors.forbidden(path.child("activeDeadlineSeconds"), &detail);
     }
 }
 
@@ -255,26 +254,23 @@ fn validate_label_selector(selector: &Value, path: &Path<'_>, errors: &mut Vec<F
         match operator {
             "In" | "NotIn" if values.is_empty() => {
                 let detail = "must be specified when `operator` is 'In' or 'NotIn'";
-                errors.push(FieldError::required(path.child("values"), detail));
+                errors.required(path.child("values"), detail);
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                errors.push(FieldError::forbidden(path.child("values"), detail));
+                errors.forbidden(path.child("values"), detail);
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
             _ => {
-                let detail = "not a valid selector operator";
-                errors.push(FieldError::invalid(path.child("operator"), &json!(operator), detail));
+                errors.invalid(path.child("operator"), operator, "not a valid selector operator");
             }
         }
         let key = text(expression, &["key"]);
-        for text in names::qualified_name(key) {
-            errors.push(FieldError::invalid(path.child("key"), &json!(key), &text));
-        }
+        errors.invalid_each(path.child("key"), key, names::qualified_name(key));
         let field = path.child("values");
         for (index, value) in values.iter().enumerate() {
             for text in names::label_value(value.as_str().unwrap_or_default()) {
-                errors.push(FieldError::invalid(field.index(index), value, &text));
+                errors.invalid(field.index(index), value, &text);
             }
         }
     }
@@ -329,6 +325,6 @@ fn validate_stateful_set_update(new: &Value, old: &Value, errors: &mut Vec<Field
         let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', \
                       'template', 'updateStrategy', 'revisionHistoryLimit', \
                       'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
-        errors.push(FieldError::forbidden("spec", detail));
+        errors.forbidden("spec", detail);
     }
 }

@@ -3,6 +3,7 @@
 use nearhop_object::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
+use crate::errors::Report as _;
 use crate::json::{Path, at, int, text};
 use crate::names;
 use crate::pod::not_negative;
@@ -14,12 +15,11 @@ pub(super) fn validate_deployment(spec: &Value, path: &Path<'_>, errors: &mut Ve
     match (text(strategy, &["type"]), at(strategy, &["rollingUpdate"])) {
         ("Recreate", Some(_)) => {
             let detail = "may not be specified when strategy `type` is 'Recreate'";
-            errors.push(FieldError::forbidden(rolling_path, detail));
+            errors.forbidden(rolling_path, detail);
         }
         ("Recreate", None) => {}
         ("RollingUpdate", None) => {
-            let detail = "this should be defaulted and never be nil";
-            errors.push(FieldError::required(rolling_path, detail));
+            errors.required(rolling_path, "this should be defaulted and never be nil");
         }
         ("RollingUpdate", Some(rolling)) => validate_rolling(rolling, &rolling_path, errors),
         _ => {
@@ -32,8 +32,7 @@ pub(super) fn validate_deployment(spec: &Value, path: &Path<'_>, errors: &mut Ve
     let ready = int(spec, &["minReadySeconds"]).unwrap_or_default();
     if let Some(seconds) = int(spec, &["progressDeadlineSeconds"]).filter(|it| *it <= ready) {
         let field = path.child("progressDeadlineSeconds");
-        let detail = "must be greater than minReadySeconds";
-        errors.push(FieldError::invalid(field, &json!(seconds), detail));
+        errors.invalid(field, seconds, "must be greater than minReadySeconds");
     }
 }
 
@@ -43,7 +42,7 @@ pub(super) fn validate_daemon_set(spec: &Value, path: &Path<'_>, errors: &mut Ve
     let rolling_path = strategy_path.child("rollingUpdate");
     match (text(strategy, &["type"]), at(strategy, &["rollingUpdate"])) {
         ("OnDelete", _) => {}
-        ("RollingUpdate", None) => errors.push(FieldError::required(rolling_path, "")),
+        ("RollingUpdate", None) => errors.required(rolling_path, ""),
         ("RollingUpdate", Some(rolling)) => {
             validate_rolling_daemons(rolling, &rolling_path, errors);
         }
@@ -59,29 +58,27 @@ pub(super) fn validate_stateful_set(spec: &Value, path: &Path<'_>, errors: &mut 
     let policy = text(spec, &["podManagementPolicy"]);
     let field = path.child("podManagementPolicy");
     match policy {
-        "" => errors.push(FieldError::required(field, "")),
+        "" => errors.required(field, ""),
         "OrderedReady" | "Parallel" => {}
         _ => {
-            let detail = "must be 'OrderedReady' or 'Parallel'";
-            errors.push(FieldError::invalid(field, &json!(policy), detail));
+            errors.invalid(field, policy, "must be 'OrderedReady' or 'Parallel'");
         }
     }
     let strategy = spec.get("updateStrategy").unwrap_or(&Value::Null);
     let strategy_path = path.child("updateStrategy");
     let rolling_path = strategy_path.child("rollingUpdate");
     match (text(strategy, &["type"]), at(strategy, &["rollingUpdate"])) {
-        ("", _) => errors.push(FieldError::required(strategy_path, "")),
+        ("", _) => errors.required(strategy_path, ""),
         ("OnDelete", Some(rolling)) => {
             let detail = "only allowed for updateStrategy 'RollingUpdate'";
-            errors.push(FieldError::invalid(rolling_path, rolling, detail));
+            errors.invalid(rolling_path, rolling, detail);
         }
         ("RollingUpdate", Some(rolling)) => {
             not_negative(rolling, "partition", &rolling_path, errors);
         }
         ("OnDelete" | "RollingUpdate", None) => {}
         _ => {
-            let detail = "must be 'RollingUpdate' or 'OnDelete'";
-            errors.push(FieldError::invalid(strategy_path, strategy, detail));
+            errors.invalid(strategy_path, strategy, "must be 'RollingUpdate' or 'OnDelete'");
         }
     }
     let retention_path = path.child("persistentVolumeClaimRetentionPolicy");
@@ -89,15 +86,12 @@ pub(super) fn validate_stateful_set(spec: &Value, path: &Path<'_>, errors: &mut 
         let policy = text(spec, &["persistentVolumeClaimRetentionPolicy", key]);
         if !matches!(policy, "Retain" | "Delete") {
             let supported = ["Retain", "Delete"];
-            let field = retention_path.child(key);
-            errors.push(FieldError::not_supported(field, &json!(policy), &supported));
+            errors.not_supported(retention_path.child(key), policy, &supported);
         }
     }
     let service = text(spec, &["serviceName"]);
     if !service.is_empty() {
-        for text in names::dns1123_label(service) {
-            errors.push(FieldError::invalid(path.child("serviceName"), &json!(service), &text));
-        }
+        errors.invalid_each(path.child("serviceName"), service, names::dns1123_label(service));
     }
 }
 
@@ -123,8 +117,7 @@ fn validate_rolling(rolling: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
     }
     if amount(rolling, "maxUnavailable") == 0 && amount(rolling, "maxSurge") == 0 {
         let value = rolling.get("maxUnavailable").unwrap_or(&Value::Null);
-        let detail = "may not be 0 when `maxSurge` is 0";
-        errors.push(FieldError::invalid(path.child("maxUnavailable"), value, detail));
+        errors.invalid(path.child("maxUnavailable"), value, "may not be 0 when `maxSurge` is 0");
     }
     at_most_all(rolling, "maxUnavailable", path, errors);
 }
@@ -140,11 +133,10 @@ fn validate_rolling_daemons(rolling: &Value, path: &Path<'_>, errors: &mut Vec<F
         (true, true) => {
             let value = rolling.get("maxSurge").unwrap_or(&Value::Null);
             let detail = "may not be set when maxUnavailable is non-zero";
-            errors.push(FieldError::invalid(path.child("maxSurge"), value, detail));
+            errors.invalid(path.child("maxSurge"), value, detail);
         }
         (false, false) => {
-            let detail = "cannot be 0 when maxSurge is 0";
-            errors.push(FieldError::required(path.child("maxUnavailable"), detail));
+            errors.required(path.child("maxUnavailable"), "cannot be 0 when maxSurge is 0");
         }
         _ => {}
     }
@@ -155,7 +147,7 @@ fn int_or_percent(holder: &Value, key: &str, path: &Path<'_>, errors: &mut Vec<F
         Some(Value::String(text)) if percent(text).is_none() => {
             let detail = "a valid percent string must be a numeric string followed by an ending \
                           '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
-            errors.push(FieldError::invalid(path.child(key), &json!(text), detail));
+            errors.invalid(path.child(key), text, detail);
         }
         Some(Value::Number(_)) => not_negative(holder, key, path, errors),
         _ => {}
@@ -165,8 +157,7 @@ fn int_or_percent(holder: &Value, key: &str, path: &Path<'_>, errors: &mut Vec<F
 fn at_most_all(holder: &Value, key: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let text = text(holder, &[key]);
     if percent(text).is_some_and(|percent| percent > 100) {
-        let detail = "must not be greater than 100%";
-        errors.push(FieldError::invalid(path.child(key), &json!(text), detail));
+        errors.invalid(path.child(key), text, "must not be greater than 100%");
     }
 }
 
