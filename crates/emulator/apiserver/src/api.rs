@@ -1,4 +1,4 @@
-//! The API as one value: the store, the resources it serves, and what writes need beside them.
+//! The state of the API server: the store, the resources it serves, and the allocator.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,10 +23,10 @@ use crate::service_account::TokenKey;
 use crate::status::ApiError;
 use crate::store::{Name, Store};
 
-/// Writes that are worked on at a time; the others wait.
-const WRITES_AT_A_TIME: usize = 64;
-/// A write that waits longer than this is told to come again.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// The limit of concurrent writes; more wait.
+const MAX_WRITES: usize = 64;
+/// A write that waits longer than this gets a 429.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// The API.
 pub(crate) struct Api {
@@ -38,34 +38,34 @@ pub(crate) struct Api {
     pub(crate) faults_enabled: bool,
     pub(crate) metrics: Metrics,
     pub(crate) documents: Documents,
-    /// Where it listens: `127.0.0.1:6443`.
+    /// The listen address: `127.0.0.1:6443`.
     pub(crate) address: String,
     config: ClusterConfig,
     allocator: Mutex<Allocator>,
     writes: Semaphore,
     stop: watch::Sender<bool>,
     restarts: watch::Sender<u64>,
-    /// What runs beside requests, by name: none of it ends before the server is told to stop.
+    /// Background tasks by name. None ends before the server stops.
     tasks: Mutex<Vec<(&'static str, AbortHandle)>>,
 }
 
-/// Addresses and ports that a write took; none for most. If the write is not stored, they are free
-/// again when this is dropped.
-pub(crate) struct Taken<'a> {
+/// The addresses and ports that a write reserved; most writes reserve none. Dropping it without
+/// [`Reservation::commit`] releases them.
+pub(crate) struct Reservation<'a> {
     api: &'a Api,
     reserved: Option<Reserved>,
 }
 
-impl Taken<'_> {
-    /// The write was stored: what it replaced is free again.
-    pub(crate) fn settle(mut self) {
+impl Reservation<'_> {
+    /// The write is stored: what it replaced is released.
+    pub(crate) fn commit(mut self) {
         if let Some(reserved) = self.reserved.take() {
             self.api.allocator().commit(reserved);
         }
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if let Some(reserved) = self.reserved.take() {
             self.api.allocator().rollback(reserved);
@@ -86,7 +86,7 @@ impl Api {
         let mut allocator = Allocator::new(&config);
         for service in store.list("services", None).objects {
             for shared in allocator.adopt(&service.to_value("")) {
-                tracing::warn!("two Services hold {shared}; delete one of them");
+                tracing::warn!(%shared, "two Services hold the same address or port; delete one");
             }
         }
         Self {
@@ -101,22 +101,22 @@ impl Api {
             address: address.to_string(),
             config,
             allocator: Mutex::new(allocator),
-            writes: Semaphore::new(WRITES_AT_A_TIME),
+            writes: Semaphore::new(MAX_WRITES),
             stop: watch::Sender::new(false),
             restarts: watch::Sender::new(0),
             tasks: Mutex::default(),
         }
     }
 
-    /// Waits until a write may be worked on.
+    /// Waits for one of the concurrent writes.
     pub(crate) async fn write_turn(&self) -> Result<SemaphorePermit<'_>, ApiError> {
-        match tokio::time::timeout(LONGEST_WAIT, self.writes.acquire()).await {
+        match tokio::time::timeout(MAX_WAIT, self.writes.acquire()).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(ApiError::too_many_requests()),
         }
     }
 
-    /// What the rules of kinds may look at beside the object itself.
+    /// Runs `work` with the cluster state that the rules of kinds read.
     pub(crate) fn with_context<T>(&self, work: impl FnOnce(&Context<'_>) -> T) -> T {
         let node_labels = |node: &str| {
             let stored = self.store.get("nodes", &Name::new("", node))?;
@@ -125,15 +125,15 @@ impl Api {
         work(&Context { now: &now_text(), cluster: &self.config, node_labels: &node_labels })
     }
 
-    /// Gives a Service its addresses and ports.
+    /// Allocates the addresses and ports of a Service.
     pub(crate) fn allocate(
         &self,
         resource: &Resource,
         new: &mut Value,
         old: Option<&Value>,
         dry_run: bool,
-    ) -> Result<Taken<'_>, ApiError> {
-        let taken = |reserved| Taken { api: self, reserved };
+    ) -> Result<Reservation<'_>, ApiError> {
+        let taken = |reserved| Reservation { api: self, reserved };
         if !resource.strategy.allocates {
             return Ok(taken(None));
         }
@@ -158,14 +158,14 @@ impl Api {
         first.unwrap_or_default()
     }
 
-    /// The object is gone: what it held is free again.
+    /// Releases the addresses and ports of a deleted object.
     pub(crate) fn release(&self, resource: &Resource, object: &Value) {
         if resource.strategy.allocates {
             self.allocator().release(object);
         }
     }
 
-    /// Starts a task that lasts as long as the server. One that ends earlier fails `/livez`.
+    /// Starts a background task. `/livez` fails if it ends before the server stops.
     pub(crate) fn spawn<F>(&self, name: &'static str, task: F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -175,7 +175,7 @@ impl Api {
         task
     }
 
-    /// The tasks and threads that ended though the server was not told to stop.
+    /// The tasks and threads that ended before the server stops.
     pub(crate) fn ended_tasks(&self) -> Vec<&'static str> {
         if *self.stop.borrow() {
             return Vec::new();
@@ -198,12 +198,12 @@ impl Api {
         self.stop.send_replace(true);
     }
 
-    /// Changes when somebody asked for a restart.
+    /// Changes when a client requests a restart.
     pub(crate) fn restarts(&self) -> watch::Receiver<u64> {
         self.restarts.subscribe()
     }
 
-    /// Faults that happen once happen now; the others are in force from now on.
+    /// Applies faults: momentary ones now, the others to each request from now on.
     pub(crate) fn inflict(&self, faults: Faults) {
         if faults.compact {
             self.store.compact();
@@ -223,7 +223,7 @@ impl Api {
     }
 }
 
-/// The first address of each range of cluster IPs; the Service `kubernetes` has that of the first.
+/// The first address of each range of cluster IPs. The Service `kubernetes` has the first one.
 pub(crate) fn first_addresses(config: &ClusterConfig) -> Vec<IpAddr> {
     let first = |address| match address {
         IpAddr::V4(ip) => IpAddr::V4((u32::from(ip) + 1).into()),

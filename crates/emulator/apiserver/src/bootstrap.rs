@@ -1,4 +1,4 @@
-//! The objects that every cluster has from the start.
+//! The objects of every cluster: system Namespaces and the Service `kubernetes`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::store::Name;
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Creates those that are missing.
+/// Creates missing objects.
 pub(crate) async fn create_missing(api: &Arc<Api>, address: SocketAddr) -> Result<(), String> {
     for name in NAMESPACES {
         create(api, "", "v1", "namespaces", "", json!({"metadata": {"name": name}})).await?;
@@ -24,12 +24,13 @@ pub(crate) async fn create_missing(api: &Arc<Api>, address: SocketAddr) -> Resul
     Ok(())
 }
 
-/// What leads to the server: group and plural, the object, and which of its fields are the server's.
-type Leading = ((&'static str, &'static str), Value, &'static [&'static str]);
+/// An object that points to the server: group and plural, the object, the fields that the server
+/// owns.
+type ServerEndpoint = ((&'static str, &'static str), Value, &'static [&'static str]);
 
 /// The Endpoints and the EndpointSlice of the Service `kubernetes`; none if Pods cannot reach the
-/// server.
-pub(crate) fn endpoints(address: SocketAddr) -> Vec<Leading> {
+/// listen address.
+pub(crate) fn endpoints(address: SocketAddr) -> Vec<ServerEndpoint> {
     let Some(address) = advertised(address) else { return Vec::new() };
     vec![
         (("", "endpoints"), kubernetes_endpoints(address), &["subsets"]),
@@ -41,8 +42,8 @@ pub(crate) fn endpoints(address: SocketAddr) -> Vec<Leading> {
     ]
 }
 
-/// The address that others use. A loopback address is of no use to Pods, and no EndpointSlice may
-/// hold one; a server that listens on all addresses has one of this machine's.
+/// The address for Pods. EndpointSlices cannot hold a loopback address; for a wildcard it is one of
+/// the machine's addresses.
 fn advertised(address: SocketAddr) -> Option<SocketAddr> {
     let usable = |ip: &IpAddr| {
         let link_local = match ip {

@@ -1,4 +1,4 @@
-//! Faults on demand, for tests and the lab: off unless the server was started with them.
+//! Injected faults, for tests and the lab. Off unless the server starts with them.
 
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::status::ApiError;
 
-/// What the admin endpoint takes. Each member is optional; what is left out is switched off.
+/// The body of `/nearhop/faults`. Each member is optional; an absent one switches its fault off.
 /// `compact`, `dropWatches` and `restart` happen once, and alone switch nothing off.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -26,14 +26,14 @@ pub(crate) struct Faults {
     /// Several at once; shares add up.
     #[serde(default)]
     answers: Vec<AnswerFault>,
-    /// Only clients whose User-Agent begins so are struck by `answer`, `answers`, `timeout` and
-    /// `delayMs`: whoever runs the test is not.
+    /// `answer`, `answers`, `timeout` and `delayMs` apply only to clients whose User-Agent has this
+    /// prefix, so that a test can exempt itself.
     #[serde(default)]
     user_agent: String,
-    /// Only requests are struck whose path with query contains this.
+    /// Faults apply only to requests whose path with query contains this.
     #[serde(default)]
     path: String,
-    /// Watches are struck as well, when they begin.
+    /// Faults apply to watches, too, when they begin.
     #[serde(default)]
     watches: bool,
     #[serde(default)]
@@ -42,7 +42,7 @@ pub(crate) struct Faults {
     delay_ms: u64,
 }
 
-/// A share of requests is refused with a code.
+/// A share of requests fails with a code.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct AnswerFault {
@@ -50,19 +50,19 @@ struct AnswerFault {
     share: f64,
 }
 
-/// A share of requests gets no answer until the client gives up.
+/// A share of requests times out.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct ShareFault {
     share: f64,
 }
 
-/// A request that is to time out is held this long; clients give up earlier.
+/// A request that times out waits this long; clients give up earlier.
 const HOLD: Duration = Duration::from_secs(60);
 const LONGEST_DELAY_MS: u64 = 60_000;
 
 impl Faults {
-    /// Reads and checks what was asked for.
+    /// Parses and validates a body.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, String> {
         let members: Map<String, Value> =
             serde_json::from_slice(body).map_err(|error| error.to_string())?;
@@ -84,7 +84,7 @@ impl Faults {
         Ok(faults)
     }
 
-    /// Whether it asks for nothing but what happens once: then what is in force stays so.
+    /// Whether it has only faults that happen once: then the current faults stay.
     fn is_momentary(&self) -> bool {
         let &Self { compact, drop_watches, restart, .. } = self;
         let once = Self { compact, drop_watches, restart, ..Self::default() };
@@ -95,7 +95,7 @@ impl Faults {
         self.answer.iter().chain(&self.answers)
     }
 
-    fn strikes(&self, asked: &Asked<'_>) -> bool {
+    fn applies_to(&self, asked: &Asked<'_>) -> bool {
         *self != Self::default()
             && asked.user_agent.starts_with(&self.user_agent)
             && asked.path_and_query.contains(&self.path)
@@ -103,17 +103,17 @@ impl Faults {
     }
 }
 
-/// What faults are chosen by.
+/// The properties of a request that faults match.
 pub(crate) struct Asked<'a> {
     pub(crate) user_agent: &'a str,
     pub(crate) path_and_query: &'a str,
     pub(crate) verb: Verb,
 }
 
-/// The faults in force.
+/// The current faults.
 pub(crate) struct FaultBox {
     faults: RwLock<Faults>,
-    /// Counts how often all watches were dropped.
+    /// The number of times that all watches were dropped.
     drops: watch::Sender<u64>,
 }
 
@@ -136,24 +136,24 @@ impl FaultBox {
         self.drops.send_modify(|count| *count += 1);
     }
 
-    /// Changes when watches are to be dropped.
+    /// Changes when all watches must end.
     pub(crate) fn drops(&self) -> watch::Receiver<u64> {
         self.drops.subscribe()
     }
 
-    /// Delays, holds or refuses a request.
+    /// Delays or fails a request.
     pub(crate) async fn inflict(&self, asked: Asked<'_>) -> Result<(), ApiError> {
         let faults = self.faults.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if !faults.strikes(&asked) {
+        if !faults.applies_to(&asked) {
             return Ok(());
         }
         if faults.delay_ms > 0 {
             tokio::time::sleep(Duration::from_millis(faults.delay_ms)).await;
         }
-        let struck = |share: f64| rand::random::<f64>() < share;
-        if faults.timeout.as_ref().is_some_and(|fault| struck(fault.share)) {
+        let hit = |share: f64| rand::random::<f64>() < share;
+        if faults.timeout.as_ref().is_some_and(|fault| hit(fault.share)) {
             tokio::time::sleep(HOLD).await;
-            return Err(ApiError::timeout("a fault was asked for: timeout"));
+            return Err(ApiError::timeout("injected fault: timeout"));
         }
         let mut chance = rand::random::<f64>();
         for fault in faults.answers() {
@@ -171,22 +171,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_strike_whom_they_are_meant_for() {
+    fn faults_apply_to_matching_requests() {
         let asked = |user_agent, path_and_query, verb| Asked { user_agent, path_and_query, verb };
         let order = r#"{"answers":[{"code":403,"share":1.0}],"userAgent":"a","path":"/status"}"#;
         let faults = Faults::parse(order.as_bytes()).unwrap();
-        assert!(faults.strikes(&asked("a/1", "/api/v1/services/x/status?force=true", Verb::Patch)));
-        assert!(!faults.strikes(&asked("b/1", "/api/v1/services/x/status", Verb::Patch)));
-        assert!(!faults.strikes(&asked("a/1", "/api/v1/services/x", Verb::Patch)));
-        assert!(!faults.strikes(&asked("a/1", "/api/v1/services/x/status", Verb::Watch)));
+        assert!(faults.applies_to(&asked(
+            "a/1",
+            "/api/v1/services/x/status?force=true",
+            Verb::Patch
+        )));
+        assert!(!faults.applies_to(&asked("b/1", "/api/v1/services/x/status", Verb::Patch)));
+        assert!(!faults.applies_to(&asked("a/1", "/api/v1/services/x", Verb::Patch)));
+        assert!(!faults.applies_to(&asked("a/1", "/api/v1/services/x/status", Verb::Watch)));
         let order = r#"{"answer":{"code":422,"share":1.0},"watches":true}"#;
         let faults = Faults::parse(order.as_bytes()).unwrap();
-        assert!(faults.strikes(&asked("", "/api/v1/services?watch=1", Verb::Watch)));
-        assert!(!Faults::default().strikes(&asked("", "/", Verb::Get)));
+        assert!(faults.applies_to(&asked("", "/api/v1/services?watch=1", Verb::Watch)));
+        assert!(!Faults::default().applies_to(&asked("", "/", Verb::Get)));
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn malformed_faults_are_refused() {
         assert!(Faults::parse(br#"{"answer":{"code":409,"share":0.5}}"#).is_ok());
         assert!(Faults::parse(b"{}").is_ok());
         let two =

@@ -1,9 +1,9 @@
-//! Who the server is and whom it lets in: a CA made at the first start, a certificate for the
-//! addresses at which it is reached, one to show to kubelets, two bearer tokens, and the kubeconfig
-//! that carries them.
+//! The server's identity: a CA made at the first start, a serving certificate, a client certificate
+//! for kubelets, two bearer tokens, and the kubeconfig with them.
 //!
-//! With a data directory all of it is kept there, so that a kubeconfig outlives a restart.
+//! With a data directory they are stored there, so a kubeconfig stays valid after a restart.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,7 +21,7 @@ use rustls::ServerConfig;
 use crate::KubeletOptions;
 use crate::kubelet::Kubelets;
 
-/// Why there is no identity.
+/// Why the identity cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A certificate could not be made.
@@ -30,7 +30,7 @@ pub enum IdentityError {
     /// A certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A kept file cannot be read or written.
+    /// A file cannot be read or written.
     #[error("{path}: {why}")]
     File {
         /// Which.
@@ -38,10 +38,8 @@ pub enum IdentityError {
         /// Why.
         why: io::Error,
     },
-    /// A kept file is not what it should be.
-    #[error(
-        "{0} is damaged; remove it, and a new one is made (clients then need the new kubeconfig)"
-    )]
+    /// A file has the wrong content.
+    #[error("{0} is damaged; remove it to make a new one (clients then need the new kubeconfig)")]
     Damaged(String),
 }
 
@@ -50,10 +48,9 @@ pub enum IdentityError {
 pub(crate) enum Role {
     /// Everything.
     Admin,
-    /// Look, and ask what it may do.
+    /// Read everything but Secrets, and ask for its own rights.
     ReadOnly,
-    /// A ServiceAccount with a token of its own: see which resources there are, and ask what it may
-    /// do. Nobody gives it more.
+    /// The token of a ServiceAccount: read discovery, and ask for its own rights.
     ServiceAccount,
     /// No token: version and health only.
     Anonymous,
@@ -80,10 +77,10 @@ impl Role {
         }
     }
 
-    /// Whether it may use a verb on a resource of a group, `pods` or `pods/exec`; on a path that is
-    /// no resource's, group and resource are empty.
+    /// Whether it may use a verb on a resource of a group, `pods` or `pods/exec`. For a path without
+    /// a resource, group and resource are empty.
     ///
-    /// The reader is as the ClusterRole `view`: a Secret may hold what gives more rights.
+    /// The read-only role is like the ClusterRole `view`: a Secret can hold credentials.
     pub(crate) fn may(self, verb: &str, group: &str, resource: &str) -> bool {
         let secret = group.is_empty() && resource == "secrets";
         let runs = group.is_empty()
@@ -112,15 +109,15 @@ const NAMES: [&str; 5] = [
 pub(crate) struct Identity {
     ca: String,
     serving: Pair,
-    /// How nodes are asked, and what they are shown.
+    /// The TLS client for kubelets.
     pub(crate) kubelets: Kubelets,
     pub(crate) admin_token: String,
     pub(crate) read_only_token: String,
 }
 
 impl Identity {
-    /// Makes an identity, or takes the one kept in a directory. `services` are the cluster IPs by
-    /// which Pods reach the server.
+    /// Makes an identity, or loads it from a directory. `services` are the cluster IPs of the
+    /// server.
     pub(crate) fn load(
         keep: Option<&Path>,
         listen: SocketAddr,
@@ -154,7 +151,7 @@ impl Identity {
         &self.ca
     }
 
-    /// Whose token this is. `None`: nobody's.
+    /// The role of a bearer token; `None` for an unknown token.
     pub(crate) fn role(&self, authorization: Option<&str>) -> Option<Role> {
         let Some(header) = authorization else { return Some(Role::Anonymous) };
         let token = header.strip_prefix("Bearer ")?.trim();
@@ -185,12 +182,12 @@ impl Identity {
     }
 }
 
-/// Writes a file that only its owner may read. It is there whole or not at all.
+/// Writes a file that only its owner can read, atomically.
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let new = path.with_file_name(name);
-    // Left behind by a process of the same number that was killed at the wrong moment.
+    // A killed process with the same PID may have left it.
     let _ = fs::remove_file(&new);
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(text.as_bytes())?;
@@ -198,7 +195,7 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// The content of a file, made and written if it is not there.
+/// The content of a file, which is made if it is missing.
 pub(crate) fn keep_file(
     path: &Path,
     make: &dyn Fn() -> Result<String, IdentityError>,
@@ -218,8 +215,8 @@ pub(crate) fn keep_file(
     }
 }
 
-/// Where a server that listens there is reached: also on loopback, at its cluster IPs, and at all
-/// addresses of the machine if it listens on all of them.
+/// The addresses of a server: the listen address (all of the machine for a wildcard), loopback, and
+/// its cluster IPs.
 fn reached_at(listen: IpAddr, services: &[IpAddr]) -> Vec<IpAddr> {
     let mut all = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     if listen.is_unspecified() {
@@ -228,6 +225,8 @@ fn reached_at(listen: IpAddr, services: &[IpAddr]) -> Vec<IpAddr> {
         all.push(listen);
     }
     all.extend(services);
+    let mut seen = BTreeSet::new();
+    all.retain(|address| seen.insert(*address));
     all
 }
 
@@ -236,7 +235,7 @@ fn new_token() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares without telling by its duration where the first difference is.
+/// Compares in constant time.
 fn same(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }

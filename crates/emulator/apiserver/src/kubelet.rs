@@ -1,9 +1,8 @@
-//! log, exec and the like: passed on to the node that runs a Pod, at the address and port that its
-//! Node object names, on the paths of a kubelet, by mutual TLS. The connection is made directly:
-//! no proxy of the environment is ever asked.
+//! Forwards log, exec, attach and portforward to the kubelet of the Pod's node, by mutual TLS, at
+//! the address and port in the status of the Node. Proxies of the environment are not used.
 //!
-//! A request that asks to switch protocols (WebSocket) is joined to the node's connection byte by
-//! byte once the node agreed.
+//! When a request switches protocols (WebSocket) and the kubelet agrees, bytes are copied in both
+//! directions.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,15 +30,15 @@ use crate::http::{Query, Reply};
 use crate::status::ApiError;
 use crate::store::Name;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A refusal is not longer than this.
-const MOST_SAID: usize = 16 * 1024;
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The size limit of a kubelet's error body.
+const MAX_ERROR: usize = 16 * 1024;
 
-/// The way to the kubelets of nodes.
+/// The TLS client for kubelets.
 pub(crate) struct Kubelets(TlsConnector);
 
 impl Kubelets {
-    /// `own` is shown where no other client certificate was given.
+    /// `own` is the client certificate if the options have none.
     pub(crate) fn new(options: &KubeletOptions, own: &Pair) -> Result<Self, TlsError> {
         let trust = options.authorities.clone().map_or(Trust::Anybody, Trust::Authorities);
         let config = client_config(Some(options.client.as_ref().unwrap_or(own)), &trust)?;
@@ -48,11 +47,11 @@ impl Kubelets {
 
     async fn connect(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(address).await?;
-        // Keys that a user types must leave at once.
+        // Keystrokes must leave at once.
         let _ = stream.set_nodelay(true);
         let name = ServerName::IpAddress(address.ip().into());
         self.0.connect(name, stream).await.map_err(|error| {
-            let cure = "if the agent's certificate is meant, see --kubelet-certificate-authority";
+            let cure = "set --kubelet-certificate-authority to the CA of the agent";
             io::Error::other(format!("TLS: {error} ({cure})"))
         })
     }
@@ -75,7 +74,7 @@ pub(crate) async fn forward(
     let address = address_of(api, node)?;
     let path = node_path(pod, subresource, &container, request.uri().query());
     let failed = |why: &str| ApiError::internal(format!("node {node} at {address}: {why}"));
-    let stream = match timeout(PATIENCE, api.identity.kubelets.connect(address)).await {
+    let stream = match timeout(TIMEOUT, api.identity.kubelets.connect(address)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Err(failed(&error.to_string())),
         Err(_) => return Err(failed("connect: timed out")),
@@ -83,21 +82,23 @@ pub(crate) async fn forward(
     exchange(request, stream, &path, address).await.map_err(|why| failed(&why))
 }
 
-/// The container that was asked for, or the only one.
-fn choose_container(pod: &Value, asked: Option<&str>) -> Result<String, ApiError> {
+/// The requested container, or the only one.
+fn choose_container(pod: &Value, requested: Option<&str>) -> Result<String, ApiError> {
     let names = |list: &str| -> Vec<String> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
         containers.filter_map(|c| c["name"].as_str()).map(str::to_owned).collect()
     };
     let main = names("containers");
     let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    match asked {
-        Some(asked) => {
+    match requested {
+        Some(requested) => {
             let all = [main, names("initContainers"), names("ephemeralContainers")].concat();
-            if all.iter().any(|name| name == asked) {
-                return Ok(asked.to_owned());
+            if all.iter().any(|name| name == requested) {
+                return Ok(requested.to_owned());
             }
-            Err(ApiError::bad_request(format!("container {asked} is not valid for pod {pod_name}")))
+            Err(ApiError::bad_request(format!(
+                "container {requested} is not valid for pod {pod_name}"
+            )))
         }
         None => match main.as_slice() {
             [only] => Ok(only.clone()),
@@ -122,7 +123,7 @@ fn address_of(api: &Api, node: &str) -> Result<SocketAddr, ApiError> {
     match (internal, port) {
         (Some(address), 1..) => Ok(SocketAddr::new(address, port)),
         _ => Err(ApiError::internal(format!(
-            "node {node} names no InternalIP and kubeletEndpoint port in its status; logs and exec need a node agent there"
+            "node {node} has no InternalIP and kubeletEndpoint port in its status; logs and exec need a node agent"
         ))),
     }
 }
@@ -140,7 +141,7 @@ fn node_path(
         other => other.as_str(),
     };
     let attached = matches!(subresource, Subresource::Exec | Subresource::Attach);
-    // A kubelet calls exec's parameters differently from the API.
+    // A kubelet names exec's parameters differently from the API.
     let query: String = form_urlencoded::parse(query.unwrap_or_default().as_bytes())
         .filter(|(key, _)| key != "container")
         .map(|(key, value)| {
@@ -170,23 +171,23 @@ async fn exchange(
     path: &str,
     address: SocketAddr,
 ) -> Result<Reply, String> {
-    let told = |error: &dyn std::fmt::Display| error.to_string();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| told(&error))?;
+        .map_err(|error| error.to_string())?;
     tokio::spawn(connection.with_upgrades());
     let upgrading = request.headers().contains_key(UPGRADE);
     let client = upgrading.then(|| hyper::upgrade::on(&mut request));
     let (mut parts, body) = request.into_parts();
-    parts.uri = path.parse::<Uri>().map_err(|error| told(&error))?;
+    parts.uri = path.parse::<Uri>().map_err(|error| error.to_string())?;
     parts.version = http::Version::HTTP_11;
     // The token is for this server, not for nodes.
     parts.headers.remove(AUTHORIZATION);
     let host = address.to_string().parse().expect("an address is a header's value");
     parts.headers.insert(HOST, host);
-    let answer = timeout(PATIENCE, sender.send_request(http::Request::from_parts(parts, body)));
-    let mut answer = answer.await.map_err(|_| "no answer".to_owned())?.map_err(|e| told(&e))?;
-    // Passed on, it would tell the user that his own token is wrong.
+    let answer = timeout(TIMEOUT, sender.send_request(http::Request::from_parts(parts, body)));
+    let mut answer =
+        answer.await.map_err(|_| "no answer".to_owned())?.map_err(|e| e.to_string())?;
+    // The client would take it for an error of its own token.
     if matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Err(refusal(answer).await);
     }
@@ -197,7 +198,7 @@ async fn exchange(
         tokio::spawn(async move {
             let (Ok(client), Ok(node)) = (client.await, node.await) else { return };
             let (mut client, mut node) = (TokioIo::new(client), TokioIo::new(node));
-            // Either side may end it at any time.
+            // Either side may close.
             let _ = tokio::io::copy_bidirectional(&mut client, &mut node).await;
         });
     }
@@ -210,21 +211,21 @@ async fn exchange(
     })
 }
 
-/// What a node said to a certificate that it does not take.
+/// The error of a kubelet that refuses the client certificate.
 async fn refusal(answer: http::Response<Incoming>) -> String {
     let code = answer.status().as_u16();
-    let body = Limited::new(answer.into_body(), MOST_SAID).collect();
-    let body = timeout(PATIENCE, body).await.ok().and_then(Result::ok);
+    let body = Limited::new(answer.into_body(), MAX_ERROR).collect();
+    let body = timeout(TIMEOUT, body).await.ok().and_then(Result::ok);
     let body = body.map(|body| body.to_bytes()).unwrap_or_default();
     let status: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let said = status["message"].as_str().map(str::to_owned);
-    let said = said.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
+    let message = status["message"].as_str().map(str::to_owned);
+    let message = message.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
     format!(
-        "it refuses this API server's client certificate (--kubelet-client-certificate) with {code}: {said}"
+        "the kubelet refuses this API server's client certificate (--kubelet-client-certificate) with {code}: {message}"
     )
 }
 
-/// All headers but those that belong to one connection, unless the connection itself is handed on.
+/// All headers but those of one connection, unless the connection itself is forwarded.
 fn kept_headers(
     headers: &HeaderMap,
     upgrading: bool,

@@ -1,4 +1,4 @@
-//! What the server counts of itself, under the names that Kubernetes' dashboards look for.
+//! Metrics, under the names of kube-apiserver.
 
 use std::time::Duration;
 
@@ -32,12 +32,12 @@ impl Metrics {
         Self {
             requests: registry.counter_vec(
                 "apiserver_request_total",
-                "Requests that were answered",
+                "Requests by verb, resource and code",
                 &["verb", "resource", "code"],
             ),
             durations: registry.histogram_vec(
                 "apiserver_request_duration_seconds",
-                "Time to answer a request, watches left out",
+                "Duration of requests, without watches",
                 &BUCKETS,
                 &["verb"],
             ),
@@ -51,8 +51,7 @@ impl Metrics {
                 "Open watches",
                 &["resource"],
             ),
-            version: registry
-                .gauge("nearhop_apiserver_resource_version", "The newest resourceVersion"),
+            version: registry.gauge("nearhop_apiserver_resource_version", "Newest resourceVersion"),
             registry,
         }
     }
@@ -77,7 +76,6 @@ impl Metrics {
         version: u64,
         counts: impl Iterator<Item = (&'a str, usize)>,
     ) -> String {
-        // Prometheus' numbers are floats; beyond 2^53 they are near enough.
         for (storage, count) in counts {
             self.objects.with_label_values(&[storage]).set(count as f64);
         }

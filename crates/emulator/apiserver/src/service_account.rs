@@ -1,9 +1,8 @@
 //! Tokens of ServiceAccounts: JSON Web Tokens with the claims that Kubernetes gives them, signed by a
 //! key of this server (ES256).
 //!
-//! A token is good until it expires, and only as long as its ServiceAccount, and the Pod, Secret or
-//! Node that it is bound to, is the one that it was made for. What an account may do is not decided
-//! here.
+//! A token is valid until it expires, and while its ServiceAccount and the Pod, Secret or Node that
+//! it is bound to exist with the same uid.
 
 use std::path::Path;
 
@@ -24,33 +23,33 @@ use crate::api::Api;
 use crate::identity::{IdentityError, keep_file};
 use crate::store::Name;
 
-/// Who issues tokens, and whom they are for unless somebody else is named.
+/// The issuer of tokens, and their default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const KEY_FILE: &str = "service-account.key";
-/// Kubernetes keeps what it says of a token's holder and bounds under this claim.
+/// The claim that has the ServiceAccount and the bound object.
 const BOUNDS: &str = "kubernetes.io";
 
 /// The key that signs tokens.
 pub(crate) struct TokenKey {
     pair: EcdsaKeyPair,
-    /// Names the key in each token.
+    /// The `kid` of each token.
     id: String,
 }
 
-/// A ServiceAccount that showed a good token.
+/// The ServiceAccount of a valid token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
-    /// What else is known of it, as a review shows it.
+    /// The `extra` of a review.
     pub(crate) extra: Value,
-    /// Those of the audiences asked for that the token is for.
+    /// The requested audiences that the token is for.
     pub(crate) audiences: Vec<String>,
 }
 
 impl TokenKey {
-    /// Makes a key, or takes the one kept in a directory.
+    /// Makes a key, or loads it from a directory.
     pub(crate) fn load(keep: Option<&Path>) -> Result<Self, IdentityError> {
         let pem = match keep {
             None => new_key(),
@@ -87,7 +86,7 @@ impl TokenKey {
         let read = |part: &str| -> Option<Value> {
             serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
         };
-        // The header says how to verify; only one way is taken.
+        // Only this algorithm is accepted, whatever the header says.
         (read(header)?["alg"] == "ES256").then_some(())?;
         let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.pair.public_key());
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
@@ -109,7 +108,7 @@ fn new_key() -> String {
     format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"))
 }
 
-/// Whose token this is, if it is good now and for one of these audiences.
+/// The account of a token, if it is valid now for one of these audiences.
 pub(crate) fn account_of(api: &Api, token: &str, audiences: &[String]) -> Option<Account> {
     let claims = api.token_key.claims(token)?;
     let now = Timestamp::now().as_second();
@@ -174,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_key_signed_is_taken() {
+    fn only_tokens_of_the_key_are_valid() {
         let (key, other) = (TokenKey::load(None).unwrap(), TokenKey::load(None).unwrap());
         let claims = new_claims(("a", "b", "u"), &json!([ISSUER]), 600, None, 1);
         let token = key.sign(&claims);
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_key_outlives_a_restart() {
+    fn a_stored_key_is_loaded_again() {
         let scratch = tempfile::tempdir().unwrap();
         let token = TokenKey::load(Some(scratch.path())).unwrap().sign(&json!({"a": 1}));
         let again = TokenKey::load(Some(scratch.path())).unwrap();

@@ -1,11 +1,10 @@
-//! Refusals, as Kubernetes words them: an HTTP code and a `Status` body with message, reason and
-//! details that clients act on.
+//! Errors as Kubernetes words them: an HTTP code and a `Status` body.
 
 use nearhop_kinds::Resource;
 use nearhop_object::FieldError;
 use serde_json::{Map, Value, json};
 
-/// Why a request was refused.
+/// The error of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ApiError {
     pub(crate) code: u16,
@@ -67,7 +66,7 @@ impl ApiError {
             .with(json!({}))
     }
 
-    /// A path that nobody serves.
+    /// A path that is not served.
     pub(crate) fn no_such_path() -> Self {
         Self { plain: true, ..Self::new(404, "NotFound", "404 page not found\n") }
     }
@@ -86,7 +85,7 @@ impl ApiError {
         Self::new(409, "AlreadyExists", message).with(named(resource, name))
     }
 
-    /// Somebody else wrote in between.
+    /// Another write came first.
     pub(crate) fn conflict(resource: &Resource, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict_because(&resource.qualified_plural(), named(resource, name), name, why)
@@ -120,7 +119,7 @@ impl ApiError {
         Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with(json!({}))
     }
 
-    /// A request that was understood and cannot be done, without a field to blame.
+    /// A valid request that cannot be done, without a field to name.
     pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
         Self::new(422, "Invalid", message).with(json!({}))
     }
@@ -134,9 +133,9 @@ impl ApiError {
     /// left out.
     pub(crate) fn invalid_kind(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let subject = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let told = match errors {
+        let shown = match errors {
             [one] => one.to_string(),
-            many => told_once(many),
+            many => join_distinct(many),
         };
         let causes: Vec<Value> = errors
             .iter()
@@ -151,7 +150,7 @@ impl ApiError {
         if !causes.is_empty() {
             details.insert("causes".to_owned(), causes.into());
         }
-        let message = format!("{subject} \"{name}\" is invalid: {told}");
+        let message = format!("{subject} \"{name}\" is invalid: {shown}");
         Self::new(422, "Invalid", message).with(details.into())
     }
 
@@ -176,8 +175,8 @@ impl ApiError {
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         let message = message.into();
-        let told = format!("Internal error occurred: {message}");
-        Self::new(500, "InternalError", told).with(json!({"causes": [{"message": message}]}))
+        let shown = format!("Internal error occurred: {message}");
+        Self::new(500, "InternalError", shown).with(json!({"causes": [{"message": message}]}))
     }
 
     pub(crate) fn timeout(message: impl Into<String>) -> Self {
@@ -192,7 +191,7 @@ impl ApiError {
         }))
     }
 
-    /// The code, if told to fail on purpose.
+    /// The error of an injected fault.
     pub(crate) fn injected(code: u16) -> Self {
         let reason = match code {
             403 => "Forbidden",
@@ -201,10 +200,10 @@ impl ApiError {
             429 => return Self::too_many_requests(),
             _ => "InternalError",
         };
-        Self::new(code, reason, format!("a fault was asked for: {code}"))
+        Self::new(code, reason, format!("injected fault: {code}"))
     }
 
-    /// Whether the client should be told when to come again.
+    /// Whether the reply has a Retry-After header.
     pub(crate) fn retry_after(&self) -> bool {
         self.code == 429 && self.plain
             || self.details.as_ref().is_some_and(|d| d.get("retryAfterSeconds").is_some())
@@ -229,15 +228,15 @@ impl ApiError {
     }
 }
 
-/// All complaints become causes; the message shows each once.
-fn told_once(errors: &[FieldError]) -> String {
-    let mut told: Vec<String> = Vec::with_capacity(errors.len());
+/// Each distinct error once.
+fn join_distinct(errors: &[FieldError]) -> String {
+    let mut distinct: Vec<String> = Vec::with_capacity(errors.len());
     for text in errors.iter().map(ToString::to_string) {
-        if !told.contains(&text) {
-            told.push(text);
+        if !distinct.contains(&text) {
+            distinct.push(text);
         }
     }
-    match told.as_slice() {
+    match distinct.as_slice() {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     }

@@ -1,4 +1,4 @@
-//! Who asks: one of the server's own users, or a ServiceAccount.
+//! The user of a request: one of the server's own, or a ServiceAccount.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::api::Api;
 use crate::identity::Role;
 use crate::service_account::{Account, ISSUER, account_of};
 
-/// Who asks, and what for he may.
+/// An authenticated user.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     pub(crate) role: Role,
@@ -14,7 +14,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Whose Authorization header this is. `None`: nobody's.
+    /// The user of an Authorization header; `None` for an unknown token.
     pub(crate) fn authenticate(api: &Api, authorization: Option<&str>) -> Option<Self> {
         if let Some(role) = api.identity.role(authorization) {
             return Some(Self { role, account: None });
@@ -38,7 +38,7 @@ impl User {
         }
     }
 
-    /// As a review shows it.
+    /// The `userInfo` of a review.
     pub(crate) fn info(&self) -> Value {
         let Some(account) = &self.account else {
             return json!({"username": self.name(), "groups": self.role.groups()});

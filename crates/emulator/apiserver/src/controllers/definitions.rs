@@ -1,5 +1,5 @@
-//! CustomResourceDefinitions: a new one gets its names accepted, its resources served, and only
-//! then its condition Established; a deleted one takes its objects along.
+//! CustomResourceDefinitions: accepts the names of a new one, serves its resources, then sets its
+//! condition Established. Deletes the objects of a deleted one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::api::Api;
 use crate::rest::{ObjectKey, Writer, delete_object, now_text, without_finalizer};
 use crate::store::{Name, Store, Stored};
 
-/// Where definitions are stored.
+/// The storage of definitions.
 pub(crate) const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// The registry with the resources of all definitions that are stored.
@@ -86,7 +86,7 @@ async fn accept(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
         crd::accept_names(&mut new, &others, &now);
         new
     });
-    // A disk that fails now fails the next client's write as well, and tells it.
+    // A failed disk is reported to clients by their own writes.
     let _ = write.await;
 }
 
@@ -95,7 +95,7 @@ async fn establish(api: &Arc<Api>, builtin: &Registry, resource: &Resource, stor
     if !is_true(&value, "NamesAccepted") || is_true(&value, "Established") {
         return;
     }
-    // Served before it says so.
+    // Served before the condition says so.
     let mut served = definitions(&api.store);
     for definition in &mut served {
         if definition["metadata"]["name"] == *stored.name.name {
@@ -113,7 +113,7 @@ async fn establish(api: &Arc<Api>, builtin: &Registry, resource: &Resource, stor
     let _ = write.await;
 }
 
-/// Deletes the objects of a definition that is being deleted, then lets it go.
+/// Deletes the objects of a terminating definition, then removes its finalizer.
 async fn remove(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
     let Some(current) = api.store.get(STORAGE, &stored.name) else { return };
     let value = current.to_value("");
@@ -149,7 +149,7 @@ async fn remove(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
     }
 }
 
-/// Objects that finalizers hold: looked at again when one of them changes.
+/// Checks again when an object with finalizers changes.
 async fn wait_for_objects(api: &Arc<Api>, storages: &BTreeSet<Box<str>>) {
     let again = Arc::clone(api);
     let mut changes: Vec<_> = storages.iter().map(|storage| api.store.subscribe(storage)).collect();

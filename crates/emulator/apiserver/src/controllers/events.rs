@@ -1,4 +1,4 @@
-//! Events are forgotten after an hour.
+//! Deletes Events an hour after they were last seen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(super) async fn run(api: Arc<Api>) {
                     change: Change::Delete,
                     within: None,
                 };
-                // If it changed meanwhile it was seen again, and stays.
+                // An Event that changed meanwhile was seen again.
                 let _ = api.store.write(vec![write]).await;
             }
         }

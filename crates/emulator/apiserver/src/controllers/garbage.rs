@@ -1,7 +1,7 @@
-//! The garbage collector: dependents follow their owners (`metadata.ownerReferences`).
+//! The garbage collector deletes dependents of deleted owners (`metadata.ownerReferences`).
 //!
-//! Background: the owner is gone, its dependents follow. Foreground: the owner waits for those that
-//! block it. Orphan: dependents forget the owner, then it goes.
+//! Background: after the owner. Foreground: before the owner, which waits for dependents that block
+//! its deletion. Orphan: removes the reference from dependents, then the owner's finalizer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ pub(super) async fn run(api: Arc<Api>) {
         if !changed_or_again(&mut changes, &mut stop, waiting).await {
             return;
         }
-        // An owner waits for others, whose changes do not name it.
+        // Changes of dependents do not name the waiting owner.
         waiting = waiting && sweep(&api).await;
     }
 }
 
-/// Looks at every object once: after a start, and when the log was too short.
-/// Whether an owner has to wait.
+/// Considers every object: after a start, and when the log was compacted. Returns whether an owner
+/// waits.
 async fn sweep(api: &Arc<Api>) -> bool {
     let mut waiting = false;
     for (storage, _) in api.store.counts() {
@@ -47,7 +47,7 @@ async fn sweep(api: &Arc<Api>) -> bool {
     waiting
 }
 
-/// Works through the changes of a storage; whether an owner has to wait.
+/// Handles the changes of a storage. Returns whether an owner waits.
 async fn follow(
     api: &Arc<Api>,
     storage: &Arc<str>,
@@ -83,15 +83,15 @@ async fn react(api: &Arc<Api>, storage: &Arc<str>, event: &Event) -> bool {
         }
         return false;
     }
-    // The log tells what was; what is to be done depends on what is.
+    // The decision depends on the current object, not on the logged one.
     match api.store.get(storage, &event.object.name) {
         Some(current) => consider(api, storage, &current).await,
         None => false,
     }
 }
 
-/// Deletes an object whose owners are all gone, and moves an owner on that waits for dependents;
-/// whether it still waits.
+/// Deletes an object whose owners are all gone, and continues the deletion of an owner. Returns
+/// whether the owner still waits.
 async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> bool {
     let owners = &object.content.owners;
     let orphaned = !owners.is_empty() && owners.iter().all(|uid| !api.store.uid_exists(uid));
@@ -128,7 +128,7 @@ async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> b
     false
 }
 
-/// Deletes all dependents of an owner; whether one that blocks the owner is still there.
+/// Deletes all dependents of an owner. Returns whether a blocking one still exists.
 async fn delete_dependents(api: &Arc<Api>, uid: &str) -> bool {
     for dependent in api.store.dependents(uid) {
         if let Some(object) = api.store.get(&dependent.storage, &dependent.name) {
@@ -148,7 +148,7 @@ async fn orphan_dependents(api: &Arc<Api>, uid: &str) {
     for dependent in api.store.dependents(uid) {
         let Some(resource) = resource_of(api, &dependent.storage) else { continue };
         let Some(object) = api.store.get(&dependent.storage, &dependent.name) else { continue };
-        // What cannot be written now is found again when the owner is looked at again.
+        // A failed write is repeated when the owner is considered again.
         let _ = rewrite(api, &resource, &object, &writer(), |old| without_owner(old, uid)).await;
     }
 }
@@ -169,7 +169,7 @@ fn writer() -> Writer {
     Writer::server("kube-controller-manager", None)
 }
 
-/// Deletes an object as it was looked at: if it changed since, that change is looked at as well.
+/// Deletes an object at the version that was considered: a later change is considered on its own.
 async fn delete(api: &Arc<Api>, storage: &str, object: &Stored) {
     let Some(resource) = resource_of(api, storage) else { return };
     let key = ObjectKey {
@@ -182,7 +182,7 @@ async fn delete(api: &Arc<Api>, storage: &str, object: &Stored) {
         resource_version: Some(object.version.to_string()),
         ..DeleteOptions::default()
     };
-    // Already gone is as good.
+    // The object may be gone already.
     let _ = delete_object(api, &key, &only_this).await;
 }
 

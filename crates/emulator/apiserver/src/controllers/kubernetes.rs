@@ -1,8 +1,7 @@
-//! The Service `default/kubernetes`, its Endpoints and its EndpointSlice: they lead to this server,
-//! and come back when somebody deletes or changes them.
+//! Repairs the Service `default/kubernetes`, its Endpoints and its EndpointSlice, which point to
+//! this server.
 //!
-//! They are looked at again and again instead of followed: nothing waits for them, and so a write
-//! of any other Service costs nothing more.
+//! It polls, so that writes of other Services cost nothing more.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,14 +20,14 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(api: Arc<Api>, address: SocketAddr) {
     let mut stop = api.stopping();
-    let mut complained = None;
+    let mut logged = None;
     loop {
         let failed = repair(&api, address).await.err();
-        if failed != complained {
+        if failed != logged {
             if let Some(error) = &failed {
-                tracing::warn!(error, "the Service default/kubernetes cannot be repaired");
+                tracing::warn!(error, "cannot repair the Service default/kubernetes");
             }
-            complained = failed;
+            logged = failed;
         }
         tokio::select! {
             () = tokio::time::sleep(PERIOD) => {}
@@ -37,7 +36,7 @@ pub(super) async fn run(api: Arc<Api>, address: SocketAddr) {
     }
 }
 
-/// Makes what is missing, and puts right what leads elsewhere.
+/// Creates missing objects, and corrects those that point elsewhere.
 async fn repair(api: &Arc<Api>, address: SocketAddr) -> Result<(), String> {
     bootstrap::create_missing(api, address).await?;
     let registry = api.registry.load_full();
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_leads_to_the_server_comes_back_when_it_is_deleted_or_changed() {
+    async fn deleted_and_changed_endpoints_are_repaired() {
         let server = ApiServer::start(Options::default()).await.unwrap();
         let api = &server.api;
         let address: SocketAddr = "192.0.2.2:16443".parse().unwrap();
@@ -105,13 +104,13 @@ mod tests {
         }
         assert_eq!(get(api, OBJECTS[0]).unwrap()["spec"]["clusterIP"], "10.96.0.1");
         repairing.abort();
-        // A server that has moved says so.
+        // A server with a new address.
         repair(api, "192.0.2.3:443".parse().unwrap()).await.unwrap();
         let slice = get(api, OBJECTS[2]).unwrap();
         assert_eq!(slice["endpoints"][0]["addresses"][0], "192.0.2.3");
         assert_eq!(slice["ports"][0]["port"], 443);
         let version = api.store.version();
         repair(api, "192.0.2.3:443".parse().unwrap()).await.unwrap();
-        assert_eq!(api.store.version(), version, "what is right is left alone");
+        assert_eq!(api.store.version(), version, "correct objects are not written");
     }
 }

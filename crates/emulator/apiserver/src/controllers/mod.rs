@@ -1,7 +1,8 @@
-//! What happens by itself after a write: a deleted Namespace takes its content along, dependents
-//! follow their owners, definitions become resources, old Events go, the Service `kubernetes` comes back.
+//! The controllers of the server: they empty terminating Namespaces, delete dependents of deleted
+//! owners, serve the resources of definitions, delete old Events, and repair the Service
+//! `kubernetes`.
 //!
-//! Each is a loop over the store's log. They write as everybody does, so watchers see it all.
+//! Each follows the store's log and writes through the store, so watchers see every step.
 
 mod definitions;
 mod events;
@@ -25,21 +26,20 @@ use crate::http::until;
 use crate::rest::{Writer, content_of, write_of};
 use crate::store::{Change, Expect, Stored, WriteError};
 
-/// What finalizers or a grace period hold up is looked at again after this.
-const AGAIN: Duration = Duration::from_millis(200);
+/// The time until objects with finalizers or a grace period are checked again.
+const RECHECK: Duration = Duration::from_millis(200);
 
-/// Which of them run.
+/// Which controllers run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Controllers {
     /// All.
     #[default]
     All,
-    /// Only what a bare kube-apiserver does by itself: definitions become resources, and the
-    /// Service `kubernetes` leads to the server.
+    /// Those of kube-apiserver: definitions, and the Service `kubernetes`.
     Bare,
 }
 
-/// Starts them. They end when the server stops.
+/// Starts the controllers. They end when the server stops.
 pub(crate) fn start(
     api: &Arc<Api>,
     which: Controllers,
@@ -65,8 +65,8 @@ async fn changed(changes: &mut watch::Receiver<u64>, stop: &mut watch::Receiver<
     }
 }
 
-/// Waits for a change, or, if something is unfinished, for the time to look again; `false` when the
-/// server stops.
+/// Waits for a change, or, if work is unfinished, for the next check; `false` when the server
+/// stops.
 async fn changed_or_again(
     changes: &mut watch::Receiver<u64>,
     stop: &mut watch::Receiver<bool>,
@@ -76,11 +76,11 @@ async fn changed_or_again(
     if !unfinished {
         return change.await;
     }
-    tokio::time::timeout(AGAIN, change).await.unwrap_or(true)
+    tokio::time::timeout(RECHECK, change).await.unwrap_or(true)
 }
 
-/// Replaces an object by what `change` makes of it, past the rules for clients: the server writes
-/// parts that clients may not. Runs again if somebody wrote in between.
+/// Replaces an object by the result of `change`, without the rules for clients: the server writes
+/// fields that clients cannot. Runs again if another write came first.
 async fn rewrite(
     api: &Arc<Api>,
     resource: &Resource,

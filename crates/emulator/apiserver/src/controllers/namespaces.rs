@@ -1,4 +1,4 @@
-//! A Namespace that was deleted takes its content along, and goes when nothing is left in it.
+//! Deletes the content of terminating Namespaces, then removes their finalizer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) async fn run(api: Arc<Api>) {
     }
 }
 
-/// Works on every Namespace that is on its way out; whether one has to wait.
+/// Empties every terminating Namespace. Returns whether one still has content.
 async fn empty_all(api: &Arc<Api>) -> bool {
     let mut waiting = false;
     for namespace in api.store.list("namespaces", None).objects {
@@ -33,7 +33,7 @@ async fn empty_all(api: &Arc<Api>) -> bool {
     waiting
 }
 
-/// Deletes what is inside; whether the Namespace could go.
+/// Deletes the content of a Namespace. Returns whether the Namespace is gone.
 async fn empty(api: &Arc<Api>, namespace: &Arc<Stored>) -> bool {
     let name = &*namespace.name.name;
     let registry = api.registry.load_full();
@@ -44,7 +44,7 @@ async fn empty(api: &Arc<Api>, namespace: &Arc<Stored>) -> bool {
         }
         for object in api.store.list(&resource.storage, Some(name)).objects {
             let key = ObjectKey { resource, namespace: name, name: &object.name.name };
-            // One that cannot be deleted is counted below.
+            // An object that cannot be deleted is counted below.
             let _ = delete_object(api, &key, &DeleteOptions::default()).await;
         }
     }
@@ -53,9 +53,9 @@ async fn empty(api: &Arc<Api>, namespace: &Arc<Stored>) -> bool {
     let now = now_text();
     let writer = Writer::server("kube-controller-manager", Some(Subresource::Status));
     let Some(resource) = registry.find("", "v1", "namespaces") else { return true };
-    let told =
+    let updated =
         rewrite(api, resource, namespace, &writer, |old| with_conditions(old, left, &now)).await;
-    if left > 0 || told.is_err() {
+    if left > 0 || updated.is_err() {
         return false;
     }
     let Some(current) = api.store.get("namespaces", &namespace.name) else { return true };

@@ -1,4 +1,4 @@
-//! Request bodies: read within limits, and turned into objects of the kind that a path expects.
+//! Request bodies: reading within limits, and decoding to objects of the path's kind.
 
 use std::time::Duration;
 
@@ -16,46 +16,45 @@ use super::Request;
 use crate::status::ApiError;
 
 /// Kubernetes' limit for a request body.
-const MOST: usize = 3 * 1024 * 1024;
-/// How much of a longer one is read before the connection is given up.
-const MOST_THROWN_AWAY: usize = 64 * 1024 * 1024;
-/// A client that takes longer to send its body is not served.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_BODY: usize = 3 * 1024 * 1024;
+/// The limit of a body that is read and discarded.
+const MAX_DISCARDED: usize = 64 * 1024 * 1024;
+/// The time limit for reading a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 const OBJECT_TYPES: &str =
     "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// Reads a body.
 pub(super) async fn read(incoming: Incoming) -> Result<Bytes, ApiError> {
-    match tokio::time::timeout(PATIENCE, collect(incoming)).await {
+    match tokio::time::timeout(BODY_TIMEOUT, collect(incoming)).await {
         Ok(body) => body,
         Err(_) => Err(ApiError::timeout("Timeout: the body did not arrive in time")),
     }
 }
 
-/// A body that is too long is read on for a while and thrown away: a client that is still sending
-/// would otherwise see a broken connection instead of the reason.
+/// A body that is too long is read and discarded up to a limit: a client that still sends would see
+/// a broken connection instead of the error.
 async fn collect(mut incoming: Incoming) -> Result<Bytes, ApiError> {
     let (mut body, mut length) = (BytesMut::new(), 0);
     while let Some(frame) = incoming.frame().await {
-        let frame = frame.map_err(|error| {
-            ApiError::bad_request(format!("the body could not be read: {error}"))
-        })?;
+        let frame = frame
+            .map_err(|error| ApiError::bad_request(format!("cannot read the body: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         length += data.len();
-        if length <= MOST {
+        if length <= MAX_BODY {
             body.extend_from_slice(&data);
-        } else if length > MOST_THROWN_AWAY {
+        } else if length > MAX_DISCARDED {
             break;
         }
     }
-    if length > MOST {
-        return Err(ApiError::too_large(format!("Request entity too large: limit is {MOST}")));
+    if length > MAX_BODY {
+        return Err(ApiError::too_large(format!("Request entity too large: limit is {MAX_BODY}")));
     }
     Ok(body.freeze())
 }
 
-/// `timeout=32s` is accepted and has no meaning here; nonsense is refused.
+/// `timeout=32s` is accepted and ignored; a malformed value is refused.
 pub(super) fn check_duration(text: &str) -> Result<(), ApiError> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == 'µ');
     let fine = number != text
@@ -69,14 +68,14 @@ pub(super) fn check_duration(text: &str) -> Result<(), ApiError> {
     )))
 }
 
-/// What a body holds.
+/// A decoded body.
 pub(super) struct Decoded {
     pub(super) object: Value,
-    /// Paths of keys that it has twice.
+    /// Paths of duplicate keys.
     duplicates: Vec<String>,
 }
 
-/// Reads a body in any form that Kubernetes takes for an object of a kind.
+/// Decodes a body: JSON, YAML or protobuf.
 pub(super) fn decode(request: &Request, kind: &str) -> Result<Decoded, ApiError> {
     let body = &request.body;
     let unrecognized = |format: &str, error: String| {
@@ -99,7 +98,7 @@ pub(super) fn decode(request: &Request, kind: &str) -> Result<Decoded, ApiError>
         "application/vnd.kubernetes.protobuf" => {
             let (api_version, kind, mut object) =
                 decode::decode_protobuf(body).map_err(|error| {
-                    ApiError::bad_request(format!("the protobuf body could not be read: {error}"))
+                    ApiError::bad_request(format!("cannot decode the protobuf body: {error}"))
                 })?;
             object["apiVersion"] = api_version.into();
             object["kind"] = kind.into();
@@ -115,20 +114,20 @@ impl From<Parsed> for Decoded {
     }
 }
 
-/// Kubernetes quotes how a body that it could not read begins.
+/// The beginning of a body, as Kubernetes quotes it in errors.
 fn shown_body(body: &[u8]) -> String {
-    const MOST: usize = 30;
+    const SHOWN: usize = 30;
     if body.is_empty() {
         return "<empty>".to_owned();
     }
     let text = String::from_utf8_lossy(body);
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{} ...", &text[..end]),
         None => text.into_owned(),
     }
 }
 
-/// Checks that a body is of the resource's kind, shapes it, and complains about what is unknown.
+/// Checks the kind of a body, shapes it, and reports unknown fields.
 pub(super) fn to_object(
     request: &Request,
     decoded: Decoded,
@@ -145,12 +144,14 @@ pub(super) fn to_object(
         ))
     };
     let unknown = shape(resource, &mut object).map_err(refuse)?;
-    let oddities = decode::strict_errors(&request.body, &unknown, &duplicates);
-    heed(oddities, validation, warnings, |all| refuse(format!("strict decoding error: {all}")))?;
+    let problems = decode::strict_errors(&request.body, &unknown, &duplicates);
+    apply_validation(problems, validation, warnings, |all| {
+        refuse(format!("strict decoding error: {all}"))
+    })?;
     Ok(object)
 }
 
-/// The same for the result of a patch, where Kubernetes refuses with 422.
+/// The same for the result of a patch, whose errors are a 422.
 pub(super) fn to_patched(
     request: &Request,
     mut object: Value,
@@ -172,8 +173,8 @@ pub(super) fn to_patched(
     }
     let shaped = shape(&request.resource, &mut object);
     let unknown = shaped.map_err(|why| refuse(patched.clone(), &why))?;
-    let oddities = decode::strict_errors(&request.body, &unknown, &patch.duplicates);
-    heed(oddities, validation, warnings, |all| {
+    let problems = decode::strict_errors(&request.body, &unknown, &patch.duplicates);
+    apply_validation(problems, validation, warnings, |all| {
         // A strategic merge patch is shown as it came, the others by what they made.
         let shown = match request.content_type() {
             Some("application/strategic-merge-patch+json") => GoValue(&patch.value).to_string(),
@@ -184,24 +185,24 @@ pub(super) fn to_patched(
     Ok(object)
 }
 
-/// Refuses, warns about or ignores what is odd.
-fn heed(
-    oddities: Vec<String>,
+/// Refuses, warns about or ignores strict-decoding errors.
+fn apply_validation(
+    problems: Vec<String>,
     validation: FieldValidation,
     warnings: &mut Vec<String>,
     refuse: impl FnOnce(String) -> ApiError,
 ) -> Result<(), ApiError> {
     match validation {
-        FieldValidation::Strict if !oddities.is_empty() => Err(refuse(oddities.join(", "))),
+        FieldValidation::Strict if !problems.is_empty() => Err(refuse(problems.join(", "))),
         FieldValidation::Warn => {
-            warnings.extend(oddities);
+            warnings.extend(problems);
             Ok(())
         }
         _ => Ok(()),
     }
 }
 
-/// Brings an object into the shape of its kind: types checked, unknown fields dropped; their paths.
+/// Checks the types of an object and drops unknown fields; returns their paths.
 pub(crate) fn shape(resource: &Resource, object: &mut Value) -> Result<Vec<String>, String> {
     let mut unknown: Vec<String> = Vec::new();
     if resource.is_custom() {
@@ -220,7 +221,7 @@ pub(crate) fn shape(resource: &Resource, object: &mut Value) -> Result<Vec<Strin
     Ok(unknown)
 }
 
-/// A missing kind or version is filled in for built-in kinds; another one is refused.
+/// Sets a missing kind or version for built-in kinds; refuses another one.
 fn check_kind(request: &Request, object: &mut Value) -> Result<(), ApiError> {
     let resource = &request.resource;
     let (expected_version, kind, version) =

@@ -1,7 +1,5 @@
-//! create: from a body to a stored object.
-//!
-//! The order is Kubernetes': decode, namespace, defaults, ownership, allocation, preparation,
-//! validation, and only then whether the name is free.
+//! create, in the order of Kubernetes: decode, namespace, defaults, managed fields, allocation,
+//! preparation, validation, and last whether the name is free.
 
 use std::sync::Arc;
 
@@ -22,9 +20,9 @@ use crate::http::Reply;
 use crate::status::ApiError;
 use crate::store::{Change, Expect, Name, WriteError};
 
-/// A generated name that is taken is tried again this often.
+/// The number of attempts to generate a free name.
 const GENERATE_TRIES: usize = 8;
-/// A Namespace that changes while something is created in it is looked at this often.
+/// The number of attempts to create an object while its Namespace changes.
 const NAMESPACE_TRIES: usize = 64;
 
 /// Creates the object in the body of a request.
@@ -89,7 +87,7 @@ async fn finish(
     let key = ObjectKey { name: &name, ..*key };
     let resource = key.resource;
     object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
-    let taken = api.allocate(resource, &mut object, None, writer.dry_run)?;
+    let reservation = api.allocate(resource, &mut object, None, writer.dry_run)?;
     let errors = api.with_context(|context| {
         object["metadata"]["creationTimestamp"] = context.now.into();
         strategy::prepare_create(resource, &mut object, context);
@@ -109,7 +107,7 @@ async fn finish(
         let write = write_of(resource, key.in_storage(), Expect::Absent, change);
         match api.store.write(vec![write]).await {
             Ok(stored) => {
-                taken.settle();
+                reservation.commit();
                 let object = stored.into_iter().next().expect("one write gives one object");
                 return Ok(Outcome::Stored(object));
             }
@@ -135,7 +133,7 @@ fn exists(resource: &Resource, existing: &Value) -> ApiError {
     error
 }
 
-/// The namespace must be there, and must not be on its way out.
+/// The Namespace must exist and not be terminating.
 fn check_namespace(
     api: &Api,
     resource: &Resource,
@@ -167,7 +165,7 @@ fn check_namespace(
     Err(error)
 }
 
-/// A definition that is on its way out takes its objects along, and no new ones.
+/// A terminating definition takes no new objects.
 fn check_definition(api: &Api, resource: &Resource) -> Result<(), ApiError> {
     let name = Name::new("", &resource.qualified_plural());
     let definition = api.store.get(DEFINITIONS, &name).filter(|_| resource.is_custom());
@@ -177,7 +175,7 @@ fn check_definition(api: &Api, resource: &Resource) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What only the server says.
+/// Removes fields that only the server sets.
 fn drop_server_fields(object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     for field in [
@@ -192,10 +190,10 @@ fn drop_server_fields(object: &mut Value) {
     }
 }
 
-/// Kubernetes' alphabet: no vowels, and nothing that looks like something else.
+/// Kubernetes' alphabet: no vowels, no ambiguous characters.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const RANDOM_LENGTH: usize = 5;
-const MOST_PREFIX: usize = 63 - RANDOM_LENGTH;
+const MAX_PREFIX: usize = 63 - RANDOM_LENGTH;
 
 fn generate_name(object: &mut Value) {
     let metadata = &mut object["metadata"];
@@ -206,7 +204,7 @@ fn generate_name(object: &mut Value) {
         return;
     };
     let mut random = rand::rng();
-    let mut name: String = prefix.chars().take(MOST_PREFIX).collect();
+    let mut name: String = prefix.chars().take(MAX_PREFIX).collect();
     for _ in 0..RANDOM_LENGTH {
         name.push(char::from(ALPHABET[random.random_range(0..ALPHABET.len())]));
     }

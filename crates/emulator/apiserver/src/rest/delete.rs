@@ -1,4 +1,4 @@
-//! delete and deletecollection: at once, after a grace period, or when the last finalizer goes.
+//! delete and deletecollection: at once, after a grace period, or after the last finalizer.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(super) async fn delete(api: &Arc<Api>, request: &Request) -> Result<Reply, A
     deleted.outcome.reply(request, 200)
 }
 
-/// Deletes what a selection holds; the objects as they were.
+/// Deletes the selected objects; replies with their last state.
 pub(super) async fn delete_collection(
     api: &Arc<Api>,
     request: &Request,
@@ -49,7 +49,7 @@ pub(super) async fn delete_collection(
         let Name { namespace, name } = &object.name;
         let key = ObjectKey { resource: &request.resource, namespace, name };
         match delete_object(api, &key, &deletion).await {
-            // Somebody else was faster; the end is the same.
+            // Another client deleted it.
             Ok(_) | Err(ApiError { code: 404, .. }) => {}
             Err(error) => return Err(error),
         }
@@ -73,14 +73,14 @@ fn deletion_of(request: &Request) -> Result<DeleteOptions, ApiError> {
     DeleteOptions::parse(&body, request.query.pairs()).map_err(options_error)
 }
 
-/// What a deletion left.
+/// The result of a deletion.
 pub(crate) struct Deleted {
     pub(crate) outcome: Outcome,
     pub(crate) gone: bool,
     uid: String,
 }
 
-/// Deletes an object, or marks it so that it goes when it may.
+/// Deletes an object, or marks it as terminating.
 pub(crate) async fn delete_object(
     api: &Arc<Api>,
     key: &ObjectKey<'_>,
@@ -151,13 +151,13 @@ async fn try_delete(
     }
 }
 
-/// What a deletion does to an object.
+/// The effect of a deletion on an object.
 enum Plan {
-    /// It is on its way already.
+    /// It is terminating already.
     Nothing,
-    /// It stays, marked.
+    /// Mark it as terminating.
     Mark(Value),
-    /// Watchers see it marked before it goes, as with every Pod.
+    /// Watchers of Pods see the mark before the deletion.
     MarkAndRemove(Value),
     Remove,
 }
@@ -169,7 +169,7 @@ fn plan_deletion(resource: &Resource, old: &Value, deletion: &DeleteOptions) -> 
     let mut new = old.clone();
     if marked_before {
         let left = old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-        // A longer period does not call a deletion back.
+        // A longer period does not delay the deletion.
         let asked = deletion.grace_period_seconds.map_or(left, |_| grace);
         if !graceful || asked >= left && left > 0 || left == 0 {
             return Plan::Nothing;
@@ -241,7 +241,7 @@ fn check_preconditions(
     Err(ApiError::conflict_because(&resource.qualified_kind(), details, name, &why))
 }
 
-/// Takes a finalizer off an object that is being deleted; it goes if that was the last one.
+/// A terminating object without a finalizer.
 pub(crate) fn without_finalizer(object: &Value, finalizer: &str) -> Value {
     let mut new = object.clone();
     let metadata = &mut new["metadata"];

@@ -1,7 +1,6 @@
-//! Everything that is not an object: discovery, OpenAPI, version, health, metrics.
+//! Paths without objects: discovery, OpenAPI, version, health, metrics.
 //!
-//! Discovery and OpenAPI documents are made when somebody asks for them and kept until the set of
-//! resources changes.
+//! Discovery and OpenAPI documents are made on first request and cached until the resources change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +20,7 @@ use crate::http::{Accept, Path, Query, Reply, json_body};
 use crate::identity::Role;
 use crate::status::ApiError;
 
-/// The Kubernetes version whose API this is. Clients choose their behaviour by it.
+/// The Kubernetes version of this API. Clients depend on it.
 const VERSION: &str = "v1.36.2";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const SWAGGER_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2";
@@ -34,7 +33,7 @@ struct Document {
     hash: String,
 }
 
-/// Documents that were made for one set of resources.
+/// The documents of one registry.
 #[derive(Default)]
 pub(crate) struct Documents(Mutex<Made>);
 
@@ -45,7 +44,7 @@ struct Made {
 }
 
 impl Documents {
-    /// The document with a name, made if need be.
+    /// The document with a name, made if it is missing.
     fn get(
         &self,
         registry: &Arc<Registry>,
@@ -62,7 +61,7 @@ impl Documents {
                 return Some(document.clone());
             }
         }
-        // Made outside the lock: some take a while, and nobody else should wait for them.
+        // Made outside the lock: some take long.
         let body = json_body(&make(registry)?);
         let document = Document { hash: discovery::content_hash(&body), body };
         let mut made = lock();
@@ -207,7 +206,7 @@ fn openapi_document(
     query: &Query,
     name: &str,
 ) -> Result<Reply, ApiError> {
-    // Whatever is asked for, it is JSON; who takes none of it is told so.
+    // The document is always JSON.
     let accept = header(headers, ACCEPT);
     let protobuf = accept.is_some_and(|text| text.contains("proto-openapi.spec.v3"));
     if !protobuf && Accept::parse(accept).form().is_err() {
@@ -250,8 +249,8 @@ fn openapi_document(
     Ok(cached(reply, &hash, HeaderValue::from_static("public, immutable")))
 }
 
-/// kubectl asks for the protobuf form, and only when the v3 documents do not know a kind: to learn
-/// that this one does not know it either. So that form says what it is and lists nothing.
+/// kubectl requests the protobuf form only for a kind that the v3 documents do not have. So that
+/// form is empty.
 fn swagger(api: &Api, headers: &HeaderMap) -> Reply {
     let accept = header(headers, ACCEPT).unwrap_or("*/*");
     if accept.split(',').all(|entry| entry.trim().starts_with(SWAGGER_PROTOBUF)) {

@@ -1,6 +1,6 @@
-//! eviction: a deletion that PodDisruptionBudgets may refuse.
+//! eviction: a deletion that PodDisruptionBudgets can refuse.
 //!
-//! No controller keeps the status of budgets here, so healthy Pods are counted when somebody asks.
+//! No controller updates the status of budgets here, so each eviction counts the healthy Pods.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn check_eviction(eviction: &Value, name: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Budgets protect Pods that do something.
+/// Budgets protect running Pods.
 fn is_running(pod: &Content) -> bool {
     let phase = pod.field("status.phase").unwrap_or_default();
     !pod.deleting && !matches!(phase, "Pending" | "Succeeded" | "Failed")

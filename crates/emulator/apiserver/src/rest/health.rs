@@ -1,8 +1,7 @@
-//! `/healthz`, `/livez` and `/readyz`, with named checks as Kubernetes has them.
+//! `/healthz`, `/livez` and `/readyz`, with named checks.
 //!
-//! `/livez` fails where only a new process helps: a task or a thread of the server has ended. A
-//! disk that cannot be written fails `/readyz` and `/healthz`: reads go on, and writes work again
-//! when the disk does.
+//! `/livez` fails if the process must restart: a task or thread of the server ended. A disk that
+//! cannot be written fails `/readyz` and `/healthz`: reads work, and writes recover with the disk.
 
 use std::fmt::Write as _;
 
@@ -11,11 +10,11 @@ use crate::http::{HealthPath, Query, Reply};
 use crate::identity::Role;
 use crate::status::ApiError;
 
-/// How one check stands.
+/// The result of one check.
 struct Check {
     name: &'static str,
     state: Result<(), String>,
-    /// Whether a failure means that the process should be started again.
+    /// The process must restart if it fails.
     fatal: bool,
 }
 
@@ -56,7 +55,7 @@ pub(super) fn answer(
     Ok(Reply::text(if failed { 500 } else { 200 }, text))
 }
 
-/// Paths of this machine are not for everybody.
+/// Only authenticated users see paths of the machine.
 fn shown(why: &str, role: Role) -> &str {
     if role == Role::Anonymous { "reason withheld" } else { why }
 }
@@ -69,7 +68,7 @@ fn checks(api: &Api) -> Vec<Check> {
     };
     vec![
         check("ping", true, Ok(())),
-        check("disk", false, api.store.disk_trouble().map_or(Ok(()), Err)),
+        check("disk", false, api.store.disk_failure().map_or(Ok(()), Err)),
         check("tasks", true, tasks),
     ]
 }

@@ -1,4 +1,4 @@
-//! What a request means: who asks, for what, and which verb answers.
+//! Requests: authentication, authorization, and the function of each verb.
 
 mod body;
 mod create;
@@ -97,15 +97,15 @@ fn header(headers: &HeaderMap, name: http::HeaderName) -> Option<&str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Answers a request. It is worked on to its end even if the client goes away: half of a write
-/// (addresses that were taken, a commit that nobody waits for) must not be left behind.
+/// Answers a request. The task runs to its end even if the client disconnects, so that a write is
+/// never half done.
 pub(crate) async fn handle(
     api: Arc<Api>,
     request: http::Request<Incoming>,
 ) -> http::Response<Body> {
     let work = tokio::spawn(answer_counted(api, request));
     work.await.unwrap_or_else(|error| {
-        let message = format!("the request could not be worked on: {error}");
+        let message = format!("the request handler failed: {error}");
         Reply::error(&ApiError::internal(message)).into_response()
     })
 }
@@ -342,7 +342,7 @@ async fn answer_faults(
     }
     let body = body::read(incoming).await?;
     let faults = Faults::parse(&body)
-        .map_err(|why| ApiError::bad_request(format!("the faults were not understood: {why}")))?;
+        .map_err(|why| ApiError::bad_request(format!("invalid faults: {why}")))?;
     api.inflict(faults);
     Ok(Reply::json(
         200,

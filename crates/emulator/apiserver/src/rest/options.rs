@@ -1,4 +1,4 @@
-//! The parameters of a list and of a watch, checked as Kubernetes checks them.
+//! The parameters of a list and of a watch.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) enum Freshness {
     Exact(u64),
 }
 
-/// Which objects are wanted.
+/// The selected objects.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
     labels: LabelSelector,
@@ -118,7 +118,7 @@ impl ListOptions {
             (Some(version), None) if limited => Freshness::Exact(version),
             (Some(version), _) => Freshness::NotOlderThan(version),
         };
-        // A cached list is given whole.
+        // A list from the cache is not paged.
         let limit = match freshness {
             Freshness::Any => None,
             _ => limit.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok()),
@@ -129,10 +129,10 @@ impl ListOptions {
 
 /// The parameters of a watch.
 pub(super) struct WatchOptions {
-    /// `None`: begin with all objects that are there.
+    /// `None`: begin with all existing objects.
     pub(super) after: Option<u64>,
     pub(super) bookmarks: bool,
-    /// The end of the initial objects is to be marked.
+    /// A bookmark marks the end of the initial objects.
     pub(super) mark_end: bool,
     pub(super) timeout_seconds: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Continue tokens: where the next page of a list begins, and of which state it is a page.
+//! Continue tokens: the position of the next page of a list, and the version of the list.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,7 +11,7 @@ use crate::store::Name;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Token {
     v: String,
-    /// The version of the state; negative: whatever is newest when it is used.
+    /// The version of the list; negative for the newest at the time of use.
     rv: i64,
     /// The last object of the page before.
     namespace: String,
@@ -53,7 +53,7 @@ impl Token {
         Ok(token)
     }
 
-    /// The version of the state; `None`: the newest.
+    /// The version of the list; `None` for the newest.
     pub(super) fn version(&self) -> Option<u64> {
         u64::try_from(self.rv).ok()
     }
@@ -72,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_comes_back() {
+    fn tokens_round_trip() {
         let token = Token::new(Some(7), &Name::new("a", "b"), "life");
         assert_eq!(Token::decode(&token.encode()).unwrap(), token);
         assert_eq!(Token::new(None, &Name::new("", "b"), "life").version(), None);
     }
 
     #[test]
-    fn what_is_no_token_is_refused() {
+    fn malformed_tokens_are_refused() {
         for bad in ["garbage", "", "e30", "%%%"] {
             assert_eq!(Token::decode(bad).unwrap_err().code, 400, "{bad}");
         }

@@ -1,4 +1,4 @@
-//! patch: four ways to say what should change, all of which end in an update.
+//! patch: JSON patch, merge patch, strategic merge patch and server-side apply.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::api::Api;
 use crate::http::Reply;
 use crate::status::{ApiError, named};
 
-/// Which kind of patch a body is.
+/// The type of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PatchType {
     Json,
@@ -159,7 +159,7 @@ fn decode_applied(
     Ok(applied)
 }
 
-/// An applied object says what it is.
+/// An applied object needs kind and apiVersion.
 fn check_type(request: &Request, applied: &Value) -> Result<(), ApiError> {
     let resource = &request.resource;
     let text = |key: &str| applied[key].as_str().unwrap_or_default();

@@ -17,9 +17,9 @@ use crate::http::{Form, Reply};
 use crate::status::ApiError;
 use crate::store::{Snapshot, Stored};
 
-/// How long a read waits for a version that does not exist yet.
-const FUTURE: Duration = Duration::from_secs(3);
-/// A list is written in pieces of about this size, so that a long one is never whole in memory.
+/// The time that a read waits for a future version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(3);
+/// The size of the pieces of a long list, which is never whole in memory.
 const PIECE: usize = 64 * 1024;
 
 /// One object.
@@ -59,7 +59,7 @@ pub(super) struct Page {
     pub(super) meta: Value,
 }
 
-/// The objects that a list answers with.
+/// The objects of a page.
 pub(super) async fn select_page(
     api: &Api,
     request: &Request,
@@ -91,7 +91,7 @@ pub(super) async fn select_page(
     Ok(Page { objects, meta })
 }
 
-/// The first objects that match, and how many were not looked at.
+/// The first objects that match, and the number of objects after them.
 fn cut(
     objects: Vec<Arc<Stored>>,
     selection: &Selection,
@@ -146,13 +146,13 @@ async fn wait_for(api: &Api, version: u64) -> Result<(), ApiError> {
     }
     let mut changes = api.store.subscribe_all();
     let reached = changes.wait_for(|newest| *newest >= version);
-    match tokio::time::timeout(FUTURE, reached).await {
+    match tokio::time::timeout(VERSION_TIMEOUT, reached).await {
         Ok(Ok(_)) => Ok(()),
         _ => Err(ApiError::version_too_large(version, api.store.version())),
     }
 }
 
-/// A page in the form that was asked for.
+/// The reply with a page.
 pub(super) fn render(request: &Request, page: Page, form: Form) -> Result<Reply, ApiError> {
     let resource = &request.resource;
     match form {
@@ -224,7 +224,7 @@ fn stream_list(resource: Arc<Resource>, mut page: Page) -> Reply {
     Reply::stream(pieces)
 }
 
-/// Writes items until there are enough bytes; where to go on.
+/// Writes items until there are enough bytes; returns the next index.
 fn write_items(
     resource: &Resource,
     head: &str,

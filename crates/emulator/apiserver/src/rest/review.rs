@@ -1,4 +1,4 @@
-//! Reviews: who am I, and what may I do. They are answered, not stored.
+//! Reviews of identity and access. They are answered, not stored.
 
 use std::sync::Arc;
 
@@ -78,8 +78,7 @@ fn access(role: Role, spec: &Value) -> Value {
     json!({"allowed": role.may(verb, text("group"), &resource)})
 }
 
-/// What a role may do, beginning with what everybody with a token may: ask about itself, and see
-/// which resources there are.
+/// The rights of a role. Every token allows reviews about itself and discovery.
 fn rules(role: Role) -> Value {
     const PROBES: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
     const DISCOVERY: [&str; 11] = [
@@ -112,12 +111,13 @@ fn rules(role: Role) -> Value {
         resources.push(rule(&["create"], "authorization.k8s.io", &reviews));
         resources.push(rule(&["create"], "authentication.k8s.io", &["selfsubjectreviews"]));
         urls.push(paths(&["get"], &DISCOVERY));
+    } else {
+        urls.push(paths(&["get"], &PROBES));
     }
-    urls.push(paths(&["get"], &PROBES));
     let mut rules =
         json!({"resourceRules": resources, "nonResourceRules": urls, "incomplete": false});
     if role == Role::ReadOnly {
-        // Rules only ever allow, so the list cannot say this.
+        // Rules cannot deny.
         rules["incomplete"] = true.into();
         rules["evaluationError"] =
             "secrets, and exec, attach and portforward of pods, are not allowed".into();

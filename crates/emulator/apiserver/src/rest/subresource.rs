@@ -139,7 +139,7 @@ async fn bind(
     Ok(Reply::json(201, &plain_success()))
 }
 
-/// The only way to change a Namespace's finalizers.
+/// Changes `spec.finalizers` of a Namespace.
 async fn finalize(
     api: &Arc<Api>,
     request: &Request,

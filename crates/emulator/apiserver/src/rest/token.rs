@@ -14,14 +14,14 @@ use crate::store::Name;
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
 const DEFAULT_SECONDS: i64 = 3600;
-const LEAST_SECONDS: i64 = 600;
-const MOST_SECONDS: i64 = 1 << 32;
+const MIN_SECONDS: i64 = 600;
+const MAX_SECONDS: i64 = 1 << 32;
 
-/// What a token may be bound to: it ends with it.
+/// The kinds that a token can be bound to.
 const BOUND_KINDS: [(&str, &str, &str); 3] =
     [("Pod", "pod", "pods"), ("Secret", "secret", "secrets"), ("Node", "node", "nodes")];
 
-/// Gives out a token.
+/// Issues a token.
 pub(super) fn create(api: &Api, request: &Request) -> Result<Reply, ApiError> {
     let ObjectKey { name, namespace, .. } = request.key();
     let account = view::to_value(&request.resource, &*read::find(api, request)?);
@@ -62,7 +62,7 @@ pub(super) fn create(api: &Api, request: &Request) -> Result<Reply, ApiError> {
     Ok(Reply::json(201, &answer))
 }
 
-/// A body may leave its kind out, but not be something else.
+/// The kind in a body is optional.
 fn check_kind(asked: &Value) -> Result<(), ApiError> {
     match asked["kind"].as_str() {
         None | Some("" | KIND) if asked.is_object() => Ok(()),
@@ -72,15 +72,15 @@ fn check_kind(asked: &Value) -> Result<(), ApiError> {
 
 fn check_seconds(seconds: i64, name: &str) -> Result<(), ApiError> {
     let why = match seconds {
-        ..LEAST_SECONDS => "may not specify a duration less than 10 minutes",
-        LEAST_SECONDS..=MOST_SECONDS => return Ok(()),
+        ..MIN_SECONDS => "may not specify a duration less than 10 minutes",
+        MIN_SECONDS..=MAX_SECONDS => return Ok(()),
         _ => "may not specify a duration larger than 2^32 seconds",
     };
     let error = FieldError::invalid("spec.expirationSeconds", &seconds.into(), why);
     Err(ApiError::invalid_kind(GROUP, KIND, name, &[error]))
 }
 
-/// The claim about the object that the token is to be bound to.
+/// The claim of the bound object.
 fn find_bound(
     api: &Api,
     request: &Request,

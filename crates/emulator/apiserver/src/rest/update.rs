@@ -1,7 +1,7 @@
-//! update: the one way in which a stored object changes, for PUT, patches and subresources.
+//! update: how PUT, patches and subresources change a stored object.
 //!
-//! The new object is computed from the stored one; if somebody else wrote in between, it is
-//! computed again, unless the client named the version it wanted to replace.
+//! The new object is computed from the stored one. If another write came first, it is computed
+//! again, unless the client named the version to replace.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use super::write::{
     write_of, write_options,
 };
 use super::{Request, body, view};
-use crate::api::{Api, Taken};
+use crate::api::{Api, Reservation};
 use crate::http::Reply;
 use crate::status::{ApiError, named};
 use crate::store::{Change, Expect, Stored, WriteError};
 
-/// How often a computation that lost a race is run again.
+/// The number of attempts of a write that loses races.
 const TRIES: usize = 64;
 
 /// Replaces an object, or a subresource.
@@ -49,7 +49,7 @@ pub(super) async fn put(
     outcome.await?.reply(request, 200)
 }
 
-/// The name in a body must be that of the path; left out, it is filled in.
+/// Checks the name in a body against the path, and sets it if it is absent.
 pub(super) fn check_name(object: &mut Value, name: &str) -> Result<(), ApiError> {
     let given = name_of(object);
     if given.is_empty() {
@@ -121,7 +121,7 @@ async fn try_update(
     carry_over(&mut new, old);
     strategy::default(resource, &mut new);
     writer.track(resource, Some(old), &mut new);
-    let taken = match sub {
+    let reservation = match sub {
         None => Some(api.allocate(resource, &mut new, Some(old), writer.dry_run)?),
         Some(_) => None,
     };
@@ -143,7 +143,7 @@ async fn try_update(
     let write = write_of(resource, key.in_storage(), Expect::Version(stored.version), change);
     match api.store.write(vec![write]).await {
         Ok(objects) => {
-            taken.into_iter().for_each(Taken::settle);
+            reservation.into_iter().for_each(Reservation::commit);
             if gone {
                 api.release(resource, &new);
                 return Ok(Some(Outcome::Shown(new)));
@@ -156,7 +156,7 @@ async fn try_update(
     }
 }
 
-/// Whether the write that removed the last finalizer lets an object go that was deleted before.
+/// Whether a terminating object has no finalizer and no grace period left.
 pub(crate) fn is_finished(resource: &Resource, object: &Value) -> bool {
     let metadata = &object["metadata"];
     let list_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
@@ -177,7 +177,7 @@ fn check_version(
             if resource.strategy.unconditional_update {
                 return Ok(());
             }
-            // Kubernetes names the resource here, not the kind.
+            // Kubernetes has the resource here, not the kind.
             let errors = [missing_resource_version()];
             Err(ApiError::invalid_kind(&resource.group, &resource.plural, name, &errors))
         }
@@ -192,7 +192,7 @@ fn check_version(
     }
 }
 
-/// What no client changes.
+/// Restores what no client can change.
 fn carry_over(new: &mut Value, old: &Value) {
     for field in
         ["resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]

@@ -1,5 +1,4 @@
-//! How stored objects are shown: as they are, as a Table, as metadata only, or as YAML; and, for
-//! the one kind that two groups show differently, as the other group's object.
+//! The forms of an object in a reply: JSON, YAML, Table, metadata only.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -11,7 +10,7 @@ use crate::http::{Form, MetaVersion, Query, Reply};
 use crate::status::ApiError;
 use crate::store::{Stored, type_meta};
 
-/// What a Table shows beside its cells.
+/// What the rows of a Table include.
 pub(super) fn include_of(query: &Query) -> Result<IncludeObject, ApiError> {
     let asked = query.get("includeObject").unwrap_or_default();
     IncludeObject::parse(asked).ok_or_else(|| {
@@ -26,7 +25,7 @@ pub(super) fn head_of(resource: &Resource) -> String {
     type_meta(&resource.kind, &resource.api_version())
 }
 
-/// An object as its resource shows it, with kind and version.
+/// An object in the form of its resource, with kind and version.
 pub(super) fn to_value(resource: &Resource, object: &Stored) -> Value {
     let value = object.to_value(&head_of(resource));
     match resource.strategy.stored_form {
@@ -51,7 +50,7 @@ pub(super) fn write_json(resource: &Resource, head: &str, object: &Stored, out: 
     }
 }
 
-/// One object in the form that was asked for.
+/// The reply with one object.
 pub(super) fn reply(
     resource: &Resource,
     object: &Stored,
@@ -127,7 +126,7 @@ pub(super) fn partial(object: &Value, version: MetaVersion) -> Value {
     })
 }
 
-/// A Table, and the metadata in it, in the version that was asked for.
+/// A Table, and its metadata, in a version of `meta.k8s.io`.
 pub(super) fn in_version(mut table: Value, version: MetaVersion) -> Value {
     if version == MetaVersion::V1 {
         return table;

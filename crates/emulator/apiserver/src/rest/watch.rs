@@ -1,7 +1,6 @@
-//! watch: a position in the store's log, turned into frames.
+//! watch: encodes the changes after a position in the store's log as frames.
 //!
-//! The task that makes the frames stops when nobody takes them: a client that does not read loses
-//! its watch, not the server its memory.
+//! The task ends when the client does not read, so a slow client costs no memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,27 +24,27 @@ use crate::metrics::WatchGuard;
 use crate::status::ApiError;
 use crate::store::{Event, EventKind, Snapshot, Stored};
 
-/// A client that takes nothing for so long is dropped.
-const UNREAD: Duration = Duration::from_secs(30);
-/// Frames that may wait for the client.
-const AHEAD: usize = 64;
-/// Events taken from the log at a time.
+/// A watch ends when the client reads nothing for this long.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// The number of frames that wait for the client.
+const MAX_QUEUED: usize = 64;
+/// Events read from the log at a time.
 const BATCH: usize = 256;
-/// A client may ask for more time than a clock can count.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The limit of `timeoutSeconds`, so that the deadline does not overflow.
+const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Follows a collection.
+/// Watches a collection.
 pub(super) fn watch(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
     let options = WatchOptions::parse(&request.query)?;
     let name = request.name.as_deref();
     let selection = Selection::parse(&request.resource, &request.query, name)?;
     let shape = FrameShape::new(request)?;
-    let (frames, receiver) = mpsc::channel(AHEAD);
+    let (frames, receiver) = mpsc::channel(MAX_QUEUED);
     let changes = api.store.subscribe(&request.resource.storage);
-    // Taken before the answer begins: who waits for the answer and then writes finds its write
-    // after what was there.
+    // Read before the reply begins: a client that writes after it gets the reply sees its write as
+    // a change.
     let (position, initial) = match options.after {
         Some(u64::MAX) => (api.store.version(), None),
         Some(version) => (version, None),
@@ -75,7 +74,7 @@ pub(super) fn watch(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError
     Ok(Reply::stream(frames))
 }
 
-/// Nobody takes the frames any more.
+/// The client does not read.
 struct Closed;
 
 struct Watcher {
@@ -87,17 +86,17 @@ struct Watcher {
     drops: watch::Receiver<u64>,
     stop: watch::Receiver<bool>,
     frames: mpsc::Sender<Bytes>,
-    /// All changes up to this version were looked at.
+    /// All changes up to this version are sent.
     position: u64,
     _counted: WatchGuard,
 }
 
 impl Watcher {
-    /// Ends when the client goes, the time is up, or the log has moved on too far.
+    /// Ends when the client disconnects, at the timeout, or when the position is compacted.
     async fn run(mut self, options: WatchOptions, initial: Option<Snapshot>) {
         let seconds =
             options.timeout_seconds.unwrap_or_else(|| rand::rng().random_range(30 * 60..60 * 60));
-        let end = Instant::now() + Duration::from_secs(seconds).min(LONGEST);
+        let end = Instant::now() + Duration::from_secs(seconds).min(MAX_DURATION);
         let _closed = self.follow(&options, initial, end).await;
     }
 
@@ -112,7 +111,7 @@ impl Watcher {
         }
         let last_bookmark = end.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(end);
         let mut bookmark = (Instant::now() + BOOKMARK_PERIOD).min(last_bookmark);
-        let mut told = self.position;
+        let mut bookmarked = self.position;
         loop {
             if !self.send_changes().await? {
                 return Ok(());
@@ -128,12 +127,12 @@ impl Watcher {
             if bookmark_due {
                 let next = (bookmark + BOOKMARK_PERIOD).min(last_bookmark);
                 bookmark = if bookmark < last_bookmark { next } else { end + BOOKMARK_PERIOD };
-                told = self.send_bookmark_after(told).await?;
+                bookmarked = self.send_bookmark_after(bookmarked).await?;
             }
         }
     }
 
-    /// What is there already.
+    /// Sends the existing objects.
     async fn send_initial(
         &mut self,
         options: &WatchOptions,
@@ -152,7 +151,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// All changes that the log has; `false` if the watch is over.
+    /// Sends all changes of the log; `false` if the watch is over.
     async fn send_changes(&mut self) -> Result<bool, Closed> {
         loop {
             self.changes.mark_unchanged();
@@ -171,7 +170,7 @@ impl Watcher {
                     self.send(frame).await?;
                 }
             }
-            // Also without changes: who is up to date does not fall out of the log.
+            // Also without changes: the position of a current watcher is not compacted.
             self.position = changes.upto;
             if !more {
                 return Ok(true);
@@ -179,11 +178,11 @@ impl Watcher {
         }
     }
 
-    async fn send_bookmark_after(&mut self, told: u64) -> Result<u64, Closed> {
-        // Every change of this storage up to here was sent: the select saw none since.
+    async fn send_bookmark_after(&mut self, last: u64) -> Result<u64, Closed> {
+        // Every change of this storage up to here is sent: the select saw none since.
         let newest = self.api.store.version();
-        if newest == told || self.changes.has_changed().unwrap_or(true) {
-            return Ok(told);
+        if newest == last || self.changes.has_changed().unwrap_or(true) {
+            return Ok(last);
         }
         let frame = self.shape.bookmark(newest, BookmarkKind::Progress);
         self.send(frame).await?;
@@ -213,7 +212,7 @@ impl Watcher {
     }
 
     fn frame(&mut self, event: &Event, kind: EventKind, object: &Stored) -> Bytes {
-        // Most watchers get the same bytes; they are made once.
+        // Plain watchers share the bytes.
         if self.shape.is_plain() && kind == event.kind {
             let shape = &self.shape;
             return event.frame(|| shape.plain(kind.as_str(), object));
@@ -222,7 +221,7 @@ impl Watcher {
     }
 
     async fn send(&self, frame: Bytes) -> Result<(), Closed> {
-        match timeout(UNREAD, self.frames.send(frame)).await {
+        match timeout(READ_TIMEOUT, self.frames.send(frame)).await {
             Ok(Ok(())) => Ok(()),
             _ => Err(Closed),
         }
@@ -236,7 +235,7 @@ enum BookmarkKind {
     InitialEventsEnd,
 }
 
-/// How frames look.
+/// The format of frames.
 struct FrameShape {
     resource: Arc<Resource>,
     head: String,
@@ -263,7 +262,7 @@ impl FrameShape {
         })
     }
 
-    /// Whether frames are the stored text, shown by the resource that stores it.
+    /// Whether frames are the stored text.
     fn is_plain(&self) -> bool {
         self.form == Form::Object && self.resource.strategy.stored_form.is_none()
     }
@@ -325,7 +324,7 @@ impl FrameShape {
         line(&json!({"type": kind, "object": shown}))
     }
 
-    /// Only the first frame says what the columns are.
+    /// Only the first frame has the column definitions.
     fn table(&mut self, object: &Value, version: MetaVersion) -> Value {
         let definitions = std::mem::replace(&mut self.definitions, Definitions::Left);
         let now = Timestamp::now();

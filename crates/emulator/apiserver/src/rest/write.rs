@@ -1,4 +1,4 @@
-//! What all writes share: who writes, what comes back, and the way from a value to the store.
+//! Common parts of all writes: the writer, the object's key, options and outcome.
 
 use std::sync::Arc;
 
@@ -87,12 +87,12 @@ impl ObjectKey<'_> {
     }
 }
 
-/// The options of a write, checked.
+/// The validated options of a write.
 pub(super) fn write_options(request: &Request, verb: WriteVerb) -> Result<WriteOptions, ApiError> {
     parse_write_options(request.query.pairs(), verb).map_err(options_error)
 }
 
-/// Options that make no sense.
+/// The error of invalid options.
 pub(super) fn options_error(error: OptionsError) -> ApiError {
     match error {
         OptionsError::Malformed(message) => ApiError::bad_request(message),
@@ -102,12 +102,12 @@ pub(super) fn options_error(error: OptionsError) -> ApiError {
     }
 }
 
-/// What a write left.
+/// The result of a write.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It is stored.
+    /// The stored object.
     Stored(Arc<Stored>),
-    /// It is not: a dry run, or an object that is gone with this write.
+    /// The object of a dry run, or one that this write deleted.
     Shown(Value),
 }
 
@@ -121,9 +121,9 @@ impl Outcome {
     }
 }
 
-/// The time as metadata has it.
+/// The time in the form of metadata.
 pub(crate) fn now_text() -> String {
-    // Cut, not rounded: nothing is made in the future.
+    // Truncated, so that no object is created in the future.
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
@@ -138,13 +138,13 @@ pub(crate) fn content_of(resource: &Resource, object: &Value) -> Arc<Content> {
 
 /// A write of one object.
 pub(crate) fn write_of(resource: &Resource, name: Name, expect: Expect, change: Change) -> Write {
-    // Only what is new needs its Namespace; what is there may be changed until it is deleted.
+    // Only a new object needs an active Namespace.
     let new = resource.namespaced && expect == Expect::Absent;
     let within = new.then(|| name.namespace.clone());
     Write { storage: Arc::from(&*resource.storage), name, expect, change, within }
 }
 
-/// What a failed write means to a client. A lost race is for the caller to run again.
+/// The error for a client. The caller repeats a write that lost a race.
 pub(crate) fn write_error(resource: &Resource, name: &str, error: WriteError) -> ApiError {
     match error {
         WriteError::Exists => ApiError::already_exists(resource, name),
@@ -154,7 +154,7 @@ pub(crate) fn write_error(resource: &Resource, name: &str, error: WriteError) ->
     }
 }
 
-/// Refuses an object that breaks rules.
+/// Refuses an object with validation errors.
 pub(crate) fn refuse(
     resource: &Resource,
     name: &str,
@@ -168,7 +168,7 @@ pub(crate) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-/// Checks the namespace of an object against the path, and fills it in.
+/// Checks the namespace of an object against the path, and sets it.
 pub(crate) fn settle_namespace(
     resource: &Resource,
     namespace: &str,
@@ -186,7 +186,7 @@ pub(crate) fn settle_namespace(
     Ok(())
 }
 
-/// The answer to a deletion that left nothing.
+/// The `Status` of a deletion that removed the object.
 pub(super) fn success(resource: &Resource, name: &str, uid: &str) -> Value {
     let mut details = crate::status::named(resource, name);
     details["uid"] = uid.into();

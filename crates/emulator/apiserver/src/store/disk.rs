@@ -1,8 +1,8 @@
 //! The copy on disk: one redb file. A commit returns when the file system has it.
 //!
-//! After an error of the disk redb refuses everything until the file is opened again, and nobody
-//! knows whether the commit that failed is in it. So [`Disk::reopen`] opens it, checks that there
-//! is room to write, and makes it hold what memory holds: what clients were shown, and no more.
+//! After a disk error redb refuses everything until the file is opened again, and the failed commit
+//! may or may not be in the file. So [`Disk::reopen`] opens it, checks that there is room to write,
+//! and writes the state of memory: what clients have seen, and no more.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, OpenOptions, Permissions};
@@ -24,9 +24,9 @@ const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 const TEXTS: TableDefinition<'_, &str, &str> = TableDefinition::new("texts");
 const VERSION: &str = "resourceVersion";
 const LIFE: &str = "life";
-/// Written and removed again to see whether there is room.
+/// Written and removed to check the free space.
 const PROBE: &str = "probe";
-/// How much room there must be before writes are taken again, at the least and at the most.
+/// The free space that a reopened disk must have, at least and at most.
 const PROBE_BYTES: std::ops::RangeInclusive<usize> = 64 * 1024..=16 * 1024 * 1024;
 
 /// The file.
@@ -35,9 +35,9 @@ pub(super) struct Disk {
     database: Option<Database>,
     path: PathBuf,
     life: String,
-    /// The newest version that a commit was tried with.
+    /// The newest version of a commit, successful or not.
     tried: u64,
-    /// How much the last commit was to write.
+    /// The size of the last commit.
     last_bytes: usize,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct DiskWrite<'a> {
 impl Disk {
     pub(super) fn open(directory: &Path) -> Result<Self, OpenError> {
         let at = |why: io::Error| OpenError::Directory { path: directory.to_owned(), why };
-        // Secrets are in there: nobody else may look.
+        // The file holds Secrets.
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at)?;
         let path = directory.join("objects.redb");
         make_private(&path).map_err(at)?;
@@ -68,7 +68,7 @@ impl Disk {
         }
     }
 
-    /// Reads everything into memory; the name of the store's life.
+    /// Reads everything into memory; returns the id of the store.
     pub(super) fn load(
         &mut self,
         state: &mut State,
@@ -119,8 +119,8 @@ impl Disk {
         Ok(Some(life))
     }
 
-    /// All of these and the newest version, or nothing. After an error, only [`Disk::reopen`] may
-    /// follow.
+    /// Writes all of these and the newest version, or nothing. After an error only
+    /// [`Disk::reopen`] works.
     pub(super) fn commit<'a>(
         &mut self,
         version: u64,
@@ -159,9 +159,6 @@ impl Disk {
     }
 
     /// Opens the file again after an error and makes it hold these objects at this version.
-    ///
-    /// # Errors
-    /// Why the disk cannot be written yet, or never by this process.
     pub(super) fn reopen(
         &mut self,
         version: u64,
@@ -179,7 +176,7 @@ impl Disk {
         Ok(())
     }
 
-    /// While it was closed, another process may have used the file.
+    /// Another process may have used the file while it was closed.
     fn check_ours(&self, database: &Database) -> Result<(), String> {
         let (life, version) = read_marks(database).map_err(|error| self.explain(&error))?;
         if life.is_some_and(|life| life != self.life) || version > self.tried {
@@ -200,13 +197,13 @@ impl Disk {
     }
 }
 
-/// Makes the file, if need be, for its owner only.
+/// Creates the file if it is missing; only its owner can read it.
 fn make_private(path: &Path) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     std::fs::set_permissions(path, Permissions::from_mode(0o600))
 }
 
-/// Whose file it is, and up to which version it goes. A new file says neither.
+/// The store's id and the newest version in a file. A new file has neither.
 fn read_marks(database: &Database) -> Result<(Option<String>, u64), redb::Error> {
     let write = database.begin_write()?;
     let marks = {
@@ -218,7 +215,7 @@ fn read_marks(database: &Database) -> Result<(Option<String>, u64), redb::Error>
     Ok(marks)
 }
 
-/// Makes a file hold these objects, and see that as much as `room` can be written besides.
+/// Makes a file hold these objects, and checks that `room` more bytes can be written.
 fn restore(
     database: &Database,
     life: &str,

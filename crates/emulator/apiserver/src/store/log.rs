@@ -1,4 +1,4 @@
-//! What changed, in order, as far back as it is kept.
+//! The log of changes, oldest first, bounded in number and size.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ pub(crate) struct Event {
     pub(crate) object: Arc<Stored>,
     /// The object before the change.
     pub(crate) previous: Option<Arc<Stored>>,
-    /// The watch frame that most watchers get, made once.
+    /// The frame of plain watches, encoded once.
     frame: OnceLock<Bytes>,
 }
 
@@ -48,8 +48,8 @@ impl Event {
         self.object.version
     }
 
-    /// The frame, made by the first watcher that needs it and shared by the others. All callers for
-    /// one storage must make the same frame.
+    /// The frame. The first watcher encodes it, the others share it; all callers of one storage
+    /// must encode the same frame.
     pub(crate) fn frame(&self, make: impl FnOnce() -> Bytes) -> Bytes {
         self.frame.get_or_init(make).clone()
     }
@@ -59,23 +59,23 @@ impl Event {
 #[derive(Debug)]
 pub(super) struct Log {
     events: VecDeque<Arc<Event>>,
-    /// Changes up to this version are gone.
+    /// Changes up to this version are dropped.
     compacted: u64,
-    most: usize,
+    max_events: usize,
     bytes: usize,
 }
 
-/// The log of one storage keeps at most this much text alive, however few changes that are.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// The size limit of the log of one storage.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 impl Log {
-    pub(super) fn new(compacted: u64, most: usize) -> Self {
-        Self { events: VecDeque::new(), compacted, most, bytes: 0 }
+    pub(super) fn new(compacted: u64, max_events: usize) -> Self {
+        Self { events: VecDeque::new(), compacted, max_events, bytes: 0 }
     }
 
     pub(super) fn push(&mut self, event: Event) {
         self.bytes += event.object.len();
-        while self.events.len() >= self.most.max(1) || self.bytes > MOST_BYTES {
+        while self.events.len() >= self.max_events.max(1) || self.bytes > MAX_BYTES {
             let Some(gone) = self.events.pop_front() else { break };
             self.bytes -= gone.object.len();
             self.compacted = gone.version();

@@ -1,37 +1,37 @@
-//! The store: all objects in memory under one growing resourceVersion, a bounded log of what
-//! changed, and, if asked for, a copy on disk that is written before anybody sees a change.
+//! The store: all objects in memory under one growing resourceVersion, a bounded log of changes,
+//! and optionally a copy on disk that is written before a change becomes visible.
 //!
-//! Reads take a short lock and leave with shared pointers. A write names the version that it
-//! expects to replace; who loses the race computes again. Watchers hold a position in the log and
-//! nothing else, so one that does not read costs nothing and falls out of the log in the end.
+//! Reads take a short lock and return shared pointers. A write names the version that it replaces;
+//! a writer that loses the race computes its object again. A watcher holds only a position in the
+//! log, so a slow watcher costs no memory; its position is compacted away in the end.
 //!
-//! Older versions are not kept beside the newest: a list at an older version is the newest one with
-//! the log undone, as far as the log goes back.
+//! The store keeps no older versions: a list at an older version is the current one with the log
+//! undone, as far as the log goes back.
 
+mod commit;
 mod disk;
 mod log;
 mod object;
 mod state;
 #[cfg(test)]
 mod tests;
-mod writer;
 
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use commit::Committer;
+pub(crate) use commit::{Change, Expect, Write, WriteError};
 pub(crate) use log::{Event, EventKind};
 pub(crate) use object::{Content, Name, ObjectRef, Stored, type_meta};
 use serde_json::Value;
 use state::State;
 pub(crate) use state::{Changes, Snapshot};
 use tokio::sync::watch;
-use writer::Writer;
-pub(crate) use writer::{Change, Expect, Write, WriteError};
 
-/// Where objects live when the process ends.
+/// Where objects are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Nowhere.
+    /// In memory only.
     Ephemeral,
     /// In this directory.
     Directory(PathBuf),
@@ -48,7 +48,7 @@ pub enum OpenError {
         /// Why.
         why: std::io::Error,
     },
-    /// Somebody else has it.
+    /// Another process uses it.
     #[error("{0} is in use by another nearhop apiserver; stop it, or choose another --data-dir")]
     InUse(PathBuf),
     /// The file cannot be read.
@@ -61,10 +61,10 @@ pub enum OpenError {
     },
 }
 
-/// The values of the field selectors of an object in a storage. What they are, kinds say.
+/// The values that field selectors read of an object in a storage.
 pub(crate) type FieldsOf = fn(&str, &Value) -> Vec<(&'static str, String)>;
 
-/// The version asked for is no longer in the log.
+/// The requested version is no longer in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compacted {
     /// The store's version now.
@@ -74,7 +74,7 @@ pub(crate) struct Compacted {
 /// All objects. Cheap to share by `Arc`.
 pub(crate) struct Store {
     state: Arc<RwLock<State>>,
-    writer: Writer,
+    committer: Committer,
     life: String,
 }
 
@@ -95,23 +95,23 @@ impl Store {
             }
         };
         let state = Arc::new(RwLock::new(state));
-        let writer = Writer::start(Arc::clone(&state), disk);
-        Ok(Self { state, writer, life })
+        let committer = Committer::start(Arc::clone(&state), disk);
+        Ok(Self { state, committer, life })
     }
 
-    /// Tells this store's tokens from those of another one.
+    /// An id that differs between stores: continue tokens carry it.
     pub(crate) fn life(&self) -> &str {
         &self.life
     }
 
-    /// Why the disk cannot be written at present; `None`: it can, or there is none.
-    pub(crate) fn disk_trouble(&self) -> Option<String> {
-        self.writer.trouble()
+    /// Why the disk cannot be written; `None` while it can, or without a disk.
+    pub(crate) fn disk_failure(&self) -> Option<String> {
+        self.committer.failure()
     }
 
-    /// Whether writes are still taken; if not, only a new process helps.
+    /// Whether writes are accepted; if not, the process must restart.
     pub(crate) fn is_running(&self) -> bool {
-        self.writer.is_running()
+        self.committer.is_running()
     }
 
     /// The newest version.
@@ -129,7 +129,7 @@ impl Store {
         self.read().list(storage, namespace)
     }
 
-    /// The same as it was at an older version.
+    /// The same at an older version.
     pub(crate) fn list_at(
         &self,
         storage: &str,
@@ -177,23 +177,22 @@ impl Store {
         self.read().events_after(storage, version, limit)
     }
 
-    /// Wakes those who follow a storage, though nothing changed in it.
+    /// Wakes the subscribers of a storage without a change.
     pub(crate) fn touch(&self, storage: &str) {
         self.write_state().touch(storage);
     }
 
-    /// Forgets the whole log: whoever watches from an older version has to list again.
+    /// Drops the whole log: a watch from an older version must list again.
     pub(crate) fn compact(&self) {
         self.write_state().compact();
     }
 
     /// Writes all of these, or nothing. They get consecutive versions, in their order.
     pub(crate) async fn write(&self, writes: Vec<Write>) -> Result<Vec<Arc<Stored>>, WriteError> {
-        self.writer.write(writes).await
+        self.committer.write(writes).await
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        // A panic while the lock was held would have left a half-made change; there is none to hide.
         self.state.read().expect("no writer panics while it holds the state")
     }
 

@@ -1,10 +1,11 @@
-//! A stored object: its JSON text as clients get it, and the few parts that are looked at without
-//! reading the text.
+//! A stored object: its JSON text, and the fields that selectors and controllers read without
+//! parsing it.
 //!
-//! The text is kept without `kind`, `apiVersion` and `resourceVersion`, cut right after the opening
-//! of `metadata`, so that a list item, a single object and a watch frame are made by putting pieces
-//! together, and so that the version can be given out when all else is ready.
+//! The text is stored without `kind`, `apiVersion` and `resourceVersion`, cut after the opening of
+//! `metadata`. List items, single objects and watch frames are concatenations, and the version is
+//! assigned last.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -53,7 +54,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Takes an object apart. `kind`, `apiVersion` and `metadata.resourceVersion` are left out.
+    /// Splits an object. `kind`, `apiVersion` and `metadata.resourceVersion` are left out.
     pub(crate) fn new(object: &Value, fields: Vec<(&'static str, String)>) -> Self {
         let metadata = &object["metadata"];
         let text = |value: &Value| Box::from(value.as_str().unwrap_or_default());
@@ -100,13 +101,9 @@ impl Stored {
 
     /// Appends its JSON. `type_meta` is `"kind":"…","apiVersion":"…",` or empty.
     pub(crate) fn write_json(&self, type_meta: &str, out: &mut Vec<u8>) {
-        let mut digits = itoa_buffer();
         out.reserve(type_meta.len() + self.content.tail.len() + 64);
-        out.push(b'{');
-        out.extend_from_slice(type_meta.as_bytes());
-        out.extend_from_slice(b"\"metadata\":{\"resourceVersion\":\"");
-        out.extend_from_slice(digits.format(self.version));
-        out.extend_from_slice(b"\",");
+        write!(out, "{{{type_meta}\"metadata\":{{\"resourceVersion\":\"{}\",", self.version)
+            .expect("bytes are written to memory");
         out.extend_from_slice(&self.content.tail);
     }
 
@@ -160,27 +157,6 @@ fn whole(tail: &[u8]) -> Vec<u8> {
     [b"{\"metadata\":{", tail].concat()
 }
 
-/// Decimal digits of a version, without an allocation.
-fn itoa_buffer() -> Digits {
-    Digits([0; 20])
-}
-
-struct Digits([u8; 20]);
-
-impl Digits {
-    fn format(&mut self, mut number: u64) -> &[u8] {
-        let mut at = self.0.len();
-        loop {
-            at -= 1;
-            self.0[at] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                return &self.0[at..];
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -188,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_comes_back_as_it_was_with_its_version() {
+    fn stored_object_round_trips_with_its_version() {
         let object = json!({
             "kind": "Service", "apiVersion": "v1",
             "metadata": {"name": "a\"b", "uid": "u", "resourceVersion": "7", "labels": {"x": "y"},

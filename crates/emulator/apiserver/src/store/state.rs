@@ -1,4 +1,4 @@
-//! The store's memory: one table per storage. Pure bookkeeping; locking and disk are elsewhere.
+//! The store's memory: one table per storage. Locking and disk are elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -10,10 +10,10 @@ use super::Compacted;
 use super::log::{Event, EventKind, Log};
 use super::object::{Content, Name, ObjectRef, Stored};
 
-/// All that is known.
+/// All objects, and their indexes.
 pub(super) struct State {
     pub(super) version: u64,
-    /// Versions up to this one were given out before this process began.
+    /// The newest version of an earlier process, or of the last compaction.
     loaded: u64,
     tables: BTreeMap<Arc<str>, Table>,
     uids: BTreeSet<Box<str>>,
@@ -35,7 +35,7 @@ pub(crate) struct Snapshot {
     pub(crate) objects: Vec<Arc<Stored>>,
 }
 
-/// Changes of a storage, and up to which version these are all.
+/// Changes of a storage; there are no others up to `upto`.
 pub(crate) struct Changes {
     pub(crate) events: Vec<Arc<Event>>,
     pub(crate) upto: u64,
@@ -54,14 +54,14 @@ impl State {
         }
     }
 
-    /// Takes an object that was stored by an earlier process.
+    /// Adds an object that an earlier process stored.
     pub(super) fn load(&mut self, storage: &str, object: Stored) {
         self.index(storage, &object);
         let object = Arc::new(object);
         self.table_mut(storage).objects.insert(object.name.clone(), object);
     }
 
-    /// All is loaded; versions go on after this one.
+    /// All objects are loaded; the next version follows this one.
     pub(super) fn loaded(&mut self, version: u64) {
         self.version = version;
         self.loaded = version;
@@ -125,7 +125,7 @@ impl State {
         Some(last)
     }
 
-    /// Wakes the watchers of these storages, and those who watch everything.
+    /// Wakes the subscribers of these storages, and those of all storages.
     pub(super) fn announce<'a>(&self, storages: impl Iterator<Item = &'a str>) {
         for storage in storages {
             if let Some(table) = self.tables.get(storage) {
@@ -158,7 +158,7 @@ impl State {
             }
             return Ok(Snapshot { version, objects: Vec::new() });
         };
-        // The first change after the version tells what was there at it.
+        // The first change after the version has the object at the version.
         let mut before: BTreeMap<&Name, Option<&Arc<Stored>>> = BTreeMap::new();
         for event in table.log.after(version, self.version)? {
             before.entry(&event.object.name).or_insert(event.previous.as_ref());
@@ -196,7 +196,7 @@ impl State {
         self.loaded = version;
         for table in self.tables.values_mut() {
             table.log.compact(version);
-            // Whoever watches learns of it at once, not at the next change.
+            // Watchers end now, not at the next change.
             table.changed.send_replace(version);
         }
     }

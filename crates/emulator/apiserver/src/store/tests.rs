@@ -1,4 +1,4 @@
-//! What the store promises, with and without a disk.
+//! Tests of the store, with and without a disk.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn texts(snapshot: &super::Snapshot) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_write_that_expects_something_else_changes_nothing() {
+async fn a_write_with_a_wrong_expectation_changes_nothing() {
     let scratch = tempfile::tempdir().unwrap();
     for store in [store(None), store(Some(scratch.path()))] {
         let first = store.write(vec![put("a", "1", Expect::Absent)]).await.unwrap();
@@ -56,7 +56,7 @@ async fn a_write_that_expects_something_else_changes_nothing() {
 }
 
 #[tokio::test]
-async fn an_older_state_is_the_newest_with_the_log_undone() {
+async fn lists_at_an_older_version_undo_the_log() {
     let store = store(None);
     store.write(vec![put("a", "1", Expect::Absent), put("b", "1", Expect::Absent)]).await.unwrap();
     let then = store.version();
@@ -74,7 +74,7 @@ async fn an_older_state_is_the_newest_with_the_log_undone() {
 }
 
 #[tokio::test]
-async fn a_disk_brings_back_what_was_there_and_versions_go_on() {
+async fn reopened_store_has_its_objects_and_continues_versions() {
     let scratch = tempfile::tempdir().unwrap();
     let (version, life) = {
         let store = store(Some(scratch.path()));
@@ -84,7 +84,7 @@ async fn a_disk_brings_back_what_was_there_and_versions_go_on() {
         store.write(vec![delete("b", Expect::Version(b.version))]).await.unwrap();
         (store.version(), store.life().to_owned())
     };
-    // The writer's thread lets the file go when the store is dropped; it may take a moment.
+    // The store's thread closes the file after the store is dropped.
     let durability = Durability::Directory(scratch.path().into());
     let reopened = loop {
         match Store::open(&durability, 100, no_fields) {
@@ -100,7 +100,7 @@ async fn a_disk_brings_back_what_was_there_and_versions_go_on() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_opened_again_holds_what_clients_saw() {
+async fn reopened_disk_has_only_what_clients_saw() {
     let scratch = tempfile::tempdir().unwrap();
     let mut state = super::State::new(100);
     let mut disk = super::disk::Disk::open(scratch.path()).unwrap();
@@ -117,7 +117,7 @@ async fn a_disk_that_is_opened_again_holds_what_clients_saw() {
     for (name, version) in [("a", 1), ("b", 2)] {
         state.put("things", Name::new("", name), version, Arc::new(content("old")));
     }
-    // These reached the disk, and then the disk reported an error: nobody was told of them.
+    // The disk wrote these and then reported an error: no client saw them.
     let unseen = [put(&a, 3, &new), DiskWrite { key: &b, content: None }, put(&c, 5, &new)];
     disk.commit(5, unseen.into_iter()).unwrap();
     disk.reopen(state.version, &state.all()).unwrap();
@@ -128,7 +128,7 @@ async fn a_disk_that_is_opened_again_holds_what_clients_saw() {
 }
 
 #[tokio::test]
-async fn a_file_that_another_process_used_meanwhile_is_left_alone() {
+async fn a_file_changed_by_another_process_is_not_written() {
     let scratch = tempfile::tempdir().unwrap();
     let mut state = super::State::new(100);
     let mut disk = super::disk::Disk::open(scratch.path()).unwrap();
@@ -148,7 +148,7 @@ async fn a_file_that_another_process_used_meanwhile_is_left_alone() {
 }
 
 #[tokio::test]
-async fn nothing_new_in_a_namespace_that_is_not_there_or_goes() {
+async fn creates_need_an_active_namespace() {
     let store = store(None);
     let inside = || Write { within: Some("n".into()), ..put("a", "1", Expect::Absent) };
     assert_eq!(store.write(vec![inside()]).await.unwrap_err(), WriteError::Namespace);
@@ -168,7 +168,7 @@ async fn nothing_new_in_a_namespace_that_is_not_there_or_goes() {
 }
 
 #[tokio::test]
-async fn the_log_is_bounded_by_what_it_holds() {
+async fn the_log_is_bounded_by_size() {
     let store = Store::open(&Durability::Ephemeral, 1_000_000, no_fields).unwrap();
     let big = "x".repeat(1 << 20);
     let mut version = store.write(vec![put("a", &big, Expect::Absent)]).await.unwrap()[0].version;

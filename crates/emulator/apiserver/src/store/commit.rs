@@ -1,12 +1,12 @@
-//! The way in: every write passes here, one batch after the other.
+//! Commits: every write passes here, in batches.
 //!
-//! With a disk, one thread takes all writes that wait, checks each against what is there (and what
-//! the batch put there before it), commits them to disk in one transaction, and only then shows
-//! them: what a client saw is never lost, and many writers share one fsync. Without a disk the same
-//! steps run at once under the lock.
+//! With a disk, one thread takes all waiting writes, checks each against the stored objects and the
+//! earlier writes of the batch, commits the batch to disk in one transaction, and then makes it
+//! visible. So a change that a client saw is never lost, and many writes share one fsync. Without
+//! a disk the same steps run under the lock.
 //!
-//! When the disk fails (it is full, say), writes are refused with what it said and reads go on; the
-//! thread opens the file again until that works.
+//! When the disk fails (for example because it is full), the thread refuses writes with the disk's
+//! error and reopens the file until that works. Reads continue.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::RecvTimeoutError;
@@ -21,25 +21,25 @@ use super::disk::{Disk, DiskWrite};
 use super::object::{Content, Name, ObjectRef, Stored};
 use super::state::State;
 
-/// One change, with what it expects to find.
+/// One change, and the state that it expects.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) storage: Arc<str>,
     pub(crate) name: Name,
     pub(crate) expect: Expect,
     pub(crate) change: Change,
-    /// A Namespace that must be there and must not be on its way out.
+    /// A Namespace that must exist and not be terminating.
     pub(crate) within: Option<Box<str>>,
 }
 
-/// What a write expects to find.
+/// The state that a write expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// Nothing.
+    /// No object.
     Absent,
-    /// The object at this version, or as an earlier write of the same batch left it.
+    /// The object at this version.
     Version(u64),
-    /// What an earlier write of the same batch left.
+    /// The object that an earlier write of the same request put.
     Previous,
 }
 
@@ -50,18 +50,18 @@ pub(crate) enum Change {
     Delete,
 }
 
-/// Why nothing was written.
+/// Why a request was not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteError {
-    /// It was to be absent and is there.
+    /// The object exists.
     Exists,
-    /// It was to be there and is not.
+    /// The object does not exist.
     Gone,
-    /// It is there at another version.
+    /// The object has another version.
     Conflict,
-    /// The Namespace is not there, is on its way out, or changes in the same commit.
+    /// The Namespace does not exist, is terminating, or changes in the same commit.
     Namespace,
-    /// The disk refused.
+    /// The disk failed.
     Disk(String),
 }
 
@@ -73,47 +73,47 @@ pub(super) struct Request {
 type Answer = Result<Vec<Arc<Stored>>, WriteError>;
 type Reply = oneshot::Sender<Answer>;
 
-/// The one that writes.
-pub(super) enum Writer {
+/// Commits writes.
+pub(super) enum Committer {
     Memory(Arc<RwLock<State>>),
-    Thread { requests: mpsc::Sender<Request>, thread: JoinHandle<()>, trouble: Trouble },
+    Thread { requests: mpsc::Sender<Request>, thread: JoinHandle<()>, failure: Failure },
 }
 
 /// Why the disk cannot be written; `None` while it can.
-type Trouble = Arc<RwLock<Option<String>>>;
+type Failure = Arc<RwLock<Option<String>>>;
 
-/// Where Namespaces are stored: the one storage that this one knows by name, since what is inside
-/// a Namespace must not outlive it.
+/// The storage of Namespaces: no object may outlive its Namespace.
 const NAMESPACES: &str = "namespaces";
 
-/// A batch does not grow beyond this many requests, so that nobody waits for a huge commit.
-const MOST_PER_COMMIT: usize = 512;
+/// The size limit of a batch: a larger commit would delay its requests.
+const MAX_PER_COMMIT: usize = 512;
 
-/// A disk that failed is tried again after this, or after this many times what the last try took:
-/// a large file takes long to open, and reads need the processor too.
-const AGAIN: Duration = Duration::from_secs(1);
-const AGAIN_TIMES: u32 = 10;
+/// The time until a failed disk is reopened, or this many times the duration of the last attempt:
+/// reopening a large file takes CPU time that reads need.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRY_FACTOR: u32 = 10;
 
-impl Writer {
+impl Committer {
     pub(super) fn start(state: Arc<RwLock<State>>, disk: Option<Disk>) -> Self {
         let Some(disk) = disk else { return Self::Memory(state) };
         let (requests, receiver) = mpsc::channel();
-        let trouble = Trouble::default();
-        let told = Arc::clone(&trouble);
-        let thread = supervise::thread("store-writer", move || run(&state, disk, &receiver, &told))
-            .expect("the process may start one more thread");
-        Self::Thread { requests, thread, trouble }
+        let failure = Failure::default();
+        let shared = Arc::clone(&failure);
+        let run = move || run(&state, disk, &receiver, &shared);
+        let thread =
+            supervise::thread("store-writer", run).expect("the process can start a thread");
+        Self::Thread { requests, thread, failure }
     }
 
-    /// Why writes are refused at present; `None`: they are not.
-    pub(super) fn trouble(&self) -> Option<String> {
+    /// Why the disk cannot be written; `None` while it can.
+    pub(super) fn failure(&self) -> Option<String> {
         match self {
             Self::Memory(_) => None,
-            Self::Thread { trouble, .. } => read_trouble(trouble),
+            Self::Thread { failure, .. } => read_failure(failure),
         }
     }
 
-    /// Whether there is somebody to take writes.
+    /// Whether the thread runs.
     pub(super) fn is_running(&self) -> bool {
         match self {
             Self::Memory(_) => true,
@@ -150,24 +150,24 @@ fn run(
     state: &RwLock<State>,
     mut disk: Disk,
     requests: &mpsc::Receiver<Request>,
-    trouble: &RwLock<Option<String>>,
+    failure: &RwLock<Option<String>>,
 ) {
     let batch = |first| {
-        std::iter::once(first).chain(requests.try_iter()).take(MOST_PER_COMMIT).collect::<Vec<_>>()
+        std::iter::once(first).chain(requests.try_iter()).take(MAX_PER_COMMIT).collect::<Vec<_>>()
     };
     let mut next_try = Instant::now();
     loop {
-        let Some(why) = read_trouble(trouble) else {
+        let Some(why) = read_failure(failure) else {
             let Ok(first) = requests.recv() else { return };
-            commit(state, &mut disk, trouble, batch(first));
-            next_try = Instant::now() + AGAIN;
+            commit(state, &mut disk, failure, batch(first));
+            next_try = Instant::now() + RETRY;
             continue;
         };
         let wait = next_try.saturating_duration_since(Instant::now());
         if wait.is_zero() {
             let began = Instant::now();
-            reopen(state, &mut disk, trouble);
-            next_try = Instant::now() + AGAIN.max(began.elapsed() * AGAIN_TIMES);
+            reopen(state, &mut disk, failure);
+            next_try = Instant::now() + RETRY.max(began.elapsed() * RETRY_FACTOR);
             continue;
         }
         match requests.recv_timeout(wait) {
@@ -178,42 +178,42 @@ fn run(
     }
 }
 
-/// Opens the file again; if that works, writes are taken from now on.
-fn reopen(state: &RwLock<State>, disk: &mut Disk, trouble: &RwLock<Option<String>>) {
-    // Nobody but this thread changes objects, so both stay as they are after the lock is gone.
+/// Opens the file again; after that, writes are accepted.
+fn reopen(state: &RwLock<State>, disk: &mut Disk, failure: &RwLock<Option<String>>) {
+    // Only this thread changes objects, so both are current after the lock is released.
     let (version, objects) = {
         let state = state.read().expect("no writer panics while it holds the state");
         (state.version, state.all())
     };
     match disk.reopen(version, &objects) {
         Ok(()) => {
-            tracing::info!("the data directory can be written again");
-            set_trouble(trouble, None);
+            tracing::info!("data directory writable again; accepting writes");
+            set_failure(failure, None);
         }
-        Err(why) => set_trouble(trouble, Some(why)),
+        Err(why) => set_failure(failure, Some(why)),
     }
 }
 
 fn refuse(requests: Vec<Request>, why: &str) {
     for request in requests {
-        tell(request.reply, Err(WriteError::Disk(why.to_owned())));
+        send(request.reply, Err(WriteError::Disk(why.to_owned())));
     }
 }
 
-fn read_trouble(trouble: &RwLock<Option<String>>) -> Option<String> {
-    trouble.read().unwrap_or_else(PoisonError::into_inner).clone()
+fn read_failure(failure: &RwLock<Option<String>>) -> Option<String> {
+    failure.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-fn set_trouble(trouble: &RwLock<Option<String>>, why: Option<String>) {
-    *trouble.write().unwrap_or_else(PoisonError::into_inner) = why;
+fn set_failure(failure: &RwLock<Option<String>>, why: Option<String>) {
+    *failure.write().unwrap_or_else(PoisonError::into_inner) = why;
 }
 
-/// One group commit. Refusals are told when all is done: they may rest on a write of the same
-/// batch, and whoever looks why must find it.
+/// One group commit. Refusals are sent last: one may rest on a write of the same batch, which the
+/// client must find when it reads.
 fn commit(
     state: &RwLock<State>,
     disk: &mut Disk,
-    trouble: &RwLock<Option<String>>,
+    failure: &RwLock<Option<String>>,
     requests: Vec<Request>,
 ) {
     let (mut accepted, mut refused) = (Vec::with_capacity(requests.len()), Vec::new());
@@ -238,39 +238,39 @@ fn commit(
                     plan.apply(&mut state)
                 };
                 for (reply, objects) in accepted.into_iter().zip(done) {
-                    tell(reply, Ok(objects));
+                    send(reply, Ok(objects));
                 }
             }
             Err(reason) => {
                 tracing::error!(
                     error = reason,
-                    "writes are refused until the data directory can be written"
+                    "disk write failed; refusing writes until it works"
                 );
-                // Before anybody is told: who then asks for health must not hear that all is well.
-                set_trouble(trouble, Some(reason.clone()));
+                // Before the replies: a client that then checks /readyz must see the failure.
+                set_failure(failure, Some(reason.clone()));
                 for reply in accepted {
-                    tell(reply, Err(WriteError::Disk(reason.clone())));
+                    send(reply, Err(WriteError::Disk(reason.clone())));
                 }
             }
         }
     }
     for (reply, error) in refused {
-        tell(reply, Err(error));
+        send(reply, Err(error));
     }
 }
 
-/// Who gave up waiting does not need the answer.
-fn tell(reply: Reply, answer: Answer) {
+fn send(reply: Reply, answer: Answer) {
+    // A receiver that was dropped needs no answer.
     let _ = reply.send(answer);
 }
 
-/// Changes that were checked and have their versions, but did not happen yet.
+/// Changes that passed their checks and have versions, but are not visible yet.
 struct Plan {
     version: u64,
     steps: Vec<Step>,
     /// Where each request's steps end.
     ends: Vec<usize>,
-    /// What the steps so far leave behind.
+    /// The versions that the steps so far leave.
     pending: BTreeMap<ObjectRef, Option<u64>>,
 }
 
@@ -359,9 +359,9 @@ impl Plan {
         }
     }
 
-    /// Makes it happen; the objects of each request.
+    /// Makes the changes visible; the objects of each request.
     fn apply(self, state: &mut State) -> Vec<Vec<Arc<Stored>>> {
-        let mut touched: Vec<Arc<str>> = Vec::new();
+        let mut changed: Vec<Arc<str>> = Vec::new();
         let mut objects = Vec::with_capacity(self.steps.len());
         for Step { key, version, change } in self.steps {
             let object = match change {
@@ -369,11 +369,11 @@ impl Plan {
                 Change::Delete => state.remove(&key.storage, &key.name, version),
             };
             objects.push(object);
-            if !touched.contains(&key.storage) {
-                touched.push(key.storage);
+            if !changed.contains(&key.storage) {
+                changed.push(key.storage);
             }
         }
-        state.announce(touched.iter().map(|storage| &**storage));
+        state.announce(changed.iter().map(|storage| &**storage));
         let mut objects = objects.into_iter();
         let mut start = 0;
         let mut done = Vec::with_capacity(self.ends.len());
