@@ -25,53 +25,53 @@ use crate::parse::{LogArgs, parse_listen};
 #[derive(Debug, ClapArgs)]
 #[command(group = clap::ArgGroup::new("storage").required(true).args(["data_dir", "ephemeral"]))]
 pub(crate) struct Args {
-    /// Address and port; port 0, or only `:0`, takes a free one.
+    /// Listen address and port; port 0, or only `:0`, picks a free port.
     #[arg(long, default_value = "127.0.0.1:6443", value_parser = parse_listen)]
     listen: SocketAddr,
 
-    /// Keep objects, keys and tokens in this directory.
+    /// Store objects, keys and tokens in this directory.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
-    /// Keep everything in memory, and lose it at the end.
+    /// Keep everything in memory; it is lost when the server stops.
     #[arg(long)]
     ephemeral: bool,
 
-    /// Write a kubeconfig here (mode 0600) as soon as the server answers.
+    /// Write a kubeconfig to this file (mode 0600) when the server is ready.
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
 
-    /// Where cluster IPs come from: one range, or one of each family, the primary one first.
+    /// Range of cluster IPs, or one range per family, the primary one first.
     #[arg(long, value_name = "CIDR[,CIDR]", value_parser = ServiceCidrs::parse, default_value = "10.96.0.0/16")]
     service_cidr: ServiceCidrs,
 
-    /// Where node ports come from.
+    /// Range of node ports.
     #[arg(long, value_name = "FIRST-LAST", value_parser = parse_port_range, default_value = "30000-32767")]
     service_node_port_range: RangeInclusive<u16>,
 
-    /// Which of nearhop's own Service fields are taken, and which Kubernetes gates are off:
+    /// Feature gates, of nearhop's own Service fields and of Kubernetes:
     /// `ServiceTopology=false,ServiceRoutingPreference=true`.
     #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
     feature_gates: Gates,
 
-    /// How many changes of each resource are remembered for watchers.
+    /// Number of changes of each resource in the watch log.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_HISTORY, value_parser = parse_history)]
     watch_history: usize,
 
-    /// Run no controllers for namespaces, owners and events, as a bare kube-apiserver.
+    /// Run without the namespace, garbage collection and event controllers, as kube-apiserver does.
     #[arg(long)]
     bare: bool,
 
-    /// Let the admin token ask for faults at /nearhop/faults.
+    /// Serve /nearhop/faults, where the admin token can inject faults.
     #[arg(long)]
     enable_faults: bool,
 
-    /// Who signed the serving certificates of kubelets (PEM). Without it they are not verified.
+    /// CA of the kubelets' serving certificates (PEM). Without it they are not verified.
     #[arg(long, value_name = "FILE")]
     kubelet_certificate_authority: Option<PathBuf>,
 
-    /// What to show to kubelets for logs and exec (PEM); without it a certificate of the server's
-    /// own CA, `ca.crt` in --data-dir, for `kube-apiserver-kubelet-client`.
+    /// Client certificate for logs and exec on kubelets (PEM); default: one of the server's own CA
+    /// (`ca.crt` in --data-dir) for `kube-apiserver-kubelet-client`.
     #[arg(long, value_name = "FILE", requires = "kubelet_client_key")]
     kubelet_client_certificate: Option<PathBuf>,
 
@@ -83,7 +83,7 @@ pub(crate) struct Args {
     log: LogArgs,
 }
 
-/// Runs until it is told to stop.
+/// Runs until a signal stops it.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.log.init();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;

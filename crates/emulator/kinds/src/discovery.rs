@@ -1,8 +1,5 @@
-//! Discovery: which groups, versions and resources there are, as a server tells its clients.
-//!
-//! Two forms of the same facts: the aggregated documents that kubectl asks for, and the older
-//! ones, one a group version. All are made from a [`Registry`]; which form a request gets, and
-//! the headers that go with it, is for the server to say.
+//! Discovery documents: groups, versions and resources of a [`Registry`], in the aggregated form
+//! that kubectl requests, and in the older form of one document per group version.
 
 use std::collections::BTreeSet;
 
@@ -65,14 +62,14 @@ pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<
         "groupVersion": group_version(group, version),
         "resources": resources,
     });
-    // The core group's document is older than the key.
+    // The core group's document does not have the key.
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
     Some(list)
 }
 
-/// The document at `/`: all paths, those of the resources' groups and `others` that the server has.
+/// The document at `/`: the paths of groups, and `others`.
 pub fn paths(registry: &Registry, others: &[&str]) -> Value {
     let mut paths: BTreeSet<String> = others.iter().map(|path| (*path).to_owned()).collect();
     paths.extend(["/api", "/apis", "/apis/"].map(str::to_owned));
@@ -84,8 +81,7 @@ pub fn paths(registry: &Registry, others: &[&str]) -> Value {
     json!({"paths": paths})
 }
 
-/// The tag of a document as `ETag` and the `hash` of OpenAPI addresses carry it (there in quotes,
-/// here without).
+/// The hash of a document, for `ETag` and OpenAPI addresses.
 pub fn content_hash(body: &[u8]) -> String {
     Sha512::digest(body).iter().map(|byte| format!("{byte:02X}")).collect()
 }
@@ -185,8 +181,7 @@ fn subresource_entry(resource: &Resource, sub: &SubresourceEntry) -> Value {
     entry.into()
 }
 
-/// Names the version in which objects are stored, without telling it: a client sees only that it
-/// changed. Resources that store nothing have none.
+/// A hash of the storage version. Resources that store nothing have none.
 fn storage_version_hash(registry: &Registry, resource: &Resource) -> Option<String> {
     if !resource.verbs.contains(&Verb::Watch) {
         return None;

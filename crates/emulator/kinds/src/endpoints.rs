@@ -1,7 +1,4 @@
-//! Endpoints, the predecessor of EndpointSlices: what is filled in, refused and warned about.
-//!
-//! Deliberately not here: the object's metadata, and the warning that the kind is deprecated, which
-//! every verb gives.
+//! Endpoints, the predecessor of EndpointSlices: defaults, validation, warnings.
 
 use nearhop_object::FieldError;
 use serde_json::Value;
@@ -14,7 +11,7 @@ const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpoint-controller";
 
-/// Fills in what follows from the object alone.
+/// Sets the defaults.
 pub fn default(endpoints: &mut Value) {
     let subsets = endpoints.get_mut("subsets").and_then(Value::as_array_mut);
     let ports = subsets.into_iter().flatten().filter_map(|subset| subset.get_mut("ports"));
@@ -26,7 +23,7 @@ pub fn default(endpoints: &mut Value) {
     }
 }
 
-/// Checks Endpoints, apart from their metadata. What was there before was right once.
+/// Validates Endpoints, except their metadata. Addresses of the old object are accepted.
 pub fn validate(endpoints: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (i, subset) in list(endpoints, "subsets").iter().enumerate() {
@@ -89,7 +86,7 @@ fn check_port(errors: &mut Vec<FieldError>, port: &Value, count: usize, field: &
     }
 }
 
-/// Warnings about odd spellings of addresses. The controller, which spells them right, is spared.
+/// Warnings about non-canonical addresses, except those of the built-in controller.
 pub fn warnings(endpoints: &Value) -> Vec<String> {
     let labels = endpoints.get("metadata").and_then(|metadata| metadata.get("labels"));
     if labels.is_some_and(|labels| text(labels, MANAGED_BY) == CONTROLLER) {

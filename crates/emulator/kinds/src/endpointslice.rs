@@ -1,7 +1,6 @@
-//! EndpointSlices: what is filled in, what is refused, what is warned about.
+//! EndpointSlices: defaults, validation, warnings.
 //!
-//! The server checks form only: hints need not name zones or nodes that exist, endpoints may repeat.
-//! Deliberately not here: the object's metadata, and what slices mean for routing.
+//! Validation checks the form only: hints may name unknown zones or nodes, endpoints may repeat.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +26,7 @@ const MAX_HINTS: usize = 8;
 const MAX_TOPOLOGY: usize = 16;
 const MIRRORING_CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 
-/// Fills in what follows from the object alone.
+/// Sets the defaults.
 pub fn default(slice: &mut Value) {
     let ports = slice.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -39,7 +38,7 @@ pub fn default(slice: &mut Value) {
     }
 }
 
-/// Before a create is checked.
+/// Prepares a create.
 pub fn prepare_create(slice: &mut Value, config: &ClusterConfig) {
     set_generation(slice, 1);
     if !config.gates.on(Gate::PreferSameTrafficDistribution) {
@@ -48,8 +47,7 @@ pub fn prepare_create(slice: &mut Value, config: &ClusterConfig) {
     drop_topology(slice, None);
 }
 
-/// Before an update is checked. The generation counts every change outside of the metadata, and of
-/// the labels.
+/// Prepares an update. The generation counts changes outside the metadata, and of the labels.
 pub fn prepare_update(new: &mut Value, old: &Value, config: &ClusterConfig) {
     let generation = old.get("metadata").and_then(|m| m.get("generation")?.as_i64()).unwrap_or(0);
     let changed = is_changed(new, old);
@@ -77,7 +75,7 @@ fn labels(slice: &Value) -> Option<&Value> {
     slice.get("metadata")?.get("labels")
 }
 
-/// Equal, where absent, null and empty are the same.
+/// Equality, where absent, null and empty are the same.
 fn alike(a: Option<&Value>, b: Option<&Value>) -> bool {
     let there = |value: &&Value| match value {
         Value::Null => false,
@@ -110,8 +108,7 @@ fn drop_node_hints(slice: &mut Value) {
     }
 }
 
-/// `deprecatedTopology` cannot be written, only kept. A node name in it that was there before moves
-/// to its own field.
+/// `deprecatedTopology` cannot be set, only kept. A stored node name in it moves to its own field.
 fn drop_topology(new: &mut Value, old: Option<&Value>) {
     let host = |one: &Value| {
         let host = one.get("deprecatedTopology").and_then(|map| map.get(well_known::HOSTNAME));
@@ -132,12 +129,12 @@ fn drop_topology(new: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Checks a new EndpointSlice, apart from its metadata.
+/// Validates a new EndpointSlice, except its metadata.
 pub fn validate_create(slice: &Value) -> Vec<FieldError> {
     check(slice, None)
 }
 
-/// Checks a change of an EndpointSlice, apart from its metadata.
+/// Validates an update of an EndpointSlice, except its metadata.
 pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = check(new, Some(old));
     if new.get("addressType") != old.get("addressType") {
@@ -159,7 +156,7 @@ fn check(slice: &Value, old: Option<&Value>) -> Vec<FieldError> {
     check_ports(&mut errors, slice);
     let before = errors.len();
     check_endpoints(&mut errors, endpoints(slice), kind);
-    // What was there before was right once.
+    // Addresses of the old object are accepted.
     let unchanged = || old.is_some_and(|old| alike(slice.get("endpoints"), old.get("endpoints")));
     if errors.len() > before && unchanged() {
         errors.truncate(before);
@@ -256,7 +253,7 @@ fn check_addresses(errors: &mut Vec<FieldError>, endpoint: &Value, kind: &str, a
     }
 }
 
-/// A domain name of at least two labels; a dot at the end marks it as complete.
+/// A domain name of at least two labels, with or without the final dot.
 fn check_domain(field: &str, name: &str) -> Option<FieldError> {
     if name.is_empty() {
         return Some(FieldError::required(field, ""));
@@ -289,7 +286,7 @@ fn check_topology(errors: &mut Vec<FieldError>, endpoint: &Value, field: impl Fn
     }
 }
 
-/// Whether there are no more hints than allowed; where there are, the rest is not looked at.
+/// Whether the number of hints is valid; if not, they are not checked further.
 fn check_hints(
     errors: &mut Vec<FieldError>,
     hints: &[Value],

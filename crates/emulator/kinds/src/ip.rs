@@ -1,9 +1,8 @@
-//! IP addresses and CIDRs as text: which spellings old fields still take, which are strict, which
-//! canonical, and which addresses no endpoint may have.
+//! Validation of IP addresses and CIDRs: legacy, strict and canonical forms, and addresses that
+//! endpoints cannot have.
 //!
-//! Fields older than the strict rules are read *sloppily* (leading zeros, IPv4 in IPv6) and then
-//! held to the strict form, unless the value was there before. Deliberately not here: which field
-//! follows which rule.
+//! Legacy fields are parsed leniently (leading zeros, IPv4 in IPv6) and then must have the strict
+//! form, unless the stored object has the value.
 
 use std::net::IpAddr;
 
@@ -19,7 +18,7 @@ pub fn family_of(ip: IpAddr) -> Family {
     Family::of(ip.to_canonical())
 }
 
-/// The family of an address in any spelling that was ever taken.
+/// The family of an address in legacy form.
 pub fn family_of_text(text: &str) -> Option<Family> {
     parse_ip_sloppy(text).map(family_of)
 }
@@ -39,13 +38,12 @@ fn is_v4_in_v6(ip: IpAddr) -> bool {
 const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// Checks an address in a field older than the strict rules. `was_there` are the values that the
-/// stored object has: those stay whatever they look like.
+/// Validates an address in a legacy field. The values `was_there` of the stored object are accepted.
 pub fn check_legacy_ip(field: &str, text: &str, was_there: &[&str]) -> Vec<FieldError> {
     if was_there.contains(&text) { Vec::new() } else { check_strict_ip(field, text).1 }
 }
 
-/// Checks an address in a field that takes the canonical spelling only.
+/// Validates an address that must have the canonical form.
 pub fn check_canonical_ip(field: &str, text: &str) -> Vec<FieldError> {
     let (ip, mut wrong) = check_strict_ip(field, text);
     if let (Some(ip), true) = (ip, wrong.is_empty()) {

@@ -183,7 +183,7 @@ fn validate_pod_cidrs(node: &Value, errors: &mut Vec<FieldError>) {
         };
         if !dual || !rest.is_empty() {
             let detail = "may specify no more than one CIDR for each IP family";
-            errors.invalid(FIELD, &Value::Array(cidrs.to_vec()), detail);
+            errors.invalid(FIELD, Value::Array(cidrs.to_vec()), detail);
         }
     }
 }

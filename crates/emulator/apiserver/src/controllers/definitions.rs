@@ -4,14 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use nearhop_kinds::crd::CLEANUP_FINALIZER;
 use nearhop_kinds::options::DeleteOptions;
 use nearhop_kinds::{Registry, Resource, Subresource, crd};
 use serde_json::Value;
 
 use super::{changed, rewrite};
 use crate::api::Api;
-use crate::rest::{ObjectKey, Writer, delete_object, now_text, without_finalizer};
+use crate::rest::{ObjectKey, Writer, delete_object, now_text};
 use crate::store::{Name, Store, Stored};
 
 /// The storage of definitions.
@@ -23,7 +22,7 @@ pub(crate) fn load(builtin: &Registry, store: &Store) -> Registry {
 }
 
 fn with_definitions(builtin: &Registry, definitions: &[Value]) -> Registry {
-    let established = definitions.iter().filter(|definition| is_true(definition, "Established"));
+    let established = definitions.iter().filter(|definition| crd::is_established(definition));
     let custom = established.flat_map(crd::resources_of).map(Arc::new).collect();
     builtin.with_custom(custom)
 }
@@ -79,12 +78,9 @@ async fn accept(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
         .filter(|d| d["metadata"]["name"] != *stored.name.name)
         .collect();
     let others: Vec<&Value> = others.iter().collect();
-    let now = now_text();
-    let writer = writer();
-    let write = rewrite(api, resource, stored, &writer, |old| {
-        let mut new = old.clone();
-        crd::accept_names(&mut new, &others, &now);
-        new
+    let (now, writer) = (now_text(), writer());
+    let write = rewrite(api, resource, stored, &writer, |crd| {
+        crd::accept_names(crd, &others, &now);
     });
     // A failed disk is reported to clients by their own writes.
     let _ = write.await;
@@ -92,7 +88,7 @@ async fn accept(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
 
 async fn establish(api: &Arc<Api>, builtin: &Registry, resource: &Resource, stored: &Arc<Stored>) {
     let value = stored.to_value("");
-    if !is_true(&value, "NamesAccepted") || is_true(&value, "Established") {
+    if !crd::has_condition(&value, "NamesAccepted") || crd::is_established(&value) {
         return;
     }
     // Served before the condition says so.
@@ -103,12 +99,9 @@ async fn establish(api: &Arc<Api>, builtin: &Registry, resource: &Resource, stor
         }
     }
     api.registry.store(Arc::new(with_definitions(builtin, &served)));
-    let now = now_text();
-    let writer = writer();
-    let write = rewrite(api, resource, stored, &writer, |old| {
-        let mut new = old.clone();
-        crd::establish(&mut new, &now);
-        new
+    let (now, writer) = (now_text(), writer());
+    let write = rewrite(api, resource, stored, &writer, |crd| {
+        crd::establish(crd, &now);
     });
     let _ = write.await;
 }
@@ -120,12 +113,9 @@ async fn remove(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
     if value["metadata"].get("deletionTimestamp").is_none() {
         return;
     }
-    let now = now_text();
-    let writer = writer();
-    let marked = rewrite(api, resource, &current, &writer, |old| {
-        let mut new = old.clone();
-        crd::terminating(&mut new, &now);
-        new
+    let (now, writer) = (now_text(), writer());
+    let marked = rewrite(api, resource, &current, &writer, |crd| {
+        crd::terminating(crd, &now);
     });
     let _ = marked.await;
     let storages: BTreeSet<Box<str>> =
@@ -142,10 +132,7 @@ async fn remove(api: &Arc<Api>, resource: &Resource, stored: &Arc<Stored>) {
         return wait_for_objects(api, &storages).await;
     }
     if let Some(current) = api.store.get(STORAGE, &stored.name) {
-        let _ = rewrite(api, resource, &current, &writer, |old| {
-            without_finalizer(old, CLEANUP_FINALIZER)
-        })
-        .await;
+        let _ = rewrite(api, resource, &current, &writer, crd::remove_finalizer).await;
     }
 }
 
@@ -165,9 +152,4 @@ async fn wait_for_objects(api: &Arc<Api>, storages: &BTreeSet<Box<str>>) {
 
 fn writer() -> Writer {
     Writer::server("kube-apiserver", Some(Subresource::Status))
-}
-
-fn is_true(definition: &Value, condition: &str) -> bool {
-    let conditions = definition["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().any(|c| c["type"] == condition && c["status"] == "True")
 }

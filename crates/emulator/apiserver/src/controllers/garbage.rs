@@ -12,12 +12,10 @@ use serde_json::Value;
 
 use super::{changed_or_again, rewrite};
 use crate::api::Api;
-use crate::rest::{ObjectKey, Writer, delete_object, without_finalizer};
+use crate::rest::{FOREGROUND, ORPHAN, ObjectKey, Writer, delete_object, remove_finalizer};
 use crate::store::{Event, EventKind, Stored};
 
 const BATCH: usize = 256;
-const FOREGROUND: &str = "foregroundDeletion";
-const ORPHAN: &str = "orphan";
 
 pub(super) async fn run(api: Arc<Api>) {
     let (mut changes, mut stop) = (api.store.subscribe_all(), api.stopping());
@@ -102,7 +100,7 @@ async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> b
         return false;
     }
     let Some(resource) = resource_of(api, storage) else { return false };
-    let value = object.to_value("");
+    let (value, writer) = (object.to_value(""), writer());
     let has = |finalizer: &str| {
         value["metadata"]["finalizers"]
             .as_array()
@@ -110,20 +108,16 @@ async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> b
     };
     if has(ORPHAN) {
         orphan_dependents(api, &object.content.uid).await;
-        return rewrite(api, &resource, object, &writer(), |old| without_finalizer(old, ORPHAN))
-            .await
-            .is_err();
+        let write = rewrite(api, &resource, object, &writer, |o| remove_finalizer(o, ORPHAN));
+        return write.await.is_err();
     }
     if has(FOREGROUND) {
         let blocking = delete_dependents(api, &object.content.uid).await;
         if blocking {
             return true;
         }
-        return rewrite(api, &resource, object, &writer(), |old| {
-            without_finalizer(old, FOREGROUND)
-        })
-        .await
-        .is_err();
+        let write = rewrite(api, &resource, object, &writer, |o| remove_finalizer(o, FOREGROUND));
+        return write.await.is_err();
     }
     false
 }
@@ -149,20 +143,19 @@ async fn orphan_dependents(api: &Arc<Api>, uid: &str) {
         let Some(resource) = resource_of(api, &dependent.storage) else { continue };
         let Some(object) = api.store.get(&dependent.storage, &dependent.name) else { continue };
         // A failed write is repeated when the owner is considered again.
-        let _ = rewrite(api, &resource, &object, &writer(), |old| without_owner(old, uid)).await;
+        let _ =
+            rewrite(api, &resource, &object, &writer(), |object| remove_owner(object, uid)).await;
     }
 }
 
-fn without_owner(object: &Value, uid: &str) -> Value {
-    let mut new = object.clone();
-    let metadata = &mut new["metadata"];
+fn remove_owner(object: &mut Value, uid: &str) {
+    let metadata = &mut object["metadata"];
     if let Some(list) = metadata["ownerReferences"].as_array_mut() {
         list.retain(|reference| reference["uid"] != uid);
         if list.is_empty() {
             metadata.as_object_mut().map(|metadata| metadata.remove("ownerReferences"));
         }
     }
-    new
 }
 
 fn writer() -> Writer {

@@ -7,8 +7,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::rewrite;
 use crate::api::Api;
 use crate::bootstrap;
@@ -45,12 +43,10 @@ async fn repair(api: &Arc<Api>, address: SocketAddr) -> Result<(), String> {
         let resource = registry.find(resource.0, "v1", resource.1).expect("the kind is built in");
         let name = Name::new("default", "kubernetes");
         let Some(stored) = api.store.get(&resource.storage, &name) else { continue };
-        let repaired = rewrite(api, resource, &stored, &writer, |old| {
-            let mut new: Value = old.clone();
+        let repaired = rewrite(api, resource, &stored, &writer, |object| {
             for field in fields {
-                new[*field] = wanted[*field].clone();
+                object[*field] = wanted[*field].clone();
             }
-            new
         });
         repaired.await.map_err(|error| format!("{error:?}"))?;
     }
@@ -60,6 +56,7 @@ async fn repair(api: &Arc<Api>, address: SocketAddr) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use nearhop_kinds::options::DeleteOptions;
+    use serde_json::Value;
 
     use super::*;
     use crate::rest::{ObjectKey, delete_object};

@@ -79,20 +79,21 @@ async fn changed_or_again(
     tokio::time::timeout(RECHECK, change).await.unwrap_or(true)
 }
 
-/// Replaces an object by the result of `change`, without the rules for clients: the server writes
+/// Changes an object without the rules for clients: the server writes
 /// fields that clients cannot. Runs again if another write came first.
 async fn rewrite(
     api: &Arc<Api>,
     resource: &Resource,
     stored: &Arc<Stored>,
     writer: &Writer,
-    change: impl Fn(&Value) -> Value,
+    change: impl Fn(&mut Value),
 ) -> Result<(), WriteError> {
     let head = crate::store::type_meta(&resource.kind, &resource.api_version());
     let mut current = Arc::clone(stored);
     loop {
         let old = current.to_value(&head);
-        let mut new = change(&old);
+        let mut new = old.clone();
+        change(&mut new);
         if new == old {
             return Ok(());
         }

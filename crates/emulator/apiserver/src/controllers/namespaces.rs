@@ -54,27 +54,26 @@ async fn empty(api: &Arc<Api>, namespace: &Arc<Stored>) -> bool {
     let writer = Writer::server("kube-controller-manager", Some(Subresource::Status));
     let Some(resource) = registry.find("", "v1", "namespaces") else { return true };
     let updated =
-        rewrite(api, resource, namespace, &writer, |old| with_conditions(old, left, &now)).await;
+        rewrite(api, resource, namespace, &writer, |object| set_conditions(object, left, &now))
+            .await;
     if left > 0 || updated.is_err() {
         return false;
     }
     let Some(current) = api.store.get("namespaces", &namespace.name) else { return true };
-    let finalized = rewrite(api, resource, &current, &writer, without_finalizer).await;
+    let finalized = rewrite(api, resource, &current, &writer, remove_finalizer).await;
     finalized.is_ok() && api.store.get("namespaces", &namespace.name).is_none()
 }
 
-fn without_finalizer(namespace: &Value) -> Value {
-    let mut new = namespace.clone();
-    if let Some(list) = new["spec"]["finalizers"].as_array_mut() {
+fn remove_finalizer(namespace: &mut Value) {
+    if let Some(list) = namespace["spec"]["finalizers"].as_array_mut() {
         list.retain(|name| name != "kubernetes");
         if list.is_empty() {
-            new["spec"].as_object_mut().map(|spec| spec.remove("finalizers"));
+            namespace["spec"].as_object_mut().map(|spec| spec.remove("finalizers"));
         }
     }
-    new
 }
 
-fn with_conditions(namespace: &Value, left: usize, now: &str) -> Value {
+fn set_conditions(namespace: &mut Value, left: usize, now: &str) {
     let remaining = left > 0;
     let content = format!("Some resources are remaining: {left} objects");
     let rows = [
@@ -123,7 +122,5 @@ fn with_conditions(namespace: &Value, left: usize, now: &str) -> Value {
             json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
         })
         .collect();
-    let mut new = namespace.clone();
-    new["status"]["conditions"] = conditions.into();
-    new
+    namespace["status"]["conditions"] = conditions.into();
 }

@@ -22,8 +22,8 @@ use crate::status::ApiError;
 use crate::store::{Change, Expect, Name, Stored, WriteError};
 
 const TRIES: usize = 64;
-const FOREGROUND: &str = "foregroundDeletion";
-const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const ORPHAN: &str = "orphan";
 
 /// Deletes one object.
 pub(super) async fn delete(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
@@ -241,16 +241,13 @@ fn check_preconditions(
     Err(ApiError::conflict_because(&resource.qualified_kind(), details, name, &why))
 }
 
-/// A terminating object without a finalizer.
-pub(crate) fn without_finalizer(object: &Value, finalizer: &str) -> Value {
-    let mut new = object.clone();
-    let metadata = &mut new["metadata"];
+/// Removes a finalizer from an object.
+pub(crate) fn remove_finalizer(object: &mut Value, finalizer: &str) {
+    let metadata = &mut object["metadata"];
     if let Some(list) = metadata["finalizers"].as_array_mut() {
         list.retain(|name| name != finalizer);
         if list.is_empty() {
             metadata.as_object_mut().map(|metadata| metadata.remove("finalizers"));
         }
     }
-    debug_assert!(!name_of(&new).is_empty(), "a stored object has a name");
-    new
 }

@@ -31,7 +31,7 @@ use nearhop_kinds::{Registry, Resource, Subresource, Verb};
 
 pub(crate) use body::shape;
 pub(crate) use create::create_object;
-pub(crate) use delete::{delete_object, without_finalizer};
+pub(crate) use delete::{FOREGROUND, ORPHAN, delete_object, remove_finalizer};
 pub(crate) use documents::Documents;
 pub(crate) use update::is_finished;
 pub(crate) use write::{ObjectKey, Writer, content_of, name_of, now_text, write_of};

@@ -1,4 +1,4 @@
-//! Which IP families a Service gets, from what it says, what it had, and what the cluster has.
+//! The IP families of a Service, from its spec, its stored object, and the cluster's ranges.
 
 use nearhop_core::Family;
 use nearhop_object::FieldError;
@@ -11,13 +11,13 @@ use crate::service::{View, check_cluster_ips, spec_mut};
 const POLICY: &str = "ipFamilyPolicy";
 const SINGLE: &str = "SingleStack";
 
-/// The families of a cluster; the first is given to Services that do not ask.
+/// The families of a cluster; the first is the default.
 pub(super) type Families<'a> = &'a [Family];
 
-/// Settles `ipFamilies` and `ipFamilyPolicy`.
+/// Sets `ipFamilies` and `ipFamilyPolicy`.
 ///
 /// # Errors
-/// What contradicts itself, or what the cluster does not have.
+/// Contradictory fields, or a family that the cluster does not have.
 pub(super) fn resolve(
     new: &mut Value,
     old: Option<&Value>,
@@ -45,8 +45,7 @@ pub(super) fn resolve(
     Ok(())
 }
 
-/// Whether a Service that prefers dual stack is written without touching that: it is not moved to
-/// what the cluster has become since.
+/// Whether an update keeps PreferDualStack: the families do not follow a change of the cluster.
 pub(super) fn keeps_preference(new: &Value, old: Option<&Value>) -> bool {
     let Some(old) = old.map(View::of) else { return false };
     let new = View::of(new);
@@ -59,8 +58,8 @@ pub(super) fn keeps_preference(new: &Value, old: Option<&Value>) -> bool {
         && new.list("ipFamilies") == old.list("ipFamilies")
 }
 
-/// Without a policy the old one stays; new Services are single stack, but for those whose endpoints
-/// somebody else writes.
+/// The policy if the client sends none: the stored one, or single stack. A headless Service without
+/// selector requires dual stack, since its user writes the endpoints.
 fn settle_policy(new: &mut Value, old: Option<&Value>) {
     let view = View::of(new);
     if view.get(POLICY).is_some() {
@@ -74,13 +73,13 @@ fn settle_policy(new: &mut Value, old: Option<&Value>) {
     set(new, POLICY, policy);
 }
 
-/// Headless and without selector: its families are whatever its endpoints are.
+/// Headless and without selector: the endpoints decide the families.
 fn is_free_form(view: View<'_>) -> bool {
     view.text("clusterIP") == "None" && !view.has_selector()
 }
 
-/// Drops the second address and family where the policy became single stack, and refuses to drop
-/// them for any other reason.
+/// Drops the second address and family if the policy became single stack; refuses to drop them
+/// otherwise.
 fn release_second(errors: &mut Vec<FieldError>, new: &mut Value, old: View<'_>) {
     let single = View::of(new).text(POLICY) == SINGLE;
     for (name, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
@@ -111,27 +110,27 @@ fn check_single(errors: &mut Vec<FieldError>, view: View<'_>) {
 }
 
 fn refuse_policy(errors: &mut Vec<FieldError>, view: View<'_>, detail: &str) {
-    errors.invalid("spec.ipFamilyPolicy", &view.shown(POLICY), detail);
+    errors.invalid("spec.ipFamilyPolicy", view.shown(POLICY), detail);
 }
 
-/// The families asked for, and those of addresses that come without.
+/// The requested families, and those of the requested addresses.
 fn infer(errors: &mut Vec<FieldError>, view: View<'_>, cluster: Families<'_>) -> Vec<Family> {
     let mut families: Vec<Family> =
         view.texts("ipFamilies").into_iter().filter_map(Family::parse).collect();
     for (i, ip) in view.texts("clusterIPs").into_iter().enumerate().skip(families.len()) {
-        // `None` is no address, and stands alone.
+        // `None` is not an address.
         let Some(family) = family_of_text(ip) else { break };
         if cluster.contains(&family) {
             families.push(family);
         } else {
             let detail = format!("{family} is not configured on this cluster");
-            errors.invalid(format!("spec.clusterIPs[{i}]"), &view.shown("clusterIPs"), &detail);
+            errors.invalid(format!("spec.clusterIPs[{i}]"), view.shown("clusterIPs"), &detail);
         }
     }
     families
 }
 
-/// Adds what is missing, if the cluster has it.
+/// Adds missing families that the cluster has.
 fn complete(
     view: View<'_>,
     mut families: Vec<Family>,

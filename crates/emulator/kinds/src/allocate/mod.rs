@@ -1,10 +1,8 @@
-//! Cluster IPs, IP families and node ports: who has which, and what a write gets.
+//! Allocation of cluster IPs, IP families and node ports.
 //!
-//! What a write takes is taken at once; what it gives back is given back when it has been stored
-//! ([`Allocator::commit`]), so that nothing is ever held twice. The state holds nothing that the
-//! stored Services do not say: [`Allocator::adopt`] rebuilds it from them.
-//!
-//! Deliberately not here: storage, and locks around it.
+//! A write reserves its values at once and releases old ones when it is stored
+//! ([`Allocator::commit`]), so no value is held twice. [`Allocator::adopt`] rebuilds the state from
+//! the stored Services.
 
 mod families;
 mod operation;
@@ -24,15 +22,15 @@ use crate::service::View;
 use operation::{Mode, Operation};
 use ranges::{AddressRange, PortRange};
 
-/// Who has which address and port.
+/// The allocated addresses and ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocator {
-    /// One per family, the primary one first.
+    /// One per family, the primary first.
     addresses: Vec<AddressRange>,
     ports: PortRange,
 }
 
-/// What one write took, and what it gives back once it is stored.
+/// The values that a write reserved, and those that it releases once it is stored.
 #[must_use = "commit it when the write is stored, roll it back when it is not"]
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
@@ -40,19 +38,19 @@ pub struct Reserved {
     freed: Holdings,
 }
 
-/// Addresses and ports that somebody holds.
+/// Addresses and ports of a Service.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Holdings {
     ips: Vec<IpAddr>,
     ports: Vec<i64>,
 }
 
-/// Why a write gets nothing.
+/// Why an allocation fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It asks for something impossible: 422.
+    /// An invalid request: 422.
     Invalid(Vec<FieldError>),
-    /// It asks for nothing wrong, but there is nothing left: 500.
+    /// No free value: 500.
     Internal(String),
 }
 
@@ -77,7 +75,7 @@ impl From<Vec<FieldError>> for Refusal {
 }
 
 impl Allocator {
-    /// Nothing is taken yet.
+    /// An allocator without allocations.
     pub fn new(config: &ClusterConfig) -> Self {
         Self {
             addresses: config.service_cidrs.iter().map(AddressRange::new).collect(),
@@ -85,12 +83,12 @@ impl Allocator {
         }
     }
 
-    /// Fills in a defaulted Service: `clusterIP`, `clusterIPs`, `ipFamilies`, `ipFamilyPolicy`, node
-    /// ports and the health check's port, and takes them. `random` gives a number below its
+    /// Allocates and sets `clusterIP`, `clusterIPs`, `ipFamilies`, `ipFamilyPolicy`, node ports and the
+    /// health check's port of a Service that has its defaults. `random` returns a number below its
     /// argument.
     ///
     /// # Errors
-    /// Why it cannot be; nothing is taken then, and the Service may be half filled in.
+    /// Nothing is reserved then, and the Service may be set in part.
     pub fn allocate(
         &mut self,
         new: &mut Value,
@@ -109,32 +107,31 @@ impl Allocator {
         }
     }
 
-    /// As [`Self::allocate`] for a dry run: placeholders instead of free numbers, and nothing is
-    /// taken.
+    /// [`Self::allocate`] for a dry run: sets placeholders and reserves nothing.
     ///
     /// # Errors
-    /// As far as that can be known without taking anything.
+    /// Errors that are known without a reservation.
     pub fn dry_run(&self, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
         Operation::new(Mode::DryRun(self)).run(new, old)
     }
 
-    /// The write is stored: what the old object had and the new one has not is free again.
+    /// The write is stored: releases the values that only the old object had.
     pub fn commit(&mut self, reserved: Reserved) {
         self.free(reserved.freed);
     }
 
-    /// The write was not stored: what it took is free again.
+    /// The write is not stored: releases its reservation.
     pub fn rollback(&mut self, reserved: Reserved) {
         self.free(reserved.taken);
     }
 
-    /// A Service is gone.
+    /// Releases the values of a deleted Service.
     pub fn release(&mut self, service: &Value) {
         self.free(Holdings::of(View::of(service)));
     }
 
-    /// A Service was there before: takes what it has, as far as it lies in the ranges. Returns what
-    /// another one has already, which only a damaged or restored store brings about.
+    /// Reserves the values of a stored Service that are in the ranges. Returns those that another
+    /// Service holds, which happens only in a damaged or restored store.
     pub fn adopt(&mut self, service: &Value) -> Vec<String> {
         let Holdings { ips, mut ports } = Holdings::of(View::of(service));
         // One Service may use a port number for several protocols.
@@ -173,7 +170,7 @@ impl Allocator {
 }
 
 impl Holdings {
-    /// What a stored Service holds.
+    /// The values of a stored Service.
     fn of(view: View<'_>) -> Self {
         let mut ports = held_ports(view);
         if view.needs_health_check() {
@@ -183,12 +180,12 @@ impl Holdings {
     }
 }
 
-/// A number that a Service of another type drags along is not held.
+/// A Service of another type does not hold its node ports.
 fn held_ports(view: View<'_>) -> Vec<i64> {
     if view.has_node_ports() { view.node_ports() } else { Vec::new() }
 }
 
-/// `None` is no address, and drops out here.
+/// `None` is not an address.
 fn addresses_of(view: View<'_>) -> Vec<IpAddr> {
     if view.is_external_name() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! One write's way through the allocator.
+//! The allocation of one write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use super::ranges::{AddressRange, Unavailable};
 use super::{Allocator, Holdings, Refusal, Reserved, addresses_of, held_ports};
 use crate::service::{View, carry_over, pair_cluster_ips, spec_mut};
 
-/// Where a dry run counts its placeholder ports from.
+/// The first placeholder port of a dry run.
 const BEFORE_FIRST_PLACEHOLDER: i64 = 32_768;
 
-/// Whether anything is taken.
+/// Whether values are reserved.
 pub(super) enum Mode<'a> {
     Real(&'a mut Allocator, Random<'a>),
     DryRun(&'a Allocator),
@@ -85,7 +85,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// Takes one address per family, from the `from`th on.
+    /// Reserves one address per family, beginning with the family at `from`.
     fn take_ips(&mut self, new: &mut Value, from: usize) -> Result<(), Refusal> {
         let view = View::of(new);
         if view.is_external_name() || view.is_headless() {
@@ -141,7 +141,7 @@ impl<'a> Operation<'a> {
         };
         self.reserved.taken.ips.push(taken);
         if name.is_empty() {
-            // Addresses are recorded under their Service's name.
+            // Kubernetes names the IPAddress after the Service.
             let why = format!(
                 "IPAddress.networking.k8s.io \"{taken}\" is invalid: spec.parentRef.name: Required \
                  value"
@@ -256,7 +256,7 @@ impl<'a> Operation<'a> {
                 let ports = &mut allocator.ports;
                 ports.take(port).map_err(|why| ports.explain(why))?;
             }
-            // A dry run does not look at the range.
+            // A dry run does not check the range.
             Mode::DryRun(allocator) => {
                 if allocator.ports.is_taken(port) || taken.contains(&port) {
                     return Err(allocator.ports.explain(Unavailable::Taken));
@@ -282,11 +282,11 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// Why there is no address.
+/// Why no address is allocated.
 enum NoIp {
-    /// None is left.
+    /// The range is full.
     Full,
-    /// This one cannot be had.
+    /// The requested address cannot be allocated.
     Not(String),
 }
 
@@ -309,7 +309,7 @@ impl NoIp {
     }
 }
 
-/// A dry run shows the network's own address, and looks at the range only.
+/// A dry run shows the network address and checks only the range.
 fn placeholder_ip(
     ranges: &[AddressRange],
     family: Family,
@@ -330,7 +330,7 @@ fn placeholder_ip(
     }
 }
 
-/// What a port asks for.
+/// The request of a port.
 struct WantedPort {
     port: i64,
     protocol: String,

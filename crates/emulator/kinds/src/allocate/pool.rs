@@ -1,12 +1,11 @@
-//! A range of numbers, some of which are taken.
+//! A range of numbers, some of which are allocated.
 //!
-//! The lower end is left to those who ask for a certain number (KEP-3070, KEP-3668): others are
-//! served from above it first, from a random start, and get a number as long as one is free.
+//! The lower end is kept for static requests (KEP-3070, KEP-3668): dynamic allocation uses the upper
+//! end first, from a random start.
 
 use std::collections::BTreeSet;
 
-/// Numbers `first..=last`, the lowest `reserved` of which are given to nobody in particular only
-/// when all others are taken.
+/// Numbers `first..=last`. Dynamic allocation uses the lowest `reserved` last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pool {
     first: u64,
@@ -31,7 +30,7 @@ impl Pool {
         self.taken.contains(&number)
     }
 
-    /// Takes a certain number; false if it is taken already or not in the range.
+    /// Allocates a number; false if it is allocated or not in the range.
     pub(super) fn take(&mut self, number: u64) -> bool {
         self.contains(number) && self.taken.insert(number)
     }
@@ -40,7 +39,7 @@ impl Pool {
         self.taken.remove(&number);
     }
 
-    /// Takes any number; none if all are taken.
+    /// Allocates any number; `None` if the range is full.
     pub(super) fn take_any(&mut self, random: Random<'_>) -> Option<u64> {
         let border = self.first.saturating_add(self.reserved);
         let number = self
@@ -56,7 +55,7 @@ impl Pool {
         self.first_free(start, high).or_else(|| self.first_free(low, start.checked_sub(1)?))
     }
 
-    /// The first free number from `low` on: as many steps as numbers are taken in a row.
+    /// The first free number from `low` on.
     fn first_free(&self, low: u64, high: u64) -> Option<u64> {
         if low > high {
             return None;

@@ -7,14 +7,14 @@ use nearhop_core::{Cidr, Family};
 
 use super::pool::{Pool, Random};
 
-/// The addresses of one Service range, kept as distances from its first.
+/// The addresses of one Service range, as offsets from its first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AddressRange {
     cidr: Cidr,
     pool: Pool,
 }
 
-/// Why a certain address or port cannot be had.
+/// Why an address or port cannot be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unavailable {
     Taken,
@@ -24,7 +24,7 @@ pub(super) enum Unavailable {
 impl AddressRange {
     pub(super) fn new(cidr: Cidr) -> Self {
         let host_bits = u32::from(cidr.host_bits());
-        // The highest distance; the configuration allows up to 64 host bits.
+        // The highest offset; the configuration allows up to 64 host bits.
         let highest = u64::MAX.checked_shr(64 - host_bits.min(64)).unwrap_or(0);
         // The first address is the network's, the last one of IPv4 its broadcast address.
         let last = match cidr.family() {
@@ -118,7 +118,7 @@ impl PortRange {
         u64::try_from(port).is_ok_and(|port| self.pool.is_taken(port))
     }
 
-    /// Why a certain port cannot be had, in the words clients know.
+    /// Why a port cannot be allocated, in the words of Kubernetes.
     pub(super) fn explain(&self, why: Unavailable) -> String {
         match why {
             Unavailable::Taken => "provided port is already allocated".to_owned(),
@@ -131,8 +131,7 @@ impl PortRange {
     }
 }
 
-/// How much of a range is left to those who ask for a certain number: a part of it, but neither
-/// little nor much, and nothing of a range that is small itself.
+/// The part of a range that is kept for static requests; none of a small range.
 fn reserved_band(size: u64, part: u64, most: u64) -> u64 {
     const LEAST: u64 = 16;
     if size <= LEAST { 0 } else { (size / part).clamp(LEAST, most) }

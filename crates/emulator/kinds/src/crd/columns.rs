@@ -1,4 +1,4 @@
-//! The columns in which custom resources are printed.
+//! The printer columns of custom resources.
 
 use serde_json::Value;
 
@@ -58,8 +58,7 @@ impl Column {
         }
     }
 
-    /// What an object shows in this column, `null` for nothing. Dates are the time itself, which
-    /// the caller turns into an age.
+    /// The cell of an object, or `null`. A date is a time, which the caller shows as an age.
     pub fn cell(&self, object: &Value) -> Value {
         let value = cell(object, &self.json_path);
         match (self.type_.as_str(), &value) {

@@ -1,6 +1,5 @@
-//! The status of a CustomResourceDefinition: from names that are accepted to a resource that is
-//! served, and on deletion to its end. Each function makes one update; its answer is whether there
-//! is anything to write.
+//! The status of a CustomResourceDefinition, from accepted names to deletion. Each function makes one
+//! update and returns whether the status changed.
 
 use serde_json::{Map, Value, json};
 
@@ -16,18 +15,19 @@ struct Condition<'a> {
     message: &'a str,
 }
 
-/// Whether the resource is to be served.
+/// Whether the resource is served.
 pub fn is_established(crd: &Value) -> bool {
     has_condition(crd, "Established")
 }
 
-fn has_condition(crd: &Value, type_: &str) -> bool {
+/// Whether a condition is true.
+pub fn has_condition(crd: &Value, type_: &str) -> bool {
     let conditions = list(crd, "/status/conditions").iter();
     conditions.clone().any(|c| text(c, "/type") == type_ && text(c, "/status") == "True")
 }
 
-/// First update: takes the names that no other CustomResourceDefinition of the group has, and says
-/// so in the conditions NamesAccepted and Established. `others` may include this one.
+/// First update: accepts the names that no other CustomResourceDefinition of the group has, and sets
+/// the conditions NamesAccepted and Established. `others` may include this one.
 pub fn accept_names(crd: &mut Value, others: &[&Value], now: &str) -> bool {
     let wanted = crd.pointer("/spec/names").cloned().unwrap_or_default();
     let accepted = crd.pointer("/status/acceptedNames").cloned().unwrap_or_default();
@@ -74,7 +74,7 @@ pub(crate) fn mark_terminating(crd: &mut Value, now: &str) {
     terminating(crd, now);
 }
 
-/// On deletion: the finalizer, and the condition Terminating. The deletion time is the server's.
+/// Sets the finalizer and the condition Terminating.
 pub fn terminating(crd: &mut Value, now: &str) -> bool {
     let before = has_condition(crd, "Terminating");
     if let Some(Value::Object(metadata)) = crd.get_mut("metadata") {
@@ -99,7 +99,7 @@ pub fn terminating(crd: &mut Value, now: &str) -> bool {
     !before
 }
 
-/// When all objects are gone: takes the finalizer away. What remains may still have others.
+/// Removes the finalizer, when all objects are gone.
 pub fn remove_finalizer(crd: &mut Value) {
     let Some(Value::Object(metadata)) = crd.get_mut("metadata") else { return };
     if let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers") {
@@ -110,7 +110,7 @@ pub fn remove_finalizer(crd: &mut Value) {
     }
 }
 
-/// The names that others of the group have.
+/// The names of other definitions of the group.
 struct Taken<'a> {
     resources: Vec<&'a str>,
     kinds: Vec<&'a str>,
@@ -136,7 +136,7 @@ impl<'a> Taken<'a> {
 
 type Conflict = (&'static str, String);
 
-/// The names as far as they are free, and the last conflict that was found.
+/// The free names, and the last conflict.
 fn choose(
     wanted: &Value,
     accepted: &Value,
@@ -169,7 +169,7 @@ fn choose(
         }
     }
     take(&mut names, "categories", wanted);
-    // Go writes these two even when they are empty.
+    // Go writes these two even if they are empty.
     for key in ["plural", "kind"] {
         names.entry(key).or_insert_with(|| "".into());
     }

@@ -1,10 +1,10 @@
-//! What Kubernetes fills into a CustomResourceDefinition, and what of it nobody may write.
+//! Defaults of a CustomResourceDefinition, and fields that clients cannot write.
 
 use serde_json::{Map, Value, json};
 
 use super::{storage_version, text};
 
-/// Fills in `spec.names.singular`, `spec.names.listKind`, `spec.conversion`, and
+/// Sets `spec.names.singular`, `spec.names.listKind`, `spec.conversion`, and
 /// `status.storedVersions` where that is empty.
 pub fn default_crd(crd: &mut Value) {
     let kind = text(crd, "/spec/names/kind").to_owned();
@@ -25,10 +25,10 @@ pub fn default_crd(crd: &mut Value) {
     }
 }
 
-/// Gives a new CustomResourceDefinition the status that all begin with, and its generation.
+/// Sets the initial status and generation.
 pub fn prepare_crd_create(crd: &mut Value) {
     let stored: Vec<&str> = storage_version(crd).into_iter().collect();
-    // Nothing stored is written as Go writes a nil slice.
+    // Go writes a nil slice as null.
     let stored = if stored.is_empty() { Value::Null } else { json!(stored) };
     let Value::Object(object) = &mut *crd else { return };
     let status = json!({
@@ -40,7 +40,7 @@ pub fn prepare_crd_create(crd: &mut Value) {
     set_generation(crd, 1);
 }
 
-/// Keeps the status of the stored CustomResourceDefinition, and counts the generation.
+/// Restores the status, and moves the generation.
 pub fn prepare_crd_update(new: &mut Value, old: &Value) {
     if let Value::Object(object) = &mut *new {
         object.insert("status".to_owned(), old.get("status").cloned().unwrap_or(Value::Null));
@@ -51,7 +51,7 @@ pub fn prepare_crd_update(new: &mut Value, old: &Value) {
     store_version(new);
 }
 
-/// Keeps all but the status, of which the conditions and names are the server's business anyway.
+/// Restores the spec.
 pub fn prepare_crd_status_update(new: &mut Value, old: &Value) {
     if let (Value::Object(object), Some(spec)) = (new, old.get("spec")) {
         object.insert("spec".to_owned(), spec.clone());
@@ -69,7 +69,7 @@ pub(super) fn set_generation(object: &mut Value, generation: i64) {
     }
 }
 
-/// Notes that objects may be stored in the storage version.
+/// Adds the storage version to `status.storedVersions`.
 fn store_version(crd: &mut Value) {
     let Some(version) = storage_version(crd).map(Value::from) else { return };
     let Value::Object(object) = crd else { return };

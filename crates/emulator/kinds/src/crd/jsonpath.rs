@@ -1,13 +1,13 @@
 //! The JSONPath that CustomResourceDefinitions use in columns: `.spec.a`, `.spec['a']`,
-//! `.spec.list[0]`, `.status.conditions[?(@.type=="Ready")].status`. Of several values the first is
-//! shown. Slices, unions and recursive descent are not understood and show nothing.
+//! `.spec.list[0]`, `.status.conditions[?(@.type=="Ready")].status`. The result is the first value.
+//! Slices, unions and recursive descent are not supported and give nothing.
 
 use serde_json::Value;
 
-/// How many steps a path may have: a column is no program.
+/// The maximum number of steps.
 const MAX_STEPS: usize = 64;
 
-/// The value at a path; `null` if there is none or the path makes no sense.
+/// The value at a path; `null` if there is none or the path is invalid.
 pub fn cell(object: &Value, json_path: &str) -> Value {
     let Some(steps) = parse(json_path) else { return Value::Null };
     find(object, &steps).cloned().unwrap_or_default()
@@ -167,7 +167,7 @@ fn filter(condition: &str) -> Option<Step> {
     });
     let (left, op, right) = split.unwrap_or((condition, Op::Exists, "null"));
     let path = left.trim().strip_prefix('@')?;
-    // A filter inside of a filter is more than columns need.
+    // Nested filters are not supported.
     let path = if path.contains("?(") { return None } else { parse(path)? };
     let right = right.trim();
     let value = match unquote(right) {

@@ -1,10 +1,8 @@
-//! CustomResourceDefinitions: what Kubernetes fills into them, refuses, and does with their status,
-//! and the resources that they define ([`resources_of`]) with the preparation, validation, scale and
-//! columns of their objects.
+//! CustomResourceDefinitions: defaults, validation, status, and their resources ([`resources_of`])
+//! with the rules, scale and columns of their objects.
 //!
-//! Deliberately not here: conversion by webhook (all versions show the stored object as it is), the
-//! rules of `x-kubernetes-validations` (see `nearhop_object::structural`), and metadata as such:
-//! names, labels and owner references are checked like those of any other object.
+//! Not supported: conversion by webhook (all versions have the stored object), and the rules of
+//! `x-kubernetes-validations` (see `nearhop_object::structural`).
 
 mod columns;
 mod conditions;
@@ -22,7 +20,8 @@ use serde_json::Value;
 pub use columns::{Column, columns};
 pub(crate) use conditions::mark_terminating;
 pub use conditions::{
-    CLEANUP_FINALIZER, accept_names, establish, is_established, remove_finalizer, terminating,
+    CLEANUP_FINALIZER, accept_names, establish, has_condition, is_established, remove_finalizer,
+    terminating,
 };
 pub use defaults::{
     default_crd, prepare_crd_create, prepare_crd_status_update, prepare_crd_update,

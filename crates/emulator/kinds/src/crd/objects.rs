@@ -1,5 +1,4 @@
-//! The objects of custom resources on their way into the store: [`conform`] to the schema, prepare,
-//! validate. Their metadata is treated like that of all other objects, elsewhere.
+//! The rules of objects of custom resources.
 
 use nearhop_object::{FieldError, structural};
 use serde_json::Value;
@@ -9,7 +8,7 @@ use super::{scale, schema, text};
 use crate::errors::Report as _;
 use crate::{Origin, Resource, Subresource};
 
-/// The schema of a custom resource, in the words of its definition.
+/// The schema in the definition of a custom resource.
 fn schema_of(resource: &Resource) -> Option<&Value> {
     match &resource.origin {
         Origin::Custom(version) => schema(version),
@@ -17,8 +16,7 @@ fn schema_of(resource: &Resource) -> Option<&Value> {
     }
 }
 
-/// Drops what the schema does not know and fills in its defaults, as on every read of an object from
-/// a client; the answer is where something was dropped, for `unknown field "…"`.
+/// Drops unknown fields and sets the defaults of the schema; returns the paths of dropped fields.
 pub fn conform(resource: &Resource, object: &mut Value) -> Vec<String> {
     let dropped = match &resource.schema {
         Some(shape) => structural::prune(shape.node(), object),
@@ -30,7 +28,7 @@ pub fn conform(resource: &Resource, object: &mut Value) -> Vec<String> {
     dropped
 }
 
-/// Before a create: no status if it has its own subresource, and the first generation.
+/// Prepares a create: no status if there is a status subresource, and the first generation.
 pub fn prepare_create(resource: &Resource, object: &mut Value) {
     if let Value::Object(fields) = &mut *object
         && resource.has(Subresource::Status)
@@ -40,8 +38,8 @@ pub fn prepare_create(resource: &Resource, object: &mut Value) {
     set_generation(object, 1);
 }
 
-/// Before an update: the status is written through its subresource only, and nothing else is
-/// through that. Every change outside of metadata counts as a generation.
+/// Prepares an update: only the status subresource changes the status, and nothing else. Every
+/// change outside metadata moves the generation.
 pub fn prepare_update(
     resource: &Resource,
     subresource: Option<Subresource>,
@@ -74,7 +72,7 @@ fn keep_all_but_status(new: &mut Value, old: &Value) {
         Some(status) => fields.insert("status".to_owned(), status),
         None => fields.remove("status"),
     };
-    // Who owns which field has just been worked out for this very write.
+    // The managed fields of this write are computed already.
     let managed = new.pointer_mut("/metadata/managedFields").map(Value::take);
     if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
         match managed {
@@ -118,7 +116,7 @@ pub fn validate(
     errors
 }
 
-/// A custom resource must say what it is, and be that.
+/// kind and apiVersion are required.
 fn check_type(resource: &Resource, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let wanted = [("kind", resource.kind.to_string()), ("apiVersion", resource.api_version())];

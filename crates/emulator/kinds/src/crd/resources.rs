@@ -24,8 +24,7 @@ const VERBS: [Verb; 8] = [
 ];
 const SUB_VERBS: [Verb; 3] = [Verb::Get, Verb::Patch, Verb::Update];
 
-/// The resources of a CustomResourceDefinition, the preferred version first. Whether it is
-/// established is for the caller to ask.
+/// The resources of a CustomResourceDefinition, the preferred version first.
 pub fn resources_of(crd: &Value) -> Vec<Resource> {
     let mut served: Vec<&Value> = versions(crd).iter().filter(|v| flag(v, "served")).collect();
     served.sort_by(|a, b| compare_versions(text(a, "/name"), text(b, "/name")));

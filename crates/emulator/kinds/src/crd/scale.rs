@@ -1,5 +1,4 @@
-//! The scale subresource of custom resources: the three places that the definition names, shown as an
-//! `autoscaling/v1` Scale.
+//! The scale subresource of custom resources, at the three paths of the definition.
 
 use std::fmt;
 
@@ -101,7 +100,7 @@ pub fn set_scale(resource: &Resource, object: &mut Value, scale: &Value) -> Resu
     let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64);
     let replicas = match replicas {
         Some(replicas) => replicas,
-        // As in Go, a Scale that is sent without a count means 0, if there was one before.
+        // As in Go, a Scale without a count means 0 if the object has one.
         None if number_at(object, path)?.is_some() => 0,
         None => return Err(ScaleError::EmptyReplicas(path.to_owned())),
     };
@@ -115,12 +114,12 @@ pub fn set_scale(resource: &Resource, object: &mut Value, scale: &Value) -> Resu
     Ok(())
 }
 
-/// What is wrong with the replica count in the spec.
+/// Validates the replica count of the spec.
 pub(super) fn check_spec(resource: &Resource, object: &Value) -> Option<FieldError> {
     check_count(object, text(paths(resource)?, "/specReplicasPath"))
 }
 
-/// What is wrong with the replica count in the status, and with the selector.
+/// Validates the replica count of the status, and the selector.
 pub(super) fn check_status(resource: &Resource, object: &Value) -> Vec<FieldError> {
     let Some(paths) = paths(resource) else { return Vec::new() };
     let mut errors: Vec<FieldError> =

@@ -1,8 +1,8 @@
-//! What Kubernetes refuses in a CustomResourceDefinition.
+//! Validation of a CustomResourceDefinition.
 //!
-//! It validates an internal form in which schema, subresources and columns that are the same in all
-//! versions (so always, with one version) sit beside `spec.versions`. Fields of errors are therefore
-//! `spec.validation.openAPIV3Schema…` and not where the user wrote them; [`Hoisted`] reproduces that.
+//! Kubernetes validates an internal form in which schema, subresources and columns that are equal in
+//! all versions are fields beside `spec.versions`. So errors name `spec.validation.openAPIV3Schema…`
+//! instead of the user's field; [`Hoisted`] reproduces that.
 
 use nearhop_object::{FieldError, FieldErrorKind, structural};
 use serde_json::Value;
@@ -16,14 +16,13 @@ const APPROVAL: &str = "api-approved.kubernetes.io";
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
 const COLUMN_FORMATS: [&str; 8] =
     ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
-/// What a schema may have at its root when its status is written apart, as Kubernetes prints it.
+/// The allowed fields at the root of a schema with a status subresource, as Kubernetes prints them.
 const AT_ROOT: &str = "[Description Type Format Title Maximum ExclusiveMaximum Minimum \
                        ExclusiveMinimum MaxLength MinLength Pattern MaxItems MinItems UniqueItems \
                        MultipleOf Required Items Properties ExternalDocs Example \
                        XPreserveUnknownFields XValidations]";
 
-/// What is wrong with a new CustomResourceDefinition (with its defaults). That its name is a DNS
-/// subdomain is checked with the rest of its metadata.
+/// Validates a new CustomResourceDefinition with its defaults, except its metadata.
 pub fn validate_crd(crd: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let name = text(crd, "/metadata/name");
@@ -38,7 +37,7 @@ pub fn validate_crd(crd: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the new form of a CustomResourceDefinition.
+/// Validates an update of a CustomResourceDefinition.
 pub fn validate_crd_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check_spec(new, &mut errors);
@@ -58,7 +57,7 @@ pub fn validate_crd_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Which parts are the same in all versions.
+/// The parts that are equal in all versions.
 struct Hoisted {
     schema: bool,
     subresources: bool,
@@ -223,7 +222,7 @@ fn check_version_schema(
 ) {
     let Some(schema) = schema(version) else { return };
     let path = format!("{path}.openAPIV3Schema");
-    // The schema of the status is taken out of the root: limits of the root would be lost on it.
+    // Constraints of the root would not apply to the schema of the status.
     let lost = [
         "additionalProperties",
         "allOf",
@@ -425,7 +424,7 @@ fn approval(crd: &Value) -> Approval {
     }
 }
 
-/// Groups of Kubernetes itself need the word of its reviewers.
+/// Groups of Kubernetes need the approval annotation.
 fn check_approval(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let group = text(crd, "/spec/group");
     let protected = ["k8s.io", "kubernetes.io"]

@@ -1,4 +1,4 @@
-//! Schemas of custom resources: what their definition says, with the metadata that every object has.
+//! Schemas of custom resources: that of their definition, with metadata.
 
 use serde_json::{Map, Value, json};
 

@@ -1,8 +1,7 @@
 //! Descriptions of the built-in kinds, as `kubectl explain` shows them.
 //!
-//! They come with `k8s-openapi`, whose types know their JSON schema, under the names that
-//! Kubernetes uses. Only the texts are taken; shapes come from our own table, because those
-//! schemas know no list types, merge keys or defaults.
+//! The texts come from the JSON schemas of `k8s-openapi`. Shapes come from our own table, since
+//! those schemas have no list types, merge keys or defaults.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -81,7 +80,7 @@ fn into_text(value: Value) -> Option<String> {
     }
 }
 
-/// Has the generator write down types, and with them all that they refer to.
+/// Adds types to the generator, with all types that they refer to.
 macro_rules! visit {
     ($generator:ident: $($kind:ty),+ $(,)?) => {
         $($generator.subschema_for::<$kind>();)+

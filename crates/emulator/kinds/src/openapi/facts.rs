@@ -1,4 +1,4 @@
-//! `facts/openapi.txt`: what OpenAPI says of built-in structs beyond their shapes.
+//! `facts/openapi.txt`: facts about built-in structs that their shapes do not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

@@ -1,8 +1,6 @@
-//! OpenAPI: the documents from which kubectl takes merge keys, `explain` and the proof that the
-//! server checks fields, one a group version, and an older one of everything.
-//!
-//! All are made from a [`Registry`] when asked for; they are large, so the server keeps their
-//! bytes. The protobuf forms are deliberately not made: every client takes JSON, or does without.
+//! OpenAPI documents of a [`Registry`]: version 3 per group version, and one of version 2 (Swagger).
+//! kubectl reads merge keys, `explain` texts and support for `fieldValidation`. Protobuf forms are
+//! not supported; clients fall back to JSON.
 
 mod custom;
 mod describe;
@@ -43,8 +41,8 @@ pub fn index(registry: &Registry) -> Value {
     json!({"paths": paths})
 }
 
-/// The `hash` of a document's address and its `ETag`: of what the document is made from, so that
-/// the index does not have to make them all.
+/// The `hash` of a document's address and its `ETag`: a hash of its sources, so that the index does
+/// not make all documents.
 pub fn document_hash(registry: &Registry, group: &str, version: &str) -> String {
     static FACTS: LazyLock<String> = LazyLock::new(|| content_hash(facts::source().as_bytes()));
     let mut source = format!("{} {} {group}/{version} ", env!("CARGO_PKG_VERSION"), *FACTS);
@@ -113,7 +111,7 @@ impl Parts {
         self.paths.extend(operations::paths(resource, &bodies, names));
     }
 
-    /// What the operations of a resource speak of besides its own kind.
+    /// Adds the schemas that the operations of a resource refer to besides its own kind.
     fn add_shared(&mut self, resource: &Resource) {
         let has = |verb: Verb| resource.verbs.contains(&verb);
         if let Some(schema) = builtin::schema("meta.v1.ObjectMeta") {

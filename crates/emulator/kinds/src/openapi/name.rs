@@ -1,4 +1,4 @@
-//! What OpenAPI calls things: schemas, tags, operations.
+//! Names of schemas, tags and operations.
 
 use crate::resource::Resource;
 

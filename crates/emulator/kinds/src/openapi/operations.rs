@@ -1,8 +1,5 @@
-//! `paths`: what can be done to each resource.
-//!
-//! kubectl looks here for one thing only: that PATCH of a kind knows `fieldValidation`, and which
-//! patches it takes. Deliberately left out are watches by path and connections into pods, which
-//! no client looks up.
+//! `paths`: the operations of each resource. kubectl reads only the parameters and media types of
+//! PATCH. Watches by path and connections to pods are left out.
 
 use serde_json::{Map, Value, json};
 
@@ -22,7 +19,7 @@ pub(super) struct Bodies {
     pub(super) list: String,
 }
 
-/// Which action, in the words of `x-kubernetes-action`.
+/// The `x-kubernetes-action` of an operation.
 #[derive(Clone, Copy, PartialEq)]
 enum Action {
     Get,
@@ -119,7 +116,7 @@ fn known(verbs: &[Verb], actions: &[(Verb, Action)]) -> Vec<Action> {
 }
 
 impl Path<'_> {
-    /// Parameters that all operations share stand beside them.
+    /// Parameters of all operations belong to the path.
     fn entry(&self, actions: &[Action], bodies: &Bodies) -> Option<Value> {
         let names: Vec<Vec<&str>> = actions.iter().map(|action| self.parameters(*action)).collect();
         let mut shared: Vec<&str> = names.first()?.clone();
@@ -227,7 +224,7 @@ impl Path<'_> {
                     "application/merge-patch+json",
                     "application/strategic-merge-patch+json",
                 ];
-                // Strategic merging needs to know a kind's merge keys; custom resources have none.
+                // Custom resources have no merge keys for a strategic merge.
                 let media = if self.resource.is_custom() { &media[..3] } else { &media[..] };
                 Some(json!({"content": content(PATCH, media), "required": true}))
             }

@@ -1,5 +1,4 @@
-//! `components.schemas`: the shapes of built-in structs as OpenAPI writes them, with whatever they
-//! refer to.
+//! `components.schemas`: the schemas of built-in structs, with all that they refer to.
 
 use nearhop_object::schema::{Field, Presence, Struct};
 use nearhop_object::{ListType, Node, Schema, Shape};
@@ -16,7 +15,7 @@ pub(super) struct Schemas {
     done: Map<String, Value>,
 }
 
-/// Which kind a struct is, if it is one: then it has `kind` and `apiVersion`.
+/// The kind of a struct that has `kind` and `apiVersion`.
 #[derive(Clone, Copy)]
 pub(super) struct Kind<'a> {
     pub(super) group: &'a str,
@@ -30,7 +29,7 @@ impl Kind<'_> {
     }
 }
 
-/// Where a type stands, which decides whether its zero value is its default.
+/// The position of a type, which decides whether its zero value is its default.
 #[derive(Clone, Copy)]
 enum Place {
     /// A field; `always` written or not, a pointer or not.
@@ -61,7 +60,7 @@ impl Schemas {
         name
     }
 
-    /// Says of a schema that it is another kind too.
+    /// Adds another kind to a schema.
     pub(super) fn also_kind(&mut self, name: &str, kind: Kind<'_>) {
         let kinds = self.done.get_mut(name).and_then(|schema| schema.get_mut(GVK));
         if let Some(kinds) = kinds.and_then(Value::as_array_mut)
@@ -207,7 +206,7 @@ impl Schemas {
         beside_reference(schema)
     }
 
-    /// A reference to a type that is no struct of fields.
+    /// A reference to a type that is not a struct.
     fn special(&mut self, name: &str) -> Map<String, Value> {
         if !self.done.contains_key(name) {
             self.done.insert(name.to_owned(), special(name));
@@ -215,7 +214,7 @@ impl Schemas {
         object([("$ref", name::reference(name).into())])
     }
 
-    /// Adds a type that is no struct of fields.
+    /// Adds a type that is not a struct.
     pub(super) fn add_special(&mut self, name: &str) {
         self.special(name);
     }
@@ -262,7 +261,7 @@ fn scalar(kind: &str, format: &str, zero: Value, place: Place) -> Map<String, Va
     schema
 }
 
-/// Only lists that say so; items that are lists themselves do not.
+/// Nested lists have no list type.
 fn insert_list_type(schema: &mut Map<String, Value>, list_type: &ListType, place: Place) {
     let text = match list_type {
         _ if matches!(place, Place::Item) => return,
@@ -276,7 +275,7 @@ fn insert_list_type(schema: &mut Map<String, Value>, list_type: &ListType, place
     schema.insert("x-kubernetes-list-type".to_owned(), text.into());
 }
 
-/// A reference allows no neighbours, so one that has some is wrapped.
+/// A `$ref` with sibling keys is wrapped in `allOf`.
 fn beside_reference(mut schema: Map<String, Value>) -> Value {
     if schema.len() > 1
         && let Some(reference) = schema.remove("$ref")
@@ -296,7 +295,7 @@ fn special(name: &str) -> Value {
             ("oneOf", json!([{"type": "integer"}, {"type": "string"}])),
         ]),
         "RawExtension" | "FieldsV1" | "Patch" => object([("type", "object".into())]),
-        // Whatever is JSON.
+        // Any JSON.
         _ => Map::new(),
     };
     insert_text(&mut schema, describe::of_schema(name));

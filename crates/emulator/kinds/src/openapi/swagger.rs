@@ -1,6 +1,5 @@
-//! The older document, Swagger 2.0: all groups in one, made from the newer ones.
-//!
-//! Swagger knows neither `oneOf` nor content types of bodies; what it cannot say is left out.
+//! The Swagger 2.0 document of all groups, made from the version 3 documents. Swagger has neither
+//! `oneOf` nor content types of bodies.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +55,7 @@ fn parameters(list: Value) -> Value {
     list.into_iter().map(parameter).collect()
 }
 
-/// The schema's keys stand in the parameter itself.
+/// The keys of the schema are keys of the parameter.
 fn parameter(parameter: Value) -> Value {
     let Value::Object(mut parameter) = parameter else { return parameter };
     if let Some(Value::Object(schema)) = parameter.remove("schema") {
@@ -113,8 +112,7 @@ fn content(body: &Value) -> (BTreeSet<String>, Value) {
     (content.keys().cloned().collect(), schema.cloned().map_or(Value::Null, convert))
 }
 
-/// A schema of OpenAPI 3 as Swagger 2.0 can say it. Schemas come from the parser or from us, so
-/// their depth is bounded.
+/// A schema of OpenAPI 3 as Swagger 2.0. The parser bounds the depth of schemas.
 fn convert(schema: Value) -> Value {
     match schema {
         Value::Array(list) => list.into_iter().map(convert).collect(),
@@ -128,18 +126,18 @@ fn convert(schema: Value) -> Value {
 }
 
 fn convert_object(mut map: Map<String, Value>) -> Value {
-    // A text or a number: a text, as far as Swagger can say.
+    // A string or a number is a string in Swagger.
     let named = map.contains_key("type") || map.contains_key("properties");
     if map.get("oneOf").is_some_and(Value::is_array) && !named {
         map.insert("type".to_owned(), "string".into());
     }
     for key in ["oneOf", "anyOf", "nullable"] {
-        // A property of that name is a schema, and stays.
+        // A property of that name is a schema.
         if map.get(key).is_some_and(|value| !value.is_object()) {
             map.remove(key);
         }
     }
-    // A reference may have neighbours here.
+    // Swagger allows sibling keys of a `$ref`.
     if let Some(Value::Array(all)) = map.get("allOf")
         && let [Value::Object(only)] = all.as_slice()
         && let Some(reference) = only.get("$ref").cloned()

@@ -1,4 +1,4 @@
-//! `pods/binding`: a pod that runs nowhere gets its node, once.
+//! `pods/binding`: assigns a pod to a node, once.
 
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
@@ -10,10 +10,9 @@ use crate::json::{at, carry, entries, list, make, text};
 /// Why a pod cannot be bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BindError {
-    /// The binding itself is wrong: 422 on `Binding`.
+    /// The Binding is invalid: 422 on `Binding`.
     Invalid(Vec<FieldError>),
-    /// The pod is not to be bound (now): 409 on `pods/binding`, with this reason at the end of the
-    /// message.
+    /// The pod cannot be bound (now): 409 on `pods/binding` with this reason.
     Conflict(String),
 }
 

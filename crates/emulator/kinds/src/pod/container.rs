@@ -1,4 +1,4 @@
-//! The checks of a container: name, image, ports, environment, mounts, resources.
+//! Validation of a container: name, image, ports, environment, mounts, resources.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,6 @@ const STANDARD_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const SOURCES: [&str; 5] =
     ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
 
-/// Checks the containers of a spec.
 pub(super) fn validate_containers(
     spec: &Value,
     volumes: &BTreeSet<&str>,
@@ -50,7 +49,6 @@ pub(super) fn validate_containers(
     unique_host_ports(containers, &path, errors);
 }
 
-/// Checks the init containers of a spec.
 pub(super) fn validate_init_containers(
     spec: &Value,
     volumes: &BTreeSet<&str>,
@@ -83,7 +81,7 @@ pub(super) fn validate_init_containers(
     }
 }
 
-/// What holds for every kind of container.
+/// The checks of all kinds of containers.
 fn validate_common(
     container: &Value,
     volumes: &BTreeSet<&str>,

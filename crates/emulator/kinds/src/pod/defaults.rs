@@ -1,7 +1,4 @@
-//! What Kubernetes fills into a pod and into the pod of a template.
-//!
-//! Absent and empty are the same here, as in Go. Deliberately not here: what admission adds at
-//! creation only (see the parent), and requests for whole pods.
+//! Defaults of pods and of templates. Absent and empty are the same, as in Go.
 
 use serde_json::{Map, Value, json};
 
@@ -12,7 +9,6 @@ use crate::json::{
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
-/// Fills in what a pod leaves out.
 pub(crate) fn default(pod: &mut Value) {
     let host_network = is_true(pod, &["spec", "hostNetwork"]);
     let spec = make(pod, &["spec"]);
@@ -29,7 +25,7 @@ pub(crate) fn default(pod: &mut Value) {
     mirror_pod_ips(pod);
 }
 
-/// Fills in what the pod of a template leaves out, at a path of the object.
+/// Sets the defaults of a template at a path of the object.
 pub(crate) fn default_template(owner: &mut Value, path: &[&str]) {
     let template = make(owner, path);
     object(template).entry("metadata").or_insert_with(|| json!({}));
@@ -53,7 +49,7 @@ fn default_spec(spec: &mut Value) {
     }
 }
 
-/// The old name of `serviceAccountName` shows the same.
+/// `serviceAccount` is the old name of `serviceAccountName`.
 fn service_account(spec: &mut Value) {
     let (old, new) = (text(spec, &["serviceAccount"]), text(spec, &["serviceAccountName"]));
     let name = if new.is_empty() { old } else { new }.to_owned();
@@ -153,7 +149,7 @@ fn field_refs(holder: &mut Value, path: &[&str]) {
     }
 }
 
-/// Who limits but does not request, requests as much.
+/// Requests default to limits.
 fn requests_from_limits(container: &mut Value) {
     let Some(Value::Object(limits)) = at(container, &["resources", "limits"]).cloned() else {
         return;
@@ -167,7 +163,7 @@ fn requests_from_limits(container: &mut Value) {
     }
 }
 
-/// In the node's network every port is the node's.
+/// In the host network, hostPort defaults to containerPort.
 fn host_ports(container: &mut Value) {
     for port in list_mut(container, &["ports"]) {
         if let Some(number) = int(port, &["containerPort"]).filter(|number| *number != 0) {
@@ -176,7 +172,7 @@ fn host_ports(container: &mut Value) {
     }
 }
 
-/// `podIP` is the first of `podIPs`; if both are there and differ, `podIP` wins.
+/// `podIP` is the first of `podIPs`, and wins if they differ.
 fn mirror_pod_ips(pod: &mut Value) {
     let one = text(pod, &["status", "podIP"]);
     let first = list(pod, &["status", "podIPs"]).first().map(|first| text(first, &["ip"]));
@@ -193,7 +189,7 @@ fn mirror_pod_ips(pod: &mut Value) {
     }
 }
 
-/// Always for no tag or `latest`; what cannot be read as an image counts as tagged.
+/// Always for no tag or `latest`; an invalid image counts as tagged.
 fn pull_policy(image: &str) -> &'static str {
     let (name, digest) = image.split_once('@').unwrap_or((image, ""));
     let last = name.rsplit('/').next().unwrap_or_default();

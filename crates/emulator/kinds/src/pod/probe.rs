@@ -1,4 +1,4 @@
-//! The checks of probes and lifecycle hooks: one way to ask, with sane numbers.
+//! Validation of probes and lifecycle hooks.
 
 use nearhop_object::FieldError;
 use serde_json::Value;
@@ -20,7 +20,6 @@ const NUMBERS: [&str; 5] = [
 ];
 const SCHEMES: [&str; 2] = ["HTTP", "HTTPS"];
 
-/// Checks the probes of a container.
 pub(super) fn validate_probes(
     container: &Value,
     grace: Option<i64>,
@@ -34,7 +33,6 @@ pub(super) fn validate_probes(
     }
 }
 
-/// Checks the hooks of a container.
 pub(super) fn validate_lifecycle(
     container: &Value,
     grace: Option<i64>,

@@ -1,7 +1,5 @@
-//! The checks of a pod's spec, in a pod or in a template.
-//!
-//! What only the kubelet cares about (security contexts, affinity, devices, Windows) is taken as it
-//! comes: nothing here acts on it.
+//! Validation of a pod's spec, in a pod or in a template. Security contexts, affinity, devices and
+//! Windows options are not validated.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +18,7 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const LABEL_FIELDS: [&str; 2] = ["hostname", "subdomain"];
 const SUBDOMAIN_FIELDS: [&str; 3] = ["serviceAccountName", "nodeName", "priorityClassName"];
 
-/// Whose spec it is.
+/// The owner of a spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// A pod's own.
@@ -29,7 +27,6 @@ pub(crate) enum Owner {
     Template,
 }
 
-/// Checks the spec of a pod.
 pub(crate) fn validate_spec(
     spec: &Value,
     path: &Path<'_>,
@@ -45,6 +42,7 @@ pub(crate) fn validate_spec(
     validate_host_ports(spec, path, owner, errors);
     one_of(spec, "restartPolicy", &RESTART, path, errors);
     one_of(spec, "dnsPolicy", &DNS, path, errors);
+    validate_searches(spec, path, errors);
     validate_labels(spec, &["nodeSelector"], &path.child("nodeSelector"), errors);
     validate_gates(spec, path, errors);
     validate_names(spec, path, errors);
@@ -61,7 +59,7 @@ pub(crate) fn validate_spec(
     }
 }
 
-/// Checks a template: its labels, annotations and pod.
+/// Validates a template: labels, annotations and spec.
 pub(crate) fn validate_template(template: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     validate_labels(template, &["metadata", "labels"], &path.child("labels"), errors);
     let annotations = path.child("annotations");
@@ -75,14 +73,13 @@ pub(crate) fn validate_template(template: &Value, path: &Path<'_>, errors: &mut 
     }
 }
 
-/// Checks tolerations, in a pod or in an update of one.
 pub(super) fn validate_tolerations(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     for (index, toleration) in list(spec, &["tolerations"]).iter().enumerate() {
         validate_toleration(toleration, &path.index(index), errors);
     }
 }
 
-/// A field whose values are counted out; absent is missing.
+/// Validates a required enum.
 pub(super) fn one_of(
     holder: &Value,
     key: &str,
@@ -98,7 +95,7 @@ pub(super) fn one_of(
     }
 }
 
-/// A number that may not be below zero.
+/// Validates a number that must not be negative.
 pub(crate) fn not_negative(
     holder: &Value,
     key: &str,
@@ -110,7 +107,20 @@ pub(crate) fn not_negative(
     }
 }
 
-/// In the node's network a port is the node's: it cannot be another one.
+/// DNS search paths are subdomains; underscores and a final dot are allowed.
+fn validate_searches(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let config = path.child("dnsConfig");
+    let searches = config.child("searches");
+    for (index, search) in list(spec, &["dnsConfig", "searches"]).iter().enumerate() {
+        let name = search.as_str().unwrap_or_default();
+        if name != "." {
+            let plain = name.strip_suffix('.').unwrap_or(name).replace('_', "0");
+            errors.invalid_each(searches.index(index), search, names::dns1123_subdomain(&plain));
+        }
+    }
+}
+
+/// In the host network, hostPort must equal containerPort.
 fn validate_host_ports(spec: &Value, path: &Path<'_>, owner: Owner, errors: &mut Vec<FieldError>) {
     if !is_true(spec, &["hostNetwork"]) {
         return;
@@ -221,6 +231,24 @@ fn validate_host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldEr
             for text in names::dns1123_subdomain(name.as_str().unwrap_or_default()) {
                 errors.invalid(hostnames.index(index), name, &text);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn search_paths_are_subdomains() {
+        for (search, valid) in
+            [(".", true), ("a_b.example.", true), ("a\nnameserver 1.2.3.4", false)]
+        {
+            let mut errors = Vec::new();
+            let spec = json!({"dnsConfig": {"searches": [search]}});
+            validate_searches(&spec, &Path::root("spec"), &mut errors);
+            assert_eq!(errors.is_empty(), valid, "{search:?}: {errors:?}");
+            assert!(errors.iter().all(|error| error.field == "spec.dnsConfig.searches[0]"));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What may change in a pod once it exists: images, a shorter deadline, more tolerations, fewer
-//! scheduling gates. Everything else is refused.
+//! Validation of pod updates: only images, a shorter deadline, more tolerations and fewer scheduling
+//! gates can change.
 
 use nearhop_object::FieldError;
 use serde_json::Value;
@@ -14,7 +14,6 @@ const REFUSAL: &str = "pod updates may not change fields other than \
     `spec.tolerations` (only additions to existing tolerations),\
     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Checks an update of a pod.
 pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_pod(new, &mut errors);
@@ -48,7 +47,7 @@ fn validate_images(new: &Value, part: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Whether the rest is worth looking at.
+/// Whether the rest can be compared.
 fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) -> bool {
     const FIELD: &str = "spec.activeDeadlineSeconds";
     let before = int(old, &["spec", "activeDeadlineSeconds"]);
@@ -101,7 +100,7 @@ fn validate_fewer_gates(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
     }
 }
 
-/// Makes the new spec like the old one where it may differ; then they must be the same.
+/// Copies the old values of mutable fields; then the specs must be equal.
 fn validate_rest(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let (Some(spec), Some(before)) = (new.get("spec"), old.get("spec")) else { return };
     if spec == before {
@@ -122,7 +121,7 @@ fn validate_rest(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     }
     let mut free = vec!["activeDeadlineSeconds", "schedulingGates", "tolerations"];
     if !list(before, &["schedulingGates"]).is_empty() {
-        // A gated pod is not scheduled yet: where it may run can still be narrowed down.
+        // A gated pod is not scheduled yet: its node selection can be narrowed.
         free.extend(["nodeSelector", "affinity"]);
     }
     for key in free {

@@ -1,5 +1,4 @@
-//! The checks of volumes: names, one source each, and the fields without which a source means
-//! nothing.
+//! Validation of volumes: names, one source each, and required fields.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +9,7 @@ use crate::errors::Report as _;
 use crate::json::{Path, at, int, list, text};
 use crate::names;
 
-/// In the order in which they are looked at; each with the field it cannot do without.
+/// In the order of validation, each with its required field.
 const SOURCES: &[(&str, &str)] = &[
     ("emptyDir", ""),
     ("hostPath", "path"),
@@ -54,7 +53,7 @@ const HOST_PATHS: [&str; 8] = [
     "Socket",
 ];
 
-/// Checks volumes; gives the names that mounts may use.
+/// Validates volumes; returns the names that mounts can use.
 pub(super) fn validate_volumes<'a>(
     spec: &'a Value,
     path: &Path<'_>,
@@ -81,7 +80,7 @@ pub(super) fn validate_volumes<'a>(
     known
 }
 
-/// Complains about a path that climbs.
+/// Refuses `..` in a path.
 pub(super) fn no_backsteps(target: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if target.split('/').any(|part| part == "..") {
         errors.invalid(path, target, "must not contain '..'");

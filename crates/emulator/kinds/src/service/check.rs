@@ -1,4 +1,4 @@
-//! What is refused: the rules for a whole Service, in the order in which Kubernetes reports them.
+//! Validation of a Service, in the order in which Kubernetes reports errors.
 
 use std::collections::BTreeSet;
 
@@ -22,14 +22,14 @@ const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ran
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 
-/// Checks a new Service, apart from its metadata.
+/// Validates a new Service, except its metadata.
 pub fn validate_create(service: &Value, config: &ClusterConfig) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check(&mut errors, View::of(service), None, config);
     errors
 }
 
-/// Checks a change of a Service, apart from its metadata.
+/// Validates an update of a Service, except its metadata.
 pub fn validate_update(new: &Value, old: &Value, config: &ClusterConfig) -> Vec<FieldError> {
     let (new, old) = (View::of(new), View::of(old));
     let mut errors = Vec::new();
@@ -41,7 +41,7 @@ pub fn validate_update(new: &Value, old: &Value, config: &ClusterConfig) -> Vec<
     errors
 }
 
-/// Checks a write to `/status`.
+/// Validates an update of the status.
 pub fn validate_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
     const MODES: [&str; 2] = ["Proxy", "VIP"];
     let mut errors = Vec::new();
@@ -122,7 +122,7 @@ fn check_annotations(errors: &mut Vec<FieldError>, view: View<'_>) {
     }
 }
 
-/// What each type needs or cannot have.
+/// The required and forbidden fields of each type.
 fn check_type_demands(errors: &mut Vec<FieldError>, view: View<'_>) {
     if view.list("ports").is_empty() && !view.is_headless() && !view.is_external_name() {
         errors.required("spec.ports", "");
@@ -143,7 +143,7 @@ fn check_type_demands(errors: &mut Vec<FieldError>, view: View<'_>) {
     forbid(!view.list("ipFamilies").is_empty(), "spec.ipFamilies");
     forbid(view.get("ipFamilyPolicy").is_some(), "spec.ipFamilyPolicy");
     let name = view.text("externalName");
-    // A dot at the end marks the name as complete.
+    // A fully qualified name ends with a dot.
     let name = name.strip_suffix('.').unwrap_or(name);
     if name.is_empty() {
         errors.required("spec.externalName", "");
@@ -184,7 +184,7 @@ fn check_ports(errors: &mut Vec<FieldError>, view: View<'_>) {
     }
 }
 
-/// A port's number, with the field only where it is needed.
+/// Validates a port number; the field is formatted only for an error.
 pub(super) fn check_port_number(
     errors: &mut Vec<FieldError>,
     field: impl Fn() -> String,
@@ -201,7 +201,7 @@ fn check_protocol(errors: &mut Vec<FieldError>, field: impl Fn() -> String, prot
     }
 }
 
-/// Complaints about a text, as errors; the field is spelled only where there are any.
+/// Reports errors of a text; the field is formatted only for an error.
 pub(super) fn complain(
     errors: &mut Vec<FieldError>,
     field: impl Fn() -> String,
@@ -269,7 +269,7 @@ fn check_port_pairs(errors: &mut Vec<FieldError>, view: View<'_>) {
     for (i, port) in view.list("ports").iter().enumerate() {
         let (protocol, port) = (text(port, "protocol"), number(port, "port"));
         if !seen.insert((protocol, port)) {
-            // Clients know the pair as a port with all other fields at zero.
+            // Kubernetes shows the pair as a port with all other fields at zero.
             let message = format!(
                 "Duplicate value: {{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\
                  \"Port\":{port},\"TargetPort\":0,\"NodePort\":0}}",

@@ -1,4 +1,4 @@
-//! What is refused about cluster IPs and IP families, by themselves and as a change.
+//! Validation of cluster IPs and IP families, and of their changes.
 
 use nearhop_core::Family;
 use nearhop_object::FieldError;
@@ -12,7 +12,7 @@ const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 const POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
 const IPS: &str = "spec.clusterIPs";
 
-/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` against each other.
+/// Validates `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` together.
 pub(crate) fn check_cluster_ips(
     errors: &mut Vec<FieldError>,
     view: View<'_>,
@@ -23,7 +23,7 @@ pub(crate) fn check_cluster_ips(
     }
     let ips = view.texts("clusterIPs");
     let mut refuse = |detail: &str| {
-        errors.invalid(IPS, &view.shown("clusterIPs"), detail);
+        errors.invalid(IPS, view.shown("clusterIPs"), detail);
     };
     match (view.text("clusterIP"), ips.first()) {
         ("", None) => {}
@@ -42,7 +42,7 @@ pub(crate) fn check_cluster_ips(
         let other = rest.iter().any(|ip| family_of_text(ip) != family_of_text(first));
         if !other {
             let detail = "may specify no more than one IP for each IP family";
-            errors.invalid(IPS, &view.shown("clusterIPs"), detail);
+            errors.invalid(IPS, view.shown("clusterIPs"), detail);
         }
     }
     if !view.is_headless() {
@@ -67,7 +67,7 @@ fn check_families(errors: &mut Vec<FieldError>, view: View<'_>) {
     }
 }
 
-/// Whether further checks of the addresses make sense.
+/// Whether the addresses can be checked further.
 #[derive(PartialEq)]
 enum Spelling {
     Right,
@@ -87,12 +87,12 @@ fn check_addresses(
             errors.extend(check_legacy_ip(&format!("{IPS}[{i}]"), ip, &was_there));
         } else if ips.len() > 1 {
             let detail = "'None' must be the first and only value";
-            errors.invalid(IPS, &view.shown("clusterIPs"), detail);
+            errors.invalid(IPS, view.shown("clusterIPs"), detail);
         }
     }
     let spelling = if errors.len() == before { Spelling::Right } else { Spelling::Wrong };
     if ips.len() > 2 {
-        errors.invalid(IPS, &view.shown("clusterIPs"), "may only hold up to 2 values");
+        errors.invalid(IPS, view.shown("clusterIPs"), "may only hold up to 2 values");
     }
     spelling
 }
@@ -107,7 +107,7 @@ fn check_pairs(errors: &mut Vec<FieldError>, view: View<'_>, ips: &[&str]) {
     }
 }
 
-/// The primary address stays; a secondary one may come, and go if the policy says so.
+/// The primary address cannot change; a secondary one can be added, and removed with the policy.
 pub(super) fn check_cluster_ips_change(errors: &mut Vec<FieldError>, new: View<'_>, old: View<'_>) {
     if new.is_external_name() || old.is_external_name() || (new.is_headless() && old.is_headless())
     {
@@ -115,7 +115,7 @@ pub(super) fn check_cluster_ips_change(errors: &mut Vec<FieldError>, new: View<'
     }
     let (now, was) = (new.texts("clusterIPs"), old.texts("clusterIPs"));
     let mut refuse = |i: usize, detail: &str| {
-        errors.invalid(format!("{IPS}[{i}]"), &new.shown("clusterIPs"), detail);
+        errors.invalid(format!("{IPS}[{i}]"), new.shown("clusterIPs"), detail);
     };
     if now.len() == was.len() {
         for (i, _) in was.iter().zip(&now).enumerate().filter(|(_, (was, now))| was != now) {
@@ -136,15 +136,15 @@ pub(super) fn check_cluster_ips_change(errors: &mut Vec<FieldError>, new: View<'
     }
 }
 
-/// The same for families, which headless Services may change as they like.
+/// The same for families; headless Services can change them.
 pub(super) fn check_families_change(errors: &mut Vec<FieldError>, new: View<'_>, old: View<'_>) {
     if new.is_external_name() || old.is_external_name() || new.is_headless() || old.is_headless() {
         return;
     }
     let (now, was) = (new.texts("ipFamilies"), old.texts("ipFamilies"));
-    // Where the number changes, clients see the addresses named instead of the families.
+    // If the number changes, Kubernetes reports the addresses instead of the families.
     let mut refuse = |shown: &str, detail: &str| {
-        errors.invalid("spec.ipFamilies[0]", &new.shown(shown), detail);
+        errors.invalid("spec.ipFamilies[0]", new.shown(shown), detail);
     };
     if now.len() == was.len() {
         for _ in was.iter().zip(&now).filter(|(was, now)| was != now) {

@@ -1,12 +1,12 @@
-//! What a Service says without saying it. The writer owns these values (they are in its managed
-//! fields), unlike those that are allocated.
+//! Defaults of a Service. The client owns them (they are in its managed fields), unlike allocated
+//! values.
 
 use serde_json::{Map, Value, json};
 
-/// How long a client sticks to an endpoint: three hours.
+/// The default session affinity: three hours.
 const AFFINITY_SECONDS: u32 = 10_800;
 
-/// Fills in what follows from the object alone.
+/// Sets the defaults.
 pub fn default(service: &mut Value) {
     let Some(object) = service.as_object_mut() else { return };
     let spec = object.entry("spec").or_insert_with(|| Value::Object(Map::new()));
@@ -92,14 +92,14 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Fills in a string that is absent or empty.
+/// Sets a string that is absent or empty.
 fn fill(map: &mut Map<String, Value>, name: &str, value: &str) {
     if map.get(name).is_none_or(|old| old.is_null() || old == "") {
         map.insert(name.to_owned(), Value::from(value));
     }
 }
 
-/// Fills in a value that is absent; an empty one is an answer of its own.
+/// Sets a value that is absent; an empty one stays.
 fn fill_absent(map: &mut Map<String, Value>, name: &str, value: Value) {
     if map.get(name).is_none_or(Value::is_null) {
         map.insert(name.to_owned(), value);

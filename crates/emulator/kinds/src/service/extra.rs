@@ -1,9 +1,9 @@
-//! Fields and values that Kubernetes itself has no more, or never had: `spec.topologyKeys`
+//! Fields and values that Kubernetes removed, or never had: `spec.topologyKeys`
 //! (KEP-536), `spec.trafficPolicy` (KEP-2433), `spec.routingPreference` (KEP-4444's first draft), and
 //! domain-prefixed values of `spec.trafficDistribution` (KEP-4444).
 //!
-//! They are part of the schema whether their gate is on or not, as gated fields are in Kubernetes:
-//! a closed gate drops the field from new objects and leaves it where it was.
+//! They are part of the schema even if their gate is off, like gated fields of Kubernetes: a
+//! disabled gate drops the field from new objects and keeps it in stored ones.
 
 use std::sync::{Arc, LazyLock};
 
@@ -21,13 +21,13 @@ use crate::names;
 pub struct ExtraField {
     /// Its JSON name.
     pub name: &'static str,
-    /// The gate that lets it in.
+    /// Its feature gate.
     pub gate: Gate,
     /// Its line in the text form of types.
     pub line: &'static str,
 }
 
-/// All of them. The number of `topologyKeys` is the one it had up to Kubernetes 1.21.
+/// All extra fields. The number of `topologyKeys` is that of Kubernetes 1.21.
 pub const EXTRA_FIELDS: [ExtraField; 3] = [
     ExtraField {
         name: "topologyKeys",
@@ -91,7 +91,7 @@ pub(super) fn check_distribution(errors: &mut Vec<FieldError>, view: View<'_>, g
     check_preference(errors, "spec.trafficDistribution", value, standard);
 }
 
-/// Checks the extra fields, and that nothing is asked for that the documents forbid together.
+/// Validates the extra fields, and the combinations that the KEPs forbid.
 pub(super) fn check_extra(errors: &mut Vec<FieldError>, view: View<'_>, gates: &Gates) {
     check_keys(errors, view);
     if let Some(value) = view.optional("trafficPolicy") {
@@ -107,7 +107,7 @@ pub(super) fn check_extra(errors: &mut Vec<FieldError>, view: View<'_>, gates: &
     check_conflicts(errors, view, gates);
 }
 
-/// A standard value, or `<domain>/<heuristic>`: those of other implementations are let through,
+/// A standard value, or `<domain>/<heuristic>`: values of other implementations are accepted,
 /// nearhop's own must exist.
 fn check_preference(errors: &mut Vec<FieldError>, field: &str, value: &str, standard: &[&str]) {
     if standard.contains(&value) || OWN.contains(&value) {
@@ -172,7 +172,7 @@ fn check_conflicts(errors: &mut Vec<FieldError>, view: View<'_>, gates: &Gates) 
     if !gates.on(Gate::TopologyAwareHints) {
         return;
     }
-    // Where both are there the older one decides, even when it says nothing.
+    // If both are set, the older one decides, even if it is empty.
     let mode = view.annotation(OLD_MODE).or_else(|| view.annotation(MODE));
     if matches!(mode, Some("Auto" | "auto")) {
         forbid(keys, &format!("may not be specified when annotation {MODE} is `Auto`"));

@@ -1,15 +1,14 @@
-//! Services: what is filled in, what is refused, what is warned about.
+//! Services: defaults, validation, warnings.
 //!
-//! A write goes through these steps, in this order (clients see the order in which errors win):
+//! A write runs these steps, in this order (clients see which error comes first):
 //!
-//! 1. decoding, then [`default`]: what the writer is held to have said (managed fields);
-//! 2. [`crate::allocate::Allocator::allocate`]: addresses, ports and families, which refuses first;
-//! 3. [`prepare_create`] or [`prepare_update`]: what the writer has no say in;
-//! 4. the checks of the metadata, then [`validate_create`] or [`validate_update`];
-//! 5. [`warnings`], the write itself, and `commit` or `rollback` of what was allocated.
+//! 1. decoding, then [`default`]; the client owns the result (managed fields);
+//! 2. [`crate::allocate::Allocator::allocate`]: addresses, ports and families;
+//! 3. [`prepare_create`] or [`prepare_update`]: fields that the client cannot choose;
+//! 4. validation of the metadata, then [`validate_create`] or [`validate_update`];
+//! 5. [`warnings`], the write, and `commit` or `rollback` of the allocation.
 //!
-//! Writes to `/status` are checked by [`validate_status_update`] alone. Deliberately not here: the
-//! object's metadata, storage, and what a Service's spellings mean for routing (`nearhop-core`).
+//! [`validate_status_update`] validates writes to `/status`.
 
 mod check;
 mod check_ips;

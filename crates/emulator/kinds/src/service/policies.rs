@@ -1,4 +1,4 @@
-//! What is refused about affinity, traffic policies and the load balancer's class.
+//! Validation of affinity, traffic policies and the load balancer's class.
 
 use nearhop_object::FieldError;
 use serde_json::Value;
@@ -85,7 +85,7 @@ pub(super) fn check_health_port_change(errors: &mut Vec<FieldError>, new: View<'
     }
 }
 
-/// An internal policy on an ExternalName Service is tolerated: it was, once.
+/// An internal policy on an ExternalName Service is accepted, for compatibility.
 pub(super) fn check_internal_policy(errors: &mut Vec<FieldError>, view: View<'_>) {
     let field = "spec.internalTrafficPolicy";
     match view.optional("internalTrafficPolicy") {
@@ -108,7 +108,7 @@ pub(super) fn check_class(errors: &mut Vec<FieldError>, new: View<'_>, old: Opti
         old.is_load_balancer() && new.is_load_balancer() && old.get(name) != new.get(name)
     });
     if fixed {
-        errors.invalid(field, &new.shown(name), "may not change once set");
+        errors.invalid(field, new.shown(name), "may not change once set");
     }
     let Some(class) = new.optional(name) else { return };
     if new.is_load_balancer() {

@@ -1,5 +1,5 @@
-//! What the server settles whatever the writer says: the status, fields behind closed gates, fields
-//! that a change of type leaves without meaning, and allocated values that a writer left out.
+//! Fields that the server sets whatever the client sends: the status, gated fields, fields that a
+//! change of type makes obsolete, and allocated values that the client omits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::extra::drop_disabled;
 use super::view::{View, number, spec_mut, text};
 use crate::config::ClusterConfig;
 
-/// Before a create is checked.
+/// Prepares a create.
 pub fn prepare_create(service: &mut Value, config: &ClusterConfig) {
     if let Some(object) = service.as_object_mut() {
         object.insert("status".to_owned(), json!({"loadBalancer": {}}));
@@ -18,7 +18,7 @@ pub fn prepare_create(service: &mut Value, config: &ClusterConfig) {
     hide_internal_policy(service);
 }
 
-/// Before an update of the main resource is checked.
+/// Prepares an update.
 pub fn prepare_update(new: &mut Value, old: &Value, config: &ClusterConfig) {
     if let Some(object) = new.as_object_mut() {
         let status = old.get("status").cloned();
@@ -29,8 +29,7 @@ pub fn prepare_update(new: &mut Value, old: &Value, config: &ClusterConfig) {
     hide_internal_policy(new);
 }
 
-/// ExternalName Services are never shown with an internal policy. One that makes no sense stays,
-/// to be refused.
+/// ExternalName Services have no internal policy. An invalid value stays, for validation to refuse.
 fn hide_internal_policy(service: &mut Value) {
     let view = View::of(service);
     if view.is_external_name() && matches!(view.text("internalTrafficPolicy"), "Cluster" | "Local")
@@ -39,8 +38,8 @@ fn hide_internal_policy(service: &mut Value) {
     }
 }
 
-/// Clears what no longer applies, if the server may have filled it in and the writer did not also
-/// change it (then it shall be refused).
+/// Clears obsolete fields that the server may have set. A field that the client changed stays, for
+/// validation to refuse.
 fn drop_by_type(new: &mut Value, old: &Value) {
     let gone: Vec<&str> = obsolete_fields(View::of(new), View::of(old));
     remove(new, &gone);
@@ -82,8 +81,7 @@ fn obsolete_fields(new: View<'_>, old: View<'_>) -> Vec<&'static str> {
     gone
 }
 
-/// Takes over allocated values that the writer left out, so that writing the same manifest twice
-/// works.
+/// Copies allocated values that the client omits, so that the same manifest can be written twice.
 pub(crate) fn carry_over(new: &mut Value, old: &Value) {
     let (now, was) = (View::of(new), View::of(old));
     let addresses = !now.is_external_name() && !was.is_external_name();
@@ -115,7 +113,7 @@ fn take_over(spec: &mut Map<String, Value>, old: View<'_>, name: &str) {
     }
 }
 
-/// By port name, unless another port of the new object has taken the number.
+/// By port name, unless another port of the new object has the number.
 fn carry_node_ports(new: &mut Value, old: View<'_>) {
     let by_name: BTreeMap<&str, i64> =
         old.list("ports").iter().map(|p| (text(p, "name"), number(p, "nodePort"))).collect();
@@ -130,7 +128,7 @@ fn carry_node_ports(new: &mut Value, old: View<'_>) {
     }
 }
 
-/// Brings `clusterIPs` in line with `clusterIP`: old clients know the latter only.
+/// Sets `clusterIPs` by `clusterIP`, the only field of old clients.
 pub(crate) fn pair_cluster_ips(new: &mut Value, old: Option<&Value>) {
     let now = View::of(new);
     let (one, many) = (now.text("clusterIP"), now.list("clusterIPs"));

@@ -1,4 +1,4 @@
-//! A Service's fields by name: absent, null and empty read alike, nothing panics.
+//! The fields of a Service by name. Absent, null and empty are the same.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ pub(crate) fn spec_mut(service: &mut Value) -> Option<&mut Map<String, Value>> {
     service.get_mut("spec")?.as_object_mut()
 }
 
-/// The value that stands for an address where there is none on purpose.
+/// The `clusterIP` of a headless Service.
 pub(crate) const NONE: &str = "None";
 
 impl<'a> View<'a> {
@@ -27,7 +27,7 @@ impl<'a> View<'a> {
         self.spec?.get(name).filter(|value| !value.is_null())
     }
 
-    /// The field as messages print it.
+    /// The field in messages.
     pub(crate) fn shown(self, name: &str) -> Value {
         self.get(name).cloned().unwrap_or(Value::Null)
     }
@@ -75,7 +75,7 @@ impl<'a> View<'a> {
         matches!(self.kind(), "NodePort" | "LoadBalancer")
     }
 
-    /// Whether node ports are filled in where they are left out.
+    /// Whether missing node ports are allocated.
     pub(crate) fn fills_node_ports(self) -> bool {
         let wanted = || self.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
         self.kind() == "NodePort" || (self.is_load_balancer() && wanted())
@@ -86,13 +86,13 @@ impl<'a> View<'a> {
         matches!(self.list("clusterIPs"), [one] if one == NONE)
     }
 
-    /// Whether clients outside of the cluster can reach it.
+    /// Whether clients outside the cluster can reach it.
     pub(crate) fn is_externally_accessible(self) -> bool {
         self.has_node_ports()
             || (self.kind() == "ClusterIP" && !self.list("externalIPs").is_empty())
     }
 
-    /// Whether load balancers need a port to ask for local endpoints.
+    /// Whether it needs a health check node port.
     pub(crate) fn needs_health_check(self) -> bool {
         self.is_load_balancer() && self.text("externalTrafficPolicy") == "Local"
     }

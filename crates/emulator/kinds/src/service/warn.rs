@@ -1,11 +1,11 @@
-//! What is accepted with a word of warning.
+//! Warnings about Services.
 
 use serde_json::Value;
 
 use super::view::{NONE, View, text};
 use crate::ip::{warn_cidr, warn_ip};
 
-/// Warnings about a Service that is written. Kubernetes warns at every write, not only at a change.
+/// Warnings about a Service. Kubernetes warns at every write, even without a change.
 pub fn warnings(service: &Value) -> Vec<String> {
     let view = View::of(service);
     let mut all = Vec::new();

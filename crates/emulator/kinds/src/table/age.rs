@@ -1,4 +1,4 @@
-//! How long ago, in the words of `kubectl get`: never more than two units, fewer as it gets longer.
+//! Ages in the format of `kubectl get`: at most two units.
 
 use jiff::Timestamp;
 
@@ -8,7 +8,7 @@ const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
 /// A length of time in whole seconds: `119s`, `2m1s`, `179m`, `3h1m`, `47h`, `2d1h`, `729d`, `2y1d`.
-/// One second in the future passes as now: clocks differ.
+/// One second in the future counts as now: clocks differ.
 pub fn age(seconds: i64) -> String {
     match seconds {
         ..-1 => "<invalid>".to_owned(),

@@ -1,4 +1,4 @@
-//! The table of columns, `columns.txt`, and what its cells say. Rules that need code are in `rule`.
+//! The columns of `columns.txt` and their cells. Cells that need code are in `rule`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -25,7 +25,7 @@ pub(crate) struct Column {
     cell: Cell,
 }
 
-/// What stands in a column.
+/// The content of a column.
 #[derive(Clone, Debug)]
 enum Cell {
     Name,
@@ -76,7 +76,7 @@ impl Column {
         })
     }
 
-    /// What stands in it for an object.
+    /// The cell of an object.
     pub(super) fn cell(&self, object: &Value, now: Timestamp) -> Value {
         match &self.cell {
             Cell::Name => text(object, "metadata.name").into(),

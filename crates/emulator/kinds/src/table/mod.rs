@@ -1,7 +1,5 @@
-//! Tables: how `kubectl get` shows objects. The columns of each kind are a table of facts
-//! (`columns.txt`); only cells that a path cannot name have code (`rule`).
-//!
-//! Whether a request wants a Table, and in which pieces, is for the server to say.
+//! Tables for `kubectl get`. `columns.txt` has the columns of each kind; cells that are more than a
+//! path have code (`rule`).
 
 pub mod age;
 mod column;
@@ -17,7 +15,7 @@ use crate::resource::Resource;
 
 pub(crate) use rule::pod_finished;
 
-/// What a row carries besides its cells (`includeObject`).
+/// The object in a row (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// Nothing.
@@ -29,12 +27,12 @@ pub enum IncludeObject {
     Object,
 }
 
-/// Whether a table says what its columns are. A watch says it once, in its first frame.
+/// Whether a table has its column definitions. A watch sends them once, in its first frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Definitions {
-    /// It does.
+    /// Yes.
     Given,
-    /// `null` stands in their place.
+    /// No: they are `null`.
     Left,
 }
 

@@ -1,4 +1,4 @@
-//! What Kubernetes fills into the kinds that hold a template of pods.
+//! Defaults of workloads.
 
 use serde_json::{Map, Value, json};
 
@@ -63,7 +63,7 @@ pub(crate) fn default_stateful_set(set: &mut Value) {
     }
 }
 
-/// Selector and labels are the template's unless there are any.
+/// Selector and labels default to the template's labels.
 pub(crate) fn default_replication_controller(controller: &mut Value) {
     default_template(controller, TEMPLATE);
     fill(make(controller, &["spec"]), "replicas", 1);

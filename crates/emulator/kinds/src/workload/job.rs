@@ -1,4 +1,4 @@
-//! Job and CronJob: the selector a Job gives itself, and the checks of both.
+//! Job and CronJob: the generated selector, and validation.
 
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ const FIXED: [&str; 6] = [
     "successPolicy",
 ];
 
-/// A Job selects its pods by its own uid, unless it says how. The uid must be set already.
+/// A Job without manualSelector selects its pods by its uid, which must be set.
 pub(crate) fn prepare_create(job: &mut Value) {
     if is_true(job, &["spec", "manualSelector"]) {
         return;
@@ -44,7 +44,6 @@ pub(crate) fn prepare_create(job: &mut Value) {
     fill(selected, "batch.kubernetes.io/controller-uid", uid);
 }
 
-/// Checks a Job; `old` on an update.
 pub(crate) fn validate_job(job: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = Path::root("spec");
@@ -59,7 +58,6 @@ pub(crate) fn validate_job(job: &Value, old: Option<&Value>) -> Vec<FieldError> 
     errors
 }
 
-/// Checks a CronJob.
 pub(crate) fn validate_cron_job(cron_job: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = Path::root("spec");

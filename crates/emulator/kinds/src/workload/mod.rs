@@ -1,7 +1,5 @@
 //! The kinds that hold a template of pods: Deployment, ReplicaSet, DaemonSet, StatefulSet, Job,
 //! CronJob, ReplicationController and PodTemplate.
-//!
-//! Deliberately not here: making pods out of templates.
 
 mod defaults;
 mod job;
@@ -40,7 +38,7 @@ pub(crate) enum Workload {
 impl Workload {
     fn name(self) -> &'static str {
         match self {
-            // A Deployment speaks of the ReplicaSet it makes.
+            // A Deployment's messages name its ReplicaSet.
             Self::Deployment | Self::ReplicaSet => "ReplicaSet",
             Self::DaemonSet => "DaemonSet",
             Self::StatefulSet => "StatefulSet",
@@ -49,14 +47,14 @@ impl Workload {
     }
 }
 
-/// Gives a new DaemonSet the first generation of its template.
+/// Sets the template generation of a new DaemonSet.
 pub(crate) fn prepare_daemon_set(daemon_set: &mut Value) {
     if template_generation(daemon_set) < 1 {
         set_template_generation(daemon_set, 1);
     }
 }
 
-/// Moves the generation of a DaemonSet's template with the template.
+/// Moves the template generation of a DaemonSet with its template.
 pub(crate) fn update_daemon_set(new: &mut Value, old: &Value) {
     let before = template_generation(old);
     let changed = at(new, &["spec", "template"]) != at(old, &["spec", "template"]);
@@ -111,7 +109,7 @@ pub(crate) fn validate(object: &Value, old: Option<&Value>, workload: Workload) 
     errors
 }
 
-/// Checks a status: counts are counts, and no part is larger than the whole.
+/// Validates a status: no count is negative or larger than the total.
 pub(crate) fn validate_status(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = Path::root("status");
@@ -172,7 +170,7 @@ pub(crate) fn template_warnings(
     pod::template_warnings(template, &format!("{}.", place.join(".")))
 }
 
-/// The selector is there, and the template's labels match it.
+/// The selector is required, and must match the template's labels.
 fn validate_selector(
     spec: &Value,
     workload: Workload,
@@ -213,7 +211,7 @@ fn validate_selector(
         errors.required(template, "");
         return;
     };
-    // No selector at all is complained about above, and only there.
+    // A missing selector is reported above.
     let missing = at(spec, &["selector"]).is_none() && workload != Workload::DaemonSet;
     if !missing && !selector.matches_object(object) {
         let labels = at(object, &["metadata", "labels"]).unwrap_or(&Value::Null);
@@ -225,7 +223,7 @@ fn validate_selector(
     validate_running(object, workload, &template, errors);
 }
 
-/// Pods that are kept running are always restarted and have no deadline.
+/// The pods of a workload always restart and have no deadline.
 fn validate_running(
     template: &Value,
     workload: Workload,
@@ -280,7 +278,7 @@ fn empty_selector(selector: &Value, workload: Workload, path: &Path<'_>) -> Opti
     let labels = at(selector, &["matchLabels"]).and_then(Value::as_object);
     let empty = labels.is_none_or(serde_json::Map::is_empty)
         && list(selector, &["matchExpressions"]).is_empty();
-    // A ReplicaSet says "deployment" too.
+    // Messages of a ReplicaSet say "deployment", too.
     let kind = match workload {
         Workload::StatefulSet => "statefulset",
         Workload::DaemonSet => "daemonset",
@@ -290,7 +288,7 @@ fn empty_selector(selector: &Value, workload: Workload, path: &Path<'_>) -> Opti
     empty.then(|| invalid_selector(selector, path, &detail))
 }
 
-/// A selector with its keys in the order clients know.
+/// An error with the selector's keys in the order of Kubernetes.
 fn invalid_selector(selector: &Value, path: &Path<'_>, detail: &str) -> FieldError {
     let shown = ordered(selector, &["matchLabels", "matchExpressions"]);
     let message = format!("Invalid value: {shown}: {detail}");

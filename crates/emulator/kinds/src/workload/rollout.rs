@@ -1,4 +1,4 @@
-//! The checks of how Deployments, DaemonSets and StatefulSets replace their pods.
+//! Validation of the update strategies of Deployments, DaemonSets and StatefulSets.
 
 use nearhop_object::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
@@ -95,7 +95,7 @@ pub(super) fn validate_stateful_set(spec: &Value, path: &Path<'_>, errors: &mut 
     }
 }
 
-/// A strategy as Kubernetes' own types print it.
+/// A strategy in the format of Go.
 fn unsupported(strategy: &Value, path: &Path<'_>, supported: [&str; 2]) -> FieldError {
     let [first, second] = supported;
     let rolling = at(strategy, &["rollingUpdate"]).map_or("null".to_owned(), |rolling| {

@@ -1,4 +1,4 @@
-//! Cells whose text needs more than a path: one function each, by the name that `columns.txt` uses.
+//! Cells that need code: one function each, by its name in `columns.txt`.
 
 mod event;
 mod network;
@@ -40,14 +40,14 @@ fn condition<'a>(object: &'a Value, path: &str, kind: &str) -> Option<&'a Value>
     list(object, path).iter().find(|condition| text(condition, "type") == kind)
 }
 
-/// The first of them, and how many there are more.
+/// The first items, and the number of others.
 fn at_most(most: usize, items: Vec<String>) -> String {
     let more = items.len().saturating_sub(most);
     let shown = items.into_iter().take(most).collect::<Vec<_>>().join(",");
     if more > 0 { format!("{shown} + {more} more...") } else { shown }
 }
 
-/// A text, or what stands for none.
+/// A text, or a default if it is empty.
 fn or(text: &str, default: &str) -> String {
     if text.is_empty() { default.to_owned() } else { text.to_owned() }
 }

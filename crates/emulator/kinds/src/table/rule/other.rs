@@ -1,4 +1,4 @@
-//! Cells of the kinds that rule the server itself: roles, quotas, certificates, policies, flows.
+//! Cells of roles, quotas, certificates, policies and flows.
 
 use serde_json::Value;
 

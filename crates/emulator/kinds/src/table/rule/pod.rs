@@ -1,4 +1,4 @@
-//! Cells of Pods. What a Pod is doing is told by its containers, as far as they tell it.
+//! Cells of Pods, mostly from the states of their containers.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ pub(super) const RULES: Rules = &[
     ("pod-gates", |pod, _| gates(pod).into()),
 ];
 
-/// The row condition of a Pod that is done.
+/// The row condition of a finished Pod.
 pub(crate) fn finished(pod: &Value) -> Option<Value> {
     let (reason, message) = match text(pod, "status.phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -24,7 +24,7 @@ pub(crate) fn finished(pod: &Value) -> Option<Value> {
     Some(json!([{"type": "Completed", "status": "True", "reason": reason, "message": message}]))
 }
 
-/// What three columns are made of.
+/// The source of three columns.
 struct Summary<'a> {
     reason: String,
     ready: usize,
@@ -74,8 +74,8 @@ impl<'a> Summary<'a> {
         this
     }
 
-    /// Whether an init container is still at it, or failed. Afterwards only restarts of those
-    /// that keep running beside the others count.
+    /// Whether an init container still runs, or failed. After initialization only restarts of
+    /// sidecars count.
     fn see_init_containers(&mut self, pod: &'a Value, init: &[Value]) -> bool {
         let (mut all, mut sidecars) = (Restarts::default(), Restarts::default());
         let mut initializing = false;
