@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use clap::{ArgAction, Args as ClapArgs};
 use nearhop_controller::{
-    CleanUp, DryRun, Ended, Ending, Mode, Options, Removed, Surroundings, Until, clean_up, dry_run,
+    CleanUp, Deps, DryRun, Ended, Ending, Mode, Options, Removed, Until, clean_up, dry_run,
     run as control,
 };
 use nearhop_core::Gates;
@@ -155,17 +155,17 @@ async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
     let options = args.options(mode)?;
     let health = Health::new();
     let synced = health.check("informer-sync", Purpose::Ready);
-    let surroundings = Surroundings { client, metrics: metrics.clone(), synced, shutdown };
+    let deps = Deps { client, metrics: metrics.clone(), synced, shutdown };
     if args.dry_run {
-        let result = dry_run(options, surroundings).await;
+        let result = dry_run(options, deps).await;
         return print_dry_run(result.context("stopped before everything was read")?);
     }
     if args.cleanup {
-        return Ok(judge_cleanup(&clean_up(options, surroundings).await?));
+        return Ok(judge_cleanup(&clean_up(options, deps).await?));
     }
     let _admin = serve_admin(&args, metrics, health).await?;
     tracing::info!(%mode, "controller starts");
-    let ended = control(options, surroundings).await?;
+    let ended = control(options, deps).await?;
     Ok(if args.once { judge_once(&ended) } else { ExitCode::SUCCESS })
 }
 
@@ -200,23 +200,25 @@ fn judge_once(ended: &Ended) -> ExitCode {
              and keeps the slices, or the log says why; --leader-elect=false goes without",
         ),
     }
-    for service in &ended.failed {
+    for service in &ended.failed_slices {
         complain(&format!("error: Service {service}: its slices are not in order; see the log"));
     }
-    for service in &ended.untold {
+    for service in &ended.failed_status {
         complain(&format!(
             "error: Service {service}: its status could not be written; see the log"
         ));
     }
     complain_about_locators(ended);
-    let written = ended.failed.is_empty() && ended.untold.is_empty() && ended.unlocated.is_empty();
+    let written = ended.failed_slices.is_empty()
+        && ended.failed_status.is_empty()
+        && ended.failed_locators.is_empty();
     let done = ended.why == Ending::Settled && written;
     ExitCode::from(if done { 0 } else { FAILED })
 }
 
 /// One line for all: there are as many as there are Pods, and mostly one reason.
 fn complain_about_locators(ended: &Ended) {
-    let [first, rest @ ..] = ended.unlocated.as_slice() else { return };
+    let [first, rest @ ..] = ended.failed_locators.as_slice() else { return };
     let others = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
     complain(&format!(
         "error: Pod {first}{others}: PodLocator not in order; see the log, and install their \

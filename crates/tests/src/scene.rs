@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use nearhop_api::convert_json;
-use nearhop_controller::{DryRun, Ended, Mode, Options, SERVICE_PROXY, Surroundings};
+use nearhop_controller::{Deps, DryRun, Ended, Mode, Options, SERVICE_PROXY};
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{Endpoint, Slice};
 use nearhop_core::route::{Place, RouteTable, Verdict};
@@ -345,8 +345,8 @@ impl Scene {
         let metrics = Metrics::new();
         let synced = Health::new().check("informer-sync", Purpose::Ready);
         let client = self.cluster.client().await?;
-        let surroundings = Surroundings { client, metrics, synced, shutdown };
-        let result = nearhop_controller::dry_run(options, surroundings).await;
+        let deps = Deps { client, metrics, synced, shutdown };
+        let result = nearhop_controller::dry_run(options, deps).await;
         drop(trigger);
         result.context("the dry run was stopped")
     }
@@ -421,8 +421,8 @@ pub async fn start_recorded(
     let client = connect_recorded(&client, Some(&metrics), record).await?;
     let (trigger, shutdown) = Shutdown::manual();
     let synced = Health::new().check("informer-sync", Purpose::Ready);
-    let surroundings = Surroundings { client, metrics: metrics.clone(), synced, shutdown };
-    let task = tokio::spawn(nearhop_controller::run(options, surroundings));
+    let deps = Deps { client, metrics: metrics.clone(), synced, shutdown };
+    let task = tokio::spawn(nearhop_controller::run(options, deps));
     Ok(Controlled { metrics, trigger, task })
 }
 

@@ -172,7 +172,7 @@ async fn the_controller_uses_what_it_is_granted_and_nothing_else() -> Result<()>
     scene.move_node("n1", Some("b")).await?;
     recorded.until_used("nearhop.dev", "podlocators", "patch").await?;
     recorded.until_used("", "services/status", "patch").await?;
-    recorded.until_used("", "events", "patch").await?;
+    recorded.until_used("", "events", "create").await?;
     scene.settled().await?;
     recorded.cause_conflict().await?;
     scene.settled().await?;

@@ -1,38 +1,38 @@
-//! What nearhop has written and nobody keeps any more: after a change of `--mode`, and when nearhop
-//! leaves a cluster (`--cleanup`).
+//! Removes what nearhop wrote and no controller updates any more: after a change of `--mode`, and
+//! with `--cleanup`.
 //!
-//! A mode watches only what it keeps, so what the other one left is looked for with lists of their
-//! own, page by page. Slices that `replace` left stay: they carry the label of the cluster's own
-//! controller, which takes them over, hints and all. Only nearhop's annotation on them would stay
-//! for ever, because that controller does not know it.
+//! A mode watches only the objects that it writes, so this module lists those of the other mode,
+//! page by page. Slices that `replace` wrote stay: they have the label of the cluster's own
+//! controller, which takes them over with their hints. Only nearhop's annotation is removed from
+//! them, because that controller does not know it.
 
-use http::Method;
 use nearhop_api::locator::{API_VERSION, RESOURCE};
 use nearhop_core::labels::well_known;
 use nearhop_core::{Name, ServiceKey, routing};
+use nearhop_runtime::client::{ApiCall, ApiFailure, ApiSender};
 use serde_json::{Value, json};
 
-use crate::call::{Call, Caller, FIELD_MANAGER, Failure};
+use crate::FIELD_MANAGER;
 use crate::mode::SERVICE_PROXY;
-use crate::tell::apply_conditions;
+use crate::status::write::apply_conditions;
 
 /// Objects in one page.
 const PAGE: usize = 500;
-/// Endpoints and Pods are of no interest here.
+/// Without endpoints and labels of Pods, which are not used here.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const WHOLE: &str = "application/json";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 
-/// Which of it is removed.
+/// What to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// What `replace` left and `labelled` does not keep.
+    /// What `replace` wrote and `labelled` does not update.
     OfReplace,
     /// Everything that nearhop has written.
     Everything,
 }
 
-/// How much was removed.
+/// The number of objects that were cleaned up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// EndpointSlices managed by nearhop.
@@ -46,68 +46,62 @@ pub struct Removed {
 }
 
 impl Removed {
-    /// Whether there was nothing to remove.
+    /// Whether nothing was removed.
     pub(crate) fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Removes it. What somebody else removed or made anew meanwhile is passed over.
-pub(crate) async fn remove(caller: &Caller, scope: Scope) -> Result<Removed, Failure> {
+/// Removes it. Ignores objects that another client deleted or created again in the meantime.
+pub(crate) async fn remove(sender: &ApiSender, scope: Scope) -> Result<Removed, ApiFailure> {
     let mut removed = Removed::default();
     if scope == Scope::Everything {
-        removed.slices = remove_slices(caller).await?;
+        removed.slices = remove_slices(sender).await?;
     }
-    removed.annotations = remove_annotations(caller).await?;
-    removed.conditions = remove_conditions(caller, scope).await?;
+    removed.annotations = remove_annotations(sender).await?;
+    removed.conditions = remove_conditions(sender, scope).await?;
     if scope == Scope::Everything {
-        removed.locators = remove_locators(caller).await?;
+        removed.locators = remove_locators(sender).await?;
     }
     Ok(removed)
 }
 
-async fn remove_slices(caller: &Caller) -> Result<usize, Failure> {
+async fn remove_slices(sender: &ApiSender) -> Result<usize, ApiFailure> {
     let ours = managed_by(well_known::NEARHOP_CONTROLLER);
     let found =
         List { path: SLICES, labels: Some(&ours), accept: METADATA_ONLY, what: "EndpointSlices" };
-    let found = found.read(caller, |_| true).await?;
+    let found = found.read(sender, |_| true).await?;
     let path = |object: &Object| object.path("/apis/discovery.k8s.io/v1", "endpointslices");
-    delete_all(caller, &found, path, "EndpointSlice").await
+    delete_all(sender, &found, path, "EndpointSlice").await
 }
 
-async fn remove_annotations(caller: &Caller) -> Result<usize, Failure> {
+async fn remove_annotations(sender: &ApiSender) -> Result<usize, ApiFailure> {
     let theirs = managed_by(well_known::IN_TREE_CONTROLLER);
     let list =
         List { path: SLICES, labels: Some(&theirs), accept: METADATA_ONLY, what: "EndpointSlices" };
     let annotated =
         |slice: &Value| slice["metadata"]["annotations"][routing::ANNOTATION].is_string();
     let mut removed = 0;
-    for object in list.read(caller, annotated).await? {
+    for object in list.read(sender, annotated).await? {
         let path = object.path("/apis/discovery.k8s.io/v1", "endpointslices");
         let annotations = json!({routing::ANNOTATION: null});
-        // The uid binds it to this life of the slice; whatever else changed stays.
+        // With the UID the patch does not apply to a new slice of the same name.
         let body = json!({"metadata": {"uid": object.uid, "annotations": annotations}});
-        let call = Call {
-            method: Method::PATCH,
-            path: format!("{path}?fieldManager={FIELD_MANAGER}"),
-            content_type: "application/merge-patch+json",
-            body: body.to_string().into_bytes(),
-            what: object.what("EndpointSlice"),
-        };
-        removed += usize::from(is_done(caller.send(call).await)?);
+        let call = ApiCall::merge_patch(path, &body, object.what("EndpointSlice"));
+        removed += usize::from(is_done(sender.send(call).await)?);
     }
     Ok(removed)
 }
 
-async fn remove_conditions(caller: &Caller, scope: Scope) -> Result<usize, Failure> {
+async fn remove_conditions(sender: &ApiSender, scope: Scope) -> Result<usize, ApiFailure> {
     let unlabelled = format!("{}!={SERVICE_PROXY}", well_known::SERVICE_PROXY_NAME);
     let labels = (scope == Scope::OfReplace).then_some(unlabelled.as_str());
     let list = List { path: "/api/v1/services", labels, accept: WHOLE, what: "Services" };
     let mut removed = 0;
-    for object in list.read(caller, has_conditions).await? {
+    for object in list.read(sender, has_conditions).await? {
         let service = ServiceKey { namespace: object.namespace, name: object.name };
         let call = apply_conditions(&service, &object.uid, &[]);
-        removed += usize::from(is_done(caller.send(call).await)?);
+        removed += usize::from(is_done(sender.send(call).await)?);
     }
     Ok(removed)
 }
@@ -122,46 +116,40 @@ fn has_conditions(service: &Value) -> bool {
         && managers.is_some_and(|entries| entries.iter().any(ours))
 }
 
-async fn remove_locators(caller: &Caller) -> Result<usize, Failure> {
+async fn remove_locators(sender: &ApiSender) -> Result<usize, ApiFailure> {
     let (prefix, what) = (format!("/apis/{API_VERSION}"), "PodLocators");
     let path = format!("{prefix}/{RESOURCE}");
     let list = List { path: &path, labels: None, accept: METADATA_ONLY, what };
-    let found = match list.read(caller, |_| true).await {
-        // The kind is not defined, so there are none.
-        Err(Failure::NotFound { .. }) => return Ok(0),
+    let found = match list.read(sender, |_| true).await {
+        // The CRD is missing, so there are none.
+        Err(ApiFailure::NotFound { .. }) => return Ok(0),
         found => found?,
     };
-    delete_all(caller, &found, |object| object.path(&prefix, RESOURCE), "PodLocator").await
+    delete_all(sender, &found, |object| object.path(&prefix, RESOURCE), "PodLocator").await
 }
 
 async fn delete_all(
-    caller: &Caller,
+    sender: &ApiSender,
     objects: &[Object],
     path: impl Fn(&Object) -> String,
     kind: &str,
-) -> Result<usize, Failure> {
+) -> Result<usize, ApiFailure> {
     let mut deleted = 0;
     for object in objects {
-        let call = Call {
-            method: Method::DELETE,
-            path: path(object),
-            content_type: "application/json",
-            body: json!({"preconditions": {"uid": object.uid}}).to_string().into_bytes(),
-            what: object.what(kind),
-        };
-        deleted += usize::from(is_done(caller.send(call).await)?);
+        let call = ApiCall::delete(path(object), &object.uid, None, object.what(kind));
+        deleted += usize::from(is_done(sender.send(call).await)?);
     }
     Ok(deleted)
 }
 
-/// Whether a write did something: who is gone, or has another life, needs none.
-fn is_done<T>(answer: Result<T, Failure>) -> Result<bool, Failure> {
-    match answer {
+/// Whether a write did something. An object that is gone or was created again needs no write.
+fn is_done<T>(reply: Result<T, ApiFailure>) -> Result<bool, ApiFailure> {
+    match reply {
         Ok(_) => Ok(true),
         Err(
-            Failure::NotFound { .. }
-            | Failure::Conflict { .. }
-            | Failure::NamespaceTerminating { .. },
+            ApiFailure::NotFound { .. }
+            | ApiFailure::Conflict { .. }
+            | ApiFailure::NamespaceTerminating { .. },
         ) => Ok(false),
         Err(failure) => Err(failure),
     }
@@ -203,19 +191,19 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    /// Reads it page by page, and keeps the names of those that are wanted.
+    /// Reads it page by page, and returns the objects that match.
     async fn read(
         &self,
-        caller: &Caller,
-        wanted: impl Fn(&Value) -> bool,
-    ) -> Result<Vec<Object>, Failure> {
+        sender: &ApiSender,
+        matches: impl Fn(&Value) -> bool,
+    ) -> Result<Vec<Object>, ApiFailure> {
         let (mut found, mut next) = (Vec::new(), String::new());
         loop {
-            let call = Call::get(self.page(&next), format!("the list of {}", self.what));
-            let body = caller.send_accepting(call, self.accept).await?;
-            let page: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let what = format!("the list of {}", self.what);
+            let call = ApiCall { accept: self.accept, ..ApiCall::get(self.page(&next), what) };
+            let page: Value = sender.send_json(call).await?;
             let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
-            found.extend(items.iter().filter(|item| wanted(item)).map(Object::of));
+            found.extend(items.iter().filter(|item| matches(item)).map(Object::of));
             next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
             if next.is_empty() {
                 return Ok(found);

@@ -1,32 +1,28 @@
-//! Keeps the EndpointSlices of Services, their hints, conditions and events, and PodLocators, as the
+//! Writes EndpointSlices with hints, the conditions and events of Services, and PodLocators, as the
 //! core plans them, through any Kubernetes API.
 //!
 //! ```text
-//!   feed -> control: World, what is known of our writes, who waits   (no effects)
-//!             |  a job: what to write for one Service
+//!   feed -> control: World, slices, status, locators: queues and known versions   (pure)
+//!             |  a job: what to write for one Service or Pod
 //!             v
-//!           write, tell -> the API                                   (effects)
-//!             |  what the server has now
+//!           slices::write, status::write, locators::write -> the API             (effects)
+//!             |  the server's reply
 //!             +--> control
 //! ```
 //!
-//! [`run`] is the loop around it: one closed set of events and one match. Deliberately absent:
-//! anything that a node does, and every decision about topology (`nearhop-core`).
+//! [`run`] is the loop around it. Not here: what a node does, and decisions about topology
+//! (`nearhop-core`).
 
-mod call;
 mod control;
 mod diff;
 mod leftovers;
 mod locators;
 mod metrics;
 mod mode;
-mod queue;
 pub mod rbac;
 mod run;
-mod sight;
+mod slices;
 mod status;
-mod tell;
-mod write;
 
 use std::time::Duration;
 
@@ -43,7 +39,10 @@ pub use leftovers::Removed;
 pub use mode::{Mode, NotAMode, SERVICE_PROXY};
 pub use run::{CleanUp, DryRun, Ended, Ending, clean_up, dry_run, run};
 
-/// What the operator chose.
+/// The field manager of everything that the controller writes, and the component of its events.
+const FIELD_MANAGER: &str = "nearhop-controller";
+
+/// The flags.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// `--mode`.
@@ -56,7 +55,7 @@ pub struct Options {
     pub max_unzoned: MaxUnzonedShare,
     /// `--max-endpoints-per-slice`.
     pub max_endpoints_per_slice: usize,
-    /// `--concurrent-service-syncs`.
+    /// `--concurrent-service-endpoint-syncs`.
     pub workers: usize,
     /// `--endpoint-updates-batch-period`.
     pub batch_period: Duration,
@@ -66,21 +65,21 @@ pub struct Options {
     pub locator_labels: LocatorLabels,
     /// Leader election, unless switched off.
     pub lease: Option<LeaseOptions>,
-    /// Until when to go on.
+    /// When to end.
     pub until: Until,
 }
 
-/// Until when the controller goes on.
+/// When the controller ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Until it is told to stop.
+    /// When it is asked to stop.
     Stopped,
-    /// Until everything is written, or has failed several times (`--once`).
+    /// When everything is written, or has failed several times (`--once`).
     Settled,
 }
 
 impl Options {
-    /// The usual choices in a mode, without leader election.
+    /// The defaults of a mode, without leader election.
     pub fn new(mode: Mode) -> Self {
         Self {
             mode,
@@ -115,14 +114,14 @@ impl Options {
     }
 }
 
-/// What the process gives the controller to work with.
-pub struct Surroundings {
-    /// The API.
+/// What the controller needs from the process.
+pub struct Deps {
+    /// The client of the API.
     pub client: kube::Client,
-    /// Where it counts.
+    /// The metrics registry.
     pub metrics: Metrics,
-    /// Where it says that every list has arrived. Made before anybody can ask.
+    /// The readiness check that passes when all lists are received.
     pub synced: Check,
-    /// When to stop.
+    /// The request to stop.
     pub shutdown: Shutdown,
 }

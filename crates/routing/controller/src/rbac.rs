@@ -1,14 +1,14 @@
-//! What the controller must be allowed to do: the one list that manifests are printed from and
-//! that a test compares with what it really does.
+//! The permissions that the controller needs: `nearhop manifests` prints this list, and a test
+//! compares it with the requests that the controller sends.
 
 use nearhop_api::rbac::Rule;
 
-/// Rights in the whole cluster.
+/// Permissions in the whole cluster.
 pub const CLUSTER_RULES: &[Rule] = &[
     Rule::new("", "namespaces", &["list", "watch"]),
     Rule::new("", "nodes", &["list", "watch"]),
     Rule::new("", "pods", &["list", "watch"]),
-    // get: before slices without a Service are deleted, the server is asked for the Service.
+    // get: the controller reads the Service again before it deletes slices without a Service.
     Rule::new("", "services", &["get", "list", "watch"]),
     Rule::new("", "services/status", &["patch"]),
     Rule {
@@ -23,8 +23,8 @@ pub const CLUSTER_RULES: &[Rule] = &[
     Rule {
         group: "",
         resource: "events",
-        verbs: &["patch"],
-        implied: &[("create", "an apply of what is not there yet creates it")],
+        verbs: &["create"],
+        implied: &[("patch", "a repeated event is counted")],
     },
     Rule::new(
         "discovery.k8s.io",
@@ -39,6 +39,6 @@ pub const CLUSTER_RULES: &[Rule] = &[
     ),
 ];
 
-/// Rights in the namespace of the lease.
+/// Permissions in the namespace of the lease.
 pub const LEASE_RULES: &[Rule] =
     &[Rule::new("coordination.k8s.io", "leases", &["create", "get", "update"])];

@@ -1,5 +1,4 @@
-//! The loop: one closed set of events, one match. Waiting and sending happen here; what to do is
-//! `control`'s to say.
+//! The loop: one closed set of events, one match. Waits and sends; `control` decides what to do.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -13,6 +12,7 @@ use nearhop_core::{PodKey, ServiceKey};
 use nearhop_feed::{Event as FeedEvent, Feed, Selectors};
 use nearhop_runtime::RuntimeError;
 use nearhop_runtime::backoff::Backoff;
+use nearhop_runtime::client::{ApiFailure, ApiSender, EventWriter, Fence};
 use nearhop_runtime::health::Check;
 use nearhop_runtime::lease::{Elector, Leadership};
 use nearhop_runtime::shutdown::{Shutdown, Trigger};
@@ -21,68 +21,68 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::info;
 
-use crate::call::{Caller, Failure, Fence};
 use crate::control::{Acting, Choices, Control, Now, kinds};
 use crate::diff::{diff, diff_locator, diff_orphans};
 use crate::leftovers::{Removed, Scope, remove};
 use crate::locators::write::{LocatorJob, LocatorOutcome, write as write_locator};
-use crate::status::Tell;
-use crate::tell::{Told, tell};
-use crate::write::{Job, Outcome, write};
-use crate::{Options, Surroundings, Until};
+use crate::slices::write::{Job, Outcome, write as write_slices};
+use crate::status::StatusWrite;
+use crate::status::write::{StatusOutcome, write as write_status};
+use crate::{Deps, FIELD_MANAGER, Options, Until};
 
-/// Batches of the feed that are taken in at once.
+/// The most batches of the feed that are processed at once.
 const BATCHES: usize = 8;
-/// Pauses after failures, per Service.
+/// The back-off of each Service after failures.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(300));
-/// Work that is under way when the process is to stop may take so long.
+/// How long running writes may take after the process is asked to stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// How the controller ended.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Why it ended.
     pub why: Ending,
-    /// Services whose slices could not be brought in order.
-    pub failed: Vec<ServiceKey>,
+    /// Services whose slices could not be written.
+    pub failed_slices: Vec<ServiceKey>,
     /// Services whose conditions or events could not be written.
-    pub untold: Vec<ServiceKey>,
-    /// Pods whose PodLocators could not be brought in order.
-    pub unlocated: Vec<PodKey>,
+    pub failed_status: Vec<ServiceKey>,
+    /// Pods whose PodLocators could not be written.
+    pub failed_locators: Vec<PodKey>,
 }
 
 /// Why the controller ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It was told to stop.
+    /// The process was asked to stop.
     Stopped,
-    /// Everything was done, as far as possible.
+    /// Everything was written, as far as possible.
     Settled,
-    /// It was to do everything once, and did not get the lease in time.
+    /// With `--once`: it did not get the lease in time.
     NoLease,
 }
 
-/// Something happened.
 enum Event {
-    Fed(Vec<FeedEvent>),
-    Wrote(Outcome),
-    Told(Told),
-    Located(LocatorOutcome),
-    Swept(Result<Removed, Failure>),
+    Feed(Vec<FeedEvent>),
+    WroteSlices(Outcome),
+    WroteStatus(StatusOutcome),
+    WroteLocator(LocatorOutcome),
+    Swept(Result<Removed, ApiFailure>),
     Lead(Acting),
     Due,
     Stop,
 }
 
-/// Runs until told to stop, or until everything is written.
-pub async fn run(options: Options, surroundings: Surroundings) -> Result<Ended, RuntimeError> {
-    let Surroundings { client, metrics, synced, shutdown } = surroundings;
+/// Runs until `deps.shutdown`, or until everything is written.
+pub async fn run(options: Options, deps: Deps) -> Result<Ended, RuntimeError> {
+    let Deps { client, metrics, synced, shutdown } = deps;
     let candidacy = Candidacy::start(&options, &client, &metrics)?;
     let (feed, mut events) = start_feed(&client, &options);
+    let sender = ApiSender::new(client, FIELD_MANAGER).with_fence(candidacy.fence(&options));
+    let instance = options.lease.as_ref().map_or_else(String::new, |lease| lease.identity.clone());
     let mut work = Loop {
         control: Control::new(choices(&options), &metrics),
-        caller: Caller { client, fence: candidacy.fence(&options) },
-        instance: options.lease.as_ref().map_or_else(String::new, |lease| lease.identity.clone()),
+        events: EventWriter::new(sender.clone(), FIELD_MANAGER, instance),
+        sender,
         tasks: JoinSet::new(),
         synced,
         until: options.until,
@@ -93,11 +93,11 @@ pub async fn run(options: Options, surroundings: Surroundings) -> Result<Ended, 
     drop(feed);
     candidacy.end().await;
     let control = &work.control;
-    let (failed, untold) = (control.failing(), control.untold());
-    Ok(Ended { why, failed, untold, unlocated: control.unlocated() })
+    let (failed_slices, failed_status) = (control.failed_slices(), control.failed_status());
+    Ok(Ended { why, failed_slices, failed_status, failed_locators: control.failed_locators() })
 }
 
-/// Taking part in the election, or leading unopposed.
+/// This process in the leader election, or without one.
 struct Candidacy {
     leadership: Option<watch::Receiver<Leadership>>,
     task: Option<(JoinHandle<()>, Trigger)>,
@@ -129,11 +129,11 @@ impl Candidacy {
         }
     }
 
-    /// Gives the lease back, now that nothing is written any more.
+    /// Releases the lease, after the last write.
     async fn end(self) {
         if let Some((task, trigger)) = self.task {
             trigger.request();
-            // Whoever waits for it waits longer then; nothing else depends on it.
+            // If that fails, the next leader waits until the lease expires.
             let _ = tokio::time::timeout(DRAIN, task).await;
         }
     }
@@ -141,12 +141,12 @@ impl Candidacy {
 
 struct Loop {
     control: Control,
-    caller: Caller,
-    instance: String,
+    sender: ApiSender,
+    events: EventWriter,
     tasks: JoinSet<Event>,
     synced: Check,
     until: Until,
-    /// Until when it waits for the lease, where it is to do everything once.
+    /// With `--once`: until when it waits for the lease.
     lease_by: Option<Instant>,
 }
 
@@ -164,10 +164,10 @@ impl Loop {
         }
         loop {
             match heartbeat.turn(self.next(events, &mut leadership, shutdown)).await {
-                Event::Fed(batch) => self.control.fed(batch, now()),
-                Event::Wrote(outcome) => self.control.wrote(outcome, now()),
-                Event::Told(told) => self.control.told(told, now()),
-                Event::Located(outcome) => self.control.located(outcome, now()),
+                Event::Feed(batch) => self.control.on_feed(batch, now()),
+                Event::WroteSlices(outcome) => self.control.wrote(outcome, now()),
+                Event::WroteStatus(outcome) => self.control.wrote_status(outcome, now()),
+                Event::WroteLocator(outcome) => self.control.wrote_locator(outcome, now()),
                 Event::Swept(result) => self.control.swept(result, now()),
                 Event::Lead(acting) => self.control.lead(acting, now()),
                 Event::Due => {}
@@ -206,7 +206,7 @@ impl Loop {
                 done.expect("tasks catch their panics and are not aborted")
             }
             taken = events.recv_many(&mut batches, BATCHES) => {
-                if taken == 0 { Event::Stop } else { Event::Fed(batches.into_iter().flatten().collect()) }
+                if taken == 0 { Event::Stop } else { Event::Feed(batches.into_iter().flatten().collect()) }
             }
             () = sleep_until(due) => Event::Due,
         }
@@ -215,38 +215,40 @@ impl Loop {
     fn start_work(&mut self) {
         let now = now();
         while let Some(job) = self.control.next_job(now) {
-            let caller = self.caller.clone();
-            self.tasks.spawn(async move { Event::Wrote(guarded_write(&caller, job).await) });
+            let sender = self.sender.clone();
+            self.tasks.spawn(async move { Event::WroteSlices(guarded_slices(&sender, job).await) });
         }
         while let Some(job) = self.control.next_locator(now) {
-            let caller = self.caller.clone();
-            self.tasks.spawn(async move { Event::Located(guarded_locator(&caller, job).await) });
+            let sender = self.sender.clone();
+            self.tasks
+                .spawn(async move { Event::WroteLocator(guarded_locator(&sender, job).await) });
         }
         if let Some(scope) = self.control.next_sweep(now) {
-            let caller = self.caller.clone();
-            self.tasks.spawn(async move { Event::Swept(guarded_removal(&caller, scope).await) });
+            let sender = self.sender.clone();
+            self.tasks.spawn(async move { Event::Swept(guarded_removal(&sender, scope).await) });
         }
-        while let Some(what) = self.control.next_tell(now) {
-            let (caller, instance) = (self.caller.clone(), self.instance.clone());
-            self.tasks
-                .spawn(async move { Event::Told(guarded_tell(&caller, &instance, what).await) });
+        while let Some(write) = self.control.next_status(now) {
+            let (sender, events) = (self.sender.clone(), self.events.clone());
+            self.tasks.spawn(async move {
+                Event::WroteStatus(guarded_status(&sender, &events, write).await)
+            });
         }
     }
 
-    /// Lets what is being written come to its end.
+    /// Waits for the writes that are running.
     async fn drain(&mut self) {
         let rest = async {
             while let Some(done) = self.tasks.join_next().await {
                 match done {
-                    Ok(Event::Wrote(outcome)) => self.control.wrote(outcome, now()),
-                    Ok(Event::Located(outcome)) => self.control.located(outcome, now()),
+                    Ok(Event::WroteSlices(outcome)) => self.control.wrote(outcome, now()),
+                    Ok(Event::WroteLocator(outcome)) => self.control.wrote_locator(outcome, now()),
                     _ => {}
                 }
             }
         };
         if tokio::time::timeout(DRAIN, rest).await.is_err() {
-            info!("some writes did not end in time; the next start finds out what became of them");
-            // Before the lease is given back.
+            info!(limit = ?DRAIN, "writes aborted at shutdown; the next leader checks their results");
+            // Before the lease is released.
             self.tasks.shutdown().await;
         }
     }
@@ -256,38 +258,44 @@ fn now() -> Now {
     Now { instant: Instant::now(), time: Timestamp::now() }
 }
 
-/// A panic costs its Service an attempt, and nobody else anything.
-async fn guarded_write(caller: &Caller, job: Job) -> Outcome {
+/// A panic is a failure of its Service only.
+async fn guarded_slices(sender: &ApiSender, job: Job) -> Outcome {
     let service = job.service.clone();
-    let written = AssertUnwindSafe(write(caller, job)).catch_unwind().await;
+    let written = AssertUnwindSafe(write_slices(sender, job)).catch_unwind().await;
     written.unwrap_or_else(|_| {
         let what = format!("Service {service}");
-        Outcome { service, steps: Vec::new(), result: Err(Failure::Defect { what }) }
+        Outcome { service, steps: Vec::new(), result: Err(ApiFailure::Panicked { what }) }
     })
 }
 
-async fn guarded_locator(caller: &Caller, job: LocatorJob) -> LocatorOutcome {
+async fn guarded_locator(sender: &ApiSender, job: LocatorJob) -> LocatorOutcome {
     let (key, operation, what) = (job.key().clone(), job.operation(), job.what());
-    let written = AssertUnwindSafe(write_locator(caller, job)).catch_unwind().await;
-    let defect = Err(Failure::Defect { what });
-    written.unwrap_or(LocatorOutcome { key, operation, result: defect })
+    let written = AssertUnwindSafe(write_locator(sender, job)).catch_unwind().await;
+    let result = Err(ApiFailure::Panicked { what });
+    written.unwrap_or(LocatorOutcome { key, operation, result })
 }
 
-async fn guarded_removal(caller: &Caller, scope: Scope) -> Result<Removed, Failure> {
-    let removed = AssertUnwindSafe(remove(caller, scope)).catch_unwind().await;
-    removed.unwrap_or_else(|_| Err(Failure::Defect { what: "what nearhop left".to_owned() }))
+async fn guarded_removal(sender: &ApiSender, scope: Scope) -> Result<Removed, ApiFailure> {
+    let removed = AssertUnwindSafe(remove(sender, scope)).catch_unwind().await;
+    let what = "removal of leftovers".to_owned();
+    removed.unwrap_or(Err(ApiFailure::Panicked { what }))
 }
 
-async fn guarded_tell(caller: &Caller, instance: &str, what: Tell) -> Told {
-    let service = what.service.clone();
-    let told = AssertUnwindSafe(tell(caller, instance, what)).catch_unwind().await;
-    told.unwrap_or_else(|_| {
+async fn guarded_status(
+    sender: &ApiSender,
+    events: &EventWriter,
+    write: StatusWrite,
+) -> StatusOutcome {
+    let service = write.service.clone();
+    let written = AssertUnwindSafe(write_status(sender, events, write)).catch_unwind().await;
+    written.unwrap_or_else(|_| {
         let what = format!("status of Service {service}");
-        Told::failed(service, Failure::Defect { what })
+        let result = Err(ApiFailure::Panicked { what });
+        StatusOutcome { service, meta: None, unsent: Vec::new(), result }
     })
 }
 
-/// Waits until it changes whether this process may act; forever where nobody else could.
+/// Waits until leadership changes; forever without leader election.
 async fn change(leadership: &mut Option<watch::Receiver<Leadership>>) -> Option<Acting> {
     let Some(receiver) = leadership else { return std::future::pending().await };
     receiver.changed().await.ok()?;
@@ -331,33 +339,32 @@ fn choices(options: &Options) -> Choices {
     }
 }
 
-/// How removing everything ended.
+/// The result of `--cleanup`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CleanUp {
     /// Everything is removed.
     Done(Removed),
-    /// Another controller holds the lease, and would write it all again.
+    /// Another controller holds the lease, and would write everything again.
     NoLease,
-    /// It was told to stop.
+    /// The process was asked to stop.
     Stopped,
-    /// Something could not be removed, because of this.
+    /// An object could not be removed, with the error.
     Failed(String),
 }
 
-/// Removes everything that nearhop has written, as the holder of the lease: no other controller may
-/// run meanwhile.
-pub async fn clean_up(
-    options: Options,
-    surroundings: Surroundings,
-) -> Result<CleanUp, RuntimeError> {
-    let Surroundings { client, metrics, shutdown, .. } = surroundings;
+/// Removes everything that nearhop wrote, as the holder of the lease: no other controller may run
+/// at the same time.
+pub async fn clean_up(options: Options, deps: Deps) -> Result<CleanUp, RuntimeError> {
+    let Deps { client, metrics, shutdown, .. } = deps;
     let candidacy = Candidacy::start(&options, &client, &metrics)?;
-    let caller = Caller { client, fence: candidacy.fence(&options) };
+    let sender = ApiSender::new(client, FIELD_MANAGER).with_fence(candidacy.fence(&options));
     let patience = options.lease.as_ref().map_or(Duration::ZERO, |lease| lease.lease_duration * 2);
     let removal = async {
-        match tokio::time::timeout(patience, acts(candidacy.leadership.clone())).await {
+        match tokio::time::timeout(patience, wait_for_leadership(candidacy.leadership.clone()))
+            .await
+        {
             Err(_) => CleanUp::NoLease,
-            Ok(()) => match guarded_removal(&caller, Scope::Everything).await {
+            Ok(()) => match guarded_removal(&sender, Scope::Everything).await {
                 Ok(removed) => CleanUp::Done(removed),
                 Err(failure) => CleanUp::Failed(failure.to_string()),
             },
@@ -371,8 +378,8 @@ pub async fn clean_up(
     Ok(ended)
 }
 
-/// Waits until this process may act.
-async fn acts(mut leadership: Option<watch::Receiver<Leadership>>) {
+/// Waits until this process may write.
+async fn wait_for_leadership(mut leadership: Option<watch::Receiver<Leadership>>) {
     if leadership.is_none() {
         return;
     }
@@ -381,39 +388,39 @@ async fn acts(mut leadership: Option<watch::Receiver<Leadership>>) {
             return;
         }
     }
-    // The election is over without us.
+    // The election has ended, and this process did not win it.
     std::future::pending::<()>().await;
 }
 
-/// What would be written.
+/// The result of `--dry-run`: what would be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DryRun {
-    /// The plan of each Service with something to write, as text, sorted by Service.
+    /// A text for each Service whose slices would change, sorted by Service.
     pub diffs: Vec<String>,
     /// Services that were planned.
     pub services: usize,
-    /// PodLocators that would be written, one text each, sorted by Pod.
+    /// A text for each PodLocator that would change, sorted by Pod.
     pub locators: Vec<String>,
 }
 
-/// Plans every Service once and writes nothing. None if it was stopped before it had read everything.
-pub async fn dry_run(options: Options, surroundings: Surroundings) -> Option<DryRun> {
-    let Surroundings { client, metrics, shutdown, .. } = surroundings;
+/// Plans every Service once and writes nothing. None if it was stopped before it had all lists.
+pub async fn dry_run(options: Options, deps: Deps) -> Option<DryRun> {
+    let Deps { client, metrics, shutdown, .. } = deps;
     let (_feed, mut events) = start_feed(&client, &options);
     let mut control = Control::new(choices(&options), &metrics);
     while !control.is_synced() {
         tokio::select! {
             () = shutdown.wait() => return None,
-            batch = events.recv() => control.fed(batch.unwrap_or_default(), now()),
+            batch = events.recv() => control.on_feed(batch.unwrap_or_default(), now()),
         }
     }
     let world = control.world();
     let mut result = DryRun::default();
     for service in world.services() {
         let plan = world.plan(&service.key, PlanTime::at(Timestamp::now()));
-        let plan = plan.expect("the Service is there");
+        let plan = plan.expect("the Service exists");
         result.services += 1;
-        let intent = world.intent(&service.key).expect("the Service is there");
+        let intent = world.intent(&service.key).expect("the Service exists");
         if !plan.is_noop() {
             result.diffs.push(diff(world, &service.key, intent, &plan));
         }

@@ -118,7 +118,7 @@ async fn a_locator_follows_its_pod() -> Result<()> {
     scene.remove_pod("web").await?;
     until_locators(&scene, &[]).await?;
     let ended = controller.stop().await?;
-    assert_eq!(ended.unlocated, []);
+    assert_eq!(ended.failed_locators, []);
     Ok(())
 }
 
@@ -472,7 +472,7 @@ async fn once_and_dry_run_include_them() -> Result<()> {
     assert_eq!(dry.locators, [wanted("+", 1, "a"), wanted("+", 2, "b")]);
     until_locators(&scene, &[]).await?;
     let ended = run_once(&scene).await?;
-    assert_eq!((ended.why, ended.unlocated), (Ending::Settled, vec![]));
+    assert_eq!((ended.why, ended.failed_locators), (Ending::Settled, vec![]));
     until_locators(&scene, &["web-1: 10.0.0.1 n-a zone=a", "web-2: 10.0.0.2 n-b zone=b"]).await?;
     let before = versions(&scene).await?;
     run_once(&scene).await?;
@@ -488,7 +488,7 @@ async fn once_says_which_are_not_in_order() -> Result<()> {
     three_zones(&scene).await?;
     pods_in(&scene, "web", "10.0.0", "ab").await?;
     let names = |ended: &nearhop_controller::Ended| -> Vec<String> {
-        ended.unlocated.iter().map(|key| key.name.to_string()).collect()
+        ended.failed_locators.iter().map(|key| key.name.to_string()).collect()
     };
     let ended = run_once(&scene).await?;
     assert_eq!(names(&ended), ["web-1", "web-2"], "they are not defined");

@@ -42,7 +42,10 @@ fn once() -> Options {
 async fn run_once(scene: &Scene) -> Result<()> {
     let ended = scene.start(once()).await?.ended();
     let ended = tokio::time::timeout(PATIENCE, ended).await.context("it did not end")??;
-    assert_eq!((ended.why, ended.failed, ended.untold), (Ending::Settled, vec![], vec![]));
+    assert_eq!(
+        (ended.why, ended.failed_slices, ended.failed_status),
+        (Ending::Settled, vec![], vec![])
+    );
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! From one `--mode` to the other, and away from nearhop: nothing that nobody keeps is left behind.
 
 use anyhow::{Context, Result};
-use nearhop_controller::{CleanUp, Mode, Options, Removed, Surroundings, clean_up};
+use nearhop_controller::{CleanUp, Deps, Mode, Options, Removed, clean_up};
 use nearhop_core::labels::well_known::{IN_TREE_CONTROLLER, MANAGED_BY, NEARHOP_CONTROLLER};
 use nearhop_core::{Gate, Gates};
 use nearhop_runtime::health::{Health, Purpose};
@@ -127,8 +127,8 @@ async fn clean(scene: &Scene, options: Options) -> Result<CleanUp> {
     let (_trigger, shutdown) = Shutdown::manual();
     let synced = Health::new().check("informer-sync", Purpose::Ready);
     let client = scene.cluster.client().await?;
-    let surroundings = Surroundings { client, metrics: Metrics::new(), synced, shutdown };
-    Ok(clean_up(options, surroundings).await?)
+    let deps = Deps { client, metrics: Metrics::new(), synced, shutdown };
+    Ok(clean_up(options, deps).await?)
 }
 
 #[tokio::test(flavor = "multi_thread")]

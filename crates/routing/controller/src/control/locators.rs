@@ -1,55 +1,57 @@
-//! What is made of events about PodLocators: who is looked at, what is handed out as a job, how it
-//! ended. Slices come first, and nothing here happens where the gate is off.
+//! PodLocators: when one is written, its job, and the result of the job. Slices come first, and
+//! nothing here happens where the gate is off.
 
 use std::collections::BTreeSet;
 
-use nearhop_api::Changed;
-use nearhop_api::{Meta, Version};
+use nearhop_api::{Changed, Meta, Version};
 use nearhop_core::locate::LocatorPlan;
 use nearhop_core::{Change, Kind, ObjectRef, PodKey};
+use nearhop_runtime::client::ApiFailure;
 use tracing::{debug, warn};
 
-use super::{Acting, Control, Now, ORPHAN_DELAY, REFUSED_PAUSE};
-use crate::call::Failure;
+use super::{Control, FORBIDDEN_PAUSE, Now, ORPHAN_DELAY, QUIET_FAILURES};
 use crate::locators::write::{Base, LocatorJob, LocatorOutcome, LocatorStep};
-use crate::queue::Urgency;
+use crate::slices::stamp;
 
 impl Control {
-    /// Whether all workers have something to do. Slices and PodLocators share them.
+    /// Whether all workers are busy. Slices and PodLocators share them.
     pub(super) fn is_busy(&self) -> bool {
         let locators = self.locators.as_ref().map_or(0, |work| work.queue.running());
-        self.queue.running() + locators >= self.choices.workers.max(1)
+        self.slices.queue.running() + locators >= self.choices.workers.max(1)
     }
 
-    /// Pods whose PodLocators are not as they should be, and could not be written.
-    pub(crate) fn unlocated(&self) -> Vec<PodKey> {
+    /// Pods whose PodLocators differ from their plans and could not be written.
+    pub(crate) fn failed_locators(&self) -> Vec<PodKey> {
         let Some(work) = &self.locators else { return Vec::new() };
         if !work.is_stuck() {
-            return work.queue.failing().map(|(key, _)| key.clone()).collect();
+            return work.queue.failing().cloned().collect();
         }
         let wrong = |key: &&PodKey| self.world.plan_locator(key) != LocatorPlan::Keep;
         self.located_pods().into_iter().filter(|key| wrong(&key)).collect()
     }
 
-    /// Pods that are there, and Pods whose PodLocators are.
+    /// All Pods, and the Pods of all PodLocators.
     pub(crate) fn located_pods(&self) -> BTreeSet<PodKey> {
         let locators = self.world.locators().iter().map(|locator| &locator.key);
         self.world.pod_keys().chain(locators).cloned().collect()
     }
 
-    // Events.
-
-    /// Whether what the feed shows of a PodLocator is news.
-    pub(super) fn see_locator(&mut self, key: &PodKey, meta: &Meta, change: &Change) -> bool {
-        self.locators.as_mut().is_none_or(|work| work.sights.feed(key, meta, change))
+    /// Whether what the feed shows of a PodLocator is new.
+    pub(super) fn observe_locator(
+        &mut self,
+        name: &ObjectRef,
+        meta: &Meta,
+        change: &Change,
+    ) -> bool {
+        self.locators.as_mut().is_none_or(|work| work.versions.observe(name, stamp(meta), change))
     }
 
-    /// Whether a PodLocator that the feed shows as gone is to be taken as gone.
-    pub(super) fn see_locator_gone(&mut self, key: &PodKey, meta: &Meta) -> bool {
-        self.locators.as_mut().is_none_or(|work| work.sights.feed_gone(key, meta))
+    /// Whether a PodLocator that the feed shows as deleted is deleted.
+    pub(super) fn observe_locator_deleted(&mut self, name: &ObjectRef, meta: &Meta) -> bool {
+        self.locators.as_mut().is_none_or(|work| work.versions.observe_deleted(name, stamp(meta)))
     }
 
-    /// Completes a list by what we wrote after it; gives what counts again.
+    /// Adds own writes after a list to it; returns what counts again.
     pub(super) fn list_locators(
         &mut self,
         objects: &mut BTreeSet<ObjectRef>,
@@ -59,15 +61,15 @@ impl Control {
         work.map_or_else(Vec::new, |work| work.complete(objects, version))
     }
 
-    /// A list came, or word that the server does not know the kind.
+    /// A list arrived, or the server does not have the CRD.
     pub(super) fn note_definition(&mut self, kind: Kind, version: &Version) {
         if let Some(work) = self.locators.as_mut().filter(|_| kind == Kind::Locator) {
             work.listed(version);
         }
     }
 
-    /// Looks at every Pod where PodLocators were not defined until now.
-    pub(super) fn look_at_new_definition(&mut self, now: Now) {
+    /// Checks every Pod where the CRD was missing until now.
+    pub(super) fn check_new_definition(&mut self, now: Now) {
         let there = self.world.locators().len();
         let Some(work) = &mut self.locators else { return };
         work.metrics.count(there);
@@ -76,21 +78,21 @@ impl Control {
         }
     }
 
-    /// Takes in how a job ended.
-    pub(crate) fn located(&mut self, outcome: LocatorOutcome, now: Now) {
+    /// Takes in the result of a job.
+    pub(crate) fn wrote_locator(&mut self, outcome: LocatorOutcome, now: Now) {
         let Some(work) = &mut self.locators else { return };
         work.metrics.wrote(outcome.operation, outcome.counted());
         let LocatorOutcome { key, result, .. } = outcome;
         match result {
             Ok(step) => {
                 work.allow();
-                work.queue.succeed(&key, now.instant);
-                self.server_answers(now);
+                work.queue.succeed(&key);
+                self.note_server_success(now);
                 self.take_locator_step(&key, step, now);
             }
-            // What is in a namespace that goes will go by itself.
-            Err(Failure::NamespaceTerminating { .. }) => {
-                work.queue.succeed(&key, now.instant);
+            // The namespace controller deletes what is in the namespace.
+            Err(ApiFailure::NamespaceTerminating { .. }) => {
+                work.queue.succeed(&key);
             }
             Err(failure) => self.fail_locator(&key, &failure, now),
         }
@@ -98,65 +100,61 @@ impl Control {
         self.locators.iter().for_each(|work| work.metrics.count(there));
     }
 
-    /// Takes in the answer to our write. What it was planned from may have changed meanwhile, and
-    /// changed back: then it is planned again.
+    /// Takes in the reply to a write. The Pod may have changed in the meantime and changed back:
+    /// then it is planned again.
     fn take_locator_step(&mut self, key: &PodKey, step: LocatorStep, now: Now) {
         let Some(work) = &mut self.locators else { return };
+        let name = ObjectRef::Locator(key.clone());
         let change = match step {
             LocatorStep::Wrote(changed) => {
                 let Changed { change, meta, .. } = *changed;
-                change.filter(|_| work.sights.written(key, &meta))
+                change.filter(|_| work.versions.record_write(&name, stamp(&meta)))
             }
             LocatorStep::Deleted(uid) => {
-                let known = work.sights.deleted(key, &uid);
-                known.then(|| Change::Gone(ObjectRef::Locator(key.clone())))
+                let known = work.versions.record_delete(&name, &uid);
+                known.then(|| Change::Gone(name))
             }
             LocatorStep::Vanished(uid) => {
-                let known = work.sights.deleted(key, &uid);
-                // Where the Pod is there, its PodLocator is to be made anew.
+                let known = work.versions.record_delete(&name, &uid);
+                // A Pod that exists needs a new PodLocator.
                 if self.world.pod_on_node(key).is_some() {
-                    work.queue.add(key, now.instant, Urgency::Usual);
+                    work.queue.add(key, now.instant);
                 }
-                known.then(|| Change::Gone(ObjectRef::Locator(key.clone())))
+                known.then(|| Change::Gone(name))
             }
         };
-        let touched = self.world.apply_all(change);
-        self.enqueue_locators(&touched.locators, Kind::Locator, now);
+        let affected = self.world.apply_all(change);
+        self.enqueue_locators(&affected.locators, Kind::Locator, now);
     }
 
-    fn fail_locator(&mut self, key: &PodKey, failure: &Failure, now: Now) {
-        let (cause, backoff) = self.cause_of(failure);
+    fn fail_locator(&mut self, key: &PodKey, failure: &ApiFailure, now: Now) {
+        let backoff = self.backoff(failure);
         let Some(work) = &mut self.locators else { return };
-        let mut failures = 0;
-        work.queue.fail(key, now.instant, cause, |before| {
-            failures = before;
-            backoff.delay(before, rand::random()).max(failure.retry_after())
+        let failures = work.queue.fail(key, now.instant, failure.cause(), |failures| {
+            backoff.delay(failures, rand::random()).max(failure.retry_after())
         });
-        let refused = matches!(failure, Failure::Forbidden { .. });
-        if refused {
-            // Nobody grants rights by the second, and there are as many as there are Pods.
-            work.refuse(now.instant + REFUSED_PAUSE);
+        if matches!(failure, ApiFailure::Forbidden { .. }) {
+            // A retry for each Pod is no use until RBAC changes.
+            work.forbid(now.instant + FORBIDDEN_PAUSE);
         }
-        let quiet = failure.is_passing() && failures < super::work::QUIET_FAILURES;
-        if !quiet && work.may_warn(now.instant, REFUSED_PAUSE) {
-            warn!("{failure}; others that fail alike are not named for a while");
+        let quiet = failure.is_transient() && failures <= QUIET_FAILURES;
+        if !quiet && work.may_warn(now.instant, FORBIDDEN_PAUSE) {
+            warn!(error = %failure, "PodLocator write failed; other failures are logged at -v=4");
         } else {
-            debug!(failures = failures + 1, "{failure}");
+            debug!(failures, error = %failure, "PodLocator write failed");
         }
     }
-
-    // Queueing.
 
     pub(super) fn enqueue_all_locators(&mut self, now: Now) {
         let Some(work) = &mut self.locators else { return };
-        work.all_are_looked_at();
+        work.mark_checked();
         let all = self.located_pods();
         self.enqueue_locators(&all, Kind::Node, now);
     }
 
-    /// Sees to PodLocators that are not as they should be.
+    /// Enqueues PodLocators that differ from their plans.
     pub(super) fn enqueue_locators(&mut self, keys: &BTreeSet<PodKey>, kind: Kind, now: Now) {
-        let idle = self.acting == Acting::No || !self.is_synced();
+        let idle = !self.is_active();
         let Some(work) = self.locators.as_mut().filter(|work| !idle && work.is_defined()) else {
             return;
         };
@@ -172,22 +170,22 @@ impl Control {
                 (_, Kind::Locator) => work.repair_time(key, now.instant),
                 _ => now.instant,
             };
-            work.queue.add(key, at, Urgency::Usual);
+            work.queue.add(key, at);
         }
     }
 
     /// Takes the next PodLocator to write, when no slices wait for a worker: they come first.
     pub(crate) fn next_locator(&mut self, now: Now) -> Option<LocatorJob> {
-        let slices_wait = self.queue.has_fresh(now.instant);
-        if self.acting == Acting::No || !self.is_synced() || slices_wait || self.is_busy() {
+        let slices_wait = self.slices.queue.has_fresh(now.instant);
+        if !self.is_active() || slices_wait || self.is_busy() {
             return None;
         }
-        let work = self.locators.as_mut().filter(|work| !work.is_refused(now.instant))?;
+        let work = self.locators.as_mut().filter(|work| !work.is_forbidden(now.instant))?;
         loop {
-            let key = work.queue.take(now.instant)?.key;
+            let key = work.queue.take(now.instant)?;
             let base = work
-                .sights
-                .get(&key)
+                .versions
+                .get(&ObjectRef::Locator(key.clone()))
                 .map(|(uid, version)| Base { uid: uid.clone(), version: version.clone() });
             let before = self.world.locators().get(&key).cloned();
             let job = match (self.world.plan_locator(&key), base, before) {
@@ -197,11 +195,11 @@ impl Control {
                 }
                 (LocatorPlan::Delete, Some(base), _) => LocatorJob::Delete(key.clone(), base),
                 _ => {
-                    work.queue.succeed(&key, now.instant);
+                    work.queue.succeed(&key);
                     continue;
                 }
             };
-            debug!("writing {}", job.what());
+            debug!(pod = %job.key(), "writing PodLocator");
             return Some(job);
         }
     }

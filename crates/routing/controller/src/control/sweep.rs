@@ -1,41 +1,41 @@
-//! When what the other mode left behind is removed: after this mode's own slices are written, so that
-//! nobody is without endpoints in between.
+//! Removes what the other mode wrote, after this mode's own slices are written, so that no Service
+//! is without endpoints in between.
 
 use std::time::{Duration, Instant};
 
+use nearhop_runtime::client::ApiFailure;
 use tracing::{info, warn};
 
-use super::{Acting, Control, Now};
-use crate::call::Failure;
+use super::{Control, Now};
 use crate::leftovers::{Removed, Scope};
 use crate::mode::Mode;
 
-/// After a failure, so long.
+/// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What is to be done about it.
+/// The state of the removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sweep {
-    /// Nothing (any more).
+    /// Nothing is left to remove.
     Done,
-    /// It is to be removed as soon as nothing else is to be written.
-    Wanted,
-    /// It is being removed.
+    /// It starts as soon as all slices are written.
+    Pending,
+    /// It is under way.
     Running,
-    /// It could not be removed, and is tried again then.
+    /// It failed, and is retried at that time.
     Failed(Instant),
 }
 
 impl Sweep {
-    /// In `replace` mode the leftovers are slices that are watched, and go with each Service's plan.
+    /// In `replace` mode the leftovers are watched slices, and each Service's plan removes them.
     pub(super) fn new(mode: Mode) -> Self {
         match mode {
-            Mode::Labelled => Self::Wanted,
+            Mode::Labelled => Self::Pending,
             Mode::Replace => Self::Done,
         }
     }
 
-    /// When to try again.
+    /// When to retry.
     pub(super) fn retry_at(self) -> Option<Instant> {
         match self {
             Self::Failed(until) => Some(until),
@@ -43,42 +43,40 @@ impl Sweep {
         }
     }
 
-    /// Whether it was done, or at least tried.
+    /// Whether it is done, or at least tried.
     pub(super) fn is_settled(self) -> bool {
         matches!(self, Self::Done | Self::Failed(_))
     }
 }
 
 impl Control {
-    /// What is to be removed now, if anything.
+    /// What to remove now.
     pub(crate) fn next_sweep(&mut self, now: Now) -> Option<Scope> {
         let due = match self.sweep {
-            Sweep::Wanted => true,
+            Sweep::Pending => true,
             Sweep::Failed(until) => until <= now.instant,
             Sweep::Done | Sweep::Running => false,
         };
-        let free =
-            self.acting == Acting::Yes && self.is_synced() && self.queue.is_idle(now.instant);
-        if !due || !free {
+        if !due || !self.is_active() || !self.slices.queue.is_idle(now.instant) {
             return None;
         }
         self.sweep = Sweep::Running;
         Some(Scope::OfReplace)
     }
 
-    /// Takes in how it ended.
-    pub(crate) fn swept(&mut self, result: Result<Removed, Failure>, now: Now) {
+    /// Takes in the result.
+    pub(crate) fn swept(&mut self, result: Result<Removed, ApiFailure>, now: Now) {
         match result {
             Ok(removed) => {
                 self.sweep = Sweep::Done;
                 if !removed.is_nothing() {
                     let Removed { annotations, conditions, .. } = removed;
-                    info!(annotations, conditions, "removed what --mode=replace had left");
+                    info!(annotations, conditions, "removed leftovers of --mode=replace");
                 }
             }
             Err(failure) => {
                 self.sweep = Sweep::Failed(now.instant + PAUSE);
-                warn!("what --mode=replace left cannot be removed yet: {failure}");
+                warn!(error = %failure, retry = ?PAUSE, "cannot remove leftovers of --mode=replace");
             }
         }
     }

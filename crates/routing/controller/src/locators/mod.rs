@@ -1,6 +1,5 @@
-//! PodLocators (KEP-536): which Pods' are to be written next, and what is known of those that are
-//! there. No task, no clock, no socket; what they are to say is the core's to plan, and `write`
-//! sends it.
+//! PodLocators (KEP-536): which one is written next, and what the controller knows of its own
+//! writes. Pure; the core plans their content, and `write` sends it.
 
 pub(crate) mod write;
 
@@ -10,60 +9,60 @@ use std::time::{Duration, Instant};
 use nearhop_api::Version;
 use nearhop_core::{Change, Gate, Gates, ObjectRef, PodKey};
 use nearhop_runtime::metrics::{Gauge, IntCounterVec, Metrics};
+use nearhop_runtime::queue::WorkQueue;
 
 use crate::metrics::Operation;
-use crate::queue::Queue;
-use crate::sight::Sights;
+use crate::slices::Versions;
 
-/// PodLocators that others change are put right at most this often each.
+/// A PodLocator that other clients change is repaired at most this often.
 const REPAIR_PERIOD: Duration = Duration::from_secs(1);
 
-/// Whether the server knows the kind.
+/// Whether the server has the CRD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Definition {
-    /// Nothing can be written.
+    /// No PodLocator can be written.
     Missing,
-    /// It was missing, or nobody knew: all Pods are to be looked at.
+    /// It was missing or unknown until now: all Pods must be checked.
     New,
-    /// All Pods were looked at since.
+    /// All Pods were checked since.
     Known,
 }
 
-/// What is to be done about PodLocators, and what is known of them.
-pub(crate) struct LocatorWork {
-    pub(crate) queue: Queue<PodKey>,
-    pub(crate) sights: Sights<PodKey>,
+/// The queue of PodLocators, and the controller's own writes.
+pub(crate) struct Locators {
+    pub(crate) queue: WorkQueue<PodKey>,
+    pub(crate) versions: Versions,
     pub(crate) metrics: LocatorMetrics,
     definition: Definition,
-    /// Nothing is written before then: it is not allowed.
-    refused_until: Option<Instant>,
-    /// When somebody complained last.
+    /// RBAC does not allow writes; the controller tries again at this time.
+    forbidden_until: Option<Instant>,
+    /// When the log last warned of a failure.
     warned: Option<Instant>,
-    /// When a change by somebody else was last put right.
+    /// When a change by another client was last repaired.
     repaired: BTreeMap<PodKey, Instant>,
 }
 
-impl LocatorWork {
+impl Locators {
     /// None where the gate is off.
     pub(crate) fn new(gates: &Gates, workers: usize, metrics: &Metrics) -> Option<Self> {
         gates.on(Gate::PodLocator).then(|| Self {
-            // A Service's change must find workers that are free.
-            queue: Queue::new(workers.div_ceil(2)),
-            sights: Sights::default(),
+            // The other half of the workers is for slices.
+            queue: WorkQueue::new(workers.div_ceil(2)),
+            versions: Versions::default(),
             metrics: LocatorMetrics::new(metrics),
             definition: Definition::Missing,
-            refused_until: None,
+            forbidden_until: None,
             warned: None,
             repaired: BTreeMap::new(),
         })
     }
 
-    /// A list arrived; without a version it says that the server does not know the kind.
+    /// A list arrived; an empty version means that the server does not have the CRD.
     pub(crate) fn listed(&mut self, version: &Version) {
         let missing = version.as_str().is_empty();
         if missing {
             self.queue.clear();
-            self.sights = Sights::default();
+            self.versions = Versions::default();
         }
         self.definition = match self.definition {
             _ if missing => Definition::Missing,
@@ -72,7 +71,7 @@ impl LocatorWork {
         };
     }
 
-    /// Completes the names of a list by what we wrote after it; gives what counts again.
+    /// Adds own writes after a list to it; returns what counts again.
     pub(crate) fn complete(
         &mut self,
         objects: &mut BTreeSet<ObjectRef>,
@@ -81,12 +80,8 @@ impl LocatorWork {
         if version.as_str().is_empty() {
             return Vec::new();
         }
-        let reference = |key: &PodKey| ObjectRef::Locator(key.clone());
-        self.sights
-            .listed(objects, reference, version)
-            .into_iter()
-            .map(|shown| shown.change)
-            .collect()
+        let again = self.versions.complete_list(objects, version);
+        again.into_iter().map(|outdated| outdated.value).collect()
     }
 
     /// Whether PodLocators can be written.
@@ -94,34 +89,34 @@ impl LocatorWork {
         self.definition != Definition::Missing
     }
 
-    /// Whether all Pods are to be looked at because the kind is new.
+    /// Whether all Pods must be checked because the CRD is new.
     pub(crate) fn is_new(&self) -> bool {
         self.definition == Definition::New
     }
 
-    /// All Pods are being looked at.
-    pub(crate) fn all_are_looked_at(&mut self) {
+    /// All Pods are being checked.
+    pub(crate) fn mark_checked(&mut self) {
         if self.is_new() {
             self.definition = Definition::Known;
         }
     }
 
-    /// Whether writing is refused for now.
-    pub(crate) fn is_refused(&self, now: Instant) -> bool {
-        self.refused_until.is_some_and(|until| now < until)
+    /// Whether writes are forbidden for now.
+    pub(crate) fn is_forbidden(&self, now: Instant) -> bool {
+        self.forbidden_until.is_some_and(|until| now < until)
     }
 
-    /// Writes nothing before then.
-    pub(crate) fn refuse(&mut self, until: Instant) {
-        self.refused_until = Some(until);
+    /// RBAC forbids writes; writes nothing before that time.
+    pub(crate) fn forbid(&mut self, until: Instant) {
+        self.forbidden_until = Some(until);
     }
 
-    /// It is allowed after all.
+    /// RBAC allows writes.
     pub(crate) fn allow(&mut self) {
-        self.refused_until = None;
+        self.forbidden_until = None;
     }
 
-    /// Whether to complain aloud: what keeps one Pod's from being written keeps thousands.
+    /// Whether to log a warning: what fails for one PodLocator fails for thousands.
     pub(crate) fn may_warn(&mut self, now: Instant, period: Duration) -> bool {
         let quiet = self.warned.is_some_and(|at| now < at + period);
         if !quiet {
@@ -130,7 +125,7 @@ impl LocatorWork {
         !quiet
     }
 
-    /// When a change by somebody else is put right.
+    /// When to repair a change by another client.
     pub(crate) fn repair_time(&mut self, key: &PodKey, now: Instant) -> Instant {
         let last = self.repaired.insert(key.clone(), now);
         last.map_or(now, |last| (last + REPAIR_PERIOD).max(now))
@@ -144,35 +139,35 @@ impl LocatorWork {
     /// When something is due next.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let due = self.queue.next_due()?;
-        Some(self.refused_until.map_or(due, |until| until.max(due)))
+        Some(self.forbidden_until.map_or(due, |until| until.max(due)))
     }
 
-    /// Whether everything was written, as far as it can be.
+    /// Whether everything is written, as far as possible.
     pub(crate) fn is_settled(&self, soon: Instant, enough: u32) -> bool {
         let done = self.queue.is_idle(soon) && self.queue.has_given_up(enough);
         done || (self.is_stuck() && self.queue.running() == 0)
     }
 
-    /// Whether what waits cannot be written, be it failing or not.
+    /// Whether nothing can be written.
     pub(crate) fn is_stuck(&self) -> bool {
-        !self.is_defined() || self.refused_until.is_some()
+        !self.is_defined() || self.forbidden_until.is_some()
     }
 }
 
-/// How a write ended, for counting.
+/// The result of a write, for the metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// The server took it.
+    /// The server accepted it.
     Success,
-    /// Somebody else had written it.
+    /// Another client changed it first.
     Conflict,
-    /// It was gone already.
+    /// It did not exist any more.
     Gone,
     /// Anything else.
     Error,
 }
 
-/// What is counted of PodLocators.
+/// Metrics of PodLocators.
 pub(crate) struct LocatorMetrics {
     writes: IntCounterVec,
     there: Gauge,
@@ -183,10 +178,10 @@ impl LocatorMetrics {
         Self {
             writes: metrics.counter_vec(
                 "nearhop_controller_podlocator_writes_total",
-                "Writes of PodLocators, by what they did and how they ended",
+                "Number of PodLocator writes by operation and result",
                 &["operation", "result"],
             ),
-            there: metrics.gauge("nearhop_controller_podlocators", "PodLocators that are there"),
+            there: metrics.gauge("nearhop_controller_podlocators", "Number of PodLocators"),
         }
     }
 
@@ -201,7 +196,7 @@ impl LocatorMetrics {
         self.writes.with_label_values(&[operation.as_str(), result]).inc();
     }
 
-    /// So many are there.
+    /// Sets the number of PodLocators.
     pub(crate) fn count(&self, there: usize) {
         self.there.set(there as f64);
     }
@@ -211,34 +206,34 @@ impl LocatorMetrics {
 mod tests {
     use super::*;
 
-    fn work() -> LocatorWork {
+    fn work() -> Locators {
         let gates = Gates::default().with(Gate::PodLocator);
-        LocatorWork::new(&gates, 4, &Metrics::new()).expect("the gate is on")
+        Locators::new(&gates, 4, &Metrics::new()).expect("the gate is on")
     }
 
     #[test]
-    fn without_the_gate_there_is_no_work() {
-        assert!(LocatorWork::new(&Gates::default(), 4, &Metrics::new()).is_none());
+    fn without_the_gate_there_are_no_locators() {
+        assert!(Locators::new(&Gates::default(), 4, &Metrics::new()).is_none());
     }
 
     #[test]
-    fn all_pods_are_looked_at_each_time_the_kind_is_defined() {
+    fn all_pods_are_checked_each_time_the_crd_appears() {
         let mut work = work();
-        let looks = |work: &mut LocatorWork, version: &str| {
+        let looks = |work: &mut Locators, version: &str| {
             work.listed(&Version::from(version));
             let new = work.is_new();
-            work.all_are_looked_at();
+            work.mark_checked();
             (work.is_defined(), new)
         };
         assert_eq!(looks(&mut work, ""), (false, false));
         assert_eq!(looks(&mut work, "7"), (true, true));
-        assert_eq!(looks(&mut work, "9"), (true, false), "another list is no news");
+        assert_eq!(looks(&mut work, "9"), (true, false), "another list changes nothing");
         assert_eq!(looks(&mut work, ""), (false, false));
         assert_eq!(looks(&mut work, "12"), (true, true));
     }
 
     #[test]
-    fn who_keeps_changing_one_is_answered_once_a_second() {
+    fn foreign_changes_are_repaired_once_a_second() {
         let (mut work, now, key) = (work(), Instant::now(), PodKey::new("ns", "p"));
         assert_eq!(work.repair_time(&key, now), now);
         let soon = now + Duration::from_millis(10);
@@ -247,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn refused_work_waits_and_keeps_nobody_from_ending() {
+    fn forbidden_writes_wait_and_do_not_keep_once_from_ending() {
         let (mut work, now) = (work(), Instant::now());
         work.listed(&Version::from("7"));
-        work.queue.add(&PodKey::new("ns", "p"), now, crate::queue::Urgency::Usual);
+        work.queue.add(&PodKey::new("ns", "p"), now);
         assert!(!work.is_settled(now, 5));
         let later = now + Duration::from_secs(60);
-        work.refuse(later);
-        assert!(work.is_refused(now) && work.is_settled(now, 5));
+        work.forbid(later);
+        assert!(work.is_forbidden(now) && work.is_settled(now, 5));
         assert_eq!(work.next_due(), Some(later));
     }
 }

@@ -1,61 +1,60 @@
-//! Writes one PodLocator. What the server answers goes back into the world; a write that came too
-//! late waits for the watch to show what is there now.
+//! Writes one PodLocator. The reply goes back into the world; after a conflict the controller waits
+//! for the watch to show the new state.
 
 use http::Method;
 use nearhop_api::locator::{API_VERSION, RESOURCE, locator_to_create, locator_to_patch};
 use nearhop_api::{Changed, Version, decode_object};
 use nearhop_core::model::Locator;
 use nearhop_core::{Kind, Name, PodKey};
-use serde_json::json;
+use nearhop_runtime::client::{ApiCall, ApiFailure, ApiSender};
 
 use super::Counted;
-use crate::call::{Call, Caller, FIELD_MANAGER, Failure};
 use crate::metrics::Operation;
 
-/// What a write is based on: which life of the object, and which version of it.
+/// What a write is based on: the object's UID and version.
 #[derive(Clone, Debug)]
 pub(crate) struct Base {
     pub(crate) uid: Name,
     pub(crate) version: Version,
 }
 
-/// What is to be written.
+/// What to write.
 #[derive(Debug)]
 pub(crate) enum LocatorJob {
-    /// It is not there.
+    /// It does not exist.
     Create(Locator),
-    /// It is there, and differs.
+    /// It exists and differs.
     Update { base: Base, before: Locator, after: Locator },
     /// Its Pod is gone.
     Delete(PodKey, Base),
 }
 
-/// What became of a PodLocator.
+/// The result of a write.
 #[derive(Debug)]
 pub(crate) enum LocatorStep {
-    /// It is like this now.
+    /// Its new state.
     Wrote(Box<Changed>),
-    /// We deleted it.
+    /// The controller deleted it.
     Deleted(Name),
-    /// It was gone before.
+    /// It did not exist any more.
     Vanished(Name),
 }
 
-/// How a job ended.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) struct LocatorOutcome {
     pub(crate) key: PodKey,
     pub(crate) operation: Operation,
-    pub(crate) result: Result<LocatorStep, Failure>,
+    pub(crate) result: Result<LocatorStep, ApiFailure>,
 }
 
 impl LocatorOutcome {
-    /// As it is counted.
+    /// The label of the metric.
     pub(crate) fn counted(&self) -> Counted {
         match &self.result {
             Ok(LocatorStep::Wrote(_) | LocatorStep::Deleted(_)) => Counted::Success,
             Ok(LocatorStep::Vanished(_)) => Counted::Gone,
-            Err(Failure::Conflict { .. }) => Counted::Conflict,
+            Err(ApiFailure::Conflict { .. }) => Counted::Conflict,
             Err(_) => Counted::Error,
         }
     }
@@ -83,15 +82,15 @@ impl LocatorJob {
     }
 }
 
-/// Does a job.
-pub(crate) async fn write(caller: &Caller, job: LocatorJob) -> LocatorOutcome {
+/// Runs a job.
+pub(crate) async fn write(sender: &ApiSender, job: LocatorJob) -> LocatorOutcome {
     let (key, operation) = (job.key().clone(), job.operation());
     let result = match &job {
-        LocatorJob::Create(_) => create(caller, &job).await,
+        LocatorJob::Create(_) => create(sender, &job).await,
         LocatorJob::Update { base, .. } | LocatorJob::Delete(_, base) => {
-            match change(caller, &job).await {
+            match change(sender, &job).await {
                 // The garbage collector may have been faster.
-                Err(Failure::NotFound { .. }) => Ok(LocatorStep::Vanished(base.uid.clone())),
+                Err(ApiFailure::NotFound { .. }) => Ok(LocatorStep::Vanished(base.uid.clone())),
                 result => result,
             }
         }
@@ -99,53 +98,48 @@ pub(crate) async fn write(caller: &Caller, job: LocatorJob) -> LocatorOutcome {
     LocatorOutcome { key, operation, result }
 }
 
-async fn create(caller: &Caller, job: &LocatorJob) -> Result<LocatorStep, Failure> {
-    let answer = caller.send(call(job)).await;
-    let answer = answer.map_err(|failure| match failure {
-        Failure::NotFound { what } => Failure::Refused {
+async fn create(sender: &ApiSender, job: &LocatorJob) -> Result<LocatorStep, ApiFailure> {
+    let reply = sender.send(call(job)).await;
+    let reply = reply.map_err(|failure| match failure {
+        ApiFailure::NotFound { what } => ApiFailure::Rejected {
             what,
             code: 404,
-            message: "its namespace is gone, or PodLocators are not defined: \
+            message: "the namespace is gone, or the CRD of PodLocators is missing: \
                       nearhop manifests | kubectl apply -f -"
                 .to_owned(),
         },
-        // Somebody else made it: the watch will show it.
-        Failure::Trouble { what, code: 409, .. } => Failure::Conflict { what },
+        // Another client created it: the watch will show it.
+        ApiFailure::AlreadyExists { what } => ApiFailure::Conflict { what },
         failure => failure,
     });
-    Ok(LocatorStep::Wrote(Box::new(decode_object(Kind::Locator, &answer?))))
+    Ok(LocatorStep::Wrote(Box::new(decode_object(Kind::Locator, &reply?))))
 }
 
-async fn change(caller: &Caller, job: &LocatorJob) -> Result<LocatorStep, Failure> {
-    let body = caller.send(call(job)).await?;
+async fn change(sender: &ApiSender, job: &LocatorJob) -> Result<LocatorStep, ApiFailure> {
+    let body = sender.send(call(job)).await?;
     Ok(match job {
         LocatorJob::Delete(_, base) => LocatorStep::Deleted(base.uid.clone()),
         _ => LocatorStep::Wrote(Box::new(decode_object(Kind::Locator, &body))),
     })
 }
 
-fn call(job: &LocatorJob) -> Call {
+fn call(job: &LocatorJob) -> ApiCall {
     let PodKey { namespace, name } = job.key();
     let collection = format!("/apis/{API_VERSION}/namespaces/{namespace}/{RESOURCE}");
-    let (method, path, content_type, body) = match job {
-        LocatorJob::Create(locator) => (
-            Method::POST,
-            format!("{collection}?fieldManager={FIELD_MANAGER}"),
-            "application/json",
-            locator_to_create(locator),
-        ),
-        LocatorJob::Update { base, before, after } => (
+    match job {
+        LocatorJob::Create(locator) => {
+            ApiCall::create(collection, locator_to_create(locator), job.what())
+        }
+        LocatorJob::Update { base, before, after } => ApiCall::new(
             Method::PATCH,
-            format!("{collection}/{name}?fieldManager={FIELD_MANAGER}"),
+            format!("{collection}/{name}"),
             "application/merge-patch+json",
             locator_to_patch(before, after, &base.version),
+            job.what(),
         ),
         LocatorJob::Delete(_, base) => {
-            let preconditions =
-                json!({"uid": base.uid.as_str(), "resourceVersion": base.version.as_str()});
-            let body = json!({"preconditions": preconditions}).to_string().into_bytes();
-            (Method::DELETE, format!("{collection}/{name}"), "application/json", body)
+            let version = Some(base.version.as_str());
+            ApiCall::delete(format!("{collection}/{name}"), &base.uid, version, job.what())
         }
-    };
-    Call { method, path, content_type, body, what: job.what() }
+    }
 }

@@ -14,6 +14,7 @@ mod events;
 mod proxy;
 mod sender;
 mod transport;
+mod versions;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
 use http::request::{Parts, Request};
+pub use k8s_openapi::api::core::v1::ObjectReference;
 pub use kube::Client;
 use kube::Config;
 use kube::client::Body;
@@ -30,6 +32,7 @@ use tower::util::{MapRequestLayer, option_layer};
 use crate::RuntimeError;
 pub use crate::client::events::{Event, EventRecorder, EventType, EventWriter};
 pub use crate::client::sender::{ApiCall, ApiFailure, ApiSender, Fence};
+pub use crate::client::versions::{KnownVersions, Outdated};
 use crate::metrics::{ContactLayer, Metrics};
 
 /// A server that is there takes a connection well within this.

@@ -1,0 +1,56 @@
+//! Status: when the conditions and events of a Service are written, and the result.
+
+use nearhop_core::ServiceKey;
+use nearhop_runtime::client::ApiFailure;
+use nearhop_runtime::queue::Cause;
+use tracing::{debug, warn};
+
+use super::{Control, FORBIDDEN_PAUSE, Now, STATUS_DELAY};
+use crate::status::StatusWrite;
+use crate::status::write::StatusOutcome;
+
+impl Control {
+    pub(super) fn enqueue_status(&mut self, key: &ServiceKey, now: Now) {
+        self.status.queue.add(key, now.instant + STATUS_DELAY);
+    }
+
+    /// Takes the next status to write, when no slices wait for a worker: they come first.
+    pub(crate) fn next_status(&mut self, now: Now) -> Option<StatusWrite> {
+        if !self.is_active() || self.slices.queue.has_fresh(now.instant) {
+            return None;
+        }
+        loop {
+            let key = self.status.queue.take(now.instant)?;
+            if let Some(write) = self.status.statuses.take_write(&key, now.time) {
+                return Some(write);
+            }
+            self.status.queue.succeed(&key);
+        }
+    }
+
+    /// Takes in the result of a status write.
+    pub(crate) fn wrote_status(&mut self, outcome: StatusOutcome, now: Now) {
+        let StatusOutcome { service: key, meta, unsent, result } = outcome;
+        if let Some(meta) = meta {
+            // Where the server changes what it gets, writing it again is no use.
+            let _differs = self.status.statuses.observe(&key, &meta);
+        }
+        self.status.statuses.put_back(&key, unsent);
+        let Err(failure) = result else {
+            self.status.queue.succeed(&key);
+            return;
+        };
+        let forbidden = matches!(failure, ApiFailure::Forbidden { .. });
+        if forbidden && self.status.forbidden_until.is_none_or(|until| until < now.instant) {
+            warn!(error = %failure, retry = ?FORBIDDEN_PAUSE, "conditions and events not written");
+            self.status.forbidden_until = Some(now.instant + FORBIDDEN_PAUSE);
+        } else {
+            debug!(service = %key, error = %failure, "conditions and events not written");
+        }
+        let least = if forbidden { FORBIDDEN_PAUSE } else { failure.retry_after() };
+        let backoff = self.choices.backoff;
+        self.status.queue.fail(&key, now.instant, Cause::Object, |failures| {
+            backoff.delay(failures, rand::random()).max(least)
+        });
+    }
+}

@@ -1,0 +1,453 @@
+//! The conditions and events of all Services: what to write, and what is written already. Pure;
+//! `write` sends it.
+//!
+//! Every plan comes with judgements. The controller writes them a moment later, so that a state that
+//! flaps is written once. It compares them with the conditions in the Service's status, so a restart
+//! repeats nothing.
+
+pub(crate) mod write;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use jiff::{SignedDuration, Timestamp};
+use nearhop_api::Meta;
+use nearhop_core::condition::Judgement;
+use nearhop_core::hint::{AUTO_DISABLED, AUTO_ENABLED, EventKind};
+use nearhop_core::model::Service;
+use nearhop_core::{Condition, ConditionStatus, Name, ServiceKey};
+use nearhop_runtime::queue::WorkQueue;
+
+/// A Service gets at most this many events at once, and then one per [`EVENT_PERIOD`]: a state that
+/// flaps must not fill the cluster's store.
+const BURST: u32 = 10;
+const EVENT_PERIOD: SignedDuration = SignedDuration::from_secs(60);
+
+/// An event of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServiceEvent {
+    pub(crate) kind: EventKind,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// Why slices cannot be written, or do not contain all Pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// What fails, in words that stay the same from one attempt to the next.
+    pub(crate) culprit: String,
+    /// The error.
+    pub(crate) message: String,
+}
+
+/// What a plan and the attempt to write it mean for the status.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Assessment {
+    pub(crate) judgements: Vec<Judgement>,
+    pub(crate) problem: Option<Problem>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    uid: Option<Name>,
+    generation: i64,
+    /// Our conditions in the status.
+    seen: Vec<Condition>,
+    /// The latest assessment; none before the first plan.
+    assessment: Option<Assessment>,
+    /// The last one that this process wrote.
+    reported: Option<Assessment>,
+    /// The problem when this process began.
+    problem_before: Option<Problem>,
+    /// Events that could not be written.
+    unsent: Vec<ServiceEvent>,
+    /// How many events above one per [`EVENT_PERIOD`] were written.
+    ahead: u32,
+    counted: Option<Timestamp>,
+}
+
+/// What to write for one Service.
+#[derive(Debug, PartialEq)]
+pub(crate) struct StatusWrite {
+    pub(crate) service: ServiceKey,
+    pub(crate) uid: Name,
+    /// All our conditions, if they differ from the status.
+    pub(crate) conditions: Option<Vec<Condition>>,
+    pub(crate) events: Vec<ServiceEvent>,
+}
+
+/// The queue of Services whose status must be written.
+pub(crate) struct StatusWork {
+    pub(crate) queue: WorkQueue<ServiceKey>,
+    pub(crate) statuses: Statuses,
+    /// RBAC does not allow writes until this time.
+    pub(crate) forbidden_until: Option<Instant>,
+}
+
+/// The assessments of all Services.
+#[derive(Debug)]
+pub(crate) struct Statuses {
+    domain: String,
+    /// Problems of Services older than this process were reported before it.
+    started: Timestamp,
+    entries: BTreeMap<ServiceKey, Entry>,
+}
+
+impl Statuses {
+    pub(crate) fn new(domain: &str, started: Timestamp) -> Self {
+        Self { domain: domain.to_owned(), started, entries: BTreeMap::new() }
+    }
+
+    /// Takes in the status that the server has. Returns whether it differs from the assessment.
+    pub(crate) fn observe(&mut self, key: &ServiceKey, meta: &Meta) -> bool {
+        let ours: Vec<Condition> =
+            meta.conditions.iter().filter(|c| self.is_ours(&c.kind)).cloned().collect();
+        let entry = self.entries.entry(key.clone()).or_default();
+        if entry.uid.as_ref() != Some(&meta.uid) {
+            *entry = Entry { uid: Some(meta.uid.clone()), ..Entry::default() };
+        }
+        entry.generation = meta.generation;
+        entry.seen = ours;
+        entry.assessment.as_ref().is_some_and(|assessment| !entry.shows(&assessment.judgements))
+    }
+
+    fn is_ours(&self, kind: &str) -> bool {
+        let rest = if self.domain.is_empty() {
+            Some(kind)
+        } else {
+            kind.strip_prefix(&*self.domain).and_then(|rest| rest.strip_prefix('/'))
+        };
+        let field = rest.and_then(|rest| {
+            rest.strip_suffix("Accepted").or_else(|| rest.strip_suffix("Programmed"))
+        });
+        matches!(field, Some("TrafficDistribution" | "RoutingPreference"))
+    }
+
+    /// Takes in an assessment. Returns whether there is something to write.
+    pub(crate) fn assess(&mut self, service: &Service, assessment: Assessment) -> bool {
+        let entry = self.entries.entry(service.key.clone()).or_default();
+        let old = service.created.is_some_and(|created| created < self.started);
+        if entry.assessment.is_none() && old {
+            entry.problem_before = assessment.problem.clone();
+        }
+        let something =
+            !entry.shows(&assessment.judgements) || !entry.transitions(&assessment).is_empty();
+        entry.assessment = Some(assessment);
+        something
+    }
+
+    /// Takes what must be written for a Service now.
+    pub(crate) fn take_write(&mut self, key: &ServiceKey, now: Timestamp) -> Option<StatusWrite> {
+        let entry = self.entries.get_mut(key)?;
+        let assessment = entry.assessment.clone()?;
+        let uid = entry.uid.clone()?;
+        let mut events = std::mem::take(&mut entry.unsent);
+        events.extend(entry.transitions(&assessment));
+        events.truncate(entry.allowance(now, events.len()));
+        let conditions = (!entry.shows(&assessment.judgements)).then(|| {
+            let write = |judgement: &Judgement| {
+                let seen = entry.seen.iter().find(|seen| seen.kind == judgement.kind);
+                judgement.condition(seen, entry.generation, now)
+            };
+            assessment.judgements.iter().map(write).collect()
+        });
+        entry.reported = Some(assessment);
+        if conditions.is_none() && events.is_empty() {
+            return None;
+        }
+        Some(StatusWrite { service: key.clone(), uid, conditions, events })
+    }
+
+    /// Puts back events that could not be written.
+    pub(crate) fn put_back(&mut self, key: &ServiceKey, events: Vec<ServiceEvent>) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.unsent = events;
+        }
+    }
+
+    /// Forgets a Service that is gone. Returns whether its status had conditions of ours.
+    pub(crate) fn forget(&mut self, key: &ServiceKey) -> bool {
+        self.entries.remove(key).is_some_and(|entry| !entry.seen.is_empty())
+    }
+}
+
+impl Entry {
+    /// Whether the status has these conditions.
+    fn shows(&self, judgements: &[Judgement]) -> bool {
+        let shown = |judgement: &Judgement| {
+            self.seen.iter().any(|seen| {
+                judgement.condition(Some(seen), self.generation, Timestamp::UNIX_EPOCH)
+                    == Condition {
+                        since: seen.since.or(Some(Timestamp::UNIX_EPOCH)),
+                        ..seen.clone()
+                    }
+            })
+        };
+        self.seen.len() == judgements.len() && judgements.iter().all(shown)
+    }
+
+    /// How many of so many events may be written now.
+    fn allowance(&mut self, now: Timestamp, wanted: usize) -> usize {
+        let since = self.counted.map_or(0, |at| now.duration_since(at).as_secs());
+        let regained = u32::try_from(since / EVENT_PERIOD.as_secs()).unwrap_or(0);
+        if regained > 0 || self.counted.is_none() {
+            self.ahead = self.ahead.saturating_sub(regained);
+            self.counted = Some(now);
+        }
+        let allowed = wanted.min((BURST - self.ahead.min(BURST)) as usize);
+        self.ahead += allowed as u32;
+        allowed
+    }
+
+    /// The events for what changed since the last report.
+    fn transitions(&self, assessment: &Assessment) -> Vec<ServiceEvent> {
+        let mut events: Vec<ServiceEvent> = assessment
+            .judgements
+            .iter()
+            .filter_map(|judgement| self.transition(judgement))
+            .collect();
+        events.extend(self.auto_gone(assessment));
+        let reported = self.reported.as_ref();
+        let before =
+            reported.map_or(self.problem_before.as_ref(), |reported| reported.problem.as_ref());
+        if let Some(problem) = &assessment.problem
+            && before.is_none_or(|before| before.culprit != problem.culprit)
+        {
+            events.push(ServiceEvent {
+                kind: EventKind::Warning,
+                reason: "FailedToUpdateEndpointSlices",
+                message: problem.message.clone(),
+            });
+        }
+        events
+    }
+
+    /// Auto's hints were written and are no longer requested.
+    fn auto_gone(&self, assessment: &Assessment) -> Option<ServiceEvent> {
+        let auto = |judgement: &&Judgement, reasons: &[&str]| {
+            judgement.event.as_ref().is_some_and(|(reason, _)| reasons.contains(reason))
+        };
+        let reported = self.reported.iter().flat_map(|reported| &reported.judgements);
+        reported.into_iter().find(|judgement| auto(judgement, &[AUTO_ENABLED]))?;
+        let mut now = assessment.judgements.iter();
+        let gone = !now.any(|judgement| auto(&judgement, &[AUTO_ENABLED, AUTO_DISABLED]));
+        gone.then(|| ServiceEvent {
+            kind: EventKind::Warning,
+            reason: AUTO_DISABLED,
+            message: "Topology Aware Hints has been disabled".to_owned(),
+        })
+    }
+
+    fn transition(&self, judgement: &Judgement) -> Option<ServiceEvent> {
+        let was_false = match &self.reported {
+            Some(reported) => {
+                let before =
+                    reported.judgements.iter().find(|reported| reported.kind == judgement.kind);
+                if before.is_some_and(|before| before.same_as(judgement)) {
+                    return None;
+                }
+                before.map(|before| before.status)
+            }
+            None => {
+                let seen = self.seen.iter().find(|seen| seen.kind == judgement.kind);
+                if seen.is_some_and(|seen| judgement.agrees_with(seen)) {
+                    return None;
+                }
+                seen.map(|seen| seen.status)
+            }
+        };
+        // A condition that is True from the start raises no event; but Kubernetes' own controller
+        // reports Auto's first hints, too.
+        let is_news = judgement.status == ConditionStatus::False
+            || was_false == Some(ConditionStatus::False)
+            || judgement.event.is_some();
+        // `problem` reports failures with the reasons of Kubernetes' own controller. A request that
+        // is not accepted is never programmed, so that needs no event.
+        let reported_elsewhere =
+            matches!(judgement.reason, "WriteFailed" | "NodeUnknown" | "NotAccepted");
+        let own = || (judgement.reason, judgement.message.clone());
+        let (reason, message) = judgement.event.clone().unwrap_or_else(own);
+        (is_news && !reported_elsewhere).then(|| ServiceEvent {
+            kind: judgement.event_kind(),
+            reason,
+            message,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nearhop_core::condition::Question;
+
+    use super::*;
+
+    const PROGRAMMED: &str = "nearhop.dev/TrafficDistributionProgrammed";
+
+    fn key() -> ServiceKey {
+        ServiceKey::new("ns", "web")
+    }
+
+    fn judgement(status: ConditionStatus, reason: &'static str, culprit: &str) -> Judgement {
+        Judgement {
+            question: Question::Programmed,
+            kind: Name::from(PROGRAMMED),
+            status,
+            reason,
+            message: format!("{culprit}: 3 of them"),
+            culprit: culprit.to_owned(),
+            event: None,
+        }
+    }
+
+    fn service() -> Service {
+        Service { created: Some(now()), ..Service::new(key()) }
+    }
+
+    fn assessment(judgement: Judgement) -> Assessment {
+        Assessment { judgements: vec![judgement], problem: None }
+    }
+
+    fn meta(conditions: Vec<Condition>) -> Meta {
+        let (uid, version) = (Name::from("u"), nearhop_api::Version::from("1"));
+        Meta { uid, version, generation: 0, conditions }
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_800_000_000).unwrap()
+    }
+
+    /// Statuses that have seen the Service with these conditions.
+    fn seen(conditions: Vec<Condition>) -> Statuses {
+        let mut statuses = Statuses::new("nearhop.dev", now());
+        statuses.observe(&key(), &meta(conditions));
+        statuses
+    }
+
+    fn report(statuses: &mut Statuses, assessment: Assessment) -> Option<StatusWrite> {
+        let something = statuses.assess(&service(), assessment);
+        let write = statuses.take_write(&key(), now());
+        assert_eq!(something, write.is_some());
+        // The watch shows what was written.
+        if let Some(StatusWrite { conditions: Some(conditions), .. }) = &write {
+            assert!(!statuses.observe(&key(), &meta(conditions.clone())));
+        }
+        write
+    }
+
+    #[test]
+    fn a_condition_that_is_true_from_the_start_raises_no_event() {
+        let mut statuses = seen(Vec::new());
+        let fine = judgement(ConditionStatus::True, "HintsWritten", "");
+        let reported = report(&mut statuses, assessment(fine.clone())).unwrap();
+        assert_eq!(reported.conditions.unwrap().len(), 1);
+        assert_eq!(reported.events, []);
+        assert_eq!(report(&mut statuses, assessment(fine)), None);
+    }
+
+    #[test]
+    fn only_transitions_raise_events() {
+        let mut statuses = seen(Vec::new());
+        let bad =
+            |culprit: &str| judgement(ConditionStatus::False, "EndpointsWithoutZone", culprit);
+        assert_eq!(report(&mut statuses, assessment(bad("nodes a"))).unwrap().events.len(), 1);
+        let mut numbers = bad("nodes a");
+        numbers.message = "nodes a: 4 of them".to_owned();
+        let reported = report(&mut statuses, assessment(numbers)).unwrap();
+        assert!(reported.conditions.is_some(), "the message is kept up to date");
+        assert_eq!(reported.events, [], "a changed count alone raises no event");
+        assert_eq!(report(&mut statuses, assessment(bad("nodes b"))).unwrap().events.len(), 1);
+        let fine = judgement(ConditionStatus::True, "HintsWritten", "");
+        let reported = report(&mut statuses, assessment(fine)).unwrap();
+        assert_eq!(reported.events[0].kind, EventKind::Normal);
+    }
+
+    #[test]
+    fn a_restart_repeats_nothing() {
+        let bad = judgement(ConditionStatus::False, "TooFewEndpoints", "endpoints");
+        let mut first = seen(Vec::new());
+        let conditions = report(&mut first, assessment(bad.clone())).unwrap().conditions.unwrap();
+        let mut second = seen(conditions);
+        assert_eq!(report(&mut second, assessment(bad)), None);
+    }
+
+    #[test]
+    fn a_problem_from_before_the_start_is_not_reported_again() {
+        let problem = Problem { culprit: "Pod a".to_owned(), message: "m".to_owned() };
+        let assessment = || Assessment { judgements: Vec::new(), problem: Some(problem.clone()) };
+        let mut statuses = seen(Vec::new());
+        let old = Service { created: Some(Timestamp::UNIX_EPOCH), ..service() };
+        assert!(!statuses.assess(&old, assessment()));
+        let mut statuses = seen(Vec::new());
+        assert!(
+            statuses.assess(&service(), assessment()),
+            "the problem of a new Service is reported"
+        );
+    }
+
+    #[test]
+    fn events_of_auto_have_the_reasons_of_kubernetes_own_controller() {
+        let mut statuses = seen(Vec::new());
+        let mut on = judgement(ConditionStatus::True, "HintsWritten", "");
+        on.event = Some((AUTO_ENABLED, "enabled, addressType: IPv4".to_owned()));
+        let reported = report(&mut statuses, assessment(on)).unwrap();
+        assert_eq!(
+            (reported.events[0].kind, reported.events[0].reason),
+            (EventKind::Normal, AUTO_ENABLED)
+        );
+        let reported = report(&mut statuses, Assessment::default()).unwrap();
+        assert_eq!(
+            (reported.events[0].kind, reported.events[0].reason),
+            (EventKind::Warning, AUTO_DISABLED)
+        );
+    }
+
+    #[test]
+    fn a_state_that_flaps_raises_few_events() {
+        let mut statuses = seen(Vec::new());
+        let mut raised = 0;
+        for i in 0..100 {
+            let bad = judgement(ConditionStatus::False, "TooFewEndpoints", &format!("culprit {i}"));
+            raised +=
+                report(&mut statuses, assessment(bad)).map_or(0, |reported| reported.events.len());
+        }
+        assert_eq!(raised, 10);
+        let later = now() + SignedDuration::from_secs(125);
+        let bad = judgement(ConditionStatus::False, "TooFewEndpoints", "another");
+        statuses.assess(&service(), assessment(bad));
+        assert_eq!(statuses.take_write(&key(), later).unwrap().events.len(), 1);
+    }
+
+    #[test]
+    fn own_conditions_go_with_the_request_and_others_stay() {
+        let mut statuses = seen(Vec::new());
+        let fine = judgement(ConditionStatus::True, "HintsWritten", "");
+        let mut conditions = report(&mut statuses, assessment(fine)).unwrap().conditions.unwrap();
+        conditions.push(Condition { kind: Name::from("other.io/Ready"), ..conditions[0].clone() });
+        let mut statuses = seen(conditions);
+        let reported = report(&mut statuses, Assessment::default()).unwrap();
+        assert_eq!(reported.conditions, Some(Vec::new()), "an apply of none of ours");
+    }
+
+    #[test]
+    fn the_time_of_the_last_change_is_kept() {
+        let fine = judgement(ConditionStatus::True, "HintsWritten", "");
+        let long_ago = Timestamp::from_second(1_700_000_000).unwrap();
+        let mut old = fine.condition(None, 0, long_ago);
+        old.reason = Name::from("Older");
+        let mut statuses = seen(vec![old]);
+        let reported = report(&mut statuses, assessment(fine)).unwrap();
+        assert_eq!(reported.conditions.unwrap()[0].since, Some(long_ago));
+    }
+
+    #[test]
+    fn a_problem_is_reported_once_per_culprit() {
+        let mut statuses = seen(Vec::new());
+        let problem = |culprit: &str| Assessment {
+            judgements: Vec::new(),
+            problem: Some(Problem { culprit: culprit.to_owned(), message: "m".to_owned() }),
+        };
+        assert_eq!(report(&mut statuses, problem("RBAC")).unwrap().events.len(), 1);
+        assert_eq!(report(&mut statuses, problem("RBAC")), None);
+        assert_eq!(report(&mut statuses, problem("the API server")).unwrap().events.len(), 1);
+    }
+}

@@ -1,0 +1,93 @@
+//! Writes conditions by server-side apply under nearhop's own field manager, so that the rest of a
+//! status stays, and events.
+
+use http::Method;
+use nearhop_api::write::conditions_to_apply;
+use nearhop_api::{Meta, wire};
+use nearhop_core::hint::EventKind;
+use nearhop_core::{Condition, ServiceKey};
+use nearhop_runtime::client::{
+    ApiCall, ApiFailure, ApiSender, Event, EventType, EventWriter, ObjectReference,
+};
+
+use super::{ServiceEvent, StatusWrite};
+
+/// How writing the status of a Service ended.
+#[derive(Debug)]
+pub(crate) struct StatusOutcome {
+    pub(crate) service: ServiceKey,
+    /// The Service as the server has it after its conditions were written.
+    pub(crate) meta: Option<Meta>,
+    /// Events that could not be written.
+    pub(crate) unsent: Vec<ServiceEvent>,
+    /// The first failure.
+    pub(crate) result: Result<(), ApiFailure>,
+}
+
+/// Writes the conditions and the events of one Service. Writes events even where the conditions
+/// are rejected.
+pub(crate) async fn write(
+    sender: &ApiSender,
+    events: &EventWriter,
+    write: StatusWrite,
+) -> StatusOutcome {
+    let StatusWrite { service, uid, conditions, events: mut unsent } = write;
+    let (mut meta, mut result) = (None, Ok(()));
+    if let Some(conditions) = conditions {
+        match sender.send(apply_conditions(&service, &uid, &conditions)).await {
+            Ok(body) => {
+                let reply: Result<wire::Service, _> = serde_json::from_slice(&body);
+                meta = reply.ok().map(|service| Meta::of_service(&service));
+            }
+            // The Service is gone, and its events with it.
+            Err(ApiFailure::NotFound { .. }) => {
+                return StatusOutcome { service, meta, unsent: Vec::new(), result };
+            }
+            Err(failure) => result = Err(failure),
+        }
+    }
+    while let Some(event) = unsent.first() {
+        match events.write(&event_about(&service, &uid, event)).await {
+            Ok(()) | Err(ApiFailure::NamespaceTerminating { .. }) => {
+                unsent.remove(0);
+            }
+            Err(failure) => {
+                result = result.and(Err(failure));
+                break;
+            }
+        }
+    }
+    StatusOutcome { service, meta, unsent, result }
+}
+
+/// The apply after which a Service has these conditions of ours, and no others of ours.
+pub(crate) fn apply_conditions(
+    service: &ServiceKey,
+    uid: &str,
+    conditions: &[Condition],
+) -> ApiCall {
+    let ServiceKey { namespace, name } = service;
+    ApiCall::new(
+        Method::PATCH,
+        format!("/api/v1/namespaces/{namespace}/services/{name}/status?force=true"),
+        "application/apply-patch+yaml",
+        conditions_to_apply(service, uid, conditions),
+        format!("status of Service {service}"),
+    )
+}
+
+fn event_about(service: &ServiceKey, uid: &str, event: &ServiceEvent) -> Event {
+    let involved_object = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Service".to_owned()),
+        namespace: Some(service.namespace.to_string()),
+        name: Some(service.name.to_string()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    };
+    let event_type = match event.kind {
+        EventKind::Normal => EventType::Normal,
+        EventKind::Warning => EventType::Warning,
+    };
+    Event::new(involved_object, event_type, event.reason, event.message.clone())
+}

@@ -1,0 +1,321 @@
+//! Which version of each object that this process writes is known: from the watch, or from the
+//! replies to its own writes. Pure.
+//!
+//! Replies count at once, so that a plan never starts from a state older than the last own write
+//! and never waits for the watch. In exchange, what the watch shows late (the state before an own
+//! write) must not undo that write.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Clone, Debug, PartialEq)]
+enum Known<U, V, T> {
+    /// Last seen in the watch, which is always in order.
+    Watched { uid: U, version: V },
+    /// Last seen in the reply to an own write; the watch may be behind.
+    Written { uid: U, version: V, outdated: Option<Box<Outdated<U, V, T>>> },
+    /// Deleted by this process; the watch may still show it.
+    Deleted { uid: U, outdated: Option<Box<Outdated<U, V, T>>> },
+}
+
+impl<U, V, T> Known<U, V, T> {
+    /// UID and version, unless it is deleted.
+    fn current(&self) -> Option<(&U, &V)> {
+        match self {
+            Self::Watched { uid, version } | Self::Written { uid, version, .. } => {
+                Some((uid, version))
+            }
+            Self::Deleted { .. } => None,
+        }
+    }
+}
+
+/// What the watch showed of the time before an own write. It is ignored, unless a list shows that
+/// the server lost the write: it was restored from a backup.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outdated<U, V, T> {
+    uid: U,
+    /// The version that the watch showed.
+    pub version: V,
+    /// What the watch showed.
+    pub value: T,
+}
+
+/// The known versions of all objects of a kind: `K` is an object's name, `U` a UID, `V` a
+/// resourceVersion and `T` what the watch showed.
+///
+/// Versions that cannot be ordered (`partial_cmp` is None) count as newer only when they are equal.
+///
+/// ```
+/// # use nearhop_runtime::client::KnownVersions;
+/// let mut known: KnownVersions<&str, &str, u64, ()> = KnownVersions::default();
+/// assert!(known.observe(&"web", (&"uid", &5), &()));
+/// assert!(known.record_write(&"web", (&"uid", &8)), "the reply to an own write");
+/// assert!(!known.observe(&"web", (&"uid", &6), &()), "the watch is behind");
+/// assert_eq!(known.get(&"web"), Some((&"uid", &8)), "the base of the next write");
+/// ```
+#[derive(Debug)]
+pub struct KnownVersions<K, U, V, T> {
+    all: BTreeMap<K, Known<U, V, T>>,
+    /// The latest version that the watch showed.
+    latest: Option<V>,
+}
+
+impl<K, U, V, T> Default for KnownVersions<K, U, V, T> {
+    fn default() -> Self {
+        Self { all: BTreeMap::new(), latest: None }
+    }
+}
+
+fn is_at_least<V: PartialOrd>(version: &V, other: &V) -> bool {
+    version == other || version > other
+}
+
+impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
+    KnownVersions<K, U, V, T>
+{
+    /// Whether what the watch shows is new; remembers it if so.
+    pub fn observe(&mut self, name: &K, (uid, version): (&U, &V), value: &T) -> bool {
+        self.advance(version);
+        let watched = Known::Watched { uid: uid.clone(), version: version.clone() };
+        let outdated = || {
+            let (uid, version) = (uid.clone(), version.clone());
+            Some(Box::new(Outdated { uid, version, value: value.clone() }))
+        };
+        match self.all.get_mut(name) {
+            // The watch shows an own write: it has caught up.
+            Some(known @ Known::Written { .. })
+                if known.current().is_some_and(|(_, written)| written == version) =>
+            {
+                *known = watched;
+                return false;
+            }
+            Some(Known::Written { version: written, outdated: old, .. })
+                if !is_at_least(version, written) =>
+            {
+                *old = outdated();
+                return false;
+            }
+            Some(Known::Deleted { uid: deleted, outdated: old }) if deleted == uid => {
+                *old = outdated();
+                return false;
+            }
+            _ => {}
+        }
+        self.all.insert(name.clone(), watched);
+        true
+    }
+
+    fn advance(&mut self, version: &V) {
+        if self.latest.as_ref().is_none_or(|latest| is_at_least(version, latest)) {
+            self.latest = Some(version.clone());
+        }
+    }
+
+    /// Whether an object that the watch shows as deleted is deleted.
+    pub fn observe_deleted(&mut self, name: &K, (uid, version): (&U, &V)) -> bool {
+        self.advance(version);
+        let deleted = match self.all.get(name) {
+            None => return true,
+            Some(Known::Watched { uid: known, .. } | Known::Deleted { uid: known, .. }) => {
+                known == uid
+            }
+            // Deleted after the own write; or an earlier object of this name, deleted before it.
+            Some(Known::Written { uid: known, version: written, .. }) => {
+                known == uid || is_at_least(version, written)
+            }
+        };
+        if deleted {
+            self.all.remove(name);
+        }
+        deleted
+    }
+
+    /// Whether the reply to an own write is new: the watch may have been faster.
+    pub fn record_write(&mut self, name: &K, (uid, version): (&U, &V)) -> bool {
+        let new = self
+            .get(name)
+            .is_none_or(|(known, at)| known != uid || (version != at && !is_at_least(at, version)));
+        if new {
+            self.insert(name, uid, version);
+        }
+        new
+    }
+
+    /// Whether what the server has, where it rejected a write based on this version, is new. The
+    /// server does not have that version: if what it has is older, it was restored from a backup.
+    pub fn record_conflict(&mut self, name: &K, base: &V, (uid, version): (&U, &V)) -> bool {
+        let unchanged = self.get(name).is_some_and(|(_, known)| known == base);
+        if !unchanged || version == base {
+            return self.record_write(name, (uid, version));
+        }
+        self.insert(name, uid, version);
+        true
+    }
+
+    fn insert(&mut self, name: &K, uid: &U, version: &V) {
+        let (uid, version) = (uid.clone(), version.clone());
+        self.all.insert(name.clone(), Known::Written { uid, version, outdated: None });
+    }
+
+    /// Records that this process deleted an object. Returns whether the object was still known.
+    pub fn record_delete(&mut self, name: &K, uid: &U) -> bool {
+        match self.all.get_mut(name) {
+            Some(known) if known.current().is_some_and(|(current, _)| current == uid) => {
+                *known = Known::Deleted { uid: uid.clone(), outdated: None };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds own writes after a list to its names, and forgets what it shows to be deleted. Returns
+    /// what counts again, because the server lost an own write.
+    ///
+    /// A list older than what the watch showed before comes from a server that was restored from a
+    /// backup: it has none of the writes after it.
+    pub fn complete_list(&mut self, names: &mut BTreeSet<K>, at: &V) -> Vec<Outdated<U, V, T>> {
+        let restored = self.latest.as_ref().is_some_and(|latest| at < latest);
+        self.latest = Some(at.clone());
+        let mut again = Vec::new();
+        self.all.retain(|name, known| {
+            let (lost, outdated) = match known {
+                Known::Watched { .. } => return names.contains(name),
+                Known::Deleted { outdated, .. } => (restored, outdated),
+                Known::Written { version, outdated, .. } => {
+                    // A list later than the write that does not have it shows that it is lost, too.
+                    let lost = restored || is_at_least(at, version);
+                    if !lost {
+                        names.insert(name.clone());
+                    }
+                    (lost, outdated)
+                }
+            };
+            if let Some(old) = outdated.take_if(|_| lost && names.contains(name)) {
+                *known = Known::Watched { uid: old.uid.clone(), version: old.version.clone() };
+                again.push(*old);
+            }
+            names.contains(name)
+        });
+        again
+    }
+
+    /// UID and version to base a write on.
+    pub fn get(&self, name: &K) -> Option<(&U, &V)> {
+        self.all.get(name)?.current()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Versions = KnownVersions<&'static str, &'static str, u64, ()>;
+
+    #[test]
+    fn a_late_watch_event_does_not_undo_a_write() {
+        let mut known = Versions::default();
+        assert!(known.observe(&"a", (&"u", &5), &()));
+        assert!(known.record_write(&"a", (&"u", &8)));
+        assert!(!known.observe(&"a", (&"u", &6), &()), "the state before the write");
+        assert!(!known.observe(&"a", (&"u", &8), &()), "the write itself");
+        assert!(known.observe(&"a", (&"u", &9), &()), "another client wrote later");
+    }
+
+    #[test]
+    fn the_watch_may_be_faster_than_the_reply() {
+        let mut known = Versions::default();
+        assert!(known.observe(&"a", (&"u", &9), &()));
+        assert!(!known.record_write(&"a", (&"u", &8)));
+        assert!(!known.record_write(&"a", (&"u", &9)));
+        assert_eq!(known.get(&"a"), Some((&"u", &9)));
+    }
+
+    #[test]
+    fn a_deleted_object_stays_deleted() {
+        let mut known = Versions::default();
+        known.observe(&"a", (&"u", &5), &());
+        assert!(known.record_delete(&"a", &"u"));
+        assert!(!known.observe(&"a", (&"u", &6), &()));
+        assert!(known.get(&"a").is_none());
+        assert!(known.observe_deleted(&"a", (&"u", &7)));
+        assert!(!known.record_delete(&"a", &"u"), "the watch was faster");
+        assert!(known.observe(&"a", (&"v", &9), &()), "a new object of this name");
+        assert!(!known.observe_deleted(&"a", (&"u", &7)), "the earlier object");
+    }
+
+    #[test]
+    fn versions_without_an_order_wait_until_the_watch_shows_the_write() {
+        #[derive(Clone, Debug, PartialEq)]
+        struct Opaque(&'static str);
+        impl PartialOrd for Opaque {
+            fn partial_cmp(&self, _: &Self) -> Option<std::cmp::Ordering> {
+                None
+            }
+        }
+        let mut known = KnownVersions::default();
+        assert!(known.observe(&"a", (&"u", &Opaque("abc")), &()));
+        assert!(known.observe(&"a", (&"u", &Opaque("aaa")), &()), "the watch is always in order");
+        assert!(known.record_write(&"a", (&"u", &Opaque("xyz"))));
+        assert!(!known.observe(&"a", (&"u", &Opaque("bbb")), &()));
+        assert!(!known.observe(&"a", (&"u", &Opaque("xyz")), &()), "the write itself");
+        assert!(known.observe(&"a", (&"u", &Opaque("bbb")), &()), "what comes after it is new");
+    }
+
+    #[test]
+    fn a_list_keeps_later_writes() {
+        let mut known = Versions::default();
+        known.observe(&"b", (&"w", &3), &());
+        known.record_write(&"a", (&"u", &12));
+        let mut names = BTreeSet::new();
+        known.complete_list(&mut names, &10);
+        assert_eq!(names, BTreeSet::from(["a"]));
+        let mut names = BTreeSet::new();
+        known.complete_list(&mut names, &12);
+        assert!(names.is_empty());
+        assert!(known.get(&"a").is_none());
+    }
+
+    #[test]
+    fn writes_that_a_restored_server_lost_are_forgotten() {
+        let mut known = Versions::default();
+        known.observe(&"a", (&"u", &50), &());
+        known.observe(&"gone", (&"g", &60), &());
+        known.observe(&"other", (&"o", &90), &());
+        assert!(known.record_write(&"a", (&"u", &100)));
+        assert!(known.record_write(&"made", (&"m", &101)));
+        assert!(known.record_delete(&"gone", &"g"));
+        // The list of the restored server, one object after the other.
+        assert!(!known.observe(&"a", (&"u", &50), &()));
+        assert!(!known.observe(&"gone", (&"g", &60), &()));
+        let mut names = BTreeSet::from(["a", "gone"]);
+        let again = known.complete_list(&mut names, &70);
+        assert_eq!(again.len(), 2, "what the server shows counts again: {again:?}");
+        assert_eq!(names, BTreeSet::from(["a", "gone"]), "what it lost is gone");
+        assert_eq!(known.get(&"a"), Some((&"u", &50)));
+        assert_eq!(known.get(&"gone"), Some((&"g", &60)));
+        assert!(known.get(&"made").is_none());
+        assert!(known.observe(&"a", (&"u", &71), &()));
+    }
+
+    /// The same where the versions have already passed that of the write.
+    #[test]
+    fn a_later_list_without_a_write_shows_that_it_is_lost() {
+        let mut known = Versions::default();
+        known.observe(&"a", (&"u", &50), &());
+        known.record_write(&"a", (&"u", &55));
+        assert!(!known.observe(&"a", (&"u", &50), &()));
+        assert_eq!(known.complete_list(&mut BTreeSet::from(["a"]), &60).len(), 1);
+        assert_eq!(known.get(&"a"), Some((&"u", &50)));
+    }
+
+    #[test]
+    fn after_a_conflict_the_server_is_right_even_with_an_older_version() {
+        let mut known = Versions::default();
+        known.observe(&"a", (&"u", &90), &());
+        known.record_write(&"a", (&"u", &100));
+        assert!(!known.record_conflict(&"a", &95, (&"u", &96)), "older than what is known");
+        assert!(known.record_conflict(&"a", &100, (&"u", &50)));
+        assert_eq!(known.get(&"a"), Some((&"u", &50)));
+        assert!(known.record_write(&"a", (&"u", &61)), "it can be written again");
+    }
+}
