@@ -1,120 +1,80 @@
-//! The lab's API as its supervisor and `lab drive` use it: objects as JSON, by path.
+//! A client of the lab's API for objects as JSON, by path.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use http::{Method, Request};
-use nearhop_runtime::client::{Client, ClientOptions, Way, connect_by};
+use http::Method;
+use nearhop_runtime::client::{ApiCall, ApiSender, Client, ClientOptions, Way, connect_by};
 use serde_json::Value;
 
 use crate::LabError;
 
 /// How long something may take to become ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often somebody is asked who does not tell.
+/// Pause between two checks.
 const POLL: Duration = Duration::from_millis(25);
 
-/// An API, and the right to everything in it.
+/// A client of the lab's API with all rights.
 #[derive(Clone)]
-pub struct Cluster(Client);
+pub struct Cluster {
+    client: Client,
+    sender: ApiSender,
+}
 
 impl Cluster {
-    /// By a kubeconfig. This does not talk to the server yet.
-    ///
-    /// # Errors
-    ///
-    /// The kubeconfig cannot be used.
+    /// Reads a kubeconfig. Does not send a request yet.
     pub async fn connect(kubeconfig: &Path) -> Result<Self, LabError> {
         let options = ClientOptions {
             kubeconfig: Some(kubeconfig.to_owned()),
             context: None,
             user_agent: concat!("nearhop-lab/", env!("CARGO_PKG_VERSION")).to_owned(),
         };
-        // A lab is on this machine, or is dialled from it: no proxy knows the way.
+        // The lab is on this machine, so an HTTP proxy cannot reach it.
         let client = connect_by(Way::Direct, &options, None).await;
         let unusable = |error: nearhop_runtime::RuntimeError| LabError::Kubeconfig {
             path: kubeconfig.to_owned(),
             why: error.to_string(),
         };
-        Ok(Self(client.map_err(unusable)?))
+        let client = client.map_err(unusable)?;
+        Ok(Self { sender: ApiSender::new(client.clone(), "nearhop-lab"), client })
     }
 
-    /// The client below.
-    #[must_use]
+    /// The client, for requests that are not plain JSON.
     pub fn client(&self) -> &Client {
-        &self.0
+        &self.client
     }
 
-    /// What is at a path.
-    ///
-    /// # Errors
-    ///
-    /// There is nothing, or the server does not answer.
-    pub async fn get(&self, path: &str) -> Result<Value, LabError> {
-        self.ask(Method::GET, path, "", None).await
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, LabError> {
+        Ok(self.sender.send_json(ApiCall::get(path, path)).await?)
     }
 
-    /// The objects at a path.
-    ///
-    /// # Errors
-    ///
-    /// The server refuses, or does not answer.
-    pub async fn list(&self, path: &str) -> Result<Vec<Value>, LabError> {
+    /// The items of a list.
+    pub(crate) async fn list(&self, path: &str) -> Result<Vec<Value>, LabError> {
         match self.get(path).await?["items"].take() {
             Value::Array(items) => Ok(items),
             _ => Ok(Vec::new()),
         }
     }
 
-    /// Creates an object, by the collection's path.
-    ///
-    /// # Errors
-    ///
-    /// The server refuses it, or does not answer.
+    /// Creates an object at the path of its collection.
     pub async fn create(&self, path: &str, object: &Value) -> Result<Value, LabError> {
-        self.ask(Method::POST, path, "application/json", Some(object)).await
+        let body = object.to_string().into_bytes();
+        Ok(self.sender.send_json(ApiCall::create(path, body, path)).await?)
     }
 
     /// Changes an object by a merge patch.
-    ///
-    /// # Errors
-    ///
-    /// The server refuses it, or does not answer.
-    pub async fn patch(&self, path: &str, patch: &Value) -> Result<Value, LabError> {
-        self.ask(Method::PATCH, path, "application/merge-patch+json", Some(patch)).await
+    pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<Value, LabError> {
+        Ok(self.sender.send_json(ApiCall::merge_patch(path, patch, path)).await?)
     }
 
-    /// Deletes an object.
-    ///
-    /// # Errors
-    ///
-    /// The server refuses, or does not answer.
-    pub async fn delete(&self, path: &str) -> Result<Value, LabError> {
-        self.ask(Method::DELETE, path, "application/json", None).await
-    }
-
-    async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        kind: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, LabError> {
-        let failed = |why: String| LabError::Api { what: format!("{method} {path}"), why };
-        let body = body.map_or_else(Vec::new, |value| value.to_string().into_bytes());
-        let request = Request::builder()
-            .method(method.clone())
-            .uri(path)
-            .header(http::header::CONTENT_TYPE, kind)
-            .body(body)
-            .map_err(|error| failed(error.to_string()))?;
-        self.0.request(request).await.map_err(|error| failed(describe(&error)))
+    pub(crate) async fn delete(&self, path: &str) -> Result<Value, LabError> {
+        let call = ApiCall::new(Method::DELETE, path, "application/json", Vec::new(), path);
+        Ok(self.sender.send_json(call).await?)
     }
 }
 
-/// What the API said, or why it said nothing.
-#[must_use]
+/// The message of the API server, or why there is none.
 pub fn describe(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -132,28 +92,20 @@ pub fn describe(error: &kube::Error) -> String {
     }
 }
 
-/// What somebody waits for, or the names of those who keep it waiting.
-pub type Awaited<T> = Result<T, Vec<String>>;
+/// The awaited value, or the names of what is missing.
+pub(crate) type Awaited<T> = Result<T, Vec<String>>;
 
-/// Nothing but the end of the waiting, or those who are missing.
-///
-/// # Errors
-///
-/// Somebody is missing.
-pub fn none_missing(missing: Vec<String>) -> Awaited<()> {
+pub(crate) fn none_missing(missing: Vec<String>) -> Awaited<()> {
     if missing.is_empty() { Ok(()) } else { Err(missing) }
 }
 
-/// Asks until it is there. What is asked may fail in between: it counts as missing.
-///
-/// # Errors
-///
-/// Something is missing for a minute; it is named.
-pub async fn wait_for<T, F>(what: &str, mut look: impl FnMut() -> F) -> Result<T, LabError>
+/// Checks until nothing is missing. A failed check counts as missing.
+/// Fails if something is missing for a minute.
+pub(crate) async fn wait_for<T, F>(what: &str, mut look: impl FnMut() -> F) -> Result<T, LabError>
 where
     F: Future<Output = Result<Awaited<T>, LabError>>,
 {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let still = match look().await {
             Ok(Ok(there)) => return Ok(there),
@@ -161,16 +113,15 @@ where
             Err(error) => error.to_string(),
         };
         if Instant::now() > deadline {
-            let seconds = PATIENCE.as_secs();
+            let seconds = TIMEOUT.as_secs();
             return Err(LabError::NotReady(format!("{what} not ready after {seconds} s: {still}")));
         }
         tokio::time::sleep(POLL).await;
     }
 }
 
-/// Whether a Node or a Pod says that it is ready.
-#[must_use]
-pub fn is_ready(object: &Value) -> bool {
+/// Whether a Node or a Pod has the condition Ready.
+pub(crate) fn is_ready(object: &Value) -> bool {
     let conditions = object["status"]["conditions"].as_array();
     conditions.is_some_and(|conditions| {
         conditions.iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
@@ -178,7 +129,6 @@ pub fn is_ready(object: &Value) -> bool {
 }
 
 /// `metadata.name`.
-#[must_use]
-pub fn name_of(object: &Value) -> &str {
+pub(crate) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Questions and orders to a running lab: one line of JSON each way on a socket in its directory.
+//! Requests to a running lab: one line of JSON each way on a Unix socket in its directory.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -11,41 +11,41 @@ use crate::daemon::{Order, State};
 use crate::spec::control_socket;
 use crate::world::Cable;
 
-/// What can be asked of a lab.
+/// A request to a lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Request {
-    /// What there is and how it does.
+    /// Returns the status.
     Status,
-    /// Ends it.
+    /// Stops the lab.
     Down,
-    /// Disturbs or mends something.
+    /// Injects or heals a fault.
     Fault(Fault),
-    /// Runs a program with these arguments somewhere, and answers with its output.
+    /// Runs a program with these arguments and returns its output.
     Run(Place, PathBuf, Vec<String>),
 }
 
-/// What can be done to a lab.
+/// A fault to inject or heal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Fault {
-    /// Does something to a process: `proxy/node-a1`, `controller`.
+    /// Of a process, such as `proxy/node-a1` or `controller`.
     Process(String, Order),
-    /// Cuts or heals a node.
+    /// Of a node's link.
     Node(String, Cable),
-    /// Cuts or heals a zone.
+    /// Of a zone's link.
     Zone(String, Cable),
-    /// Heals every cable and starts every process.
+    /// Heals every link and starts every process.
     HealAll,
 }
 
-/// Where something runs.
+/// Where a program runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Place {
-    /// On a node, beside its Pods.
+    /// In a node's network namespace.
     Node(String),
-    /// Outside of the cluster, on its network.
+    /// In the network outside the cluster.
     External,
 }
 
@@ -58,62 +58,58 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// What a lab answers.
+/// A lab's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// It is done.
+    /// Success.
     Done,
     /// To [`Request::Status`].
     Status(Box<Status>),
     /// To [`Request::Run`].
     Output {
-        /// Its standard output.
+        /// Standard output.
         stdout: String,
-        /// Its standard error.
+        /// Standard error.
         stderr: String,
-        /// Its exit code; none if a signal ended it.
+        /// Exit code; None after a signal.
         code: Option<i32>,
     },
-    /// It cannot be done; why, and the cure.
+    /// Failure: cause and cure.
     Refused(String),
 }
 
-/// A lab as it stands.
+/// The status of a lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// Its name.
+    /// Name of the lab.
     pub name: String,
-    /// How to reach its API.
+    /// Kubeconfig of its API.
     pub kubeconfig: PathBuf,
-    /// The processes, by the names that `lab fault` knows.
+    /// Processes by the names that `lab fault` uses.
     pub processes: BTreeMap<String, State>,
-    /// Where the processes' logs are.
+    /// Directory of the processes' logs.
     pub logs: PathBuf,
-    /// Whether everything that was asked for is there.
+    /// Whether the lab is ready.
     pub phase: LabPhase,
     /// Nodes by zone.
     pub zones: BTreeMap<String, Vec<String>>,
-    /// What is cut: `node/NAME`, `zone/NAME`.
+    /// Nodes and zones that are cut off: `node/NAME`, `zone/NAME`.
     pub cut: Vec<String>,
 }
 
-/// How far a lab is.
+/// Whether a lab is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LabPhase {
-    /// Nodes or Pods are still on their way.
+    /// Nodes or Pods are not ready yet.
     Starting,
-    /// It is ready.
+    /// Ready.
     Up,
 }
 
-/// Asks the lab in this directory.
-///
-/// # Errors
-///
-/// Nobody answers there.
+/// Sends a request to the lab in this directory.
 pub fn ask(state: &Path, request: &Request) -> io::Result<Answer> {
     let mut stream = UnixStream::connect(control_socket(state))?;
     let mut line = serde_json::to_string(request)?;

@@ -1,4 +1,4 @@
-//! One process of the lab: kept running, watched, and disturbed on demand.
+//! Supervises one process of the lab: restarts it when it exits, and injects faults.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -13,116 +13,103 @@ use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// A process that ends by itself is started again after this, the second time in a row after twice
-/// as long, and so on.
+/// Delay before an exited process is restarted; doubles with each restart up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// One that ran for longer had started well.
+/// The delay is reset if the process ran for longer than this.
 const STEADY: Duration = Duration::from_secs(10);
 
-type Inbox = mpsc::Receiver<(Order, oneshot::Sender<Done>)>;
+type Orders = mpsc::Receiver<(Order, oneshot::Sender<Done>)>;
 
-/// What to run, and where.
+/// The command line of a process, and where it runs.
 #[derive(Clone, Debug)]
-pub struct Recipe {
-    /// As `lab fault` and `lab status` call it: `proxy/node-a1`.
-    pub name: String,
-    /// The program.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// In whose network.
-    pub namespace: Namespace,
-    /// Where its output goes.
-    pub log: PathBuf,
+pub(crate) struct ProcessSpec {
+    /// Name in `lab fault` and `lab status`, such as `proxy/node-a1`.
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) namespace: Namespace,
+    pub(crate) log: PathBuf,
 }
 
-/// What can be done to a process.
+/// A fault of a process.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// `kill -9`, and it stays down.
+    /// SIGKILL; it stays down.
     Kill,
-    /// Started again, if it is down.
+    /// Starts it if it is down.
     Start,
-    /// `kill -9`, and started again at once, with these arguments after its own.
+    /// SIGKILL and a new start at once, with these arguments added.
     Restart(Vec<String>),
-    /// Stopped in its tracks: alive, and not answering.
+    /// SIGSTOP.
     Pause,
-    /// Goes on.
+    /// SIGCONT.
     Resume,
 }
 
-/// What a process is doing.
+/// The state of a process.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
-    /// What it was last told or did.
+    /// Whether it runs.
     pub phase: Phase,
-    /// How often it was started again, by order or after it had ended by itself.
+    /// Number of restarts, after an exit or on request.
     pub restarts: u32,
-    /// How it last ended by itself.
+    /// How it last exited by itself.
     pub last_end: Option<String>,
 }
 
-/// Whether it runs.
+/// Whether a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// It does.
+    /// It runs.
     Running,
-    /// It is there, and stands still.
+    /// Suspended by SIGSTOP.
     Paused,
-    /// It was killed by order.
+    /// Killed on request.
     Killed,
-    /// It ended by itself, and will be started again.
+    /// Exited; a restart is due.
     Waiting,
 }
 
-/// What came of an order.
+/// The result of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
-    /// It is done.
+pub(crate) enum Done {
     Obeyed,
-    /// There is no process to do it to.
+    /// The process does not run.
     NotRunning,
 }
 
-/// A handle on a process that is kept running.
+/// A supervised process. Dropping it kills the process.
 #[derive(Debug)]
-pub struct Daemon {
+pub(crate) struct Daemon {
     orders: mpsc::Sender<(Order, oneshot::Sender<Done>)>,
     state: watch::Receiver<State>,
     task: JoinHandle<()>,
 }
 
 impl Daemon {
-    /// Starts it.
-    ///
-    /// # Errors
-    ///
-    /// The program cannot be started at all.
-    pub fn start(recipe: Recipe) -> io::Result<Self> {
-        let child = spawn(&recipe, &[])?;
-        let (orders, inbox) = mpsc::channel(1);
+    pub(crate) fn start(spec: ProcessSpec) -> io::Result<Self> {
+        let child = spawn(&spec, &[])?;
+        let (sender, orders) = mpsc::channel(1);
         let first = State { phase: Phase::Running, restarts: 0, last_end: None };
         let (publish, state) = watch::channel(first);
-        let keeper =
-            Keeper { recipe, publish, wait: FIRST_WAIT, since: Instant::now(), more: Vec::new() };
-        Ok(Self { orders, state, task: tokio::spawn(keeper.keep(child, inbox)) })
+        let supervisor =
+            Supervisor { spec, publish, wait: FIRST_WAIT, since: Instant::now(), more: Vec::new() };
+        Ok(Self { orders: sender, state, task: tokio::spawn(supervisor.run(child, orders)) })
     }
 
-    /// What it is doing.
-    #[must_use]
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         self.state.borrow().clone()
     }
 
-    /// Does something to it, and waits until it is done.
-    pub async fn order(&mut self, order: Order) -> Done {
+    /// Returns when the order is executed.
+    pub(crate) async fn order(&mut self, order: Order) -> Done {
         let (answer, answered) = oneshot::channel();
-        // Without a keeper there is no process either.
+        // If the supervisor has ended, the process does not run.
         let _ = self.orders.send((order, answer)).await;
         answered.await.unwrap_or(Done::NotRunning)
     }
@@ -134,13 +121,13 @@ impl Drop for Daemon {
     }
 }
 
-struct Keeper {
-    recipe: Recipe,
+struct Supervisor {
+    spec: ProcessSpec,
     publish: watch::Sender<State>,
     wait: Duration,
-    /// Since when the present one runs.
+    /// When the process was started.
     since: Instant,
-    /// Arguments of the last restart.
+    /// Added arguments of the last restart.
     more: Vec<String>,
 }
 
@@ -151,13 +138,13 @@ enum Event {
     Over,
 }
 
-impl Keeper {
-    async fn keep(mut self, first: Child, mut inbox: Inbox) {
+impl Supervisor {
+    async fn run(mut self, first: Child, mut orders: Orders) {
         let mut child = Some(first);
         loop {
-            match self.next(child.as_mut(), &mut inbox).await {
+            match self.next(child.as_mut(), &mut orders).await {
                 Event::Order(order, answer) => {
-                    // Whoever asked may have gone.
+                    // The client may have disconnected.
                     let _ = answer.send(self.obey(order, &mut child).await);
                 }
                 Event::Ended(end) => {
@@ -181,7 +168,7 @@ impl Keeper {
         }
     }
 
-    async fn next(&self, child: Option<&mut Child>, inbox: &mut Inbox) -> Event {
+    async fn next(&self, child: Option<&mut Child>, orders: &mut Orders) -> Event {
         let waiting = self.publish.borrow().phase == Phase::Waiting;
         let ended = async {
             match child {
@@ -194,7 +181,7 @@ impl Keeper {
             }
         };
         tokio::select! {
-            order = inbox.recv() => {
+            order = orders.recv() => {
                 order.map_or(Event::Over, |(order, answer)| Event::Order(order, answer))
             }
             event = ended => event,
@@ -231,7 +218,7 @@ impl Keeper {
     }
 
     fn start_again(&mut self) -> Option<Child> {
-        let started = spawn(&self.recipe, &self.more);
+        let started = spawn(&self.spec, &self.more);
         self.since = Instant::now();
         self.publish.send_modify(|state| match &started {
             Ok(_) => {
@@ -249,20 +236,20 @@ impl Keeper {
 
 async fn end(child: &mut Option<Child>) {
     if let Some(mut child) = child.take() {
-        // It may have ended a moment ago.
+        // It may have exited already.
         let _ = child.kill().await;
     }
 }
 
-fn spawn(recipe: &Recipe, more: &[String]) -> io::Result<Child> {
-    let log = OpenOptions::new().create(true).append(true).open(&recipe.log)?;
-    let mut command: Command = recipe.namespace.command(&recipe.program);
-    // Flags have twins in the environment: what was meant for the lab is not meant for its parts.
-    // Proxies of the machine's network do not know the addresses of the lab's.
+fn spawn(spec: &ProcessSpec, more: &[String]) -> io::Result<Child> {
+    let log = OpenOptions::new().create(true).append(true).open(&spec.log)?;
+    let mut command: Command = spec.namespace.command(&spec.program);
+    // Variables that set flags of `lab up` must not set flags of the lab's processes, and HTTP
+    // proxies of the machine cannot reach the lab's addresses.
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name) || is_proxy(name)) {
         command.env_remove(name);
     }
-    command.args(&recipe.args).args(more).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.args(&spec.args).args(more).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     tokio::process::Command::from(command).kill_on_drop(true).spawn()
 }
 

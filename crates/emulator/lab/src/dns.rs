@@ -1,5 +1,5 @@
-//! The name servers' Service: `kube-system/kube-dns` with one server on each node, each hinted for
-//! its own, so that Pods ask next door (KEP-3015's own example).
+//! The Service `kube-system/kube-dns`: one DNS server per node, each hinted for its own node, so that
+//! Pods use the server on their node (the example of KEP-3015).
 
 use serde_json::{Value, json};
 
@@ -9,14 +9,13 @@ use crate::topology::LabNode;
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "kube-dns";
 
-/// Names by which everybody finds it.
+/// The usual labels of cluster DNS.
 fn labels() -> Value {
     json!({"k8s-app": NAME, "kubernetes.io/name": "nearhop-dns"})
 }
 
-/// The Service and its slices; nothing in somebody else's cluster, which has its own.
-#[must_use]
-pub fn objects(spec: &Spec) -> Vec<Value> {
+/// The Service and its slices; none in a joined cluster, which has its own.
+pub(crate) fn objects(spec: &Spec) -> Vec<Value> {
     let Some(addresses) = spec.dns_addresses() else { return Vec::new() };
     let port = |name: &str, protocol: &str| json!({"name": name, "protocol": protocol, "port": 53});
     let ports = [port("dns", "UDP"), port("dns-tcp", "TCP")];
@@ -38,7 +37,7 @@ pub fn objects(spec: &Spec) -> Vec<Value> {
     std::iter::once(service).chain(slices).collect()
 }
 
-/// Written by hand, as for any Service without a selector: the servers are no Pods.
+/// The Service has no selector, because the servers are not Pods.
 fn slice(spec: &Spec, family: &str, at: usize, ports: &[Value]) -> Value {
     let endpoint = |node: &LabNode| {
         let zone = Some(node.zone()).filter(|zone| !zone.is_empty());

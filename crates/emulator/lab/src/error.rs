@@ -1,4 +1,4 @@
-//! What can go wrong with a lab: what, and the cure.
+//! Errors of a lab: what failed, and the cure.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,164 +6,91 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use nearhop_net::NetError;
+use nearhop_runtime::client::ApiFailure;
 
-/// Why there is no lab, or why it could not do something.
+/// The lab cannot start, or a request to it failed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages describe the variants")]
 pub enum LabError {
-    /// A cluster without nodes.
     #[error("a lab needs at least one zone. Cure: --zones 1 or more")]
     NoZones,
-    /// A cluster without nodes.
     #[error(
         "a lab needs at least one node. Cure: --nodes-per-zone 1 or more, or a `node` line in --config"
     )]
     NoNodes,
-    /// More than a machine carries.
-    #[error("{nodes} nodes are more than a lab takes. Cure: at most {most}")]
-    TooManyNodes {
-        /// How many were asked for.
-        nodes: usize,
-        /// How many are allowed.
-        most: usize,
-    },
-    /// Two nodes of one name.
-    #[error("there are two nodes `{0}`. Cure: give each a name of its own")]
+    #[error("{nodes} nodes are too many for a lab. Cure: at most {max}")]
+    TooManyNodes { nodes: usize, max: usize },
+    #[error("two nodes have the name `{0}`. Cure: give each node its own name")]
     DuplicateNode(String),
-    /// Not a name of a node.
     #[error(
-        "`{0}` cannot be the name of a node. Cure: up to 63 lower case letters, digits, `-` and \
-         `.`, a letter or digit at both ends"
+        "`{0}` is not a valid node name. Cure: up to 63 lower case letters, digits, `-` and `.`, a \
+         letter or digit at both ends"
     )]
     NodeName(String),
-    /// Something that core can imagine and a lab cannot make.
     #[error(
-        "node {node}: a lab cannot do {what}. Cure: leave it out; addresses are the lab's to give, and faults come by `nearhop lab fault`"
+        "node {node}: a lab does not support {what}. Cure: omit it; the lab assigns addresses, and \
+         `nearhop lab fault` injects faults"
     )]
-    NodeOption {
-        /// Which node.
-        node: String,
-        /// The options.
-        what: &'static str,
-    },
-    /// Two ranges share addresses.
-    #[error("{flag} {range} is in use: {other} has {taken}. Cure: give one of them another range")]
-    RangeInUse {
-        /// The flag.
-        flag: &'static str,
-        /// Its value.
-        range: IpNet,
-        /// The flag that has it already.
-        other: &'static str,
-        /// Its value.
-        taken: IpNet,
-    },
-    /// Not enough addresses.
-    #[error("{flag} has no room for {nodes} nodes. Cure: a larger range, or fewer nodes")]
-    RangeTooSmall {
-        /// The flag.
-        flag: &'static str,
-        /// How many nodes there are.
-        nodes: usize,
-    },
-    /// The kernel refused a part of the network.
-    #[error(transparent)]
-    Net(#[from] NetError),
-    /// A place that the lab does not have.
-    #[error("the lab has no {what} `{name}`; it has {known}")]
-    NoSuchPlace {
-        /// Node or zone.
-        what: &'static str,
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: String,
-    },
-    /// Another lab has the name.
-    #[error(
-        "a lab `{0}` runs already. Cure: another --name, or end it with `nearhop lab down --name {0}`"
-    )]
-    Runs(String),
-    /// Neither root nor a user namespace.
-    #[error(
-        "a lab needs to be root, or user namespaces, and this machine refuses both ({direct}; user \
-         namespace: {nested}). Cure: run it with sudo, or allow them: sysctl \
-         kernel.unprivileged_userns_clone=1, user.max_user_namespaces=1000 or \
-         kernel.apparmor_restrict_unprivileged_userns=0, whichever this system has"
-    )]
-    Forbidden {
-        /// Why not as we are.
-        direct: io::Error,
-        /// Why not in a user namespace.
-        nested: io::Error,
-    },
-    /// The kernel cannot.
-    #[error(
-        "this kernel makes no PID and mount namespaces: {0}. Cure: a kernel with CONFIG_PID_NS"
-    )]
-    Unshare(io::Error),
-    /// The port is in use, most likely.
-    #[error(
-        "cannot listen on {address}: {cause}. Cure: another --listen, or `:0` for any free port"
-    )]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// What the system said.
-        cause: io::Error,
-    },
-    /// The API server did not come.
-    #[error("the API server does not start: {why}")]
-    NoApi {
-        /// What it said.
-        why: String,
-    },
-    /// A process that is down can be neither paused nor resumed.
-    #[error("{0} does not run. Cure: `nearhop lab fault start {0}`")]
-    ProcessDown(String),
-    /// Addresses that no node and no Pod can have.
+    NodeOption { node: String, what: &'static str },
+    #[error("{flag} {range} overlaps {other} {taken}. Cure: give one of them another range")]
+    RangeInUse { flag: &'static str, range: IpNet, other: &'static str, taken: IpNet },
+    #[error("{flag} is too small for {nodes} nodes. Cure: a larger range, or fewer nodes")]
+    RangeTooSmall { flag: &'static str, nodes: usize },
     #[error(
         "{flag} {range} is loopback, link-local or multicast. Cure: a private range such as 10.0.0.0/8"
     )]
-    RangeUnusable {
-        /// The flag.
-        flag: &'static str,
-        /// Its value.
-        range: IpNet,
-    },
-    /// The API refuses something.
-    #[error("{what}: {why}")]
-    Api {
-        /// What was asked.
-        what: String,
-        /// What it said.
-        why: String,
-    },
-    /// Another agent speaks for the Node.
+    RangeUnusable { flag: &'static str, range: IpNet },
+    #[error(transparent)]
+    Net(#[from] NetError),
+    #[error("the lab has no {what} `{name}`; it has {known}")]
+    NotFound { what: &'static str, name: String, known: String },
     #[error(
-        "the cluster has a node `{0}` that lives. Cure: other names for the lab's, by --config, or \
-         end the one that is there"
+        "a lab `{0}` runs already. Cure: another --name, or stop it with `nearhop lab down --name {0}`"
+    )]
+    Runs(String),
+    #[error(
+        "a lab needs root or user namespaces, and this machine refuses both ({direct}; user \
+         namespace: {nested}). Cure: run it with sudo, or allow user namespaces: sysctl \
+         kernel.unprivileged_userns_clone=1, user.max_user_namespaces=1000 or \
+         kernel.apparmor_restrict_unprivileged_userns=0, depending on the system"
+    )]
+    Forbidden { direct: io::Error, nested: io::Error },
+    #[error("this kernel has no PID and mount namespaces: {0}. Cure: a kernel with CONFIG_PID_NS")]
+    Unshare(io::Error),
+    #[error(
+        "cannot listen on {address}: {cause}. Cure: another --listen, or `:0` for any free port"
+    )]
+    Listen { address: SocketAddr, cause: io::Error },
+    #[error("the API server does not start: {why}")]
+    NoApi { why: String },
+    #[error("{0} is not running. Cure: `nearhop lab fault start {0}`")]
+    ProcessDown(String),
+    #[error("{what}: {message}. Cure: `nearhop lab status` shows whether the API server runs")]
+    Unreachable { what: String, message: String },
+    #[error(transparent)]
+    Api(ApiFailure),
+    #[error("{what}: {why}")]
+    Drive { what: String, why: String },
+    #[error(
+        "the cluster has a live node `{0}`. Cure: other node names in --config, or stop the agent of \
+         that node"
     )]
     NodeTaken(String),
-    /// A kubeconfig that cannot be used.
-    #[error("kubeconfig {}: {why}. Cure: one that kubectl works with", path.display())]
-    Kubeconfig {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// A fixture that cannot be read or made.
+    #[error("kubeconfig {}: {why}. Cure: a kubeconfig that kubectl accepts", path.display())]
+    Kubeconfig { path: PathBuf, why: String },
     #[error("--config: {0}")]
     Config(String),
-    /// Nodes or Pods that do not become ready.
     #[error("{0}")]
     NotReady(String),
-    /// A file or directory of the lab's own.
     #[error("{}: {cause}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        cause: io::Error,
-    },
+    File { path: PathBuf, cause: io::Error },
+}
+
+impl From<ApiFailure> for LabError {
+    fn from(failure: ApiFailure) -> Self {
+        match failure {
+            ApiFailure::Unreachable { what, message } => Self::Unreachable { what, message },
+            failure => Self::Api(failure),
+        }
+    }
 }

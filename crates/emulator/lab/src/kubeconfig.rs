@@ -1,11 +1,9 @@
-//! The kubeconfigs of a lab: one for whoever is outside, one for its own processes. They differ in
-//! where the server is.
+//! The kubeconfigs of a lab: one for the machine, one for the lab's processes. They differ in the
+//! server's address.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use kube::config::Kubeconfig;
@@ -13,24 +11,24 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::LabError;
+use crate::state::write_private;
 
-/// How long somebody else's server may take to be reached.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long connecting to the server of a joined cluster may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Somebody else's server, as its kubeconfig names it.
+/// The API server of the cluster that the lab joins.
 #[derive(Debug)]
-pub(crate) struct Foreign {
+pub(crate) struct JoinedApi {
     config: Kubeconfig,
-    /// The name that its certificate has.
+    /// The name in its certificate.
     host: String,
-    /// Where on the server the API is; empty for most.
+    /// Path of the API on the server; usually empty.
     path: String,
-    /// Where it is.
     pub(crate) address: SocketAddr,
 }
 
-impl Foreign {
-    /// Reads a kubeconfig and looks its server up.
+impl JoinedApi {
+    /// Reads a kubeconfig and finds an address of its server that answers.
     pub(crate) async fn read(path: &Path) -> Result<Self, LabError> {
         let unusable = |why: String| LabError::Kubeconfig { path: path.to_owned(), why };
         let config = Kubeconfig::read_from(path).map_err(|error| unusable(error.to_string()))?;
@@ -40,13 +38,13 @@ impl Foreign {
         let uri: http::Uri =
             server.parse().map_err(|_| unusable(format!("server {server} is not a URL")))?;
         if uri.scheme_str() != Some("https") {
-            return Err(unusable(format!("server {server} is not one of https")));
+            return Err(unusable(format!("server {server} is not an https URL")));
         }
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = uri.port_u16().unwrap_or(443);
         let found = tokio::net::lookup_host((host.as_str(), port)).await;
-        let found =
-            found.map_err(|error| unusable(format!("server {server} cannot be found: {error}")))?;
+        let found = found
+            .map_err(|error| unusable(format!("server {server} cannot be resolved: {error}")))?;
         let address = first_that_answers(found.collect()).await;
         let address =
             address.ok_or_else(|| unusable(format!("server {server} does not answer")))?;
@@ -54,28 +52,28 @@ impl Foreign {
         Ok(Self { config, host, path, address })
     }
 
-    /// The kubeconfig itself, for whoever is outside.
+    /// Writes the kubeconfig for the machine.
     pub(crate) fn write(&self, out: &Path) -> Result<(), LabError> {
         write(&self.config, out)
     }
 
-    /// The same server, reached by another address.
+    /// Writes a kubeconfig with another address of the server.
     pub(crate) fn write_at(mut self, address: SocketAddr, out: &Path) -> Result<(), LabError> {
         let (name, path) = (self.host, self.path);
         for cluster in self.config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
             cluster.server = Some(format!("https://{address}{path}"));
             cluster.tls_server_name.get_or_insert(name.clone());
-            // The address is one of the lab's, which no proxy knows.
+            // An HTTP proxy cannot reach an address of the lab.
             cluster.proxy_url = None;
         }
         write(&self.config, out)
     }
 }
 
-/// A name may have addresses at which nobody listens, such as both of `localhost`.
+/// A name may have several addresses, such as `localhost`, and the server listen on one only.
 async fn first_that_answers(addresses: Vec<SocketAddr>) -> Option<SocketAddr> {
     for address in addresses {
-        let dialled = timeout(PATIENCE, TcpStream::connect(address)).await;
+        let dialled = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
         if matches!(dialled, Ok(Ok(_))) {
             return Some(address);
         }
@@ -83,7 +81,7 @@ async fn first_that_answers(addresses: Vec<SocketAddr>) -> Option<SocketAddr> {
     None
 }
 
-/// Kubeconfigs often name several clusters; a lab is part of one.
+/// Removes all contexts but the current one.
 fn only_current(mut config: Kubeconfig) -> Result<Kubeconfig, String> {
     let current = config.current_context.clone().ok_or("it has no current-context")?;
     config.contexts.retain(|context| context.name == current);
@@ -97,12 +95,12 @@ fn only_current(mut config: Kubeconfig) -> Result<Kubeconfig, String> {
     Ok(config)
 }
 
-/// The lab's own server, as it is reached from the machine.
+/// Writes the kubeconfig of the lab's own server for the machine.
 pub(crate) fn write_outer(inner: &Path, address: SocketAddr, out: &Path) -> Result<(), LabError> {
     let unusable = |error| LabError::Kubeconfig { path: inner.to_owned(), why: format!("{error}") };
     let mut config = Kubeconfig::read_from(inner).map_err(unusable)?;
-    // Who listens everywhere is reached on loopback; and whatever the address is, it is not in the
-    // certificate, but this name is.
+    // A server on the unspecified address is reached on loopback. The certificate has the name
+    // localhost, but not the address.
     let here: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
         SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
@@ -115,16 +113,7 @@ pub(crate) fn write_outer(inner: &Path, address: SocketAddr, out: &Path) -> Resu
     write(&config, out)
 }
 
-/// Only its owner may read it: it holds keys.
 fn write(config: &Kubeconfig, out: &Path) -> Result<(), LabError> {
-    let failed = |cause| LabError::File { path: PathBuf::from(out), cause };
-    let text = serde_saphyr::to_string(config).map_err(|error| failed(io::Error::other(error)))?;
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(out)
-        .map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)
+    let failed = |error| LabError::File { path: out.to_owned(), cause: io::Error::other(error) };
+    write_private(out, &serde_saphyr::to_string(config).map_err(failed)?)
 }

@@ -1,6 +1,7 @@
-//! A running lab: its world, its processes, and what is done to them.
+//! A running lab: its namespaces, its processes and their faults.
 //!
-//! It listens and dials in the machine's own network and keeps the lab's processes in theirs.
+//! The supervisor listens and connects in the machine's network; the lab's processes run in the lab's
+//! namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,21 +15,21 @@ use tokio::net::TcpListener;
 
 use crate::cluster::{Cluster, name_of};
 use crate::control::{Fault, LabPhase, Place, Status};
-use crate::daemon::{Daemon, Done, Order, Phase, Recipe};
-use crate::kubeconfig::{self, Foreign};
+use crate::daemon::{Daemon, Done, Order, Phase, ProcessSpec};
+use crate::kubeconfig::{self, JoinedApi};
 use crate::pki::KubeletPki;
 use crate::relay::{self, Relay, Target};
 use crate::spec::{APISERVER, Api, Spec};
 use crate::world::{Cable, World};
 use crate::{LabError, dns, objects};
 
-/// How long the API server may take before the lab gives up on it.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the API server may take to start.
+const API_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Whoever renewed a Node's Lease since then is alive; an agent of a lab does so every second.
+/// A node whose Lease was renewed within this time is alive; agents of a lab renew every second.
 const ALIVE: SignedDuration = SignedDuration::from_secs(5);
 
-/// A lab that runs. It ends when this is dropped.
+/// A running lab. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Lab {
     spec: Spec,
@@ -36,19 +37,14 @@ pub struct Lab {
     daemons: BTreeMap<String, Daemon>,
     cut: BTreeSet<String>,
     phase: LabPhase,
-    /// Held, not used.
     _relay: Relay,
 }
 
 impl Lab {
-    /// Makes the world and starts the processes. Nodes and proxies may still be on their way.
-    ///
-    /// # Errors
-    ///
-    /// The port is in use, the kernel refuses something, or the API does not come.
+    /// Makes the namespaces and starts the processes. Nodes may not be ready yet.
     pub async fn start(spec: Spec) -> Result<Self, LabError> {
-        // First what a user may have chosen badly: nothing is made by then.
-        let api = Way::to(&spec).await?;
+        // Checks the user's choices before anything is made.
+        let api = ApiAccess::prepare(&spec).await?;
         let world = World::build(&spec.topology)?;
         let logs = spec.logs();
         fs::create_dir_all(&logs).map_err(|cause| LabError::File { path: logs, cause })?;
@@ -56,34 +52,30 @@ impl Lab {
             pki.create(&spec)?;
         }
         let mut daemons = BTreeMap::new();
-        if let Some(recipe) = spec.api_server(&world) {
-            start(&mut daemons, recipe)?;
+        if let Some(process) = spec.api_server(&world) {
+            start(&mut daemons, process)?;
         }
         let relay = api.open(&spec, &world, daemons.get(APISERVER)).await?;
         if let Api::Own { .. } = spec.api {
-            prepare(&spec).await?;
+            create_prerequisites(&spec).await?;
         }
-        for recipe in spec.others(&world)? {
-            start(&mut daemons, recipe)?;
+        for process in spec.others(&world)? {
+            start(&mut daemons, process)?;
         }
         let (cut, phase) = (BTreeSet::new(), LabPhase::Starting);
         Ok(Self { spec, world, daemons, cut, phase, _relay: relay })
     }
 
-    /// What it was started with.
-    #[must_use]
+    /// The spec that it was started with.
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// Its namespaces.
-    #[must_use]
     pub(crate) fn world(&self) -> &World {
         &self.world
     }
 
-    /// What it could not do as it was asked to, in plain words.
-    #[must_use]
+    /// Flags without effect on this machine.
     pub fn warnings(&self) -> Vec<String> {
         match self.world.delays() {
             Delay::Set => Vec::new(),
@@ -93,30 +85,24 @@ impl Lab {
         }
     }
 
-    /// Adds what processes that do not run have said last: most likely it is why.
-    #[must_use]
+    /// Adds the last log lines of processes that do not run to an error.
     pub fn explain(&self, error: LabError) -> LabError {
         let LabError::NotReady(mut text) = error else { return error };
         for (name, daemon) in &self.daemons {
             if daemon.state().phase == Phase::Waiting {
-                let said = last_lines(&self.spec.log(name));
-                text += &format!("\n{name} does not run; its log ends with:\n{said}");
+                let end = last_lines(&self.spec.log(name));
+                text += &format!("\n{name} does not run; its log ends with:\n{end}");
             }
         }
         LabError::NotReady(text)
     }
 
-    /// From now on it is up.
-    pub fn set_up(&mut self) {
+    pub(crate) fn set_up(&mut self) {
         self.phase = LabPhase::Up;
     }
 
-    /// A command that would run in one of its places.
-    ///
-    /// # Errors
-    ///
-    /// There is no such place.
-    pub fn command(
+    /// A command in a namespace of the lab.
+    pub(crate) fn command(
         &self,
         place: &Place,
         program: &Path,
@@ -133,29 +119,25 @@ impl Lab {
         Ok(command)
     }
 
-    /// Disturbs or mends something.
-    ///
-    /// # Errors
-    ///
-    /// It names something that is not there.
-    pub async fn obey(&mut self, fault: Fault) -> Result<(), LabError> {
+    /// Injects or heals a fault.
+    pub(crate) async fn inject(&mut self, fault: Fault) -> Result<(), LabError> {
         match fault {
             Fault::Process(name, order) => self.order(&name, order).await,
             Fault::Node(name, cable) => {
                 self.world.set_node(&name, cable)?;
-                self.remember(format!("node/{name}"), cable);
+                self.record_cut(format!("node/{name}"), cable);
                 Ok(())
             }
             Fault::Zone(name, cable) => {
                 self.world.set_zone(&name, cable)?;
-                self.remember(format!("zone/{name}"), cable);
+                self.record_cut(format!("zone/{name}"), cable);
                 Ok(())
             }
             Fault::HealAll => self.heal_all().await,
         }
     }
 
-    fn remember(&mut self, place: String, cable: Cable) {
+    fn record_cut(&mut self, place: String, cable: Cable) {
         match cable {
             Cable::Cut => self.cut.insert(place),
             Cable::Healed => self.cut.remove(&place),
@@ -166,7 +148,7 @@ impl Lab {
         let Some(daemon) = self.daemons.get_mut(name) else {
             let known: Vec<&str> = self.daemons.keys().map(String::as_str).collect();
             let (what, name, known) = ("process", name.to_owned(), known.join(", "));
-            return Err(LabError::NoSuchPlace { what, name, known });
+            return Err(LabError::NotFound { what, name, known });
         };
         match daemon.order(order).await {
             Done::Obeyed => Ok(()),
@@ -184,7 +166,7 @@ impl Lab {
         }
         for daemon in self.daemons.values_mut() {
             match daemon.state().phase {
-                // What ended meanwhile is started again by itself.
+                // A process that exited is restarted anyway.
                 Phase::Paused => drop(daemon.order(Order::Resume).await),
                 Phase::Killed => drop(daemon.order(Order::Start).await),
                 Phase::Running | Phase::Waiting => {}
@@ -193,8 +175,7 @@ impl Lab {
         Ok(())
     }
 
-    /// What there is, and how it does.
-    #[must_use]
+    /// The status of its processes and links.
     pub fn status(&self) -> Status {
         let mut zones: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for node in &self.spec.topology.nodes {
@@ -213,32 +194,32 @@ impl Lab {
     }
 }
 
-/// How the API will be reached from the other side.
-enum Way {
-    /// The lab's own, through a port of the machine.
-    In(TcpListener),
-    /// Somebody else's, through an address of the control plane.
-    Out(Box<Foreign>),
+/// Access to the API from the other side of the lab's border.
+enum ApiAccess {
+    /// To the lab's own server, through a port of the machine.
+    Own(TcpListener),
+    /// To the joined cluster's server, through an address of the control plane.
+    Joined(Box<JoinedApi>),
 }
 
-impl Way {
-    async fn to(spec: &Spec) -> Result<Self, LabError> {
+impl ApiAccess {
+    async fn prepare(spec: &Spec) -> Result<Self, LabError> {
         match &spec.api {
             Api::Own { .. } => {
                 let listening = TcpListener::bind(spec.listen).await;
                 listening
-                    .map(Self::In)
+                    .map(Self::Own)
                     .map_err(|cause| LabError::Listen { address: spec.listen, cause })
             }
             Api::Joined { kubeconfig, .. } => {
-                let foreign = Foreign::read(kubeconfig).await?;
+                let joined = JoinedApi::read(kubeconfig).await?;
                 check_names_free(spec, kubeconfig).await?;
-                Ok(Self::Out(Box::new(foreign)))
+                Ok(Self::Joined(Box::new(joined)))
             }
         }
     }
 
-    /// Opens it, and writes both kubeconfigs.
+    /// Starts the relay and writes both kubeconfigs.
     async fn open(
         self,
         spec: &Spec,
@@ -248,7 +229,7 @@ impl Way {
         let inside = spec.inner_address();
         let refused = |address| move |cause| LabError::Listen { address, cause };
         match self {
-            Self::In(listener) => {
+            Self::Own(listener) => {
                 let namespace = Some(world.control_plane().clone());
                 let target = Target { namespace, address: inside };
                 wait_for_api(spec, &target, server).await?;
@@ -257,27 +238,27 @@ impl Way {
                 kubeconfig::write_outer(&inner, address, &outer)?;
                 Ok(relay::relay(listener, target))
             }
-            Self::Out(foreign) => {
-                let target = Target { namespace: None, address: foreign.address };
+            Self::Joined(joined) => {
+                let target = Target { namespace: None, address: joined.address };
                 let listener = relay::listen_in(world.control_plane(), inside).await;
                 let relay = relay::relay(listener.map_err(refused(inside))?, target);
-                foreign.write(&spec.kubeconfig())?;
-                foreign.write_at(inside, &spec.inner_kubeconfig())?;
+                joined.write(&spec.kubeconfig())?;
+                joined.write_at(inside, &spec.inner_kubeconfig())?;
                 Ok(relay)
             }
         }
     }
 }
 
-/// Creates what the lab's own processes rely on.
-async fn prepare(spec: &Spec) -> Result<(), LabError> {
+/// Creates the objects that the lab's processes need.
+async fn create_prerequisites(spec: &Spec) -> Result<(), LabError> {
     let cluster = Cluster::connect(&spec.kubeconfig()).await?;
     let mut all = vec![nearhop_api::locator::definition()];
     all.extend(dns::objects(spec));
     objects::put_all(&cluster, &all).await
 }
 
-/// Two agents for one Node would both run its Pods. One that lives has just said so.
+/// Refuses names of live Nodes: two agents of one Node would both run its Pods.
 async fn check_names_free(spec: &Spec, kubeconfig: &Path) -> Result<(), LabError> {
     let cluster = Cluster::connect(kubeconfig).await?;
     let leases = cluster.list("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases");
@@ -293,39 +274,38 @@ async fn check_names_free(spec: &Spec, kubeconfig: &Path) -> Result<(), LabError
     Ok(())
 }
 
-fn start(daemons: &mut BTreeMap<String, Daemon>, recipe: Recipe) -> Result<(), LabError> {
-    let name = recipe.name.clone();
-    let path = recipe.program.clone();
-    let daemon = Daemon::start(recipe).map_err(|cause| LabError::File { path, cause })?;
+fn start(daemons: &mut BTreeMap<String, Daemon>, process: ProcessSpec) -> Result<(), LabError> {
+    let name = process.name.clone();
+    let path = process.program.clone();
+    let daemon = Daemon::start(process).map_err(|cause| LabError::File { path, cause })?;
     daemons.insert(name, daemon);
     Ok(())
 }
 
-/// The API server has written its kubeconfig when it answers.
+/// Waits until the API server answers and has written its kubeconfig.
 async fn wait_for_api(
     spec: &Spec,
     target: &Target,
     server: Option<&Daemon>,
 ) -> Result<(), LabError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + API_TIMEOUT;
     while !spec.inner_kubeconfig().exists() || target.connect().await.is_err() {
         let ended = server.is_some_and(|server| server.state().last_end.is_some());
         if ended || Instant::now() > deadline {
-            return Err(LabError::NoApi { why: complaint(&spec.log(APISERVER)) });
+            return Err(LabError::NoApi { why: last_error(&spec.log(APISERVER)) });
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
 }
 
-/// The last error that a process told of.
-fn complaint(log: &Path) -> String {
+/// The last error in a process's log.
+fn last_error(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let last = text.lines().rev().find_map(|line| line.strip_prefix("error: "));
-    last.unwrap_or("it does not say why").to_owned()
+    last.unwrap_or("the log has no error").to_owned()
 }
 
-/// The end of a log, for whoever has no time to look for it.
 fn last_lines(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();

@@ -1,20 +1,20 @@
-//! A cluster in a box.
+//! A multi-zone cluster on one machine.
 //!
 //! ```text
-//!   topology, ranges   which nodes there are, where they stand, which addresses they use (values)
-//!   world              from there to namespaces and links; cuts and heals them
-//!   spec, daemon       which processes that means; one of them, kept running and disturbed
-//!   enter, state       a world of one's own that ends with its owner; the directory it writes to
-//!   lab, control       all of it together; what is asked of it while it runs
-//!   kubeconfig, relay  how the API is reached from outside and inside
-//!   serve              a lab from its start to its end
-//!   cluster            the API, objects as JSON
+//!   topology, ranges   nodes, zones and address ranges (values)
+//!   world              their network namespaces and links; cuts and heals links
+//!   spec, daemon       the processes and their flags; supervision and faults of one process
+//!   enter, state       namespaces that end with their owner; the lab's directory
+//!   lab, control       a running lab; requests to it
+//!   kubeconfig, relay  access to the API from inside and outside the lab
+//!   serve              the life of a lab
+//!   cluster            client of the API, objects as JSON
 //!   objects            a fixture's Services and Pods as API objects
-//!   drive              connections, counted by who answered
-//!   demo               policies measured beside their predictions
+//!   drive              opens connections and counts the Pods that answered
+//!   demo               measures policies and compares with predictions
 //! ```
 //!
-//! No daemon needs this crate.
+//! No daemon depends on this crate.
 
 #![cfg(target_os = "linux")]
 
@@ -22,7 +22,7 @@ pub mod cluster;
 pub mod control;
 pub mod daemon;
 pub mod demo;
-pub mod dns;
+mod dns;
 pub mod drive;
 pub mod enter;
 mod error;

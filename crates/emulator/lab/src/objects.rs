@@ -1,7 +1,6 @@
 //! A fixture's namespaces, Services and Pods as API objects. Pods run `nearhop/echo`.
 //!
-//! Addresses are the lab's to give: cluster IPs, node ports and Pod addresses of the text are those
-//! of its world in tests, not of this one.
+//! The lab assigns addresses: cluster IPs and Pod addresses of the text are ignored.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +17,9 @@ use crate::cluster::{Cluster, is_ready, name_of, none_missing, wait_for};
 use crate::spec::{TAINT_EFFECT, TAINT_KEY};
 
 /// The image of a fixture's Pods.
-pub const ECHO: &str = "nearhop/echo";
+const ECHO: &str = "nearhop/echo";
 
-/// The objects of a fixture's text, in the order in which they can be created.
-///
-/// # Errors
-///
-/// The text cannot be read, or asks for what a lab cannot make.
+/// The objects of a fixture's text, in an order in which they can be created.
 pub fn of_fixture(text: &str) -> Result<Vec<Value>, LabError> {
     let fixture = Fixture::parse(text).map_err(|error| LabError::Config(error.to_string()))?;
     let mut namespaces: BTreeMap<String, Value> = BTreeMap::new();
@@ -45,8 +40,8 @@ pub fn of_fixture(text: &str) -> Result<Vec<Value>, LabError> {
     Ok(objects)
 }
 
-/// Lets Pods onto nodes that have the lab's taint.
-pub fn tolerate_taint(objects: &mut [Value]) {
+/// Lets Pods run on nodes with the lab's taint.
+pub(crate) fn tolerate_taint(objects: &mut [Value]) {
     for pod in objects.iter_mut().filter(|object| object["kind"] == "Pod") {
         pod["spec"]["tolerations"] =
             json!([{"key": TAINT_KEY, "operator": "Exists", "effect": TAINT_EFFECT}]);
@@ -62,12 +57,8 @@ fn namespace(name: &str, distribution: Option<&str>) -> Value {
     })
 }
 
-/// Creates objects, and waits until the Pods among them are ready.
-///
-/// # Errors
-///
-/// The API refuses one, or a Pod does not become ready.
-pub async fn create(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError> {
+/// Creates objects and waits until the Pods among them are ready.
+pub(crate) async fn create(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError> {
     put_all(cluster, objects).await?;
     let pods = objects.iter().filter(|object| object["kind"] == "Pod" && wants_ready(object));
     let pods: Vec<&Value> = pods.collect();
@@ -83,20 +74,16 @@ pub async fn create(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError
     .await
 }
 
-/// Creates objects, in their order.
-///
-/// # Errors
-///
-/// The API refuses one.
-pub async fn put_all(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError> {
+/// Creates or updates objects, in order.
+pub(crate) async fn put_all(cluster: &Cluster, objects: &[Value]) -> Result<(), LabError> {
     for object in objects {
         put(cluster, object).await?;
     }
     Ok(())
 }
 
-/// Creates an object, or brings the one that is there in line: a lab with `--data-dir` has it from
-/// the last time, and `default` is always there.
+/// Creates an object, or updates an existing one: a lab with `--data-dir` keeps objects, and the
+/// namespace `default` always exists.
 async fn put(cluster: &Cluster, object: &Value) -> Result<(), LabError> {
     let collection = collection(object);
     let path = format!("{collection}/{}", name_of(object));
@@ -108,7 +95,7 @@ async fn put(cluster: &Cluster, object: &Value) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The path of the collection that an object belongs to.
+/// The path of an object's collection.
 fn collection(object: &Value) -> String {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     match object["kind"].as_str() {
@@ -124,7 +111,7 @@ fn collection(object: &Value) -> String {
     }
 }
 
-/// One that is said to be not ready has a probe that says so.
+/// A Pod that the fixture marks not ready has a failing probe.
 fn wants_ready(pod: &Value) -> bool {
     pod["spec"]["containers"][0].get("readinessProbe").is_none()
 }
@@ -182,7 +169,7 @@ fn policy(policy: TrafficPolicy) -> &'static str {
     }
 }
 
-/// Writes what a Service asks for into its spec, and returns its annotations.
+/// Writes the topology fields of a Service into its spec and returns its annotations.
 fn ask(asks: &TopologySpec, spec: &mut Value) -> Value {
     let fields = [
         ("trafficPolicy", &asks.traffic_policy),
@@ -263,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_becomes_objects_in_an_order_that_can_be_created() {
+    fn fixture_becomes_objects_in_creatable_order() {
         let text = "\
 namespace team traffic-distribution=PreferSameZone
 node n1 zone=a
@@ -272,7 +259,7 @@ service team/db cluster-ip=None topology-keys=rack,*
 pod shop/cart-0 for=cart on=n1
 pod shop/sick for=cart on=n1 notready
 ";
-        let objects = of_fixture(text).expect("it can be made");
+        let objects = of_fixture(text).expect("a valid fixture");
         let kinds: Vec<(&str, &str)> =
             objects.iter().map(|one| (one["kind"].as_str().unwrap_or(""), name_of(one))).collect();
         let expected = [
@@ -291,7 +278,7 @@ pod shop/sick for=cart on=n1 notready
         assert_eq!(cart["spec"]["externalTrafficPolicy"], "Local");
         assert_eq!(cart["spec"]["ports"][1]["nodePort"], 30053);
         assert_eq!(cart["spec"]["ports"][1]["protocol"], "UDP");
-        assert_eq!(cart["spec"].get("clusterIP"), None, "addresses are the lab's to give");
+        assert_eq!(cart["spec"].get("clusterIP"), None, "the lab assigns addresses");
         assert_eq!(objects[3]["spec"]["clusterIP"], "None");
         assert_eq!(objects[3]["spec"]["topologyKeys"], json!(["rack", "*"]));
         assert_eq!(objects[4]["spec"]["containers"][0]["image"], ECHO);
@@ -299,7 +286,7 @@ pod shop/sick for=cart on=n1 notready
     }
 
     #[test]
-    fn a_pod_that_is_ending_cannot_be_started() {
+    fn terminating_pod_is_refused() {
         let said =
             of_fixture("node n1\npod p for=s on=n1 terminating").expect_err("it ends").to_string();
         assert!(said.contains("pod p") && said.contains("Cure"), "{said}");

@@ -1,7 +1,7 @@
-//! Which addresses a lab uses: one range of each family for nodes, Pods and Services.
+//! Address ranges of a lab: one range of each family for nodes, Pods and Services.
 //!
-//! All of them are inside the lab's own namespaces: what the machine or another lab uses is never
-//! in the way. They must only keep apart from each other.
+//! They exist only in the lab's namespaces, so they may overlap with those of the machine or another
+//! lab, but not with each other.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -51,7 +51,7 @@ impl Dual {
         [self.v4.into(), self.v6.into()]
     }
 
-    /// The address at this place of each range; None where a range is too short.
+    /// The address at this offset of each range; None if a range is too small.
     pub(crate) fn at(&self, place: u32) -> Option<[IpAddr; 2]> {
         let v4 = u32::from(self.v4.network()).checked_add(place)?;
         let v6 = u128::from(self.v6.network()).checked_add(place.into())?;
@@ -60,15 +60,15 @@ impl Dual {
         inside.then_some([v4.into(), v6.into()])
     }
 
-    /// The `n`th piece of each range, for the Pods of one node.
-    pub(crate) fn piece(&self, n: u32) -> Option<[IpNet; 2]> {
+    /// The `n`th subrange of each range, for the Pods of one node.
+    pub(crate) fn subrange(&self, n: u32) -> Option<[IpNet; 2]> {
         let v4 = self.v4.subnets(PODS_V4).ok()?.nth(n as usize)?;
         let v6 = self.v6.subnets(PODS_V6).ok()?.nth(n as usize)?;
         Some([v4.into(), v6.into()])
     }
 }
 
-/// A node has 254 addresses for Pods, more than anybody starts on a laptop.
+/// A node has 254 IPv4 addresses for Pods.
 const PODS_V4: u8 = 24;
 const PODS_V6: u8 = 64;
 
@@ -80,12 +80,12 @@ fn is_usable(address: IpAddr) -> bool {
     !(link_local || address.is_loopback() || address.is_multicast())
 }
 
-/// All ranges of a lab.
+/// The ranges of a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranges {
-    /// The nodes', the control plane's and the outside's.
+    /// Nodes, control plane and external clients.
     pub nodes: Dual,
-    /// Each node takes a piece.
+    /// Pods; each node has a subrange.
     pub pods: Dual,
     /// Cluster IPs.
     pub services: Dual,
@@ -103,12 +103,8 @@ impl Default for Ranges {
 }
 
 impl Ranges {
-    /// Whether they keep apart.
-    ///
-    /// # Errors
-    ///
-    /// Two of them share addresses.
-    pub fn check(&self) -> Result<(), LabError> {
+    /// Fails if a range is unusable or two ranges overlap.
+    pub(crate) fn check(&self) -> Result<(), LabError> {
         let named = [
             ("--node-cidr", self.nodes),
             ("--pod-cidr", self.pods),
@@ -143,17 +139,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_that_share_addresses_are_told() {
+    fn overlapping_ranges_are_refused() {
         assert!(Ranges::default().check().is_ok());
         let pods = "10.0.0.0/8,fd00:10:244::/48".parse().expect("a pair");
         let said = Ranges { pods, ..Ranges::default() }.check().expect_err("10.96 is in 10");
         let said = said.to_string();
-        assert!(said.contains("--service-cidr 10.96.0.0/16 is in use"), "{said}");
-        assert!(said.contains("--pod-cidr has 10.0.0.0/8"), "{said}");
+        assert!(
+            said.contains("--service-cidr 10.96.0.0/16 overlaps --pod-cidr 10.0.0.0/8"),
+            "{said}"
+        );
     }
 
     #[test]
-    fn ranges_that_nobody_can_use_are_told() {
+    fn unusable_ranges_are_refused() {
         for wrong in ["127.0.0.0/16,fd01::/48", "10.9.0.0/16,fe80::/64", "224.0.0.0/16,fd01::/48"] {
             let pods = wrong.parse().expect("a pair");
             let said = Ranges { pods, ..Ranges::default() }.check().expect_err(wrong).to_string();
@@ -162,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_has_one_of_each_family_in_any_order() {
+    fn a_pair_has_one_range_of_each_family_in_any_order() {
         let pair: Dual = "fd00::1/64,10.1.2.3/16".parse().expect("a pair");
         assert_eq!(pair.to_string(), "10.1.0.0/16,fd00::/64");
         for wrong in ["10.0.0.0/8", "10.0.0.0/8,11.0.0.0/8", "a,b", ""] {
@@ -171,11 +169,11 @@ mod tests {
     }
 
     #[test]
-    fn a_short_range_runs_out() {
+    fn small_range_runs_out() {
         let pair: Dual = "10.0.0.0/29,fd00::/64".parse().expect("a pair");
         assert!(pair.at(6).is_some());
-        assert_eq!(pair.at(7), None, "the last address is everybody's");
+        assert_eq!(pair.at(7), None, "the broadcast address");
         assert_eq!(pair.at(8), None);
-        assert_eq!(pair.piece(0), None, "no room for a node's Pods");
+        assert_eq!(pair.subrange(0), None, "too small for a node's Pods");
     }
 }

@@ -1,7 +1,7 @@
-//! Bytes between the machine's network and the lab's.
+//! Relays TCP connections between the machine's network and the lab's.
 //!
-//! A socket belongs to the namespace in which it was made and can be used from everywhere: whoever
-//! may enter both can join them.
+//! A socket belongs to the network namespace in which it was made and can be used from any other, so
+//! one process can connect the two.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdStream};
@@ -11,37 +11,31 @@ use nearhop_net::Namespace;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// Whoever listens answers at once; it is one machine.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a relay's connections go.
+/// The destination of a relay.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// In this namespace; the machine's own without one.
+    /// None for the machine's own network namespace.
     pub(crate) namespace: Option<Namespace>,
-    /// To this address.
     pub(crate) address: SocketAddr,
 }
 
 impl Target {
-    /// Opens a connection.
-    ///
-    /// # Errors
-    ///
-    /// Nobody listens there.
     pub(crate) async fn connect(&self) -> io::Result<TcpStream> {
         let Some(namespace) = self.namespace.clone() else {
             return TcpStream::connect(self.address).await;
         };
         let address = self.address;
-        let dial = move || namespace.run(|| StdStream::connect_timeout(&address, PATIENCE));
+        let dial = move || namespace.run(|| StdStream::connect_timeout(&address, CONNECT_TIMEOUT));
         let stream = spawn_blocking(dial).await.map_err(io::Error::other)??;
         stream.set_nonblocking(true)?;
         TcpStream::from_std(stream)
     }
 }
 
-/// A running relay; it takes no more connections when this is dropped.
+/// A running relay. Dropping it closes the listener.
 #[derive(Debug)]
 pub(crate) struct Relay(JoinHandle<()>);
 
@@ -51,18 +45,18 @@ impl Drop for Relay {
     }
 }
 
-/// Joins each connection to the listener with a new one to the target.
+/// Relays each connection of the listener to the target.
 pub(crate) fn relay(listener: TcpListener, target: Target) -> Relay {
     Relay(tokio::spawn(async move {
         loop {
             let Ok((client, _)) = listener.accept().await else {
-                // Out of descriptors, most likely: somebody will close one.
+                // Probably out of file descriptors.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
             let target = target.clone();
             tokio::spawn(async move {
-                // Either side may end it at any time, and a client sees a refusal as an end.
+                // Either side may close it; a refusal closes the client's connection.
                 let _ = join(client, &target).await;
             });
         }
@@ -77,11 +71,7 @@ async fn join(mut client: TcpStream, target: &Target) -> io::Result<()> {
     Ok(())
 }
 
-/// A listener inside a namespace.
-///
-/// # Errors
-///
-/// The address is taken, or not the namespace's.
+/// Listens inside a network namespace.
 pub(crate) async fn listen_in(
     namespace: &Namespace,
     address: SocketAddr,

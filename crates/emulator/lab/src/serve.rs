@@ -1,4 +1,4 @@
-//! A lab, from its start to its end: readiness, the control socket, and what ends it.
+//! The life of a lab: start, readiness, requests on the control socket, end.
 
 use std::io;
 
@@ -14,60 +14,57 @@ use crate::lab::Lab;
 use crate::objects;
 use crate::spec::Spec;
 
-/// Starts a lab, tells when it is ready, and does what is asked of it until it is to end.
-///
-/// # Errors
-///
-/// It cannot be started, or does not become ready.
+/// Runs a lab until shutdown or [`Request::Down`]. Calls `on_ready` when it is ready.
 pub async fn serve(
     spec: Spec,
     shutdown: &Shutdown,
-    tell: impl FnOnce(&Lab),
+    on_ready: impl FnOnce(&Lab),
 ) -> Result<(), LabError> {
     let socket = spec.control_socket();
     let listener =
         UnixListener::bind(&socket).map_err(|cause| LabError::File { path: socket, cause })?;
-    let (ask, mut asked) = mpsc::channel(16);
-    tokio::spawn(listen(listener, ask));
+    let (sender, mut requests) = mpsc::channel(16);
+    tokio::spawn(listen(listener, sender));
     let mut lab = tokio::select! {
         lab = Lab::start(spec.clone()) => lab?,
         () = shutdown.wait() => return Ok(()),
     };
     let ready = make_ready(&spec);
     tokio::pin!(ready);
-    let mut tell = Some(tell);
+    let mut on_ready = Some(on_ready);
     loop {
         tokio::select! {
             () = shutdown.wait() => return Ok(()),
-            done = &mut ready, if tell.is_some() => {
+            done = &mut ready, if on_ready.is_some() => {
                 done.map_err(|error| lab.explain(error))?;
                 lab.set_up();
-                if let Some(tell) = tell.take() {
-                    tell(&lab);
+                if let Some(on_ready) = on_ready.take() {
+                    on_ready(&lab);
                 }
             }
-            Some((request, answer)) = asked.recv() => {
+            Some((request, answer)) = requests.recv() => {
                 if let Request::Down = request {
                     let _ = answer.send(Answer::Done);
                     return Ok(());
                 }
-                obey(&mut lab, request, answer).await;
+                execute(&mut lab, request, answer).await;
             }
         }
     }
 }
 
-type Asked = (Request, oneshot::Sender<Answer>);
+type Pending = (Request, oneshot::Sender<Answer>);
 
-async fn obey(lab: &mut Lab, request: Request, mut answer: oneshot::Sender<Answer>) {
+async fn execute(lab: &mut Lab, request: Request, mut answer: oneshot::Sender<Answer>) {
     let done = match request {
         Request::Status | Request::Down => Answer::Status(Box::new(lab.status())),
-        Request::Fault(fault) => match lab.obey(fault).await {
+        Request::Fault(fault) => match lab.inject(fault).await {
             Ok(()) => Answer::Done,
             Err(error) => Answer::Refused(error.to_string()),
         },
         Request::Run(place, program, args) => match lab.command(&place, &program, &args) {
-            // It may take long, and others may ask meanwhile; it ends with whoever asked.
+            // A task of its own, so that other requests are answered meanwhile. It ends if the client
+            // disconnects.
             Ok(command) => {
                 tokio::spawn(async move {
                     tokio::select! {
@@ -80,7 +77,7 @@ async fn obey(lab: &mut Lab, request: Request, mut answer: oneshot::Sender<Answe
             Err(error) => Answer::Refused(error.to_string()),
         },
     };
-    // Whoever asked may have gone.
+    // The client may have disconnected.
     let _ = answer.send(done);
 }
 
@@ -95,17 +92,17 @@ async fn run(mut command: tokio::process::Command) -> Answer {
     }
 }
 
-async fn listen(listener: UnixListener, ask: mpsc::Sender<Asked>) {
+async fn listen(listener: UnixListener, requests: mpsc::Sender<Pending>) {
     while let Ok((stream, _)) = listener.accept().await {
-        let ask = ask.clone();
+        let requests = requests.clone();
         tokio::spawn(async move {
-            // Whoever goes away in the middle gets no answer.
-            let _ = converse(stream, ask).await;
+            // The client may disconnect.
+            let _ = answer_one(stream, requests).await;
         });
     }
 }
 
-async fn converse(stream: UnixStream, ask: mpsc::Sender<Asked>) -> io::Result<()> {
+async fn answer_one(stream: UnixStream, requests: mpsc::Sender<Pending>) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut read = BufReader::new(read);
     let mut line = String::new();
@@ -113,12 +110,12 @@ async fn converse(stream: UnixStream, ask: mpsc::Sender<Asked>) -> io::Result<()
     let answer = match serde_json::from_str(&line) {
         Ok(request) => {
             let (answer, answered) = oneshot::channel();
-            // An error means that the lab ends.
-            let _ = ask.send((request, answer)).await;
+            // Fails only if the lab ends.
+            let _ = requests.send((request, answer)).await;
             let mut more = [0];
             tokio::select! {
                 answer = answered => {
-                    answer.unwrap_or_else(|_| Answer::Refused("the lab ends".to_owned()))
+                    answer.unwrap_or_else(|_| Answer::Refused("the lab is stopping".to_owned()))
                 }
                 _ = read.read(&mut more) => return Ok(()),
             }
@@ -130,11 +127,7 @@ async fn converse(stream: UnixStream, ask: mpsc::Sender<Asked>) -> io::Result<()
     write.write_all(text.as_bytes()).await
 }
 
-/// Waits until all nodes are ready, creates the fixture's objects, and waits for its Pods.
-///
-/// # Errors
-///
-/// Something does not become ready, or the API refuses an object.
+/// Waits until all nodes are ready, creates the fixture's objects and waits for its Pods.
 pub async fn make_ready(spec: &Spec) -> Result<(), LabError> {
     let cluster = Cluster::connect(&spec.kubeconfig()).await?;
     wait_for("nodes", || async {

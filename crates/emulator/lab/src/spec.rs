@@ -1,4 +1,4 @@
-//! What a lab is started with, and which processes that means.
+//! The spec of a lab, and the flags of its processes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -7,61 +7,61 @@ use nearhop_core::Gate;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
-use crate::daemon::Recipe;
+use crate::daemon::ProcessSpec;
 use crate::pki::KubeletPki;
 use crate::topology::{LabNode, Topology};
 use crate::world::World;
 
-/// Where the API server listens inside the lab.
-pub const API_PORT: u16 = 6443;
+/// Port of the API server inside the lab.
+const API_PORT: u16 = 6443;
 
-/// The name of the process that is the API server.
-pub const APISERVER: &str = "apiserver";
+/// The process name of the API server.
+pub(crate) const APISERVER: &str = "apiserver";
 
-/// Where a node's agent answers the API server.
+/// Port of agents, for logs and exec.
 const AGENT_PORT: u16 = 10250;
 
-/// Where a proxy says what it does, on its node's loopback.
-pub const PROXY_ADMIN: u16 = 10249;
+/// Admin port of proxies, on the node's loopback.
+pub(crate) const PROXY_ADMIN: u16 = 10249;
 
-/// Where a name server answers.
+/// Port of DNS servers.
 const DNS_PORT: u16 = 53;
 
-/// The place of the name servers' Service among the cluster IPs, as everywhere.
-const DNS_PLACE: u32 = 10;
+/// Offset of cluster DNS in the range of cluster IPs, as in most clusters.
+const DNS_OFFSET: u32 = 10;
 
-/// One is enough here, and a killed one is missed for as long as its lease lasts.
+/// Without leader election: a killed controller would block its successor until its lease expires.
 const CONTROLLER: &str = "controller --mode replace --leader-elect=false";
 
-/// A lab to be. Written to a file, and read by the process that becomes it.
+/// The spec of a lab, passed to the supervisor as a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
-    /// Its name.
+    /// Name of the lab.
     pub name: String,
-    /// Its directory.
+    /// Directory of the lab.
     pub state: PathBuf,
-    /// The `nearhop` command.
+    /// Path of the `nearhop` binary.
     pub program: PathBuf,
-    /// Its nodes.
+    /// Nodes.
     pub topology: Topology,
-    /// Whose API.
+    /// API server.
     pub api: Api,
-    /// Where the API is reached from the machine.
+    /// Address of the API server on the machine.
     pub listen: SocketAddr,
-    /// Which controllers run.
+    /// Controllers to run.
     pub controllers: Controllers,
     /// `--feature-gates` of the API server, the controller and the proxies.
     pub gates: String,
-    /// Objects to create when it is up: a fixture's text.
+    /// Fixture whose objects are created when the nodes are ready.
     pub fixture: Option<String>,
 }
 
-/// Whose API server it is.
+/// The API server of a lab.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Api {
-    /// The lab's own; its objects are here.
+    /// The lab's own.
     Own {
-        /// A directory, made if it is not there.
+        /// Directory of its objects.
         data: PathBuf,
     },
     /// That of the cluster that the lab joins.
@@ -85,7 +85,7 @@ pub enum Taint {
 pub(crate) const TAINT_KEY: &str = "nearhop.dev/lab";
 pub(crate) const TAINT_EFFECT: &str = "NoSchedule";
 
-/// Which controllers the lab runs.
+/// The controllers that a lab runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Controllers {
     /// nearhop's, and those for Deployments, scheduling and nodes.
@@ -96,44 +96,34 @@ pub enum Controllers {
 
 impl Spec {
     /// The kubeconfig for processes in the lab.
-    #[must_use]
-    pub fn inner_kubeconfig(&self) -> PathBuf {
+    pub(crate) fn inner_kubeconfig(&self) -> PathBuf {
         self.state.join("kubeconfig.lab")
     }
 
-    /// The kubeconfig for everybody else.
-    #[must_use]
+    /// The kubeconfig for the machine.
     pub fn kubeconfig(&self) -> PathBuf {
         self.state.join("kubeconfig")
     }
 
-    /// Where `lab status` and the like ask.
-    #[must_use]
-    pub fn control_socket(&self) -> PathBuf {
+    pub(crate) fn control_socket(&self) -> PathBuf {
         control_socket(&self.state)
     }
 
-    /// Where the API is reached from inside.
-    #[must_use]
-    pub fn inner_address(&self) -> SocketAddr {
+    /// The API server's address inside the lab.
+    pub(crate) fn inner_address(&self) -> SocketAddr {
         SocketAddr::new(self.topology.control_plane[0], API_PORT)
     }
 
-    /// Where the processes' logs are.
-    #[must_use]
-    pub fn logs(&self) -> PathBuf {
+    pub(crate) fn logs(&self) -> PathBuf {
         self.state.join("log")
     }
 
-    /// Where the log of a process is.
-    #[must_use]
-    pub fn log(&self, process: &str) -> PathBuf {
+    pub(crate) fn log(&self, process: &str) -> PathBuf {
         self.logs().join(format!("{}.log", process.replace('/', "-")))
     }
 
     /// The API server, if the lab has its own.
-    #[must_use]
-    pub fn api_server(&self, world: &World) -> Option<Recipe> {
+    pub(crate) fn api_server(&self, world: &World) -> Option<ProcessSpec> {
         let Api::Own { data } = &self.api else { return None };
         let mut args = words("apiserver --enable-faults");
         args.extend(flag("--listen", self.inner_address()));
@@ -147,35 +137,31 @@ impl Spec {
             args.extend(flag("--kubelet-client-key", client.key.display()));
         }
         let args = self.with_gates(args);
-        Some(self.recipe(APISERVER, args, world.control_plane()))
+        Some(self.process(APISERVER, args, world.control_plane()))
     }
 
-    /// Everything else, for when the API is there.
-    ///
-    /// # Errors
-    ///
-    /// Never for the world of this topology.
-    pub fn others(&self, world: &World) -> Result<Vec<Recipe>, LabError> {
-        let mut recipes = Vec::new();
+    /// The other processes, which need the API.
+    pub(crate) fn others(&self, world: &World) -> Result<Vec<ProcessSpec>, LabError> {
+        let mut processes = Vec::new();
         if self.controllers == Controllers::All {
             let controller = self.with_gates(words(CONTROLLER));
-            recipes.push(self.recipe(
+            processes.push(self.process(
                 "controller",
                 self.with_api(controller),
                 world.control_plane(),
             ));
             let manager = words("manager --node-monitor-grace-period 8s");
-            recipes.push(self.recipe("manager", self.with_api(manager), world.control_plane()));
+            processes.push(self.process("manager", self.with_api(manager), world.control_plane()));
         }
         for node in &self.topology.nodes {
             let namespace = world.node(&node.name)?;
             let each =
                 [("agent", self.agent(node)), ("dns", self.dns(node)), ("proxy", self.proxy(node))];
             for (what, args) in each {
-                recipes.push(self.recipe(&format!("{what}/{}", node.name), args, namespace));
+                processes.push(self.process(&format!("{what}/{}", node.name), args, namespace));
             }
         }
-        Ok(recipes)
+        Ok(processes)
     }
 
     fn agent(&self, node: &LabNode) -> Vec<String> {
@@ -202,24 +188,21 @@ impl Spec {
         args
     }
 
-    /// Whether nodes have the lab's taint, so that its own Pods must tolerate it.
-    #[must_use]
-    pub fn has_tainted_nodes(&self) -> bool {
+    /// Whether nodes have the lab's taint.
+    pub(crate) fn has_tainted_nodes(&self) -> bool {
         matches!(self.api, Api::Joined { taint: Taint::NoSchedule, .. })
     }
 
-    /// Whom the Pods of a node ask: the name servers' Service, which the proxies send to the node's
-    /// own; in somebody else's cluster the node's own directly.
-    #[must_use]
-    pub fn name_server(&self, node: &LabNode) -> IpAddr {
+    /// The DNS server of a node's Pods: the cluster IP of kube-dns, or in a joined cluster the node's
+    /// own server.
+    fn name_server(&self, node: &LabNode) -> IpAddr {
         self.dns_addresses().map_or(node.addresses[0], |addresses| addresses[0])
     }
 
-    /// The cluster IPs of the name servers' Service, if the lab has one.
-    #[must_use]
-    pub fn dns_addresses(&self) -> Option<[IpAddr; 2]> {
+    /// The cluster IPs of kube-dns, if the lab has its own.
+    pub(crate) fn dns_addresses(&self) -> Option<[IpAddr; 2]> {
         match self.api {
-            Api::Own { .. } => self.topology.ranges.services.at(DNS_PLACE),
+            Api::Own { .. } => self.topology.ranges.services.at(DNS_OFFSET),
             Api::Joined { .. } => None,
         }
     }
@@ -227,7 +210,7 @@ impl Spec {
     fn dns(&self, node: &LabNode) -> Vec<String> {
         let at = |address: &IpAddr| SocketAddr::new(*address, DNS_PORT);
         let mut args = self.with_gates(self.with_api(words("dns --threads 1")));
-        // Nobody outside of the lab can be reached from it.
+        // The lab has no route to upstream servers.
         args.extend(flag("--resolv-conf", "/dev/null"));
         args.extend(flag("--listen", join(&node.addresses.each_ref().map(at))));
         args.extend(flag("--health-bind-address", "127.0.0.1:8080"));
@@ -244,7 +227,7 @@ impl Spec {
         args
     }
 
-    /// PodLocators are on, unless the user says otherwise: the later entry wins.
+    /// Enables PodLocators by default: of two entries the later one wins.
     fn with_gates(&self, mut args: Vec<String>) -> Vec<String> {
         args.extend(flag("--feature-gates", format!("{}=true,{}", Gate::PodLocator, self.gates)));
         args
@@ -255,15 +238,19 @@ impl Spec {
         args
     }
 
-    fn recipe(&self, name: &str, args: Vec<String>, namespace: &nearhop_net::Namespace) -> Recipe {
+    fn process(
+        &self,
+        name: &str,
+        args: Vec<String>,
+        namespace: &nearhop_net::Namespace,
+    ) -> ProcessSpec {
         let (program, namespace) = (self.program.clone(), namespace.clone());
-        Recipe { name: name.to_owned(), program, args, namespace, log: self.log(name) }
+        ProcessSpec { name: name.to_owned(), program, args, namespace, log: self.log(name) }
     }
 }
 
-/// Where a lab's socket is in its directory.
-#[must_use]
-pub fn control_socket(state: &Path) -> PathBuf {
+/// The control socket in a lab's directory.
+pub(crate) fn control_socket(state: &Path) -> PathBuf {
     state.join("control.sock")
 }
 

@@ -1,13 +1,14 @@
-//! A lab's directory: what it writes while it runs, and nothing after.
+//! A lab's directory, removed when the lab ends.
 //!
-//! `$XDG_RUNTIME_DIR/nearhop/NAME`, or `nearhop-UID/NAME` among the temporary files. Whoever runs
-//! the lab holds a lock in it: a directory whose lock is free was left by a lab that was killed,
-//! and the next start removes it. Processes and namespaces need no such care, they end by
-//! themselves.
+//! `$XDG_RUNTIME_DIR/nearhop/NAME`, or `nearhop-UID/NAME` in the directory for temporary files. The
+//! lab holds a file lock in it. A directory without a locked file belongs to a killed lab; the next
+//! start removes it. Processes and namespaces end without such care.
 
 use std::fs::{self, File, Permissions, TryLockError};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,12 +17,12 @@ use crate::spec::control_socket;
 
 const LOCK: &str = "lock";
 
-/// How a lab is to be called.
+/// The name of a new lab.
 #[derive(Clone, Copy, Debug)]
 pub enum LabName<'a> {
-    /// This.
+    /// This name.
     Exactly(&'a str),
-    /// This, or the first of `stem-2`, `stem-3`, ... that is free.
+    /// This name, or the first of `stem-2`, `stem-3`, … that is free.
     Like(&'a str),
 }
 
@@ -30,22 +31,18 @@ pub enum LabName<'a> {
 pub struct StateDir {
     path: PathBuf,
     name: String,
-    /// Held, not used.
     _lock: File,
 }
 
 impl StateDir {
-    /// Makes a lab's directory, and removes what killed labs left.
-    ///
-    /// # Errors
-    ///
-    /// A lab of that name runs, or the directory cannot be made.
+    /// Makes a lab's directory, and removes those of killed labs.
+    /// Fails if a lab of that name runs.
     pub fn create(base: &Path, name: LabName<'_>) -> Result<Self, LabError> {
         make_base(base)?;
-        // One start at a time: between making a directory and locking it, it looks like a dead one.
+        // One start at a time: a directory without a lock looks like that of a killed lab.
         let gate = base.join(LOCK);
         let _gate = lock(&gate).map_err(|cause| file_error(&gate, cause))?;
-        sweep(base)?;
+        remove_stale(base)?;
         match name {
             LabName::Exactly(name) => {
                 Self::take(base, name)?.ok_or_else(|| LabError::Runs(name.to_owned()))
@@ -75,14 +72,12 @@ impl StateDir {
         Ok(Some(Self { path, name: name.to_owned(), _lock: lock }))
     }
 
-    /// Where it is.
-    #[must_use]
+    /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The lab's name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -90,7 +85,7 @@ impl StateDir {
 
 impl Drop for StateDir {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next start.
+        // The next start removes the rest.
         let _ = remove(&self.path);
     }
 }
@@ -101,8 +96,7 @@ fn lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Where the labs of the present user are.
-#[must_use]
+/// The directory of this user's labs.
 pub fn base() -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
     match runtime.map(PathBuf::from).filter(|path| path.is_dir()) {
@@ -111,11 +105,7 @@ pub fn base() -> PathBuf {
     }
 }
 
-/// The names of the labs that run and can be asked.
-///
-/// # Errors
-///
-/// The directory cannot be read.
+/// The names of the running labs.
 pub fn running(base: &Path) -> Result<Vec<String>, LabError> {
     let mut names: Vec<String> = labs(base)?
         .into_iter()
@@ -142,16 +132,16 @@ fn is_held(lab: &Path) -> bool {
     lock.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
-/// What cannot be removed is in the way of its own name only.
-fn sweep(base: &Path) -> Result<(), LabError> {
+/// Removes the directories of killed labs. Failures are ignored.
+fn remove_stale(base: &Path) -> Result<(), LabError> {
     for lab in labs(base)?.iter().filter(|lab| !is_held(lab)) {
         let _ = remove(lab);
     }
     Ok(())
 }
 
-/// A killed lab's processes may still be writing, and Pods may have left directories that not even
-/// their owner may write to.
+/// Retries, because processes of a killed lab may still write, and Pods may have made directories
+/// read-only.
 fn remove(path: &Path) -> io::Result<()> {
     for _ in 0..5 {
         if fs::remove_dir_all(path).is_ok() {
@@ -172,7 +162,7 @@ fn make_writable(directory: &Path) {
     }
 }
 
-/// In a directory that everybody may write to, somebody else may have been there first.
+/// Refuses a directory that another user made in a shared directory.
 fn make_base(base: &Path) -> Result<(), LabError> {
     let failed = |cause| file_error(base, cause);
     match private_dir().create(base) {
@@ -182,16 +172,25 @@ fn make_base(base: &Path) -> Result<(), LabError> {
     let found = fs::symlink_metadata(base).map_err(failed)?;
     if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
         return Err(failed(io::Error::other(
-            "it is not a directory of yours. Cure: set XDG_RUNTIME_DIR to one that is",
+            "not a directory owned by this user. Cure: set XDG_RUNTIME_DIR to one that is",
         )));
     }
     Ok(())
 }
 
-fn private_dir() -> fs::DirBuilder {
+/// Makes directories that only their owner can read.
+pub(crate) fn private_dir() -> fs::DirBuilder {
     let mut builder = fs::DirBuilder::new();
     builder.mode(0o700);
     builder
+}
+
+/// Writes a file that only its owner can read.
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), LabError> {
+    let mut options = File::options();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|cause| file_error(path, cause))
 }
 
 fn file_error(path: &Path, cause: io::Error) -> LabError {
@@ -203,14 +202,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_once_and_given_back() {
+    fn names_are_unique_and_free_again_after_the_lab() {
         let scratch = tempfile::tempdir().expect("a directory");
         let base = scratch.path().join("labs");
         let create = |name| StateDir::create(&base, name);
         let one = create(LabName::Like("lab")).expect("free");
         let two = create(LabName::Like("lab")).expect("free");
         assert_eq!((one.name(), two.name()), ("lab", "lab-2"));
-        assert!(running(&base).expect("readable").is_empty(), "nobody can be asked yet");
+        assert!(running(&base).expect("readable").is_empty(), "no control socket yet");
         for lab in [&one, &two] {
             fs::write(control_socket(lab.path()), "").expect("writable");
         }
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_one_left_is_swept_away() {
+    fn directories_of_killed_labs_are_removed() {
         let scratch = tempfile::tempdir().expect("a directory");
         let base = scratch.path().join("labs");
         let alive = StateDir::create(&base, LabName::Exactly("alive")).expect("free");
@@ -241,11 +240,11 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_somebody_elses_is_not_used() {
+    fn foreign_base_directory_is_refused() {
         let scratch = tempfile::tempdir().expect("a directory");
         let base = scratch.path().join("labs");
         fs::write(&base, "not a directory").expect("writable");
-        let said = StateDir::create(&base, LabName::Like("lab")).expect_err("a file").to_string();
-        assert!(said.contains("XDG_RUNTIME_DIR"), "{said}");
+        let error = StateDir::create(&base, LabName::Like("lab")).expect_err("a file").to_string();
+        assert!(error.contains("XDG_RUNTIME_DIR"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a lab looks like: nodes, where they stand, what they have. A value; nothing exists yet.
+//! The nodes of a lab: names, labels, CPU and addresses. A value without effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,26 +15,26 @@ use serde::{Deserialize, Serialize};
 use crate::LabError;
 use crate::ranges::Ranges;
 
-/// The label that tells racks apart, as core's fixtures write it.
-pub const RACK: &str = "rack";
+/// The label of racks, as in core's fixtures.
+const RACK: &str = "rack";
 
-/// Where in the nodes' range the control plane, the outside and the first node are.
+/// Offsets in the nodes' range.
 const CONTROL_PLANE: u32 = 2;
 const EXTERNAL: u32 = 3;
 const FIRST_NODE: u32 = 10;
 
-/// What one machine can be expected to carry.
+/// Upper bound for one machine.
 const MAX_NODES: usize = 200;
 
-/// CPU of a node that says nothing.
+/// Default CPU of a node, in thousandths.
 const CPU_MILLI: u64 = 4000;
 
-/// One node.
+/// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabNode {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Labels besides the hostname's.
+    /// Labels, without the hostname.
     pub labels: BTreeMap<String, String>,
     /// Allocatable CPU in thousandths.
     pub cpu_milli: u64,
@@ -45,34 +45,32 @@ pub struct LabNode {
 }
 
 impl LabNode {
-    /// Its zone; empty where it has none.
-    #[must_use]
+    /// The zone; empty if it has none.
     pub fn zone(&self) -> &str {
         self.labels.get(well_known::ZONE).map_or("", String::as_str)
     }
 
-    /// Its region; empty where it has none.
-    #[must_use]
-    pub fn region(&self) -> &str {
+    /// The region; empty if it has none.
+    pub(crate) fn region(&self) -> &str {
         self.labels.get(well_known::REGION).map_or("", String::as_str)
     }
 }
 
-/// What a packet waits on its way, once for each border that it crosses.
+/// Delays of a packet, added for each border that it crosses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delays {
     /// Between nodes.
     pub node: Duration,
-    /// Between zones, besides.
+    /// Between zones, in addition.
     pub zone: Duration,
-    /// Between regions, besides.
+    /// Between regions, in addition.
     pub region: Duration,
 }
 
 impl FromStr for Delays {
     type Err = String;
 
-    /// Reads `node=100us,zone=2ms,region=30ms`, any of them.
+    /// Reads `node=100us,zone=2ms,region=30ms`; each is optional.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
             || format!("{text}: expected delays of tiers, such as node=100us,zone=2ms,region=30ms");
@@ -92,18 +90,18 @@ impl FromStr for Delays {
     }
 }
 
-/// A cluster to be.
+/// The nodes and addresses of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// In the order in which they got their addresses.
+    /// Nodes, in the order of their addresses.
     pub nodes: Vec<LabNode>,
-    /// Where addresses come from.
+    /// Address ranges.
     pub ranges: Ranges,
-    /// Where the API server is.
+    /// Addresses of the control plane.
     pub control_plane: [IpAddr; 2],
-    /// Where clients from outside are.
+    /// Addresses of external clients.
     pub external: [IpAddr; 2],
-    /// How slow its links are.
+    /// Delays of links.
     pub delays: Delays,
 }
 
@@ -116,27 +114,23 @@ struct Plan {
 }
 
 impl Topology {
-    /// Zones `zone-a`, `zone-b`, ... of one region, each with nodes `node-a1`, `node-a2`, ..., each
-    /// node a rack of its own.
-    ///
-    /// # Errors
-    ///
-    /// There would be no node, or too many; the ranges are too small or overlap.
+    /// Zones `zone-a`, `zone-b`, … of one region, each with nodes `node-a1`, `node-a2`, …, each node
+    /// in its own rack.
     pub fn grid(zones: usize, nodes_per_zone: usize, ranges: Ranges) -> Result<Self, LabError> {
         let nodes = zones.saturating_mul(nodes_per_zone);
         if nodes > MAX_NODES || zones > MAX_NODES {
-            return Err(LabError::TooManyNodes { nodes, most: MAX_NODES });
+            return Err(LabError::TooManyNodes { nodes, max: MAX_NODES });
         }
         let cpu = vec![CPU_MILLI; zones];
         Self::grid_of(&cpu, nodes_per_zone, ranges)
     }
 
-    /// The same, with the CPU of a node of each zone.
-    ///
-    /// # Errors
-    ///
-    /// See [`Topology::grid`].
-    pub fn grid_of(cpu: &[u64], nodes_per_zone: usize, ranges: Ranges) -> Result<Self, LabError> {
+    /// The same, with the CPU of the nodes per zone.
+    pub(crate) fn grid_of(
+        cpu: &[u64],
+        nodes_per_zone: usize,
+        ranges: Ranges,
+    ) -> Result<Self, LabError> {
         if cpu.is_empty() {
             return Err(LabError::NoZones);
         }
@@ -160,15 +154,10 @@ impl Topology {
                 });
             }
         }
-        Self::place(nodes, ranges)
+        Self::assign_addresses(nodes, ranges)
     }
 
-    /// The nodes of a fixture (see [`nearhop_core::fixture`]). Their addresses are the lab's to
-    /// give.
-    ///
-    /// # Errors
-    ///
-    /// It has no nodes, or too many, or says of one what a lab cannot do.
+    /// The nodes of a fixture (see [`nearhop_core::fixture`]). The lab assigns their addresses.
     pub fn from_fixture(fixture: &Fixture, ranges: Ranges) -> Result<Self, LabError> {
         check_places(fixture)?;
         let mut nodes = Vec::new();
@@ -191,10 +180,10 @@ impl Topology {
                 cpu_milli: node.cpu_milli.unwrap_or(CPU_MILLI),
             });
         }
-        Self::place(nodes, ranges)
+        Self::assign_addresses(nodes, ranges)
     }
 
-    fn place(plans: Vec<Plan>, ranges: Ranges) -> Result<Self, LabError> {
+    fn assign_addresses(plans: Vec<Plan>, ranges: Ranges) -> Result<Self, LabError> {
         ranges.check()?;
         check_names(&plans)?;
         let small = |flag| LabError::RangeTooSmall { flag, nodes: plans.len() };
@@ -206,29 +195,27 @@ impl Topology {
                 labels: plan.labels.clone(),
                 cpu_milli: plan.cpu_milli,
                 addresses: at(FIRST_NODE + n)?,
-                pod_cidrs: ranges.pods.piece(n).ok_or(small("--pod-cidr"))?,
+                pod_cidrs: ranges.pods.subrange(n).ok_or(small("--pod-cidr"))?,
             });
         }
         let (control_plane, external) = (at(CONTROL_PLANE)?, at(EXTERNAL)?);
         Ok(Self { nodes, ranges, control_plane, external, delays: Delays::default() })
     }
 
-    /// The zones there are, in order, each with its region; empty names stand for nodes without.
-    #[must_use]
-    pub fn zones(&self) -> Vec<(String, String)> {
+    /// The zones in order, each with its region; both may be empty.
+    pub(crate) fn zones(&self) -> Vec<(String, String)> {
         let zones: BTreeSet<(&str, &str)> =
             self.nodes.iter().map(|node| (node.zone(), node.region())).collect();
         zones.into_iter().map(|(zone, region)| (zone.to_owned(), region.to_owned())).collect()
     }
 
     /// A node by its name.
-    #[must_use]
     pub fn node(&self, name: &str) -> Option<&LabNode> {
         self.nodes.iter().find(|node| node.name == name)
     }
 }
 
-/// A Pod may run on a node that is not there in a test's world, and would wait for ever in this one.
+/// Refuses Pods on nodes that do not exist: they would wait forever.
 fn check_places(fixture: &Fixture) -> Result<(), LabError> {
     for pod in &fixture.pods {
         let there = |name: &Name| fixture.nodes.iter().any(|node| node.name == *name);
@@ -254,7 +241,7 @@ fn check_names(plans: &[Plan]) -> Result<(), LabError> {
         return Err(LabError::NoNodes);
     }
     if plans.len() > MAX_NODES {
-        return Err(LabError::TooManyNodes { nodes: plans.len(), most: MAX_NODES });
+        return Err(LabError::TooManyNodes { nodes: plans.len(), max: MAX_NODES });
     }
     let mut seen = BTreeSet::new();
     for plan in plans {
@@ -268,7 +255,7 @@ fn check_names(plans: &[Plan]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// What Kubernetes takes as the name of a Node and a kernel as a hostname.
+/// Whether the name is valid for a Node and as a hostname.
 fn is_host_name(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -288,11 +275,11 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_has_zones_racks_and_addresses_of_its_own() {
+    fn grid_has_zones_racks_and_addresses() {
         let topology = Topology::grid_of(&[8000, 2000], 2, Ranges::default()).expect("it fits");
         let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
         assert_eq!(names, ["node-a1", "node-a2", "node-b1", "node-b2"]);
-        let last = topology.node("node-b2").expect("it is there");
+        let last = topology.node("node-b2").expect("the node exists");
         assert_eq!((last.zone(), last.region(), last.cpu_milli), ("zone-b", "region-1", 2000));
         assert_eq!(last.labels[RACK], "rack-b2");
         assert_eq!(last.addresses[0].to_string(), "172.31.0.13");
@@ -302,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_says_which_nodes_there_are() {
+    fn nodes_are_read_from_a_fixture() {
         let topology = of("node n1 zone=east region=eu cpu=2\nnode n2 label:a=b\n").expect("fine");
         assert_eq!(topology.node("n1").map(|node| node.cpu_milli), Some(2000));
         assert_eq!(topology.node("n2").map(|node| node.labels["a"].as_str()), Some("b"));
@@ -311,10 +298,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_made_is_named() {
+    fn unsupported_fixtures_are_refused() {
         for (text, words) in [
             ("service s\n", "at least one node"),
-            ("node n1 address=10.0.0.1\n", "n1: a lab cannot do address="),
+            ("node n1 address=10.0.0.1\n", "n1: a lab does not support address="),
             ("node n1 pod-cidr=10.0.0.0/24\n", "pod-cidr="),
             ("node n1 notready\n", "lab fault"),
             ("node n1\npod p for=s on=n2\n", "pod p: there is no node `n2`"),

@@ -1,18 +1,18 @@
-//! From a topology to namespaces and links.
+//! The network namespaces and links of a topology.
 //!
 //! ```text
 //!   control plane --+                      +-- bridge of zone a --+-- node-a1 (eth0)
 //!                   |                      |                      +-- node-a2 (eth0)
-//!     the outside --+-- core -- region 1 --+
+//!        external --+-- core -- region 1 --+
 //!                         |                +-- bridge of zone b --+-- node-b1 (eth0)
 //!                         |                                       +-- node-b2 (eth0)
 //!                         +---- region 2 -- ...
 //! ```
 //!
-//! All bridges are in one namespace, the fabric. A node's cable or a zone's trunk can be taken down
-//! and up again; delays are on the way down, so that each border that is crossed counts once. Nodes send to each other's Pods through each other's addresses; what nobody has
-//! goes to the outside, which swallows it: as on a real node, a Service's address has a route.
-//! Pods are not made here: they are their node's business.
+//! All bridges are in one namespace, the fabric. A node's or a zone's link can be taken down and up.
+//! Delays apply to one direction of a link, so that each border counts once. Nodes reach other nodes'
+//! Pods through the node addresses. The default route leads to the external namespace, which drops
+//! packets: as on a real node, a Service's address has a route. The agents make Pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,36 +28,33 @@ use crate::topology::{LabNode, Topology};
 const CORE: &str = "core";
 const DEVICE: &str = "eth0";
 
-/// Whether packets pass.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cable {
-    /// They do.
+    /// Up.
     Healed,
-    /// They do not.
+    /// Down.
     Cut,
 }
 
-/// The namespaces of a lab. It ends when nobody holds it and nothing runs in it.
+/// The network namespaces of a lab. The kernel removes them when this is dropped and no process runs
+/// in them.
 #[derive(Debug)]
 pub struct World {
     fabric: Namespace,
     control_plane: Namespace,
     external: Namespace,
-    /// A node's namespace and its port in the fabric.
+    /// Each node's namespace and its port in the fabric.
     nodes: BTreeMap<String, (Namespace, String)>,
-    /// A zone's trunks in the fabric, one for each region that it is in.
+    /// Each zone's links in the fabric, one per region.
     trunks: BTreeMap<String, Vec<String>>,
-    /// Whether links are as slow as they were meant to be.
+    /// Whether the kernel supports the delays.
     slow: Delay,
 }
 
 impl World {
-    /// Makes everything.
-    ///
-    /// # Errors
-    ///
-    /// The kernel refuses something.
+    /// Makes all namespaces and links.
     pub fn build(topology: &Topology) -> Result<Self, LabError> {
         let fabric = Namespace::new("fabric")?;
         link::bridge(&fabric, CORE)?;
@@ -87,7 +84,7 @@ impl World {
         Ok(world)
     }
 
-    /// A bridge below another one, and the name of the upper end of the trunk between them.
+    /// Adds a bridge below another one; returns the upper end of the link between them.
     fn add_bridge(&mut self, name: &str, above: &str, delay: Duration) -> Result<String, LabError> {
         let (upper, lower) = (format!("{name}-up"), format!("{name}-down"));
         link::bridge(&self.fabric, name)?;
@@ -105,9 +102,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether links are as slow as the topology asks for.
-    #[must_use]
-    pub fn delays(&self) -> Delay {
+    /// Whether the links have the delays of the topology.
+    pub(crate) fn delays(&self) -> Delay {
         self.slow
     }
 
@@ -117,7 +113,8 @@ impl World {
         let zone = topology.zones().iter().position(own);
         let bridge = zone_bridge(zone.expect("zones are those of the nodes"));
         let port = format!("port{n}");
-        let namespace = cable(&self.fabric, &node.name, &port, &bridge, &node.addresses, topology)?;
+        let namespace =
+            attach(&self.fabric, &node.name, &port, &bridge, &node.addresses, topology)?;
         sysctl::forwarding(&namespace)?;
         open_to_pods(&namespace)?;
         add_pod_routes(&namespace, Some(&node.name), topology)?;
@@ -129,23 +126,17 @@ impl World {
         Ok(())
     }
 
-    /// Where the API server and the controllers run.
-    #[must_use]
+    /// The namespace of the API server and the controllers.
     pub fn control_plane(&self) -> &Namespace {
         &self.control_plane
     }
 
-    /// Where clients from outside are.
-    #[must_use]
+    /// The namespace of external clients.
     pub fn external(&self) -> &Namespace {
         &self.external
     }
 
     /// A node's namespace.
-    ///
-    /// # Errors
-    ///
-    /// There is no such node.
     pub fn node(&self, name: &str) -> Result<&Namespace, LabError> {
         Ok(&self.find_node(name)?.0)
     }
@@ -154,21 +145,13 @@ impl World {
         self.nodes.get(name).ok_or_else(|| no_such("node", name, self.nodes.keys()))
     }
 
-    /// Takes a node off the network, or back on. Its Pods still reach each other.
-    ///
-    /// # Errors
-    ///
-    /// There is no such node.
+    /// Cuts or heals a node's link. Its Pods still reach each other.
     pub fn set_node(&self, name: &str, cable: Cable) -> Result<(), LabError> {
         let (_, port) = self.find_node(name)?;
         self.set(port, cable)
     }
 
-    /// Takes a zone off the network, or back on. Its nodes still reach each other.
-    ///
-    /// # Errors
-    ///
-    /// There is no such zone.
+    /// Cuts or heals a zone's links. Its nodes still reach each other.
     pub fn set_zone(&self, zone: &str, cable: Cable) -> Result<(), LabError> {
         let trunks =
             self.trunks.get(zone).ok_or_else(|| no_such("zone", zone, self.trunks.keys()))?;
@@ -192,7 +175,7 @@ fn zone_bridge(n: usize) -> String {
     format!("zone{n}")
 }
 
-/// A namespace on the core bridge that knows where Pods are.
+/// A namespace on the core bridge, with routes to Pods.
 fn host(
     fabric: &Namespace,
     name: &str,
@@ -200,13 +183,13 @@ fn host(
     addresses: &[IpAddr; 2],
     topology: &Topology,
 ) -> Result<Namespace, LabError> {
-    let namespace = cable(fabric, name, port, CORE, addresses, topology)?;
+    let namespace = attach(fabric, name, port, CORE, addresses, topology)?;
     add_pod_routes(&namespace, None, topology)?;
     Ok(namespace)
 }
 
-/// A namespace on a bridge, with its addresses.
-fn cable(
+/// A namespace with addresses, linked to a bridge.
+fn attach(
     fabric: &Namespace,
     name: &str,
     port: &str,
@@ -225,7 +208,7 @@ fn cable(
     Ok(namespace)
 }
 
-/// Other nodes' Pods are behind their nodes.
+/// Routes to the Pods of other nodes, through those nodes.
 fn add_pod_routes(
     namespace: &Namespace,
     own: Option<&str>,
@@ -249,14 +232,13 @@ fn no_such<'a>(
     known: impl Iterator<Item = &'a String>,
 ) -> LabError {
     let known: Vec<&str> = known.map(String::as_str).collect();
-    LabError::NoSuchPlace { what, name: name.to_owned(), known: known.join(", ") }
+    LabError::NotFound { what, name: name.to_owned(), known: known.join(", ") }
 }
 
-/// Pods in the node's network have no rights there. What needs none on a network that is only the
-/// lab's: ports below 1024, and pings.
+/// Lets Pods with hostNetwork, which are unprivileged, use ports below 1024 and ping.
 fn open_to_pods(node: &Namespace) -> Result<(), LabError> {
     sysctl::set_sysctl(node, "net/ipv4/ip_unprivileged_port_start", "0")?;
-    // Who is not root has one group to name.
+    // In a user namespace only group 0 is mapped.
     let groups = "net/ipv4/ping_group_range";
     let all = sysctl::set_sysctl(node, groups, "0 2147483647");
     Ok(all.or_else(|_| sysctl::set_sysctl(node, groups, "0 0"))?)

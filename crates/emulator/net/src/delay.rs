@@ -33,10 +33,7 @@ pub enum Delay {
 }
 
 /// Holds every packet that leaves through `device` for this long.
-///
-/// # Errors
-///
-/// When there is no such device.
+/// Fails if there is no such device.
 pub fn set_delay(namespace: &Namespace, device: &str, delay: Duration) -> Result<Delay, NetError> {
     let what = format!("delay what leaves through `{device}`");
     namespace.attempt(&what, || {

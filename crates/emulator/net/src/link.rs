@@ -27,10 +27,7 @@ fn request<T: Send>(
 }
 
 /// A cable: device `a_device` in `a`, `b_device` in `b`, both up.
-///
-/// # Errors
-///
-/// When a name is taken or too long (15 bytes).
+/// Fails if a name is taken or too long (15 bytes).
 pub fn veth(a: &Namespace, a_device: &str, b: &Namespace, b_device: &str) -> Result<(), NetError> {
     let what = format!("create veth `{a_device}` with its end `{b_device}` in `{}`", b.name());
     request(a, &what, async |handle| {
@@ -51,10 +48,7 @@ pub fn veth(a: &Namespace, a_device: &str, b: &Namespace, b_device: &str) -> Res
 }
 
 /// A bridge without ports, up.
-///
-/// # Errors
-///
-/// When the name is taken or too long (15 bytes).
+/// Fails if the name is taken or too long (15 bytes).
 pub fn bridge(namespace: &Namespace, device: &str) -> Result<(), NetError> {
     request(namespace, &format!("create bridge `{device}`"), async |handle| {
         // Snooping loses the first neighbour discovery on new ports.
@@ -64,10 +58,7 @@ pub fn bridge(namespace: &Namespace, device: &str) -> Result<(), NetError> {
 }
 
 /// Makes the device a port of the bridge.
-///
-/// # Errors
-///
-/// When one of them is not there, or the device cannot be a port.
+/// Fails if one of them is not there, or the device cannot be a port.
 pub fn enslave(namespace: &Namespace, device: &str, bridge: &str) -> Result<(), NetError> {
     request(namespace, &format!("make `{device}` a port of `{bridge}`"), async |handle| {
         let port = LinkUnspec::new_with_name(device).controller(netlink::index(bridge)?).build();
@@ -80,10 +71,7 @@ pub fn enslave(namespace: &Namespace, device: &str, bridge: &str) -> Result<(), 
 }
 
 /// Lets the device send and receive again.
-///
-/// # Errors
-///
-/// When it is not there.
+/// Fails if it is not there.
 pub fn set_up(namespace: &Namespace, device: &str) -> Result<(), NetError> {
     request(namespace, &format!("set `{device}` up"), async |handle| {
         netlink::set_up(&handle, device).await
@@ -91,10 +79,7 @@ pub fn set_up(namespace: &Namespace, device: &str) -> Result<(), NetError> {
 }
 
 /// Keeps the device, its addresses and its place in a bridge, and lets nothing through.
-///
-/// # Errors
-///
-/// When it is not there.
+/// Fails if it is not there.
 pub fn set_down(namespace: &Namespace, device: &str) -> Result<(), NetError> {
     request(namespace, &format!("set `{device}` down"), async |handle| {
         let message = LinkUnspec::new_with_name(device).down().build();
@@ -103,10 +88,7 @@ pub fn set_down(namespace: &Namespace, device: &str) -> Result<(), NetError> {
 }
 
 /// Removes a device; a veth takes its other end with it.
-///
-/// # Errors
-///
-/// When it is not there.
+/// Fails if it is not there.
 pub fn delete(namespace: &Namespace, device: &str) -> Result<(), NetError> {
     request(namespace, &format!("delete `{device}`"), async |handle| {
         let index = netlink::index(device)?;
@@ -115,10 +97,7 @@ pub fn delete(namespace: &Namespace, device: &str) -> Result<(), NetError> {
 }
 
 /// The device's address on its link.
-///
-/// # Errors
-///
-/// When it is not there, or has none.
+/// Fails if it is not there, or has none.
 pub fn mac(namespace: &Namespace, device: &str) -> Result<Mac, NetError> {
     request(namespace, &format!("read the link address of `{device}`"), async |handle| {
         let link = netlink::get(&handle, device).await?;
@@ -131,10 +110,7 @@ pub fn mac(namespace: &Namespace, device: &str) -> Result<Mac, NetError> {
 }
 
 /// Gives the device an address, usable at once.
-///
-/// # Errors
-///
-/// When there is no such device, or the address is there already.
+/// Fails if there is no such device, or the address is there already.
 pub fn add_address(
     namespace: &Namespace,
     device: &str,
@@ -152,10 +128,7 @@ pub fn add_address(
 
 /// Sends what goes to `to` out of the device, to the neighbour `via` or, without one, to the
 /// destination itself. The neighbour need not be in a network of the device's.
-///
-/// # Errors
-///
-/// When there is no such device, the route is there already, or the families differ.
+/// Fails if there is no such device, the route is there already, or the families differ.
 pub fn add_route(
     namespace: &Namespace,
     to: impl Into<IpNet>,
@@ -186,10 +159,7 @@ fn route(to: IpNet, via: Option<IpAddr>, device: u32) -> io::Result<RouteMessage
 
 /// Says once and for all which link address the neighbour has: nobody asks for it, and nobody has
 /// to answer.
-///
-/// # Errors
-///
-/// When there is no such device.
+/// Fails if there is no such device.
 pub fn add_neighbour(
     namespace: &Namespace,
     device: &str,

@@ -31,10 +31,7 @@ struct Inner {
 impl Namespace {
     /// A new namespace with `lo` up and settings that do not depend on the machine's
     /// (see [`sysctl`]). The name is for messages and threads only.
-    ///
-    /// # Errors
-    ///
-    /// When the caller may not make one: it needs a [`sandbox`](super::sandbox), or to be root.
+    /// Fails if the caller may not make one: it needs a [`sandbox`](super::sandbox), or to be root.
     pub fn new(name: &str) -> Result<Self, NetError> {
         in_thread(name, || {
             unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| {
@@ -46,10 +43,7 @@ impl Namespace {
     }
 
     /// A namespace that another process has made, prepared like a new one.
-    ///
-    /// # Errors
-    ///
-    /// When its settings cannot be written.
+    /// Fails if its settings cannot be written.
     pub fn adopt(name: &str, fd: OwnedFd) -> Result<Self, NetError> {
         let namespace = Self(Arc::new(Inner { name: name.to_owned(), fd }));
         namespace.run(|| prepare_current(name))?;
@@ -57,10 +51,7 @@ impl Namespace {
     }
 
     /// The namespace of the calling thread.
-    ///
-    /// # Errors
-    ///
-    /// When `/proc` is not mounted.
+    /// Fails if `/proc` is not mounted.
     pub fn current() -> Result<Self, NetError> {
         Self::open_current("current")
     }
@@ -74,23 +65,18 @@ impl Namespace {
     }
 
     /// The name it was given.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
     /// The descriptor that keeps it alive.
-    #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
     }
 
     /// Runs `work` in a thread inside and returns its value. Threads that `work` starts are inside
     /// too.
-    ///
-    /// # Panics
-    ///
-    /// If `work` does, and if the namespace cannot be entered.
+    /// Panics if `work` does, and if the namespace cannot be entered.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         in_thread(self.name(), || {
             setns(self.fd(), CloneFlags::CLONE_NEWNET)

@@ -63,10 +63,7 @@ pub enum SandboxError {
 
 /// Runs the body of a test in a sandbox. `test` is the name that the test harness has for it, with
 /// the path of modules in its binary: `sandbox::run("link::tests::a_cable_has_two_ends", || ...)`.
-///
-/// # Panics
-///
-/// If the body does, if there can be no sandbox, and if the test has another name.
+/// Panics if the body does, if there can be no sandbox, and if the test has another name.
 pub fn run(test: &str, body: impl FnOnce() + Send) {
     check_name(test);
     match run_here(test, body) {
@@ -129,10 +126,7 @@ fn run_again(test: &str, direct: io::Error) {
 }
 
 /// Moves the whole process into a sandbox. For a `main` of its own, before anything else.
-///
-/// # Errors
-///
-/// When the machine does not allow it, and when there are other threads already.
+/// Fails if the machine does not allow it, and when there are other threads already.
 pub fn enter() -> Result<(), SandboxError> {
     let threads = fs::read_dir("/proc/self/task").map_err(setup("count threads"))?.count();
     if threads > 1 {

@@ -49,20 +49,13 @@ struct Host {
 
 impl Star {
     /// A node with these addresses and no hosts.
-    ///
-    /// # Errors
-    ///
-    /// When the caller may not make namespaces, or an address is given twice.
+    /// Fails if the caller may not make namespaces, or an address is given twice.
     pub fn new(node_addresses: &[IpAddr]) -> Result<Self, NetError> {
         Self::around(Namespace::new("node")?, node_addresses)
     }
 
     /// The same around a namespace that is there, such as the sandbox itself: what a test starts
     /// then runs on the node.
-    ///
-    /// # Errors
-    ///
-    /// See [`Star::new`].
     pub fn around(node: Namespace, node_addresses: &[IpAddr]) -> Result<Self, NetError> {
         sysctl::forwarding(&node)?;
         // Programs skip `lo` when they look for a node's addresses.
@@ -76,34 +69,21 @@ impl Star {
     }
 
     /// The node.
-    #[must_use]
     pub fn node(&self) -> &Namespace {
         &self.node
     }
 
     /// Adds a host; the node's end of its cable is called `veth<N>`, counted from 0.
-    ///
-    /// # Errors
-    ///
-    /// When an address is given twice.
-    ///
-    /// # Panics
-    ///
-    /// If there is a host of this name.
+    /// Fails if an address is given twice.
+    /// Panics if there is a host of this name.
     pub fn host(&mut self, name: &str, addresses: &[IpAddr]) -> Result<Namespace, NetError> {
         let device = format!("veth{}", self.cables);
         self.host_at(&device, name, addresses)
     }
 
     /// Adds a host whose cable ends in the node's `device`.
-    ///
-    /// # Errors
-    ///
-    /// When the device's name is taken or too long (15 bytes), or an address is given twice.
-    ///
-    /// # Panics
-    ///
-    /// If there is a host of this name.
+    /// Fails if the device's name is taken or too long (15 bytes), or an address is given twice.
+    /// Panics if there is a host of this name.
     pub fn host_at(
         &mut self,
         device: &str,
@@ -120,20 +100,13 @@ impl Star {
     }
 
     /// A host by its name.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<&Namespace> {
         self.hosts.get(name).map(|host| &host.namespace)
     }
 
     /// Cuts the host's cable: the node's device and its routes are gone, as after a pod's end.
-    ///
-    /// # Errors
-    ///
-    /// When somebody has deleted the device already.
-    ///
-    /// # Panics
-    ///
-    /// If there is no host of this name.
+    /// Fails if somebody has deleted the device already.
+    /// Panics if there is no host of this name.
     pub fn remove(&mut self, name: &str) -> Result<(), NetError> {
         let host = self.hosts.remove(name);
         let host = host.unwrap_or_else(|| panic!("there is no host `{name}` to remove"));
@@ -143,10 +116,7 @@ impl Star {
 
 /// A cable from the node's `device` to the host, and the host's addresses at its end: /32 and /128,
 /// with the node as the way to everywhere.
-///
-/// # Errors
-///
-/// When the device's name is taken or too long (15 bytes), or an address is given twice.
+/// Fails if the device's name is taken or too long (15 bytes), or an address is given twice.
 pub fn attach(
     node: &Namespace,
     device: &str,

@@ -29,30 +29,21 @@ const DEFAULTS: [(&str, &str); 10] = [
 ];
 
 /// Writes one setting: `set_sysctl(&node, "net/ipv4/ip_forward", "1")`.
-///
-/// # Errors
-///
-/// When there is no such setting, or it does not take the value.
+/// Fails if there is no such setting, or it does not take the value.
 pub fn set_sysctl(namespace: &Namespace, path: &str, value: &str) -> Result<(), NetError> {
     let what = format!("write `{value}` to sysctl {path}");
     namespace.attempt(&what, || fs::write(file(path), value))
 }
 
 /// Reads one setting.
-///
-/// # Errors
-///
-/// When there is no such setting.
+/// Fails if there is no such setting.
 pub fn sysctl(namespace: &Namespace, path: &str) -> Result<String, NetError> {
     let what = format!("read sysctl {path}");
     namespace.attempt(&what, || Ok(fs::read_to_string(file(path))?.trim().to_owned()))
 }
 
 /// Makes a router of it, for IPv4 and, where the kernel has it, for IPv6.
-///
-/// # Errors
-///
-/// When a setting cannot be written.
+/// Fails if a setting cannot be written.
 pub fn forwarding(namespace: &Namespace) -> Result<(), NetError> {
     namespace.attempt("switch forwarding on", || {
         fs::write(file("net/ipv4/ip_forward"), "1")?;
@@ -62,10 +53,7 @@ pub fn forwarding(namespace: &Namespace) -> Result<(), NetError> {
 
 /// Lets packets in whatever their source, on the devices there are and those to come. New
 /// namespaces are like this; it is for those that something has changed.
-///
-/// # Errors
-///
-/// When a setting cannot be written.
+/// Fails if a setting cannot be written.
 pub fn rp_filter_off(namespace: &Namespace) -> Result<(), NetError> {
     namespace.attempt("switch rp_filter off", || {
         for device in fs::read_dir(file("net/ipv4/conf"))? {

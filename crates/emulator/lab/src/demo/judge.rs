@@ -1,4 +1,4 @@
-//! What was measured, beside what was predicted, and whether they agree. Pure.
+//! Compares measurements with predictions. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,62 +8,62 @@ use serde::Serialize;
 use super::Scenario;
 use crate::drive::{Failure, Tally};
 
-/// A share may differ from its prediction by this much, in parts of all connections ...
+/// A share may differ from its prediction by this part of all connections, …
 pub const POINTS: f64 = 0.03;
 
-/// ... or by so many standard deviations of a fair draw, if that is more. What is predicted to be
+/// … or by this many standard deviations of a random choice, if that is more. A share predicted as
 /// zero must be zero.
 pub const SIGMAS: f64 = 4.0;
 
-/// The busiest endpoint's load may differ by this part of it, or by so many standard deviations.
+/// The load of the busiest endpoint may differ by this part of it, or by [`SIGMAS`].
 pub const WORST: f64 = 0.15;
 
 /// Shares of all connections, by zone of the client and of the endpoint.
 pub type Matrix = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// What the connections showed.
+/// The measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measured {
-    /// How many were answered.
+    /// Answered connections.
     pub answered: u64,
-    /// How many failed.
+    /// Failed connections.
     pub failed: u64,
     /// Failures by kind.
     pub failures: BTreeMap<Failure, u64>,
     /// Shares by zone.
     pub matrix: Matrix,
-    /// Part of the answered that left its zone.
+    /// Share of the answered connections that left their zone.
     pub crossed: f64,
     /// Load of the busiest endpoint, as a multiple of the mean.
     pub worst: f64,
 }
 
-/// One scenario, done.
+/// The result of a scenario.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// Which.
+    /// Scenario.
     pub scenario: Scenario,
-    /// As a user would write it.
+    /// What is set, as in a manifest.
     pub title: &'static str,
-    /// In a sentence.
+    /// Description of the result.
     pub words: String,
-    /// What the connections showed.
+    /// The measurement.
     pub measured: Measured,
-    /// What core said.
+    /// Core's prediction.
     pub predicted: Predicted,
     /// Whether they agree.
     pub verdict: Verdict,
 }
 
-/// What core said.
+/// Core's prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Predicted {
     /// Shares by zone.
     pub matrix: Matrix,
-    /// Part that leaves its zone.
+    /// Share that leaves its zone.
     pub crossed: f64,
     /// Load of the busiest endpoint, as a multiple of the mean.
     pub worst: f64,
@@ -73,14 +73,14 @@ pub struct Predicted {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// It does.
+    /// It agrees.
     Agrees,
-    /// It does not, and this is where.
+    /// It differs in these points.
     Differs(Vec<String>),
 }
 
 impl Measured {
-    /// Of the tallies of all clients, each with its zone, and the zones of Pods.
+    /// Combines the counts of all clients, each with its zone.
     pub(super) fn of(tallies: &[(String, Tally)], zones: &BTreeMap<String, String>) -> Self {
         let mut all = Tally::default();
         let mut matrix: Matrix = BTreeMap::new();
@@ -118,7 +118,7 @@ pub(super) fn judge(scenario: Scenario, measured: &Measured, load: &LoadPlan) ->
         worst: load.worst,
     };
     let mut measured = measured.clone();
-    // The mean is over all endpoints, also those that nobody used.
+    // The mean is over all endpoints, including unused ones.
     measured.worst *= load.endpoints.len() as f64;
     let verdict = compare(&measured, &predicted, load.endpoints.len());
     let words = scenario.words(&measured);
@@ -157,7 +157,7 @@ fn compare(measured: &Measured, predicted: &Predicted, endpoints: usize) -> Verd
 }
 
 fn share_agrees(got: f64, want: f64, connections: u64) -> bool {
-    // Sums of shares: what is meant to be nothing is nothing to the last digit.
+    // Shares are sums of floats: less than 1e-9 is zero.
     if want < 1e-9 {
         return got < 1e-9;
     }

@@ -1,10 +1,10 @@
-//! The main job, shown: one Service under one policy after the other, real connections from every
-//! zone, and what was measured beside what core predicted.
+//! The demo: measures where connections to a Service go under each policy, and compares with core's
+//! prediction.
 //!
 //! ```text
-//!   scenario   what is set, and what it does in plain words
-//!   predict    core's answer, from the cluster's objects
-//!   settle     waits until every proxy does what core says
+//!   scenario   the policies and their descriptions
+//!   predict    core's prediction, from the cluster's objects
+//!   settle     waits until every proxy has applied it
 //!   judge      measured against predicted (pure)
 //!   picture    measured, as an SVG (pure)
 //! ```
@@ -34,7 +34,7 @@ use crate::ranges::Ranges;
 use crate::topology::Topology;
 use crate::{LabError, drive::Tally};
 
-/// CPU of a node of each zone, in thousandths: half of all demand comes from the first.
+/// CPU of a node per zone, in thousandths: half of all demand comes from the first zone.
 const CPU: [u64; 3] = [8000, 4000, 4000];
 const NODES_PER_ZONE: usize = 2;
 
@@ -49,36 +49,31 @@ const SERVICE: &str = "web";
 const CONCURRENCY: usize = 4;
 const TIMEOUT_MS: u64 = 5000;
 
-/// What is asked of a demo.
+/// Options of the demo.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Options {
-    /// Connections for each scenario.
+    /// Connections per scenario.
     pub connections: u64,
 }
 
-/// How far it is, for whoever waits.
+/// Progress.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Which step of how many.
+    /// Current step.
     pub step: usize,
-    /// How many there are.
+    /// Number of steps.
     pub steps: usize,
-    /// What is being done.
+    /// Description of the step.
     pub doing: String,
 }
 
 /// The demo's cluster.
-///
-/// # Errors
-///
-/// Never: the numbers are ours.
 pub fn topology() -> Result<Topology, LabError> {
     Topology::grid_of(&CPU, NODES_PER_ZONE, Ranges::default())
 }
 
 /// The demo's Pods and its Service, as a fixture.
-#[must_use]
-pub fn fixture() -> String {
+fn fixture() -> String {
     let mut text = format!("service {NAMESPACE}/{SERVICE} port=80->8080\n");
     for (node, count) in PODS {
         let letters = node.trim_start_matches("node-");
@@ -87,32 +82,28 @@ pub fn fixture() -> String {
     text
 }
 
-/// Sets one policy after the other, drives, and compares. The lab must be there; nodes may still be
-/// on their way.
-///
-/// # Errors
-///
-/// The lab fails; a measurement that differs from its prediction is no error.
+/// Sets one policy after the other, opens connections and compares. Nodes may not be ready yet.
+/// A measurement that differs from its prediction is not an error.
 pub async fn run(
     lab: &Lab,
     cluster: &Cluster,
     options: Options,
-    tell: impl Fn(&Progress),
+    on_progress: impl Fn(&Progress),
 ) -> Result<Vec<Outcome>, LabError> {
     let steps = Scenario::ALL.len();
-    let say = |step: usize, doing: String| tell(&Progress { step, steps, doing });
-    say(0, "starting pods".to_owned());
+    let report = |step: usize, doing: String| on_progress(&Progress { step, steps, doing });
+    report(0, "starting pods".to_owned());
     objects::create(cluster, &objects::of_fixture(&fixture())?).await?;
     let mut outcomes = Vec::new();
     for (step, scenario) in Scenario::ALL.into_iter().enumerate() {
-        say(step, format!("{}: setting it", scenario.title()));
+        report(step, format!("{}: setting it", scenario.title()));
         arrange(cluster, scenario).await?;
         let prediction = settle::settle(lab, cluster, NAMESPACE, SERVICE).await?;
-        say(step, format!("{}: {} connections", scenario.title(), options.connections));
+        report(step, format!("{}: {} connections", scenario.title(), options.connections));
         let measured = measure(lab, cluster, options).await?;
         outcomes.push(judge::judge(scenario, &measured, &prediction.load));
     }
-    say(steps, "done".to_owned());
+    report(steps, "done".to_owned());
     Ok(outcomes)
 }
 
@@ -126,7 +117,7 @@ async fn arrange(cluster: &Cluster, scenario: Scenario) -> Result<(), LabError> 
     Ok(())
 }
 
-/// Connections from every node, as many as its CPU stands for.
+/// Opens connections from every node, in proportion to its CPU.
 async fn measure(lab: &Lab, cluster: &Cluster, options: Options) -> Result<Measured, LabError> {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}");
     let service = cluster.get(&path).await?;
@@ -151,7 +142,7 @@ async fn measure(lab: &Lab, cluster: &Cluster, options: Options) -> Result<Measu
     Ok(Measured::of(&tallies, &zones_of_pods(lab)))
 }
 
-/// Pods carry their node's letters in their names.
+/// The zones of Pods, whose names contain their node's letters.
 fn zones_of_pods(lab: &Lab) -> BTreeMap<String, String> {
     let mut zones = BTreeMap::new();
     for (node, count) in PODS {
@@ -167,7 +158,7 @@ fn zones_of_pods(lab: &Lab) -> BTreeMap<String, String> {
 async fn work(lab: &Lab, node: &str, job: &Job) -> Result<Tally, LabError> {
     let place = Place::Node(node.to_owned());
     let mut command = lab.command(&place, &lab.spec().program, &command_line(job))?;
-    let failed = |why: String| LabError::Api { what: format!("driving from node/{node}"), why };
+    let failed = |why: String| LabError::Drive { what: format!("driving from node/{node}"), why };
     let output = command.output().await.map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {
         return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));

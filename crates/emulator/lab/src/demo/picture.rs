@@ -26,7 +26,6 @@ const CROSS_ZONE: &str = "#e07a3f";
 const INK: &str = "#24292f";
 
 /// Draws the panels of `SHOWN`, as far as they were measured.
-#[must_use]
 pub fn draw_svg(outcomes: &[Outcome]) -> String {
     let shown: Vec<&Outcome> = SHOWN
         .iter()

@@ -1,7 +1,6 @@
-//! What core says of a Service, from the cluster's Nodes and Pods, the Service and its slices: how a
-//! controller would change those, what every node's proxy would choose, and where the traffic would
-//! go. Slices that are right as they are stay: which of two like Pods is lent to another zone depends
-//! on who came first.
+//! Core's prediction for a Service, from the cluster's Nodes, Pods and slices: the slices that the
+//! controller writes, the choice of every node's proxy, and where the traffic goes. The prediction
+//! starts from the existing slices, because the hints depend on earlier ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,10 +20,10 @@ use crate::cluster::Cluster;
 
 const DISCOVERY: &str = "discovery.k8s.io/v1";
 
-/// What should be.
+/// The prediction.
 #[derive(Debug)]
 pub(super) struct Prediction {
-    /// Where traffic goes.
+    /// Traffic between zones.
     pub(super) load: LoadPlan,
     /// Endpoints and their weights, by node.
     pub(super) choices: BTreeMap<String, Choice>,
@@ -50,7 +49,7 @@ pub(super) async fn predict(
     let objects = objects.chain([("v1", "Service", service)]);
     let slices = slices.into_iter().map(|slice| (DISCOVERY, "EndpointSlice", slice));
     for (version, kind, mut object) in objects.chain(slices) {
-        // Items of a list do not say what they are.
+        // Items of a list have no apiVersion and kind.
         object["apiVersion"] = json!(version);
         object["kind"] = json!(kind);
         let (object, _) = convert_json(object.to_string().as_bytes());
@@ -66,7 +65,7 @@ pub(super) async fn predict(
 }
 
 fn gone(key: &ServiceKey) -> LabError {
-    LabError::Api { what: format!("Service {key}"), why: "it is gone".to_owned() }
+    LabError::Drive { what: format!("Service {key}"), why: "it was deleted".to_owned() }
 }
 
 fn choices(world: &World, key: &ServiceKey) -> BTreeMap<String, Choice> {
@@ -80,7 +79,7 @@ fn choices(world: &World, key: &ServiceKey) -> BTreeMap<String, Choice> {
     world.nodes().map(|node| (node.name.to_string(), choose(node))).collect()
 }
 
-/// What a proxy says of the same Service at `/debug/services`; none while its kernel is not in step.
+/// The choice that a proxy reports at `/debug/services`; None while its rules are not applied.
 pub(super) fn read_choice(answer: &Value) -> Option<Choice> {
     let ports = answer["ports"].as_array()?;
     let port = ports.iter().find(|port| port["family"] == "IPv4")?;

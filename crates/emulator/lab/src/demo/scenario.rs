@@ -1,15 +1,15 @@
-//! What is set on the Service, and what that does in plain words.
+//! The policies of the demo and their descriptions.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::judge::Measured;
 
-/// One policy, or one mishap.
+/// A policy, or a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Scenario {
-    /// A Service as most are.
+    /// No policy.
     NothingSet,
     /// KEP-3015.
     PreferSameZone,
@@ -19,14 +19,14 @@ pub enum Scenario {
     TopologyModeAuto,
     /// KEP-536, with a label of the cluster's own.
     TopologyKeys,
-    /// nearhop's own.
+    /// nearhop's own policy.
     Balanced,
-    /// PreferSameZone, and the first zone's only Pod goes.
+    /// PreferSameZone, after the first zone's only Pod is deleted.
     LastEndpointLost,
 }
 
 impl Scenario {
-    /// In the order in which they are shown; the last one takes a Pod away.
+    /// In order; the last one deletes a Pod.
     pub const ALL: [Self; 7] = [
         Self::NothingSet,
         Self::PreferSameZone,
@@ -37,9 +37,8 @@ impl Scenario {
         Self::LastEndpointLost,
     ];
 
-    /// What is set, as a user would write it.
-    #[must_use]
-    pub fn title(self) -> &'static str {
+    /// What is set, as in a manifest.
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::NothingSet => "nothing set",
             Self::PreferSameZone => "trafficDistribution: PreferSameZone",
@@ -73,9 +72,8 @@ impl Scenario {
         })
     }
 
-    /// What was seen, in a sentence.
-    #[must_use]
-    pub fn words(self, measured: &Measured) -> String {
+    /// Describes the result.
+    pub(crate) fn words(self, measured: &Measured) -> String {
         let crossed = format!("{:.0}%", measured.crossed * 100.0);
         let worst = format!("{:.2} times the mean", measured.worst);
         match self {

@@ -1,5 +1,5 @@
-//! Waits until every proxy has in its kernel what core says it should: what is measured after that
-//! is the policy, not the way to it.
+//! Waits until every proxy has applied the predicted choice, so that the measurement shows the policy
+//! and not the transition.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -33,7 +33,7 @@ pub(super) async fn settle(
     .await
 }
 
-/// A proxy answers on its node's loopback only, and within a millisecond.
+/// Asks a proxy, which listens on its node's loopback only.
 fn ask_proxy(lab: &Lab, node: &str, path: &str) -> io::Result<Value> {
     let namespace = lab.world().node(node).map_err(io::Error::other)?;
     let text = namespace.run(|| -> io::Result<String> {

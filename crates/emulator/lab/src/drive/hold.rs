@@ -1,8 +1,7 @@
-//! Long-lived TCP connections: opened once, some of them busy and some idle, and what became of
-//! them.
+//! Long-lived TCP connections, half of them busy and half idle.
 //!
-//! A busy one sends a line now and then and waits for the answer, an idle one is silent until the
-//! end and then sends its only line: whoever forgot it answers with a reset.
+//! A busy one sends a line every 100 ms and waits for the answer. An idle one sends its only line at
+//! the end: if conntrack or the server lost it, the answer is a reset.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -13,42 +12,42 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep_until, timeout};
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pause of a busy one.
+/// Pause of a busy connection between two lines.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What to hold.
+/// The connections to hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
-    /// A server that answers a line with a line.
+    /// Address of a server that answers each line with a line.
     pub target: String,
-    /// How many; every other one is idle.
+    /// Number of connections; every second one is idle.
     pub flows: usize,
-    /// For how long.
+    /// Duration in seconds.
     pub seconds: u64,
 }
 
-/// What became of them.
+/// The result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Held {
-    /// How many answered to the end.
+    /// Connections that worked to the end.
     pub kept: usize,
-    /// Lines that were answered.
+    /// Answered lines.
     pub answers: u64,
-    /// What went wrong with the others.
+    /// Errors of the others.
     pub lost: Vec<String>,
 }
 
-/// Opens them all, tells so, and holds them.
+/// Opens the connections, calls `opened` with their number, and holds them.
 pub async fn hold(job: &Hold, opened: impl FnOnce(usize)) -> Held {
     let end = Instant::now() + Duration::from_secs(job.seconds);
     let mut streams = Vec::new();
     let mut held = Held::default();
     for n in 0..job.flows {
-        match timeout(PATIENCE, TcpStream::connect(&job.target)).await {
+        match timeout(ANSWER_TIMEOUT, TcpStream::connect(&job.target)).await {
             Ok(Ok(stream)) => streams.push((n, stream)),
             Ok(Err(error)) => held.lost.push(format!("{n}: connect: {error}")),
             Err(_) => held.lost.push(format!("{n}: connect: no answer")),
@@ -71,7 +70,7 @@ pub async fn hold(job: &Hold, opened: impl FnOnce(usize)) -> Held {
     held
 }
 
-/// How many answers there were.
+/// Returns the number of answers.
 async fn keep(stream: TcpStream, idle: bool, end: Instant) -> io::Result<u64> {
     let begun = Instant::now();
     let mut stream = BufReader::new(stream);
@@ -95,7 +94,7 @@ async fn keep(stream: TcpStream, idle: bool, end: Instant) -> io::Result<u64> {
 async fn ask(stream: &mut BufReader<TcpStream>) -> io::Result<()> {
     stream.write_all(b"hostname\n").await?;
     let mut line = String::new();
-    match timeout(PATIENCE, stream.read_line(&mut line)).await {
+    match timeout(ANSWER_TIMEOUT, stream.read_line(&mut line)).await {
         Ok(Ok(0)) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server")),
         Ok(read) => read.map(drop),
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -108,7 +107,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn one_that_is_cut_is_told_from_those_that_are_not() {
+    async fn a_closed_connection_is_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = listener.local_addr().unwrap().to_string();
         tokio::spawn(async move {
@@ -117,7 +116,7 @@ mod tests {
                 tokio::spawn(async move {
                     let mut stream = BufReader::new(stream);
                     let mut line = String::new();
-                    // The first busy one is cut after its first answer.
+                    // The first busy connection is closed after its first answer.
                     while stream.read_line(&mut line).await.unwrap_or(0) > 0 {
                         let _ = stream.write_all(b"pod\n").await;
                         if n == 0 {

@@ -1,4 +1,4 @@
-//! Looks a name up at one server, for clients that have no `/etc/resolv.conf` of their own: nodes.
+//! Resolves a name at one DNS server, for clients without an `/etc/resolv.conf`: nodes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use tokio::net::UdpSocket;
 use super::Failure;
 use super::worker::Family;
 
-/// The first address that a name server gives for a name.
+/// The first address of a name.
 pub(super) async fn lookup(
     server: SocketAddr,
     name: &str,
@@ -37,7 +37,7 @@ async fn exchange(server: SocketAddr, question: &Message) -> Result<Message, Fai
     let socket = UdpSocket::bind(any).await.map_err(here)?;
     socket.connect(server).await.map_err(here)?;
     let bytes = question.to_vec().map_err(|_| Failure::NoSuchName)?;
-    // Nobody listening is a name that nobody knows.
+    // A server that does not answer counts as a name that does not resolve.
     let silent = |_| Failure::NoSuchName;
     socket.send(&bytes).await.map_err(silent)?;
     let mut buffer = vec![0; 1500];

@@ -1,12 +1,12 @@
-//! Connections, counted by who answered.
+//! Opens connections to a Service and counts the Pods that answered.
 //!
 //! ```text
-//!   worker   opens connections where it runs, and tallies them   (hidden command `lab-drive`)
-//!   lookup   asks one name server, where a client has none of its own
-//!   hold     opens connections and keeps them open               (hidden command `lab-hold`)
-//!   origin   where connections are to come from, and to whom     (from the cluster's objects)
-//!   run      sends the workers out, and waits for them
-//!   report   the tallies of all origins, by pod, node and zone   (pure)
+//!   worker   opens connections and counts the answers    (hidden command `lab-drive`)
+//!   lookup   resolves a name at one DNS server
+//!   hold     opens connections and keeps them open       (hidden command `lab-hold`)
+//!   origin   clients and targets, from the cluster's objects
+//!   run      runs the workers
+//!   report   the counts of all workers, by pod, node and zone (pure)
 //! ```
 
 pub mod hold;
@@ -21,34 +21,33 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The hidden command that is a worker.
-pub const WORKER: &str = "lab-drive";
+/// The hidden command of workers.
+const WORKER: &str = "lab-drive";
 
-/// How a connection can fail.
+/// Why a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Failure {
-    /// Nobody listens, or the Service has no endpoints.
+    /// The port is closed, or the Service has no endpoints.
     Refused,
-    /// It was open, and the other side cut it.
+    /// The server reset it.
     Reset,
-    /// Nothing came back in time.
+    /// No answer in time.
     TimedOut,
-    /// There is no way there.
+    /// No route.
     Unreachable,
-    /// It was closed before an answer came.
+    /// The server closed it without an answer.
     Closed,
-    /// The answer is not that of an HTTP server that says who it is.
+    /// The answer is not a hostname.
     NotUnderstood,
-    /// The name was not found.
+    /// The name does not resolve.
     NoSuchName,
-    /// Something on this side, such as no free port.
+    /// A local error, such as no free port.
     Here,
 }
 
 impl Failure {
-    /// In plain words.
-    #[must_use]
+    /// Description for the output.
     pub fn words(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -63,21 +62,20 @@ impl Failure {
     }
 }
 
-/// What became of some connections.
+/// The counts of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tally {
-    /// Answers by the name of the Pod.
+    /// Answers by Pod name.
     pub answers: BTreeMap<String, u64>,
     /// Failures by kind.
     pub failures: BTreeMap<Failure, u64>,
-    /// Microseconds from the first packet to the answer, one for each answer.
+    /// Microseconds from the first packet to the answer, per answer.
     pub latencies: Vec<u32>,
 }
 
 impl Tally {
-    /// Counts one connection.
-    pub fn count(&mut self, outcome: Result<String, Failure>, took: Duration) {
+    pub(crate) fn count(&mut self, outcome: Result<String, Failure>, took: Duration) {
         match outcome {
             Ok(pod) => {
                 *self.answers.entry(pod).or_default() += 1;
@@ -87,8 +85,7 @@ impl Tally {
         }
     }
 
-    /// Adds another one.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         for (pod, count) in &other.answers {
             *self.answers.entry(pod.clone()).or_default() += count;
         }
@@ -98,15 +95,11 @@ impl Tally {
         self.latencies.extend(&other.latencies);
     }
 
-    /// How many were answered.
-    #[must_use]
-    pub fn answered(&self) -> u64 {
+    pub(crate) fn answered(&self) -> u64 {
         self.answers.values().sum()
     }
 
-    /// How many were not.
-    #[must_use]
-    pub fn failed(&self) -> u64 {
+    pub(crate) fn failed(&self) -> u64 {
         self.failures.values().sum()
     }
 }

@@ -1,4 +1,4 @@
-//! Where connections are to come from and whom they are to reach, as the cluster's objects say.
+//! The clients and targets of a drive, from the cluster's objects.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,14 +12,14 @@ use crate::LabError;
 use crate::cluster::{Cluster, name_of};
 use crate::control::Place;
 
-/// Where name servers answer.
+/// Port of DNS servers.
 const DNS_PORT: u16 = 53;
 
-/// How long a connection may take.
+/// Timeout of a connection.
 const TIMEOUT_MS: u64 = 3000;
 
-/// The zone of clients that have none because they are outside.
-pub const EXTERNAL: &str = "external";
+/// The zone of clients outside the cluster.
+pub(super) const EXTERNAL: &str = "external";
 
 /// `--from`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum From {
     Node(String),
     /// Every node of a zone, evenly.
     Zone(String),
-    /// Outside of the cluster, through node ports.
+    /// Outside the cluster, through node ports.
     External,
 }
 
@@ -58,11 +58,11 @@ impl FromStr for From {
 /// `[NAMESPACE/]NAME[:PORT]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceRef {
-    /// `default` where none is given.
+    /// Default: `default`.
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// The port's name or number; the first of the protocol without.
+    /// Name or number of the port. Default: the first of the protocol.
     pub port: Option<String>,
 }
 
@@ -82,77 +82,67 @@ impl FromStr for ServiceRef {
     }
 }
 
-/// What to drive.
+/// The request of `lab drive`.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// Whom to reach.
+    /// Target.
     pub service: ServiceRef,
-    /// From where.
+    /// Clients.
     pub from: From,
-    /// How many connections in all.
+    /// Total number of connections.
     pub connections: u64,
-    /// How many at the same time, in all.
+    /// Connections at the same time, over all clients.
     pub concurrency: usize,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// By address, or by name.
+    /// By cluster IP or by name.
     pub by: By,
-    /// Whether over IPv6.
+    /// Address family.
     pub family: Family,
 }
 
-/// How the Service is called.
+/// How clients address the Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// By its cluster IP.
     Address,
-    /// By its name, looked up for each connection.
+    /// By its name, resolved for each connection.
     Name,
 }
 
 /// Where a worker runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Where {
-    /// In a namespace of the lab's.
+pub(super) enum Where {
+    /// In a network namespace of the lab.
     Lab(Place),
-    /// In a Pod.
     Pod {
-        /// Its namespace.
         namespace: String,
-        /// Its name.
         name: String,
     },
 }
 
-/// One worker to be.
+/// A worker.
 #[derive(Clone, Debug)]
-pub struct Origin {
-    /// The client's zone; `external` from outside.
-    pub zone: String,
-    /// Where it runs.
-    pub place: Where,
-    /// What it does.
-    pub job: Job,
+pub(super) struct Origin {
+    /// The client's zone, or [`EXTERNAL`].
+    pub(super) zone: String,
+    pub(super) place: Where,
+    pub(super) job: Job,
 }
 
-/// Where nodes and Pods are.
+/// The locations of nodes and Pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub(super) struct Places {
     /// Address, by the node's name.
-    pub nodes: BTreeMap<String, IpAddr>,
+    pub(super) nodes: BTreeMap<String, IpAddr>,
     /// Zone, by the node's name.
-    pub zones: BTreeMap<String, String>,
+    pub(super) zones: BTreeMap<String, String>,
     /// Node and zone, by the Pod's name.
-    pub pods: BTreeMap<String, (String, String)>,
+    pub(super) pods: BTreeMap<String, (String, String)>,
 }
 
-/// Finds the origins, and where those who answer will be. The lab's nodes may not be all of the
-/// cluster's.
-///
-/// # Errors
-///
-/// Something that was named is not there, or cannot be reached from there.
-pub async fn find(
+/// Finds the workers and the locations of Pods. `nodes` are the lab's; the cluster may have others.
+pub(super) async fn find(
     cluster: &Cluster,
     nodes: &[String],
     question: &Question,
@@ -167,7 +157,8 @@ pub async fn find(
     let clients = clients(cluster, question, &here).await?;
     let targets = match question.from {
         From::External if question.by == By::Name => {
-            let why = "its name is known inside only. Cure: leave out --dns, or --from external";
+            let why =
+                "its name resolves inside the cluster only. Cure: omit --dns or --from external";
             return Err(wrong(question, why));
         }
         From::External => external_targets(cluster, port, question).await?,
@@ -177,7 +168,7 @@ pub async fn find(
         }
     };
     if clients.is_empty() {
-        return Err(wrong(question, "the API knows none of the lab's nodes yet"));
+        return Err(wrong(question, "the lab's nodes are not registered yet"));
     }
     let count = clients.len() as u64;
     let origins = (0u64..).zip(clients).map(|(n, (zone, place))| {
@@ -197,12 +188,8 @@ pub async fn find(
     Ok((origins.filter(|origin| origin.job.connections > 0).collect(), places))
 }
 
-/// Where the Pods of a namespace are now.
-///
-/// # Errors
-///
-/// The API does not answer.
-pub async fn find_places(cluster: &Cluster, namespace: &str) -> Result<Places, LabError> {
+/// The current locations of nodes, and of the Pods of a namespace.
+pub(super) async fn find_places(cluster: &Cluster, namespace: &str) -> Result<Places, LabError> {
     let nodes = cluster.list("/api/v1/nodes").await?;
     let zones = zones_of(&nodes);
     let pods = cluster.list(&format!("/api/v1/namespaces/{namespace}/pods")).await?;
@@ -214,7 +201,7 @@ pub async fn find_places(cluster: &Cluster, namespace: &str) -> Result<Places, L
 
 fn wrong(question: &Question, why: &str) -> LabError {
     let ServiceRef { namespace, name, .. } = &question.service;
-    LabError::Api { what: format!("Service {namespace}/{name}"), why: why.to_owned() }
+    LabError::Drive { what: format!("Service {namespace}/{name}"), why: why.to_owned() }
 }
 
 fn zones_of(nodes: &[Value]) -> BTreeMap<String, String> {
@@ -237,7 +224,7 @@ async fn clients(
     zones: &BTreeMap<String, String>,
 ) -> Result<Vec<(String, Where)>, LabError> {
     let on_node = |node: &String| Where::Lab(Place::Node(node.clone()));
-    let missing = |what: &'static str, name: &str, known: Vec<&str>| LabError::NoSuchPlace {
+    let missing = |what: &'static str, name: &str, known: Vec<&str>| LabError::NotFound {
         what,
         name: name.to_owned(),
         known: known.join(", "),
@@ -292,7 +279,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The number that a port of the Service has on its Pods, as its slices say.
+/// The target port, from the Service's slices.
 async fn slice_port(
     cluster: &Cluster,
     port: &Value,
@@ -314,14 +301,14 @@ fn inner_target(
     question: &Question,
 ) -> Result<String, LabError> {
     let headless = service["spec"]["clusterIP"] == "None";
-    // The name of a headless Service is that of its Pods, and so is the port.
+    // The name of a headless Service resolves to its Pods, which listen on the target port.
     let number = behind.filter(|_| headless).or_else(|| port["port"].as_u64()).unwrap_or_default();
     if question.by == By::Name {
         let ServiceRef { namespace, name, .. } = &question.service;
         return Ok(format!("{name}.{namespace}.svc.cluster.local:{number}"));
     }
     if headless {
-        return Err(wrong(question, "it is headless, so it has a name only. Cure: --dns"));
+        return Err(wrong(question, "it is headless and has no cluster IP. Cure: --dns"));
     }
     let address = addresses(&service["spec"]["clusterIPs"], question.family).into_iter().next();
     let address = address.ok_or_else(|| {
@@ -335,17 +322,17 @@ fn inner_target(
 
 fn addresses(list: &Value, family: Family) -> Vec<IpAddr> {
     let texts = list.as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str);
-    texts.filter_map(|text| text.parse().ok()).filter(|address| family.takes(address)).collect()
+    texts.filter_map(|text| text.parse().ok()).filter(|address| family.contains(address)).collect()
 }
 
-/// A node's own addresses of a family.
+/// A node's InternalIPs of a family.
 fn internal_ips(node: &Value, family: Family) -> Vec<IpAddr> {
     let own = node["status"]["addresses"].as_array().map_or(&[][..], Vec::as_slice);
     let internal = own.iter().filter(|one| one["type"] == "InternalIP");
     addresses(&internal.map(|one| one["address"].clone()).collect(), family)
 }
 
-/// Pods have a name server of their own; the one on its node is a node's.
+/// The DNS server on the node, for workers on nodes. Pods have an `/etc/resolv.conf`.
 fn name_server(place: &Where, places: &Places) -> Option<SocketAddr> {
     let Where::Lab(Place::Node(node)) = place else { return None };
     places.nodes.get(node).map(|address| SocketAddr::new(*address, DNS_PORT))
@@ -367,7 +354,7 @@ async fn external_targets(
         }
     }
     if targets.is_empty() {
-        let why = "it has no node port, so nobody outside can reach it. Cure: type: NodePort";
+        let why = "it has no node port, so external clients cannot reach it. Cure: type: NodePort";
         return Err(wrong(question, why));
     }
     Ok(targets)
@@ -378,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read_as_they_are_written() {
+    fn places_and_services_are_parsed() {
         let pod = |ns: Option<&str>| From::Pod(ns.map(str::to_owned), "web-0".to_owned());
         assert_eq!("pod/web-0".parse(), Ok(pod(None)));
         assert_eq!("pod/shop/web-0".parse(), Ok(pod(Some("shop"))));

@@ -1,4 +1,4 @@
-//! What all workers counted, by Pod, node and zone.
+//! The counts of all workers, by Pod, node and zone.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use serde::Serialize;
 use super::origin::{EXTERNAL, Places};
 use super::{Failure, Tally};
 
-/// How traffic went.
+/// The result of a drive.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// How many were tried.
+    /// All connections.
     pub connections: u64,
-    /// How many were answered.
+    /// Answered connections.
     pub answered: u64,
-    /// Part of the answered that is known to have left its zone, 0 to 1.
+    /// Share of the answered connections that left their zone, 0 to 1.
     pub cross_zone: f64,
     /// Answers by zone of the client and of the Pod.
     pub matrix: BTreeMap<String, BTreeMap<String, u64>>,
@@ -25,19 +25,19 @@ pub struct Report {
     pub nodes: BTreeMap<String, u64>,
     /// Failures by kind.
     pub failures: BTreeMap<Failure, u64>,
-    /// How long answers took; none without answers.
+    /// Latencies; None without answers.
     pub latency: Option<Latency>,
 }
 
-/// What one Pod answered.
+/// The answers of a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answered {
-    /// Its node; empty where the API knows no such Pod.
+    /// Node; empty if the API has no such Pod.
     pub node: String,
-    /// Its zone; empty where it has none.
+    /// Zone; empty if the node has none.
     pub zone: String,
-    /// How many.
+    /// Number of answers.
     pub answers: u64,
 }
 
@@ -45,19 +45,18 @@ pub struct Answered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Latency {
-    /// Half were faster.
+    /// Median.
     pub p50_us: u32,
-    /// Nine of ten were.
+    /// 90th percentile.
     pub p90_us: u32,
-    /// All but one of a hundred were.
+    /// 99th percentile.
     pub p99_us: u32,
-    /// The slowest.
+    /// Maximum.
     pub max_us: u32,
 }
 
-/// Puts the tallies of all origins together, each with its client's zone.
-#[must_use]
-pub fn report(tallies: &[(String, Tally)], places: &Places) -> Report {
+/// Combines the counts of all workers, each with its client's zone.
+pub(super) fn report(tallies: &[(String, Tally)], places: &Places) -> Report {
     let mut all = Tally::default();
     let mut matrix: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
     let mut pods: BTreeMap<String, Answered> = BTreeMap::new();
@@ -68,7 +67,7 @@ pub fn report(tallies: &[(String, Tally)], places: &Places) -> Report {
         let row = matrix.entry(from.clone()).or_default();
         for (pod, answers) in &tally.answers {
             let place = places.pods.get(pod).cloned();
-            // Who is nowhere, or has come from outside, has crossed nothing.
+            // External clients and unknown Pods have no zone to cross.
             let away = from != EXTERNAL && place.as_ref().is_some_and(|(_, zone)| zone != from);
             crossed += if away { *answers } else { 0 };
             let (node, zone) = place.unwrap_or_default();
@@ -94,7 +93,7 @@ pub fn report(tallies: &[(String, Tally)], places: &Places) -> Report {
 fn percentiles(mut latencies: Vec<u32>) -> Option<Latency> {
     latencies.sort_unstable();
     let last = latencies.len().checked_sub(1)?;
-    // The smallest value that at least this part of all do not exceed.
+    // Nearest-rank percentile.
     let at = |percent: usize| latencies[(latencies.len() * percent).div_ceil(100).max(1) - 1];
     let (p50_us, p90_us, p99_us) = (at(50), at(90), at(99));
     Some(Latency { p50_us, p90_us, p99_us, max_us: latencies[last] })
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_by_where_they_came_from() {
+    fn answers_are_grouped_by_zone_node_and_pod() {
         let place = |node: &str, zone: &str| (node.to_owned(), zone.to_owned());
         let pods = [("a-0", place("n1", "a")), ("b-0", place("n2", "b"))];
         let pods = pods.map(|(pod, place)| (pod.to_owned(), place)).into();
@@ -131,17 +130,21 @@ mod tests {
         let report = report(&tallies, &places);
         assert_eq!((report.connections, report.answered), (15, 10));
         assert_eq!(report.matrix["a"], BTreeMap::from([("a".into(), 3), ("b".into(), 1)]));
-        assert!((report.cross_zone - 0.1).abs() < 1e-9, "`gone` is nowhere: {}", report.cross_zone);
+        assert!(
+            (report.cross_zone - 0.1).abs() < 1e-9,
+            "`gone` has no zone: {}",
+            report.cross_zone
+        );
         assert_eq!(
             report.pods["b-0"],
             Answered { node: "n2".into(), zone: "b".into(), answers: 5 }
         );
-        assert_eq!(report.nodes[""], 2, "nobody knows where `gone` was");
+        assert_eq!(report.nodes[""], 2, "the node of `gone` is unknown");
         assert_eq!(report.failures, BTreeMap::from([(Failure::Refused, 5)]));
     }
 
     #[test]
-    fn percentiles_are_values_that_were_seen() {
+    fn percentiles_are_measured_values() {
         assert_eq!(percentiles(Vec::new()), None);
         let latency = percentiles((1..=200).rev().collect()).expect("there are some");
         assert_eq!((latency.p50_us, latency.p90_us), (100, 180));

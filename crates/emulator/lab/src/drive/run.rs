@@ -1,4 +1,4 @@
-//! Sends the workers to their places, and puts together what they counted.
+//! Runs the workers and combines their counts.
 
 use std::io;
 use std::path::Path;
@@ -16,14 +16,10 @@ use crate::LabError;
 use crate::cluster::{Cluster, describe};
 use crate::control::{Answer, Place, Request, ask};
 
-/// Where every container finds the `nearhop` command.
-pub const IN_CONTAINERS: &str = "/.nearhop";
+/// Path of the `nearhop` binary in every container.
+const IN_CONTAINERS: &str = "/.nearhop";
 
-/// Drives a Service of the lab in this directory.
-///
-/// # Errors
-///
-/// Something that was named is not there, or a worker cannot run.
+/// Opens connections to a Service of the lab in this directory.
 pub async fn drive(
     state: &Path,
     cluster: &Cluster,
@@ -32,19 +28,19 @@ pub async fn drive(
     let (origins, mut places) = find(cluster, &nodes_of(state)?, question).await?;
     let tallies = try_join_all(origins.iter().map(|origin| work_at(state, cluster, origin)));
     let tallies = tallies.await?;
-    // Some may have come meanwhile; without an API those that were there are all that is known.
+    // Adds Pods that were created meanwhile.
     if let Ok(now) = find_places(cluster, &question.service.namespace).await {
         places.pods.extend(now.pods);
     }
     Ok(report(&tallies, &places))
 }
 
-/// The nodes that the lab holds.
+/// The lab's nodes.
 fn nodes_of(state: &Path) -> Result<Vec<String>, LabError> {
     let failed = |cause| LabError::File { path: state.to_owned(), cause };
     match ask(state, &Request::Status).map_err(failed)? {
         Answer::Status(status) => Ok(status.zones.into_values().flatten().collect()),
-        _ => Err(failed(io::Error::other("the lab answered another question"))),
+        _ => Err(failed(io::Error::other("unexpected answer from the lab"))),
     }
 }
 
@@ -59,14 +55,13 @@ async fn work_at(
             (format!("pod/{name}"), in_pod(cluster, namespace, name, &origin.job).await)
         }
     };
-    let failed = |why: String| LabError::Api { what: format!("driving from {what}"), why };
+    let failed = |why: String| LabError::Drive { what: format!("driving from {what}"), why };
     let tally = serde_json::from_str(&output.map_err(failed)?);
     Ok((origin.zone.clone(), tally.map_err(|error| failed(error.to_string()))?))
 }
 
-/// The worker's arguments, for the `nearhop` command.
-#[must_use]
-pub fn command_line(job: &Job) -> Vec<String> {
+/// The arguments of a worker.
+pub(crate) fn command_line(job: &Job) -> Vec<String> {
     let job = serde_json::to_string(job).expect("a job is plain data");
     vec![WORKER.to_owned(), "--job".to_owned(), job]
 }
@@ -79,7 +74,7 @@ async fn in_lab(state: &Path, place: Place, job: &Job) -> Result<String, String>
         Answer::Output { stdout, code: Some(0), .. } => Ok(stdout),
         Answer::Output { stderr, .. } => Err(stderr),
         Answer::Refused(why) => Err(why),
-        Answer::Done | Answer::Status(_) => Err("the lab answered another question".to_owned()),
+        Answer::Done | Answer::Status(_) => Err("unexpected answer from the lab".to_owned()),
     }
 }
 

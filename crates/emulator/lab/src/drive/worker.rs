@@ -1,7 +1,7 @@
-//! Opens connections from where it runs, each a new one, and says who answered.
+//! Opens connections from the namespace it runs in and reads which Pod answered.
 //!
-//! TCP asks an HTTP server for `/hostname`, UDP sends the word `hostname`: the built-in images, and
-//! those of Kubernetes' own tests, answer both with the Pod's name.
+//! TCP requests `/hostname` by HTTP, UDP sends the word `hostname`. The built-in images and those of
+//! Kubernetes' tests answer both with the Pod's name.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,34 +15,34 @@ use tokio::time::{sleep_until, timeout};
 use super::lookup::lookup;
 use super::{Failure, Tally};
 
-/// No honest answer is longer.
+/// Size limit of an answer.
 const LONGEST_ANSWER: u64 = 64 * 1024;
 
-/// What to do.
+/// The job of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
-    /// Taken in turn: `10.96.0.7:80`, or a name that is looked up for each connection.
+    /// Used in turn: `10.96.0.7:80`, or a name, resolved for each connection.
     pub targets: Vec<String>,
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// How many.
+    /// Number of connections.
     pub connections: u64,
-    /// How many at the same time.
+    /// Connections at the same time.
     pub concurrency: usize,
-    /// How long one may take.
+    /// Timeout of a connection in milliseconds.
     pub timeout_ms: u64,
-    /// At most so many a second; 0 is as fast as it goes.
+    /// Connections per second; 0 for no limit.
     pub rate: u32,
-    /// For names.
+    /// Address family of names.
     #[serde(default)]
     pub family: Family,
-    /// Whom to ask for names, where the client has nobody of its own.
+    /// DNS server, if the client has no `/etc/resolv.conf`.
     #[serde(default)]
     pub name_server: Option<SocketAddr>,
 }
 
-/// Over which family, where a name has both.
+/// The address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -54,14 +54,12 @@ pub enum Family {
 }
 
 impl Family {
-    /// Whether an address is of it.
-    #[must_use]
-    pub fn takes(self, address: &IpAddr) -> bool {
+    pub(super) fn contains(self, address: &IpAddr) -> bool {
         address.is_ipv4() == (self == Self::V4)
     }
 }
 
-/// How to connect.
+/// The transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -71,26 +69,27 @@ pub enum Protocol {
     Udp,
 }
 
-/// One connection, for whoever wants to know when.
+/// One connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// Since the job began.
+    /// Time since the start of the job.
     pub at: Duration,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
-    /// Who answered, or what went wrong.
+    /// The Pod that answered.
     pub outcome: Result<String, Failure>,
 }
 
-/// Does the job and counts. `tell` hears of each connection as it ends.
-pub async fn work(job: &Job, tell: impl Fn(&Attempt) + Clone + Send + 'static) -> Tally {
+/// Performs the job. Calls `on_attempt` for each connection when it ends.
+pub async fn work(job: &Job, on_attempt: impl Fn(&Attempt) + Clone + Send + 'static) -> Tally {
     let start = Instant::now();
     let lanes = (job.concurrency.max(1) as u64).min(job.connections);
     let mut tasks = tokio::task::JoinSet::new();
     for lane in 0..lanes {
-        let (job, tell) = (job.clone(), tell.clone());
-        tasks
-            .spawn(async move { work_lane(&job, lane..job.connections, lanes, start, tell).await });
+        let (job, on_attempt) = (job.clone(), on_attempt.clone());
+        tasks.spawn(async move {
+            work_lane(&job, lane..job.connections, lanes, start, on_attempt).await
+        });
     }
     let mut all = Tally::default();
     while let Some(tally) = tasks.join_next().await {
@@ -104,7 +103,7 @@ async fn work_lane(
     turns: std::ops::Range<u64>,
     step: u64,
     start: Instant,
-    tell: impl Fn(&Attempt),
+    on_attempt: impl Fn(&Attempt),
 ) -> Tally {
     let mut tally = Tally::default();
     for turn in turns.step_by(usize::try_from(step).expect("there are fewer lanes than that")) {
@@ -118,7 +117,7 @@ async fn work_lane(
         let outcome = timeout(patience, ask(job, target)).await;
         let outcome = outcome.unwrap_or(Err(Failure::TimedOut));
         let took = begun.elapsed();
-        tell(&Attempt { at: begun - start, took, outcome: outcome.clone() });
+        on_attempt(&Attempt { at: begun - start, took, outcome: outcome.clone() });
         tally.count(outcome, took);
     }
     tally
@@ -135,14 +134,14 @@ async fn ask(job: &Job, target: &str) -> Result<String, Failure> {
     }
 }
 
-/// Finds the address of `NAME:PORT`.
+/// Resolves `NAME:PORT`.
 async fn look_up(job: &Job, target: &str) -> Result<SocketAddr, Failure> {
     if let (Some(server), Some((name, port))) = (job.name_server, target.rsplit_once(':')) {
         let port = port.parse().map_err(|_| Failure::Here)?;
         return Ok(SocketAddr::new(lookup(server, name, job.family).await?, port));
     }
     let mut found = lookup_host(target).await.map_err(|_| Failure::NoSuchName)?;
-    found.find(|address| job.family.takes(&address.ip())).ok_or(Failure::NoSuchName)
+    found.find(|address| job.family.contains(&address.ip())).ok_or(Failure::NoSuchName)
 }
 
 async fn ask_http(address: SocketAddr) -> Result<String, Failure> {
@@ -159,7 +158,7 @@ async fn ask_http(address: SocketAddr) -> Result<String, Failure> {
     parse_http(&text).ok_or(Failure::NotUnderstood)
 }
 
-/// The name in a good answer.
+/// The name in a successful response.
 fn parse_http(text: &str) -> Option<String> {
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?;
@@ -167,7 +166,7 @@ fn parse_http(text: &str) -> Option<String> {
     name_in(body).filter(|_| good)
 }
 
-/// One word, or what `nearhop/echo` says to everything: an object with the Pod's name.
+/// One word, or the JSON object of `nearhop/echo` with the Pod's name.
 fn name_in(body: &str) -> Option<String> {
     let word = body.trim();
     if word.starts_with('{') {
@@ -208,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_good_answer_of_one_word_is_a_hostname() {
+    fn only_a_successful_response_of_one_word_is_a_hostname() {
         let ok = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\necho-1\n";
         assert_eq!(parse_http(ok).as_deref(), Some("echo-1"));
         assert_eq!(name_in("{\"pod\":\"echo-2\",\"node\":\"n\"}\n").as_deref(), Some("echo-2"));
@@ -238,27 +237,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failures_are_told_apart() {
-        let deaf = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    async fn failures_are_classified() {
+        let silent_listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let closed = free.local_addr().unwrap().to_string();
         drop(free);
-        let silent = deaf.local_addr().unwrap().to_string();
+        let silent = silent_listener.local_addr().unwrap().to_string();
         let tally = work(&job(&[closed.clone(), silent], Protocol::Tcp), |_| {}).await;
         let expected = BTreeMap::from([(Failure::Refused, 5), (Failure::TimedOut, 5)]);
         assert_eq!(tally.failures, expected);
         assert_eq!(tally.answered(), 0);
         let tally = work(&job(&[closed], Protocol::Udp), |_| {}).await;
         assert_eq!(tally.failures, BTreeMap::from([(Failure::Refused, 10)]));
-        let nobody = "nobody.invalid:80".to_owned();
-        let tally = work(&job(&[nobody], Protocol::Tcp), |_| {}).await;
+        let unknown = "unknown.invalid:80".to_owned();
+        let tally = work(&job(&[unknown], Protocol::Tcp), |_| {}).await;
         assert_eq!(tally.failed(), 10, "{tally:?}");
     }
 
     use std::collections::BTreeMap;
 
     #[tokio::test]
-    async fn targets_are_taken_in_turn_and_answers_counted() {
+    async fn targets_are_used_in_turn_and_answers_counted() {
         let mut targets = Vec::new();
         for name in ["a", "b"] {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

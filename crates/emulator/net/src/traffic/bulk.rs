@@ -21,10 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 ///
 /// Each connection is reset after its answer, so that none stays behind to occupy a port: a source
 /// can be used any number of times, with 28,000 at a time.
-///
-/// # Errors
-///
-/// When one connection gets no answer, or a source is not an address of the namespace.
+/// Fails if one connection gets no answer, or a source is not an address of the namespace.
 pub fn connect_many(
     namespace: &Namespace,
     sources: &[IpAddr],

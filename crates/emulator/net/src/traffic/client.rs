@@ -22,10 +22,7 @@ use crate::{Namespace, NetError};
 /// Give TCP three seconds where a refusal by ICMP is expected: when that comes back before `connect`
 /// has let go of the socket, the kernel loses it (with IPv6 nearly always), and only the next SYN, a
 /// second later, brings another one.
-///
-/// # Errors
-///
-/// When `source` is not an address of the namespace, or what answers is none of our servers.
+/// Fails if `source` is not an address of the namespace, or what answers is none of our servers.
 pub fn connect(
     namespace: &Namespace,
     protocol: Protocol,
@@ -62,10 +59,7 @@ enum Flow {
 
 impl Client {
     /// A socket in the namespace, from which nothing has been sent.
-    ///
-    /// # Errors
-    ///
-    /// When `source` is not an address of the namespace.
+    /// Fails if `source` is not an address of the namespace.
     pub fn new(
         namespace: &Namespace,
         protocol: Protocol,
@@ -79,10 +73,7 @@ impl Client {
     }
 
     /// Asks. The first time over TCP this connects, later it wants to see a line come back.
-    ///
-    /// # Errors
-    ///
-    /// When what answers is none of our servers.
+    /// Fails if what answers is none of our servers.
     pub fn ask(&mut self) -> Result<Outcome, NetError> {
         let deadline = Instant::now() + self.timeout;
         let asked = match &mut self.flow {

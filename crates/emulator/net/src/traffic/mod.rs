@@ -54,7 +54,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// The server that answered, if one did.
-    #[must_use]
     pub fn server(self) -> Option<SocketAddr> {
         match self {
             Self::Answered { server, .. } => Some(server),
@@ -63,7 +62,6 @@ impl Outcome {
     }
 
     /// The client's address as the server saw it, if one answered.
-    #[must_use]
     pub fn seen(self) -> Option<IpAddr> {
         match self {
             Self::Answered { seen, .. } => Some(seen.ip()),

@@ -38,10 +38,7 @@ enum Listening {
 impl Server {
     /// Listens at the address, which must be one of the namespace's own (a datagram's answer names
     /// the address that was listened at). Port 0 lets the kernel choose, except for SCTP.
-    ///
-    /// # Errors
-    ///
-    /// When the address is taken, or not the namespace's.
+    /// Fails if the address is taken, or not the namespace's.
     pub fn start(
         namespace: &Namespace,
         protocol: Protocol,
@@ -60,7 +57,6 @@ impl Server {
     }
 
     /// Where it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
