@@ -1,7 +1,7 @@
 //! Child processes in other namespaces: the only unsafe code of this crate.
 //!
-//! What happens between fork and exec may only call the kernel: another thread of the parent may
-//! have held a lock, such as the allocator's, at the moment of the fork.
+//! Code between fork and exec may only make system calls: another thread of the parent may have held
+//! a lock, such as the allocator's, at the time of the fork.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use nix::unistd::{getegid, geteuid, write};
 
 use super::Namespace;
 
-/// Who the present user becomes in a user namespace: root, written out before anybody forks.
+/// The ID maps of a user namespace, formatted before the fork.
 #[derive(Debug)]
 pub(super) struct IdMaps {
     user: String,
@@ -25,7 +25,7 @@ pub(super) struct IdMaps {
 }
 
 impl IdMaps {
-    /// Maps root in the namespace to the present user and group.
+    /// Maps root in the namespace to the current user and group.
     pub(super) fn present_user() -> Self {
         Self { user: format!("0 {} 1\n", geteuid()), group: format!("0 {} 1\n", getegid()) }
     }
@@ -34,21 +34,21 @@ impl IdMaps {
     /// namespaces.
     pub(super) fn unshare(&self) -> io::Result<()> {
         unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
-        // The kernel takes a group map from an ordinary user only after this.
+        // Required before an unprivileged user may write a group map.
         put(c"/proc/self/setgroups", "deny")?;
         put(c"/proc/self/uid_map", &self.user)?;
         put(c"/proc/self/gid_map", &self.group)
     }
 }
 
-/// `std::fs::write` might allocate.
+/// Writes a file without allocating, unlike `std::fs::write`.
 fn put(path: &CStr, text: &str) -> io::Result<()> {
     let file = open(path, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?;
     write(file, text.as_bytes())?;
     Ok(())
 }
 
-/// The command's child will run in this namespace.
+/// Runs the command's child in this namespace.
 pub(super) fn in_network(command: &mut Command, namespace: Namespace) {
     // SAFETY: the closure makes one system call, with a descriptor that it keeps open.
     unsafe {
@@ -56,7 +56,7 @@ pub(super) fn in_network(command: &mut Command, namespace: Namespace) {
     }
 }
 
-/// The command's child will be root of a new user namespace, with a network of its own.
+/// Runs the command's child as root of a new user namespace with its own network.
 pub(super) fn in_user_namespace(command: &mut Command, maps: IdMaps) {
     // SAFETY: `IdMaps::unshare` calls unshare, open, write and close with values made beforehand.
     unsafe {

@@ -1,7 +1,7 @@
-//! Links that take their time, where the kernel has `netem`.
+//! Link delays, by the queueing discipline `netem`.
 //!
-//! The crate below knows no options of netem's, so they are written here as
-//! `include/uapi/linux/pkt_sched.h` has them.
+//! The netlink crate has no netem options, so this module encodes them as in
+//! `include/uapi/linux/pkt_sched.h`.
 
 use std::io::{self, ErrorKind};
 use std::time::Duration;
@@ -20,19 +20,19 @@ use super::{Namespace, NetError, netlink};
 const TCA_OPTIONS: u16 = 2;
 const TCA_NETEM_LATENCY64: u16 = 10;
 
-/// Packets that may be under way at the same time; netem drops those beyond.
+/// Packets in flight; netem drops further ones.
 const LIMIT: u32 = 100_000;
 
-/// Whether a link is slow now.
+/// Whether a delay is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
-    /// It is.
+    /// Set.
     Set,
-    /// This kernel has no netem, and the link is as fast as ever.
+    /// This kernel has no netem; the link has no delay.
     NotSupported,
 }
 
-/// Holds every packet that leaves through `device` for this long.
+/// Delays every packet that leaves through `device`.
 /// Fails if there is no such device.
 pub fn set_delay(namespace: &Namespace, device: &str, delay: Duration) -> Result<Delay, NetError> {
     let what = format!("delay what leaves through `{device}`");
@@ -40,7 +40,7 @@ pub fn set_delay(namespace: &Namespace, device: &str, delay: Duration) -> Result
         let done = netlink::here(async |handle| replace_root(handle, device, delay).await);
         match done {
             Ok(()) => Ok(Delay::Set),
-            // The kernel looked for a queueing discipline of this name.
+            // The kernel has no queueing discipline of this name.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Delay::NotSupported),
             Err(error) => Err(error),
         }
@@ -67,7 +67,7 @@ async fn replace_root(mut handle: Handle, device: &str, delay: Duration) -> io::
     Ok(())
 }
 
-/// `struct tc_netem_qopt`, then the delay in nanoseconds, which counts instead of its first field.
+/// `struct tc_netem_qopt`, then the delay in nanoseconds, which replaces its first field.
 fn netem_options(delay: Duration) -> Vec<u8> {
     let [latency, limit, loss, gap, duplicate, jitter] = [0, LIMIT, 0, 0, 0, 0];
     let fields: [u32; 6] = [latency, limit, loss, gap, duplicate, jitter];

@@ -1,17 +1,16 @@
-//! What failed, where, and what the kernel said.
+//! Errors: what failed, in which namespace, and the kernel's error.
 
 use std::io;
 
-/// Something that could not be done in a network namespace.
+/// An operation in a network namespace failed.
 #[derive(Debug, thiserror::Error)]
 #[error("network namespace `{namespace}`: {what}: {cause}")]
 pub struct NetError {
-    /// What was tried.
+    /// The operation.
     pub what: String,
-    /// The name of the namespace.
+    /// Name of the namespace.
     pub namespace: String,
-    /// What the kernel said.
-    #[source]
+    /// The kernel's error.
     pub cause: io::Error,
 }
 

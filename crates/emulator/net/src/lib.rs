@@ -1,22 +1,22 @@
-//! Networks in a box: namespaces, the links between them, and traffic through them.
+//! Network namespaces, links between them, and test traffic.
 //!
 //! ```text
-//!   sandbox     a test, or a whole process, in namespaces of its own
-//!   namespace   one network namespace: run a closure or a program in it
+//!   sandbox     runs a test or a process in its own namespaces
+//!   namespace   one network namespace: runs a closure or a program in it
 //!   link        veth pairs, bridges, addresses, routes
-//!   delay       links that take their time
+//!   delay       link delays (netem)
 //!   sysctl      settings of a namespace
-//!   star        a node and the hosts around it, ready for packets
-//!   traffic     servers and clients that say who answered whom
+//!   star        a node and the hosts linked to it
+//!   traffic     servers and clients that report who answered
 //! ```
 //!
-//! Everything here is held by file descriptors: what nobody holds any longer vanishes by itself,
-//! also after a crash. Nothing is named in the file system, so runs cannot meet each other.
+//! File descriptors hold all resources, so the kernel removes them when the process ends, also after
+//! a crash. They have no names in the file system, so runs cannot collide.
 //!
-//! It needs no program: neither `ip` nor `nft`. Deliberately not here: packet filter rules, which
-//! are what is being tested, and clusters, which are `nearhop-lab`'s.
+//! Needs no programs such as `ip` or `nft`. Does not know packet filter rules or clusters
+//! (`nearhop-lab` does).
 
-// Namespaces are Linux's; elsewhere the crate is empty, so that the workspace still builds.
+// On other systems the crate is empty, so that the workspace still builds.
 #![cfg(target_os = "linux")]
 
 mod child;

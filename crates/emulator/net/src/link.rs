@@ -1,7 +1,7 @@
 //! Devices, addresses and routes, by rtnetlink.
 //!
-//! Each call is done when it returns: links run, addresses are usable. Nothing is taken back here,
-//! except by [`delete`] and by the end of the namespace.
+//! When a call returns, links are running and addresses usable. [`delete`] and the end of the
+//! namespace remove devices.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 use super::{Namespace, NetError, netlink};
 
-/// The address of a device on its link.
+/// A MAC address.
 pub type Mac = [u8; 6];
 
 fn request<T: Send>(
@@ -26,7 +26,7 @@ fn request<T: Send>(
     namespace.attempt(what, || netlink::here(work))
 }
 
-/// A cable: device `a_device` in `a`, `b_device` in `b`, both up.
+/// A veth pair: device `a_device` in `a`, `b_device` in `b`, both up.
 /// Fails if a name is taken or too long (15 bytes).
 pub fn veth(a: &Namespace, a_device: &str, b: &Namespace, b_device: &str) -> Result<(), NetError> {
     let what = format!("create veth `{a_device}` with its end `{b_device}` in `{}`", b.name());
@@ -58,7 +58,7 @@ pub fn bridge(namespace: &Namespace, device: &str) -> Result<(), NetError> {
 }
 
 /// Makes the device a port of the bridge.
-/// Fails if one of them is not there, or the device cannot be a port.
+/// Fails if one of them does not exist, or the device cannot be a port.
 pub fn enslave(namespace: &Namespace, device: &str, bridge: &str) -> Result<(), NetError> {
     request(namespace, &format!("make `{device}` a port of `{bridge}`"), async |handle| {
         let port = LinkUnspec::new_with_name(device).controller(netlink::index(bridge)?).build();
@@ -70,16 +70,16 @@ pub fn enslave(namespace: &Namespace, device: &str, bridge: &str) -> Result<(), 
     })
 }
 
-/// Lets the device send and receive again.
-/// Fails if it is not there.
+/// Sets the device up.
+/// Fails if it does not exist.
 pub fn set_up(namespace: &Namespace, device: &str) -> Result<(), NetError> {
     request(namespace, &format!("set `{device}` up"), async |handle| {
         netlink::set_up(&handle, device).await
     })
 }
 
-/// Keeps the device, its addresses and its place in a bridge, and lets nothing through.
-/// Fails if it is not there.
+/// Sets the device down. It keeps its addresses and its bridge.
+/// Fails if it does not exist.
 pub fn set_down(namespace: &Namespace, device: &str) -> Result<(), NetError> {
     request(namespace, &format!("set `{device}` down"), async |handle| {
         let message = LinkUnspec::new_with_name(device).down().build();
@@ -87,8 +87,8 @@ pub fn set_down(namespace: &Namespace, device: &str) -> Result<(), NetError> {
     })
 }
 
-/// Removes a device; a veth takes its other end with it.
-/// Fails if it is not there.
+/// Deletes a device; for a veth also its peer.
+/// Fails if it does not exist.
 pub fn delete(namespace: &Namespace, device: &str) -> Result<(), NetError> {
     request(namespace, &format!("delete `{device}`"), async |handle| {
         let index = netlink::index(device)?;
@@ -96,8 +96,8 @@ pub fn delete(namespace: &Namespace, device: &str) -> Result<(), NetError> {
     })
 }
 
-/// The device's address on its link.
-/// Fails if it is not there, or has none.
+/// The device's MAC address.
+/// Fails if it does not exist, or has none.
 pub fn mac(namespace: &Namespace, device: &str) -> Result<Mac, NetError> {
     request(namespace, &format!("read the link address of `{device}`"), async |handle| {
         let link = netlink::get(&handle, device).await?;
@@ -105,12 +105,12 @@ pub fn mac(namespace: &Namespace, device: &str) -> Result<Mac, NetError> {
             LinkAttribute::Address(bytes) => Mac::try_from(bytes.as_slice()).ok(),
             _ => None,
         });
-        address.ok_or_else(|| io::Error::other("it has none"))
+        address.ok_or_else(|| io::Error::other("it has no MAC address"))
     })
 }
 
-/// Gives the device an address, usable at once.
-/// Fails if there is no such device, or the address is there already.
+/// Adds an address, usable at once.
+/// Fails if there is no such device, or the address exists already.
 pub fn add_address(
     namespace: &Namespace,
     device: &str,
@@ -126,9 +126,9 @@ pub fn add_address(
     })
 }
 
-/// Sends what goes to `to` out of the device, to the neighbour `via` or, without one, to the
-/// destination itself. The neighbour need not be in a network of the device's.
-/// Fails if there is no such device, the route is there already, or the families differ.
+/// Adds a route to `to` through the device, with the gateway `via` or on-link. The gateway need not
+/// be in a network of the device.
+/// Fails if there is no such device, the route exists already, or the families differ.
 pub fn add_route(
     namespace: &Namespace,
     to: impl Into<IpNet>,
@@ -157,8 +157,7 @@ fn route(to: IpNet, via: Option<IpAddr>, device: u32) -> io::Result<RouteMessage
     })
 }
 
-/// Says once and for all which link address the neighbour has: nobody asks for it, and nobody has
-/// to answer.
+/// Adds a permanent neighbour entry, so that no ARP or neighbour discovery is needed.
 /// Fails if there is no such device.
 pub fn add_neighbour(
     namespace: &Namespace,
@@ -168,7 +167,7 @@ pub fn add_neighbour(
 ) -> Result<(), NetError> {
     request(namespace, &format!("add neighbour {neighbour} on `{device}`"), async move |handle| {
         let index = netlink::index(device)?;
-        // Permanent, unless told otherwise.
+        // Permanent by default.
         let request = handle.neighbours().add(index, neighbour).link_layer_address(&mac);
         request.replace().execute().await.map_err(netlink::cause)
     })

@@ -1,8 +1,7 @@
-//! One network namespace: a file descriptor, and ways to work inside.
+//! A network namespace, held by a file descriptor.
 //!
-//! Namespaces belong to threads, so each piece of work gets a thread that enters first and never
-//! comes back out. Sockets stay in the namespace in which they were made: whoever gets one out of
-//! `run` can use it anywhere.
+//! A thread belongs to one namespace, so each closure runs in a new thread that enters the namespace.
+//! A socket stays in the namespace in which it was made, and any thread can use it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,8 +16,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use super::{NetError, child, netlink, sysctl};
 
-/// A network namespace. Clones are the same one; it ends with the last of them and of its sockets
-/// and processes.
+/// A network namespace. Clones share it; it ends with the last of them and of its sockets and
+/// processes.
 #[derive(Clone, Debug)]
 pub struct Namespace(Arc<Inner>);
 
@@ -57,14 +56,14 @@ impl Namespace {
     }
 
     fn open_current(name: &str) -> Result<Self, NetError> {
-        // Not `/proc/self`: that is the process's first thread, which may be elsewhere.
+        // Not `/proc/self`: that is the main thread, which may be in another namespace.
         let path = "/proc/thread-self/ns/net";
         let file =
             File::open(path).map_err(|cause| NetError::new(name, format!("open {path}"), cause))?;
         Ok(Self(Arc::new(Inner { name: name.to_owned(), fd: file.into() })))
     }
 
-    /// The name it was given.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -85,7 +84,7 @@ impl Namespace {
         })
     }
 
-    /// Like [`run`](Self::run), for work that may fail: says what and where.
+    /// Like [`run`](Self::run), for work that may fail; the error names the operation.
     pub(super) fn attempt<T: Send>(
         &self,
         what: &str,
@@ -94,7 +93,7 @@ impl Namespace {
         self.run(work).map_err(|cause| NetError::new(self.name(), what, cause))
     }
 
-    /// A command whose child will run inside.
+    /// A command whose child runs in the namespace.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         child::in_network(&mut command, self.clone());
@@ -102,14 +101,14 @@ impl Namespace {
     }
 }
 
-/// Sets up the network namespace that the calling thread has just made.
+/// Prepares the new network namespace of the calling thread.
 pub(super) fn prepare_current(name: &str) -> Result<(), NetError> {
     sysctl::write_defaults().map_err(|cause| NetError::new(name, "write settings", cause))?;
     let up = netlink::here(async |handle| netlink::set_up(&handle, "lo").await);
     up.map_err(|cause| NetError::new(name, "set lo up", cause))
 }
 
-/// The value of `work`, done in a new thread; its panic goes on in the caller.
+/// Runs `work` in a new thread; a panic continues in the caller.
 pub(super) fn in_thread<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
     let done = thread::scope(|scope| {
         let thread = thread::Builder::new().name(name.to_owned());

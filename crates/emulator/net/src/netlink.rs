@@ -1,7 +1,7 @@
-//! The one way from here to rtnetlink: a connection for one piece of work, waited for.
+//! Opens an rtnetlink connection per operation and waits for the result.
 //!
-//! rtnetlink is asynchronous and its socket belongs to the namespace of the thread that opens it.
-//! Opening one each time costs little, and nobody has to keep a runtime inside a namespace.
+//! rtnetlink is asynchronous, and its socket belongs to the namespace of the thread that opens it.
+//! A connection per operation is cheap and needs no runtime inside each namespace.
 
 use std::io;
 use std::thread;
@@ -13,10 +13,10 @@ use rtnetlink::packet_route::link::{LinkFlags, LinkMessage};
 use rtnetlink::{Handle, LinkUnspec, new_connection};
 use tokio::runtime;
 
-/// Far more than the kernel takes.
+/// Far more than the kernel needs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Does `work` with a connection in the calling thread's namespace.
+/// Runs `work` with a connection in the calling thread's namespace.
 pub(super) fn here<T>(work: impl AsyncFnOnce(Handle) -> io::Result<T>) -> io::Result<T> {
     let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
@@ -26,7 +26,7 @@ pub(super) fn here<T>(work: impl AsyncFnOnce(Handle) -> io::Result<T>) -> io::Re
     })
 }
 
-/// The kernel's error number, where it sent one.
+/// The kernel's error, if it sent one.
 pub(super) fn cause(error: rtnetlink::Error) -> io::Error {
     match error {
         rtnetlink::Error::NetlinkError(message) => message.to_io(),
@@ -34,7 +34,7 @@ pub(super) fn cause(error: rtnetlink::Error) -> io::Error {
     }
 }
 
-/// A device of the calling thread's namespace as rtnetlink wants it.
+/// The index of a device in the calling thread's namespace.
 pub(super) fn index(device: &str) -> io::Result<u32> {
     if_nametoindex(device)
         .map_err(|errno| io::Error::new(io::Error::from(errno).kind(), format!("no `{device}`")))
@@ -51,10 +51,8 @@ pub(super) async fn get(handle: &Handle, device: &str) -> io::Result<LinkMessage
     link.ok_or_else(|| io::Error::other("the kernel sent no link"))
 }
 
-/// Waits until the device sends what it is given.
-///
-/// A veth end whose peer came up drops packets until the kernel gets around to noticing; a test's
-/// first datagram would be lost in between.
+/// Waits until the device is running: after its peer comes up, a veth drops packets until the kernel
+/// updates its state.
 pub(super) async fn wait_running(handle: &Handle, device: &str) -> io::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !is_running(&get(handle, device).await?) {

@@ -1,10 +1,8 @@
-//! A test, or a whole process, in namespaces of its own: what it does to the network and to mounts
-//! nobody else sees.
+//! Runs a test or a process in its own network and mount namespaces.
 //!
-//! Whoever may make namespaces (root) makes them in place. Anybody else needs a user namespace in
-//! which he is root, and a process with several threads cannot enter one: a test runs its own
-//! binary again, for itself alone, and a program enters before it has a second thread. Where
-//! neither is allowed there is an error: a test that cannot run has not passed.
+//! Root makes the namespaces in place. Other users need a user namespace, which a process with
+//! several threads cannot enter: a test runs its own binary again with only this test, and a program
+//! enters before it starts a thread. If neither is allowed the test fails.
 
 use std::fmt;
 use std::fs;
@@ -22,10 +20,10 @@ use super::{NetError, namespace};
 /// Set for a test binary that was started by [`run`]: the name of the test.
 const INNER: &str = "NEARHOP_SANDBOX_TEST";
 
-/// Why there is no sandbox.
+/// The sandbox cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// Neither as the present user nor in a user namespace.
+    /// Neither as this user nor in a user namespace.
     #[error(
         "this user may not make network namespaces ({direct}), nor user namespaces to make them in \
          ({nested}). Cure: run it as root, or allow unprivileged user namespaces: sysctl \
@@ -34,35 +32,34 @@ pub enum SandboxError {
          seccomp profile that lets `unshare` through"
     )]
     Forbidden {
-        /// What the kernel said to the present user.
+        /// Error as this user.
         direct: io::Error,
-        /// What it said about a user namespace.
+        /// Error in a user namespace.
         nested: io::Error,
     },
-    /// [`enter`] came too late: threads keep the namespaces that they were started in.
+    /// [`enter`] was called too late: threads keep their namespaces.
     #[error(
         "the process has {threads} threads already. Cure: call sandbox::enter first thing in main"
     )]
     Threads {
-        /// How many there are.
+        /// Number of threads.
         threads: usize,
     },
-    /// There were namespaces to have, but something about them failed.
+    /// The namespaces cannot be prepared.
     #[error("set up the sandbox: {what}: {cause}")]
     Setup {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the kernel said.
-        #[source]
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// The network in it could not be set up.
+    /// The network cannot be set up.
     #[error(transparent)]
     Net(#[from] NetError),
 }
 
-/// Runs the body of a test in a sandbox. `test` is the name that the test harness has for it, with
-/// the path of modules in its binary: `sandbox::run("link::tests::a_cable_has_two_ends", || ...)`.
+/// Runs the body of a test in a sandbox. `test` is the full name of the test in its binary:
+/// `sandbox::run("link::tests::veth_connects_two_namespaces", || ...)`.
 /// Panics if the body does, if there can be no sandbox, and if the test has another name.
 pub fn run(test: &str, body: impl FnOnce() + Send) {
     check_name(test);
@@ -75,9 +72,8 @@ pub fn run(test: &str, body: impl FnOnce() + Send) {
     }
 }
 
-/// Rust's harness names a test's thread after the test, except when it uses no threads.
-///
-/// With a wrong name the inner run would find no test, and only for those who are not root.
+/// Checks the name: with a wrong one the inner run would find no test, but only for users who are not
+/// root. The harness names a test's thread after the test, except when it uses no threads.
 fn check_name(test: &str) {
     let thread = thread::current();
     let harness = thread.name().unwrap_or("main");
@@ -98,7 +94,7 @@ fn run_here(test: &str, body: impl FnOnce() + Send) -> Result<(), SandboxError> 
     })
 }
 
-/// What an inner run prints, so that the outer one knows that the test was found.
+/// Printed by the inner run, so that the outer one knows that the test was found.
 struct Ran<'a>(&'a str);
 
 impl fmt::Display for Ran<'_> {
@@ -107,7 +103,7 @@ impl fmt::Display for Ran<'_> {
     }
 }
 
-/// Runs this binary again, with this test alone, as root of a user namespace.
+/// Runs this binary again with only this test, as root of a user namespace.
 fn run_again(test: &str, direct: io::Error) {
     let binary = std::env::current_exe().expect("a running test has a binary");
     let mut command = Command::new(binary);
@@ -125,7 +121,7 @@ fn run_again(test: &str, direct: io::Error) {
     assert!(ran, "the test binary has no test `{test}`: give sandbox::run its exact name");
 }
 
-/// Moves the whole process into a sandbox. For a `main` of its own, before anything else.
+/// Moves the whole process into a sandbox. Must be called first in `main`.
 /// Fails if the machine does not allow it, and when there are other threads already.
 pub fn enter() -> Result<(), SandboxError> {
     let threads = fs::read_dir("/proc/self/task").map_err(setup("count threads"))?.count();
@@ -142,7 +138,7 @@ pub fn enter() -> Result<(), SandboxError> {
     }
 }
 
-/// Moves the calling thread; what it starts from then on is inside too.
+/// Moves the calling thread, and the threads that it starts, into new namespaces.
 fn unshare_here() -> Result<(), SandboxError> {
     match unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS) {
         Ok(()) => prepare(),

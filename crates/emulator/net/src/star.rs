@@ -1,19 +1,17 @@
-//! A node and what is around it, for tests with real packets.
+//! A node and the hosts linked to it, for tests with real packets.
 //!
 //! ```text
 //!    host "pod-a"  eth0 ----- veth0  +------+
-//!    host "pod-b"  eth0 ----- veth1  | node |  eth0 ----- the world, which swallows everything
+//!    host "pod-b"  eth0 ----- veth1  | node |  eth0 ----- the world, which drops all packets
 //!    host "client" eth0 ----- ext0   +------+    the node's own addresses
 //! ```
 //!
-//! Hosts may stand for pods here, pods elsewhere or clients outside: all that differs is their
-//! addresses and what the node's rules think of them. The node forwards between them and has no
-//! rules of its own. What it has no host for goes out into the world, where nobody answers: as on a
-//! real node, a Service's address has a route, though not a useful one.
+//! Hosts represent local pods, remote pods or external clients: only their addresses differ. The node
+//! forwards between them and has no packet filter rules. Other packets leave through the default
+//! route and are dropped: as on a real node, a Service's address has a route.
 //!
-//! The node's ends of the cables have no addresses: a packet that the node masquerades gets one of
-//! the node's own, as on a node whose pods have routes. Neighbours are written down, so nothing is
-//! lost to a first ARP.
+//! The node's ends of the links have no addresses, so masqueraded packets get the node's own address.
+//! Neighbour entries are static, so that no packet waits for ARP.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,29 +20,29 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::{Namespace, NetError, link, sysctl};
 
-/// Everybody's gateway for IPv4. Nobody has this address: it is a name for a cable's other end.
-pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+/// The IPv4 gateway of all hosts. No device has this address: it denotes the other end of a link.
+const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
-/// Everybody's gateway for IPv6, likewise.
-pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+/// The IPv6 gateway of all hosts, likewise.
+const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-/// The only device of a host, and the device of the node that has its addresses.
+/// The device of a host, and the node's device with its addresses.
 pub const DEVICE: &str = "eth0";
 
-/// One node that forwards, and hosts, each on a cable of its own.
+/// A node that forwards, and hosts, each on its own link.
 #[derive(Debug)]
 pub struct Star {
     node: Namespace,
-    /// Held, not used: without it the node's device would go.
+    /// Keeps the node's device alive.
     _world: Namespace,
     hosts: BTreeMap<String, Host>,
-    cables: usize,
+    links: usize,
 }
 
 #[derive(Debug)]
 struct Host {
     namespace: Namespace,
-    cable: String,
+    device: String,
 }
 
 impl Star {
@@ -54,18 +52,18 @@ impl Star {
         Self::around(Namespace::new("node")?, node_addresses)
     }
 
-    /// The same around a namespace that is there, such as the sandbox itself: what a test starts
-    /// then runs on the node.
+    /// The same with an existing namespace, such as the sandbox itself, whose processes then run on
+    /// the node.
     pub fn around(node: Namespace, node_addresses: &[IpAddr]) -> Result<Self, NetError> {
         sysctl::forwarding(&node)?;
-        // Programs skip `lo` when they look for a node's addresses.
+        // Not on `lo`, which programs skip when they look for a node's addresses.
         let world = Namespace::new("world")?;
         link::veth(&node, DEVICE, &world, DEVICE)?;
         for address in node_addresses {
             link::add_address(&node, DEVICE, *address)?;
         }
         add_gateways(&node, node_addresses, link::mac(&world, DEVICE)?)?;
-        Ok(Self { node, _world: world, hosts: BTreeMap::new(), cables: 0 })
+        Ok(Self { node, _world: world, hosts: BTreeMap::new(), links: 0 })
     }
 
     /// The node.
@@ -73,15 +71,15 @@ impl Star {
         &self.node
     }
 
-    /// Adds a host; the node's end of its cable is called `veth<N>`, counted from 0.
+    /// Adds a host; the node's device is `veth<N>`, counted from 0.
     /// Fails if an address is given twice.
     /// Panics if there is a host of this name.
     pub fn host(&mut self, name: &str, addresses: &[IpAddr]) -> Result<Namespace, NetError> {
-        let device = format!("veth{}", self.cables);
+        let device = format!("veth{}", self.links);
         self.host_at(&device, name, addresses)
     }
 
-    /// Adds a host whose cable ends in the node's `device`.
+    /// Adds a host on the node's `device`.
     /// Fails if the device's name is taken or too long (15 bytes), or an address is given twice.
     /// Panics if there is a host of this name.
     pub fn host_at(
@@ -92,9 +90,9 @@ impl Star {
     ) -> Result<Namespace, NetError> {
         assert!(!self.hosts.contains_key(name), "there are two hosts `{name}`");
         let namespace = Namespace::new(name)?;
-        self.cables += 1;
+        self.links += 1;
         attach(&self.node, device, &namespace, addresses)?;
-        let host = Host { namespace: namespace.clone(), cable: device.to_owned() };
+        let host = Host { namespace: namespace.clone(), device: device.to_owned() };
         self.hosts.insert(name.to_owned(), host);
         Ok(namespace)
     }
@@ -104,18 +102,18 @@ impl Star {
         self.hosts.get(name).map(|host| &host.namespace)
     }
 
-    /// Cuts the host's cable: the node's device and its routes are gone, as after a pod's end.
-    /// Fails if somebody has deleted the device already.
+    /// Deletes the host's link with its routes, as after a pod's end.
+    /// Fails if the device is deleted already.
     /// Panics if there is no host of this name.
     pub fn remove(&mut self, name: &str) -> Result<(), NetError> {
         let host = self.hosts.remove(name);
         let host = host.unwrap_or_else(|| panic!("there is no host `{name}` to remove"));
-        link::delete(&self.node, &host.cable)
+        link::delete(&self.node, &host.device)
     }
 }
 
-/// A cable from the node's `device` to the host, and the host's addresses at its end: /32 and /128,
-/// with the node as the way to everywhere.
+/// Links the host to the node's `device`. The host has the addresses as /32 and /128, and the node as
+/// its default gateway.
 /// Fails if the device's name is taken or too long (15 bytes), or an address is given twice.
 pub fn attach(
     node: &Namespace,
@@ -133,7 +131,7 @@ pub fn attach(
     add_gateways(host, addresses, link::mac(node, device)?)
 }
 
-/// Default routes to the other end of the namespace's cable, for the families of its addresses.
+/// Adds default routes to the other end of the link, for the families of the addresses.
 fn add_gateways(
     namespace: &Namespace,
     addresses: &[IpAddr],

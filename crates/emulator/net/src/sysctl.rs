@@ -1,7 +1,7 @@
-//! Settings of a network namespace, under `/proc/sys/net`, which shows each thread its own.
+//! Sysctls of a network namespace. `/proc/sys/net` shows each thread those of its own namespace.
 //!
-//! A new namespace takes some of them from the machine it is on. Those that change what becomes of
-//! a packet are written when a namespace is made, so that a test means the same everywhere.
+//! A new namespace inherits some of them from the machine. Those that affect packets are set when a
+//! namespace is made, so that tests behave the same on every machine.
 
 use std::fs;
 use std::io;
@@ -9,12 +9,10 @@ use std::path::{Path, PathBuf};
 
 use super::{Namespace, NetError};
 
-/// Nothing is forwarded and no packet is dropped for its source; addresses are usable at once; each
-/// refusal is answered, however many there are.
+/// No forwarding, no source address filter, addresses usable at once, no ICMP rate limit.
 ///
-/// No mask rather than a limit of 0: the limit shares its account with the one for missing routes,
-/// which is the machine's alone (five answers at once to each sender, then one a second), and 0
-/// would empty it.
+/// IPv4 uses an empty mask instead of a limit of 0: the limit shares its token bucket with that for
+/// missing routes, and 0 would empty the bucket.
 const DEFAULTS: [(&str, &str); 10] = [
     ("net/ipv4/ip_forward", "0"),
     ("net/ipv4/conf/all/rp_filter", "0"),
@@ -28,22 +26,22 @@ const DEFAULTS: [(&str, &str); 10] = [
     ("net/ipv6/icmp/ratelimit", "0"),
 ];
 
-/// Writes one setting: `set_sysctl(&node, "net/ipv4/ip_forward", "1")`.
-/// Fails if there is no such setting, or it does not take the value.
+/// Writes a sysctl: `set_sysctl(&node, "net/ipv4/ip_forward", "1")`.
+/// Fails if there is no such sysctl, or the value is invalid.
 pub fn set_sysctl(namespace: &Namespace, path: &str, value: &str) -> Result<(), NetError> {
     let what = format!("write `{value}` to sysctl {path}");
     namespace.attempt(&what, || fs::write(file(path), value))
 }
 
-/// Reads one setting.
-/// Fails if there is no such setting.
+/// Reads a sysctl.
+/// Fails if there is no such sysctl.
 pub fn sysctl(namespace: &Namespace, path: &str) -> Result<String, NetError> {
     let what = format!("read sysctl {path}");
     namespace.attempt(&what, || Ok(fs::read_to_string(file(path))?.trim().to_owned()))
 }
 
-/// Makes a router of it, for IPv4 and, where the kernel has it, for IPv6.
-/// Fails if a setting cannot be written.
+/// Enables forwarding for IPv4, and for IPv6 if the kernel has it.
+/// Fails if a sysctl cannot be written.
 pub fn forwarding(namespace: &Namespace) -> Result<(), NetError> {
     namespace.attempt("switch forwarding on", || {
         fs::write(file("net/ipv4/ip_forward"), "1")?;
@@ -51,9 +49,8 @@ pub fn forwarding(namespace: &Namespace) -> Result<(), NetError> {
     })
 }
 
-/// Lets packets in whatever their source, on the devices there are and those to come. New
-/// namespaces are like this; it is for those that something has changed.
-/// Fails if a setting cannot be written.
+/// Disables the source address filter on all devices, as in new namespaces.
+/// Fails if a sysctl cannot be written.
 pub fn rp_filter_off(namespace: &Namespace) -> Result<(), NetError> {
     namespace.attempt("switch rp_filter off", || {
         for device in fs::read_dir(file("net/ipv4/conf"))? {
@@ -63,7 +60,7 @@ pub fn rp_filter_off(namespace: &Namespace) -> Result<(), NetError> {
     })
 }
 
-/// In the calling thread's namespace, before it has any device but `lo`.
+/// Sets the defaults in the calling thread's namespace, before it has devices other than `lo`.
 pub(super) fn write_defaults() -> io::Result<()> {
     DEFAULTS.iter().try_for_each(|(path, value)| {
         write_if_there(path, value)
@@ -71,7 +68,7 @@ pub(super) fn write_defaults() -> io::Result<()> {
     })
 }
 
-/// A kernel without IPv6 has none of its settings.
+/// Ignores missing sysctls: a kernel without IPv6 has none of IPv6.
 fn write_if_there(path: &str, value: &str) -> io::Result<()> {
     match fs::write(file(path), value) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -12,7 +12,7 @@ use nearhop_net::delay::{Delay, set_delay};
 use nearhop_net::traffic::{Outcome, Protocol, Server, connect};
 use nearhop_net::{Namespace, link, sandbox, sysctl};
 
-/// For what must come: long, because nobody waits for it unless it fails.
+/// Timeout of what must happen.
 const LONG: Duration = Duration::from_secs(20);
 
 fn net(text: &str) -> IpNet {
@@ -34,8 +34,8 @@ fn assert_reaches(from: &Namespace, at: &Namespace, address: IpAddr) {
 }
 
 #[test]
-fn a_cable_has_two_ends() {
-    sandbox::run("a_cable_has_two_ends", || {
+fn veth_connects_two_namespaces() {
+    sandbox::run("veth_connects_two_namespaces", || {
         let (a, b) = (Namespace::new("a").unwrap(), Namespace::new("b").unwrap());
         link::veth(&a, "eth0", &b, "v1").unwrap();
         link::add_address(&a, "eth0", net("10.1.0.1/24")).unwrap();
@@ -50,8 +50,8 @@ fn a_cable_has_two_ends() {
 }
 
 #[test]
-fn a_bridge_joins_its_ports() {
-    sandbox::run("a_bridge_joins_its_ports", || {
+fn bridge_connects_its_ports() {
+    sandbox::run("bridge_connects_its_ports", || {
         let middle = Namespace::new("middle").unwrap();
         link::bridge(&middle, "br0").unwrap();
         let hosts: Vec<Namespace> = (1..4)
@@ -73,8 +73,8 @@ fn a_bridge_joins_its_ports() {
 }
 
 #[test]
-fn a_router_forwards_only_when_told() {
-    sandbox::run("a_router_forwards_only_when_told", || {
+fn forwarding_is_off_by_default() {
+    sandbox::run("forwarding_is_off_by_default", || {
         let [left, router, right] =
             ["left", "router", "right"].map(|name| Namespace::new(name).unwrap());
         link::veth(&left, "eth0", &router, "to-left").unwrap();
@@ -100,8 +100,8 @@ fn a_router_forwards_only_when_told() {
 }
 
 #[test]
-fn settings_are_each_namespaces_own() {
-    sandbox::run("settings_are_each_namespaces_own", || {
+fn sysctls_belong_to_a_namespace() {
+    sandbox::run("sysctls_belong_to_a_namespace", || {
         let (a, b) = (Namespace::new("a").unwrap(), Namespace::new("b").unwrap());
         link::veth(&a, "eth0", &b, "eth0").unwrap();
         let device = "net/ipv4/conf/eth0/rp_filter";
@@ -117,12 +117,12 @@ fn settings_are_each_namespaces_own() {
 }
 
 #[test]
-fn what_nobody_holds_vanishes() {
-    sandbox::run("what_nobody_holds_vanishes", || {
+fn dropped_namespace_is_removed() {
+    sandbox::run("dropped_namespace_is_removed", || {
         let (a, b) = (Namespace::new("a").unwrap(), Namespace::new("b").unwrap());
         link::veth(&a, "eth0", &b, "eth0").unwrap();
         drop(b);
-        // The kernel clears a namespace away in its own time.
+        // The kernel removes a namespace asynchronously.
         let deadline = Instant::now() + LONG;
         while link::mac(&a, "eth0").is_ok() {
             assert!(Instant::now() < deadline, "the end in a dropped namespace is still there");
@@ -132,11 +132,11 @@ fn what_nobody_holds_vanishes() {
 }
 
 #[test]
-fn errors_say_what_and_where() {
-    sandbox::run("errors_say_what_and_where", || {
+fn errors_name_operation_and_namespace() {
+    sandbox::run("errors_name_operation_and_namespace", || {
         let a = Namespace::new("here").unwrap();
         link::bridge(&a, "br0").unwrap();
-        let told = [
+        let errors = [
             link::bridge(&a, "br0").unwrap_err().to_string(),
             link::add_address(&a, "eth7", net("10.0.0.1/24")).unwrap_err().to_string(),
             link::add_route(&a, net("fd00::/64"), Some(ip("10.0.0.1")), "br0")
@@ -145,7 +145,7 @@ fn errors_say_what_and_where() {
             sysctl::set_sysctl(&a, "net/ipv4/no_such", "1").unwrap_err().to_string(),
         ];
         assert_eq!(
-            told,
+            errors,
             [
                 "network namespace `here`: create bridge `br0`: File exists (os error 17)",
                 "network namespace `here`: add address 10.0.0.1/24 to `eth7`: no `eth7`",
@@ -159,8 +159,8 @@ fn errors_say_what_and_where() {
 }
 
 #[test]
-fn a_slow_link_takes_its_time_where_the_kernel_can() {
-    sandbox::run("a_slow_link_takes_its_time_where_the_kernel_can", || {
+fn delay_is_applied_if_the_kernel_has_netem() {
+    sandbox::run("delay_is_applied_if_the_kernel_has_netem", || {
         let (a, b) = (Namespace::new("a").unwrap(), Namespace::new("b").unwrap());
         link::veth(&a, "eth0", &b, "eth0").unwrap();
         link::add_address(&a, "eth0", net("10.1.0.1/24")).unwrap();

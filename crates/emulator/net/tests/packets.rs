@@ -12,9 +12,9 @@ use nearhop_net::traffic::{Client, Outcome, Protocol, Server, connect, connect_m
 use nearhop_net::{Namespace, Star, link, sandbox, star, sysctl};
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
-/// For what must come: long, because nobody waits for it unless it fails.
+/// Timeout of what must happen.
 const LONG: Duration = Duration::from_secs(20);
-/// For what must not come.
+/// Timeout of what must not happen.
 const SHORT: Duration = Duration::from_millis(300);
 
 fn ip(text: &str) -> IpAddr {
@@ -30,8 +30,8 @@ fn node() -> Star {
 }
 
 #[test]
-fn everybody_reaches_everybody_as_himself() {
-    sandbox::run("everybody_reaches_everybody_as_himself", || {
+fn all_hosts_reach_each_other_with_their_own_addresses() {
+    sandbox::run("all_hosts_reach_each_other_with_their_own_addresses", || {
         let mut star = node();
         let a = star.host("a", &[ip("10.0.0.1"), ip("fd00::1")]).unwrap();
         let b = star.host("b", &[ip("10.0.0.2"), ip("fd00::2")]).unwrap();
@@ -47,7 +47,7 @@ fn everybody_reaches_everybody_as_himself() {
                         let to = SocketAddr::new(ip(server_ip), 80);
                         let _server = Server::start(server_in, protocol, to).unwrap();
                         let outcome = connect(client_in, protocol, to, LONG, None).unwrap();
-                        // A packet from a place to itself has the address that it goes to.
+                        // A packet to the host itself has its destination as its source.
                         assert_eq!(outcome.server(), Some(to), "{client_ip} {protocol:?}");
                         assert_eq!(outcome.seen(), Some(ip(client_ip)), "{protocol:?}");
                     }
@@ -58,8 +58,8 @@ fn everybody_reaches_everybody_as_himself() {
 }
 
 #[test]
-fn cables_have_the_names_they_were_given() {
-    sandbox::run("cables_have_the_names_they_were_given", || {
+fn links_have_the_given_names() {
+    sandbox::run("links_have_the_given_names", || {
         let mut star = node();
         star.host("a", &[ip("10.0.0.1")]).unwrap();
         star.host_at("cali-x", "b", &[ip("10.0.0.2")]).unwrap();
@@ -73,8 +73,8 @@ fn cables_have_the_names_they_were_given() {
 }
 
 #[test]
-fn a_client_chooses_among_its_addresses() {
-    sandbox::run("a_client_chooses_among_its_addresses", || {
+fn client_uses_the_given_source_address() {
+    sandbox::run("client_uses_the_given_source_address", || {
         let mut star = node();
         let sources = [ip("10.0.0.1"), ip("10.0.0.7"), ip("10.9.9.9")];
         let client = star.host("client", &sources).unwrap();
@@ -92,9 +92,9 @@ fn a_client_chooses_among_its_addresses() {
 }
 
 #[test]
-fn failures_are_told_apart() {
-    sandbox::run("failures_are_told_apart", || {
-        // A router that has no way to anywhere else, and neighbours that are nobody.
+fn outcomes_are_classified() {
+    sandbox::run("outcomes_are_classified", || {
+        // A router without other routes, and neighbours that do not exist.
         let (client, router) = (Namespace::new("client").unwrap(), Namespace::new("r").unwrap());
         link::veth(&client, "eth0", &router, "eth0").unwrap();
         sysctl::forwarding(&router).unwrap();
@@ -128,8 +128,8 @@ fn failures_are_told_apart() {
 }
 
 #[test]
-fn a_removed_host_is_out_of_reach() {
-    sandbox::run("a_removed_host_is_out_of_reach", || {
+fn removed_host_is_unreachable() {
+    sandbox::run("removed_host_is_unreachable", || {
         let mut star = node();
         let a = star.host("a", &[ip("10.0.0.1")]).unwrap();
         let b = star.host("b", &[ip("10.0.0.2")]).unwrap();
@@ -145,8 +145,8 @@ fn a_removed_host_is_out_of_reach() {
 }
 
 #[test]
-fn a_client_can_ask_again() {
-    sandbox::run("a_client_can_ask_again", || {
+fn client_can_send_further_requests() {
+    sandbox::run("client_can_send_further_requests", || {
         let mut star = node();
         let host = star.host("a", &[ip("10.0.0.1")]).unwrap();
         for protocol in PROTOCOLS {
@@ -166,8 +166,8 @@ fn a_client_can_ask_again() {
 }
 
 #[test]
-fn very_many_connections_are_counted() {
-    sandbox::run("very_many_connections_are_counted", || {
+fn many_connections_are_counted() {
+    sandbox::run("many_connections_are_counted", || {
         let mut star = node();
         let sources = [ip("10.0.0.1"), ip("10.0.0.2")];
         let host = star.host("a", &sources).unwrap();
@@ -184,8 +184,8 @@ fn very_many_connections_are_counted() {
 }
 
 #[test]
-fn the_kernel_chooses_a_port() {
-    sandbox::run("the_kernel_chooses_a_port", || {
+fn port_zero_takes_a_free_port() {
+    sandbox::run("port_zero_takes_a_free_port", || {
         let star = node();
         for protocol in [Protocol::Tcp, Protocol::Udp] {
             let server = Server::start(star.node(), protocol, at("192.168.0.1:0")).unwrap();

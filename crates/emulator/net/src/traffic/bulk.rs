@@ -1,4 +1,4 @@
-//! Very many connections, counted by the server that answered.
+//! Opens many connections and counts the servers that answered.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,14 +13,13 @@ use nix::sys::socket::{setsockopt, sockopt};
 use super::{Protocol, client};
 use crate::{Namespace, NetError};
 
-/// For one connection: more than the kernel's first attempts after a lost packet.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of a connection: longer than the kernel's first retransmissions.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Connects `count` times over TCP, `concurrency` at a time, and counts which server answered how
-/// often. The connections take turns with the sources; with none given, the kernel chooses.
+/// Connects `count` times by TCP, `concurrency` at a time, and counts the answers per server. The
+/// sources are used in turn; without any, the kernel chooses.
 ///
-/// Each connection is reset after its answer, so that none stays behind to occupy a port: a source
-/// can be used any number of times, with 28,000 at a time.
+/// Each connection is reset after its answer, so that it does not occupy a port.
 /// Fails if one connection gets no answer, or a source is not an address of the namespace.
 pub fn connect_many(
     namespace: &Namespace,
@@ -37,7 +36,7 @@ pub fn connect_many(
         {
             let source = sources.get(number % sources.len().max(1)).copied();
             let server = connect_once(to, source).inspect_err(|_| {
-                // The others need not go on.
+                // Stops the other threads.
                 next.store(count, Ordering::Relaxed);
             })?;
             *answered.entry(server).or_default() += 1;
@@ -63,10 +62,10 @@ fn connect_once(to: SocketAddr, source: Option<IpAddr>) -> io::Result<SocketAddr
     let mut socket = super::socket(Protocol::Tcp, to)?;
     socket.set_linger(Some(Duration::ZERO))?;
     if let Some(source) = source {
-        // The port is chosen when the destination is known: no two destinations compete for it.
+        // Chooses the port at connect time, so that destinations do not compete for ports.
         setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
         socket.bind(&SocketAddr::new(source, 0).into())?;
     }
-    let answer = client::first_line(&mut socket, to, Instant::now() + PATIENCE)?;
+    let answer = client::first_line(&mut socket, to, Instant::now() + TIMEOUT)?;
     Ok(answer.server)
 }

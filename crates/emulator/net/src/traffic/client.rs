@@ -1,7 +1,5 @@
-//! A client in a namespace: asks, and says what came back.
-//!
-//! Blocking, with a limit of time for each question. It never asks twice for the same answer: what
-//! is lost is lost, and that is an outcome.
+//! A blocking client in a namespace, with a timeout per request. It never retries: a lost packet is an
+//! outcome.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -17,11 +15,11 @@ use super::sctp::{self, Chunk, Packet};
 use super::{Answer, Outcome, Protocol};
 use crate::{Namespace, NetError};
 
-/// One question from a new client: where does `to` lead, and does it answer within `timeout`?
+/// One request to `to` from a new client.
 ///
-/// Give TCP three seconds where a refusal by ICMP is expected: when that comes back before `connect`
-/// has let go of the socket, the kernel loses it (with IPv6 nearly always), and only the next SYN, a
-/// second later, brings another one.
+/// Allow TCP three seconds where an ICMP refusal is expected: if it arrives while `connect` holds the
+/// socket, the kernel drops it (with IPv6 nearly always), and only the next SYN, a second later,
+/// causes another one.
 /// Fails if `source` is not an address of the namespace, or what answers is none of our servers.
 pub fn connect(
     namespace: &Namespace,
@@ -33,7 +31,7 @@ pub fn connect(
     Client::new(namespace, protocol, to, timeout, source)?.ask()
 }
 
-/// A client that can ask again: over the same connection, or from the same port.
+/// A client that can send further requests on the same connection or from the same port.
 #[derive(Debug)]
 pub struct Client {
     namespace: Namespace,
@@ -44,13 +42,13 @@ pub struct Client {
 
 #[derive(Debug)]
 enum Flow {
-    /// What the server said when the connection was new, once there is one.
+    /// With the server's first line, once connected.
     Stream {
         socket: Socket,
         answer: Option<Answer>,
     },
     Datagrams(UdpSocket),
-    /// The ports are ours to write.
+    /// Packets are written with their ports.
     RawSctp {
         socket: UdpSocket,
         port: u16,
@@ -58,7 +56,7 @@ enum Flow {
 }
 
 impl Client {
-    /// A socket in the namespace, from which nothing has been sent.
+    /// Opens a socket in the namespace; sends nothing yet.
     /// Fails if `source` is not an address of the namespace.
     pub fn new(
         namespace: &Namespace,
@@ -72,7 +70,7 @@ impl Client {
         Ok(Self { namespace: namespace.clone(), to, timeout, flow })
     }
 
-    /// Asks. The first time over TCP this connects, later it wants to see a line come back.
+    /// Sends a request. With TCP the first one connects, later ones expect an echo.
     /// Fails if what answers is none of our servers.
     pub fn ask(&mut self) -> Result<Outcome, NetError> {
         let deadline = Instant::now() + self.timeout;
@@ -116,7 +114,7 @@ fn open(protocol: Protocol, to: SocketAddr, source: Option<IpAddr>) -> io::Resul
     })
 }
 
-/// Without this a datagram socket hears of closed ports only, not of other ICMP errors.
+/// Reports all ICMP errors; by default a datagram socket reports closed ports only.
 fn report_errors(socket: &Socket, to: SocketAddr) -> io::Result<()> {
     let set = match to {
         SocketAddr::V4(_) => setsockopt(socket, sockopt::Ipv4RecvErr, &true),
@@ -125,8 +123,7 @@ fn report_errors(socket: &Socket, to: SocketAddr) -> io::Result<()> {
     Ok(set?)
 }
 
-/// Datagrams from a port that another client had are of its flow, as long as the kernel remembers
-/// that one: a port that is free is not yet a new client's.
+/// Binds a port that no earlier client used: conntrack may still have the flow of that client.
 fn bind_afresh(socket: &Socket, source: IpAddr) -> io::Result<()> {
     loop {
         match socket.bind(&SocketAddr::new(source, next_port()).into()) {
@@ -143,7 +140,7 @@ fn unspecified(to: SocketAddr) -> IpAddr {
     }
 }
 
-/// A port that nobody here had before. Starts anew after 28,000 clients.
+/// A port that no earlier client used. Repeats after 28,000 clients.
 fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     32_768 + NEXT.fetch_add(1, Ordering::Relaxed) % 28_000
@@ -154,7 +151,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Connects, and reads what the server says of its own accord.
+/// Connects and reads the server's first line.
 pub(super) fn first_line(
     socket: &mut Socket,
     to: SocketAddr,
@@ -186,8 +183,8 @@ fn read_line(socket: &mut Socket, deadline: Instant) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// What this namespace's own rules stop, the kernel tells at once. A rule that refuses also sends an
-/// ICMP error, and that is the answer to wait for; a rule that drops is silent to everybody else.
+/// Ignores EPERM, which means that a rule of this namespace drops or rejects the packet: after a
+/// reject an ICMP error follows, after a drop there is no answer.
 fn send(socket: &UdpSocket, bytes: &[u8]) -> io::Result<()> {
     match socket.send(bytes) {
         Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => Ok(()),
@@ -212,7 +209,7 @@ fn init(socket: &UdpSocket, port: u16, to: SocketAddr, deadline: Instant) -> io:
     loop {
         socket.set_read_timeout(Some(left(deadline)?))?;
         let length = socket.recv(&mut buffer)?;
-        // A raw socket gets what is for others too.
+        // A raw socket also receives packets for other ports.
         match Packet::decode(to.ip(), &buffer[..length]) {
             Some(Packet { from_port, to_port, chunk: Chunk::InitAck { cookie, .. } })
                 if (from_port, to_port) == (to.port(), port) =>

@@ -1,8 +1,7 @@
-//! Servers that say who they are and whom they see, and clients that say what came back.
+//! Servers that report their own and the client's address, and clients that report the outcome.
 //!
 //! A server answers each connection or datagram with one line: its own address, and the client's as
-//! it saw it. So a client knows where a Service's address led, and whether its own was hidden.
-//! Payloads, throughput and patience with strange servers are nobody's concern here.
+//! it sees it. So a test knows the endpoint of a connection, and whether it was masqueraded.
 
 mod bulk;
 mod client;
@@ -21,34 +20,33 @@ pub use client::{Client, connect};
 pub use sctp::sctp_available;
 pub use server::Server;
 
-/// What runs over IP and has ports.
+/// A transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
-    /// A connection; the server speaks first and echoes lines afterwards.
+    /// The server sends the first line and echoes lines afterwards.
     Tcp,
-    /// Datagrams, each answered.
+    /// Each datagram is answered.
     Udp,
-    /// An association like a TCP connection, where the kernel has SCTP; elsewhere only its first
-    /// exchange (INIT, INIT ACK), which is all that rules and connection tracking need.
+    /// Like TCP if the kernel has SCTP; else only the first exchange (INIT, INIT ACK), which is enough
+    /// for rules and connection tracking.
     Sctp,
 }
 
-/// What became of a connection or of a datagram.
+/// The outcome of a connection or a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// A server answered.
     Answered {
-        /// Which one, by its own address.
+        /// The server's own address.
         server: SocketAddr,
-        /// The client, as the server saw it.
+        /// The client's address, as the server sees it.
         seen: SocketAddr,
     },
-    /// Somebody said that nobody listens there: TCP's reset, ICMP's "port unreachable", and what ICMP
-    /// says where the protocol as a whole is unknown.
+    /// TCP reset, ICMP port unreachable or protocol unreachable.
     Refused,
-    /// Somebody said that there is no way: ICMP's other "unreachable"s, or there is no route.
+    /// Other ICMP unreachable messages, or no local route.
     Unreachable,
-    /// Nothing came back.
+    /// No answer.
     TimedOut,
 }
 
@@ -61,7 +59,7 @@ impl Outcome {
         }
     }
 
-    /// The client's address as the server saw it, if one answered.
+    /// The client's address as the server sees it, if one answered.
     pub fn seen(self) -> Option<IpAddr> {
         match self {
             Self::Answered { seen, .. } => Some(seen.ip()),
@@ -69,14 +67,14 @@ impl Outcome {
         }
     }
 
-    /// What an error of a socket says; the error itself, if it says nothing of the kind.
+    /// The outcome that a socket error means; other errors are returned.
     fn from_error(error: io::Error) -> io::Result<Self> {
         if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) {
             return Ok(Self::TimedOut);
         }
         Ok(match error.raw_os_error().map(Errno::from_raw) {
             // ENOPROTOOPT is ICMP's "protocol unreachable", EPROTO is ICMPv6's "unrecognized next
-            // header": nobody listens to any port of it.
+            // header": the protocol is not supported.
             Some(
                 Errno::ECONNREFUSED
                 | Errno::ECONNRESET

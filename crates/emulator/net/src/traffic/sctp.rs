@@ -1,7 +1,6 @@
-//! As much of SCTP as a kernel without it needs for a test: one INIT, one INIT ACK.
+//! The SCTP packets INIT and INIT ACK, for tests on kernels without SCTP.
 //!
-//! Pure, but for the question whether the kernel has SCTP. The answer of a server travels as the
-//! state cookie of its INIT ACK, which is the server's to fill. There is no association afterwards.
+//! The server's line is the state cookie of its INIT ACK. There is no association afterwards.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
@@ -33,7 +32,7 @@ pub(super) struct Packet {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Chunk {
-    /// Packets back must carry this tag.
+    /// Replies must carry this tag.
     Init { tag: u32 },
     /// Carries the INIT's tag, and a cookie.
     InitAck { tag: u32, cookie: Vec<u8> },
@@ -60,13 +59,13 @@ impl Packet {
         bytes.extend([0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
         bytes.extend(parameter);
         let sum = crc32c(&bytes);
-        // The only number in SCTP that goes least significant byte first.
+        // The checksum is little-endian.
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
-    /// Reads what a raw socket received from `peer`: with the IP header, if that is IPv4. `None`
-    /// for anything else than the two packets of which this module knows.
+    /// Decodes a packet that a raw socket received from `peer`, with the IP header for IPv4. None for
+    /// other packets than INIT and INIT ACK.
     pub(super) fn decode(peer: IpAddr, received: &[u8]) -> Option<Self> {
         let header = match peer {
             IpAddr::V4(_) => usize::from(received.first()? & 0xf) * 4,
@@ -88,7 +87,7 @@ impl Packet {
     }
 }
 
-/// Where a raw socket sends to: ports are in the packet, and IPv6 refuses one in the address.
+/// The address for a raw socket: the ports are in the packet, and IPv6 rejects one in the address.
 pub(super) fn without_port(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), 0)
 }
@@ -106,7 +105,7 @@ fn length(bytes: usize) -> u16 {
     u16::try_from(bytes).expect("an answer is one short line")
 }
 
-/// Castagnoli's CRC, bit by bit.
+/// CRC-32C, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32| if crc & 1 == 0 { crc >> 1 } else { crc >> 1 ^ 0x82f6_3b78 };
     let add = |crc, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc));
@@ -118,13 +117,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_castagnolis() {
+    fn checksum_is_crc32c() {
         // The check value that catalogues of CRCs give.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 
     #[test]
-    fn packets_come_back_as_they_were_sent() {
+    fn packets_round_trip() {
         for cookie in ["", "a", "10.0.0.1:80 10.0.0.2:4000\n"] {
             for chunk in
                 [Chunk::Init { tag: 7 }, Chunk::InitAck { tag: 0xfeed_beef, cookie: cookie.into() }]
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_nothing() {
+    fn other_packets_are_ignored() {
         let ack = Chunk::InitAck { tag: 1, cookie: b"cookie".into() };
         let bytes = Packet { from_port: 1, to_port: 2, chunk: ack }.encode();
         let v6 = IpAddr::from([0; 16]);

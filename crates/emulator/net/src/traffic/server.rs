@@ -1,7 +1,7 @@
 //! A server in a namespace, until its handle is dropped.
 //!
-//! One thread with a small runtime for all its connections: when the thread ends, everything that
-//! is open ends with it. It writes its line before the client asks, and never closes first.
+//! One thread with a runtime for all its connections, which end with the thread. The server sends its
+//! line first and never closes a connection.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -18,10 +18,10 @@ use super::sctp::{self, Chunk, Packet};
 use super::{Answer, Protocol};
 use crate::{Namespace, NetError};
 
-/// As many as the kernel lets wait.
+/// The kernel may allow fewer.
 const BACKLOG: i32 = 4096;
 
-/// A server that runs until it is dropped; then its connections are closed, and its port is free.
+/// A running server. Dropping it closes its connections and port.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -56,7 +56,7 @@ impl Server {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -65,11 +65,11 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            // It fails when the thread has ended by itself.
+            // Fails if the thread has ended.
             let _ = stop.send(());
         }
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed; another one here would end the process.
+            // A second panic would abort the process.
             let _ = thread.join();
         }
     }
@@ -131,9 +131,9 @@ async fn serve(listening: Listening, address: SocketAddr) -> io::Result<()> {
 async fn streams(listener: &net::TcpListener) -> ! {
     loop {
         match listener.accept().await {
-            // A client that is gone before it was answered is no concern of the server's.
+            // The client may disconnect.
             Ok((stream, seen)) => drop(tokio::spawn(converse(stream, seen))),
-            // Out of descriptors, perhaps: others may be closed meanwhile.
+            // Possibly out of file descriptors.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
@@ -152,7 +152,7 @@ async fn datagrams(socket: &net::UdpSocket, server: SocketAddr) -> io::Result<()
     loop {
         let (_, seen) = socket.recv_from(&mut buffer).await?;
         let answer = Answer { server, seen }.to_string();
-        // The way back may be closed: then the client hears nothing, which is what is to be seen.
+        // If sending fails, the client times out.
         let _ = socket.send_to(answer.as_bytes(), seen).await;
     }
 }
