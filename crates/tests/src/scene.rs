@@ -1,8 +1,8 @@
 //! A cluster for the controller's tests: an embedded API, nodes and pods that a test moves about
 //! as a scheduler and kubelets would, and the controller under test.
 //!
-//! What the controller published is judged by the core itself: the objects are read back from the
-//! API, converted, and planned from scratch. Where nothing is left to write, the slices are right.
+//! What the controller published is judged twice, by the objects in the API: a plan from scratch must
+//! leave nothing to write, and the hints must be those of the [`oracle`], which shares no code with core.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -28,6 +28,7 @@ use tokio::task::JoinHandle;
 
 use crate::cluster::{Cluster, version};
 use crate::http::{Open, Request};
+use crate::oracle;
 use crate::server::{Server, binary, start_daemon};
 
 /// How long a test waits for what should take milliseconds.
@@ -200,9 +201,9 @@ impl Scene {
         ServiceKey::new(&*self.cluster.namespace, service)
     }
 
-    /// Everything as it stands in the API, in a new world.
-    pub async fn world(&self) -> Result<World> {
-        let mut changes = Vec::new();
+    /// Everything in the API that a controller in this mode reads.
+    async fn objects(&self) -> Result<Vec<Value>> {
+        let mut objects = Vec::new();
         for path in READ {
             let list = self.cluster.admin.get(&self.selecting(path)).await?.ok()?.json();
             let version = if path.starts_with("/apis/") { "discovery.k8s.io/v1" } else { "v1" };
@@ -212,12 +213,22 @@ impl Scene {
                 let mut item = item.clone();
                 item["apiVersion"] = version.into();
                 item["kind"] = kind.clone().into();
-                changes.extend(convert_json(item.to_string().as_bytes()).0.map(Change::Put));
+                objects.push(item);
             }
         }
+        Ok(objects)
+    }
+
+    /// Everything as it is in the API, in a new world.
+    pub async fn world(&self) -> Result<World> {
+        Ok(self.world_of(&self.objects().await?))
+    }
+
+    fn world_of(&self, objects: &[Value]) -> World {
         let mut world = World::new(self.settings.clone());
-        world.apply_all(changes);
-        Ok(world)
+        let found = objects.iter().filter_map(|o| convert_json(o.to_string().as_bytes()).0);
+        world.apply_all(found.map(Change::Put));
+        world
     }
 
     /// A collection, and of it what a controller in this mode reads.
@@ -261,7 +272,7 @@ impl Scene {
         .await
     }
 
-    /// The slices of a Service as the API shows them, whoever wrote them; sorted by name.
+    /// The slices of a Service as the API shows them, of all controllers; sorted by name.
     pub async fn slice_objects(&self, service: &str) -> Result<Vec<Value>> {
         let selector = format!("?labelSelector={}={service}", well_known::SERVICE_NAME);
         let path = self.cluster.group("discovery.k8s.io/v1", &format!("endpointslices{selector}"));
@@ -271,9 +282,11 @@ impl Scene {
         Ok(slices)
     }
 
-    /// What is not as a plan from scratch would have it; empty when all slices are right.
+    /// What is not as a plan from scratch would have it, or not as the KEPs say; empty when all slices
+    /// are right.
     pub async fn differences(&self) -> Result<Vec<String>> {
-        let world = self.world().await?;
+        let objects = self.objects().await?;
+        let world = self.world_of(&objects);
         let now = PlanTime::at(Timestamp::now());
         // Slices of others are none of our business.
         let ours = |slice: &Arc<Slice>| slice.managed_by() == Some(&self.settings.controller);
@@ -287,6 +300,12 @@ impl Scene {
                 wrong.push(format!("{}: create, update, delete: {counts:?}", service.key));
             }
         }
+        // The oracle knows the defaults of all settings.
+        let usual =
+            Settings { controller: self.settings.controller.clone(), ..Settings::default() };
+        if self.settings == usual {
+            wrong.extend(oracle::judge_cluster(&objects, &self.settings.controller));
+        }
         Ok(wrong)
     }
 
@@ -299,7 +318,7 @@ impl Scene {
         .await
     }
 
-    /// Waits for something; the error of the last look is told when patience ends.
+    /// Waits for a condition; the error after the deadline has what the last look saw.
     pub async fn until<F>(&self, what: &str, patience: Duration, look: impl Fn() -> F) -> Result<()>
     where
         F: Future<Output = Result<Result<(), String>>>,
@@ -315,8 +334,10 @@ impl Scene {
     }
 
     /// The addresses that a client on a node reaches, sorted: what that node's proxy would choose.
+    /// The oracle must agree.
     pub async fn reached_from(&self, service: &str, node: &str) -> Result<Vec<String>> {
-        let world = self.world().await?;
+        let objects = self.objects().await?;
+        let world = self.world_of(&objects);
         let key = self.key(service);
         let node = world.node(node).with_context(|| format!("no node {node}"))?;
         let table = RouteTable::build(&world, Place::of(node));
@@ -328,6 +349,8 @@ impl Scene {
             reached.extend(backends.map(|backend| backend.key.ip.to_string()));
         }
         reached.sort();
+        let wanted = oracle::reached_from(&objects, &key.namespace, service, &node.name);
+        anyhow::ensure!(reached == wanted, "by the KEPs {wanted:?}, but {reached:?}");
         Ok(reached)
     }
 

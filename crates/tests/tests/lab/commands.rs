@@ -5,6 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use nearhop_skip::skip;
 use nearhop_tests::lab::{Lab, PATIENCE, Room, command};
+use nearhop_tests::oracle;
 use serde_json::{Value, json};
 
 use crate::endings::labs_in;
@@ -226,9 +227,69 @@ fn the_demo_agrees_with_its_predictions_whatever_proxies_are_set() {
             ensure!(outcome["verdict"] == "agrees", "{outcome}");
             ensure!(outcome["measured"]["answered"] == 3000, "{outcome}");
         }
+        judge_predictions(&outcomes)?;
         let crossed = |n: usize| outcomes[n]["measured"]["crossed"].as_f64().unwrap_or(1.0);
         ensure!(crossed(0) > 0.6 && crossed(1) == 0.0 && crossed(2) == 0.0, "{outcomes:?}");
         ensure!(labs_in(scratch.path())?.is_empty(), "{:?}", labs_in(scratch.path())?);
         Ok(())
     });
+}
+
+/// The demo's predictions by the oracle, from the demo's cluster as its page shows it: two nodes in each
+/// of three zones, with 8 cores each in the first and 4 in the others, each node in a rack of its own.
+fn judge_predictions(outcomes: &[Value]) -> Result<()> {
+    const PODS: [(&str, usize); 5] =
+        [("node-a1", 1), ("node-b1", 3), ("node-b2", 1), ("node-c1", 2), ("node-c2", 2)];
+    let nodes: Vec<oracle::Node> = [("a", "8"), ("b", "4"), ("c", "4")]
+        .into_iter()
+        .flat_map(|(zone, cpu)| ["1", "2"].map(|n| (zone, n, cpu)))
+        .map(|(zone, n, cpu)| {
+            oracle::Node::read(&json!({
+                "metadata": {"name": format!("node-{zone}{n}"), "labels": {
+                    oracle::ZONE: format!("zone-{zone}"), "rack": format!("rack-{zone}{n}"),
+                }},
+                "status": {"allocatable": {"cpu": cpu}, "conditions": [{"type": "Ready", "status": "True"}]},
+            }))
+        })
+        .collect();
+    let pods = PODS.iter().flat_map(|(node, count)| (0..*count).map(move |n| (node, n)));
+    let pods: Vec<Value> = pods
+        .map(|(node, n)| {
+            json!({
+                "spec": {"nodeName": node},
+                "status": {
+                    "podIP": format!("{node}-{n}"), "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            })
+        })
+        .collect();
+    for outcome in outcomes {
+        let distribution = |value: &str| json!({"trafficDistribution": value});
+        let spec = match text(&outcome["scenario"]) {
+            "nothingSet" => json!({}),
+            "preferSameZone" | "lastEndpointLost" => distribution("PreferSameZone"),
+            "preferSameNode" => distribution("PreferSameNode"),
+            "topologyKeys" => json!({"topologyKeys": ["rack", "*"]}),
+            // Which Pods Auto lends to the first zone is open, and no KEP has Balanced.
+            "topologyModeAuto" | "balanced" => continue,
+            other => anyhow::bail!("the oracle does not know the scenario {other}"),
+        };
+        let lost = outcome["scenario"] == "lastEndpointLost";
+        let service = json!({"spec": spec});
+        let request = oracle::request_of(&service, &Value::Null);
+        let mut endpoints = oracle::read_pods(&service, &pods[usize::from(lost)..], &nodes);
+        oracle::hint_own_place(&request, &mut endpoints);
+        let keys = if let oracle::Request::Keys(keys) = &request { Some(&keys[..]) } else { None };
+        let wanted = oracle::traffic(&service, keys, &endpoints, &nodes);
+        for ((from, to), part) in &wanted {
+            let predicted = outcome["predicted"]["matrix"][from][to].as_f64().unwrap_or_default();
+            ensure!(
+                (predicted - part).abs() < 1e-6,
+                "{from} to {to}: {part} by the KEPs: {outcome}"
+            );
+        }
+        let all: f64 = wanted.values().sum();
+        ensure!((all - 1.0).abs() < 1e-6, "{all}: {outcome}");
+    }
+    Ok(())
 }
