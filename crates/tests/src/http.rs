@@ -13,11 +13,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, SignatureScheme};
+use nearhop_runtime::pki::Pair;
+use nearhop_runtime::tls::{Trust, client_config};
+use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -36,55 +34,6 @@ pub struct Target {
     tls: Arc<rustls::ClientConfig>,
     /// Bearer token; none means anonymous.
     pub token: Option<String>,
-}
-
-/// A client certificate, where a cluster wants one instead of a token.
-pub struct Identity {
-    /// The certificate.
-    pub certificate_pem: Vec<u8>,
-    /// Its key.
-    pub key_pem: Vec<u8>,
-}
-
-/// Takes any certificate; the handshake's signatures are checked all the same.
-#[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let known = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// One request.
@@ -176,47 +125,17 @@ pub fn clip(text: &str) -> String {
     text.chars().take(600).collect()
 }
 
-/// How a server shows that it is the one that is meant.
-pub enum Trust {
-    /// By a certificate of this authority, as PEM.
-    Authority(Vec<u8>),
-    /// Not at all: `insecure-skip-tls-verify`.
-    Anybody,
-}
-
 impl Target {
     /// A server at `https://host:port`.
     pub fn new(
         url: &str,
         trust: &Trust,
-        identity: Option<&Identity>,
+        identity: Option<&Pair>,
         token: Option<String>,
     ) -> Result<Self> {
         let address = url.trim_start_matches("https://").trim_end_matches('/').to_owned();
         let host = address.rsplit_once(':').map_or(address.as_str(), |(h, _)| h).to_owned();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?;
-        let tls = match trust {
-            Trust::Authority(ca_pem) => {
-                let mut roots = rustls::RootCertStore::empty();
-                for certificate in CertificateDer::pem_slice_iter(ca_pem) {
-                    roots.add(certificate.context("certificate authority")?)?;
-                }
-                tls.with_root_certificates(roots)
-            }
-            Trust::Anybody => {
-                tls.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider)))
-            }
-        };
-        let tls = match identity {
-            None => tls.with_no_client_auth(),
-            Some(identity) => {
-                let chain = CertificateDer::pem_slice_iter(&identity.certificate_pem);
-                let key = PrivateKeyDer::from_pem_slice(&identity.key_pem)?;
-                tls.with_client_auth_cert(chain.collect::<Result<_, _>>()?, key)?
-            }
-        };
+        let tls = client_config(identity, trust)?;
         Ok(Self { address, host, tls: Arc::new(tls), token })
     }
 

@@ -17,10 +17,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use nearhop_apiserver::{ApiServer, Controllers, Durability, Faults, KubeletOptions};
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs};
+use nearhop_runtime::pki::Pair;
+use nearhop_runtime::tls::Trust;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::http::{Identity, Target, Trust};
+use crate::http::Target;
 
 /// The variable that names a kubeconfig of another cluster to run the batteries against.
 pub const GIVEN: &str = "NEARHOP_TEST_KUBECONFIG";
@@ -220,15 +222,12 @@ pub(crate) fn read_kubeconfig(path: &Path) -> Result<(Target, Option<String>)> {
     let token_of = |context: &Value| user_of(context)["token"].as_str().map(str::to_owned);
     let trust = match cluster["insecure-skip-tls-verify"] {
         Value::Bool(true) => Trust::Anybody,
-        _ => Trust::Authority(STANDARD.decode(text_of(&cluster["certificate-authority-data"]))?),
+        _ => Trust::Authorities(decoded(&cluster["certificate-authority-data"])?),
     };
     let user = user_of(&context);
     let identity = match (&user["client-certificate-data"], &user["client-key-data"]) {
-        (Value::String(certificate), Value::String(key)) => Some(Identity {
-            certificate_pem: STANDARD.decode(certificate)?,
-            key_pem: STANDARD.decode(key)?,
-        }),
-        _ => None,
+        (Value::Null, _) | (_, Value::Null) => None,
+        (certificate, key) => Some(Pair { certificate: decoded(certificate)?, key: decoded(key)? }),
     };
     let server = text_of(&cluster["server"]);
     let admin = Target::new(server, &trust, identity.as_ref(), token_of(&context))?;
@@ -239,6 +238,11 @@ pub(crate) fn read_kubeconfig(path: &Path) -> Result<(Target, Option<String>)> {
 fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
     let found = list.as_array().and_then(|l| l.iter().find(|e| e["name"] == name));
     found.unwrap_or(&Value::Null)
+}
+
+/// PEM from base64.
+fn decoded(value: &Value) -> Result<String> {
+    Ok(String::from_utf8(STANDARD.decode(text_of(value))?)?)
 }
 
 fn text_of(value: &Value) -> &str {
@@ -269,7 +273,7 @@ pub fn start_daemon(command: &mut Command) -> Result<(Child, SocketAddr)> {
 }
 
 fn find_or_build() -> Result<PathBuf> {
-    // Whoever runs all tests has built it with them.
+    // A run of all tests has built it already.
     if let Some(path) = std::env::var_os("NEARHOP_BINARY").map(PathBuf::from) {
         anyhow::ensure!(path.exists(), "NEARHOP_BINARY: {} is not there", path.display());
         return Ok(path);
@@ -320,7 +324,7 @@ mod tests {
             Ok(line.context("a CA")?.to_owned())
         };
         let path = server.kubeconfig.with_extension("changed");
-        // Another CA: refused, unless nobody looks.
+        // Another CA: refused, unless the client does not verify.
         fs::write(&path, text.replace(&ca_of(&text)?, &ca_of(&foreign)?))?;
         let (strict, _) = read_kubeconfig(&path)?;
         assert!(strict.get("/version").await.is_err());
