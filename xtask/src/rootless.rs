@@ -53,7 +53,7 @@ fn check_subset(tests: &Path, subset: &[&str]) -> Result<()> {
         let list =
             Command::new(tests).args([*name, "--list"]).output().context("list the tests")?;
         let some = String::from_utf8_lossy(&list.stdout).contains(": test");
-        anyhow::ensure!(some, "there are no tests `{name}`: choose others to run as nobody");
+        anyhow::ensure!(some, "there are no tests `{name}`: choose others to run unprivileged");
     }
     Ok(())
 }

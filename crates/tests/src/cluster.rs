@@ -108,7 +108,7 @@ impl Cluster {
         Ok(kube::Client::try_from(config)?)
     }
 
-    /// Removes the test's namespace. Tests that fail leave it behind, for whoever looks into it.
+    /// Removes the test's namespace. A test that fails leaves it behind for inspection.
     pub async fn finish(self) -> Result<()> {
         self.admin.delete(&format!("/api/v1/namespaces/{}", self.namespace)).await?.ok()?;
         Ok(())

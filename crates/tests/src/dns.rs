@@ -12,7 +12,7 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use crate::server::{Server, binary};
 
-/// Nobody on this machine takes longer.
+/// No server on this machine takes longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `nearhop dns`; ended when dropped.

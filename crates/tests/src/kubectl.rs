@@ -253,7 +253,7 @@ fn judge(step: &Step, command: &str, output: &Output) -> Vec<String> {
     failures
 }
 
-/// Whether lines are as expected; a line `...` stands for any number of lines.
+/// Whether lines are as expected; a line `...` matches any number of lines.
 fn fits(expected: &[String], actual: &[String]) -> bool {
     match expected.split_first() {
         None => actual.is_empty(),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_blotted_out() {
+    fn volatile_values_are_masked() {
         assert_eq!(
             normal_line("web   ClusterIP   10.96.4.5   80/TCP   3m4s"),
             "web  ClusterIP  <ip>  80/TCP  <age>"
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_stand_for_any_lines() {
+    fn dots_match_any_lines() {
         let lines = |t: &str| t.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert!(fits(&lines("a ... d"), &lines("a b c d")));
         assert!(fits(&lines("a ... d"), &lines("a d")));

@@ -460,7 +460,7 @@ async fn refused_with_a_reason_and_nothing_written() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_from_another_life() -> Result<()> {
+async fn a_continue_token_of_another_server_is_refused() -> Result<()> {
     let cluster = Cluster::embedded().await?;
     for name in ["a", "b", "c"] {
         cluster.config_map(name, "1").await?;

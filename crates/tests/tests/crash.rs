@@ -261,7 +261,7 @@ async fn fill_and_make_room(directory: &Path) -> Result<()> {
     let message = refused["message"].as_str().unwrap_or_default();
     let place = directory.join("objects.redb").display().to_string();
     assert!(message.contains(&place) && message.contains("No space left"), "{message}");
-    // A small write is refused as well: what the disk took of it nobody knows.
+    // A small write is refused as well: it is not known what the disk took of it.
     admin.post(COLLECTION, &map("small", 1)).await?.expect(500)?;
     let ready = admin.get("/readyz").await?.expect(500)?.text();
     assert!(ready.contains("[-]disk failed") && ready.contains("No space left"), "{ready}");

@@ -33,7 +33,7 @@ impl Pki {
         Ok(Self { node: authority.issue_server(&node)?, authority })
     }
 
-    /// A server that is told of it, as which client it shows itself, and whose nodes it trusts.
+    /// A server with this authority, its client certificate, and the authority of its nodes.
     async fn server(&self, client: &str) -> Result<Server> {
         let kubelets = KubeletOptions {
             authorities: Some(self.authority.certificate().to_owned()),
@@ -109,7 +109,7 @@ async fn logs_come_from_the_node() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_passed_on_is_said() -> Result<()> {
+async fn logs_and_exec_that_cannot_be_proxied_are_refused() -> Result<()> {
     let server = start(&Options::default()).await?;
     let api = &server.admin;
     pod_on(api, 1).await?;
@@ -162,7 +162,7 @@ async fn exec_joins_the_two_connections() -> Result<()> {
 /// A node that does not take the server's certificate does not take the user's word either; but it
 /// is not the user who has to log in.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_refuses_the_server_is_no_reason_to_log_in() -> Result<()> {
+async fn a_401_of_a_node_becomes_a_500_with_the_cure() -> Result<()> {
     let pki = Pki::new()?;
     let server = pki.server("c").await?;
     let answer =
@@ -176,7 +176,7 @@ async fn a_node_that_refuses_the_server_is_no_reason_to_log_in() -> Result<()> {
     Ok(())
 }
 
-/// Somebody at a node's address whom `--kubelet-certificate-authority` does not know is not asked.
+/// The server sends nothing to a node whose certificate `--kubelet-certificate-authority` does not cover.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_of_another_authority_is_not_asked() -> Result<()> {
     let (ours, theirs) = (Pki::new()?, Pki::new()?);

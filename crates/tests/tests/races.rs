@@ -44,7 +44,7 @@ async fn all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
     while let Some(done) = tasks.join_next().await {
         done??;
     }
-    // What nobody waits for still has to be worked on.
+    // Abandoned requests are still processed.
     tokio::time::sleep(Duration::from_millis(300)).await;
     Ok(())
 }
@@ -96,7 +96,7 @@ async fn a_client_that_goes_away_leaves_no_address_behind() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_who_apply_one_creates_and_the_others_change() -> Result<()> {
+async fn one_of_many_concurrent_applies_creates_and_the_others_change() -> Result<()> {
     let (server, _data) = persistent().await?;
     for round in 0..10 {
         let mut tasks = JoinSet::new();
@@ -156,7 +156,7 @@ async fn nothing_outlives_its_namespace() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parts_that_nobody_serves_are_refused_and_change_nothing() -> Result<()> {
+async fn unknown_subresources_are_refused_and_change_nothing() -> Result<()> {
     let (server, _data) = persistent().await?;
     let api = &server.admin;
     let before = api.post(SERVICES, &service("a", None)).await?.expect(201)?.json();

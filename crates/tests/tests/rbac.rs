@@ -53,7 +53,7 @@ fn right(parts: &Parts) -> Result<Right> {
         "PUT" => "update",
         "PATCH" => "patch",
         "DELETE" if named => "delete",
-        method => bail!("nobody grants {method} {}", parts.uri),
+        method => bail!("no rule covers {method} {}", parts.uri),
     };
     Ok((group.to_owned(), resource, verb.to_owned()))
 }
@@ -135,7 +135,7 @@ impl Recorded {
         self.scene.until(&format!("{verb} {resource}"), PATIENCE, look).await
     }
 
-    /// Somebody else writes a slice between the controller's look at it and its write.
+    /// Another client writes a slice between the controller's read and its write.
     async fn cause_conflict(&self) -> Result<()> {
         let slow = json!({"delayMs": 400, "userAgent": "nearhop-controller"});
         self.scene.cluster.server.fault(&slow).await?;
@@ -176,7 +176,7 @@ async fn the_controller_uses_what_it_is_granted_and_nothing_else() -> Result<()>
     scene.settled().await?;
     recorded.cause_conflict().await?;
     scene.settled().await?;
-    // Nobody collects garbage here: the controller asks whether the Service is gone, and deletes.
+    // There is no garbage collector here: the controller asks whether the Service is gone, and deletes.
     scene.cluster.admin.delete(&scene.cluster.core("services/web")).await?.ok()?;
     recorded.until_used("", "services", "get").await?;
     recorded.until_used("discovery.k8s.io", "endpointslices", "delete").await?;
@@ -226,7 +226,7 @@ mod proxy {
             user_agent: "nearhop-proxy/test".to_owned(),
         };
         let (trigger, shutdown) = Shutdown::manual();
-        // Nobody asks.
+        // No request.
         let (_, questions) = tokio::sync::mpsc::channel(1);
         let deps = Deps {
             lock: Lock::take(&Name::from("nearhop"))?,

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// For what must come: long, because nobody waits for it unless it fails.
+/// Deadline for what must happen: long, because only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -69,7 +69,7 @@ async fn the_certificate_names_the_service_and_its_cluster_ips() -> Result<()> {
     Ok(())
 }
 
-/// `--listen 0.0.0.0` is everywhere, and nobody can dial it.
+/// `--listen 0.0.0.0` listens on all addresses, but clients need a real one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_on_all_addresses_is_reached_on_loopback() -> Result<()> {
     for (listen, host) in [("0.0.0.0:0", "https://127.0.0.1:"), ("[::]:0", "https://[::1]:")] {
@@ -109,7 +109,7 @@ async fn a_huge_header_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Nobody has to show a token before a connection costs the server something.
+/// A connection costs the server resources before the client sends a token.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_say_nothing_or_half_a_request_are_closed() -> Result<()> {
     let server = start(&Options::default()).await?;

@@ -1,4 +1,4 @@
-//! Fields of a case: a value and where it stands, so that every complaint names its place.
+//! Fields of a case: a value with its path, so that every error names its place.
 //!
 //! As the cases' README says, an absent optional key means false, empty or unset; so does null.
 

@@ -17,7 +17,7 @@ use crate::server::binary;
 
 pub use room::{AGNHOST, ECHO, Line, Room};
 
-/// For what must come: long, because nobody waits for it unless it fails.
+/// Deadline for what must happen: long, because only a failing test waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `nearhop lab up`, running; ended when dropped.
@@ -46,16 +46,16 @@ impl Lab {
             .spawn()
             .context("start nearhop lab up")?;
         let stdout = process.stdout.take().context("stdout is piped")?;
-        let (tell, told) = mpsc::channel();
+        let (sender, kubeconfigs) = mpsc::channel();
         // The pipe is drained to the end, so that later output can never block it.
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Some(path) = line.trim().strip_prefix("export KUBECONFIG=") {
-                    let _ = tell.send(PathBuf::from(path));
+                    let _ = sender.send(PathBuf::from(path));
                 }
             }
         });
-        let Ok(kubeconfig) = told.recv_timeout(PATIENCE * 2) else {
+        let Ok(kubeconfig) = kubeconfigs.recv_timeout(PATIENCE * 2) else {
             let _ = process.kill();
             let _ = process.wait();
             bail!("nearhop lab up: {}", fs::read_to_string(errors)?);

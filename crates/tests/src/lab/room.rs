@@ -139,7 +139,7 @@ impl Room {
         self.until_ready(&[name]).await
     }
 
-    /// What a client loop has told so far.
+    /// The lines that a client loop has printed so far.
     pub async fn lines(&self, pod: &str) -> Result<Vec<Line>> {
         let log = self.log(pod, "").await?;
         log.lines().map(|line| parse_line(line).with_context(|| line.to_owned())).collect()
@@ -221,7 +221,7 @@ impl Room {
         .await
     }
 
-    /// Waits for something; what the last look saw is told when patience ends.
+    /// Waits for a condition; the error after the deadline has what the last look saw.
     pub async fn until<T, F>(
         &self,
         what: &str,

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The network namespace of the test is the node: the API server and the proxy are child processes,
-//! which are there too, so that loopback is the node's. Nobody runs controllers: slices are written
+//! which are there too, so that loopback is the node's. No controllers run: slices are written
 //! by the tests, as they need them.
 
 pub mod objects;
@@ -36,7 +36,7 @@ use traffic::{Arrivals, Datagrams};
 
 /// The Node.
 pub const NODE: &str = "node-a";
-/// Another one, which nobody runs.
+/// Another node, for which no proxy runs.
 pub const OTHER_NODE: &str = "node-b";
 /// The node's address.
 pub const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
@@ -68,7 +68,7 @@ pub enum Api {
 pub struct Site {
     /// The node and its hosts.
     pub star: Star,
-    /// A pod on the node that is nobody's endpoint.
+    /// A pod on the node that is not an endpoint.
     pub client: Namespace,
     /// A host outside of the cluster.
     pub outside: Namespace,
@@ -219,7 +219,7 @@ pub fn generation() -> Result<u32> {
     Ok(Kernel::open()?.generation()?)
 }
 
-/// Waits for something; the last reason is told when patience ends.
+/// Waits for a condition; the error after the deadline has the last reason.
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Result<Result<T, String>>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -84,7 +84,7 @@ impl Accepted {
     }
 }
 
-/// Whether a text fits a pattern in which `*` stands for anything.
+/// Whether a text fits a pattern in which `*` matches anything.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Compares a recorded JSON document with an actual one, leaving out what changes from run to run.
 //!
-//! Both documents have already been brought to the same names; what is left to leave out are times, uids nobody refers
+//! Both documents have already been brought to the same names; what is left to leave out are times, uids without references
 //! to, ages, and descriptions, which are free text. Map order does not matter, list order does.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Values that differ from run to run: which recorded value stands for which value of this run.
+//! Values that differ from run to run: which recorded value corresponds to which value of this run.
 //!
 //! Learned from answers, used in later requests and when answers are compared. Versions are kept apart from other
 //! strings, because they are numbers with an order: a version that was never seen in an answer is placed between those
@@ -32,14 +32,14 @@ impl Names {
         self.start = self.latest;
     }
 
-    /// Says that a recorded text stands for another one in this run.
+    /// Maps a recorded text to the one of this run.
     pub fn set(&mut self, recorded: &str, actual: &str) {
         if recorded != actual {
             self.strings.insert(recorded.to_owned(), actual.to_owned());
         }
     }
 
-    /// Says that a recorded version stands for another one in this run.
+    /// Maps a recorded version to the one of this run.
     pub fn set_version(&mut self, recorded: &str, actual: &str) {
         if let (Ok(recorded), Ok(actual)) = (recorded.parse(), actual.parse()) {
             self.versions.insert(recorded, actual);
@@ -71,7 +71,7 @@ impl Names {
         }
     }
 
-    /// Walks a recorded and an actual document side by side and learns what stands for what. Returns the paths at which
+    /// Walks a recorded and an actual document side by side and learns which values correspond. Returns the paths at which
     /// an object's version contradicts what was learned before: the recording says that nothing was written in between.
     pub fn learn(&mut self, recorded: &Value, actual: &Value) -> Vec<String> {
         let mut contradictions = Vec::new();

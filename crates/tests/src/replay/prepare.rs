@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_leads_somewhere() {
+    fn every_preparation_step_names_an_exchange() {
         let library = Library::read().unwrap();
         for (name, plan) in read_plans().unwrap() {
             let transcript = library.transcripts.get(&name).expect(&name);

@@ -9,7 +9,7 @@ use crate::Bad;
 const AUTO: &str = "service.kubernetes.io/topology-mode";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_any_node_pods_are_left_out_and_the_service_is_told() -> Result<()> {
+async fn without_nodes_pods_are_left_out_and_the_condition_says_so() -> Result<()> {
     let bad = Bad::new().await?;
     bad.scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
     bad.scene.pod("p", "nowhere", "10.1.0.1", "web").await?;
@@ -17,12 +17,12 @@ async fn without_any_node_pods_are_left_out_and_the_service_is_told() -> Result<
     assert!(message.contains("nowhere"), "{message}");
     bad.settled().await?;
     assert!(bad.addresses("web", Family::Ipv4).await?.is_empty());
-    assert_eq!(bad.scene.slices("web").await?.len(), 1, "a placeholder says that nobody is there");
+    assert_eq!(bad.scene.slices("web").await?.len(), 1, "an empty placeholder slice");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_on_an_unknown_node_is_told_once_and_arrives_with_its_node() -> Result<()> {
+async fn a_pod_on_an_unknown_node_raises_one_event_and_is_published_with_its_node() -> Result<()> {
     let bad = Bad::new().await?;
     bad.scene.node("n1", Some("a")).await?;
     bad.scene.service("web", json!({})).await?;
@@ -37,8 +37,8 @@ async fn a_pod_on_an_unknown_node_is_told_once_and_arrives_with_its_node() -> Re
         bad.scene.report_pod("here", "10.1.0.1", ready).await?;
         bad.settled().await?;
     }
-    let told = bad.scene.events("web").await?.len();
-    assert_eq!(told, 1, "{:?}", bad.scene.events("web").await?);
+    let raised = bad.scene.events("web").await?.len();
+    assert_eq!(raised, 1, "{:?}", bad.scene.events("web").await?);
     bad.scene.node("n2", Some("b")).await?;
     bad.settled().await?;
     assert_eq!(bad.addresses("web", Family::Ipv4).await?, ["10.1.0.1", "10.1.0.2"]);
@@ -46,7 +46,7 @@ async fn a_pod_on_an_unknown_node_is_told_once_and_arrives_with_its_node() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_without_zones_are_named_to_who_asks_for_zones() -> Result<()> {
+async fn conditions_name_nodes_without_zones() -> Result<()> {
     let bad = Bad::new().await?;
     for node in ["n1", "n2"] {
         bad.scene.node(node, None).await?;
@@ -69,13 +69,13 @@ async fn nodes_without_zones_are_named_to_who_asks_for_zones() -> Result<()> {
         let found = bad.addresses(service, Family::Ipv4).await?;
         assert_eq!(found.len(), 2, "{service}: {found:?}");
         let reached = bad.scene.reached_from(service, "n1").await?;
-        assert_eq!(reached, found, "{service}: everybody reaches everybody");
+        assert_eq!(reached, found, "{service}: every node reaches all endpoints");
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_single_zone_everybody_is_reached_and_auto_says_why_it_does_nothing() -> Result<()> {
+async fn with_one_zone_all_endpoints_are_used_and_auto_gives_the_reason() -> Result<()> {
     let bad = Bad::new().await?;
     for node in ["n1", "n2"] {
         bad.scene.node(node, Some("only")).await?;

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::Bad;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_without_a_selector_gets_no_slices_and_is_told_so() -> Result<()> {
+async fn a_service_without_a_selector_gets_no_slices_and_a_condition() -> Result<()> {
     let bad = Bad::new().await?;
     bad.scene.node("n1", Some("a")).await?;
     let spec = json!({"selector": null, "trafficDistribution": "PreferSameZone"});
@@ -22,7 +22,7 @@ async fn a_service_without_a_selector_gets_no_slices_and_is_told_so() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_external_name_gets_no_slices_and_is_told_so() -> Result<()> {
+async fn an_external_name_gets_no_slices_and_a_condition() -> Result<()> {
     let bad = Bad::new().await?;
     let external = json!({"type": "ExternalName", "externalName": "example.com"});
     bad.scene.service("always", external).await?;
@@ -53,7 +53,7 @@ const NONSENSE: [(&str, &str); 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nonsense_in_an_annotation_counts_as_unset_and_is_named() -> Result<()> {
+async fn an_invalid_annotation_counts_as_unset_and_is_reported() -> Result<()> {
     let bad = Bad::new().await?;
     bad.scene.node("n1", Some("a")).await?;
     for (i, (annotation, value)) in NONSENSE.iter().enumerate() {
@@ -65,7 +65,7 @@ async fn nonsense_in_an_annotation_counts_as_unset_and_is_named() -> Result<()> 
     }
     for (i, (annotation, _)) in NONSENSE.iter().enumerate() {
         let name = format!("s{i}");
-        // The routing preference is behind a gate that is off, and then nobody reads it.
+        // The routing preference is behind a gate that is off, and is not read.
         let gated = annotation.ends_with("routing-preference");
         let reason = if gated { "FeatureGateDisabled" } else { "UnsupportedValue" };
         let message = bad.condition(&name, "Accepted", "False", reason).await?;
@@ -77,7 +77,7 @@ async fn nonsense_in_an_annotation_counts_as_unset_and_is_named() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_knob_turned_to_nonsense_leaves_the_usual_value() -> Result<()> {
+async fn an_invalid_max_overload_leaves_the_default() -> Result<()> {
     let bad = Bad::new().await?;
     for (node, zone) in [("n1", "a"), ("n2", "b")] {
         bad.scene.node(node, Some(zone)).await?;
@@ -109,7 +109,7 @@ async fn a_name_of_63_characters_fits() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_that_goes_takes_everything_and_leaves_nobody_busy() -> Result<()> {
+async fn a_deleted_namespace_leaves_no_slices_and_no_retries() -> Result<()> {
     let bad = Bad::new().await?;
     bad.scene.node("n1", Some("a")).await?;
     for name in ["one", "two", "three"] {
@@ -122,7 +122,7 @@ async fn a_namespace_that_goes_takes_everything_and_leaves_nobody_busy() -> Resu
     let path = format!("/api/v1/namespaces/{}", cluster.namespace);
     cluster.admin.delete(&path).await?.ok()?;
     let gone = || async {
-        // Pods have a grace period, and nobody here is a kubelet.
+        // Pods have a grace period, and there is no kubelet here.
         for name in ["one", "two", "three"] {
             let _ = bad.scene.remove_pod(&format!("p-{name}")).await;
         }
@@ -131,7 +131,7 @@ async fn a_namespace_that_goes_takes_everything_and_leaves_nobody_busy() -> Resu
     };
     bad.scene.until("the namespace is gone", PATIENCE, gone).await?;
     bad.settled().await?;
-    // Whoever keeps trying in a namespace that is gone would be heard of here.
+    // Retries in a deleted namespace would show here.
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     let series = "workqueue_retries_total{name=\"endpoint_slice\"}";
     let before = bad.controller.metric(series);

@@ -1,5 +1,5 @@
 //! Clusters in which something is missing, wrong or out of proportion: the controller goes on, the slices are as the
-//! core plans them, and who asked for something that cannot be had is told why.
+//! core plans them, and conditions give the reason where a request cannot be fulfilled.
 
 mod bad_places;
 mod bad_pods;

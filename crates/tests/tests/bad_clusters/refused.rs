@@ -19,7 +19,7 @@ async fn refusals(process: &ControllerProcess) -> Result<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_status_writes_are_refused_slices_go_on_and_the_log_names_the_cure() -> Result<()> {
+async fn refused_status_writes_do_not_stop_slices_and_the_log_names_the_cure() -> Result<()> {
     let scene = Scene::new().await?;
     let refuse = json!({
         "answers": [{"code": 403, "share": 1.0}], "path": "/status", "userAgent": "nearhop-controller",
@@ -61,12 +61,12 @@ async fn where_status_writes_are_refused_slices_go_on_and_the_log_names_the_cure
     assert!(process.process.try_wait()?.is_none(), "it ended");
     let depth =
         read_metric(&process.get("/metrics").await?, "workqueue_depth{name=\"endpoint_slice\"}");
-    assert_eq!(depth, 0.0, "slices wait for nobody");
+    assert_eq!(depth, 0.0, "no slice waits in the queue");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slice_that_somebody_keeps_from_going_does_not_hold_up_its_service() -> Result<()> {
+async fn a_slice_with_a_finalizer_does_not_block_its_service() -> Result<()> {
     let bad = Bad::new().await?;
     bad.scene.node("n1", Some("a")).await?;
     bad.scene.service("web", json!({})).await?;
@@ -109,7 +109,7 @@ async fn a_slice_that_somebody_keeps_from_going_does_not_hold_up_its_service() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slice_that_a_stranger_gives_to_a_busy_service_is_missed_by_its_own() -> Result<()> {
+async fn a_slice_relabelled_to_a_busy_service_is_replaced() -> Result<()> {
     let bad = Bad::new().await?;
     bad.scene.node("n1", Some("a")).await?;
     for (i, name) in ["robbed", "busy"].into_iter().enumerate() {

@@ -74,7 +74,7 @@ async fn sharing_and_removing() -> Result<()> {
     assert_eq!(shared["spec"]["trafficDistribution"], "PreferSameZone", "the other still owns it");
     let nothing = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}});
     let gone = apply(&cluster, "fieldManager=two", &nothing).await?.expect(200)?.json();
-    assert_eq!(gone["spec"]["trafficDistribution"], Value::Null, "nobody owns it any more");
+    assert_eq!(gone["spec"]["trafficDistribution"], Value::Null, "no manager owns it any more");
     cluster.finish().await
 }
 

@@ -140,7 +140,7 @@ async fn an_owner_waits_for_a_dependent_that_is_held() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_takes_its_contents_along() -> Result<()> {
+async fn deleting_a_namespace_deletes_its_contents() -> Result<()> {
     let cluster = Cluster::embedded().await?;
     cluster.config_map("inside", "1").await?;
     cluster

@@ -1,4 +1,4 @@
-//! What the API must do, told by its effects: the same tests against the embedded server and, where
+//! What the API must do, judged by its effects: the same tests against the embedded server and, where
 //! `NEARHOP_TEST_KUBECONFIG` names one, a real cluster.
 
 mod apply;

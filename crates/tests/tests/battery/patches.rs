@@ -22,7 +22,7 @@ fn ports(service: &Value) -> Vec<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_type_does_its_own_thing_to_lists() -> Result<()> {
+async fn patch_types_treat_lists_differently() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let path = service(&cluster).await?;
     let new = json!({"name": "c", "port": 82});
@@ -101,13 +101,13 @@ fn warnings(answer: &Answer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_told_however_a_patch_sets_them() -> Result<()> {
+async fn unknown_fields_raise_warnings_in_every_patch_type() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let path = service(&cluster).await?;
-    let told = |field: &str| vec![format!(r#"299 - "unknown field \"{field}\"""#)];
+    let warning = |field: &str| vec![format!(r#"299 - "unknown field \"{field}\"""#)];
     let add = json!([{"op": "add", "path": "/spec/nope", "value": 1}]);
     let answer = cluster.admin.patch(&path, JSON, &add).await?.expect(200)?;
-    assert_eq!(warnings(&answer), told("spec.nope"));
+    assert_eq!(warnings(&answer), warning("spec.nope"));
     assert!(answer.json()["spec"].get("nope").is_none());
     // The list is merged: the patch's first port is the object's second.
     let ports = json!({"spec": {"ports": [{"port": 99, "name": "more", "nope": 1}]}});
@@ -115,7 +115,7 @@ async fn unknown_fields_are_told_however_a_patch_sets_them() -> Result<()> {
     let found = answer.json()["spec"]["ports"].as_array().map_or(0, Vec::len);
     let warnings = warnings(&answer);
     assert!(
-        (0..found).any(|at| warnings == told(&format!("spec.ports[{at}].nope"))),
+        (0..found).any(|at| warnings == warning(&format!("spec.ports[{at}].nope"))),
         "{warnings:?}"
     );
     let strict = format!("{path}?fieldValidation=Strict");
@@ -127,31 +127,31 @@ async fn unknown_fields_are_told_however_a_patch_sets_them() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_spread_constraint_that_matches_no_pod_is_told_on_every_write() -> Result<()> {
+async fn a_spread_constraint_that_matches_no_pod_warns_on_every_write() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let spread = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"});
     let spec =
         json!({"containers": [{"name": "c", "image": "i"}], "topologySpreadConstraints": [spread]});
     let labels = json!({"app": "a"});
-    let told = |place: &str| {
+    let warning = |place: &str| {
         vec![format!(
             "299 - \"{place}.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod\""
         )]
     };
     let pod = json!({"metadata": {"name": "p", "labels": labels}, "spec": spec});
     let answer = cluster.admin.post(&cluster.core("pods"), &pod).await?.expect(201)?;
-    assert_eq!(warnings(&answer), told("spec"));
+    assert_eq!(warnings(&answer), warning("spec"));
     let template = json!({"metadata": {"labels": labels}, "spec": spec});
     let selector = json!({"matchLabels": labels});
     for kind in ["deployments", "replicasets", "daemonsets", "statefulsets"] {
         let body = json!({"metadata": {"name": "w"}, "spec": {"selector": selector, "template": template}});
         let collection = cluster.group("apps/v1", kind);
         let answer = cluster.admin.post(&collection, &body).await?.expect(201)?;
-        assert_eq!(warnings(&answer), told("spec.template.spec"), "{kind}");
+        assert_eq!(warnings(&answer), warning("spec.template.spec"), "{kind}");
         let path = format!("{collection}/w");
         let change = json!({"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}});
         let answer = cluster.admin.merge(&path, &change).await?.expect(200)?;
-        assert_eq!(warnings(&answer), told("spec.template.spec"), "{kind}");
+        assert_eq!(warnings(&answer), warning("spec.template.spec"), "{kind}");
         // Nothing of the spec: nothing to say.
         let label = json!({"metadata": {"labels": {"x": "y"}}});
         let answer = cluster.admin.merge(&path, &label).await?.expect(200)?;
@@ -160,12 +160,12 @@ async fn a_spread_constraint_that_matches_no_pod_is_told_on_every_write() -> Res
     let scale = cluster.group("apps/v1", "deployments/w/scale");
     let answer =
         cluster.admin.merge(&scale, &json!({"spec": {"replicas": 3}})).await?.expect(200)?;
-    assert_eq!(warnings(&answer), told("spec.template.spec"));
+    assert_eq!(warnings(&answer), warning("spec.template.spec"));
     let mut job_template = template.clone();
     job_template["spec"]["restartPolicy"] = "Never".into();
     let job = json!({"metadata": {"name": "c"}, "spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": job_template}}}});
     let answer =
         cluster.admin.post(&cluster.group("batch/v1", "cronjobs"), &job).await?.expect(201)?;
-    assert_eq!(warnings(&answer), told("spec.jobTemplate.spec.template.spec"));
+    assert_eq!(warnings(&answer), warning("spec.jobTemplate.spec.template.spec"));
     cluster.finish().await
 }

@@ -26,7 +26,7 @@ fn claims(token: &str) -> Result<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_stands_for_its_service_account_until_that_is_deleted() -> Result<()> {
+async fn a_token_is_valid_until_its_service_account_is_deleted() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let account = json!({"metadata": {"name": "robot"}});
     let made = cluster.create("serviceaccounts", &account).await?;
@@ -45,7 +45,7 @@ async fn a_token_stands_for_its_service_account_until_that_is_deleted() -> Resul
     assert_eq!(user["username"], name);
     let groups = user["groups"].to_string();
     assert!(groups.contains(&format!("system:serviceaccounts:{}", cluster.namespace)), "{groups}");
-    // It may look around, and nothing more before somebody allows it.
+    // It may look around, and nothing more before a rule allows it.
     robot.get("/apis").await?.expect(200)?;
     let refused = robot.get(&cluster.core("secrets")).await?.expect(403)?.json();
     assert!(refused["message"].as_str().unwrap_or_default().contains(&name), "{refused}");
@@ -69,7 +69,7 @@ async fn a_token_stands_for_its_service_account_until_that_is_deleted() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_for_others_or_of_a_pod_that_is_gone_is_no_good_here() -> Result<()> {
+async fn tokens_for_other_audiences_or_deleted_pods_are_refused() -> Result<()> {
     let cluster = Cluster::shared().await?;
     cluster.create("serviceaccounts", &json!({"metadata": {"name": "robot"}})).await?;
     let vault = request(&cluster, "robot", &json!({"audiences": ["vault"]})).await?;

@@ -147,7 +147,7 @@ async fn pods_by_node_as_a_kubelet_watches_them() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_that_cannot_be() -> Result<()> {
+async fn invalid_and_future_versions_in_a_watch() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let answer = cluster.read("configmaps?watch=true&resourceVersion=abc").await?;
     assert_eq!(answer.status, 500);
@@ -158,7 +158,7 @@ async fn versions_that_cannot_be() -> Result<()> {
 }
 
 #[tokio::test]
-async fn numbers_too_large_for_a_clock_hurt_nobody() -> Result<()> {
+async fn extreme_timeouts_and_limits_are_accepted() -> Result<()> {
     const LARGEST: &str = "9223372036854775807";
     // What a real server makes of such numbers is an overflow of its own.
     let cluster = Cluster::embedded().await?;

@@ -52,7 +52,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Nothing is left over, nobody is busy, nothing has grown.
+    /// Nothing is left over, the queue is idle, memory has not grown.
     pub(crate) async fn nothing_is_left(&self) -> Result<()> {
         let mut world = self.scene.world().await?;
         let with_slices = world.clone();
@@ -73,7 +73,7 @@ impl Checks<'_> {
         Ok(())
     }
 
-    /// Waits until nothing waits in the queue, and sees that nobody is tried again and again.
+    /// Waits until nothing waits in the queue, and checks that no Service is retried again and again.
     async fn idle(&self) -> Result<()> {
         let series = |name: &str| format!("workqueue_{name}{{name=\"endpoint_slice\"}}");
         let deadline = Instant::now() + PATIENCE;
@@ -91,7 +91,7 @@ impl Checks<'_> {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let after = counts(&self.controller.get("/metrics").await?);
         let changes = format!("adds and retries {before:?}, then {after:?}");
-        ensure!(before.1 == after.1, "somebody still fails: {changes}");
+        ensure!(before.1 == after.1, "a Service still fails: {changes}");
         // A table of weights may just have rested enough; a loop would be many.
         ensure!(after.0 - before.0 <= 20.0, "work goes on and on: {changes}");
         Ok(())

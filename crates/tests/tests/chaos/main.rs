@@ -32,7 +32,7 @@ const SECONDS: u64 = 15;
 const KILLS: u32 = 5;
 /// How soon everything must be right, counted from when faults are off and the controller is ready.
 const SOON: Duration = Duration::from_secs(5);
-/// How long nobody can watch at a time; at the end three times as long, for the last burst.
+/// How long watches fail at a time; at the end three times as long, for the last burst.
 const BLIND: Duration = Duration::from_millis(300);
 /// Whom the API is unreliable for.
 const AGENT: &str = "nearhop-controller";
@@ -64,7 +64,7 @@ async fn chaos(seed: u64, seconds: u64) -> Result<()> {
     tokio::time::sleep(slot).await;
     calm.store(true, Ordering::Relaxed);
     faults.await?.context("faults")?;
-    // The last things happen while nobody can watch, and then history is forgotten.
+    // The last changes happen while watches fail, and then the history is compacted.
     server.fault(&blind(BLIND * 3)).await?;
     over.store(true, Ordering::Relaxed);
     let tally = mischief.await?.context("mischief")?;

@@ -271,7 +271,7 @@ impl Mischief {
 
     // Strangers.
 
-    /// Somebody deletes a slice, writes into it, or makes one that looks like ours.
+    /// Another client deletes a slice, writes into it, or creates one that looks like ours.
     async fn meddle(&mut self) -> Result<()> {
         let collection = format!("{SLICES}/namespaces/{}/endpointslices", self.namespace);
         let list = self.send(Request::new("GET", &collection)).await?;
@@ -297,7 +297,7 @@ impl Mischief {
         self.merge(&path, &patch).await
     }
 
-    /// A slice that is labelled as ours, and that nobody planned.
+    /// A slice that is labelled as ours and that the controller did not write.
     async fn forge(&mut self, collection: &str, like: &Value) -> Result<()> {
         let mut labels = like["metadata"]["labels"].clone();
         labels["kubernetes.io/service-name"] =

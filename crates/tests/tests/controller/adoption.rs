@@ -1,5 +1,5 @@
 //! Slices that were there before: those of another version of the same controller are taken over
-//! as they are, those of other managers are nobody's business.
+//! as they are, those of other managers are ignored.
 
 use std::collections::BTreeMap;
 
@@ -129,7 +129,7 @@ async fn slices_of_other_managers_are_never_touched() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wish_of_one_service_changes_only_its_slices() -> Result<()> {
+async fn a_changed_service_changes_only_its_own_slices() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     for number in 1..=5 {

@@ -120,7 +120,7 @@ async fn until_conditions(scene: &Scene, wanted: usize) -> Result<()> {
         .await
 }
 
-/// A condition that nobody keeps up would go on saying that hints are written.
+/// A stale condition would go on saying that hints are written.
 #[tokio::test(flavor = "multi_thread")]
 async fn conditions_go_and_come_with_the_label() -> Result<()> {
     let scene = beside_another().await?;
@@ -147,7 +147,7 @@ async fn conditions_of_a_service_without_slices_go_with_the_label_too() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_label_that_went_while_nobody_looked_takes_the_slices_along() -> Result<()> {
+async fn a_label_removed_while_the_controller_is_down_removes_the_slices() -> Result<()> {
     let scene = beside_another().await?;
     let tree = tree_versions(&scene).await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;

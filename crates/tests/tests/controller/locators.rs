@@ -171,7 +171,7 @@ async fn a_pod_owns_its_locator_and_takes_it_along() -> Result<()> {
     scene.pod("web", "n-b", "10.0.0.2", "web").await?;
     until_locators(&scene, &["web: 10.0.0.2 n-b zone=b"]).await?;
     assert_ne!(owner().await?, first);
-    // With nobody there to delete it, the garbage collector does.
+    // Without a controller the garbage collector deletes it.
     controller.stop().await?;
     scene.remove_pod("web").await?;
     until_locators(&scene, &[]).await
@@ -189,7 +189,7 @@ async fn without_a_garbage_collector_the_controller_deletes() -> Result<()> {
     scene.remove_pod("web").await?;
     until_locators(&scene, &[]).await?;
     controller.stop().await?;
-    // One whose Pod went while nobody looked.
+    // One whose Pod was deleted while the controller was down.
     let stray = json!({
         "apiVersion": "nearhop.dev/v1alpha1", "kind": "PodLocator", "metadata": {"name": "stray"},
     });
@@ -209,7 +209,7 @@ async fn labels_are_copied_as_the_operator_says() -> Result<()> {
     scene.pod("web", "n-a", "10.0.0.1", "web").await?;
     let cases = [
         (LocatorLabels::Topology, "web: 10.0.0.1 n-a region=eu zone=a"),
-        (LocatorLabels::parse("colour,nobody-has-it")?, "web: 10.0.0.1 n-a colour=red"),
+        (LocatorLabels::parse("colour,unused")?, "web: 10.0.0.1 n-a colour=red"),
         (LocatorLabels::parse("*")?, "web: 10.0.0.1 n-a colour=red rack=r1 region=eu zone=a"),
     ];
     for (locator_labels, wanted) in cases {
@@ -263,7 +263,7 @@ async fn a_change_that_reverts_during_the_write_is_not_kept() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_change_is_put_right() -> Result<()> {
+async fn foreign_changes_of_locators_are_repaired() -> Result<()> {
     let scene = defined().await?;
     let controller = scene.start(locating()).await?;
     scene.pod("web", "n-a", "10.0.0.1", "web").await?;
@@ -321,14 +321,14 @@ async fn with_the_gate_off_nothing_is_read_or_written() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn they_may_be_defined_later_and_again() -> Result<()> {
+async fn the_locator_definition_may_come_late_and_come_back() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     let controller = scene.start(locating()).await?;
     scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
     pods_in(&scene, "web", "10.0.0", "ab").await?;
     scene.until_hints("web", &["10.0.0.1 a", "10.0.0.2 b"]).await?;
-    assert_eq!(writes(&controller), 0.0, "nobody could take them");
+    assert_eq!(writes(&controller), 0.0, "the kind is not defined");
     define(&scene).await?;
     let both = ["web-1: 10.0.0.1 n-a zone=a", "web-2: 10.0.0.2 n-b zone=b"];
     until_locators(&scene, &both).await?;
@@ -402,7 +402,7 @@ async fn an_hour_of_heartbeats_writes_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_often_fails_gets_them_all_the_same() -> Result<()> {
+async fn locators_are_written_despite_api_errors() -> Result<()> {
     let scene = defined().await?;
     let failing = json!({
         "answers": [{"code": 500, "share": 0.3}, {"code": 409, "share": 0.2}],
@@ -483,7 +483,7 @@ async fn once_and_dry_run_include_them() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_says_which_are_not_in_order() -> Result<()> {
+async fn once_reports_locators_that_failed() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     pods_in(&scene, "web", "10.0.0", "ab").await?;
@@ -506,7 +506,7 @@ async fn once_says_which_are_not_in_order() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn they_are_shown_as_a_table() -> Result<()> {
+async fn locators_have_table_columns() -> Result<()> {
     let scene = defined().await?;
     scene.pod("web", "n-a", "10.0.0.1", "web").await?;
     run_once(&scene).await?;

@@ -60,7 +60,7 @@ async fn hints_follow_every_switch_between_modes() -> Result<()> {
 
 /// Upstream waits for the next event of the Service or its Pods here.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_zone_that_goes_or_comes_is_enough() -> Result<()> {
+async fn a_changed_zone_label_alone_updates_hints() -> Result<()> {
     let (scene, controller) = one_pod().await?;
     distribute(&scene, "web", Some("PreferSameNode")).await?;
     scene.until_hints("web", ZONE_AND_NODE).await?;

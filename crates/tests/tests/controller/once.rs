@@ -69,7 +69,7 @@ async fn once_waits_for_the_lease() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_says_so_when_somebody_else_has_the_lease() -> Result<()> {
+async fn once_fails_while_another_holder_has_the_lease() -> Result<()> {
     let scene = unpublished().await?;
     let leader = scene.start(Options { lease: lease(), ..replace() }).await?;
     scene.settled().await?;
@@ -95,7 +95,7 @@ async fn everything(scene: &Scene) -> Result<BTreeMap<String, String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_ends_by_itself_when_all_is_written_and_said() -> Result<()> {
+async fn once_exits_when_slices_and_conditions_are_written() -> Result<()> {
     let scene = unpublished().await?;
     run_once(&scene).await?;
     assert_eq!(scene.differences().await?, [""; 0]);
@@ -119,7 +119,7 @@ async fn once_ends_by_itself_when_all_is_written_and_said() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_again_writes_nothing() -> Result<()> {
+async fn a_second_once_writes_nothing() -> Result<()> {
     let scene = unpublished().await?;
     run_once(&scene).await?;
     let before = everything(&scene).await?;
@@ -132,7 +132,7 @@ async fn once_again_writes_nothing() -> Result<()> {
 async fn once_removes_slices_whose_service_is_gone() -> Result<()> {
     let scene = unpublished().await?;
     run_once(&scene).await?;
-    // The owner stays out of it: an orphan whose owner nobody knows is left to the controller.
+    // The owner stays out of it: an orphan with an unknown owner is left to the controller.
     for slice in scene.slice_objects("plain").await? {
         let name = slice["metadata"]["name"].as_str().unwrap_or_default();
         let path = scene.cluster.group("discovery.k8s.io/v1", &format!("endpointslices/{name}"));
@@ -147,7 +147,7 @@ async fn once_removes_slices_whose_service_is_gone() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_says_what_it_would_do_and_does_nothing() -> Result<()> {
+async fn a_dry_run_prints_changes_and_writes_nothing() -> Result<()> {
     let scene = unpublished().await?;
     let before = everything(&scene).await?;
     let dry = scene.dry_run(replace()).await?;
@@ -168,7 +168,7 @@ async fn a_dry_run_says_what_it_would_do_and_does_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_after_the_work_has_nothing_to_say() -> Result<()> {
+async fn a_dry_run_after_a_sync_prints_nothing() -> Result<()> {
     let scene = unpublished().await?;
     let planned = scene.dry_run(replace()).await?.services;
     run_once(&scene).await?;

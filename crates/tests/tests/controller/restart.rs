@@ -45,13 +45,13 @@ async fn until_enabled(scene: &Scene) -> Result<()> {
     scene
         .until("the event of Auto", nearhop_tests::scene::PATIENCE, || async {
             let found = reasons(scene).await?;
-            let told = found == ["TopologyAwareHintsEnabled"];
-            Ok(if told { Ok(()) } else { Err(format!("they are {found:?}")) })
+            let expected = found == ["TopologyAwareHintsEnabled"];
+            Ok(if expected { Ok(()) } else { Err(format!("they are {found:?}")) })
         })
         .await
 }
 
-/// Runs a new controller until another Service's wish was seen to and told of.
+/// Runs a new controller until it has set the conditions of another Service.
 async fn run_again(scene: &Scene) -> Result<()> {
     let controller = scene.start(replace()).await?;
     scene.settled().await?;
@@ -59,8 +59,8 @@ async fn run_again(scene: &Scene) -> Result<()> {
     scene
         .until("conditions of the marker", nearhop_tests::scene::PATIENCE, || async {
             let late = scene.cluster.read("services/late").await?.ok()?.json();
-            let told = late["status"]["conditions"].is_array();
-            Ok(if told { Ok(()) } else { Err("there are none".to_owned()) })
+            let set = late["status"]["conditions"].is_array();
+            Ok(if set { Ok(()) } else { Err("there are none".to_owned()) })
         })
         .await?;
     controller.stop().await?;
@@ -78,7 +78,7 @@ async fn hints_that_are_kept_by_hysteresis_outlive_a_restart() -> Result<()> {
         .retain(|(_, slice)| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web");
     assert_eq!(writes.events, []);
     assert_eq!(scene.hints("web").await?, HOME);
-    assert_eq!(reasons(&scene).await?, ["TopologyAwareHintsEnabled"], "told once");
+    assert_eq!(reasons(&scene).await?, ["TopologyAwareHintsEnabled"], "one event");
     Ok(())
 }
 
@@ -92,6 +92,6 @@ async fn a_pod_that_came_meanwhile_does_not_cost_the_others_their_hints() -> Res
     assert_eq!(hints.len(), 8);
     let for_zone = |zone: &str| hints.iter().filter(|hint| hint.ends_with(zone)).count();
     assert_eq!([" a", " b", " c"].map(for_zone), [3, 3, 2], "{hints:?}");
-    assert_eq!(reasons(&scene).await?, ["TopologyAwareHintsEnabled"], "told once");
+    assert_eq!(reasons(&scene).await?, ["TopologyAwareHintsEnabled"], "one event");
     Ok(())
 }

@@ -46,7 +46,7 @@ impl Replica {
         scene.report_pod(&self.name, &self.ip, true).await
     }
 
-    /// Ends it: told to, not ready any more, gone.
+    /// Deletes it: terminating, not ready any more, gone.
     async fn end(&self, scene: &Scene) -> Result<()> {
         scene.terminate_pod(&self.name).await?;
         scene.report_pod(&self.name, &self.ip, false).await?;
@@ -150,7 +150,7 @@ async fn roll_step_by_step(scene: &Scene) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_haste_exactly_the_planned_writes_are_done() -> Result<()> {
+async fn without_concurrency_only_planned_writes_happen() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;

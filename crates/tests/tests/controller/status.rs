@@ -70,7 +70,7 @@ async fn until_events(scene: &Scene, service: &str, wanted: &[&str]) -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wish_that_is_fulfilled_is_said_without_an_event() -> Result<()> {
+async fn written_hints_set_conditions_without_an_event() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
@@ -87,7 +87,7 @@ async fn a_wish_that_is_fulfilled_is_said_without_an_event() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_value_is_refused_by_the_name_of_its_field() -> Result<()> {
+async fn an_unknown_value_is_reported_with_its_field() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     scene.service("web", json!({})).await?;
@@ -110,7 +110,7 @@ async fn an_unknown_value_is_refused_by_the_name_of_its_field() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wish_behind_a_gate_that_is_off_is_said_to_be() -> Result<()> {
+async fn a_field_whose_gate_is_off_is_reported() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     scene.service("web", json!({"trafficDistribution": "PreferSameZone"})).await?;
@@ -132,7 +132,7 @@ async fn a_wish_behind_a_gate_that_is_off_is_said_to_be() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn auto_says_when_endpoints_are_too_few_and_when_they_suffice() -> Result<()> {
+async fn auto_reports_too_few_endpoints_and_recovery() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     scene.service("web", json!({})).await?;
@@ -149,14 +149,14 @@ async fn auto_says_when_endpoints_are_too_few_and_when_they_suffice() -> Result<
     until_events(&scene, "web", &["Warning TopologyAwareHintsDisabled"]).await?;
     scene.pod("web-3", "n-c", "10.0.0.3", "web").await?;
     until_conditions(&scene, "web", &FINE).await?;
-    let told = ["Warning TopologyAwareHintsDisabled", "Normal TopologyAwareHintsEnabled"];
-    until_events(&scene, "web", &told).await?;
+    let wanted = ["Warning TopologyAwareHintsDisabled", "Normal TopologyAwareHintsEnabled"];
+    until_events(&scene, "web", &wanted).await?;
     controller.stop().await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_without_a_zone_is_named_and_told_once() -> Result<()> {
+async fn a_node_without_a_zone_is_named_in_one_event() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     scene.node("n-x", None).await?;
@@ -201,7 +201,7 @@ async fn say_elsewhere(scene: &Scene, service: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conditions_go_with_the_wish_and_others_stay() -> Result<()> {
+async fn removing_the_field_removes_only_nearhops_conditions() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     let spec = json!({"type": "LoadBalancer", "trafficDistribution": "PreferSameZone"});
@@ -224,7 +224,7 @@ async fn conditions_go_with_the_wish_and_others_stay() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_repeats_nothing() -> Result<()> {
+async fn a_restart_repeats_no_event_and_no_condition() -> Result<()> {
     let scene = Scene::new().await?;
     three_zones(&scene).await?;
     for (app, network, zones) in
@@ -242,23 +242,23 @@ async fn a_restart_repeats_nothing() -> Result<()> {
     until_events(&scene, "few", &["Warning TopologyAwareHintsDisabled"]).await?;
     until_conditions(&scene, "auto", &FINE).await?;
     controller.stop().await?;
-    let before = told(&scene).await?;
+    let before = written(&scene).await?;
     let controller = scene.start(replace()).await?;
     until_all_synced(&scene, &controller).await?;
     // What is to be said is said in turn; this one's turn is after that of the others.
     scene.service("late", json!({"trafficDistribution": "PreferSameZone"})).await?;
     until_conditions(&scene, "late", &FINE).await?;
     controller.stop().await?;
-    assert_eq!(told(&scene).await?, before);
+    assert_eq!(written(&scene).await?, before);
     Ok(())
 }
 
-/// The versions and events of the Services of [`a_restart_repeats_nothing`].
-async fn told(scene: &Scene) -> Result<Vec<(String, Vec<String>)>> {
-    let mut told = Vec::new();
+/// The versions and events of the Services of [`a_restart_repeats_no_event_and_no_condition`].
+async fn written(scene: &Scene) -> Result<Vec<(String, Vec<String>)>> {
+    let mut written = Vec::new();
     for service in ["fine", "auto", "few"] {
         let version = version_of(scene, &format!("services/{service}")).await?;
-        told.push((version, events(scene, service).await?));
+        written.push((version, events(scene, service).await?));
     }
-    Ok(told)
+    Ok(written)
 }

@@ -1,4 +1,4 @@
-//! From one `--mode` to the other, and away from nearhop: nothing that nobody keeps is left behind.
+//! From one `--mode` to the other, and away from nearhop: nothing stale is left behind.
 
 use anyhow::{Context, Result};
 use nearhop_controller::{CleanUp, Deps, Mode, Options, Removed, clean_up};
@@ -52,10 +52,9 @@ async fn until_conditions(scene: &Scene, service: &str, wanted: usize) -> Result
         .await
 }
 
-/// Nobody would keep them, and kube-proxy and CoreDNS go on reading them.
+/// No controller would keep them up to date, and kube-proxy and CoreDNS go on reading them.
 #[tokio::test(flavor = "multi_thread")]
-async fn from_labelled_to_replace_the_frozen_slices_go_after_the_others_are_written() -> Result<()>
-{
+async fn switching_from_labelled_to_replace_deletes_old_slices_last() -> Result<()> {
     let scene = beside_another().await?;
     let controller = scene.start(Options::new(Mode::Labelled)).await?;
     until_nearhops(&scene, 1).await?;
@@ -72,10 +71,10 @@ async fn from_labelled_to_replace_the_frozen_slices_go_after_the_others_are_writ
         .events
         .iter()
         .filter(|(_, slice)| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "ours");
-    let told: Vec<(&str, bool)> = ours
+    let events: Vec<(&str, bool)> = ours
         .map(|(kind, slice)| (kind.as_str(), is_managed_by(slice, NEARHOP_CONTROLLER)))
         .collect();
-    assert_eq!(told, [("MODIFIED", false), ("DELETED", true)], "endpoints are never missing");
+    assert_eq!(events, [("MODIFIED", false), ("DELETED", true)], "endpoints are never missing");
     Ok(())
 }
 
@@ -96,7 +95,7 @@ async fn a_dry_run_shows_the_slices_that_another_mode_left() -> Result<()> {
 /// The slices stay with the cluster's own controller, which knows neither the annotation nor the
 /// conditions.
 #[tokio::test(flavor = "multi_thread")]
-async fn from_replace_to_labelled_annotations_and_conditions_of_others_go() -> Result<()> {
+async fn switching_from_replace_to_labelled_removes_annotations_and_conditions() -> Result<()> {
     let scene = beside_another().await?;
     for service in ["ours", "theirs"] {
         ask_for_zone_keys(&scene, service).await?;
@@ -132,7 +131,7 @@ async fn clean(scene: &Scene, options: Options) -> Result<CleanUp> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leaving_altogether_removes_everything_that_nearhop_wrote() -> Result<()> {
+async fn cleanup_removes_everything_that_nearhop_wrote() -> Result<()> {
     let scene = beside_another().await?;
     define(&scene).await?;
     let gates = Gates::default().with(Gate::PodLocator);

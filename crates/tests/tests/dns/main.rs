@@ -1,4 +1,4 @@
-//! The cluster's names over real sockets, asked by clients that nobody here wrote.
+//! The cluster's names over real sockets, asked by clients of other projects.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

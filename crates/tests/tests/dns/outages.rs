@@ -1,5 +1,5 @@
 //! The API server goes: answers go on from what was known, readiness says so, and a name server that
-//! starts without one answers nobody.
+//! starts without one answers no question.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -47,12 +47,12 @@ async fn answers_outlive_the_api_server_and_none_come_before_it() {
         // A second one learns nothing, and so says nothing.
         let mut late = spawn(&server, &[])?;
         let said = BufReader::new(late.stdout.take().unwrap());
-        let (tell, told) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
-            said.lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
+            said.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
         });
         let mut ready_at = None;
-        while let Ok(line) = told.recv_timeout(Duration::from_secs(2)) {
+        while let Ok(line) = lines.recv_timeout(Duration::from_secs(2)) {
             ensure!(!line.starts_with("answering"), "it answers without knowing anything: {line}");
             if let Some(address) = line.strip_prefix("serving /ready on http://") {
                 ready_at = Some(address.parse::<SocketAddr>()?);

@@ -1,4 +1,4 @@
-//! Two clients in different zones at one server: nobody gets an answer that is meant for the other.
+//! Two clients in different zones at one server: neither gets an answer that is meant for the other.
 
 use std::net::IpAddr;
 
@@ -95,7 +95,7 @@ async fn ten_thousand_questions_in_turn_never_get_the_others_answer() {
         }
         let stranger = Client::at("127.0.3.1".parse()?, dns.address)?;
         let all = stranger.addresses("db.default.svc.cluster.local.")?;
-        ensure!(all.len() == CLIENTS.len(), "whose place nobody knows gets all: {all:?}");
+        ensure!(all.len() == CLIENTS.len(), "a client of unknown location gets all: {all:?}");
         Ok(())
     }
     .await;

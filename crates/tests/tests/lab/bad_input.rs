@@ -69,14 +69,14 @@ fn check_nothing_left(runtime: &std::path::Path) -> Result<()> {
     Ok(())
 }
 
-/// The lock that starts take in turn is nobody's.
+/// The lock file of starts belongs to no lab.
 fn is_lab(entry: &std::fs::DirEntry) -> bool {
     entry.path().is_dir()
 }
 
-/// A port that somebody has, and a name that a lab has.
+/// A port that another process uses, and a name that a lab has.
 #[test]
-fn what_is_taken_is_said_to_be() {
+fn ports_and_names_in_use_are_named() {
     crate::run(async {
         let taken = TcpListener::bind("127.0.0.1:0")?;
         let address = taken.local_addr()?.to_string();
@@ -97,7 +97,7 @@ fn what_is_taken_is_said_to_be() {
 
 /// Neither root nor user namespaces: said, with every switch that could be the cause.
 #[test]
-fn no_namespaces_are_explained() {
+fn missing_namespace_rights_are_explained() {
     crate::run(async {
         let scratch = tempfile::tempdir()?;
         let binary = nearhop_tests::server::binary()?;

@@ -31,7 +31,7 @@ const SERVICES: [(&str, bool); 2] = [("soft", true), ("hard", false)];
 const CONNECTIONS: &str = "64";
 
 #[test]
-fn names_lead_where_packets_go() {
+fn dns_answers_match_the_routes() {
     crate::run(async {
         let scratch = tempfile::tempdir()?;
         let config = scratch.path().join("places");
@@ -107,7 +107,7 @@ async fn set_available(room: &Room, available: u8) -> Result<BTreeSet<&'static s
     Ok(there)
 }
 
-/// The nodes of the first key for which somebody shares this node's value.
+/// The nodes of the first key for which an endpoint's node shares this node's value.
 fn expected(from: &str, there: &BTreeSet<&str>, soft: bool) -> BTreeSet<String> {
     let values = |node: &str| {
         let (_, labels) = PLACES.into_iter().find(|(name, _)| *name == node).expect("a place");
@@ -142,8 +142,8 @@ impl Client<'_> {
         let look = || async {
             let by_packet = same("connections reach", self.connect(service)?);
             let by_name = same("the name leads to", self.resolve(service).await?);
-            let told = same("explain says", self.explain(service, wanted)?);
-            Ok(by_packet.and(by_name).and(told))
+            let explained = same("explain says", self.explain(service, wanted)?);
+            Ok(by_packet.and(by_name).and(explained))
         };
         self.room.until("all three to agree", PATIENCE, look).await
     }
@@ -176,13 +176,13 @@ impl Client<'_> {
         let kubeconfig = self.lab.kubeconfig.display().to_string();
         let args = ["explain", "dns", &name, "--from-pod", &pod, "-o", "json", "--kubeconfig"];
         let output = self.lab.run(&[&args[..], &[&kubeconfig]].concat())?;
-        let told: Value = serde_json::from_slice(&output.stdout)
+        let answer: Value = serde_json::from_slice(&output.stdout)
             .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-        ensure!(told["asker"]["node"] == self.node, "{told}");
-        ensure!(told["asker"]["located"] == "locator", "{told}");
+        ensure!(answer["asker"]["node"] == self.node, "{answer}");
+        ensure!(answer["asker"]["located"] == "locator", "{answer}");
         let none = wanted.is_empty();
-        ensure!(output.status.code() == Some(if none { 1 } else { 0 }), "{told}");
-        let endpoints = told["endpoints"].as_array().cloned().unwrap_or_default();
+        ensure!(output.status.code() == Some(if none { 1 } else { 0 }), "{answer}");
+        let endpoints = answer["endpoints"].as_array().cloned().unwrap_or_default();
         let answered = endpoints.iter().filter(|one| one["answered"] == true);
         let named = |one: &Value| self.pods.get(one["address"].as_str().unwrap_or_default());
         Ok(answered.filter_map(named).cloned().collect())

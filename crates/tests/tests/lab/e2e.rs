@@ -132,7 +132,7 @@ impl Scene {
     }
 
     async fn until_satisfied(&self, client: &str, expected: &[String]) -> Result<()> {
-        let what = format!("{client} to reach {expected:?} and nobody else");
+        let what = format!("{client} to reach {expected:?} only");
         let expected: BTreeSet<&str> = expected.iter().map(String::as_str).collect();
         self.room
             .until(&what, PATIENCE, || async {
@@ -151,8 +151,8 @@ fn judge(log: &str, expected: &BTreeSet<&str>) -> Result<(), String> {
     if log.lines().count() < TAIL {
         return Err(format!("only {} lines", log.lines().count()));
     }
-    let told = |line: &&str| !line.is_empty() && !line.starts_with("Date:");
-    for line in log.lines().rev().map(str::trim).filter(told) {
+    let is_answer = |line: &&str| !line.is_empty() && !line.starts_with("Date:");
+    for line in log.lines().rev().map(str::trim).filter(is_answer) {
         if !expected.contains(line) {
             return Err(format!("after {answers} good answers there is {line}"));
         }

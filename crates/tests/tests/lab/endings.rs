@@ -50,7 +50,7 @@ fn signal(pid: u32, name: &str) -> Result<()> {
 /// Ctrl-C, `kill`, and the end of the terminal: the directory is gone, and so is every process,
 /// those of Pods too.
 #[test]
-fn it_ends_when_told() {
+fn signals_end_a_lab_and_leave_nothing() {
     crate::run(async {
         for name in ["-INT", "-TERM", "-HUP"] {
             let lab = Lab::up(&["--zones", "1"])?;
@@ -73,7 +73,7 @@ fn it_ends_when_told() {
 
 /// `kill -9` of the command: its processes are gone at once, and the next lab removes its files.
 #[test]
-fn a_killed_one_leaves_nothing() {
+fn a_killed_lab_leaves_nothing() {
     crate::run(async {
         let lab = Lab::up(&["--zones", "1"])?;
         let runtime = lab.runtime_dir().to_owned();

@@ -36,7 +36,7 @@ async fn wait(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
-/// Nobody was turned away, and nobody left the zone.
+/// No request was refused, and none left its zone.
 async fn check_all(room: &Room, clients: &[(String, String)]) -> Result<()> {
     for (client, prefix) in clients {
         check_lines(client, &room.lines(client).await?, prefix)?;
@@ -146,7 +146,7 @@ fn rules(lab: &Lab) -> Result<String> {
 }
 
 /// The API server is away for half a minute. A Pod ends for good, another one starts again, and
-/// everybody else is served; when it is back, everything is in order within five seconds.
+/// all other clients are served; when it is back, everything is in order within five seconds.
 #[test]
 fn the_api_server_is_away() {
     crate::run(async {
@@ -225,7 +225,7 @@ fn exit(lab: &Lab, address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Controllers are killed in the middle of a rolling update, and nobody who is served notices.
+/// Controllers are killed in the middle of a rolling update, and no client notices.
 #[test]
 fn controllers_are_killed_in_mid_rollout() {
     crate::run(async {

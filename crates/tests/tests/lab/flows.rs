@@ -10,7 +10,7 @@ const FLOWS: usize = 400;
 const SECONDS: u64 = 60;
 
 #[test]
-fn four_hundred_flows_survive() {
+fn four_hundred_flows_survive_policy_changes() {
     crate::run(async {
         let lab = Lab::up(&[])?;
         let room = Room::new(&lab.kubeconfig).await?;

@@ -113,7 +113,7 @@ pub(crate) fn check_lines(client: &str, lines: &[Line], prefix: &str) -> Result<
 
 /// A 3/3/3 Service is rolled in all zones at once, twice.
 #[test]
-fn zones_keep_to_themselves() {
+fn zones_keep_their_traffic_during_a_rollout() {
     crate::run(async {
         let lab = Lab::up(&[])?;
         let room = Room::new(&lab.kubeconfig).await?;
@@ -152,7 +152,7 @@ fn zones_keep_to_themselves() {
     });
 }
 
-/// All zones are served from within before anybody counts.
+/// All zones are served from within before counting begins.
 pub(crate) async fn until_local(lab: &Lab, room: &Room) -> Result<()> {
     let name = format!("{}/web", room.namespace);
     room.until("no connection leaves its zone", PATIENCE, || async {
@@ -172,7 +172,7 @@ pub(crate) async fn names(room: &Room) -> Result<BTreeSet<String>> {
 
 /// A node's only Pod is replaced with a gap: its clients go to the zone's other node, and return.
 #[test]
-fn a_node_falls_to_its_zone_and_back() {
+fn a_node_falls_back_to_its_zone_and_returns() {
     crate::run(async {
         let lab = Lab::up(&[])?;
         let room = Room::new(&lab.kubeconfig).await?;

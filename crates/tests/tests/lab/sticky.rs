@@ -32,7 +32,7 @@ const SECONDS: u64 = 120;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A hundred clients, each with an address of its own, open TCP connections and send datagrams that
-/// nobody answers, for two minutes. Meanwhile Pods are deleted by force and rolled, nodes are cut
+/// get no answer, for two minutes. Meanwhile Pods are deleted by force and rolled, nodes are cut
 /// and proxies are killed. No new flow goes to an endpoint that is gone for more than a second; see
 /// [`rule`] for how that is counted. A proxy that is killed or cut off from the API server is
 /// excused until a second after it has everything again.
@@ -78,7 +78,7 @@ fn sticky_clients_are_never_sent_to_an_endpoint_that_is_gone() {
     });
 }
 
-/// Nobody was sent to who is gone, and there was enough to see.
+/// No flow went to a removed endpoint, and there were enough flows to judge.
 fn judge(reports: &[Report], seen: &Seen, excuses: &[Excuse], turns: usize) -> Result<()> {
     let flows: Vec<&Flow> = reports.iter().flat_map(|report| &report.flows).collect();
     let opened: usize = reports.iter().map(|report| report.opened).sum();
@@ -108,7 +108,7 @@ fn judge(reports: &[Report], seen: &Seen, excuses: &[Excuse], turns: usize) -> R
 async fn serve(room: &Room) -> Result<String> {
     let ports = json!([
         {"name": "http", "port": 80, "targetPort": 8080},
-        // Nobody receives there: a flow of datagrams never has an answer.
+        // No process receives there: a flow of datagrams never has an answer.
         {"name": "datagrams", "port": 80, "targetPort": 9999, "protocol": "UDP"},
     ]);
     let spec = json!({"selector": {"app": "web"}, "sessionAffinity": "ClientIP", "ports": ports});

@@ -123,8 +123,8 @@ fn a_service_without_endpoints_is_refused_and_not_dropped() {
 
 /// Its checks were at other priorities.
 #[test]
-fn the_same_beside_an_older_kube_proxy() {
-    let name = "beside::the_same_beside_an_older_kube_proxy";
+fn a_service_without_endpoints_is_refused_beside_an_older_kube_proxy() {
+    let name = "beside::a_service_without_endpoints_is_refused_beside_an_older_kube_proxy";
     run(name, Api::Forgets, async |site| refused_beside(site, (-110, -90)).await);
 }
 
@@ -164,18 +164,22 @@ fn start_with_default_ports(
 }
 
 #[test]
-fn its_ports_are_not_kube_proxys() {
-    run("beside::its_ports_are_not_kube_proxys", Api::Forgets, async |site| -> Result<()> {
-        // In kube-proxy's role, on kube-proxy's ports.
-        let (mut first, first_at) = start_with_default_ports(site, &["--table", "first"])?;
-        let second = start_with_default_ports(site, &["--service-proxy-name", "nearhop"]);
-        let running = first.try_wait()?.is_none();
-        first.kill()?;
-        first.wait()?;
-        let (mut second, second_at) = second?;
-        second.kill()?;
-        second.wait()?;
-        ensure!(running && first_at.port() == 10249 && second_at.port() == 10269);
-        Ok(())
-    });
+fn default_ports_differ_from_kube_proxys() {
+    run(
+        "beside::default_ports_differ_from_kube_proxys",
+        Api::Forgets,
+        async |site| -> Result<()> {
+            // In kube-proxy's role, on kube-proxy's ports.
+            let (mut first, first_at) = start_with_default_ports(site, &["--table", "first"])?;
+            let second = start_with_default_ports(site, &["--service-proxy-name", "nearhop"]);
+            let running = first.try_wait()?.is_none();
+            first.kill()?;
+            first.wait()?;
+            let (mut second, second_at) = second?;
+            second.kill()?;
+            second.wait()?;
+            ensure!(running && first_at.port() == 10249 && second_at.port() == 10269);
+            Ok(())
+        },
+    );
 }

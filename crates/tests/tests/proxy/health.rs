@@ -21,8 +21,8 @@ fn until_healthz(code: u16, eligible: bool) -> Result<()> {
 }
 
 #[test]
-fn load_balancers_are_told_of_a_node_that_goes() {
-    run("health::load_balancers_are_told_of_a_node_that_goes", Api::Forgets, async |site| {
+fn health_checks_fail_on_a_node_that_is_deleted() {
+    run("health::health_checks_fail_on_a_node_that_is_deleted", Api::Forgets, async |site| {
         let proxy = ProxyProcess::start(site, &[])?;
         until_healthz(503, false)?;
         site.create_node(NODE, None).await?;
@@ -52,12 +52,12 @@ async fn local_service(site: &Site, health_port: u16) -> Result<Frontends> {
     site.balanced("web", &spec).await
 }
 
-/// Waits until a load balancer outside is told so many endpoints, with the right code.
+/// Waits until the health port reports so many endpoints, with the right code.
 fn until_told(site: &Site, port: u16, endpoints: u64) -> Result<()> {
     let at = SocketAddr::new(NODE_IP.into(), port);
     until(&format!("{endpoints} endpoints at {at}"), || {
         let Ok((status, body)) = get_from(&site.outside, at, "/", "") else {
-            return Ok(Err("nobody listens".to_owned()));
+            return Ok(Err("the port is closed".to_owned()));
         };
         let body: Value = serde_json::from_str(&body)?;
         let code = if endpoints > 0 { 200 } else { 503 };
@@ -68,8 +68,8 @@ fn until_told(site: &Site, port: u16, endpoints: u64) -> Result<()> {
 }
 
 #[test]
-fn load_balancers_are_told_who_has_endpoints() {
-    run("health::load_balancers_are_told_who_has_endpoints", Api::Forgets, async |site| {
+fn health_check_ports_report_local_endpoints() {
+    run("health::health_check_ports_report_local_endpoints", Api::Forgets, async |site| {
         site.create_node(NODE, None).await?;
         local_service(site, 31500).await?;
         let [a, b, c] = ["10.244.1.1", "10.244.1.2", "10.244.1.3"];
@@ -86,7 +86,7 @@ fn load_balancers_are_told_who_has_endpoints() {
         until_told(site, 31500, 0)?;
         site.patch_service("web", &json!({"spec": {"externalTrafficPolicy": "Cluster"}})).await?;
         let at = SocketAddr::new(NODE_IP.into(), 31500);
-        until("nobody is asked any more", || {
+        until("the port is closed", || {
             let answer = get_from(&site.outside, at, "/", "");
             Ok(if answer.is_err() { Ok(()) } else { Err(format!("{answer:?}")) })
         })
@@ -94,8 +94,8 @@ fn load_balancers_are_told_who_has_endpoints() {
 }
 
 #[test]
-fn a_health_port_that_is_taken_is_told_and_tried_again() {
-    let name = "health::a_health_port_that_is_taken_is_told_and_tried_again";
+fn a_health_port_in_use_is_reported_and_retried() {
+    let name = "health::a_health_port_in_use_is_reported_and_retried";
     run(name, Api::Forgets, async |site| -> Result<()> {
         let taken = TcpListener::bind((NODE_IP, 31500))?;
         site.create_node(NODE, None).await?;
@@ -133,8 +133,8 @@ async fn loop_for_event(site: &Site) -> Result<Value> {
 }
 
 #[test]
-fn it_is_ready_when_the_rules_are_in_and_not_before() {
-    let name = "health::it_is_ready_when_the_rules_are_in_and_not_before";
+fn the_proxy_is_ready_only_after_the_first_sync() {
+    let name = "health::the_proxy_is_ready_only_after_the_first_sync";
     run(name, Api::Remembers, async |site| -> Result<()> {
         let a = site.pod("10.244.1.1")?;
         site.create_node(NODE, None).await?;
@@ -149,7 +149,7 @@ fn it_is_ready_when_the_rules_are_in_and_not_before() {
         ensure!(status == 200 && body.contains("\"lastSync\": null"), "{status} {body}");
         site.start_api()?;
         proxy.until_ready()?;
-        // Ready means that nobody is sent into the blue.
+        // Ready means that no connection is sent to a missing endpoint.
         ensure!(proxy.programmed("web")?.is_some_and(|all| all.values().all(|at| at.contains(&a))));
         Ok(())
     });

@@ -78,8 +78,8 @@ fn a_table_of_another_program_is_left_alone() {
 }
 
 #[test]
-fn a_killed_one_is_succeeded_at_once() {
-    run("lifecycle::a_killed_one_is_succeeded_at_once", Api::Forgets, async |site| {
+fn a_killed_proxy_is_replaced_at_once() {
+    run("lifecycle::a_killed_proxy_is_replaced_at_once", Api::Forgets, async |site| {
         let (_, a) = one_service(site).await?;
         for _ in 0..3 {
             let proxy = ProxyProcess::start(site, &[])?;
@@ -91,8 +91,8 @@ fn a_killed_one_is_succeeded_at_once() {
 }
 
 #[test]
-fn rules_outlive_it_until_they_are_cleaned_up() {
-    run("lifecycle::rules_outlive_it_until_they_are_cleaned_up", Api::Forgets, async |site| {
+fn rules_outlive_the_proxy_until_cleanup() {
+    run("lifecycle::rules_outlive_the_proxy_until_cleanup", Api::Forgets, async |site| {
         let (service, a) = one_service(site).await?;
         let nothing = output(site, &["--cleanup"])?;
         ensure!(nothing.status.success(), "{nothing:?}");
@@ -115,7 +115,7 @@ fn rules_outlive_it_until_they_are_cleaned_up() {
     });
 }
 
-/// Whoever has a table of another name is left alone.
+/// Tables of other names are left alone.
 #[test]
 fn only_its_own_table_is_cleaned_up() {
     run("lifecycle::only_its_own_table_is_cleaned_up", Api::Forgets, async |site| {

@@ -116,7 +116,7 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// So many clients in each cell, who have not reached anybody.
+    /// So many clients in each cell, which have not reached an endpoint.
     pub(crate) fn silent(site: &Site, service: &Frontends, each: usize) -> Result<Self> {
         let mut probes = Vec::new();
         for cell in CELLS.into_iter().flat_map(|cell| std::iter::repeat_n(cell, each)) {
@@ -141,7 +141,7 @@ impl Matrix {
     }
 
     /// Flows to the addresses that clients send to. An answer that was under way when its flow was
-    /// deleted begins one of its own, from the endpoint to the client, which is nobody's concern.
+    /// deleted begins one of its own, from the endpoint to the client, which does not matter here.
     fn udp_flows(&self) -> Result<BTreeSet<FlowId>> {
         let addresses: BTreeSet<SocketAddr> =
             self.probes.iter().map(|probe| probe.sender.to).collect();
@@ -165,12 +165,12 @@ impl Matrix {
         Ok(())
     }
 
-    /// Everybody sends once, and nobody waits.
+    /// Each client sends once and does not wait.
     pub(crate) fn nudge(&self) -> Vec<u64> {
         self.probes.iter().map(|probe| probe.sender.send()).collect()
     }
 
-    /// Waits until nothing is left that leads to others than these endpoints, while everybody goes
+    /// Waits until nothing is left that leads to others than these endpoints, while all clients go
     /// on sending. Then the same clients reach these endpoints, those who were there already at the
     /// same one, by the same flow.
     pub(crate) fn follow(&mut self, allowed: &[IpAddr]) -> Result<()> {
@@ -188,7 +188,7 @@ impl Matrix {
         self.look()
     }
 
-    /// Waits until nothing is left that leads to any endpoint: nobody serves any more.
+    /// Waits until nothing is left that leads to any endpoint: there are no endpoints any more.
     pub(crate) fn lose(&mut self) -> Result<()> {
         self.until_swept(&[])?;
         self.nowhere()?;
@@ -196,7 +196,7 @@ impl Matrix {
         self.look()
     }
 
-    /// Nobody gets what is sent now.
+    /// No endpoint receives what is sent now.
     pub(crate) fn nowhere(&self) -> Result<()> {
         let numbers = self.nudge();
         std::thread::sleep(Duration::from_millis(200));

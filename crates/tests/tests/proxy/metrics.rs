@@ -100,7 +100,7 @@ fn changes_syncs_and_their_delay_are_counted() {
     });
 }
 
-/// A policy Local without anybody on this node is seen in a gauge.
+/// A gauge counts Services with policy Local and no endpoint on this node.
 #[test]
 fn services_without_local_endpoints_are_counted() {
     run("metrics::services_without_local_endpoints_are_counted", Api::Forgets, async |site| {

@@ -1,5 +1,5 @@
 //! `kill -9` and a new start: what is right is not touched, what changed meanwhile is changed, and
-//! nobody who is connected notices.
+//! no connected client notices.
 
 use std::net::IpAddr;
 
@@ -106,19 +106,23 @@ fn only_what_has_changed_meanwhile_is_written() {
     });
 }
 
-/// A client that sticks to an endpoint which went while nobody looked is let go.
+/// A client that sticks to an endpoint which was removed while the proxy was down is released.
 #[test]
-fn affinity_to_who_went_meanwhile_is_forgotten() {
-    run("restart::affinity_to_who_went_meanwhile_is_forgotten", Api::Forgets, async |site| {
-        let setting = Setting::new(site).await?;
-        let (_stream, at) = setting.connect(site)?;
-        let other = if at == setting.a { setting.b } else { setting.a };
-        setting.proxy.kill()?;
-        site.write_slice("sticky", &[Endpoint::here(other)]).await?;
-        let proxy = ProxyProcess::start(site, &[])?;
-        proxy.until_programmed("sticky", &[other])?;
-        let reached = site.reached(&site.client, setting.sticky.cluster(Port::Web)?, 12)?;
-        ensure!(reached.iter().eq([&other]), "{reached:?}");
-        Ok(())
-    });
+fn affinity_to_removed_endpoints_is_forgotten_after_a_restart() {
+    run(
+        "restart::affinity_to_removed_endpoints_is_forgotten_after_a_restart",
+        Api::Forgets,
+        async |site| {
+            let setting = Setting::new(site).await?;
+            let (_stream, at) = setting.connect(site)?;
+            let other = if at == setting.a { setting.b } else { setting.a };
+            setting.proxy.kill()?;
+            site.write_slice("sticky", &[Endpoint::here(other)]).await?;
+            let proxy = ProxyProcess::start(site, &[])?;
+            proxy.until_programmed("sticky", &[other])?;
+            let reached = site.reached(&site.client, setting.sticky.cluster(Port::Web)?, 12)?;
+            ensure!(reached.iter().eq([&other]), "{reached:?}");
+            Ok(())
+        },
+    );
 }

@@ -1,4 +1,4 @@
-//! Where the node stands, and whom its clients therefore reach.
+//! The node's topology, and which endpoints its clients reach.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn a_node_that_comes_late_is_followed_when_it_comes() {
     });
 }
 
-/// Connects again and again until it is told to stop: what became of each connection.
+/// Connects again and again until it is stopped: what became of each connection.
 fn hammer(
     from: &Namespace,
     to: SocketAddr,
@@ -80,7 +80,7 @@ fn hammer(
     let mut outcomes = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         outcomes.push(connect(from, Protocol::Tcp, to, PATIENCE, None)?);
-        // Nobody listens after the first.
+        // Only the first is received.
         let _ = begun.send(());
     }
     Ok(outcomes)
@@ -174,14 +174,14 @@ fn labelled_services_follow_the_topology_keys_of_nearhops_own_slices() {
         ensure!(proxy.describe("theirs")?.is_none(), "a Service without the label is served");
         let patience = Duration::from_millis(300);
         let outcome = connect(&site.client, Protocol::Tcp, theirs, patience, None)?;
-        ensure!(outcome == Outcome::TimedOut, "somebody does something about it: {outcome:?}");
-        // The pod in this zone goes: the keys are hard, so nobody is in reach.
+        ensure!(outcome == Outcome::TimedOut, "a rule handles it: {outcome:?}");
+        // The pod in this zone goes: the keys are hard, so no endpoint is in reach.
         site.api.delete(&core("pods/web-a?gracePeriodSeconds=0")).await?.ok()?;
         proxy.until_programmed("ours", &[])?;
         site.move_node(NODE, Some("b")).await?;
         proxy.until_programmed("ours", &[b])?;
         ensure!(site.reached(&site.client, ours, 20)?.iter().eq([&b]));
-        // Without the label it is somebody else's.
+        // Without the label it belongs to another proxy.
         let labels = json!({"service.kubernetes.io/service-proxy-name": null});
         site.patch_service("ours", &json!({"metadata": {"labels": labels}})).await?;
         until("ours is given up", || {

@@ -77,7 +77,7 @@ fn all_endpoints_go() {
     });
 }
 
-/// Clients who began to send when nobody had heard of the Service: the kernel remembers that they
+/// Clients that began to send before the Service existed: the kernel remembers that they
 /// were sent into the blue.
 #[test]
 fn the_first_endpoint_comes() {

@@ -156,7 +156,7 @@ fn slice(row: &Field<'_>) -> Result<Slice, CaseError> {
 fn endpoint(row: &Field<'_>) -> Result<Endpoint, CaseError> {
     let addresses = row.get("addresses")?.list()?;
     let target = row.get("target_ref")?.name()?;
-    let nobody = || Name::from("");
+    let none = || Name::from("");
     Ok(Endpoint {
         addresses: addresses.iter().map(address).collect::<Result<Addresses, _>>()?,
         conditions: Conditions {
@@ -167,7 +167,7 @@ fn endpoint(row: &Field<'_>) -> Result<Endpoint, CaseError> {
         hostname: row.get("hostname")?.name()?,
         node: row.get("node_name")?.name()?,
         zone: row.get("zone")?.name()?,
-        target: target.map(|name| PodRef { namespace: nobody(), name, uid: nobody() }),
+        target: target.map(|name| PodRef { namespace: none(), name, uid: none() }),
         hints: None,
     })
 }

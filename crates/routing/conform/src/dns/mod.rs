@@ -1,4 +1,4 @@
-//! Questions to the cluster's DNS, for whoever can answer or send them: what a row asks, of which
+//! Questions to the cluster's DNS, for all that answer or send them: what a row asks, of which
 //! cluster, by which settings.
 
 mod fixture;

@@ -54,7 +54,7 @@ impl<'a> Environment<'a> {
         })
     }
 
-    /// Where the node stands.
+    /// Topology of the node.
     pub(super) fn place(&self) -> Result<Place, CaseError> {
         let name = self.get("node_name")?.text_or("test-node")?;
         Ok(Place::of(&Node { labels: self.get("node_labels")?.labels()?, ..Node::new(name) }))

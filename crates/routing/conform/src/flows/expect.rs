@@ -26,7 +26,7 @@ pub enum End {
     Rejected,
     /// Dropped.
     Dropped,
-    /// Where it wanted to go: nobody has touched it.
+    /// The original destination: no rule has rewritten it.
     Untouched,
 }
 

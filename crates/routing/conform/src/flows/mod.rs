@@ -1,7 +1,7 @@
 //! Cases of `proxy_packet_flows`: a node with its Services, and what becomes of packets there.
 //!
-//! Read here once for everybody who can send packets: `conform` sends virtual ones, the proxy's
-//! tests real ones too. What a case expects is compared in one place, whoever sent them.
+//! Read once for all senders of packets: `conform` sends virtual ones, the proxy's
+//! tests real ones too. What a case expects is compared in one place for both.
 //! Deliberately absent: a socket, and any rule of its own; rules are `netfilter`'s.
 
 mod environment;

@@ -163,7 +163,7 @@ fn add_access(row: &Field<'_>, service: &mut Service) -> Result<(), CaseError> {
     }
     let ranges = row.get("source_ranges")?.list()?;
     if !ranges.is_empty() {
-        // As in the API: blanks are allowed, and what cannot be read lets nobody in.
+        // As in the API: blanks are allowed, and an unreadable range admits no client.
         let read = |item: &Field<'_>| Ok(Cidr::parse_sloppy(item.text()?.trim()));
         let read = ranges.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         service.source_ranges = SourceRanges::Only(read.into_iter().flatten().collect());

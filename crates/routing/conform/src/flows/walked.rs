@@ -114,7 +114,7 @@ impl Walked {
         Ok(pairs)
     }
 
-    /// The way of a packet, for whoever reads a failing test.
+    /// The path of a packet, for the message of a failing test.
     pub fn trace(&self, packet: &Packet) -> Vec<String> {
         let walked = walk(&self.fake, packet, &self.host, &mut |_| 0);
         walked.map_or_else(|error| vec![error.to_string()], |walked| walked.trace)

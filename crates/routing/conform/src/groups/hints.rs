@@ -126,7 +126,7 @@ pub(super) fn auto(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseErr
 
 /// The capacity that gives these shares. No ratios: nothing known.
 fn shares(ratios: &Field<'_>) -> Result<Capacity, CaseError> {
-    /// Ratios are told apart to the ninth digit.
+    /// Ratios are compared to the ninth digit.
     const WHOLE: f64 = 1e9;
     let mut capacity = Capacity::default();
     for (zone, ratio) in ratios.entries()? {

@@ -26,7 +26,7 @@ const SKIPPED: &str = "skipped: ";
 const ROUND: Duration = Duration::from_millis(400);
 /// From opening flows to reading the table.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Long enough for two retransmissions of a SYN that nobody answers (after 1 s and 3 s).
+/// Long enough for two retransmissions of an unanswered SYN (after 1 s and 3 s).
 const CONNECT: Duration = Duration::from_millis(3500);
 /// The port of the flows that stay; each round of new ones has the next port.
 const STANDING: u16 = 20_000;
@@ -131,7 +131,7 @@ async fn open_flows(job: &Job, mut table: Conntrack) -> Result<()> {
         rounds.tick().await;
         let from = now();
         for (source, standing) in job.sources.iter().zip(&standing) {
-            // Errors tell what became of an earlier datagram; nobody here listens for that.
+            // An error is about an earlier datagram and has no meaning here.
             let _ = standing.send_to(b"x", job.udp);
             let _ = bind(source, port)?.send_to(b"x", job.udp);
             let socket = TcpSocket::new_v4()?;

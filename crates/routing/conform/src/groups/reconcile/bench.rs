@@ -190,7 +190,7 @@ impl Bench {
         self.slices().flat_map(|slice| &slice.endpoints)
     }
 
-    /// What stands on the bench, by the keys that cases expect.
+    /// The state of the bench, by the keys that cases expect.
     pub(super) fn value(&self, key: &str) -> Option<(Rule, Value)> {
         const ANY_ORDER: Rule = Rule::Bag(&Rule::Exact);
         const PORTS: Rule = Rule::Bag(&Rule::Bag(&Rule::Sparse));

@@ -171,7 +171,7 @@ impl PodFactory<'_> {
             endpoints.extend(pod_to_endpoint(self.service, pod, None, Family::Ipv4));
         }
         let ports = ports.unwrap_or_else(|| {
-            endpoint_ports(self.service, &Pod::new(PodKey::new("test", "nobody")))
+            endpoint_ports(self.service, &Pod::new(PodKey::new("test", "none")))
         });
         let given = row.get("ports")?;
         let owner = row.get("owner_uid")?.set_name()?;

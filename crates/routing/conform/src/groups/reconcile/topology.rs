@@ -139,7 +139,7 @@ fn hint_counts(bench: &Bench, hints: impl Fn(&Endpoint) -> &[Name]) -> Map<Strin
     counts.into_iter().map(|(name, count)| (name, json!(count))).collect()
 }
 
-/// Null where nobody is hinted.
+/// Null if no endpoint has a hint.
 fn counts_or_null(counts: Map<String, Value>) -> Value {
     if counts.keys().all(String::is_empty) { Value::Null } else { Value::Object(counts) }
 }
