@@ -195,7 +195,7 @@ impl Control {
     fn note(&mut self, change: &Change) {
         match change {
             Change::Put(Object::Service(_)) | Change::Gone(ObjectRef::Service(_)) => {
-                self.metrics.service_changed()
+                self.metrics.service_changed();
             }
             Change::Put(Object::Slice(slice)) => {
                 self.metrics.endpoints_changed();
