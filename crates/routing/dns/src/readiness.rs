@@ -70,7 +70,7 @@ impl Readiness {
 fn describe_missing(statuses: &[Status]) -> String {
     let missing = statuses.iter().filter(|status| status.lists == 0).map(|status| {
         let why = status.error.as_ref().map(|error| format!(" ({error})")).unwrap_or_default();
-        format!("{}{why}", status.kind.resource())
+        format!("{}{why}", status.resource)
     });
     format!("kubernetes: waiting for {}", missing.collect::<Vec<_>>().join(", "))
 }
@@ -82,7 +82,7 @@ fn check_staleness(statuses: &[Status], max: Duration, now: Instant) -> Result<(
     let stale = statuses.iter().filter_map(|status| {
         let age = now.saturating_duration_since(status.last_contact?);
         let why = status.error.as_deref().unwrap_or("the watch is silent");
-        let (kind, seconds) = (status.kind.resource(), age.as_secs());
+        let (kind, seconds) = (status.resource, age.as_secs());
         (age > max).then(|| {
             format!("kubernetes: no {kind} event for {seconds} s ({why}); answers are stale")
         })
@@ -93,15 +93,13 @@ fn check_staleness(statuses: &[Status], max: Duration, now: Instant) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use nearhop_core::Kind;
-
     use super::*;
 
     #[test]
     fn stale_watches_are_reported_with_kind_and_age() {
         let now = Instant::now() + Duration::from_secs(1000);
-        let status = |kind, ago| Status {
-            kind,
+        let status = |resource, ago| Status {
+            resource,
             last_contact: Some(now - Duration::from_secs(ago)),
             lists: 1,
             watches: 1,
@@ -109,7 +107,7 @@ mod tests {
             panics: 0,
             error: (ago > 100).then(|| "connection refused".to_owned()),
         };
-        let statuses = [status(Kind::Service, 30), status(Kind::Node, 400)];
+        let statuses = [status("services", 30), status("nodes", 400)];
         let five = Duration::from_secs(300);
         assert_eq!(check_staleness(&statuses[..1], five, now), Ok(()));
         assert_eq!(check_staleness(&statuses, Duration::ZERO, now), Ok(()), "as CoreDNS does");

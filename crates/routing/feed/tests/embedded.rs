@@ -8,13 +8,19 @@ use serde_json::json;
 use support::gate::Gate;
 use support::{Cluster, Listener, client, names, pods};
 
+fn paged(lists: Lists, page_size: u32) -> Options {
+    let mut options = pods(lists);
+    options.watch.page_size = page_size;
+    options
+}
+
 #[tokio::test]
 async fn both_sorts_of_list_give_the_same() {
     let cluster = Cluster::start().await;
     let wanted = names("pod", 10);
     cluster.create_pods(wanted.clone()).await;
     for lists in [Lists::Streaming, Lists::Paged] {
-        let mut seen = Listener::start(&cluster.client, Options { page_size: 3, ..pods(lists) });
+        let mut seen = Listener::start(&cluster.client, paged(lists, 3));
         seen.until_pods(&wanted).await;
         assert_eq!(seen.lists, [None], "{lists:?}: nothing can have been missed");
         assert_eq!(seen.problems, [""; 0]);
@@ -100,7 +106,7 @@ async fn dropped_watches_are_resumed_without_a_list_and_without_loss() {
     }
 }
 
-/// A deletion that nobody was told of shows in the next list.
+/// A deletion that was missed shows in the next list.
 #[tokio::test]
 async fn what_the_server_forgot_is_listed_again() {
     for lists in [Lists::Streaming, Lists::Paged] {
@@ -108,7 +114,7 @@ async fn what_the_server_forgot_is_listed_again() {
         cluster.create_pods(names("pod", 5)).await;
         let gate = Gate::start(cluster.server.address()).await;
         let client = client(&cluster.server, &gate.url).await;
-        let mut seen = Listener::start(&client, Options { page_size: 2, ..pods(lists) });
+        let mut seen = Listener::start(&client, paged(lists, 2));
         seen.until_pods(&names("pod", 5)).await;
         gate.close();
         seen.until_status(|status| status.error.is_some()).await;
@@ -143,7 +149,7 @@ async fn a_server_that_often_fails_is_followed_all_the_same() {
         cluster.create_pods(names("pod", 10)).await;
         let failing = json!({"answer": {"code": 500, "share": 0.3}});
         cluster.fault(failing.clone()).await;
-        let mut seen = Listener::start(&cluster.client, Options { page_size: 3, ..pods(lists) });
+        let mut seen = Listener::start(&cluster.client, paged(lists, 3));
         seen.until_pods(&names("pod", 10)).await;
         for i in 0..6 {
             cluster.fault(json!({"dropWatches": true})).await;
@@ -199,15 +205,19 @@ async fn next_list(
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_defined_is_empty_until_it_is() {
+async fn an_undefined_kind_is_empty_until_it_is_defined() {
     let cluster = Cluster::start().await;
     let (feed, mut events) = nearhop_feed::Feed::start(cluster.client.clone(), locators());
-    assert_eq!(next_list(&mut events).await, (String::new(), None), "nobody waits for it");
+    assert_eq!(
+        next_list(&mut events).await,
+        (String::new(), None),
+        "the feed reports an empty list"
+    );
     // The status is written after the event.
-    let told = |status: &nearhop_feed::Status| {
+    let reported = |status: &nearhop_feed::Status| {
         status.error.as_ref().is_some_and(|e| e.contains("nearhop manifests | kubectl apply -f -"))
     };
-    while !told(&feed.status()[0]) {
+    while !reported(&feed.status()[0]) {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 
@@ -248,10 +258,10 @@ async fn service_cidrs_are_done_without_until_the_server_shows_them() {
     let (feed, mut events) = nearhop_feed::Feed::start(cluster.client.clone(), options);
     let batch = events.recv().await.expect("the feed goes on");
     assert!(matches!(&batch[..], [nearhop_feed::Event::Listed { objects: None, .. }]), "{batch:?}");
-    let told = |status: &nearhop_feed::Status| {
-        status.error.as_ref().is_some_and(|error| error.contains("ServiceCIDRs are done without"))
+    let reported = |status: &nearhop_feed::Status| {
+        status.error.as_ref().is_some_and(|error| error.contains("ServiceCIDRs are not used"))
     };
-    while !told(&feed.status()[0]) {
+    while !reported(&feed.status()[0]) {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     cluster.fault(json!({})).await;

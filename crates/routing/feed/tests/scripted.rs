@@ -10,7 +10,11 @@ use support::{Listener, names, pods};
 
 fn impatient(lists: Lists) -> Options {
     let short = Duration::from_millis(150);
-    Options { stall: short, request_timeout: short, page_size: 2, ..pods(lists) }
+    let mut options = pods(lists);
+    options.watch.stall = short;
+    options.watch.request_timeout = short;
+    options.watch.page_size = 2;
+    options
 }
 
 fn added(names: &[&str]) -> String {

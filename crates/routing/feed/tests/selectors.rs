@@ -31,7 +31,10 @@ fn proxy(lists: Lists) -> Options {
         (Kind::Slice, some(Some("!service.kubernetes.io/headless"), None)),
         (Kind::Node, some(None, Some("metadata.name=n1"))),
     ];
-    Options { watches: BTreeMap::from(watches), lists, ..Options::default() }
+    Options {
+        watches: BTreeMap::from(watches),
+        watch: nearhop_feed::watch::Options { lists, ..Default::default() },
+    }
 }
 
 /// A feed, and what it has said so far.

@@ -159,7 +159,7 @@ async fn lose(far: &Namespace, here: std::net::TcpListener, there: std::net::Tcp
     answer
         .expect("the write is lost")
         .expect("the sandbox works")
-        .expect_err("nobody has answered it");
+        .expect_err("the request is unanswered");
 
     // The other connection has been without traffic for as long.
     assert_eq!(quiet_feed.status()[0].error, None);

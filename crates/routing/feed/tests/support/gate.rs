@@ -1,4 +1,4 @@
-//! A way to a server that can be closed: whoever is on it is cut off.
+//! A path to a server that can be closed: it cuts off all connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

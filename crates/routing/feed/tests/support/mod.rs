@@ -1,4 +1,4 @@
-//! A cluster to watch, and somebody who keeps what a feed says. Not every test uses all of it.
+//! A cluster to watch, and a listener that keeps the events of a feed. Each test uses a part of it.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use nearhop_apiserver::{ApiServer, Faults};
 use nearhop_core::{Change, Kind, Object, ObjectRef};
-use nearhop_feed::{Event, Feed, Lists, Options, Selectors};
+use nearhop_feed::{Event, Feed, Lists, Options, Selectors, watch};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
@@ -29,10 +29,12 @@ pub(crate) fn pods(lists: Lists) -> Options {
     let selectors = Selectors { labels: None, fields };
     Options {
         watches: BTreeMap::from([(Kind::Pod, selectors)]),
-        lists,
-        backoff: Duration::from_millis(20),
-        backoff_cap: Duration::from_millis(200),
-        ..Options::default()
+        watch: watch::Options {
+            lists,
+            backoff: Duration::from_millis(20),
+            backoff_cap: Duration::from_millis(200),
+            ..Default::default()
+        },
     }
 }
 
@@ -105,7 +107,7 @@ pub(crate) struct Listener {
     pub(crate) pods: BTreeSet<String>,
     /// The names on all lists.
     pub(crate) lists: Vec<Option<BTreeSet<String>>>,
-    /// Names that were told to be gone.
+    /// Names of deleted Pods.
     pub(crate) gone: Vec<String>,
     pub(crate) problems: Vec<String>,
 }

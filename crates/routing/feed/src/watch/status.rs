@@ -1,52 +1,56 @@
-//! How each kind is doing, for readiness and metrics. Whether that is good enough is for others
-//! to say.
+//! The status of a watch, for readiness checks and metrics.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use nearhop_core::Kind;
-
-/// How one kind is doing.
+/// The status of a watch.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// The kind.
-    pub kind: Kind,
-    /// When the server last sent anything. After a panic it stands still until a list has been taken
-    /// in.
+    /// The resource.
+    pub resource: &'static str,
+    /// When the API server last sent data. After a panic it does not change until a list is
+    /// complete.
     pub last_contact: Option<Instant>,
-    /// Lists that were read to their end.
+    /// Complete lists.
     pub lists: u64,
-    /// Watches that the server accepted, streaming lists among them.
+    /// Watches that the API server accepted, including streaming lists.
     pub watches: u64,
-    /// Watches that fell silent and were given up.
+    /// Watches closed because they were silent for too long.
     pub stalls: u64,
     /// Watches that ended with a panic.
     pub panics: u64,
-    /// What is wrong now.
+    /// The present error.
     pub error: Option<String>,
 }
 
-/// Where a task writes how it is doing.
+/// Reads the status of a watch.
+#[derive(Clone, Debug)]
+pub struct StatusReader(pub(super) SharedStatus);
+
+impl StatusReader {
+    /// The status now.
+    pub fn read(&self) -> Status {
+        self.0.lock().status.clone()
+    }
+}
+
+/// The status that a task writes and others read.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedStatus(Arc<Mutex<Entry>>);
 
 #[derive(Debug)]
 struct Entry {
     status: Status,
-    /// Whether a task panicked and no list has been taken in since.
+    /// Whether the task panicked and no list is complete since then.
     panicked: bool,
 }
 
 impl SharedStatus {
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(resource: &'static str) -> Self {
         let (lists, watches, stalls, panics) = (0, 0, 0, 0);
         let status =
-            Status { kind, last_contact: None, lists, watches, stalls, panics, error: None };
+            Status { resource, last_contact: None, lists, watches, stalls, panics, error: None };
         Self(Arc::new(Mutex::new(Entry { status, panicked: false })))
-    }
-
-    pub(crate) fn read(&self) -> Status {
-        self.lock().status.clone()
     }
 
     pub(crate) fn contact(&self) {
@@ -87,7 +91,7 @@ impl SharedStatus {
         entry.status.error = Some(error.to_owned());
     }
 
-    /// Single assignments leave nothing half done, so a panic elsewhere does no harm.
+    /// Each change is one assignment, so that the value is usable even after a panic.
     fn lock(&self) -> MutexGuard<'_, Entry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
+use super::{Selectors, Target};
 use form_urlencoded::Serializer;
 use http::header::{ACCEPT, ACCEPT_ENCODING};
 use kube::client::Body;
 use nearhop_api::Version;
-use nearhop_core::Kind;
-
-use crate::options::Selectors;
 
 /// What is asked of the server.
 #[derive(Clone, Copy, Debug)]
@@ -31,24 +29,22 @@ pub(crate) enum Query<'a> {
 
 /// A part of a list.
 ///
-/// None of them gives a resourceVersion: that is a consistent read. With `0` the server may
-/// answer from a cache that is behind, older than what a watch has already shown; a list that
-/// says what is gone must never be older than what was seen.
+/// No page gives a resourceVersion: that is a consistent read. With `0` the API server may answer
+/// from a cache that is older than what a watch has already shown, and objects that the list lacks
+/// would count as deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page<'a> {
-    /// The first so many.
+    /// The first page, of this size.
     First(u32),
-    /// So many more, after the place that a token stands for.
+    /// The next page of this size, after a continue token.
     Next(u32, &'a str),
     /// Everything at once.
     Whole,
 }
 
 /// Builds the request.
-pub(crate) fn request(kind: Kind, selectors: &Selectors, query: Query<'_>) -> http::Request<Body> {
-    let group = if kind.api_version() == "v1" { "api" } else { "apis" };
-    let (version, resource) = (kind.api_version(), kind.resource());
-    let uri = format!("/{group}/{version}/{resource}?{}", parameters(selectors, query));
+pub(crate) fn request(target: &Target, query: Query<'_>) -> http::Request<Body> {
+    let uri = format!("{}?{}", target.path, parameters(&target.selectors, query));
     http::Request::get(uri)
         .header(ACCEPT, "application/json")
         // A compressed stream would be held back until a block is full.
@@ -105,18 +101,19 @@ fn append_watch(out: &mut Serializer<'_, String>, timeout: Duration) {
 mod tests {
     use super::*;
 
-    fn check(kind: Kind, selectors: &Selectors, query: Query<'_>, uri: &str) {
-        assert_eq!(request(kind, selectors, query).uri().to_string(), uri);
+    fn check(path: &str, selectors: &Selectors, query: Query<'_>, parameters: &str) {
+        let target = Target { selectors: selectors.clone(), ..Target::new("r", path) };
+        assert_eq!(request(&target, query).uri().to_string(), format!("{path}?{parameters}"));
     }
 
     #[test]
     fn lists_are_asked_for_without_a_version() {
         let all = Selectors::default();
         let list = Query::List(Page::First(500));
-        check(Kind::Pod, &all, list, "/api/v1/pods?limit=500");
+        check("/api/v1/pods", &all, list, "limit=500");
         let list = Query::List(Page::Next(500, "a+b/c="));
-        check(Kind::Node, &all, list, "/api/v1/nodes?limit=500&continue=a%2Bb%2Fc%3D");
-        check(Kind::Service, &all, Query::List(Page::Whole), "/api/v1/services?");
+        check("/api/v1/nodes", &all, list, "limit=500&continue=a%2Bb%2Fc%3D");
+        check("/api/v1/services", &all, Query::List(Page::Whole), "");
     }
 
     #[test]
@@ -124,14 +121,14 @@ mod tests {
         let all = Selectors::default();
         let timeout = Duration::from_millis(1_500);
         let list = Query::StreamingList { timeout };
-        let uri = "/api/v1/namespaces?watch=true&allowWatchBookmarks=true&timeoutSeconds=1\
+        let uri = "watch=true&allowWatchBookmarks=true&timeoutSeconds=1\
                    &sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-        check(Kind::Namespace, &all, list, uri);
+        check("/api/v1/namespaces", &all, list, uri);
         let after = &Version::from("17");
         let watch = Query::Watch { after, timeout: Duration::ZERO };
-        let uri = "/apis/discovery.k8s.io/v1/endpointslices?watch=true&allowWatchBookmarks=true\
+        let uri = "watch=true&allowWatchBookmarks=true\
                    &timeoutSeconds=1&resourceVersion=17";
-        check(Kind::Slice, &all, watch, uri);
+        check("/apis/discovery.k8s.io/v1/endpointslices", &all, watch, uri);
     }
 
     #[test]
@@ -140,8 +137,8 @@ mod tests {
             labels: Some("a in (b,c),!d".to_owned()),
             fields: Some("spec.nodeName=n1,status.phase!=Failed".to_owned()),
         };
-        let uri = "/api/v1/pods?labelSelector=a+in+%28b%2Cc%29%2C%21d\
+        let uri = "labelSelector=a+in+%28b%2Cc%29%2C%21d\
                    &fieldSelector=spec.nodeName%3Dn1%2Cstatus.phase%21%3DFailed";
-        check(Kind::Pod, &some, Query::List(Page::Whole), uri);
+        check("/api/v1/pods", &some, Query::List(Page::Whole), uri);
     }
 }

@@ -2,26 +2,30 @@
 
 use std::fmt;
 
-use nearhop_api::decode::{ObjectSeed, read_leniently, salvage_event};
+use nearhop_api::Version;
+use nearhop_api::decode::read_leniently;
 use nearhop_api::field::{Field, Shape};
-use nearhop_api::{Changed, Version};
-use nearhop_core::Kind;
 use nearhop_core::problem::quote;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::error::Refusal;
+use super::Decoder;
+use super::error::Refusal;
 
-/// What a line says.
+/// A watch event.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Line {
-    /// Something about an object.
-    Changed(Changed),
-    /// Everything up to here has been sent.
+pub(super) enum Line<T> {
+    /// An object was created or updated, or is unreadable.
+    Put(T),
+    /// An object was deleted.
+    Gone(T),
+    /// Everything up to this version was sent.
     Bookmark(Bookmark, Version),
-    /// The watch is over.
+    /// The watch ended with an error.
     Error(Refusal),
+    /// An unreadable event.
+    Skipped,
 }
 
 /// Why a bookmark was sent.
@@ -34,9 +38,10 @@ pub(crate) enum Bookmark {
 }
 
 /// Reads a line.
-pub(crate) fn read_line(kind: Kind, line: &[u8]) -> Line {
-    read_leniently(line, LineOf(kind))
-        .unwrap_or_else(|error| Line::Changed(salvage_event(kind, line, &error)))
+pub(super) fn read_line<D: Decoder>(decoder: D, line: &[u8]) -> Line<D::Object> {
+    read_leniently(line, LineOf(decoder)).unwrap_or_else(|error| {
+        decoder.unreadable_event(line, &error).map_or(Line::Skipped, Line::Put)
+    })
 }
 
 /// The type of an event.
@@ -63,14 +68,14 @@ impl Shape<'_> for EventType {
     }
 }
 
-/// Reads a line about objects of a kind.
+/// Reads a watch event.
 #[derive(Clone, Copy)]
-struct LineOf(Kind);
+struct LineOf<D>(D);
 
-impl<'de> DeserializeSeed<'de> for LineOf {
-    type Value = Line;
+impl<'de, D: Decoder> DeserializeSeed<'de> for LineOf<D> {
+    type Value = Line<D::Object>;
 
-    fn deserialize<D: Deserializer<'de>>(self, text: D) -> Result<Line, D::Error> {
+    fn deserialize<R: Deserializer<'de>>(self, text: R) -> Result<Self::Value, R::Error> {
         text.deserialize_map(self)
     }
 }
@@ -84,15 +89,15 @@ enum Key {
     Other,
 }
 
-impl<'de> Visitor<'de> for LineOf {
-    type Value = Line;
+impl<'de, D: Decoder> Visitor<'de> for LineOf<D> {
+    type Value = Line<D::Object>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an event of a watch")
     }
 
     /// The type says how to read the object. Where it comes after it, the object has to wait.
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Line, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut event = None;
         let mut line = None;
         let mut early = Value::Null;
@@ -125,18 +130,18 @@ fn event_type(field: Field<EventType>) -> EventType {
 }
 
 /// Reads the object of an event.
-struct ObjectOf<'a>(Kind, &'a EventType);
+struct ObjectOf<'a, D>(D, &'a EventType);
 
-impl<'de> DeserializeSeed<'de> for ObjectOf<'_> {
-    type Value = Line;
+impl<'de, D: Decoder> DeserializeSeed<'de> for ObjectOf<'_, D> {
+    type Value = Line<D::Object>;
 
-    fn deserialize<D: Deserializer<'de>>(self, text: D) -> Result<Line, D::Error> {
+    fn deserialize<R: Deserializer<'de>>(self, text: R) -> Result<Self::Value, R::Error> {
         Ok(match self.1 {
-            EventType::Put => Line::Changed(ObjectSeed(self.0).deserialize(text)?),
-            EventType::Deleted => Line::Changed(ObjectSeed(self.0).deserialize(text)?.into_gone()),
+            EventType::Put => Line::Put(self.0.deserialize(text)?),
+            EventType::Deleted => Line::Gone(self.0.deserialize(text)?),
             EventType::Bookmark => read_bookmark(Marked::deserialize(text)?),
             EventType::Error => Line::Error(Refusal::deserialize(text)?),
-            // The object's name and version are salvaged: nobody knows what became of it.
+            // What became of the object is unknown; its name and version are salvaged.
             EventType::Unknown(name) => {
                 let cause = format_args!("{name} is not a known type of event");
                 return Err(serde::de::Error::custom(cause));
@@ -165,7 +170,7 @@ struct MarkedAnnotations {
     initial_events_end: Option<String>,
 }
 
-fn read_bookmark(marked: Marked) -> Line {
+fn read_bookmark<T>(marked: Marked) -> Line<T> {
     let end = marked.metadata.annotations.initial_events_end.is_some_and(|end| end == "true");
     let why = if end { Bookmark::InitialEventsEnd } else { Bookmark::Progress };
     Line::Bookmark(why, Version::from(marked.metadata.resource_version.as_str()))
@@ -173,18 +178,29 @@ fn read_bookmark(marked: Marked) -> Line {
 
 #[cfg(test)]
 mod tests {
-    use nearhop_core::{Change, Object, ObjectRef};
+    use nearhop_api::Changed;
+    use nearhop_api::decode::ObjectSeed;
+    use nearhop_core::{Change, Kind, Object, ObjectRef};
 
     use super::*;
 
-    fn read(line: &str) -> Line {
-        read_line(Kind::Pod, line.as_bytes())
+    fn read(line: &str) -> Line<Changed> {
+        read_line(ObjectSeed(Kind::Pod), line.as_bytes())
+    }
+
+    #[track_caller]
+    fn changed(line: &str) -> Changed {
+        match read(line) {
+            Line::Put(changed) => changed,
+            Line::Gone(changed) => changed.into_gone(),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Change, version and problems as text.
     #[track_caller]
     fn check(line: &str, wanted: &str) {
-        let Line::Changed(changed) = read(line) else { panic!("{:?}", read(line)) };
+        let changed = changed(line);
         let change = match &changed.change {
             Some(Change::Put(Object::Pod(pod))) => {
                 format!("{} on {:?}", pod.key, pod.node.as_deref())
@@ -224,15 +240,12 @@ mod tests {
             &format!(r#"{{"type":"ADDED","object":{wrong}}}"#),
             "n/p on None at 7 | Pod n/p: spec.nodeName: is a number, not a string",
         );
-        let nobody = POD.replace(r#""name":"p","#, "");
+        let unnamed = POD.replace(r#""name":"p","#, "");
         let missing = "None at 7 | object of kind Pod: metadata.name: missing";
-        check(&format!(r#"{{"type":"ADDED","object":{nobody}}}"#), missing);
-        check(&format!(r#"{{"type":"DELETED","object":{nobody}}}"#), missing);
+        check(&format!(r#"{{"type":"ADDED","object":{unnamed}}}"#), missing);
+        check(&format!(r#"{{"type":"DELETED","object":{unnamed}}}"#), missing);
         for object in ["null", "5", "\"x\"", "[1]"] {
-            let Line::Changed(changed) = read(&format!(r#"{{"type":"ADDED","object":{object}}}"#))
-            else {
-                panic!("{object}")
-            };
+            let changed = changed(&format!(r#"{{"type":"ADDED","object":{object}}}"#));
             assert!(changed.change.is_none() && !changed.problems.is_empty(), "{object}");
         }
     }
@@ -246,21 +259,19 @@ mod tests {
                 &format!("None at 7 | Pod n/p: {cause} {said} is not a known type of event"),
             );
         }
-        let Line::Changed(nothing) = read("{}") else { panic!() };
+        let nothing = changed("{}");
         assert_eq!(nothing.problems.len(), 1);
     }
 
     #[test]
     fn of_a_broken_text_the_name_remains() {
         let broken = POD.replace(r#""spec":{"#, r#""spec":{{"#);
-        let Line::Changed(added) = read(&format!(r#"{{"type":"ADDED","object":{broken}}}"#)) else {
-            panic!()
-        };
+        let added = changed(&format!(r#"{{"type":"ADDED","object":{broken}}}"#));
         assert_eq!(added.change, None);
         assert_eq!(added.meta.version.as_str(), "7");
         assert_eq!(added.problems[0].subject.to_string(), "Pod n/p");
         check(&format!(r#"{{"type":"DELETED","object":{broken}}}"#), "n/p gone at 7");
-        let Line::Changed(noise) = read("<html>") else { panic!() };
+        let noise = changed("<html>");
         assert_eq!(noise.problems[0].subject.to_string(), "object among pods");
         assert_eq!(noise.meta.version.as_str(), "");
     }

@@ -1,7 +1,5 @@
-//! Cuts a stream of bytes into lines. What a line says is not known here, nor whether it is text.
-//!
-//! The server is trusted with the length of a line: an object cannot be longer than its store
-//! takes.
+//! Cuts a stream of bytes into lines. The length of a line is not limited here: the API server limits
+//! the size of an object.
 
 use bytes::{Buf, BytesMut};
 

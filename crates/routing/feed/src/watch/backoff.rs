@@ -1,9 +1,9 @@
-//! Pauses between attempts: each twice as long as the one before, with chance in it, so that what
-//! failed together does not come back together. Who waits, and for what, is not known here.
+//! Exponential back-off with jitter: each pause is twice as long as the pause before, and clients
+//! that failed together do not retry together.
 
 use std::time::Duration;
 
-/// How long to pause next.
+/// The next pause.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     base: Duration,
@@ -16,7 +16,7 @@ impl Backoff {
         Self { base, cap, next: base }
     }
 
-    /// All is well again.
+    /// After a success.
     pub(crate) fn reset(&mut self) {
         self.next = self.base;
     }
@@ -26,7 +26,7 @@ impl Backoff {
         self.next >= self.cap
     }
 
-    /// The next pause: between half and one and a half times as long as its turn.
+    /// Takes the next pause, with jitter of half of it in both directions.
     pub(crate) fn pause(&mut self) -> Duration {
         let turn = self.next;
         self.next = (turn * 2).min(self.cap);
@@ -34,7 +34,7 @@ impl Backoff {
     }
 }
 
-/// A duration with a tenth left to chance.
+/// A duration with jitter of 5 % in both directions.
 pub(crate) fn jittered(duration: Duration) -> Duration {
     duration.mul_f64(rand::random_range(0.95..1.05))
 }

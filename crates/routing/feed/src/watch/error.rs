@@ -1,94 +1,73 @@
-//! Why a list or a watch came to nothing, and what that asks for: patience, a new list, another
-//! kind of list. None of it leaves the crate but as text in a log and a status.
+//! Errors of lists and watches. They leave the crate only as text in log lines and statuses.
 
 use std::fmt;
 use std::time::Duration;
 
 use nearhop_api::Version;
-use nearhop_core::Kind;
 use serde::{Deserialize, Deserializer};
 
-/// No server is left alone for longer, whatever it asks for: a wrong `Retry-After` would otherwise
-/// freeze a kind for as long as it says.
+use super::Target;
+
+/// The longest `Retry-After` that is followed: a wrong value must not stop a watch for hours.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Why a list or a watch came to nothing.
+/// Why a list or a watch failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// No answer could be had.
-    #[error("the API server cannot be reached: {}", chain(.0))]
+    /// The API server is unreachable.
+    #[error("the API server is unreachable: {}", chain(.0))]
     Unreachable(#[source] kube::Error),
-    /// The answer broke off.
-    #[error("the answer broke off: {}", chain(.0))]
+    /// The response broke off.
+    #[error("the response broke off: {}", chain(.0))]
     Broken(#[source] kube::Error),
-    /// The server said no.
+    /// The API server rejected the request.
     #[error("{0}")]
     Refused(Refusal),
-    /// The server said nothing.
-    #[error("no answer for {0:?}")]
+    /// The API server sent nothing.
+    #[error("no data for {0:?}")]
     Silent(Duration),
-    /// A list is no JSON.
+    /// The list is not JSON.
     #[error("the list cannot be read: {0}")]
     Unreadable(#[from] serde_json::Error),
     /// A list without a version cannot be followed by a watch.
     #[error("the list has no resourceVersion")]
     Versionless,
-    /// A streaming list ended, or went quiet, without saying that it was complete.
-    #[error("the streaming list was left incomplete; lists are paged from now on")]
+    /// A streaming list ended, or was silent for too long, before it was complete.
+    #[error("the streaming list ended before it was complete; using paged lists")]
     Incomplete,
-    /// The server has forgotten what it has already sent: its store was put back.
+    /// The API server lost versions that it had sent: its store was restored from a backup.
     #[error("the server went back from version {} to {}; listing again", .from.as_str(), .to.as_str())]
     WentBack {
-        /// What was seen.
+        /// The version seen before.
         from: Version,
-        /// What it says is newest.
+        /// The version that it sent now.
         to: Version,
     },
-    /// Nobody receives events any more.
-    #[error("nobody receives events any more")]
-    Unwanted,
+    /// The receiver of events was dropped.
+    #[error("the receiver of events was dropped")]
+    NoReceiver,
 }
 
 impl Error {
-    /// With what to do about it, where somebody can do something.
-    pub(crate) fn describe(&self, kind: Kind) -> String {
-        let resource = kind.resource();
-        match self {
-            Self::Refused(refusal) if refusal.code == 401 => {
-                format!("{self}; give credentials that the API server accepts")
-            }
-            Self::Refused(refusal) if kind == Kind::ServiceCidr && self.is_undefined(kind) => {
-                let cure = if refusal.code == 403 {
-                    "grant list and watch on servicecidrs of networking.k8s.io"
-                } else {
-                    "use Kubernetes 1.33 or later"
-                };
-                format!(
-                    "{self}; ServiceCIDRs are done without: {cure}, or name the ranges by a flag"
-                )
-            }
-            Self::Refused(_) if self.is_undefined(kind) => format!(
-                "the server does not know {resource}, so there are none; define them: \
-                 nearhop manifests | kubectl apply -f -"
-            ),
-            Self::Refused(refusal) if refusal.code == 403 => {
-                format!("{self}; grant list and watch on {resource}")
-            }
+    /// The message for logs and statuses: with what to do, where an operator can do something.
+    pub(crate) fn describe(&self, target: &Target) -> String {
+        match (self.code(), target.tolerates(self)) {
+            (Some(code), Some(tolerated)) => (tolerated.describe)(&self.to_string(), code),
+            (Some(401), _) => format!("{self}; give credentials that the API server accepts"),
+            (Some(403), _) => format!("{self}; grant list and watch on {}", target.resource),
             _ => self.to_string(),
         }
     }
 
-    /// Whether the server does not know the kind, or does not show it, and need not.
-    pub(crate) fn is_undefined(&self, kind: Kind) -> bool {
-        let Self::Refused(Refusal { code, .. }) = self else { return false };
-        match kind {
-            Kind::Locator => *code == 404,
-            Kind::ServiceCidr => matches!(code, 403 | 404),
-            _ => false,
+    /// The HTTP status code of a rejection.
+    pub(crate) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.code),
+            _ => None,
         }
     }
 
-    /// How long the server wants to be left alone, a minute at most.
+    /// How long the API server asks to wait, a minute at most.
     pub(crate) fn retry_after(&self) -> Duration {
         match self {
             Self::Refused(refusal) => refusal.details.retry_after,
@@ -97,7 +76,7 @@ impl Error {
     }
 }
 
-/// An error with its causes: kube's say only in which layer it happened.
+/// An error with its causes: the text of kube's errors names only the layer.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -113,7 +92,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// A `Status` that says no.
+/// A `Status` that rejects a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Refusal {
@@ -130,7 +109,7 @@ struct Details {
     retry_after: Duration,
 }
 
-/// Any number, be it too large for every integer: a `Status` is not unreadable because of it.
+/// Any number, even one that no integer type holds: the `Status` must stay readable.
 fn read_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let seconds = Option::<f64>::deserialize(deserializer)?.unwrap_or_default();
     Ok(bounded(seconds))
@@ -161,12 +140,12 @@ impl Refusal {
         refusal
     }
 
-    /// Whether the version asked for is too old for the server.
+    /// Whether the requested version is too old for the API server.
     pub(crate) fn is_expired(&self) -> bool {
         self.code == 410 || self.reason == "Expired" || self.reason == "Gone"
     }
 
-    /// Whether the request is at fault rather than who sends it, or when.
+    /// Whether the request itself is at fault, not its sender or its time.
     pub(crate) fn is_about_the_request(&self) -> bool {
         (400..500).contains(&self.code) && !matches!(self.code, 401 | 403 | 404 | 408 | 410 | 429)
     }
@@ -199,17 +178,25 @@ mod tests {
     }
 
     #[test]
-    fn the_cure_is_told() {
-        let error = Error::Refused(Refusal::read(403, None, b"no"));
-        assert_eq!(error.describe(Kind::Pod), "403: no; grant list and watch on pods");
-        let error = Error::Refused(Refusal::read(404, None, b"no"));
-        assert_eq!(error.describe(Kind::Pod), "404: no", "every server knows Pods");
-        assert!(error.describe(Kind::Locator).contains("nearhop manifests | kubectl apply"));
-        assert!(error.describe(Kind::ServiceCidr).contains("Kubernetes 1.33"));
+    fn rejections_say_what_to_do() {
+        let describe = |code, target: &Target| {
+            Error::Refused(Refusal::read(code, None, b"no")).describe(target)
+        };
+        let pods = Target::new("pods", "/api/v1/pods");
+        assert_eq!(describe(403, &pods), "403: no; grant list and watch on pods");
+        assert_eq!(describe(404, &pods), "404: no");
+        let describe_tolerated = |error: &str, _| format!("{error} is fine");
+        let tolerated = super::super::Tolerated {
+            codes: &[404],
+            longest_pause: Duration::MAX,
+            describe: describe_tolerated,
+        };
+        let optional = Target { tolerated: Some(tolerated), ..pods };
+        assert_eq!(describe(404, &optional), "404: no is fine");
     }
 
     #[test]
-    fn a_server_is_left_alone_for_a_minute_at_most() {
+    fn retry_after_is_at_most_a_minute() {
         let minute = Duration::from_secs(60);
         for absurd in ["61", "9223372036854775808", "99999999999999999999", "1e400"] {
             assert_eq!(parse_retry_after(absurd), Some(minute), "{absurd}");

@@ -1,43 +1,41 @@
-//! Bytes from the server, with patience: each wait has an end. What they mean is not known here.
+//! Requests to the API server and their response bodies. Each wait has a timeout.
 
 use std::time::Duration;
 
+use super::Target;
 use bytes::{Bytes, BytesMut};
 use http::header::RETRY_AFTER;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
-use nearhop_core::Kind;
 use serde::de::IgnoredAny;
 use tokio::time::timeout;
 
-use crate::error::{Error, Refusal, parse_retry_after};
-use crate::lines::Lines;
-use crate::options::Selectors;
-use crate::query::{Query, request};
-use crate::status::SharedStatus;
+use super::error::{Error, Refusal, parse_retry_after};
+use super::lines::Lines;
+use super::query::{Query, request};
+use super::status::SharedStatus;
 
-/// Where requests about one kind go.
+/// Sends the requests of one watch.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
-    pub(crate) kind: Kind,
-    pub(crate) selectors: Selectors,
-    pub(crate) board: SharedStatus,
+    pub(crate) target: Target,
+    pub(crate) status: SharedStatus,
 }
 
-/// As much of a refusal as is read.
+/// The most bytes read from the body of a rejection.
 const LONGEST_REFUSAL: usize = 64 * 1024;
 
 impl Connection {
-    /// Sends a request and waits for the head of its answer.
+    /// Sends a request and waits for the head of its response.
     pub(crate) async fn open(&self, query: Query<'_>, patience: Duration) -> Result<Answer, Error> {
-        let sent = self.client.send(request(self.kind, &self.selectors, query));
+        let sent = self.client.send(request(&self.target, query));
         let response = timeout(patience, sent).await.map_err(|_| Error::Silent(patience))?;
         let response = response.map_err(Error::Unreachable)?;
-        self.board.contact();
+        self.status.contact();
         let (head, body) = response.into_parts();
-        let mut answer = Answer { body, board: self.board.clone() };
+        let mut answer = Answer { body, status: self.status.clone() };
         if head.status.is_success() {
             return Ok(answer);
         }
@@ -48,28 +46,28 @@ impl Connection {
     }
 }
 
-/// The body of an answer. The connection is closed when it is dropped before its end.
+/// The body of a response. Dropping it before its end closes the connection.
 pub(crate) struct Answer {
     body: Body,
-    board: SharedStatus,
+    status: SharedStatus,
 }
 
 impl Answer {
-    /// What arrived next; nothing at the end.
+    /// The next chunk; None at the end.
     pub(crate) async fn chunk(&mut self, patience: Duration) -> Result<Option<Bytes>, Error> {
         loop {
             let frame = timeout(patience, self.body.frame()).await;
             let frame = frame.map_err(|_| Error::Silent(patience))?;
             let Some(frame) = frame.transpose().map_err(Error::Broken)? else { return Ok(None) };
-            self.board.contact();
-            // Others are trailers, which say nothing that matters.
+            self.status.contact();
+            // Other frames are trailers, which are ignored.
             if let Ok(data) = frame.into_data() {
                 return Ok(Some(data));
             }
         }
     }
 
-    /// As much of a refusal as can be had.
+    /// The beginning of the body of a rejection.
     async fn beginning(&mut self, patience: Duration) -> BytesMut {
         let mut all = BytesMut::new();
         while all.len() < LONGEST_REFUSAL
@@ -81,7 +79,7 @@ impl Answer {
     }
 }
 
-/// A watch: an answer in lines.
+/// A watch: a response in lines.
 pub(crate) struct Stream {
     answer: Answer,
     lines: Lines,
@@ -97,7 +95,7 @@ impl Stream {
         self.lines.next()
     }
 
-    /// The next line; nothing at the end.
+    /// The next line; None at the end.
     pub(crate) async fn line(&mut self, patience: Duration) -> Result<Option<BytesMut>, Error> {
         loop {
             if let Some(line) = self.lines.next() {
@@ -105,7 +103,7 @@ impl Stream {
             }
             match self.answer.chunk(patience).await? {
                 Some(chunk) => self.lines.push(&chunk),
-                // What has no end of line counts if it is whole; what was cut off comes again.
+                // A last line without an end counts if it is complete JSON.
                 None => return Ok(self.lines.rest().filter(|rest| is_whole(rest))),
             }
         }

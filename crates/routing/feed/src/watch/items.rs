@@ -1,8 +1,8 @@
-//! Cuts the body of a list into its items while it arrives, so that no page is ever held as a
-//! whole. What remains is the list's own metadata.
+//! Cuts the body of a list into its items while it arrives, so that no page is held as a whole. The
+//! rest is the list's own metadata.
 //!
-//! Only brackets and quotes are looked at: an item that nobody can read ends where it ends, and
-//! harms no other. Whether the parts are JSON, the decoder says.
+//! Only brackets and quotes are read here, so that an unreadable item does not affect the others. The
+//! decoder checks whether the parts are JSON.
 
 use std::ops::Range;
 
