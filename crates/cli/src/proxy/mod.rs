@@ -65,8 +65,7 @@ async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
     let (ask, questions) = mpsc::channel(QUESTIONS);
     let _admin = serve_admin(&args, &options, on_failure, metrics, checks, ask)?;
     tracing::info!(node = %options.node, table = %options.table, "proxy starts");
-    let deps =
-        Deps { lock, client, metrics: proxy_metrics, health, synced, questions, shutdown };
+    let deps = Deps { lock, client, metrics: proxy_metrics, health, synced, questions, shutdown };
     proxy(options, deps).await?;
     Ok(ExitCode::SUCCESS)
 }

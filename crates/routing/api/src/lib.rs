@@ -1,8 +1,9 @@
-//! What Kubernetes sends, reduced to what nearhop reads, and its conversion to nearhop-core.
+//! The Kubernetes objects that nearhop reads, reduced to the fields that it uses, and their
+//! conversion to nearhop-core.
 //!
 //! [`wire`] holds the shapes, [`convert`] gives them meaning. A field that cannot be read costs
 //! only itself: it is left out and named by a `Problem`. What can be represented and is still
-//! wrong (a port 0, a zone name that nobody could hint at) is found by the core's own checks.
+//! wrong (a port 0, a zone name that no hint can have) is found by the core's own checks.
 //!
 //! Deliberately absent: a client, a socket, a decision.
 

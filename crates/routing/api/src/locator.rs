@@ -42,7 +42,7 @@ pub fn definition() -> Value {
 fn schema() -> Value {
     json!({
         "type": "object",
-        "description": "Where the Pod of the same namespace and name stands. Written by nearhop \
+        "description": "Where the Pod of the same namespace and name runs. Written by nearhop \
                         controller; changes made by others are undone.",
         "properties": {
             "ips": {
@@ -101,7 +101,7 @@ pub fn locator_to_create(locator: &Locator) -> Vec<u8> {
 }
 
 /// The merge patch that turns a PodLocator that is there into the one that is wanted, unless
-/// somebody has written it since that version. Only what differs is in it.
+/// it was written since that version. Only what differs is in it.
 pub fn locator_to_patch(before: &Locator, after: &Locator, version: &Version) -> Vec<u8> {
     let mut body = json!({"metadata": {"resourceVersion": version.as_str()}});
     if before.owner != after.owner {

@@ -131,7 +131,7 @@ objects! {
         cluster_ips: List<Name>,
         /// Families.
         ip_families: List<Name>,
-        /// What an alias stands for.
+        /// The target of an alias.
         external_name: Name,
         /// External addresses.
         #[serde(rename = "externalIPs")]

@@ -44,7 +44,7 @@ pub fn slice_to_create(slice: &Slice, service: &ServiceKey) -> Vec<u8> {
     serde_json::to_vec(&body).expect("values of our own making have a JSON form")
 }
 
-/// The merge patch that turns a slice that is there into the one that is wanted, unless somebody
+/// The merge patch that turns a slice that is there into the one that is wanted, unless another client
 /// has written it since that version.
 pub fn slice_to_patch(before: &Slice, after: &Slice, version: &Version) -> Vec<u8> {
     let mut labels: Map<String, Value> =

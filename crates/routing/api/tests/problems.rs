@@ -158,11 +158,11 @@ fn a_wrong_affinity_timeout_is_the_default() {
     }
 }
 
-/// Whoever wrote something there did not mean everybody.
+/// An unreadable range must not admit all clients.
 #[test]
 fn unreadable_source_ranges_never_open_a_service() {
     let at = "Service n/s: spec.loadBalancerSourceRanges";
-    let cure = "give an address range such as 10.0.0.0/8; it lets nobody in until then";
+    let cure = "give an address range such as 10.0.0.0/8; it admits no client until then";
     let not = |i: usize, text: &str| {
         format!("{at}[{i}]: {text:?} is not an address range such as 10.0.0.0/8; {cure}")
     };
@@ -182,7 +182,7 @@ fn unreadable_source_ranges_never_open_a_service() {
             json!("10.0.0.0/8"),
             Some(vec![]),
             vec![format!(
-                "{at}: is a string, not a list; give a list of address ranges; nobody is let in \
+                "{at}: is a string, not a list; give a list of address ranges; no client is admitted \
                  until then"
             )],
         ),
@@ -469,7 +469,7 @@ proptest! {
     }
 }
 
-/// Anybody who may create a PodLocator could else speak for any address.
+/// Otherwise any user that may create a PodLocator could claim any address.
 #[test]
 fn a_podlocator_that_its_pod_does_not_own_is_named() {
     let locator = |owner: &str| {

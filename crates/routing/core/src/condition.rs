@@ -1,8 +1,8 @@
-//! What a Service's status says about its wish: understood (Accepted), and turned into hints
-//! (Programmed). KEP-4444 "Status Reporting"; the data plane's own answer (Honored) is another's.
+//! The conditions of a Service: its topology request is valid (Accepted), and written as hints
+//! (Programmed). KEP-4444 "Status Reporting"; the proxy reports Honored.
 //!
-//! A judgement is made afresh by every plan. What it says about numbers may change all the time;
-//! only a change of status, reason or culprit is a transition, and worth an event.
+//! Each plan yields new judgements. Only a change of status, reason or culprit is a transition and
+//! raises an event; a changed number alone does not.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,7 +26,7 @@ pub enum ConditionStatus {
     True,
     /// Not as asked.
     False,
-    /// Nobody knows. nearhop never says so, but others may.
+    /// Unknown. nearhop never writes it, but other programs may.
     Unknown,
 }
 
@@ -46,7 +46,7 @@ impl ConditionStatus {
     }
 }
 
-/// A condition as it stands in a Service's status.
+/// A condition in a Service's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// `type`.
@@ -63,16 +63,16 @@ pub struct Condition {
     pub since: Option<Timestamp>,
 }
 
-/// Which of the two questions a judgement answers.
+/// Which condition a judgement is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Question {
-    /// Was the wish understood?
+    /// Is the request valid?
     Accepted,
-    /// Do the slices say it?
+    /// Do the EndpointSlices carry it?
     Programmed,
 }
 
-/// What is to be said about one question.
+/// The outcome for one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     /// The question.
@@ -83,17 +83,17 @@ pub struct Judgement {
     pub status: ConditionStatus,
     /// `reason`.
     pub reason: &'static str,
-    /// `message`; names the culprit.
+    /// `message`; names the responsible object.
     pub message: String,
-    /// Who is to blame, as it appears in the message; empty when all is well.
+    /// The responsible object or field, as in the message; empty if the status is True.
     pub culprit: String,
-    /// Reason and message of the event that tells of it, where they are not the condition's own:
-    /// Auto's are known under the names that upstream gave them.
+    /// Reason and message of the event, if they differ from the condition's: for Auto they are those
+    /// of the in-tree controller.
     pub event: Option<(&'static str, String)>,
 }
 
 impl Judgement {
-    /// Whether a condition that stands in a status says the same; numbers may differ.
+    /// Whether a condition in a status says the same; numbers may differ.
     pub fn agrees_with(&self, condition: &Condition) -> bool {
         condition.kind == self.kind
             && condition.status == self.status
@@ -107,7 +107,7 @@ impl Judgement {
             == (&other.kind, other.status, other.reason, &other.culprit)
     }
 
-    /// `type` of the event that tells of it.
+    /// `type` of its event.
     pub fn event_kind(&self) -> EventKind {
         match self.status {
             ConditionStatus::True => EventKind::Normal,
@@ -141,9 +141,9 @@ pub enum Writing {
     Done,
     /// They are not.
     Failed {
-        /// What stands in the way, without numbers or times that change.
+        /// What prevents the write, without numbers or times that change.
         culprit: String,
-        /// The whole story.
+        /// The full message.
         message: String,
     },
 }
@@ -157,7 +157,7 @@ pub fn judge(
     writing: &Writing,
 ) -> Vec<Judgement> {
     let Some(spelling) = asked_by(decision) else { return Vec::new() };
-    // A default is nobody's wish for a Service that cannot follow it.
+    // A default does not concern a Service that cannot follow it.
     if spelling >= Spelling::NamespaceDefault && !service.wants_slices() {
         return Vec::new();
     }
@@ -213,8 +213,8 @@ impl Verdict {
         Self { status: ConditionStatus::False, reason, message, culprit, event: None }
     }
 
-    /// Told as upstream tells it.
-    fn told_as(self, reason: &'static str, text: impl fmt::Display, families: &str) -> Self {
+    /// Sets the event of the in-tree controller.
+    fn with_event(self, reason: &'static str, text: impl fmt::Display, families: &str) -> Self {
         Self { event: Some((reason, format!("{text}, addressType: {families}"))), ..self }
     }
 }
@@ -261,14 +261,14 @@ fn judge_programmed(
         return Verdict::no("NotRouted", "spec.type", message);
     }
     if service.selector.is_none() {
-        let message = "absent, so nearhop writes no EndpointSlices; hints are up to whoever does";
+        let message = "absent, so nearhop writes no EndpointSlices and no hints for this Service";
         return Verdict::no("NoSelector", "spec.selector", message);
     }
     if let Writing::Failed { culprit, message } = writing {
         return Verdict::no("WriteFailed", culprit, message);
     }
     if decision.intent == Intent::Default {
-        let message = "nothing that counts was asked for; all endpoints are used alike";
+        let message = "there is no valid request to program; all endpoints are used";
         return Verdict::no("NotAccepted", "Accepted is False", message);
     }
     let refused = plan.outcome.iter().find_map(|(family, outcome)| judge_outcome(*family, outcome));
@@ -283,24 +283,24 @@ fn judge_programmed(
         Intent::Auto => {
             let families: Vec<&str> = plan.outcome.keys().map(|family| family.as_str()).collect();
             let enabled = "Topology Aware Hints has been enabled";
-            Verdict::yes("HintsWritten", "the EndpointSlices say Auto").told_as(
+            Verdict::yes("HintsWritten", "the EndpointSlices say Auto").with_event(
                 AUTO_ENABLED,
                 enabled,
                 &families.join(", "),
             )
         }
-        Intent::Spread => Verdict::yes("NoHintsNeeded", "all endpoints are used alike, as asked"),
+        Intent::Spread => Verdict::yes("NoHintsNeeded", "all endpoints are used, as requested"),
         intent => Verdict::yes("HintsWritten", format!("the EndpointSlices say {intent}")),
     }
 }
 
-/// What stands between a family's hints and the wish.
+/// Why the hints of a family are not as requested.
 fn judge_outcome(family: Family, outcome: &HintOutcome) -> Option<Verdict> {
     let refusal = match outcome {
         HintOutcome::NotAsked | HintOutcome::Written => return None,
         HintOutcome::Partial { without, nodes } => {
             let message = format!(
-                "no place to hint at for {without} ready endpoints, so none of the hints are used; \
+                "{without} ready endpoints have no zone, so no hints are used; \
                  label {} with topology.kubernetes.io/zone",
                 some_of(nodes)
             );
@@ -326,13 +326,13 @@ fn judge_outcome(family: Family, outcome: &HintOutcome) -> Option<Verdict> {
         }
     };
     Some(match refusal {
-        HintRefusal::Auto(why) => verdict.told_as(AUTO_DISABLED, why, family.as_str()),
+        HintRefusal::Auto(why) => verdict.with_event(AUTO_DISABLED, why, family.as_str()),
         _ => verdict,
     })
 }
 
-/// Nodes by name where they are few. Where many have no zone, it is no news which of them a
-/// Service's Pods stand on today.
+/// Nodes by name if they are few. If many have no zone, the message must not change with the nodes
+/// of a Service's Pods.
 fn nodes_culprit(nodes: &[Name]) -> String {
     const FEW: usize = 3;
     let names: BTreeSet<&Name> = nodes.iter().collect();

@@ -47,7 +47,7 @@ impl Gate {
         }
     }
 
-    /// Whether it is on when nobody says anything: all but the draft that was never accepted, and
+    /// Whether it is on by default: all but the draft that was never accepted, and
     /// PodLocators, which need a definition in the cluster first.
     pub fn default_on(self) -> bool {
         !matches!(self, Self::ServiceRoutingPreference | Self::PodLocator)

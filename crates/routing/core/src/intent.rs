@@ -222,7 +222,7 @@ pub struct IntentDecision {
     pub intent: Intent,
     /// Who said so.
     pub spelling: Spelling,
-    /// The value as written (it appears in metric labels), empty when nobody said anything.
+    /// The value as written (it appears in metric labels), empty if nothing was requested.
     pub value: Name,
     /// What else was said, in order of precedence, and why it did not decide.
     pub passed_over: Vec<(Spelling, PassedOver)>,

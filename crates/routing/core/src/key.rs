@@ -1,7 +1,7 @@
 //! The keys that run the whole length of nearhop.
 //!
 //! They are made once, at conversion, and appear unchanged in slices, decisions, kernel names,
-//! DNS answers, metric labels and conditions. Nobody re-derives a Service from an address.
+//! DNS answers, metric labels and conditions. A Service is never derived from an address.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -23,7 +23,7 @@ impl Name {
         &self.0
     }
 
-    /// Whether anybody else holds this allocation.
+    /// Whether this allocation has other holders.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }

@@ -38,7 +38,7 @@ pub struct LoadPlan {
     pub cross_zone: f64,
     /// Load of the busiest endpoint, as a multiple of the mean.
     pub worst: f64,
-    /// Part of the demand that nobody may take.
+    /// Part of the demand that no endpoint may take.
     pub unserved: f64,
     /// How the hints came out.
     pub outcome: Option<HintOutcome>,
@@ -140,7 +140,7 @@ impl LoadPlan {
         }
     }
 
-    /// Ready endpoints that nobody chose carry nothing, and count for the mean.
+    /// Ready endpoints that no client chose carry nothing, and count for the mean.
     fn add_idle(&mut self, world: &World, question: LoadQuestion<'_>, slices: &[&Slice]) {
         let Some(service) = world.service(question.service) else { return };
         let port = &service.ports[question.port];

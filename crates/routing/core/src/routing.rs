@@ -114,7 +114,7 @@ struct Wire {
     weights: Option<BTreeMap<String, BTreeMap<String, u32>>>,
 }
 
-/// Only the version, so that a newer shape is told from a broken one.
+/// Only the version, to tell a newer format from a broken value.
 #[derive(Deserialize)]
 struct Version {
     v: u32,

@@ -82,7 +82,7 @@ fn every_outcome_has_a_reason_and_names_its_culprit() {
     check(
         "node dark\nservice web traffic-distribution=PreferSameZone\npods p x2 for=web on=n1,dark",
         "True Accepted",
-        "False EndpointsWithoutZone nodes dark: no place to hint at for 1 ready endpoints",
+        "False EndpointsWithoutZone nodes dark: 1 ready endpoints have no zone",
     );
     check(
         "service web traffic-distribution=PreferSameZone\npods p x2 for=web on=n1,lost",

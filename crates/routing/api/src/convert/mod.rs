@@ -1,7 +1,7 @@
 //! From wire objects to the core's values. Pure; nothing here decides about routing.
 //!
 //! Each function reads one kind. What cannot be read is left out and named by a [`Problem`]; an
-//! object is given up only when nobody could say which one it is.
+//! object is skipped only if its name is unreadable.
 
 mod locator;
 mod node;
@@ -25,7 +25,7 @@ pub use value::parse_address;
 /// A converted object, and what was left out of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Converted<T> {
-    /// The object, unless nobody could say which one it is.
+    /// The object; absent if its name is unreadable.
     pub value: Option<T>,
     /// What could not be read.
     pub problems: Vec<Problem>,

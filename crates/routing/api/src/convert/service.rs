@@ -84,13 +84,13 @@ fn read_access(reader: &mut Reader, spec: &mut wire::ServiceSpec, service: &mut 
         port.and_then(|number| reader.port(number, at)).unwrap_or_default();
 }
 
-/// The ranges that can be read. Where ranges were given and none can be read, nobody comes in:
+/// The ranges that can be read. If ranges are given and none is readable, no client is admitted:
 /// a Service must not become open by a slip of the pen.
 fn read_source_ranges(reader: &mut Reader, field: Field<List<Name>>) -> SourceRanges {
     let entries = match field {
         Field::Absent => return SourceRanges::Anyone,
         Field::Wrong(found) => {
-            let cure = "give a list of address ranges; nobody is let in until then";
+            let cure = "give a list of address ranges; no client is admitted until then";
             let cause = format!("is {found}, not a list");
             reader.problem("spec.loadBalancerSourceRanges", cause, cure);
             return SourceRanges::Only(Vec::new());
@@ -113,7 +113,7 @@ fn read_source_range(reader: &mut Reader, entry: Field<Name>, i: usize) -> Optio
         Field::Absent => "is null, not a string".to_owned(),
         Field::Wrong(found) => format!("is {found}, not a string"),
     };
-    let cure = format!("give {CIDR}; it lets nobody in until then");
+    let cure = format!("give {CIDR}; it admits no client until then");
     reader.problem(format_args!("spec.loadBalancerSourceRanges[{i}]"), cause, cure);
     None
 }

@@ -23,7 +23,7 @@ pub enum Upstream {
 impl Answer<'_> {
     /// What an answer with [`Outcome::Alias`] becomes. With a reply: NOERROR, the alias, and the
     /// records of the reply, which the caller adds, whatever the reply says: who asked can go on
-    /// from the alias. Without one: NODATA without the alias, because nobody knows where it leads.
+    /// from the alias. Without one: NODATA without the alias, because its target is unknown.
     #[must_use]
     pub fn settle_alias(self, upstream: Upstream) -> Self {
         match upstream {

@@ -39,7 +39,7 @@ pub(super) struct Filed {
     pub(super) unrouted: bool,
 }
 
-/// Where an endpoint stands.
+/// Where an endpoint is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     address: IpAddr,
@@ -168,7 +168,7 @@ impl Filed {
         Entry { slice, endpoint, address: place.address, weight: 1 }
     }
 
-    /// Its addresses, sorted, each once. Endpoints that are not published count too: somebody may
+    /// Its addresses, sorted, each once. Endpoints that are not published count too: a client may
     /// look for himself among them.
     fn addresses(&self) -> Vec<(IpAddr, Role)> {
         let mut all: Vec<(IpAddr, Role)> = Vec::new();
@@ -222,7 +222,7 @@ impl Index {
         keys.filter_map(|key| self.get(&key.namespace, &key.name))
     }
 
-    /// Whether anybody has an address from `first` to `last`.
+    /// Whether an object has an address from `first` to `last`.
     pub(super) fn has_between(&self, first: IpAddr, last: IpAddr) -> bool {
         let from = (first, Role::ClusterIp, smallest());
         self.by_address.range(from..).next().is_some_and(|(address, ..)| *address <= last)

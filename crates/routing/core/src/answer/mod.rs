@@ -3,7 +3,7 @@
 //! The Kubernetes DNS specification 1.1.0, and beyond it what clients have come to rely on
 //! (docs/dns.md names both). The name of a headless Service is answered with the endpoints that
 //! [`choose_route`](crate::choose_route) gives the asker's place (KEP-536 "DNS server changes");
-//! names of single endpoints and addresses are the same for everybody, because peers address each
+//! names of single endpoints and addresses are the same for all clients, because peers address each
 //! other by them.
 //!
 //! ```text
@@ -91,7 +91,7 @@ impl Config {
 pub enum PodMode {
     /// None.
     Disabled,
-    /// Any address, whoever has it.
+    /// Any address.
     Insecure,
     /// Addresses that a PodLocator knows in that namespace.
     Verified,
@@ -137,12 +137,12 @@ pub struct Asking<'a> {
     pub serial: u32,
     /// Whether everything is known.
     pub synced: Synced,
-    /// Where the asker stands.
+    /// Where the client is.
     pub asker: &'a Located,
     /// What the order of records, and the draw between weighted zones, come from. Without it
     /// records are sorted and nothing is drawn.
     pub seed: Option<u64>,
-    /// More endpoints than this cannot be told in one answer, so no more are picked.
+    /// More endpoints than this do not fit into one answer, so no more are picked.
     pub most: usize,
 }
 

@@ -15,7 +15,7 @@ pub struct AskedName {
     spelled: [u8; LONGEST_NAME],
     lower: [u8; LONGEST_NAME],
     length: u8,
-    /// Where each label's length stands.
+    /// The offset of each label's length.
     starts: [u8; MOST_LABELS],
     labels: u8,
 }
@@ -170,7 +170,7 @@ pub enum RecordType {
     Srv,
     /// Names of an address.
     Ptr,
-    /// What an alias stands for.
+    /// The target of an alias.
     Cname,
     /// Texts.
     Txt,

@@ -125,9 +125,9 @@ pub enum Outcome<'a> {
     Unsynced,
     /// It is not done (REFUSED).
     Refused,
-    /// Somebody else is to be asked: the name is not ours, or falls through.
+    /// Another server is to be asked: the name is outside our zones, or falls through.
     PassedOn,
-    /// The answer is an alias, which stands in `answers`; what it stands for is for somebody else
+    /// The answer is an alias, which is in `answers`; its target is for another server
     /// to say. See [`Answer::settle_alias`].
     Alias(&'a str),
 }
@@ -137,7 +137,7 @@ pub enum Outcome<'a> {
 pub struct Choice {
     /// How the asker's place was found.
     pub how: How,
-    /// The reason of each family's choice; none where the place is not known and everybody was
+    /// The reason of each family's choice; none where the place is not known and all endpoints were
     /// taken.
     pub reasons: Vec<Reason>,
 }

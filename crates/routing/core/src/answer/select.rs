@@ -68,7 +68,7 @@ pub(super) fn pick<'a>(
             continue;
         };
         if filed.unrouted {
-            reasons.push(everybody());
+            reasons.push(all_endpoints());
             entries.extend(candidates);
             continue;
         }
@@ -90,8 +90,8 @@ pub(super) fn pick<'a>(
     Picked { entries, choice: Choice { how: asking.asker.how.clone(), reasons }, left_out }
 }
 
-/// Why everybody is taken where nothing asks for a choice.
-fn everybody() -> Reason {
+/// Why all endpoints are taken if the Service requests no choice.
+fn all_endpoints() -> Reason {
     Reason { tier: Tier::All, candidates: Candidates::Ready, tried: Vec::new() }
 }
 
@@ -200,7 +200,7 @@ pub struct Candidate {
 }
 
 /// Says of every endpoint of a headless Service in a family whether a place is answered with it,
-/// and if not, why: with the reason of the choice. Without a place everybody is.
+/// and if not, why: with the reason of the choice. Without a place all endpoints are.
 pub fn explain_headless(
     index: &Index,
     gates: &Gates,
@@ -221,12 +221,12 @@ pub fn explain_headless(
             addresses.map(move |address| Entry { slice, endpoint, address: *address, weight: 0 })
         })
     });
-    let mut told: Vec<Candidate> = all
+    let mut candidates: Vec<Candidate> = all
         .filter(|entry| Family::of(entry.address) == family && fits(entry.slice, entry.address))
         .map(|entry| tell(&entry, set.as_ref(), node))
         .collect();
-    told.sort_by_key(|candidate| candidate.address);
-    (told, set)
+    candidates.sort_by_key(|candidate| candidate.address);
+    (candidates, set)
 }
 
 fn tell(entry: &Entry<'_>, set: Option<&RouteSet>, node: Option<&Name>) -> Candidate {

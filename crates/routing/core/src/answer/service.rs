@@ -148,7 +148,7 @@ impl<'a> SrvRecords<'a> {
     }
 }
 
-// Endpoints by their own names: the same for everybody.
+// Endpoints by their own names: the same for all clients.
 
 fn resolve_host<'a>(
     asking: &Asking<'a>,
@@ -161,7 +161,7 @@ fn resolve_host<'a>(
         Host::Named(name) => name == host,
         Host::Address(_) => Some(entry.address) == address,
     };
-    // A name that is an address's belongs to that address, unless somebody is called so.
+    // A name that is an address's belongs to that address, unless an endpoint has that name.
     let at_address = address.into_iter().flat_map(|address| filed.published_at(address));
     let mut entries: Vec<Entry<'a>> = at_address.filter(is_it).collect();
     if entries.is_empty() {

@@ -18,7 +18,7 @@ pub const ADD_PERMILLE: u64 = 200;
 /// Hints are kept up to this overload, in thousandths.
 pub const KEEP_PERMILLE: u64 = 300;
 
-/// Where Auto stands for one Service and family.
+/// The state of Auto for one Service and family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AutoState {
     /// Nothing planned yet since the start.
@@ -242,7 +242,7 @@ impl<'a> Zones<'a> {
         feasible(self.endpoints.len() as u64, self.shares.iter().copied(), permille)
     }
 
-    /// Everybody keeps the hint it has, else stays at home.
+    /// Each endpoint keeps its hint, or is hinted for its own zone.
     fn keep(&self) -> Vec<usize> {
         let fixed = |endpoint: &Candidate<'_>| {
             self.index(endpoint.hinted).or_else(|| self.index(endpoint.zone))
@@ -250,7 +250,8 @@ impl<'a> Zones<'a> {
         self.place_homeless(self.endpoints.iter().map(fixed).collect())
     }
 
-    /// Everybody stays at home, except for the fewest that bring each zone to its minimum.
+    /// Each endpoint is hinted for its own zone, except for the fewest that bring each zone to its
+    /// minimum.
     fn spread(&self, minimum: &[u64]) -> Vec<usize> {
         let home: Vec<Option<usize>> =
             self.endpoints.iter().map(|endpoint| self.index(endpoint.zone)).collect();
@@ -278,7 +279,7 @@ impl<'a> Zones<'a> {
         self.place_homeless(assigned)
     }
 
-    /// The zone an endpoint is lent to already, if that still lacks somebody.
+    /// The zone an endpoint is lent to already, if that zone still lacks endpoints.
     fn as_before(&self, endpoint: &Candidate<'_>, receive: &[u64]) -> Option<usize> {
         self.index(endpoint.hinted).filter(|zone| receive[*zone] > 0)
     }
@@ -309,7 +310,7 @@ impl<'a> Zones<'a> {
             let from = (0..count.len())
                 .filter(|zone| count[*zone] > minimum[*zone])
                 .max_by_key(|zone| (above(zone), std::cmp::Reverse(*zone)));
-            // The minimums add up to no more than there is, so somebody is above theirs.
+            // The minimums add up to no more than there is, so a zone is above its minimum.
             let from = from.expect("a feasible minimum leaves a giver for every receiver");
             count[from] -= 1;
             give[from] += 1;

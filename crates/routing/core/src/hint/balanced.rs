@@ -3,7 +3,7 @@
 //!
 //! With demand share d and capacity share c, zone z keeps `min(d[z], c[z] * (1 + t))`; the rest
 //! goes to zones with room, of the same region first, in proportion to their room. Less can not
-//! be sent across zones without overloading somebody. `t = 0` is perfect balance, `t = inf` is
+//! be sent across zones without overloading a zone. `t = 0` is perfect balance, `t = inf` is
 //! PreferSameZone.
 
 use std::collections::BTreeMap;
@@ -67,8 +67,8 @@ pub fn balance(zones: &[ZoneLoad], max: MaxOverload) -> Flows {
         let members: Vec<usize> = (0..zones.len()).filter(of_region).collect();
         spill(&members, &mut rest, &mut room, &mut flows);
     }
-    let everybody: Vec<usize> = (0..zones.len()).collect();
-    spill(&everybody, &mut rest, &mut room, &mut flows);
+    let all: Vec<usize> = (0..zones.len()).collect();
+    spill(&all, &mut rest, &mut room, &mut flows);
     flows.total = demand.iter().sum();
     flows
 }
@@ -174,7 +174,7 @@ pub fn weigh(zones: &[ZoneLoad], flows: &Flows) -> WeightTable {
     table
 }
 
-/// Nobody with ready endpoints is rounded away: its own clients send it at least the least part.
+/// No zone with ready endpoints is rounded to zero: its own clients send it at least the least part.
 fn keep_in_use(table: &mut WeightTable, zone: &Name) {
     if sends_to(table, zone) {
         return;
@@ -208,7 +208,7 @@ pub fn settle(
     zones: &[ZoneLoad],
 ) -> (Weighed, Option<Timestamp>) {
     let now = fresh.since;
-    // Somebody turned the knob: that is not for us to weigh.
+    // The operator changed the setting, which takes effect at once.
     let Some(previous) = previous.filter(|previous| previous.max == fresh.max) else {
         return (fresh, None);
     };
@@ -222,7 +222,7 @@ pub fn settle(
     if now < rested { (previous.clone(), Some(rested)) } else { (fresh, None) }
 }
 
-/// Whether a table sends somebody to a zone without endpoints, or nobody to a zone with some.
+/// Whether a table sends traffic to a zone without endpoints, or none to a zone with endpoints.
 fn must_move(table: &WeightTable, zones: &[ZoneLoad]) -> bool {
     let has_endpoints = |name: &Name| zones.iter().any(|z| z.zone == *name && z.endpoints > 0);
     let in_use = zones.iter().filter(|zone| zone.endpoints > 0);

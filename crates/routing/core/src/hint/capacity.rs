@@ -48,7 +48,7 @@ pub fn measure_capacity<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Capaci
         let sum = capacity.zones.entry(zone.clone()).or_default();
         *sum = sum.saturating_add(milli);
         if let Some(region) = node.region() {
-            // Zones span no regions; where labels claim it, the first region by name stands.
+            // Zones span no regions; where labels claim it, the first region by name is used.
             let entry = capacity.regions.entry(zone.clone()).or_insert_with(|| region.clone());
             if region < entry {
                 *entry = region.clone();
@@ -84,7 +84,7 @@ impl Capacity {
 /// Why Auto has no zone shares to work with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoShares {
-    /// No node counts, or too much CPU stands on nodes without a zone.
+    /// No node counts, or too much CPU is on nodes without a zone.
     TooLittleKnown {
         /// Those nodes.
         without_zone: Vec<Name>,

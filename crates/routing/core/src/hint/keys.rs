@@ -14,7 +14,7 @@ use crate::problem::Problem;
 use crate::routing::{KeyRouting, MAX_BYTES, Routing, SliceRouting};
 use crate::slice::{PlanInput, SliceLists};
 
-/// Ordered keys: the annotation for nearhop, the nearest standard hints for everybody else.
+/// Ordered keys: the annotation for nearhop, the nearest standard hints for other proxies.
 /// `forNodes` would come before everything, so it is written only if the host name is first.
 pub(super) fn hint_keys(
     lists: &mut SliceLists,

@@ -57,7 +57,7 @@ pub struct HintState {
 /// Hint state of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FamilyState {
-    /// Where Auto stands.
+    /// The state of Auto.
     pub auto: AutoState,
     /// Balanced's table in use.
     pub weighed: Option<Weighed>,

@@ -14,7 +14,7 @@ use crate::model::{Endpoint, Hints, Slice};
 use crate::routing::{Routing, SliceRouting, WeightTable};
 use crate::slice::{PlanInput, SliceLists};
 
-/// Balanced: the weight table for nearhop; for everybody else each endpoint is hinted at the
+/// Balanced: the weight table for nearhop; for other proxies each endpoint is hinted at the
 /// zones that send it something.
 pub(super) fn hint_balanced(
     lists: &mut SliceLists,
@@ -64,7 +64,7 @@ fn adopt(lists: &SliceLists) -> Option<Arc<WeightTable>> {
 }
 
 /// For each endpoint zone the hint that names the zones sending to it. The API allows eight
-/// zones; if any endpoint needs more, nobody is hinted (all or nothing).
+/// zones; if any endpoint needs more, no endpoint is hinted (all or nothing).
 fn senders_by_zone(table: &WeightTable) -> BTreeMap<Name, Option<Arc<Hints>>> {
     const MOST: usize = 8;
     let mut senders: BTreeMap<Name, Vec<Name>> = BTreeMap::new();

@@ -19,7 +19,7 @@ pub enum How {
     PodCidr(Cidr),
     /// The address is this node's own: one of its host-network Pods, or the node itself.
     NodeAddress,
-    /// Nobody knows the address.
+    /// The address is unknown.
     Unknown,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for How {
             Self::Locator(pod) => write!(f, "PodLocator {pod}"),
             Self::PodCidr(cidr) => write!(f, "the node's Pods are in {cidr}"),
             Self::NodeAddress => f.write_str("it is the node's own address"),
-            Self::Unknown => f.write_str("nobody knows the address"),
+            Self::Unknown => f.write_str("the address is unknown"),
         }
     }
 }
@@ -56,7 +56,7 @@ pub struct Located {
 }
 
 impl Located {
-    /// Nobody knows.
+    /// Unknown.
     pub fn unknown() -> Self {
         Self { place: None, how: How::Unknown }
     }
@@ -186,7 +186,7 @@ impl Locators {
 }
 
 /// Nodes by the addresses of their Pods and by their own. Where two claim the same, the first by
-/// name has it, whoever came first.
+/// name has it, in whatever order they arrived.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeRanges {
     ranges: BTreeMap<Cidr, ByNode>,
@@ -273,7 +273,7 @@ fn first(claims: &ByNode) -> Option<Arc<Place>> {
     claims.values().next().cloned()
 }
 
-/// Says whether nobody claims it any more.
+/// Returns whether no object claims it any more.
 fn unclaim<K: Ord>(all: &mut BTreeMap<K, ByNode>, key: &K, node: &Name) -> bool {
     let Some(claims) = all.get_mut(key) else { return false };
     let gone = claims.remove(node).is_some() && claims.is_empty();

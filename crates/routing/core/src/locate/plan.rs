@@ -11,7 +11,7 @@ use crate::model::{Addresses, Locator, Node, Pod};
 use crate::problem::quote;
 use crate::routing::is_label_key;
 
-/// Labels that are copied whoever asks for what: the places that every cluster has.
+/// Labels that are always copied: the topology that every cluster has.
 pub const WELL_KNOWN_KEYS: [&str; 3] = [well_known::HOSTNAME, well_known::ZONE, well_known::REGION];
 
 /// Which labels of Nodes the operator wants in PodLocators (`--locator-labels`).
@@ -36,7 +36,7 @@ pub enum LocatorLabelsError {
     #[error("{} is not a label key; give keys such as topology.kubernetes.io/zone,rack", quote(.0))]
     NotAKey(String),
     /// `*` beside keys.
-    #[error("* stands for all labels and must be alone; leave it out, or the keys beside it")]
+    #[error("* means all labels and must be alone; leave it out, or the keys beside it")]
     AllAndMore,
 }
 
@@ -88,7 +88,7 @@ impl LabelKeys {
     }
 }
 
-/// The PodLocator of a Pod. A node that nobody knows (any more) is not named: what stands on it
+/// The PodLocator of a Pod. An unknown node is not named: what runs on it
 /// could not be said, and the KEP has a deleted node's name and labels reset.
 pub fn plan_locator(pod: &Pod, node: Option<&Node>, keys: &LabelKeys) -> Locator {
     Locator {
@@ -100,7 +100,7 @@ pub fn plan_locator(pod: &Pod, node: Option<&Node>, keys: &LabelKeys) -> Locator
     }
 }
 
-/// The addresses of a Pod; none where it is done: they may be somebody else's by now.
+/// The addresses of a Pod; none if it is finished: another Pod may have them by now.
 fn located_ips(pod: &Pod) -> Addresses {
     if pod.terminal { Addresses::Many(Box::default()) } else { pod.ips.clone() }
 }

@@ -2,7 +2,7 @@
 //!
 //! They mirror the Kubernetes kinds of the same name, but hold only parsed values: an address
 //! that could not be read never gets here (see `nearhop-api`). What is representable and still
-//! wrong (a port 0, a zone name nobody could hint at) is found by the `problems` functions.
+//! wrong (a port 0, a zone name that no hint can have) is found by the `problems` functions.
 
 mod locator;
 mod node;

@@ -19,7 +19,7 @@ pub fn zone_of(labels: &Labels) -> Option<&Name> {
 pub struct Node {
     /// Name.
     pub name: Name,
-    /// Labels: the place it stands in.
+    /// Labels; zone and region are among them.
     pub labels: Labels,
     /// Whether the Ready condition is True.
     pub ready: bool,

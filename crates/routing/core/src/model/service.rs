@@ -63,13 +63,13 @@ pub enum ClusterIps {
 /// `spec.loadBalancerSourceRanges`.
 ///
 /// "No ranges were given" and "none of those given could be read" are not the same: the first
-/// lets everybody in, the second nobody, so that a slip of the pen does not open a Service.
+/// admits all clients, the second none, so that a typing error does not open a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum SourceRanges {
     /// No ranges were given.
     #[default]
     Anyone,
-    /// Clients with an address in one of these; nobody if there are none.
+    /// Clients with an address in one of these ranges; no client if there are none.
     Only(Vec<Cidr>),
 }
 
@@ -148,7 +148,7 @@ pub struct Service {
     pub service_type: ServiceType,
     /// `spec.externalName`, for a Service of that type.
     pub external_name: Option<Name>,
-    /// `spec.selector`; without one nobody but the user writes slices.
+    /// `spec.selector`; without it only the user writes slices.
     pub selector: Option<Labels>,
     /// `spec.ports`.
     pub ports: Vec<ServicePort>,

@@ -13,7 +13,7 @@ use crate::problem::{Problem, quote};
 
 pub(super) fn find_problems(world: &World) -> Vec<Problem> {
     let zones: BTreeSet<&Name> = world.nodes().filter_map(|node| node.zone()).collect();
-    // Where nobody has a zone, nobody lacks one.
+    // If no node has a zone, none is missing.
     if zones.is_empty() {
         return Vec::new();
     }
@@ -56,7 +56,7 @@ fn unknown_zones(slice: &Slice, zones: &BTreeSet<&Name>, problems: &mut Vec<Prob
                     ObjectRef::Slice(slice.namespace.clone(), slice.name.clone()),
                     format!("endpoints[{i}].hints.forZones[{j}].name"),
                     format!("no node is in zone {}", quote(zone)),
-                    "correct the hint or label the nodes; nobody follows it until then",
+                    "correct the hint or label the nodes; no client follows it until then",
                 ));
             }
         }

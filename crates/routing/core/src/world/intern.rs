@@ -8,7 +8,7 @@ use crate::labels::Labels;
 use crate::model::{ContainerPort, Hints, SlicePort};
 use crate::routing::WeightTable;
 
-/// A set of shared values. What nobody uses any more is swept when the set has doubled, so that
+/// A set of shared values. Unused values are swept when the set has doubled, so that
 /// names of nodes long gone do not pile up.
 #[derive(Clone, Debug)]
 struct Shared<T> {

@@ -1,6 +1,6 @@
 //! PodLocators in the world: which are there, which labels they copy, and whose a change touches.
 //!
-//! Where the gate is off nothing of this is kept up, and nobody is touched.
+//! Where the gate is off none of this is maintained, and no Pod is affected.
 
 use std::collections::{BTreeMap, BTreeSet};
 

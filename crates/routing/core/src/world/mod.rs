@@ -45,14 +45,14 @@ pub struct Settings {
     pub max_unzoned: MaxUnzonedShare,
     /// Value of the managed-by label of our slices.
     pub controller: Name,
-    /// Value of the managed-by label of slices that nearhop kept when it ran in another mode. Nobody
-    /// keeps them up to date, so they are planned away.
+    /// Value of the managed-by label of slices that nearhop wrote when it ran in another mode. They are
+    /// outdated, so plans delete them.
     pub retired_controller: Option<Name>,
     /// `--max-endpoints-per-slice`.
     pub max_endpoints_per_slice: usize,
     /// Whose slices of a Service are routed and answered.
     pub read_slices_of: ReadSlicesOf,
-    /// Which Nodes this world is told about.
+    /// Which Nodes this world contains.
     pub nodes: KnownNodes,
     /// `--locator-labels`.
     pub locator_labels: LocatorLabels,
@@ -63,18 +63,18 @@ pub struct Settings {
 /// carry its topology: read together they disagree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReadSlicesOf {
-    /// Everybody's.
+    /// All slices.
     #[default]
     Everybody,
-    /// Only those with this label: for a reader that is told only about Services that have them.
+    /// Only slices with this label: for a reader that gets only Services with such slices.
     Only(Name),
-    /// For each Service, only those with this label where it has one, else everybody's: for a reader
+    /// For each Service, only slices with this label if it has one, else all slices: for a reader
     /// of all Services, with and without nearhop's slices. A Service whose slices nearhop has not
     /// written yet keeps the ones that it has.
     Preferably(Name),
 }
 
-/// Which Nodes a world is told about.
+/// Which Nodes a world contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownNodes {
     /// All of them.
@@ -158,7 +158,7 @@ struct ServiceEntry {
     state: HintState,
 }
 
-/// A Node, or the place of one that Pods name but nobody has seen.
+/// A Node, or an entry for a Node that Pods name and that does not exist.
 #[derive(Clone, Debug, Default)]
 struct NodeEntry {
     node: Option<Arc<Node>>,
@@ -262,7 +262,7 @@ impl World {
         &self.locators
     }
 
-    /// Where the Pod or Node with this address stands: by its PodLocator, else by the node whose
+    /// Where the Pod or Node with this address is: by its PodLocator, else by the node whose
     /// Pods' range holds it, else by the node whose own it is.
     ///
     /// Where a locator's node is known, that node's own labels count: a locator has the labels that
@@ -302,7 +302,7 @@ impl World {
         self.routed_slices_shared(service).map(Arc::as_ref)
     }
 
-    /// The same, for whoever keeps them.
+    /// The same, for callers that keep them.
     pub(crate) fn routed_slices_shared<'w>(
         &'w self,
         service: &ServiceKey,
@@ -437,7 +437,7 @@ impl World {
     }
 }
 
-/// Somebody who keeps slices of a Service.
+/// A controller that writes slices of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceKeeper {
     /// Value of the managed-by label, where the slices have one.
