@@ -361,7 +361,7 @@ impl Cluster {
     fn change(&mut self, change: Change) {
         match &change {
             Change::Put(Object::Service(s)) => {
-                drop(self.services.insert(s.key.clone(), (**s).clone()))
+                drop(self.services.insert(s.key.clone(), (**s).clone()));
             }
             Change::Gone(ObjectRef::Service(key)) => {
                 self.services.remove(key);
@@ -372,15 +372,15 @@ impl Cluster {
             Change::Put(Object::Node(n)) => drop(self.nodes.insert(n.name.clone(), n.clone())),
             Change::Gone(ObjectRef::Node(name)) => drop(self.nodes.remove(name)),
             Change::Put(Object::Namespace(ns)) => {
-                drop(self.namespaces.insert(ns.name.clone(), ns.clone()))
+                drop(self.namespaces.insert(ns.name.clone(), ns.clone()));
             }
             Change::Gone(ObjectRef::Namespace(name)) => drop(self.namespaces.remove(name)),
             Change::Put(Object::Slice(s)) => {
-                drop(self.foreign.insert(s.name.clone(), (**s).clone()))
+                drop(self.foreign.insert(s.name.clone(), (**s).clone()));
             }
             Change::Gone(ObjectRef::Slice(_, name)) => drop(self.foreign.remove(name)),
             Change::Put(Object::Locator(l)) => {
-                drop(self.locators.insert(l.key.clone(), (**l).clone()))
+                drop(self.locators.insert(l.key.clone(), (**l).clone()));
             }
             Change::Gone(ObjectRef::Locator(key)) => drop(self.locators.remove(key)),
             Change::Put(Object::ServiceCidr(_))

@@ -159,7 +159,7 @@ impl Listener {
                 self.problems.extend(changed.problems.iter().map(ToString::to_string));
                 match changed.change {
                     Some(Change::Put(Object::Pod(pod))) => {
-                        _ = self.pods.insert(pod.key.name.to_string())
+                        _ = self.pods.insert(pod.key.name.to_string());
                     }
                     Some(Change::Gone(ObjectRef::Pod(key))) => {
                         self.pods.remove(key.name.as_str());
