@@ -1,4 +1,4 @@
-//! Amounts of resources, in thousandths. Pure.
+//! Resource requests of Pods, in thousandths. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,17 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use nearhop_core::quantity::parse_milli;
 
-/// Amounts by the name of the resource, in thousandths.
+/// Quantities by resource name, in thousandths.
 pub(crate) type Amounts = BTreeMap<String, i128>;
 
-/// What is listed, as amounts. What is no amount asks for more than any node has.
+/// Parses a resource list. A malformed quantity exceeds the capacity of any node.
 pub(crate) fn amounts(listed: Option<&BTreeMap<String, Quantity>>) -> Amounts {
     let all = listed.into_iter().flatten();
     all.map(|(name, q)| (name.clone(), parse_milli(&q.0).unwrap_or(i128::MAX / 4))).collect()
 }
 
-/// What a pod asks for: its containers together, or its hungriest initial step, and the overhead.
+/// The effective requests of a Pod: the sum of its containers or the highest init container, plus the
+/// overhead.
 pub(crate) fn requests(pod: &Pod) -> Amounts {
     let Some(spec) = &pod.spec else { return Amounts::new() };
     let of = |c: &Container| amounts(c.resources.as_ref().and_then(|r| r.requests.as_ref()));
@@ -39,7 +40,6 @@ pub(crate) fn requests(pod: &Pod) -> Amounts {
     total
 }
 
-/// Adds what is asked for to a sum.
 pub(crate) fn add(sum: &mut Amounts, more: &Amounts) {
     for (name, amount) in more {
         let held = sum.entry(name.clone()).or_default();
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_asks_for_its_containers_or_its_hungriest_step() {
+    fn effective_requests_count_init_containers_and_overhead() {
         let pod: Pod = serde_json::from_value(serde_json::json!({
             "spec": {
                 "containers": [
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_all_numbers_is_the_largest_one() {
+    fn requests_saturate() {
         let container = |name: &str| serde_json::json!({ "name": name, "resources": { "requests": { "memory": "1e40" } } });
         let names = ["a", "b", "c", "d", "e", "f"];
         let containers: Vec<_> = names.into_iter().map(container).collect();

@@ -1,14 +1,14 @@
 //! `agnhost connect`: one connection attempt; prints why it failed.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::{TcpStream, UdpSocket, lookup_host};
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use super::flags::{Flags, duration};
 use super::print_line;
+use super::serve::exchange;
 
 /// The default timeout.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
@@ -40,7 +40,9 @@ async fn attempt(mut flags: Flags) -> Result<(), String> {
     let address = found.next().ok_or_else(|| "DNS: no such host".to_owned())?;
     let connected = match protocol.as_str() {
         "" | "tcp" => timeout(limit, TcpStream::connect(address)).await.map(|it| it.map(drop)),
-        "udp" => timeout(limit, ask(address, &data)).await,
+        "udp" => {
+            timeout(limit, exchange(address, &format!("{data}\n"))).await.map(|it| it.map(drop))
+        }
         other => return Err(format!("Unsupported protocol {other}")),
     };
     match connected {
@@ -50,13 +52,4 @@ async fn attempt(mut flags: Flags) -> Result<(), String> {
         Ok(Err(error)) if error.kind() == ErrorKind::TimedOut => Err("TIMEOUT".to_owned()),
         Ok(Err(error)) => Err(format!("OTHER: {error}")),
     }
-}
-
-async fn ask(address: SocketAddr, data: &str) -> std::io::Result<()> {
-    let own: SocketAddr =
-        if address.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
-    let socket = UdpSocket::bind(own).await?;
-    socket.connect(address).await?;
-    socket.send(format!("{data}\n").as_bytes()).await?;
-    socket.recv(&mut [0; 1024]).await.map(drop)
 }

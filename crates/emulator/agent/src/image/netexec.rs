@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::flags::{Flags, duration};
 use super::print_line;
 use super::serve::{
-    HttpReply, HttpRequest, OpenConnections, canonical, hostname, http, listen, receive,
+    HttpReply, HttpRequest, OpenConnections, canonical, exchange, hostname, http, listen, receive,
 };
 
 /// The timeout of `/dial`.
@@ -233,7 +233,8 @@ async fn attempts(
     for _ in 0..tries {
         let attempt = async {
             if protocol == "udp" {
-                dial_udp(address, request).await
+                let failed = |error| format!("reading from udp connection failed. err:'{error}'");
+                exchange(address, request).await.map_err(failed)
             } else {
                 dial_http(address, request).await
             }
@@ -260,19 +261,6 @@ async fn dial_http(address: SocketAddr, request: &str) -> Result<String, String>
     let answer = sender.send_request(asked).await.map_err(|error| failed(&error))?;
     let body = answer.into_body().collect().await.map_err(|error| failed(&error))?;
     Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
-}
-
-async fn dial_udp(address: SocketAddr, request: &str) -> Result<String, String> {
-    let failed =
-        |error: std::io::Error| format!("reading from udp connection failed. err:'{error}'");
-    let own: SocketAddr =
-        if address.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
-    let socket = UdpSocket::bind(own).await.map_err(failed)?;
-    socket.connect(address).await.map_err(failed)?;
-    socket.send(request.as_bytes()).await.map_err(failed)?;
-    let mut buffer = [0; 2048];
-    let read = socket.recv(&mut buffer).await.map_err(failed)?;
-    Ok(String::from_utf8_lossy(&buffer[..read]).into_owned())
 }
 
 async fn serve_udp(socket: UdpSocket, port: u16) {

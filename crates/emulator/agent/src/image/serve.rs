@@ -48,6 +48,18 @@ pub(super) fn receive(port: u16) -> Result<UdpSocket, String> {
     socket.map_err(|error| format!("cannot listen on UDP port {port}: {error}"))
 }
 
+/// Sends a UDP packet and returns the response.
+pub(super) async fn exchange(address: SocketAddr, request: &str) -> io::Result<String> {
+    let any: SocketAddr =
+        if address.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any).await?;
+    socket.connect(address).await?;
+    socket.send(request.as_bytes()).await?;
+    let mut buffer = [0; 2048];
+    let read = socket.recv(&mut buffer).await?;
+    Ok(String::from_utf8_lossy(&buffer[..read]).into_owned())
+}
+
 /// Converts an IPv4-mapped address.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())

@@ -16,7 +16,7 @@ use nearhop_runtime::client::{ApiSender, Event, EventRecorder, EventType, EventW
 
 use super::log::LogReader;
 use crate::addresses::AddressPool;
-use crate::container::Identity;
+use crate::container::{ExecSpec, Identity};
 use crate::options::Options;
 use crate::spawn::Spawner;
 use crate::status::StatusWriter;
@@ -117,6 +117,21 @@ pub(crate) struct ExecTarget {
     pub(crate) namespace: Namespace,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) directory: Option<PathBuf>,
+}
+
+impl ExecTarget {
+    /// The spec of a command without terminal and timeout.
+    pub(crate) fn spec(&self, command: &[String]) -> ExecSpec {
+        ExecSpec {
+            pid: self.pid,
+            identity: self.identity,
+            command: command.to_owned(),
+            env: self.env.clone(),
+            directory: self.directory.clone(),
+            terminal: false,
+            timeout_ms: None,
+        }
+    }
 }
 
 /// The data of a container for the logs and exec server.

@@ -184,7 +184,7 @@ mod tests {
         let probe =
             Probe { success_threshold: Some(2), failure_threshold: Some(3), ..Probe::default() };
         let mut counter = ProbeCounter::new(ProbeKind::Readiness, &probe);
-        let told: Vec<Option<bool>> =
+        let changes: Vec<Option<bool>> =
             [true, false, true, true, true, false, false, true, false, false, false, false]
                 .into_iter()
                 .map(|answer| counter.take(answer))
@@ -192,15 +192,15 @@ mod tests {
         let mut expected = vec![None; 12];
         expected[3] = Some(true);
         expected[10] = Some(false);
-        assert_eq!(told, expected);
+        assert_eq!(changes, expected);
     }
 
     #[test]
     fn the_first_startup_failure_is_reported_once() {
         let probe = Probe { failure_threshold: Some(2), ..Probe::default() };
         let mut counter = ProbeCounter::new(ProbeKind::Startup, &probe);
-        let told: Vec<Option<bool>> = (0..5).map(|_| counter.take(false)).collect();
-        assert_eq!(told, [None, Some(false), None, None, None]);
+        let changes: Vec<Option<bool>> = (0..5).map(|_| counter.take(false)).collect();
+        assert_eq!(changes, [None, Some(false), None, None, None]);
     }
 
     #[test]

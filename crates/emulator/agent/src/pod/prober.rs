@@ -150,15 +150,8 @@ async fn run_command(
     command: &[String],
     patience: Duration,
 ) -> Result<(), String> {
-    let spec = ExecSpec {
-        pid: place.pid,
-        identity: place.identity,
-        command: command.to_owned(),
-        env: place.env.clone(),
-        directory: place.directory.clone(),
-        terminal: false,
-        timeout_ms: u64::try_from(patience.as_millis()).ok(),
-    };
+    let mut spec = place.spec(command);
+    spec.timeout_ms = u64::try_from(patience.as_millis()).ok();
     let failed = |error: std::io::Error| format!("exec: {error}");
     let file = write_exec(context, &spec).map_err(failed)?;
     let spawned = context.spawner.exec(&place.namespace, &file, Streams::Pipes).await;

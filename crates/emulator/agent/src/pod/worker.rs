@@ -249,7 +249,7 @@ impl Worker {
                 SandboxState::Ready(Arc::new(sandbox))
             }
             Err(SetupError::Retryable(why)) => {
-                self.emit_pod_event(EventType::Warning, "FailedMount", why);
+                self.context.emit_event(&self.pod, None, EventType::Warning, "FailedMount", why);
                 let events = self.events.clone();
                 tokio::spawn(async move {
                     sleep(SANDBOX_RETRY).await;
@@ -258,7 +258,7 @@ impl Worker {
                 SandboxState::Failed
             }
             Err(SetupError::Permanent(why)) => {
-                self.emit_pod_event(EventType::Warning, "FailedMount", why);
+                self.context.emit_event(&self.pod, None, EventType::Warning, "FailedMount", why);
                 SandboxState::Released
             }
         };
@@ -487,10 +487,6 @@ impl Worker {
         message: String,
     ) {
         self.context.emit_event(&self.pod, Some(container), event_type, reason, message);
-    }
-
-    fn emit_pod_event(&self, event_type: EventType, reason: &'static str, message: String) {
-        self.context.emit_event(&self.pod, None, event_type, reason, message);
     }
 }
 

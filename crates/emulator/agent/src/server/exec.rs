@@ -34,7 +34,6 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 
 use super::{Reply, RequestError};
-use crate::container::ExecSpec;
 use crate::pod::context::{ContainerView, Context, ExecTarget};
 use crate::pod::prober::write_exec;
 use crate::spawn::Streams;
@@ -168,19 +167,11 @@ async fn run(
 }
 
 async fn start(context: &Context, place: &ExecTarget, wanted: &ExecRequest) -> io::Result<Running> {
-    let mut env = place.env.clone();
-    if wanted.tty && !env.iter().any(|(name, _)| name == "TERM") {
-        env.push(("TERM".to_owned(), "xterm".to_owned()));
+    let mut spec = place.spec(&wanted.command);
+    spec.terminal = wanted.tty;
+    if wanted.tty && !spec.env.iter().any(|(name, _)| name == "TERM") {
+        spec.env.push(("TERM".to_owned(), "xterm".to_owned()));
     }
-    let spec = ExecSpec {
-        pid: place.pid,
-        identity: place.identity,
-        command: wanted.command.clone(),
-        env,
-        directory: place.directory.clone(),
-        terminal: wanted.tty,
-        timeout_ms: None,
-    };
     let file = write_exec(context, &spec)?;
     let (sender, written) = mpsc::channel(QUEUE);
     let mut copying = JoinSet::new();

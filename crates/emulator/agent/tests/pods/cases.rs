@@ -181,7 +181,7 @@ async fn echo_says() {
         if let Some(answer) = get("10.244.1.1", 8080, "/").await {
             break answer;
         }
-        assert!(Instant::now() < deadline, "nobody answers");
+        assert!(Instant::now() < deadline, "no response");
     };
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
     assert_eq!((&answer["pod"], &answer["node"]), (&json!("echo"), &json!(NODE)));
@@ -265,8 +265,8 @@ async fn much_goes_through() {
         let words = ["sh", "-c", command];
         let ran = timeout(LONG, exec("box", "c", "v5.channel.k8s.io", &words, Some(&much))).await;
         let ran = ran.expect("no deadlock");
-        let told = format!("{} bytes came back", ran.out.len());
-        assert!(ran.out.get(before..) == Some(much.as_str()), "{command}: {told}");
+        let length = format!("{} bytes came back", ran.out.len());
+        assert!(ran.out.get(before..) == Some(much.as_str()), "{command}: {length}");
     }
     let first = ["head", "-n", "1"];
     let ran = timeout(LONG, exec("box", "c", "v5.channel.k8s.io", &first, Some(&much))).await;
@@ -284,9 +284,9 @@ fn by_kubectl(world: &World) {
     };
     assert!(version.status.success());
     let ran = run(&["exec", "box", "--", "sh", "-c", "hostname; exit 4"]).unwrap();
-    let told = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert_eq!(String::from_utf8_lossy(&ran.stdout), "box\n", "{told}");
-    assert!(told.contains("exit code 4"), "{told}");
+    let errors = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "box\n", "{errors}");
+    assert!(errors.contains("exit code 4"), "{errors}");
 }
 
 fn volumes() -> serde_json::Value {

@@ -40,9 +40,9 @@ async fn unschedulable(cluster: &Cluster, name: &str, message: &str) {
     .await;
     wait_for("an event", || async {
         let events = cluster.events(name).await;
-        let told =
+        let reported =
             |(reason, text): &(String, String)| reason == "FailedScheduling" && text == message;
-        check(events.iter().any(told), events)
+        check(events.iter().any(reported), events)
     })
     .await;
 }
