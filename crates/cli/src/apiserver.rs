@@ -118,12 +118,12 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
             .write_kubeconfig(path)
             .with_context(|| format!("cannot write the kubeconfig {}", path.display()))?;
     }
-    // Whoever started it waits for this line; if nobody reads it, nobody waits.
+    // Printed for the program that started the server.
     let _unread = writeln!(std::io::stdout(), "listening on {}", server.url());
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminated.recv() => {}
-        // Only a new process helps; whoever started this one starts the next.
+        // The process ends, so that its supervisor starts a new one.
         panicked = supervise::failure() => return Err(panicked.into()),
     }
     server.stop().await;

@@ -125,7 +125,7 @@ pub(crate) struct Args {
     log: LogArgs,
 }
 
-/// Runs until it is told to stop, or until it is done.
+/// Runs until shutdown, or until it is done.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.log.init();
     // One thread: waking another costs more than what is done on it. A cold start takes a third
@@ -226,7 +226,7 @@ fn complain_about_locators(ended: &Ended) {
     ));
 }
 
-/// With `--once` nobody asks, and another controller may have the port.
+/// Not with `--once`: another controller may use the port.
 async fn serve_admin(
     args: &Args,
     metrics: Metrics,
@@ -236,7 +236,7 @@ async fn serve_admin(
         return Ok(None);
     }
     let admin = admin::serve(args.bind_address, metrics, health).await?;
-    // Whoever started it on a free port reads it here.
+    // Printed for the program that started the controller.
     let _unread = writeln!(std::io::stdout(), "serving on http://{}", admin.address());
     Ok(Some(admin))
 }

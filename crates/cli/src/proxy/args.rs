@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
     feature_gates: Gates,
 
-    /// How a packet of a pod on this node is told.
+    /// How local pod traffic is detected.
     #[arg(long, value_name = "MODE", default_value = "ClusterCIDR")]
     detect_local_mode: LocalMode,
 
@@ -307,7 +307,7 @@ impl Args {
     fn nodeports(&self) -> anyhow::Result<NodePortChoice> {
         if self.nodeport_addresses.iter().any(|text| text == "primary") {
             if self.nodeport_addresses.len() > 1 {
-                bail!("--nodeport-addresses: primary stands alone, without ranges");
+                bail!("--nodeport-addresses: primary excludes ranges");
             }
             return Ok(NodePortChoice::Primary);
         }

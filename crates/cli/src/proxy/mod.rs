@@ -31,7 +31,7 @@ use crate::daemon::supervised;
 /// Questions that may wait for the loop.
 const QUESTIONS: usize = 16;
 
-/// Runs until it is told to stop.
+/// Runs until shutdown.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.log.init();
     let options = args.options()?;
@@ -107,7 +107,7 @@ fn serve_admin(
     let setup = Setup::new("admin", args.metrics_address());
     let server = server::serve(Setup { on_failure: on_failure.into(), ..setup }, routes)?;
     if let Some(address) = server.address() {
-        // Whoever started it on a free port reads it here.
+        // Printed for the program that started the proxy.
         let _unread = std::io::Write::write_fmt(
             &mut std::io::stdout(),
             format_args!("serving on http://{address}\n"),
