@@ -36,7 +36,7 @@ async fn answers_outlive_the_api_server_and_none_come_before_it() {
         loop {
             ensure!(client.addresses(NAME)?.len() == 1, "the name is gone with the API server");
             let (status, why) = get_plain(dns.ready, "/ready").await?;
-            if status == 503 && why.contains("nothing heard of services for") {
+            if status == 503 && why.contains("no services event for") {
                 break;
             }
             ensure!(Instant::now() < deadline, "{status}, services are not named: {why}");

@@ -25,7 +25,10 @@ const WRONG: &[(&[&str], &[&str])] = &[
         ],
         &["--pod-interface-name-prefix", "1 to 15"],
     ),
-    (&["--nodeport-addresses", "primary,10.0.0.0/8"], &["--nodeport-addresses", "primary excludes ranges"]),
+    (
+        &["--nodeport-addresses", "primary,10.0.0.0/8"],
+        &["--nodeport-addresses", "primary excludes ranges"],
+    ),
     (&["--nodeport-addresses", "10.0.0.0/x"], &["--nodeport-addresses", "such as"]),
     (&["--masquerade-bit", "32"], &["--masquerade-bit", "0..=31"]),
     (&["--table", "1st"], &["--table", "expected a letter"]),
