@@ -50,16 +50,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "", overrides_with = "feature_gates")]
     feature_gates: Gates,
 
-    /// Labels of nodes that are copied into PodLocators: keys, or * for all. They replace the
+    /// Node labels that are copied into PodLocators: keys, or * for all. They replace the
     /// default: hostname, zone, region, and every key that some Service's topologyKeys name.
     #[arg(long, value_name = "KEY,…|*", value_parser = LocatorLabels::parse)]
     locator_labels: Option<LocatorLabels>,
 
-    /// trafficDistribution of Services that ask for nothing.
+    /// trafficDistribution of Services that request no topology.
     #[arg(long, value_name = "VALUE")]
     default_traffic_distribution: Option<String>,
 
-    /// Share of the CPU that may stand on nodes without a zone before Auto gives up.
+    /// Share of the CPU on nodes without a zone above which Auto writes no hints.
     #[arg(long, value_name = "PERCENT", value_parser = parse_share, default_value = "10%")]
     max_unzoned_share: MaxUnzonedShare,
 
@@ -79,19 +79,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DOMAIN", value_parser = parse_domain, default_value = "nearhop.dev")]
     condition_domain: String,
 
-    /// Act only while holding a Lease, so that several can run.
+    /// Write only while holding a Lease, so that several controllers can run.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true, num_args = 0..=1, default_missing_value = "true")]
     leader_elect: bool,
 
-    /// How long others wait before they take over the Lease.
+    /// How long other controllers wait before they take over the Lease.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "15s")]
     leader_elect_lease_duration: Duration,
 
-    /// How long it goes on acting when the Lease cannot be renewed.
+    /// How long the leader keeps writing when it cannot renew the Lease.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "10s")]
     leader_elect_renew_deadline: Duration,
 
-    /// How often the Lease is renewed or asked for.
+    /// How often the leader renews the Lease, and the others try to get it.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "2s")]
     leader_elect_retry_period: Duration,
 
@@ -107,16 +107,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen, default_value = "127.0.0.1:10271")]
     bind_address: SocketAddr,
 
-    /// Bring everything in order once, and end: 0 if all of it is, 1 if not.
+    /// Reconcile once and exit: 0 if everything is written, 1 if not.
     #[arg(long)]
     once: bool,
 
-    /// Print what would be written as a diff, write nothing, and end: 0 if nothing, 1 if something.
+    /// Print the pending changes as a diff, write nothing, and exit: 0 if there are none, 1 if there
+    /// are.
     #[arg(long)]
     dry_run: bool,
 
-    /// Remove everything that nearhop has written to the cluster, and end: 0 if all of it is
-    /// removed, 1 if not. Stop the other controllers first. EndpointSlices of the cluster's own
+    /// Remove everything that nearhop wrote to the cluster, and exit: 0 if everything is removed, 1
+    /// if not. Stop the other controllers first. EndpointSlices of the cluster's own
     /// controller stay, without nearhop's annotation.
     #[arg(long)]
     cleanup: bool,
