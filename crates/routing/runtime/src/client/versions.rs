@@ -5,6 +5,7 @@
 //! and never waits for the watch. In exchange, what the watch shows late (the state before an own
 //! write) must not undo that write.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -66,8 +67,9 @@ impl<K, U, V, T> Default for KnownVersions<K, U, V, T> {
     }
 }
 
+/// Not `>=`: versions that cannot be ordered may still be equal.
 fn is_at_least<V: PartialOrd>(version: &V, other: &V) -> bool {
-    version == other || version > other
+    version == other || version.partial_cmp(other) == Some(Ordering::Greater)
 }
 
 impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
