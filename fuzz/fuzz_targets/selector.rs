@@ -1,4 +1,4 @@
-//! Whatever selector is read is printed and read again as the same, and matching it never panics.
+//! A selector that parses prints and parses again as the same; matching never panics.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,6 +14,5 @@ fuzz_target!(|text: &str| {
         let again = FieldSelector::parse(&selector.to_string());
         assert_eq!(again.map(|again| again.terms().len()), Ok(selector.terms().len()));
         let _matches = selector.matches(|_| Some("1"));
-        assert!(selector.exact_name().is_none() || selector.fields().any(|f| f == "metadata.name"));
     }
 });

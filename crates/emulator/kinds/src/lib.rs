@@ -15,7 +15,6 @@ mod fields;
 pub mod ip;
 mod json;
 pub mod metadata;
-pub mod names;
 pub mod namespace;
 mod node;
 pub mod openapi;
@@ -30,5 +29,6 @@ pub mod table;
 mod verb;
 mod workload;
 
+pub use nearhop_object::names;
 pub use resource::{Origin, Registry, Resource, SubresourceEntry};
 pub use verb::{Subresource, Verb};

@@ -1,4 +1,4 @@
-//! One complaint about one field, in the words Kubernetes uses (`Status.details.causes`).
+//! A validation error of one field, in the words of Kubernetes (`Status.details.causes`).
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ impl FieldErrorKind {
     }
 }
 
-/// One complaint. `message` is complete: `Required value`, `Invalid value: 70000: must be …`.
+/// A validation error. `message` is complete: `Required value`, `Invalid value: 70000: must be …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// What is wrong.

@@ -132,7 +132,7 @@ fn config() -> impl Strategy<Value = Value> {
     })
 }
 
-/// An object that somebody created.
+/// An object that a client created.
 fn object() -> impl Strategy<Value = Value> {
     (config(), prop::sample::select(vec!["creator", "one"])).prop_map(|(mut object, by)| {
         update(schema().node(), None, &mut object, &writer(by));

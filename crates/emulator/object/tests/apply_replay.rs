@@ -97,7 +97,7 @@ fn is_within(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// The object as it was before the server added to it what nobody owns.
+/// The object as it was before the server added fields without an owner.
 fn as_sent(after: &Value, difference: &Value) -> Value {
     let mut new = after.clone();
     if let Some(metadata) = new["metadata"].as_object_mut() {

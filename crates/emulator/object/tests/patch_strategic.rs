@@ -126,7 +126,7 @@ fn directives_in_maps() {
         (Value::Null, json!({})),
     ] {
         assert_eq!(spec(live(), json!({"selector": patch.clone()})), expected, "{patch}");
-        // Without a map to apply it to, a directive and all that stands beside it is dropped.
+        // Without a map to apply it to, a directive and its siblings are dropped.
         if patch.get("$patch").is_some() {
             assert_eq!(spec(json!({}), json!({"selector": patch})), json!({}));
         }

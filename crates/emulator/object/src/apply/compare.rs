@@ -11,7 +11,7 @@ use super::element;
 use super::fieldset::{self, FieldSet, Tree};
 use crate::schema::{Field, Node, Presence, Shape};
 
-/// Fields of `metadata` that nobody owns.
+/// Fields of `metadata` that have no owner.
 pub(super) const UNTRACKED: [&str; 9] = [
     "clusterName",
     "creationTimestamp",
@@ -44,10 +44,10 @@ pub(super) enum Old<'a> {
     Value(&'a Value),
 }
 
-/// Compares two objects, without the fields that nobody owns and without those in `ignore`.
+/// Compares two objects, without the fields that have no owner and those in `ignore`.
 ///
 /// # Errors
-/// Why an item of a list cannot be told apart from others.
+/// Why a list item cannot be identified.
 pub(super) fn objects(
     root: Node<'_>,
     old: Option<&Value>,
@@ -206,7 +206,7 @@ fn map_items(
 /// What an empty Go struct has in a field. Custom resources (whose fields have no protobuf number)
 /// are maps in Go, and empty.
 fn zero_of(field: &Field) -> Old<'static> {
-    // Times, quantities and the like are structs in Go.
+    // Times and quantities are structs in Go.
     let is_struct = !field.pointer
         && matches!(
             field.shape,
@@ -235,7 +235,7 @@ fn is_zero(place: Node<'_>, value: &Value) -> bool {
             Shape::Duration => text == "0s",
             _ => text.is_empty(),
         },
-        // A list that is empty and one that is null are told apart.
+        // An empty list differs from null.
         Value::Array(_) => false,
         Value::Object(map) => {
             place.as_struct().is_some()

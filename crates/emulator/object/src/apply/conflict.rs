@@ -3,7 +3,7 @@
 use super::element::quoted;
 use super::managed::{Manager, Operation};
 
-/// A field that somebody else owns.
+/// A field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// Who owns it.

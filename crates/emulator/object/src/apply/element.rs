@@ -13,7 +13,7 @@ use crate::schema::{ListType, Node};
 /// The step to an item of a list that is not atomic.
 ///
 /// # Errors
-/// Why the item cannot be told apart from others, in the words Kubernetes uses.
+/// Why the item cannot be identified, in the words Kubernetes uses.
 pub(super) fn of_item(list: Node<'_>, item: &Value) -> Result<String, String> {
     match list.list_type() {
         ListType::Map(keys) => of_keyed(list, keys, item),
@@ -85,7 +85,7 @@ pub(super) fn of_field(name: &str) -> String {
     out
 }
 
-/// The canonical form of a step that somebody else wrote; `None` for a kind of step that a later
+/// The canonical form of a step in a stored FieldsV1 document; `None` for a kind of step that a later
 /// version may have and that is to be left out.
 ///
 /// # Errors

@@ -22,7 +22,7 @@ pub(super) const SELF: &str = ".";
 pub struct FieldSet(Tree);
 
 impl FieldSet {
-    /// Reads a FieldsV1 document that somebody else wrote.
+    /// Parses a FieldsV1 document.
     ///
     /// # Errors
     /// What is wrong with it. Steps of a kind that is not known are left out, as Kubernetes does.

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who owns which fields of an object.
+//! `metadata.managedFields`: which manager owns which fields of an object.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -122,7 +122,7 @@ impl ManagedFields {
         &self.entries
     }
 
-    /// Whether nobody owns anything.
+    /// Whether no manager owns a field.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -153,7 +153,7 @@ impl ManagedFields {
         }
     }
 
-    /// Takes fields that changed or that are gone away from everybody but `except`.
+    /// Removes changed or deleted fields from all managers but `except`.
     pub(super) fn release(&mut self, changes: &Changes, except: Option<&Manager>) {
         self.entries.retain_mut(|entry| {
             if except.is_none_or(|manager| !entry.manager.is(manager)) {

@@ -6,9 +6,9 @@
 //! What the caller does around them, so that defaults and allocated values are owned as in
 //! Kubernetes:
 //! * create, PUT, patches: decode and default the new object, then [`update`], then whatever the
-//!   server itself changes (admission, allocated addresses, generation), which nobody owns.
+//!   server itself changes (admission, allocated addresses, generation), which have no owner.
 //! * apply: [`apply`], then decode and default the result (the merged object may hold nulls that
-//!   the configuration named), then as above. Defaulted fields belong to nobody.
+//!   the configuration named), then as above. Defaulted fields have no owner.
 //! * last, [`keep_times`]: a write that changed nothing but times is no change.
 //!
 //! Deliberately not here: checks that need no schema and are made for every patch (names, kinds,

@@ -9,7 +9,7 @@ use crate::schema::{ListType, Node, Shape};
 
 /// The fields of a value: every leaf, every item of a list and every key of a free map. Declared
 /// fields with something below them are not members, unless they are null or an empty map.
-/// Items that cannot be told apart are left out; an apply complains about them before.
+/// Items that cannot be identified are left out; an apply complains about them before.
 pub fn fields_of(root: Node<'_>, value: &Value) -> FieldSet {
     let mut out = Tree::new();
     below(root, value, &mut out);

@@ -85,7 +85,7 @@ pub fn apply(
     Ok(merged)
 }
 
-/// The owners of the live object; if it has none, somebody is made to own all of it.
+/// The owners of the live object; if it has none, a default manager owns all of it.
 fn owners_of(
     root: Node<'_>,
     live: Option<&Value>,
@@ -155,7 +155,7 @@ impl Apply<'_> {
             .map_err(|e| ApplyError::Untyped(format!("failed to compare objects: {e}")))
     }
 
-    /// Removes what this manager applied last time, does not apply now, and nobody else owns.
+    /// Removes what this manager applied last time, does not apply now, and no other manager owns.
     /// What others put below such a thing keeps it alive, if they own it.
     fn prune(
         &self,
@@ -231,7 +231,7 @@ fn refuse_conflicts(
     if conflicts.is_empty() { Ok(()) } else { Err(ApplyError::Conflicts(conflicts)) }
 }
 
-/// Removes what nobody owns.
+/// Removes fields without an owner.
 fn strip(fields: &mut FieldSet) {
     fields.exclude("apiVersion");
     fields.exclude("kind");

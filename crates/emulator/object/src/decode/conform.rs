@@ -103,7 +103,7 @@ impl Walk {
         map: &mut Map<String, Value>,
         path: &Path<'_>,
     ) -> Result<(), TypeMismatch> {
-        // Labels and the like: nothing to walk.
+        // Maps of strings, such as labels, have no structure to walk.
         if *node.shape() == Shape::String && map.values().all(Value::is_string) {
             return Ok(());
         }
@@ -170,7 +170,7 @@ impl Walk {
         Ok(fate(found, field, value))
     }
 
-    /// `items`, `additionalProperties` and the like of a CustomResourceDefinition's schema: a
+    /// `items`, `additionalProperties` and similar fields of a CustomResourceDefinition's schema: a
     /// schema or something else. The reference reads it apart and tells nothing of unknown fields.
     fn schema_or(
         &mut self,

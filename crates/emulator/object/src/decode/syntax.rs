@@ -28,7 +28,7 @@ impl Scanner<'_> {
     fn document(&mut self) -> Found {
         let mut stack = Vec::new();
         self.value_start(&mut stack)?;
-        // Every turn stands behind a value.
+        // Each iteration starts after a value.
         while let Some(inside) = stack.last().copied() {
             self.blanks();
             match (inside, self.peek()?) {

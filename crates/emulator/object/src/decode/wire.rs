@@ -1,6 +1,6 @@
 //! The wire format of protobuf: numbered fields, nothing about their meaning.
 //!
-//! Groups, which nobody has used for decades, are refused. Never panics, never allocates.
+//! Groups, which Kubernetes does not use, are refused. Never panics, never allocates.
 
 /// One field's value.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -18,7 +18,7 @@ use super::{DecodeError, Parsed, parse_json};
 const MAX_DEPTH: usize = 128;
 /// More than an object of three megabytes has.
 const MAX_NODES: usize = 1_000_000;
-/// More than anybody writes by hand, little enough to be harmless.
+/// Far above hand-written files, and small enough to be harmless.
 const MAX_REPLAYED: usize = 100_000;
 
 /// Reads the first document of a YAML text.

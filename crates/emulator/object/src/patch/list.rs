@@ -188,7 +188,7 @@ fn kind_of_items(live: &[Value], patch: &[Value]) -> Result<Option<Kind>, PatchE
     }
 }
 
-/// Objects can only be told apart by a key.
+/// Only a key identifies objects.
 fn require_key(rule: ListRule<'_>, kind: Option<Kind>) -> Result<(), PatchError> {
     if kind == Some(Kind::Objects) && rule.key.is_none() {
         let kind = go_kind(rule.items.shape());
@@ -252,7 +252,7 @@ fn merge_keyed(
     arrange(live, &wanted, &before, rule.key)
 }
 
-/// The items of a patch list, told apart by their `$patch`.
+/// The items of a patch list, grouped by their `$patch`.
 struct Directives<'p> {
     plain: Vec<&'p Value>,
     deleted: BTreeSet<Identity>,

@@ -14,7 +14,7 @@ mod strategic;
 use serde_json::Value;
 
 pub use go::GoValue;
-pub use json::{json_patch, unknown_operation_fields};
+pub use json::json_patch;
 pub use merge::merge_patch;
 pub use strategic::strategic_merge_patch;
 

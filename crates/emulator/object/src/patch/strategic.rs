@@ -3,7 +3,7 @@
 //! `$retainKeys`).
 //!
 //! Objects are walked here, lists in `list`. Directives count only where two values merge: what is
-//! set anew, and what replaces a list, is taken as it stands, and decoding will complain about it.
+//! set anew, and what replaces a list, stays unchanged, and decoding reports its errors.
 
 use std::collections::BTreeSet;
 
@@ -206,7 +206,7 @@ fn set_anew(value: &Value) -> Option<Value> {
     }
 }
 
-/// An item that is added to a list. Directives inside stay: nobody looks at them any more.
+/// An item that is added to a list. Directives inside stay without effect.
 pub(super) fn added(item: &Object) -> Value {
     let members = item.iter().filter(|(_, value)| !value.is_null());
     members.map(|(key, value)| (key.clone(), without_nulls(value))).collect()

@@ -48,7 +48,7 @@ pub struct Field {
     pub shape: Shape,
     /// When an empty value is written.
     pub presence: Presence,
-    /// A value that is absent is told apart from one that is zero (`*int32` in Go).
+    /// An absent value differs from a zero value (`*int32` in Go).
     pub pointer: bool,
     /// Strategic merge: `patchStrategy` contains `merge`.
     pub merge: bool,
@@ -124,7 +124,7 @@ pub enum ListType {
     Atomic,
     /// Of scalars, each of which is owned by itself.
     Set,
-    /// Of objects, told apart by these keys.
+    /// Of objects, identified by these keys.
     Map(Box<[Box<str>]>),
 }
 

@@ -31,7 +31,7 @@ impl Types {
     /// Reads the text form.
     ///
     /// # Errors
-    /// The first line that cannot be read, or that names a struct nobody declares.
+    /// The first line that cannot be read, or that names an undeclared struct.
     pub fn parse(text: &str) -> Result<Self, ParseTypesError> {
         let by_name = declared_names(text);
         let mut structs: Vec<Struct> = Vec::with_capacity(by_name.len());

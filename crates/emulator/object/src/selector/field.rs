@@ -78,14 +78,6 @@ impl FieldSelector {
             equal == (term.operator == FieldOperator::Equals)
         })
     }
-
-    /// The only name an object may have to match: with it, a list is a get.
-    pub fn exact_name(&self) -> Option<&str> {
-        let exact = |term: &&FieldTerm| {
-            &*term.field == "metadata.name" && term.operator == FieldOperator::Equals
-        };
-        self.terms.iter().find(exact).map(|term| &*term.value)
-    }
 }
 
 /// The parts between commas that are not escaped, escapes kept.
@@ -165,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read() {
+    fn valid_selectors_are_parsed() {
         for (text, expected) in [
             ("", ""),
             (",", ""),
@@ -182,11 +174,11 @@ mod tests {
             assert_eq!(shown(text), expected, "{text}");
         }
         let selector = FieldSelector::parse(r"a=b\,c").unwrap();
-        assert_eq!(&*selector.terms()[0].value, "b,c");
+        assert_eq!(&*selector.terms[0].value, "b,c");
     }
 
     #[test]
-    fn what_is_refused_and_how() {
+    fn invalid_selectors_are_refused() {
         for (text, error) in [
             // Recorded.
             ("nonsense", "invalid selector: 'nonsense'; can't understand 'nonsense'"),
@@ -200,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_matched() {
+    fn terms_match_fields() {
         let fields = |name: &str| match name {
             "metadata.name" => Some("x"),
             "status.phase" => Some("Running"),
@@ -220,13 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_fields() {
-        let name =
-            |text: &str| FieldSelector::parse(text).unwrap().exact_name().map(ToOwned::to_owned);
-        assert_eq!(name("metadata.name=x").as_deref(), Some("x"));
-        assert_eq!(name("a=b,metadata.name==x").as_deref(), Some("x"));
-        assert_eq!(name("metadata.name!=x"), None);
-        assert_eq!(name(""), None);
+    fn names_its_fields() {
         let selector = FieldSelector::parse("b=1,a!=2").unwrap();
         assert_eq!(selector.fields().collect::<Vec<_>>(), ["a", "b"]);
     }

@@ -1,14 +1,14 @@
-//! Label selectors: what they are, what they match, and their `metav1.LabelSelector` form.
-//!
-//! The query text is read in `parse`. `==` and `=` are one condition: nothing tells them apart.
+//! Label selectors: what they match, and their `metav1.LabelSelector` form. `parse` reads the query
+//! text.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::Value;
 
 use super::SelectorError;
-use super::syntax::{label_key_problems, label_value_problems};
 use crate::field_error::FieldError;
+use crate::names::{label_value, qualified_name};
 
 /// A set of requirements that all must hold. The default one matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,30 +19,32 @@ pub struct LabelSelector {
 
 /// One requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Requirement {
+pub(super) struct Requirement {
     key: Box<str>,
-    condition: Condition,
+    operator: Operator,
+    /// Sorted.
+    values: Vec<Box<str>>,
 }
 
-/// What is required of a label.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Condition {
+/// How a label is compared with the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
     /// `a`
     Exists,
     /// `!a`
     DoesNotExist,
     /// `a=b`, `a==b`
-    Equals(Box<str>),
-    /// `a!=b`; absent is fine.
-    NotEquals(Box<str>),
-    /// `a in (b,c)`; sorted.
-    In(Vec<Box<str>>),
-    /// `a notin (b,c)`; sorted; absent is fine.
-    NotIn(Vec<Box<str>>),
+    Equals,
+    /// `a!=b`; an object without the label matches.
+    NotEquals,
+    /// `a in (b,c)`
+    In,
+    /// `a notin (b,c)`; an object without the label matches.
+    NotIn,
     /// `a>1`
-    GreaterThan(i64),
+    GreaterThan,
     /// `a<1`
-    LessThan(i64),
+    LessThan,
 }
 
 impl LabelSelector {
@@ -84,11 +86,6 @@ impl LabelSelector {
         self.requirements.is_empty() && !self.nothing
     }
 
-    /// Sorted by key.
-    pub fn requirements(&self) -> &[Requirement] {
-        &self.requirements
-    }
-
     /// Whether labels, given by a lookup, satisfy all requirements.
     pub fn matches<'l>(&self, labels: impl Fn(&str) -> Option<&'l str>) -> bool {
         !self.nothing && self.requirements.iter().all(|one| one.holds(labels(&one.key)))
@@ -110,28 +107,19 @@ impl LabelSelector {
 }
 
 impl Requirement {
-    /// The label's key.
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// What is required of it.
-    pub fn condition(&self) -> &Condition {
-        &self.condition
-    }
-
     fn holds(&self, value: Option<&str>) -> bool {
-        let is_one_of = |list: &[Box<str>], value: &str| list.iter().any(|one| **one == *value);
-        let number = || value.and_then(|value| value.parse::<i64>().ok());
-        match &self.condition {
-            Condition::Exists => value.is_some(),
-            Condition::DoesNotExist => value.is_none(),
-            Condition::Equals(wanted) => value == Some(wanted),
-            Condition::NotEquals(unwanted) => value != Some(unwanted),
-            Condition::In(list) => value.is_some_and(|value| is_one_of(list, value)),
-            Condition::NotIn(list) => value.is_none_or(|value| !is_one_of(list, value)),
-            Condition::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
-            Condition::LessThan(bound) => number().is_some_and(|number| number < *bound),
+        let listed = || value.is_some_and(|value| self.values.iter().any(|one| **one == *value));
+        let compared = || {
+            let bound: i64 = self.values.first()?.parse().ok()?;
+            Some(value?.parse::<i64>().ok()?.cmp(&bound))
+        };
+        match self.operator {
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+            Operator::Equals | Operator::In => listed(),
+            Operator::NotEquals | Operator::NotIn => !listed(),
+            Operator::GreaterThan => compared() == Some(Ordering::Greater),
+            Operator::LessThan => compared() == Some(Ordering::Less),
         }
     }
 
@@ -142,13 +130,13 @@ impl Requirement {
         mut values: Vec<Box<str>>,
     ) -> Result<Self, SelectorError> {
         let mut problems = Vec::new();
-        let key_problems = label_key_problems(key);
+        let key_problems = qualified_name(key);
         if !key_problems.is_empty() {
             problems.push(FieldError::invalid("key", &key.into(), &key_problems.join("; ")));
         }
         problems.extend(operator.misuse(&values));
         for (at, value) in values.iter().enumerate() {
-            let wrong = label_value_problems(value);
+            let wrong = label_value(value);
             if !wrong.is_empty() {
                 let field = format!("values[{at}][{key}]");
                 problems.push(FieldError::invalid(field, &(**value).into(), &wrong.join("; ")));
@@ -158,21 +146,8 @@ impl Requirement {
             return Err(SelectorError(joined(&problems)));
         }
         values.sort();
-        Ok(Self { key: key.into(), condition: operator.condition(values) })
+        Ok(Self { key: key.into(), operator, values })
     }
-}
-
-/// An operator before it is known whether its values fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operator {
-    Exists,
-    DoesNotExist,
-    Equals,
-    NotEquals,
-    In,
-    NotIn,
-    GreaterThan,
-    LessThan,
 }
 
 impl Operator {
@@ -196,21 +171,6 @@ impl Operator {
             _ => return None,
         };
         Some(FieldError::invalid("values", &all(), detail))
-    }
-
-    fn condition(self, values: Vec<Box<str>>) -> Condition {
-        let bound = |values: &[Box<str>]| values.first().and_then(|v| v.parse().ok());
-        let first = |values: Vec<Box<str>>| values.into_iter().next().unwrap_or_default();
-        match self {
-            Self::Exists => Condition::Exists,
-            Self::DoesNotExist => Condition::DoesNotExist,
-            Self::Equals => Condition::Equals(first(values)),
-            Self::NotEquals => Condition::NotEquals(first(values)),
-            Self::In => Condition::In(values),
-            Self::NotIn => Condition::NotIn(values),
-            Self::GreaterThan => Condition::GreaterThan(bound(&values).unwrap_or(i64::MAX)),
-            Self::LessThan => Condition::LessThan(bound(&values).unwrap_or(i64::MIN)),
-        }
     }
 }
 
@@ -270,16 +230,16 @@ impl fmt::Display for LabelSelector {
 
 impl fmt::Display for Requirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = &self.key;
-        match &self.condition {
-            Condition::Exists => write!(f, "{key}"),
-            Condition::DoesNotExist => write!(f, "!{key}"),
-            Condition::Equals(value) => write!(f, "{key}={value}"),
-            Condition::NotEquals(value) => write!(f, "{key}!={value}"),
-            Condition::In(values) => write!(f, "{key} in ({})", values.join(",")),
-            Condition::NotIn(values) => write!(f, "{key} notin ({})", values.join(",")),
-            Condition::GreaterThan(bound) => write!(f, "{key}>{bound}"),
-            Condition::LessThan(bound) => write!(f, "{key}<{bound}"),
+        let (key, values) = (&self.key, self.values.join(","));
+        match self.operator {
+            Operator::Exists => write!(f, "{key}"),
+            Operator::DoesNotExist => write!(f, "!{key}"),
+            Operator::Equals => write!(f, "{key}={values}"),
+            Operator::NotEquals => write!(f, "{key}!={values}"),
+            Operator::In => write!(f, "{key} in ({values})"),
+            Operator::NotIn => write!(f, "{key} notin ({values})"),
+            Operator::GreaterThan => write!(f, "{key}>{values}"),
+            Operator::LessThan => write!(f, "{key}<{values}"),
         }
     }
 }
@@ -291,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_each_condition_matches() {
+    fn each_operator_matches_as_in_kubernetes() {
         let object = json!({"metadata": {"labels": {"a": "b", "n": "5", "empty": ""}}});
         for (text, expected) in [
             ("", true),
@@ -333,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_without_labels() {
+    fn objects_without_labels_match_negations() {
         for object in [json!({}), json!({"metadata": {}}), json!({"metadata": {"labels": null}})] {
             assert!(LabelSelector::parse("!a,b!=c").unwrap().matches_object(&object));
             assert!(!LabelSelector::parse("a").unwrap().matches_object(&object));
@@ -341,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn from_metav1() {
+    fn metav1_label_selectors_are_parsed() {
         let read = |value: Value| LabelSelector::from_json(&value).map(|s| s.to_string());
         let selector = json!({"matchLabels": {"z": "1", "a": "2"}, "matchExpressions": [
             {"key": "m", "operator": "In", "values": ["y", "x"]},
@@ -375,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn several_problems_stand_in_brackets() {
+    fn several_problems_are_in_brackets() {
         let selector = json!({"matchLabels": {"-": "-"}});
         let error = LabelSelector::from_json(&selector).unwrap_err().to_string();
         assert!(error.starts_with("[key: Invalid value: \"-\": name part must"), "{error}");

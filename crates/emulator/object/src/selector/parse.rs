@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::label::{Operator, Requirement};
-use super::syntax::label_key_problems;
 use crate::field_error::FieldError;
+use crate::names::qualified_name;
 
 /// The requirements in a text, in its order.
 pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, String> {
@@ -80,7 +80,7 @@ impl<'a> Parser<'a> {
             Token::Word(key) => key,
             other => return Err(format!("found '{}', expected: identifier", other.text())),
         };
-        let problems = label_key_problems(key);
+        let problems = qualified_name(key);
         if problems.is_empty() {
             return Ok(key);
         }
@@ -213,7 +213,7 @@ mod tests {
     use crate::selector::LabelSelector;
 
     #[test]
-    fn what_is_read() {
+    fn valid_selectors_are_parsed() {
         for (text, shown) in [
             ("", ""),
             ("  ", ""),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_and_how() {
+    fn invalid_selectors_are_refused() {
         for (text, error) in [
             // Recorded.
             ("a===b!", "unable to parse requirement: found '=', expected: identifier"),

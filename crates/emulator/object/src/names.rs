@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_what_is_valid() {
+    fn valid_names_are_accepted() {
         assert!(dns1123_label("1-a").is_empty());
         assert!(dns1123_subdomain("a.b-c.1").is_empty());
         assert!(dns1035_label("a-1").is_empty());
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn complains_in_the_known_words() {
+    fn invalid_names_are_refused_in_the_words_of_kubernetes() {
         let label = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters \
             or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or \
             '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -217,6 +217,35 @@ mod tests {
         assert_eq!(port_name("-1--").len(), 3);
         assert_eq!(port_name("").len(), 2);
         assert_eq!(dns1035_label("1a").len(), 1);
+    }
+
+    #[test]
+    fn label_keys_and_values() {
+        for good in ["a", "a.b-c_D", "kubernetes.io/name", "1", "a-b.c/X"] {
+            assert!(qualified_name(good).is_empty(), "{good}");
+        }
+        for (bad, problems) in
+            [("", 2), ("-a", 1), ("a/b/c", 1), ("/a", 1), ("A.b/c", 1), ("a./c", 1), ("é", 1)]
+        {
+            assert_eq!(qualified_name(bad).len(), problems, "{bad}");
+        }
+        let long = "a".repeat(64);
+        assert_eq!(qualified_name(&long), ["name part must be no more than 63 bytes"]);
+        assert!(qualified_name(&long[1..]).is_empty());
+        let rule = "must consist of alphanumeric characters, '-', '_' or '.', and must start and \
+            end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex \
+            used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+        assert_eq!(
+            qualified_name(""),
+            ["name part must be non-empty".to_owned(), format!("name part {rule}")]
+        );
+        assert_eq!(
+            label_value("a b"),
+            ["a valid label must be an empty string or consist of alphanumeric characters, '-', \
+              '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  \
+              or 'my_value',  or '12345', regex used for validation is \
+              '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"]
+        );
     }
 
     #[test]
