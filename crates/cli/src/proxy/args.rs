@@ -14,23 +14,24 @@ use nearhop_proxy::options::{DetectLocal, NodePortChoice, Options};
 
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
-/// Keeps the node's kernel sending each connection to the nearest endpoint: nftables by netlink.
+/// Run the service proxy of a node: nftables rules that send each connection to the nearest
+/// endpoint.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
 
-    /// Name of the Node that this proxy serves; without it the host's name.
+    /// Name of the Node that this proxy serves. Default: the host name.
     #[arg(long, value_name = "NODE")]
     hostname_override: Option<String>,
 
-    /// Serve only Services labelled service.kubernetes.io/service-proxy-name with this name, from
-    /// slices of nearhop's controller, beside another proxy. Empty: all Services without that
+    /// Serve only Services whose label service.kubernetes.io/service-proxy-name has this value, from
+    /// EndpointSlices of nearhop's controller, beside kube-proxy. Empty: all Services without that
     /// label, as kube-proxy does.
     #[arg(long, value_name = "NAME", default_value = "", value_parser = parse_label)]
     service_proxy_name: String,
 
-    /// Families to serve; without it both, or IPv4 where the kernel has no IPv6.
+    /// IP families to serve. Default: both, or IPv4 where the kernel has no IPv6.
     #[arg(long, value_name = "IPv4,IPv6", value_delimiter = ',', value_parser = parse_family)]
     ip_families: Vec<Family>,
 
@@ -42,37 +43,38 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MODE", default_value = "ClusterCIDR")]
     detect_local_mode: LocalMode,
 
-    /// Addresses of pods, one range for each family (detect-local-mode ClusterCIDR).
+    /// Pod address ranges, one for each family (--detect-local-mode ClusterCIDR).
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_cidr)]
     cluster_cidr: Vec<Cidr>,
 
-    /// The bridge that pods hang on (detect-local-mode BridgeInterface).
+    /// The bridge that local pods are attached to (--detect-local-mode BridgeInterface).
     #[arg(long, value_name = "NAME", default_value = "")]
     pod_bridge_interface: String,
 
-    /// How names of pods' interfaces begin (detect-local-mode InterfaceNamePrefix).
+    /// Prefix of the interface names of local pods (--detect-local-mode InterfaceNamePrefix).
     #[arg(long, value_name = "PREFIX", default_value = "")]
     pod_interface_name_prefix: String,
 
-    /// Where node ports are served: `primary`, or local addresses within ranges.
+    /// Node addresses that serve node ports: `primary`, or local addresses within these ranges.
     #[arg(long, value_name = "primary|CIDR,…", value_delimiter = ',', default_value = "primary")]
     nodeport_addresses: Vec<String>,
 
-    /// Ranges of cluster IPs: what is sent to one without a Service is dropped. Without this flag
-    /// the ServiceCIDRs of the cluster say which ranges there are. Neither has an effect with
-    /// --service-proxy-name: kube-proxy's Services are in the same ranges.
+    /// Cluster IP ranges: packets to an address without a Service are dropped. Default: the ranges of
+    /// the cluster's ServiceCIDRs. Neither has an effect with --service-proxy-name, because
+    /// kube-proxy's Services are in the same ranges.
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',', value_parser = parse_cidr)]
     service_cluster_ip_range: Vec<Cidr>,
 
-    /// The node's own address, whatever the Node says; 0.0.0.0 and :: mean: as the Node says.
+    /// The node's own address, instead of the one in the Node object. 0.0.0.0 and ::: use the Node
+    /// object.
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
     bind_address: IpAddr,
 
-    /// Masquerade everything that is sent to a cluster IP.
+    /// Masquerade all traffic to cluster IPs.
     #[arg(long)]
     masquerade_all: bool,
 
-    /// The bit of the packet mark that asks for masquerading.
+    /// The bit of the packet mark that requests masquerading.
     #[arg(long, value_name = "0-31", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
     masquerade_bit: u8,
 
@@ -80,82 +82,85 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = "nearhop", value_parser = parse_table)]
     table: String,
 
-    /// Priority of destination NAT; source ranges are checked ten before.
+    /// Priority of the destination NAT chains; source ranges are checked at this priority minus 10.
     #[arg(long, value_name = "N", default_value_t = -100, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-189..=1000))]
     dstnat_priority: i32,
 
-    /// Priority of refusals; without it 0, and with --service-proxy-name -115, before kube-proxy's.
+    /// Priority of the reject and drop chains. Default: 0; with --service-proxy-name -115, before
+    /// kube-proxy's.
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
     filter_priority: Option<i32>,
 
-    /// Priority of source NAT; affinity is recorded ten before.
+    /// Priority of the source NAT chains; affinity is recorded at this priority minus 10.
     #[arg(long, value_name = "N", default_value_t = 100, allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-189..=1000))]
     srcnat_priority: i32,
 
-    /// Time between two syncs. 0: none for a lone change, up to 10ms in a flood.
+    /// Minimum time between two syncs. 0: none for a single change, up to 10ms for many changes.
     #[arg(long, alias = "iptables-min-sync-period", value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     min_sync_period: Duration,
 
-    /// A failed sync is repeated after this at the latest; twice as long without success is
-    /// unhealthy.
+    /// Longest pause before the proxy retries a failed sync. After twice this time without a
+    /// successful sync, the proxy reports itself unhealthy.
     #[arg(long, alias = "iptables-sync-period", value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     sync_period: Duration,
 
-    /// How often the kernel is asked whether it still holds what was written.
+    /// How often the proxy verifies that the kernel still holds its rules.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "60s")]
     verify_period: Duration,
 
-    /// UDP flows to an endpoint that is no longer the nearest, but well: keep them, or move them.
+    /// Existing UDP flows to an endpoint that is healthy but no longer preferred: keep them
+    /// (new-only), or move them (immediate).
     #[arg(long, value_name = "new-only|immediate", default_value = "new-only")]
     udp_rehome: UdpRehome,
 
-    /// Where /healthz and /livez are served, for load balancers and the kubelet; without it
-    /// 0.0.0.0:10256, and with --service-proxy-name 0.0.0.0:10276, beside kube-proxy's.
+    /// Address for /healthz and /livez. Default: 0.0.0.0:10256; with --service-proxy-name
+    /// 0.0.0.0:10276, beside kube-proxy's.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     healthz_bind_address: Option<SocketAddr>,
 
-    /// Where /metrics, /readyz, /proxyMode, /configz and /debug/services are served; without it
-    /// 127.0.0.1:10249, and with --service-proxy-name 127.0.0.1:10269, beside kube-proxy's.
+    /// Address for /metrics, /readyz, /proxyMode, /configz and /debug/services. Default:
+    /// 127.0.0.1:10249; with --service-proxy-name 127.0.0.1:10269, beside kube-proxy's.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_listen)]
     metrics_bind_address: Option<SocketAddr>,
 
-    /// End if an address cannot be listened on, instead of trying again.
+    /// Exit if the proxy cannot listen on an address, instead of retrying.
     #[arg(long)]
     pub(super) bind_address_hard_fail: bool,
 
-    /// File with a token: who sends it may ask for /debug/services from elsewhere than loopback.
+    /// File with a bearer token that permits requests to /debug/services from other addresses than
+    /// loopback.
     #[arg(long, value_name = "FILE")]
     pub(super) admin_token_file: Option<PathBuf>,
 
-    /// Flows that the kernel may track for each core; 0 leaves the kernel's limit.
+    /// Conntrack limit per CPU core; 0 keeps the kernel's limit.
     #[arg(long, value_name = "N", default_value_t = 32_768)]
     pub(super) conntrack_max_per_core: u32,
 
-    /// Flows that the kernel may track at least, whatever the number of cores.
+    /// Lowest conntrack limit, independent of the number of cores.
     #[arg(long, value_name = "N", default_value_t = 131_072)]
     pub(super) conntrack_min: u32,
 
-    /// Idle time after which an established TCP flow is forgotten; 0 leaves the kernel's.
+    /// Conntrack timeout of established TCP connections; 0 keeps the kernel's.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "24h")]
     pub(super) conntrack_tcp_timeout_established: Duration,
 
-    /// Idle time of a TCP flow in CLOSE_WAIT; 0 leaves the kernel's.
+    /// Conntrack timeout of TCP connections in CLOSE_WAIT; 0 keeps the kernel's.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "1h")]
     pub(super) conntrack_tcp_timeout_close_wait: Duration,
 
-    /// Let TCP packets pass that are out of window.
+    /// Accept TCP packets that are out of window.
     #[arg(long, value_name = "BOOL", action = ArgAction::Set, default_value_t = false, num_args = 0..=1, default_missing_value = "true")]
     pub(super) conntrack_tcp_be_liberal: bool,
 
-    /// Idle time of a UDP flow without an answer; 0 leaves the kernel's.
+    /// Conntrack timeout of UDP flows without replies; 0 keeps the kernel's.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     pub(super) conntrack_udp_timeout: Duration,
 
-    /// Idle time of a UDP flow with answers; 0 leaves the kernel's.
+    /// Conntrack timeout of UDP flows with replies; 0 keeps the kernel's.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "0s")]
     pub(super) conntrack_udp_timeout_stream: Duration,
 
-    /// Delete the rules, and end.
+    /// Delete nearhop's nftables tables and exit.
     #[arg(long)]
     pub(super) cleanup: bool,
 
@@ -190,7 +195,7 @@ impl Args {
             bail!("--sync-period must be positive and not shorter than --min-sync-period");
         }
         if self.verify_period.is_zero() {
-            bail!("--verify-period must be positive: what others change would go unseen");
+            bail!("--verify-period must be positive");
         }
         let given = (!self.bind_address.is_unspecified()).then_some(self.bind_address);
         let name = &self.service_proxy_name;
@@ -307,7 +312,7 @@ impl Args {
     fn nodeports(&self) -> anyhow::Result<NodePortChoice> {
         if self.nodeport_addresses.iter().any(|text| text == "primary") {
             if self.nodeport_addresses.len() > 1 {
-                bail!("--nodeport-addresses: primary excludes ranges");
+                bail!("--nodeport-addresses: primary cannot be combined with ranges");
             }
             return Ok(NodePortChoice::Primary);
         }

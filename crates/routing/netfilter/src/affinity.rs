@@ -16,7 +16,7 @@ pub const LEGACY_MAP: &str = "affinity";
 /// How the clients of a frontend stay with their endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
-    /// The Service port, as it stands in kernel names; see [`port_name`].
+    /// The Service port, as in kernel names; see [`port_name`].
     pub port: Name,
     /// How long a client stays without a new connection, in seconds.
     pub seconds: u32,

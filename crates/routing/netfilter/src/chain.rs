@@ -34,7 +34,7 @@ pub struct Pick {
 /// Which chain sends a client of a Service port to the endpoint that it has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stay {
-    /// The Service port, as it stands in kernel names.
+    /// The Service port, as in kernel names.
     pub port: Name,
     /// Its protocol.
     pub protocol: Protocol,
@@ -47,7 +47,7 @@ pub struct Stay {
 /// Which chain records the endpoint that a client of a Service port has now.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Recording {
-    /// The Service port, as it stands in kernel names.
+    /// The Service port, as in kernel names.
     pub port: Name,
     /// Its protocol.
     pub protocol: Protocol,
@@ -96,7 +96,7 @@ impl OnDemand {
         }
     }
 
-    /// Whether it is there whether or not anybody needs it.
+    /// Whether it always exists.
     pub fn is_static(&self) -> bool {
         matches!(self, Self::Pick(pick) if pick.is_counted())
     }
@@ -233,7 +233,7 @@ impl Stay {
         (self.mark == Mark::Yes).then(|| Self { mark: Mark::No, ..self.clone() })
     }
 
-    /// To the endpoint that is recorded, or to where everybody else goes.
+    /// To the endpoint that is recorded, or to where clients without a record go.
     fn chain(&self, config: &Config) -> Chain {
         if let Some(rest) = self.rest() {
             return regular(self.name(), mark_and_goto(config, rest.name()));
@@ -302,7 +302,7 @@ pub fn static_chains(config: &Config) -> Vec<Chain> {
     let filter = |point, priority| Hook { kind: ChainKind::Filter, point, priority };
     let new = |chain: &str| when(ct_bit(CtKey::State, CT_STATE_NEW), jump(chain));
     // The packet for which the endpoint was chosen, and no other: a connection is confirmed when its
-    // first packet has passed. Later packets of one that nobody has answered are `new` too, and
+    // first packet has passed. Later packets of one without a reply are `new` too, and
     // would record an endpoint again that has gone meanwhile. Not in the nat chain itself: nft 1.0.6
     // cannot read an `update` whose value is looked up.
     let translated = || {
@@ -730,7 +730,7 @@ fn is_protocol(protocol: Protocol) -> Vec<Expr> {
     ]
 }
 
-/// FNV-1a: short, and nobody has a reason to attack it.
+/// FNV-1a: short; collisions are no security problem here.
 pub fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)

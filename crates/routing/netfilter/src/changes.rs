@@ -48,7 +48,7 @@ impl Pending {
         match set {
             // Other ports are refused only when the Service's own are there.
             SetId::ClusterIps => self.now.is_some(),
-            // Masqueraded as long as anybody is sent there.
+            // Masqueraded as long as connections are sent there.
             SetId::Hairpin => self.now.is_none(),
             _ => false,
         }
@@ -278,8 +278,8 @@ fn endpoints_of(entry: Option<&FrontendEntry>) -> Vec<EndpointKey> {
 
 type BySet = BTreeMap<SetId, Vec<Element>>;
 
-/// What is deleted and what is added. An element with other data is both, which within one batch
-/// nobody sees.
+/// What is deleted and what is added. An element with other data is both, which is not
+/// visible within one batch.
 fn split(elements: BTreeMap<(SetId, Bytes), Pending>, fresh: Vec<Placed>) -> (BySet, BySet) {
     let (mut delete, mut add) = (BySet::new(), BySet::new());
     for (set, element) in fresh {

@@ -160,7 +160,7 @@ fn slots(set: Option<&RouteSet>, before: Option<Arc<[EndpointKey]>>) -> Slots {
     assign_slots(before, backends)
 }
 
-/// Who may reach the load balancer's addresses; everybody if nothing says otherwise.
+/// Which sources may reach the load balancer's addresses; all without a restriction.
 ///
 /// Where the node itself is allowed, so are the addresses themselves: a connection from the node
 /// to one of them has it as its source too.
@@ -170,9 +170,9 @@ fn allowed_sources(service: &Service, config: &Config) -> Option<Arc<[(IpAddr, I
     let of_family = |address: &IpAddr| Family::of(*address) == family;
     let mut own: Vec<Cidr> =
         ranges.iter().copied().filter(|range| range.family() == family).collect();
-    // Ranges of the other family only, or a range that holds everybody: as kube-proxy, no guard.
-    let everybody = own.iter().any(|range| range.prefix() == 0);
-    if everybody || (own.is_empty() && !ranges.is_empty()) {
+    // Ranges of the other family only, or a range that contains all addresses: no check, as in kube-proxy.
+    let all = own.iter().any(|range| range.prefix() == 0);
+    if all || (own.is_empty() && !ranges.is_empty()) {
         return None;
     }
     if config.node_ip.is_some_and(|node| own.iter().any(|range| range.contains(node))) {

@@ -16,7 +16,7 @@ pub struct Config {
     pub masquerade_mark: u32,
     /// Which traffic to cluster IPs is masqueraded.
     pub masquerade: Masquerade,
-    /// How a packet of a pod on this node is told; without it none is taken for one.
+    /// How local pod traffic is detected; without it no traffic counts as local.
     pub local: Option<LocalTraffic>,
     /// Node addresses on which node ports are served: local ones within these ranges.
     pub nodeport_addresses: NodePortAddresses,
@@ -49,8 +49,8 @@ impl Config {
         self.table.family
     }
 
-    /// Whether a client is on this node. By its interface that cannot be told from outside the
-    /// kernel; it is then held to the stricter rule.
+    /// Whether a client is on this node. Detection by interface is possible only in the
+    /// kernel; the client then counts as remote.
     pub fn is_near(&self, client: IpAddr, node_addresses: &BTreeSet<IpAddr>) -> bool {
         let pod = match &self.local {
             Some(LocalTraffic::Source(cidr)) => cidr.contains(client),
@@ -65,11 +65,11 @@ impl Config {
 pub enum Masquerade {
     /// All (`--masquerade-all`).
     All,
-    /// What does not come from a pod of this node, where that can be told.
+    /// Traffic that does not come from a pod of this node, where that is detected.
     FromOutside,
 }
 
-/// How a packet of a pod on this node is told (`--detect-local-mode`).
+/// How local pod traffic is detected (`--detect-local-mode`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalTraffic {
     /// By its source address.
@@ -116,7 +116,7 @@ pub struct Priorities {
 }
 
 impl Priorities {
-    /// Beside kube-proxy: what nobody serves is refused before kube-proxy, which does not know our
+    /// Beside kube-proxy: connections without endpoints are refused before kube-proxy, which does not know our
     /// Services, drops it as an address without a Service. Its checks are at 0, those of older
     /// versions at -110 (at -90 on output); a verdict of ours to refuse ends the way of a packet.
     pub fn beside_kube_proxy() -> Self {

@@ -3,8 +3,8 @@
 //!
 //! Elements are not kept: they are made anew from a Service's program when it changes. Where two
 //! Services claim one address and port, who has it as its cluster IP has it, then who has it from
-//! its load balancer, then who names it in `externalIPs`; between equals the first by name, whoever
-//! came first, so that the rules do not depend on the past.
+//! its load balancer, then who names it in `externalIPs`; between equals the first by name, in
+//! whatever order they came, so that the rules do not depend on the past.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use crate::element::{Placed, chains_of, place, place_cluster_ip, place_hairpin};
 use crate::frontend::{AddressKind, Entry, Frontend, Program};
 use crate::object::{Chain, Op, Table};
 
-/// A Service's claim to a frontend. Claims sort by who has it: nobody can take a cluster IP or a
+/// A Service's claim to a frontend. Claims sort by precedence: no Service can take a cluster IP or a
 /// load balancer's address away by naming it as an external IP; between equals the first by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
@@ -47,7 +47,7 @@ pub struct DesiredTable {
     contested: BTreeMap<Frontend, BTreeSet<Claim>>,
     cluster_ips: BTreeMap<IpAddr, u32>,
     hairpins: BTreeMap<(EndpointKey, Protocol), u32>,
-    /// Chains on demand that are there. They stay when nobody needs them any more, until the next
+    /// Chains on demand that are there. They stay when no longer needed, until the next
     /// full pass: kernels before 6.2 give references back late.
     chains: BTreeSet<OnDemand>,
     /// The maps of Service ports that those chains use.
@@ -132,7 +132,7 @@ impl DesiredTable {
         &self.maps
     }
 
-    /// The chains and maps of a Service port that nobody needs any more.
+    /// The unneeded chains and maps of a Service port.
     pub fn unneeded(&self, port: &Name) -> Unneeded {
         let (mut chains, mut needed) = (Vec::new(), BTreeSet::new());
         for (frontend, entry) in self.sticky_frontends(port) {
@@ -325,7 +325,7 @@ impl DesiredTable {
         on_demand.chain(static_chains(&self.config)).map(signed).collect()
     }
 
-    /// The chains on demand that somebody goes to.
+    /// The chains on demand that elements or rules go to.
     fn needed(&self) -> BTreeSet<OnDemand> {
         let (mut chains, mut needed) = (Vec::new(), BTreeSet::new());
         for (frontend, entry) in self.frontends() {
@@ -343,7 +343,7 @@ impl DesiredTable {
         all.map(|chain| (chain.name.clone(), chain)).collect()
     }
 
-    /// The chains on demand that are there though nobody goes to them any more, without those of
+    /// The chains on demand that are there but no longer used, without those of
     /// Service ports, which go with their maps.
     pub fn unneeded_chains(&self) -> BTreeSet<OnDemand> {
         let needed = self.needed();
@@ -356,7 +356,7 @@ impl DesiredTable {
         self.chains.retain(|chain| !deleted.contains(chain));
     }
 
-    /// Forgets the chains that nobody needs, because a full pass deletes them.
+    /// Forgets unneeded chains, because a full pass deletes them.
     pub fn forget_unneeded_chains(&mut self) {
         let needed = self.needed();
         self.chains.retain(|chain| needed.contains(chain));
@@ -364,7 +364,7 @@ impl DesiredTable {
     }
 }
 
-/// Chains and maps of a Service port that nobody needs any more.
+/// Unneeded chains and maps of a Service port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unneeded {
     chains: BTreeSet<OnDemand>,

@@ -92,7 +92,7 @@ impl Draw {
     }
 }
 
-/// The part of `left` that a weight is, neither nothing nor everything: whoever is chosen can be
+/// The part of `left` that a weight is, neither nothing nor everything: each chosen endpoint can be
 /// reached, and so can those that come after.
 fn chance(weight: u64, left: u64) -> u32 {
     let whole = u128::from(WHOLE);

@@ -23,7 +23,7 @@ struct Maps {
     local: SetId,
     endpoints: SetId,
     endpoints_local: SetId,
-    nobody: SetId,
+    no_endpoints: SetId,
     sticky: SetId,
     sticky_local: SetId,
     affinity: SetId,
@@ -45,7 +45,7 @@ const ADDRESS: Maps = Maps {
     local: SetId::ServicesLocal,
     endpoints: SetId::Endpoints,
     endpoints_local: SetId::EndpointsLocal,
-    nobody: SetId::NoEndpoints,
+    no_endpoints: SetId::NoEndpoints,
     sticky: SetId::StickyServices,
     sticky_local: SetId::StickyServicesLocal,
     affinity: SetId::AffinityServices,
@@ -57,7 +57,7 @@ const NODE: Maps = Maps {
     local: SetId::NodeportsLocal,
     endpoints: SetId::NodeportEndpoints,
     endpoints_local: SetId::NodeportEndpointsLocal,
-    nobody: SetId::NoEndpointNodeports,
+    no_endpoints: SetId::NoEndpointNodeports,
     sticky: SetId::StickyNodeports,
     sticky_local: SetId::StickyNodeportsLocal,
     affinity: SetId::AffinityNodeports,
@@ -134,7 +134,7 @@ impl<'a> Placer<'a> {
                 Refusal::Reject => Verdict::Goto(Name::from("reject-chain")),
                 Refusal::Drop => Verdict::Drop,
             };
-            self.verdict(maps.nobody, verdict);
+            self.verdict(maps.no_endpoints, verdict);
         }
         self.record();
         self.guard();
@@ -142,8 +142,8 @@ impl<'a> Placer<'a> {
 
     /// Has the choice recorded of clients that stay.
     fn record(&mut self) {
-        let somebody = self.entry.slots().any(|slots| !slots.is_empty());
-        let Some(affinity) = self.entry.affinity.as_ref().filter(|_| somebody) else { return };
+        let has_endpoints = self.entry.slots().any(|slots| !slots.is_empty());
+        let Some(affinity) = self.entry.affinity.as_ref().filter(|_| has_endpoints) else { return };
         let recording = Recording {
             port: affinity.port.clone(),
             protocol: self.protocol,
@@ -176,7 +176,7 @@ impl<'a> Placer<'a> {
         if let Some(affinity) = &self.entry.affinity {
             let (port, protocol) = (affinity.port.clone(), self.protocol);
             self.go_to(entry, OnDemand::Stay(Stay { port, protocol, reach, mark }));
-            // Whoever comes from there is marked already.
+            // The stay chain has marked the packet already.
             let pick = Pick { mark: Mark::No, ..pick };
             self.go_to(self.maps.sticky(reach), OnDemand::Pick(pick));
         } else {

@@ -73,19 +73,19 @@ pub struct Entry {
     pub address: AddressKind,
     /// How connections get to endpoints.
     pub path: Path,
-    /// The endpoints. Empty: nobody.
+    /// The endpoints; may be empty.
     pub endpoints: Slots,
     /// What happens to those that find no endpoint.
     pub refusal: Option<Refusal>,
     /// How clients stay with their endpoints, where they do.
     pub affinity: Option<Affinity>,
-    /// Who may connect; everybody without it. Sorted, disjoint ranges of addresses.
+    /// Sources that may connect; all without it. Sorted, disjoint ranges of addresses.
     pub sources: Option<Arc<[(IpAddr, IpAddr)]>>,
 }
 
 /// Where a Service has an address from, those first that fewer people may write. Where two Services
 /// claim one address and port, the smaller kind has it: the API server allocates cluster IPs, a
-/// cloud's controller writes the load balancer's status, and anybody who may write a Service
+/// cloud's controller writes the load balancer's status, and each user who may write a Service
 /// writes `externalIPs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressKind {
@@ -110,12 +110,12 @@ pub enum Path {
     LocalOnly(Slots),
 }
 
-/// What happens to a connection that nobody takes.
+/// What happens to a connection without an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is told so.
+    /// The client gets an error at once.
     Reject,
-    /// It is not: another node may take it.
+    /// No reply: another node may take it.
     Drop,
 }
 

@@ -66,9 +66,9 @@ pub enum SetId {
     NodeportEndpoints,
     /// Slots of `NodeportsLocal`.
     NodeportEndpointsLocal,
-    /// Service addresses that nobody serves.
+    /// Service addresses without endpoints.
     NoEndpoints,
-    /// Node ports that nobody serves.
+    /// Node ports without endpoints.
     NoEndpointNodeports,
     /// Cluster IPs; other ports of them are refused.
     ClusterIps,
@@ -178,8 +178,8 @@ impl SetId {
             Self::NodeportsLocal => "external policy Local: where all others go",
             Self::NodeportEndpoints => "the endpoint in each slot",
             Self::NodeportEndpointsLocal => "the endpoint on this node in each slot",
-            Self::NoEndpoints => "Service addresses that nobody serves",
-            Self::NoEndpointNodeports => "node ports that nobody serves",
+            Self::NoEndpoints => "Service addresses without endpoints",
+            Self::NoEndpointNodeports => "node ports without endpoints",
             Self::ClusterIps => "cluster IPs; ports without a Service are refused",
             Self::Hairpin => "endpoints that reach themselves through a Service",
             Self::Firewall => "addresses with loadBalancerSourceRanges",

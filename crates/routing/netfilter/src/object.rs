@@ -230,7 +230,7 @@ pub enum ChainKind {
 }
 
 impl ChainKind {
-    /// nft's word, which is also what the kernel is told.
+    /// The name that nft and the kernel use.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Filter => "filter",
@@ -492,7 +492,7 @@ pub enum Op {
     AddChain(Chain),
     /// Deletes all rules of a chain.
     FlushChain(Name),
-    /// Deletes a chain that has no rules and that nobody goes to.
+    /// Deletes a chain without rules that no rule or element goes to.
     DeleteChain(Name),
     /// Adds elements. One that is there with other data is an error.
     AddElements {

@@ -23,7 +23,7 @@ pub struct KernelState {
     pub chains: BTreeMap<Name, KernelChain>,
     /// The elements of the sets that we write.
     pub elements: Vec<Placed>,
-    /// Whether a set is of another make, or the table asleep: it is to be replaced as a whole.
+    /// Whether a set has another definition, or the table is dormant: the whole table is replaced.
     pub outdated: bool,
     /// Whether elements may be missing from it: tables were being changed all the time.
     pub rough: bool,
@@ -131,14 +131,14 @@ fn reconcile_chains(wanted: Vec<Chain>, held: &KernelState, changes: &mut Change
     }
 }
 
-/// Whether a chain has the rules that it should, as far as can be told without reading them.
+/// Whether a chain has the rules that it should, as far as the signature shows.
 pub fn is_right(there: &KernelChain, wanted: &Chain) -> bool {
     there.base == wanted.hook.is_some()
         && there.rules == wanted.rules.len()
         && there.signature.as_ref() == signature(wanted)
 }
 
-/// The slots that the kernel holds, so that a new start leaves everybody in place.
+/// The slots that the kernel holds, so that a restart leaves endpoints in their slots.
 #[derive(Clone, Debug, Default)]
 pub struct KernelSlots {
     endpoints: BTreeMap<Frontend, BTreeMap<u32, EndpointKey>>,

@@ -15,7 +15,7 @@ use crate::frontend::Slots;
 /// weight do not always divide evenly, and each group costs a rule.
 const ALIKE: u64 = 1_000;
 
-/// Gives each endpoint its slot, and leaves in place whoever was there and still may be.
+/// Gives each endpoint its slot, and leaves endpoints in their previous slots where possible.
 pub fn assign_slots(before: &[EndpointKey], backends: &[Backend]) -> Slots {
     let groups = group_by_weight(backends);
     let sizes: Vec<(u32, u64)> = groups.iter().map(Group::size_and_weight).collect();
@@ -181,7 +181,7 @@ mod tests {
             let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
             for (key, share) in slots.iter().zip(slots.draw().shares()) {
                 let asked = backends.iter().find(|backend| backend.key == *key);
-                let asked = f64::from(asked.expect("nobody else").weight) / total;
+                let asked = f64::from(asked.expect("a slot holds a backend").weight) / total;
                 prop_assert!((share / asked - 1.0).abs() < 0.0011, "{share} is not {asked}");
             }
         }

@@ -23,7 +23,7 @@ pub fn cleanup(options: &Options) -> Result<(), ProxyError> {
     Ok(())
 }
 
-/// Refuses to touch a table that somebody else made.
+/// Refuses to touch a table of another program.
 pub(crate) fn check_owner(kernel: &mut Kernel, options: &Options) -> Result<(), ProxyError> {
     for there in kernel.tables()? {
         let family = there.table.family;

@@ -36,7 +36,7 @@ pub(crate) struct Control {
 pub(crate) struct Waiting {
     /// These Services.
     pub(crate) services: BTreeSet<ServiceKey>,
-    /// All of them: the node stands elsewhere.
+    /// All of them: the node's topology changed.
     pub(crate) all: bool,
     /// The Node itself changed, or a ServiceCIDR: the configuration may have.
     pub(crate) config: bool,
@@ -88,8 +88,8 @@ impl Control {
         self.world.node(&self.options.node)
     }
 
-    /// The Node as it was last seen, for what the rules depend on. A Node object that somebody
-    /// deletes takes neither the machine's addresses nor its pod ranges away.
+    /// The Node as it was last seen, for what the rules depend on. Deleting the Node object
+    /// takes neither the machine's addresses nor its pod ranges away.
     pub(crate) fn last_node(&self) -> Option<&Node> {
         self.last_node.as_deref()
     }
@@ -100,7 +100,7 @@ impl Control {
     }
 
     /// Whether every list has arrived. Before that nothing is written: a Service without its
-    /// slices would look as if nobody served it.
+    /// slices would look as if it had no endpoints.
     pub(crate) fn is_listed(&self) -> bool {
         self.unlisted.is_empty()
     }
@@ -133,7 +133,7 @@ impl Control {
             match event {
                 FeedEvent::Changed(Changed { change, problems, .. }) => {
                     for problem in problems {
-                        tracing::warn!("{problem}");
+                        tracing::warn!(%problem, "problem in an object");
                     }
                     if let Some(change) = change {
                         self.note(&change);
@@ -143,7 +143,7 @@ impl Control {
                 FeedEvent::Listed { kind, objects, .. } => {
                     changes.extend(objects.map(|objects| Change::Listed(kind, objects)));
                     if self.unlisted.remove(&kind) && self.unlisted.is_empty() {
-                        tracing::info!("all objects have arrived");
+                        tracing::info!("initial lists complete");
                         self.waiting.all = true;
                     }
                 }
@@ -185,7 +185,7 @@ impl Control {
         if *self.routes.place() != before {
             let place = self.routes.place();
             let zone = place.zone.as_ref().map_or("none", |zone| zone.as_str());
-            tracing::info!(zone, "this node's place has changed");
+            tracing::info!(zone, "node topology changed");
             self.waiting.all = true;
         }
         self.waiting.services.extend(touched.routes);
@@ -217,15 +217,15 @@ impl Control {
 
     fn note_slice(&mut self, slice: &Slice) {
         let known = self.world.slice(&slice.namespace, &slice.name);
-        let told = known.is_some_and(|known| known.trigger_time == slice.trigger_time);
+        let noted = known.is_some_and(|known| known.trigger_time == slice.trigger_time);
         let triggers = slice.address_type.family().and_then(|f| self.triggers.get_mut(&f));
-        if let (Some(triggers), Some(service), false) = (triggers, slice.service(), told) {
+        if let (Some(triggers), Some(service), false) = (triggers, slice.service(), noted) {
             triggers.changed(service, slice.trigger_time.as_deref());
         }
     }
 
     /// Endpoints on this node that are ready, for a Service whose load balancer asks: distinct
-    /// addresses over all ports. None if nobody is to answer for it.
+    /// addresses over all ports. None if the Service has no health check port.
     pub(crate) fn health_of(&self, key: &ServiceKey) -> Option<(u16, usize)> {
         let service = self.world.service(key)?;
         let asked = service.service_type == ServiceType::LoadBalancer

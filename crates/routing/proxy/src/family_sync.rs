@@ -1,9 +1,10 @@
-//! One family on its way to the kernel: its engine, what failed, what is left to clean up.
+//! Keeps the nftables table of one family in step: its engine, failures and retries, pending clean-up.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use nearhop_core::route::{Route, RouteTable};
 use nearhop_core::{Family, Protocol};
 use nearhop_netfilter::changes::Lost;
 use nearhop_netfilter::config::{Config, NodePortAddresses};
@@ -43,7 +44,21 @@ pub(crate) struct Found {
     pub(crate) wants_sync: bool,
 }
 
-/// One family on its way to the kernel.
+/// Which Services a family has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Services {
+    any: bool,
+    node_ports: bool,
+}
+
+impl Services {
+    fn add(&mut self, route: &Route) {
+        self.any = true;
+        self.node_ports |= route.service_port().node_port != 0;
+    }
+}
+
+/// Keeps the nftables table of one family in step.
 #[derive(Debug)]
 pub(crate) struct FamilySync {
     family: Family,
@@ -58,13 +73,15 @@ pub(crate) struct FamilySync {
     fresh: bool,
     /// All endpoints of frontends whose flows were judged, as they were then.
     known: LostEndpoints,
-    /// Frontends that several Services claim, as far as that was said.
+    /// The Services that missing settings were reported for, with the current configuration.
+    warned: Services,
+    /// Frontends that several Services claim and that were reported.
     contested: BTreeSet<Frontend>,
     releases: Releases,
 }
 
 impl FamilySync {
-    /// Nothing is in the kernel yet, or nobody knows.
+    /// Nothing is known yet of what the kernel holds.
     pub(crate) fn new(family: Family, control: &Control) -> Self {
         let config = control.config(family);
         Self {
@@ -77,6 +94,7 @@ impl FamilySync {
             lost: LostEndpoints::new(),
             fresh: false,
             known: LostEndpoints::new(),
+            warned: Services::default(),
             contested: BTreeSet::new(),
             releases: Releases::default(),
         }
@@ -117,9 +135,7 @@ impl FamilySync {
     ) {
         let began = Instant::now();
         let config = control.config(self.family);
-        if self.last.is_none() || config != *self.engine.config() {
-            warn_about(&config);
-        }
+        self.warn_about(&config, control.routes(), waiting);
         self.engine.configure(config);
         let scope = if waiting.all { Scope::All } else { Scope::Some(&waiting.services) };
         let pass = if self.engine.needs_full() { Pass::Full } else { Pass::Partial };
@@ -133,7 +149,7 @@ impl FamilySync {
                 self.releases.add(self.engine.take_releases(), Instant::now());
             }
             Err(error) => {
-                tracing::error!(family = %self.family, %error, "the rules are not in step");
+                tracing::error!(family = %self.family, %error, "nftables sync failed");
                 metrics.failed(self.family, pass, began.elapsed());
                 self.failure = Some(error.to_string());
                 let backoff = Backoff::new(FIRST_PAUSE, control.options().sync_period);
@@ -142,6 +158,26 @@ impl FamilySync {
             }
         }
         metrics.isolated_services(self.family, self.engine.isolated().len());
+    }
+
+    /// Warns about missing settings once they matter: when the first Service of the family that
+    /// needs them arrives.
+    fn warn_about(&mut self, config: &Config, routes: &RouteTable, waiting: &Waiting) {
+        let family = self.family;
+        let new = self.last.is_none() || config != self.engine.config();
+        let mut services = if new { Services::default() } else { self.warned };
+        if new || waiting.all {
+            let of_family = routes.iter().filter(|(key, _)| key.family == family);
+            of_family.for_each(|(_, route)| services.add(route));
+        } else {
+            let changed = waiting.services.iter().flat_map(|service| routes.of_service(service));
+            let of_family = changed.filter(|(key, _)| key.family == family);
+            of_family.for_each(|(_, route)| services.add(route));
+        }
+        if new || services != self.warned {
+            warn_about_missing(config, services);
+        }
+        self.warned = services;
     }
 
     fn note(
@@ -161,14 +197,14 @@ impl FamilySync {
         }
         self.last = Some(LastSync { at, pass, took, elements });
         self.warn_of_contests();
-        tracing::debug!(family = %self.family, ?pass, elements, ?took, "in step");
+        tracing::debug!(family = %self.family, ?pass, elements, ?took, "nftables synced");
         for Lost { frontend, endpoints } in lost {
             self.fresh = true;
             self.lost.entry(frontend).or_default().extend(endpoints);
         }
     }
 
-    /// Says who wants what somebody else has, once.
+    /// Warns once about each address and port that several Services claim.
     fn warn_of_contests(&mut self) {
         let contested: BTreeSet<Frontend> =
             self.engine.desired().contested().map(|(frontend, _)| *frontend).collect();
@@ -176,11 +212,12 @@ impl FamilySync {
             if !self.contested.contains(frontend) {
                 let services: Vec<String> =
                     claims.iter().map(|claim| claim.service.to_string()).collect();
+                let services = services.join(", ");
                 tracing::warn!(
                     ?frontend,
-                    "Services {} claim one address and port; the first of them has it: take it \
-                     from the others' externalIPs or load balancers",
-                    services.join(", ")
+                    services,
+                    "several Services claim one address and port; the first one gets it: remove it \
+                     from the externalIPs or load balancer status of the others"
                 );
             }
         }
@@ -230,7 +267,7 @@ impl FamilySync {
         self.engine.expect_generations(changes);
     }
 
-    /// Whether somebody else has changed some table.
+    /// Whether another program has changed any table.
     pub(crate) fn is_changed_by_others(&self, tables: &mut impl Tables) -> bool {
         self.engine.is_changed_by_others(tables)
     }
@@ -247,8 +284,8 @@ impl FamilySync {
                 self.suspect(&Waiting { all: true, ..Waiting::default() }, Pass::Full);
             }
             Err(error) => {
-                // Somebody else may be changing tables all the time; ours are not wrong for that.
-                tracing::warn!(family = %self.family, %error, "cannot verify the rules; next time");
+                // Other programs may change tables all the time, which does not make ours wrong.
+                tracing::warn!(family = %self.family, %error, "verification failed; will retry");
             }
         }
         // What the kernel did not take may be taken now.
@@ -302,21 +339,22 @@ pub(crate) fn for_each_family(families: &mut [FamilySync], mut act: impl FnMut(&
     }
 }
 
-/// Says what the rules cannot do for want of something that the operator or the Node should say.
-fn warn_about(config: &Config) {
+/// Warns about Services of a family that cannot be served completely, because the operator or the
+/// Node lacks a setting.
+fn warn_about_missing(config: &Config, services: Services) {
     let family = config.family();
-    if config.local.is_none() {
+    if config.local.is_none() && services.any {
         tracing::warn!(
             %family,
-            "pods of this node cannot be told from others: nothing from outside to cluster IPs is \
-             masqueraded; give a range with --cluster-cidr, or another --detect-local-mode"
+            "local pod traffic cannot be detected: traffic to cluster IPs from outside is not \
+             masqueraded; set --cluster-cidr or another --detect-local-mode"
         );
     }
-    if config.nodeport_addresses == NodePortAddresses::Within(Vec::new()) {
+    if config.nodeport_addresses == NodePortAddresses::Within(Vec::new()) && services.node_ports {
         tracing::warn!(
             %family,
-            "node ports are not served: the Node is not there or has no address of this family; \
-             look at --hostname-override, or give --bind-address or --nodeport-addresses"
+            "node ports are not served: the Node does not exist or has no address of this family; \
+             check --hostname-override, or set --bind-address or --nodeport-addresses"
         );
     }
 }

@@ -16,18 +16,18 @@ use crate::kernel::{Kernel, KernelError};
 /// Held for as long as the table is ours.
 #[derive(Debug)]
 pub struct Lock {
-    _held: KernelState,
+    _held: LockKind,
 }
 
 #[derive(Debug)]
-enum KernelState {
+enum LockKind {
     /// The socket that the table belongs to.
     Table { _owner: Kernel },
     /// Where the kernel has no tables that belong to a socket.
     Socket { _listener: UnixListener },
 }
 
-/// The table is somebody else's.
+/// Another process has the table.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another proxy runs.
@@ -50,14 +50,14 @@ pub enum LockError {
 impl Lock {
     /// Takes the lock of a table, in the network namespace of the calling thread.
     pub fn take(table: &Name) -> Result<Self, LockError> {
-        // `--table` takes no dot: this is nobody's table.
+        // `--table` takes no dot: so no proxy has a table of this name.
         let name = Name::from(format!("{table}.lock"));
         let comment = Name::from(format!("nearhop proxy keeps table {table}"));
         let ops = vec![Op::AddTable { comment }];
         let batch = Batch { table: Table { family: Family::Ipv4, name }, ops };
         let mut kernel = Kernel::open()?;
         let refused = match kernel.apply_owned(&batch) {
-            Ok(()) => return Ok(Self { _held: KernelState::Table { _owner: kernel } }),
+            Ok(()) => return Ok(Self { _held: LockKind::Table { _owner: kernel } }),
             Err(KernelError::Refused { table, refusals }) => (table, refusals),
             Err(error) => return Err(error.into()),
         };
@@ -75,7 +75,7 @@ impl Lock {
         tracing::debug!(%table, "the kernel has no tables that belong to a socket (Linux 5.12)");
         let address = SocketAddr::from_abstract_name(format!("nearhop-proxy/{table}"))?;
         match UnixListener::bind_addr(&address) {
-            Ok(listener) => Ok(Self { _held: KernelState::Socket { _listener: listener } }),
+            Ok(listener) => Ok(Self { _held: LockKind::Socket { _listener: listener } }),
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
                 Err(LockError::Taken { table: table.clone() })
             }

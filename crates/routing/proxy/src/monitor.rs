@@ -1,5 +1,5 @@
-//! The thread that hears what others do to our tables, so that it is repaired at once and not at
-//! the next look.
+//! The thread that receives the kernel's nftables notifications, so that the proxy repairs changes
+//! by other programs at once and not at the next verification.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,17 @@ use crate::error::ProxyError;
 use crate::kernel::{Kernel, KernelError, Membership, Notice, Notices};
 use crate::options::Options;
 
-/// What was heard so far.
+/// What the notifications said so far.
 #[derive(Clone, Debug, Default)]
-struct Heard {
-    /// Whose change was the last one; unknown, where news was lost.
+struct Notified {
+    /// Who made the last change; unknown where notifications were lost.
     author: Author,
 }
 
 /// The thread's end in the loop.
 #[derive(Debug)]
 pub(crate) struct TableMonitor {
-    heard: watch::Receiver<Heard>,
+    notified: watch::Receiver<Notified>,
     membership: Membership,
 }
 
@@ -33,50 +33,50 @@ impl TableMonitor {
         let tables: BTreeSet<Table> = options.families.iter().copied().map(named).collect();
         let notices = Notices::open(kernel.port()?, tables)?;
         let membership = notices.membership()?;
-        let (tell, heard) = watch::channel(Heard::default());
-        supervise::thread("nftables", move || listen(notices, &tell))
+        let (sender, notified) = watch::channel(Notified::default());
+        supervise::thread("nftables", move || listen(notices, &sender))
             .map_err(ProxyError::Thread)?;
-        Ok(Self { heard, membership })
+        Ok(Self { notified, membership })
     }
 
-    /// Does something during which nothing is heard, because the kernel would spend too much time
-    /// on telling what we know. Others may have changed something meanwhile: look afterwards.
-    pub(crate) fn deaf<T>(&self, act: impl FnOnce() -> T) -> T {
+    /// Acts without notifications, which cost the kernel much time for a large batch. Other programs
+    /// may change something meanwhile: check afterwards.
+    pub(crate) fn while_paused<T>(&self, act: impl FnOnce() -> T) -> T {
         if let Err(error) = self.membership.pause() {
-            tracing::debug!(%error, "the kernel goes on telling what we do");
+            tracing::debug!(%error, "nftables notifications not paused");
         }
         let done = act();
         if let Err(error) = self.membership.resume() {
-            tracing::error!(%error, "what others do to our table is not heard any more");
+            tracing::error!(%error, "nftables notifications stopped; changes by other programs are found at the next verification");
         }
         done
     }
 
-    /// Waits until somebody else has changed our tables, or may have.
+    /// Waits until another program has changed our tables, or may have.
     pub(crate) async fn wait(&mut self) {
-        if self.heard.changed().await.is_err() {
-            // The thread has said why it ended; the table is still looked at now and then.
+        if self.notified.changed().await.is_err() {
+            // The thread has logged why it ended; periodic verification goes on.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Whose change was the last one.
+    /// Who made the last change.
     pub(crate) fn last_author(&self) -> Author {
-        self.heard.borrow().author.clone()
+        self.notified.borrow().author.clone()
     }
 }
 
-/// Until nobody wants to know any more.
-fn listen(mut notices: Notices, tell: &watch::Sender<Heard>) {
-    while !tell.is_closed() {
+/// Runs until the receiver is dropped.
+fn listen(mut notices: Notices, sender: &watch::Sender<Notified>) {
+    while !sender.is_closed() {
         match notices.wait() {
             Ok(Notice::Nothing) => {}
-            Ok(Notice::Foreign(author)) => tell.send_modify(|heard| heard.author = author),
+            Ok(Notice::Foreign(author)) => sender.send_modify(|notified| notified.author = author),
             Ok(Notice::Lost) | Err(KernelError::Unreadable(_)) => {
-                tell.send_modify(|heard| heard.author = Author::default());
+                sender.send_modify(|notified| notified.author = Author::default());
             }
             Err(error) => {
-                tracing::error!(%error, "what others do to our table is not heard any more");
+                tracing::error!(%error, "nftables notifications stopped; changes by other programs are found at the next verification");
                 return;
             }
         }

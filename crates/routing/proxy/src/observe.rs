@@ -1,4 +1,4 @@
-//! What the proxy does with a Service and why, for whoever asks. Nothing is changed and nothing is
+//! What the proxy does with a Service and why, for `/debug/services`. Nothing is changed and nothing is
 //! read from the kernel: what was acknowledged is known.
 
 use std::collections::{BTreeMap, BTreeSet};

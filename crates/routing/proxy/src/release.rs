@@ -101,7 +101,7 @@ impl Releases {
 impl Waiting {
     fn failed(&mut self, port: &Name, error: &ApplyError, now: Instant) {
         let pause = BACKOFF.delay(self.failures, 0.0);
-        tracing::warn!(%port, %error, ?pause, "session affinity not released; trying again");
+        tracing::warn!(%port, %error, ?pause, "session affinity not released; will retry");
         self.due = now + pause;
         self.failures += 1;
     }

@@ -1,5 +1,5 @@
-//! When a change that somebody else made to our tables is repaired: at once, and later and later
-//! where that somebody keeps coming back. Two programs that undo each other's work as fast as they
+//! When a change of our tables by another program is repaired: at once, and with back-off where the
+//! program keeps changing them. Two programs that undo each other's work as fast as they
 //! can would leave the node no time for anything else.
 
 use std::time::{Duration, Instant};
@@ -33,13 +33,13 @@ impl Repairs {
         [Some(now), repair, self.rested].into_iter().flatten().max().unwrap_or(now)
     }
 
-    /// Notes a look, whatever it found: somebody whose own tables change so fast that news is lost
+    /// Notes a look, whatever it found: a program whose own tables change so fast that news is lost
     /// has ours read again and again.
     pub(crate) fn looked(&mut self, began: Instant, ended: Instant) {
         self.rested = Some(ended + ended.duration_since(began) * REST);
     }
 
-    /// Notes a repair. The wait until the next one, if it is a long one: somebody should know.
+    /// Notes a repair. The wait until the next one, if it is long enough to be logged.
     pub(crate) fn repaired(&mut self, now: Instant) -> Option<Duration> {
         let rested = self.last.is_none_or(|last| now.duration_since(last) > self.wait() + LONGEST);
         self.in_a_row = if rested { 1 } else { self.in_a_row.saturating_add(1) };
@@ -86,9 +86,9 @@ mod tests {
         // The neighbour is there again at once.
         while now < start + Duration::from_secs(600) {
             now = repairs.due(now);
-            let told = repairs.repaired(now);
+            let reported = repairs.repaired(now);
             times.push(now);
-            assert_eq!(told.is_some(), times.len() > 3, "it is said from the fourth on");
+            assert_eq!(reported.is_some(), times.len() > 3, "it is reported from the fourth on");
         }
         assert!(times[2] - start < Duration::from_secs(1), "{times:?}");
         assert!((10..20).contains(&times.len()), "{} repairs in ten minutes", times.len());

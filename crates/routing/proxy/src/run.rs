@@ -2,7 +2,7 @@
 //! into the kernel, `family_sync`'s.
 //!
 //! Watch to kernel is one hop: what arrives is taken in and written by the same task, so that a
-//! lone change waits for nobody. A NodeReport will be made where `sync` ends: decisions, what was
+//! lone change does not wait. A NodeReport will be made where `sync` ends: decisions, what was
 //! applied and what failed are all at hand there.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,29 +53,29 @@ const SWEEP_AGAIN: Duration = Duration::from_millis(500);
 /// At the latest after this.
 const SWEEP_AT_LEAST: Duration = Duration::from_secs(30);
 
-/// What the process gives the proxy to work with.
+/// What the proxy gets from the process.
 pub struct Deps {
-    /// The right to the table. Taken before anything is listened on: a second proxy should say
-    /// that it is the second.
+    /// The lock of the table. Taken before any port is opened, so that a second proxy reports the
+    /// lock and not a port in use.
     pub lock: Lock,
     /// The API.
     pub client: kube::Client,
-    /// Where it counts.
+    /// Its metrics.
     pub metrics: ProxyMetrics,
-    /// Where it says how it is.
+    /// Its health, for probes.
     pub health: SharedHealth,
-    /// Where it says that the first sync is done. Made before anybody can ask.
+    /// Readiness: passes after the first sync.
     pub synced: Check,
-    /// What others want to know.
+    /// Requests of `/debug/services`.
     pub questions: mpsc::Receiver<Question>,
     /// When to stop.
     pub shutdown: Shutdown,
 }
 
-/// Somebody wants to know what is done with a Service, or with all.
+/// A request for the state of a Service, or of all Services.
 #[derive(Debug)]
 pub struct Question {
-    /// Which; none for all.
+    /// The Service; none for all.
     pub service: Option<ServiceKey>,
     /// Where the answer goes; nothing if there is no such Service.
     pub answer: oneshot::Sender<Option<Value>>,
@@ -86,13 +86,13 @@ enum Event {
     Feed(Vec<FeedEvent>),
     Swept(SweepDone),
     Asked(Question),
-    /// Somebody else may have changed our tables.
+    /// Another program may have changed our tables.
     Disturbed,
     Due,
     Stop,
 }
 
-/// Runs until it is told to stop. The rules stay when it ends.
+/// Runs until shutdown. The rules stay when it ends.
 ///
 /// # Errors
 /// Another proxy runs, or the kernel cannot do what is needed.
@@ -145,9 +145,9 @@ fn open_kernel(options: &Options) -> Result<Kernel, ProxyError> {
         let tables = kernel.tables()?;
         if tables.iter().any(|there| there.table.name == "kube-proxy") {
             tracing::warn!(
-                "kube-proxy's table is there: its rules may act before ours; end kube-proxy and \
-                 delete its table (nft delete table ip kube-proxy), or give nearhop only labelled \
-                 Services with --service-proxy-name"
+                "kube-proxy's table exists: its rules may act before nearhop's; stop kube-proxy and \
+                 delete its table (nft delete table ip kube-proxy), or serve only labelled Services \
+                 with --service-proxy-name"
             );
         }
     }
@@ -266,7 +266,7 @@ impl Loop {
     }
 
     /// When something must happen, whatever arrives. Only what will then be done: a time that stays
-    /// in the past would leave nobody else a turn.
+    /// in the past would starve all other events.
     fn next_due(&self) -> Option<Instant> {
         let now = Instant::now();
         let sweeps = self
@@ -289,7 +289,7 @@ impl Loop {
     fn release(&mut self) {
         tokio::task::block_in_place(|| {
             for_each_family(&mut self.families, |family_sync| {
-                family_sync.release(&mut self.kernel)
+                family_sync.release(&mut self.kernel);
             });
         });
         self.release_from = Instant::now() + RELEASE_PAUSE;
@@ -336,7 +336,7 @@ impl Loop {
                     }
                 });
             };
-            if full { monitor.deaf(sync) } else { sync() }
+            if full { monitor.while_paused(sync) } else { sync() }
         });
         if full
             && self
@@ -430,19 +430,14 @@ impl Loop {
         let author = self.monitor.last_author();
         let program = author.name.as_ref().map_or("unknown", |name| name.as_str());
         let pid = author.pid.unwrap_or_default();
-        tracing::warn!(
-            differences,
-            program,
-            pid,
-            "another program changed our table; it is repaired"
-        );
+        tracing::warn!(differences, program, pid, "table repaired: another program changed it");
         if let Some(wait) = self.repairs.repaired(Instant::now()) {
             tracing::warn!(
                 program,
                 pid,
                 ?wait,
-                "another program keeps changing our table; it is repaired less often from now on: \
-                 end that program, or give nearhop another table with --table"
+                "another program keeps changing the table; repairs are delayed: stop that program, \
+                 or choose another table with --table"
             );
         }
     }
@@ -492,7 +487,7 @@ impl Loop {
     }
 
     fn sweep_failed(&mut self, family: Family, error: &str, lost: LostEndpoints) {
-        tracing::warn!(%family, error, "stale flows could not be deleted; trying again");
+        tracing::warn!(%family, error, "stale flows not deleted; will retry");
         self.metrics.cleanup_failed(family);
         let backoff = Backoff::new(SWEEP_AGAIN, SWEEP_AT_LEAST);
         self.sweep_again = Instant::now() + backoff.delay(self.sweep_failures, 0.0);
@@ -513,7 +508,7 @@ impl Loop {
             Some(key) => observe::describe(&self.control, &self.families, key),
             None => Some(observe::describe_all(&self.control, &self.families)),
         };
-        // Who asked may have gone.
+        // The caller may have gone.
         let _gone = question.answer.send(answer);
     }
 

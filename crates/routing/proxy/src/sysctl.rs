@@ -66,7 +66,7 @@ fn raise_buckets(places: Places<'_>, max: u64) {
     if read(&places.root.join(MAX)).is_some_and(|now| now >= max)
         && let Some(failure) = set(places.hashsize, max / 4, true)
     {
-        tracing::debug!("{failure}");
+        tracing::debug!(%failure, "conntrack setting not applied");
     }
 }
 
@@ -93,7 +93,7 @@ fn read(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Sets one, or only raises it; says what stands against it.
+/// Sets one, or only raises it; returns the error message, if any.
 fn set(path: &Path, value: u64, upward: bool) -> Option<String> {
     let now = read(path);
     let enough = upward && now.is_some_and(|now| now > value);

@@ -27,7 +27,7 @@ impl Triggers {
         }
     }
 
-    /// A slice is gone, and with it whoever would know.
+    /// A slice is gone, and with it its trigger time.
     pub(crate) fn gone(&mut self, service: &ServiceKey) {
         self.waiting.remove(service);
     }

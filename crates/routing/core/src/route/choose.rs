@@ -1,7 +1,7 @@
 //! Which endpoints one node uses for one Service port.
 //!
 //! A cascade of tiers, nearest first: the routing annotation, node hints, zone hints, all
-//! (KEP-3015 "Design Details"). The first tier that leaves somebody wins, and every tier tried
+//! (KEP-3015 "Design Details"). The first tier with endpoints wins, and every tier tried
 //! before it is kept with the reason. Nothing about topology is decided after this.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::labels::Labels;
 use crate::model::{Node, Service, ServicePort, TrafficPolicy, zone_of};
 use crate::routing::{KeyRouting, WeightTable};
 
-/// Where a node (or the asker of a DNS question) stands.
+/// The topology of a node, or of a DNS client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Node name.
@@ -110,7 +110,7 @@ pub struct RouteInput<'a> {
     pub endpoints: &'a [RouteEndpoint<'a>],
     /// The routing that the Service's slices agree on.
     pub routing: Agreed<'a>,
-    /// Where the node stands.
+    /// The node's topology.
     pub place: &'a Place,
     /// Which hints count.
     pub gates: HintGates,
@@ -145,9 +145,9 @@ pub enum Verdict {
     Cluster,
     /// To the local set.
     Local,
-    /// Refused: nobody anywhere can take it.
+    /// Rejected: no endpoint in the cluster is usable.
     Reject,
-    /// Dropped: somebody could, but not on this node (the policy is Local).
+    /// Dropped: usable endpoints are only on other nodes (the policy is Local).
     Drop,
 }
 
@@ -160,7 +160,7 @@ pub struct RouteDecision {
     pub cluster: Option<RouteSet>,
     /// The set on this node, where it is used.
     pub local: Option<RouteSet>,
-    /// Whether anybody anywhere could take a connection.
+    /// Whether the port has a usable endpoint in the cluster.
     pub has_any: bool,
     /// For traffic to the cluster address.
     pub internal: Verdict,

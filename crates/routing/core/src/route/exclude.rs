@@ -26,7 +26,7 @@ pub enum Exclusion {
     NoWeight(Option<Name>),
     /// It shares no topology key with this node, and the keys are hard.
     OutOfReach,
-    /// It was told twice; the other one counts.
+    /// Its address is in several slices; the other one counts.
     Twice,
 }
 
@@ -59,7 +59,7 @@ pub fn explain_excluded(endpoint: &RouteEndpoint<'_>, set: &RouteSet) -> Option<
         Candidates::ServingTerminating => endpoint.serving && endpoint.terminating,
         Candidates::None => endpoint.is_usable(),
     };
-    // In the local set nobody else is a candidate, whatever state it is in.
+    // In the local set no endpoint of another node is a candidate, whatever its state.
     let is_local_set = matches!(set.reason.tier, Tier::Local)
         || (matches!(set.reason.tier, Tier::Nobody) && usable);
     if is_local_set && !endpoint.local {

@@ -164,7 +164,7 @@ pub struct Reason {
     pub tier: Tier,
     /// From what.
     pub candidates: Candidates,
-    /// What was tried before, nearest first. Tiers that nobody asked for are not named.
+    /// What was tried before, nearest first. Tiers without a request or hints are not named.
     pub tried: Vec<Tried>,
 }
 

@@ -75,7 +75,7 @@ impl RouteTable {
         }
     }
 
-    /// Where the node stands.
+    /// The node's topology.
     pub fn place(&self) -> &Place {
         &self.place
     }

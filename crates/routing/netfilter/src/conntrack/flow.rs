@@ -57,7 +57,7 @@ pub struct Flow {
     pub status: u32,
     /// The kernel's number for this very flow: one that comes later with equal ends has another.
     pub id: u32,
-    /// The conntrack zone of the original direction; 0 unless somebody uses zones.
+    /// The conntrack zone of the original direction; 0 unless zones are in use.
     pub zone: u16,
 }
 
@@ -96,7 +96,7 @@ impl Flow {
         EndpointKey { ip: self.reply.source.ip(), port: self.reply.source.port() }
     }
 
-    /// Whether its destination was rewritten. Told by the addresses: the status bit only says that
+    /// Whether its destination was rewritten. Found by the addresses: the status bit only says that
     /// a rule was there.
     pub fn translated(&self) -> bool {
         self.reply.source != self.original.destination

@@ -1,6 +1,6 @@
 //! Which flows must go.
 //!
-//! A UDP flow lives as long as somebody sends, so one that leads to the wrong place leads there for
+//! A UDP flow lives as long as the client sends, so one that leads to the wrong place leads there for
 //! ever: it is deleted, and the next packet finds the rules. An SCTP association knows its peer;
 //! it is deleted only when that is no endpoint at all any more. TCP is never touched, nor is
 //! anything that did not come through a frontend of ours.
@@ -19,7 +19,7 @@ pub enum Why {
     EndpointBarred,
     /// Its endpoint is no longer preferred, and flows are to follow at once.
     EndpointDemoted,
-    /// It began when nobody served the frontend and leads nowhere; now somebody does.
+    /// It began while the frontend had no endpoints; now it has some.
     NeverTranslated,
     /// The frontend was taken away.
     FrontendRemoved,
@@ -96,7 +96,7 @@ fn judge_present<E: Endpoints>(flow: &Flow, endpoints: &E, rehome: Rehome) -> Ju
     let client = flow.original.source.ip();
     match (endpoints.eligibility(client, flow.endpoint()), flow.protocol) {
         (FlowEligibility::Allowed, _) => Kept,
-        // It is its own endpoint, as far as it knows: nobody served it.
+        // It was not translated: the frontend had no endpoints.
         (_, protocol) if !flow.translated() => {
             let lost = protocol == Protocol::Udp && endpoints.any_allowed(client);
             if lost { Stale(Why::NeverTranslated) } else { Kept }

@@ -2,7 +2,7 @@
 //!
 //! A delete request without any direction empties the whole table. None can be written here: a
 //! flow has all its ends. Nor one by the ends of many flows: the kernel's filter for it is wrong
-//! (seen on 6.18: it takes IPv6 addresses for equal when they differ, and everybody else's flows go).
+//! (seen on 6.18: it takes IPv6 addresses for equal when they differ, and deletes other flows).
 
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ const BY_PROTOCOL: u32 = 1 << 3;
 
 /// Asks for all flows of a family, of one protocol where it is given.
 ///
-/// A kernel before 5.8 does not know the filter and sends all protocols, so whoever asks must look
+/// A kernel before 5.8 does not know the filter and sends all protocols, so the caller must look
 /// at each flow's protocol all the same.
 pub fn dump(sequence: u32, family: Family, protocol: Option<Protocol>) -> Vec<u8> {
     message(sequence, GET, REQUEST | DUMP, family, |out| {

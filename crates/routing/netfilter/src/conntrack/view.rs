@@ -1,7 +1,7 @@
 //! What a node knows of its frontends, for judging flows.
 //!
 //! Only frontends of UDP and SCTP need to be put in. Endpoints stay where they are and are asked
-//! about, so that nobody copies a hundred thousand of them.
+//! about, so that a hundred thousand of them are not copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use nearhop_core::{EndpointKey, Protocol};
 
 use crate::frontend::{At, Frontend};
 
-/// Where an endpoint stands with a frontend, on this node, now.
+/// Whether a frontend may send flows to an endpoint, on this node, now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FlowEligibility {
     /// New connections may go there.
@@ -28,7 +28,7 @@ pub enum FlowEligibility {
 /// The endpoints of one frontend. `client` is who connects: under `externalTrafficPolicy: Local`
 /// clients on the node may use what others may not.
 pub trait Endpoints {
-    /// Where an endpoint stands.
+    /// Whether a client's flows may go to an endpoint.
     fn eligibility(&self, client: IpAddr, endpoint: EndpointKey) -> FlowEligibility;
     /// Whether any is allowed.
     fn any_allowed(&self, client: IpAddr) -> bool;
@@ -93,7 +93,7 @@ pub(super) enum Found<'a, E> {
 
 impl<E> View<E> {
     /// A view without frontends. `node` are the addresses that take node ports: the same port at
-    /// another address is somebody else's.
+    /// another address belongs to other rules.
     pub fn new(rehome: Rehome, node: BTreeSet<IpAddr>) -> Self {
         Self { rehome, node, present: BTreeMap::new(), removed: BTreeMap::new() }
     }

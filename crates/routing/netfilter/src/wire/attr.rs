@@ -99,7 +99,7 @@ impl Writer {
         Open(at)
     }
 
-    /// Ends it. It has fewer than 64 KiB: lists are cut by whoever writes them.
+    /// Ends it. It has fewer than 64 KiB: the caller cuts lists.
     pub fn close(&mut self, open: Open) {
         let len = self.bytes.len() - open.0;
         debug_assert!(len <= usize::from(u16::MAX), "an attribute of {len} bytes");
@@ -206,13 +206,13 @@ pub enum DecodeError {
     /// More than nearhop ever writes.
     #[error(
         "an element holds {0} bytes where nearhop writes 40 at most: \
-         somebody else changed the table; it must be written anew"
+         another program changed the table; it must be written anew"
     )]
     TooLong(usize),
     /// A verdict that nearhop never writes.
     #[error(
         "an element has verdict {0}, which nearhop never writes: \
-         somebody else changed the table; it must be written anew"
+         another program changed the table; it must be written anew"
     )]
     Verdict(i32),
 }

@@ -29,7 +29,7 @@ pub struct Answer {
     pub offset: Option<usize>,
 }
 
-/// What a message is to whoever waits for it.
+/// What a message means for a pending request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// An object that was asked for, or news about one.

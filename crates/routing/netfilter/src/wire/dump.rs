@@ -20,7 +20,7 @@ pub struct DumpedTable {
     pub table: Table,
     /// Its comment.
     pub comment: Option<Name>,
-    /// Whether somebody has put it to sleep: no packet passes it.
+    /// Whether it is dormant: no packet passes it.
     pub dormant: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct DumpedChain {
     pub comment: Option<Name>,
 }
 
-/// Where a chain hangs, in the kernel's words: somebody else may have chosen it.
+/// Where a chain hangs, in the kernel's terms: another program may have chosen it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedHook {
     /// `type`.
@@ -64,7 +64,7 @@ pub struct DumpedRule {
     /// Its number.
     pub handle: u64,
     /// Its expressions. Not byte for byte what was sent: the kernel adds defaults. What it lists
-    /// stays the same until somebody changes the rule.
+    /// stays the same until the rule changes.
     pub expressions: Vec<u8>,
     /// Its comment.
     pub comment: Option<Name>,

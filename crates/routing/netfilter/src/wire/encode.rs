@@ -153,7 +153,7 @@ pub fn encode_check(batch: &Batch, first_seq: u32) -> Encoded {
     encode(batch, first_seq, 0, Ending::Undo)
 }
 
-/// The same as [`encode_batch`], for a table that belongs to the socket which sends them: nobody
+/// The same as [`encode_batch`], for a table that belongs to the sending socket: no other process
 /// else may change it, and it is deleted when the socket is closed. Kernels before 5.12 answer
 /// EOPNOTSUPP.
 pub fn encode_owned(batch: &Batch, first_seq: u32) -> Encoded {

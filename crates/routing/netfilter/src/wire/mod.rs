@@ -1,7 +1,7 @@
-//! nftables as the kernel is told it and tells it: netlink messages, bytes in and bytes out.
+//! nftables as netlink messages, bytes in and bytes out.
 //!
 //! `encode` writes a batch, `request` a question; `decode` cuts answers into messages and `dump`
-//! reads the objects in them, `news` what the kernel tells unasked. No socket: whoever has one sends and receives.
+//! reads the objects in them, `news` reads notifications. No socket: the caller sends and receives.
 
 pub(crate) mod abi;
 pub mod attr;

@@ -1,5 +1,5 @@
-//! What the kernel tells everybody who has joined its group for nftables: which tables a commit
-//! changed, and at its end who made it.
+//! Notifications of the kernel's nftables group: which tables a commit changed, and at its end which
+//! process made it.
 
 use nearhop_core::Name;
 

@@ -54,7 +54,7 @@ pub enum Extent {
 pub enum Deletion {
     /// It was.
     Deleted,
-    /// It had ended by itself, or was deleted by somebody else.
+    /// It had ended by itself, or another program deleted it.
     AlreadyGone,
 }
 
@@ -85,7 +85,7 @@ impl Conntrack {
     /// # Errors
     ///
     /// If the kernel has no netfilter sockets. Whether it tracks flows, and we may see them, is
-    /// told by the first call.
+    /// reported by the first call.
     pub fn open() -> Result<Self, ConntrackError> {
         let socket = Socket::open().map_err(ConntrackError::Open)?;
         Ok(Self { socket, sequence: 0 })

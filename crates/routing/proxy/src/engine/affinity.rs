@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Deletes the chains and maps of a Service port that nobody needs any more. Not in the batch
+    /// Deletes the unneeded chains and maps of a Service port. Not in the batch
     /// that made them so: kernels before 6.2 give references back late.
     pub fn retire(&mut self, tables: &mut impl Tables, port: &Name) -> Result<(), ApplyError> {
         let retired = self.desired.unneeded(port);
@@ -92,7 +92,7 @@ impl Engine {
         for map in maps {
             match tables.read_records(from, map) {
                 Ok(records) => leaving.push((map.clone(), records)),
-                Err(error) => tracing::warn!(%map, %error, "session affinity is not taken over"),
+                Err(error) => tracing::warn!(%map, %error, "affinity records lost"),
             }
         }
         leaving
@@ -120,7 +120,7 @@ impl Engine {
                         clients += some.len();
                     }
                     Err(error) => {
-                        tracing::warn!(%map, %error, "session affinity is not taken over");
+                        tracing::warn!(%map, %error, "affinity records lost");
                     }
                 }
             }
@@ -129,7 +129,7 @@ impl Engine {
             held.sets.extend(filled);
         }
         if clients > 0 {
-            tracing::info!(%family, clients, "session affinity taken over");
+            tracing::info!(%family, clients, "affinity records copied");
         }
     }
 }

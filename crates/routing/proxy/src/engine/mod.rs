@@ -4,7 +4,7 @@
 //! ```text
 //!   sync     what changed -> one batch                       (nothing is read)
 //!   full     read the table -> compare -> what differs       (start, failure, new configuration)
-//!   verify   has anybody else changed it? -> repair, count
+//!   verify   has another program changed it? -> repair, count
 //! ```
 //!
 //! A batch that the kernel refuses is tried again after a full pass, then frontend by frontend:
@@ -37,7 +37,7 @@ pub use tables::{ApplyError, ReadChain, Tables};
 /// not to hold the kernel's lock for long.
 const FILL: usize = 2_000;
 
-/// So many chains that nobody goes to are deleted together.
+/// So many unused chains are deleted together.
 const MANY_CHAINS: usize = 64;
 
 /// Which Services a pass is about.
@@ -45,7 +45,7 @@ const MANY_CHAINS: usize = 64;
 pub enum Scope<'a> {
     /// These.
     Some(&'a BTreeSet<ServiceKey>),
-    /// All: the node stands elsewhere.
+    /// All: the node's topology changed.
     All,
 }
 
@@ -72,9 +72,9 @@ pub struct Synced {
 /// What was found by looking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verified {
-    /// Nobody has changed anything since.
+    /// No table has changed since.
     Untouched,
-    /// Somebody changed some table; ours is as it was.
+    /// Another program changed some table; ours is as it was.
     Same,
     /// So many elements and chains were not as they had been written. They are again.
     Repaired(usize),
@@ -89,13 +89,13 @@ pub struct Engine {
     isolated: BTreeMap<ServiceKey, String>,
     /// What the rules of each chain were when they were written.
     rules: BTreeMap<Name, u64>,
-    /// The generation that should be, if nobody else changes anything.
+    /// The generation that should be, if no other program changes anything.
     generation: Option<u32>,
     /// How many batches it has written.
     written: u32,
     /// Service ports whose clients may stay with endpoints that are no longer theirs.
     releases: BTreeSet<Name>,
-    /// What frontends lost in passes that did not end well: whoever made the next one tells it.
+    /// What frontends lost in failed passes: the next pass reports it.
     unreported: Vec<Lost>,
 }
 
@@ -162,7 +162,7 @@ impl Engine {
         self.releases.extend(changes.releases().iter().cloned());
         self.unreported.extend_from_slice(changes.lost());
         if let Err(error) = self.apply_sized(tables, changes) {
-            tracing::warn!(family = %self.config().family(), %error, "making a full pass");
+            tracing::warn!(family = %self.config().family(), %error, "partial sync failed; starting a full sync");
             return self.full(tables, routes);
         }
         Ok(Synced { pass: Pass::Partial, elements, lost: std::mem::take(&mut self.unreported) })
@@ -232,7 +232,7 @@ impl Engine {
             Some(held) if held.sets.contains(LEGACY_MAP) => {
                 self.read_leaving(tables, &table, &[Name::from(LEGACY_MAP)])
             }
-            // Whoever replaced the table did not finish.
+            // An earlier replacement of the table did not finish.
             _ if tables.has(&spare)? => {
                 let maps: Vec<Name> = self.desired.maps().iter().cloned().collect();
                 self.read_leaving(tables, &spare, &maps)
@@ -245,7 +245,7 @@ impl Engine {
         match held {
             None => self.fill(tables, changes),
             Some(_) => self.apply_sized(tables, changes).or_else(|error| {
-                tracing::warn!(family = %table.family, %error, "writing one frontend after the other");
+                tracing::warn!(family = %table.family, %error, "batch failed; writing frontends one by one");
                 self.apply_per_frontend(tables)
             }),
         }?;
@@ -253,7 +253,7 @@ impl Engine {
         Ok(elements)
     }
 
-    /// Makes a change, and counts it among all that anybody makes.
+    /// Makes a change, and counts it towards the generation.
     fn apply(&mut self, tables: &mut impl Tables, batch: &Batch) -> Result<(), ApplyError> {
         tables.apply(batch)?;
         self.written = self.written.wrapping_add(1);
@@ -280,7 +280,7 @@ impl Engine {
         let size = FILL.min(tables.elements_per_batch());
         for batch in changes.into_batches(&table, size) {
             if let Err(error) = self.apply(tables, &batch) {
-                tracing::warn!(family = %table.family, %error, "writing one frontend after the other");
+                tracing::warn!(family = %table.family, %error, "batch failed; writing frontends one by one");
                 return self.apply_per_frontend(tables);
             }
         }
@@ -306,7 +306,7 @@ impl Engine {
 
     /// Writes one frontend after the other, and leaves out the Services that the kernel does not
     /// take: whatever it holds of them goes, and who comes after them gets what they had. Each round
-    /// leaves out somebody, or is the last.
+    /// skips a Service, or is the last.
     fn apply_per_frontend(&mut self, tables: &mut impl Tables) -> Result<(), ApplyError> {
         loop {
             let held = tables.read(&self.config().table)?;
@@ -325,7 +325,7 @@ impl Engine {
     }
 
     /// Writes what is common to all, then one frontend after the other. Returns the Services that
-    /// were refused. What failed for another reason is nobody's fault, and ends it.
+    /// were refused. A failure for another reason ends it.
     fn write_parts(
         &mut self,
         tables: &mut impl Tables,
@@ -340,7 +340,7 @@ impl Engine {
                 Err(error) => error,
             };
             let Some((service, _)) = self.desired.frontend(&frontend) else { return Err(error) };
-            tracing::error!(%service, ?frontend, %error, "left out; the others are in");
+            tracing::error!(%service, ?frontend, %error, "Service skipped: kernel rejected its rules");
             refused.entry(service.clone()).or_insert(error.to_string());
         }
         match self.apply_whole(tables, parts.finish) {
@@ -366,13 +366,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether somebody else has changed some table since the last look. Reads no table. Not said
+    /// Whether another program has changed some table since the last verification. Reads no table. Not said
     /// while the next pass is a full one, nor where the kernel does not answer.
     pub fn is_changed_by_others(&self, tables: &mut impl Tables) -> bool {
         self.trusted && tables.generation().is_ok_and(|now| self.generation != Some(now))
     }
 
-    /// Looks whether the kernel still holds what was written, and mends it.
+    /// Looks whether the kernel still holds what was written, and repairs it.
     pub fn verify(&mut self, tables: &mut impl Tables) -> Result<Verified, ApplyError> {
         if !self.trusted {
             return Ok(Verified::Untouched);
@@ -384,11 +384,11 @@ impl Engine {
         }
         let held = tables.read(&self.config().table)?;
         if held.as_ref().is_some_and(|held| held.rough) {
-            // Good enough to write by, not to accuse anybody by.
+            // Good enough to write by, not to report changes by other programs.
             return Ok(Verified::Same);
         }
         let chains = tables.read_chains(&self.config().table)?;
-        // Half mended is worse than not: until it is done nobody knows what the kernel holds.
+        // Until the repair is complete, what the kernel holds is unknown.
         self.trusted = false;
         self.generation = Some(generation);
         let verified = match held {
@@ -398,13 +398,13 @@ impl Engine {
                 self.remember_rules(tables)?;
                 Verified::Repaired(1 + self.desired.elements().len())
             }
-            held => self.mend(tables, held, &chains)?,
+            held => self.repair(tables, held, &chains)?,
         };
         self.trusted = true;
         Ok(verified)
     }
 
-    /// Deletes chains that nobody goes to any more, once there are many: a Service whose weights
+    /// Deletes unused chains, once there are many: a Service whose weights
     /// change leaves one behind each time. Not with the change itself: kernels before 6.2 give
     /// references back late, and then refuse.
     fn prune(&mut self, tables: &mut impl Tables) {
@@ -423,11 +423,13 @@ impl Engine {
                 self.rules.retain(|name, _| !names.contains(name));
             }
             // They do no harm, and the next look tries again.
-            Err(error) => tracing::warn!(%error, chains = names.len(), "chains not deleted"),
+            Err(error) => {
+                tracing::warn!(%error, chains = names.len(), "unused chains not deleted; will retry");
+            }
         }
     }
 
-    fn mend(
+    fn repair(
         &mut self,
         tables: &mut impl Tables,
         mut held: Option<KernelState>,
@@ -487,8 +489,8 @@ impl Engine {
     }
 }
 
-/// What frontends have lost since the kernel was told what it holds: a Service may have gone while
-/// nobody was looking.
+/// What frontends have lost since the kernel's table was written: a Service may have gone while no
+/// proxy ran.
 fn find_lost(held: &KernelSlots, desired: &DesiredTable) -> Vec<Lost> {
     let mut lost = Changes::default();
     let tracked = |frontend: &Frontend| frontend.protocol != Protocol::Tcp;

@@ -31,7 +31,7 @@ impl Engine {
         held: &KernelState,
     ) -> Result<(), ApplyError> {
         let ours = self.config().table.clone();
-        tracing::info!(table = %ours.name, "replacing a table that is another version's or asleep");
+        tracing::info!(table = %ours.name, "replacing outdated or dormant table");
         let replaced = self.replace_by_way_of(tables, &spare_of(&ours), held);
         self.desired.move_to(ours);
         replaced

@@ -19,7 +19,7 @@ pub trait Tables {
     /// Reads the elements of a map that rules write: who stays with whom. Some may be missing while
     /// rules go on writing.
     fn read_records(&mut self, table: &Table, map: &str) -> Result<Vec<Timed>, ApplyError>;
-    /// How often anybody has changed any table.
+    /// The generation: how often any table has changed.
     fn generation(&mut self) -> Result<u32, ApplyError>;
     /// How many elements may go into one batch.
     fn elements_per_batch(&self) -> usize;

@@ -88,7 +88,7 @@ impl ServiceHealth {
     ///
     /// Returns the failures that are new: of listeners that did not fail before, or not for this
     /// reason. Asynchronous only because a port that moves from one Service to another must be
-    /// closed before it is opened; it waits for nobody outside.
+    /// closed before it is opened; it waits for no client.
     pub async fn sync(&mut self, wanted: BTreeMap<ServiceKey, Wanted>) -> Vec<ListenFailure> {
         self.close(&wanted).await;
         let mut failures = Vec::new();

@@ -30,7 +30,7 @@ pub struct Moment {
 /// Whether load balancers should send new connections to this node, as far as its Node says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eligibility {
-    /// There is no such Node, or nobody has seen it yet.
+    /// There is no such Node, or it has not been seen yet.
     #[default]
     Unknown,
     /// It is being deleted.
@@ -58,7 +58,7 @@ impl Eligibility {
     }
 }
 
-/// What a probe is told.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// 200.
@@ -96,7 +96,7 @@ pub struct ProxyHealth {
 }
 
 impl ProxyHealth {
-    /// Of a proxy that has done nothing yet, which is healthy, on a node that nobody has seen yet,
+    /// Of a proxy that has done nothing yet, which is healthy, on a node that has not been seen yet,
     /// which is not eligible.
     #[must_use]
     pub fn new(sync_period: Duration) -> Self {
@@ -149,7 +149,7 @@ impl ProxyHealth {
         let healthy = self.is_healthy(now.steady);
         let well = healthy && node.is_none_or(Eligibility::is_eligible);
         let updates = self.families.values().filter_map(|family| family.updated);
-        // Whoever is well is up to date, even if there was nothing to do for long.
+        // A healthy proxy is up to date, even without changes for a long time.
         let last = if well { Some(now) } else { updates.max_by_key(|moment| moment.steady) };
         let status = self.families.iter().filter_map(|(family, state)| {
             let last_updated = state.updated?.wall.to_string();

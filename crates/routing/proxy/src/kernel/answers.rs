@@ -75,7 +75,7 @@ mod tests {
 
     const FINE: Errno = Errno::UnknownErrno;
 
-    /// What a batch of two changes, sent as messages 10 to 13, is told.
+    /// What a batch of two changes, sent as messages 10 to 13, gets.
     fn read(answers: &[(u32, Errno)]) -> Result<(Progress, Vec<(usize, Errno)>), KernelError> {
         let table = Table { family: Family::Ipv4, name: "t".into() };
         let ops = vec![Op::FlushChain("a".into()), Op::DeleteChain("a".into())];

@@ -44,7 +44,7 @@ pub enum KernelError {
         /// The longest.
         limit: usize,
     },
-    /// Nobody knows whether the changes were made.
+    /// It is unknown whether the changes were made.
     #[error(
         "the kernel's answer to a batch was lost ({errno}): whether it was made is not known, and \
          everything must be compared anew"
@@ -89,8 +89,8 @@ pub enum KernelError {
     },
     /// A list changed each time while it was read.
     #[error(
-        "somebody changes nftables so often that {what} could not be listed in {tries} tries: \
-         find out who (`nft monitor`), or try later"
+        "another program changes nftables so often that {what} could not be listed in {tries} tries: \
+         find the program with `nft monitor`, or try later"
     )]
     Unsteady {
         /// What was asked for.

@@ -20,7 +20,7 @@ use super::Kernel;
 use super::answers::refused_as_a_whole;
 use super::error::{KernelError, TableName};
 
-/// How often a list is read that somebody changes, before giving up.
+/// How often a changing list is read before giving up.
 const TRIES: u32 = 10;
 
 /// How long the kernel is left to itself, each time that it was found tidying up.
@@ -102,7 +102,7 @@ impl Kernel {
         Err(KernelError::Unsteady { what: describe(request), tries: PAUSES.len() as u32 })
     }
 
-    /// The elements of a set that does not come to rest because somebody changes tables all the
+    /// The elements of a set that does not come to rest because other programs change tables all the
     /// time: some may be missing, or gone already. Better than nothing for who compares: an element
     /// that is there as it should be can be added again.
     pub fn dump_elements_roughly(

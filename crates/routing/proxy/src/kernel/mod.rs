@@ -1,6 +1,6 @@
 //! The kernel's nftables, through a netlink socket: changes are applied, objects listed.
 //!
-//! Nothing is decided here and nothing is remembered: what to change is in the batch, and whoever
+//! Nothing is decided here and nothing is remembered: what to change is in the batch, and the caller
 //! calls knows what was changed before.
 
 mod answers;
@@ -56,7 +56,7 @@ impl Kernel {
         self.transact(batch, &encode_batch(batch, self.seq))
     }
 
-    /// Makes all changes of a batch, or none, to a table that belongs to this socket: nobody else may
+    /// Makes all changes of a batch, or none, to a table that belongs to this socket: no other process may
     /// change it, and it goes with the socket.
     pub fn apply_owned(&mut self, batch: &Batch) -> Result<(), KernelError> {
         self.transact(batch, &encode_owned(batch, self.seq))

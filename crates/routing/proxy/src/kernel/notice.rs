@@ -1,5 +1,5 @@
 //! What others do to our tables, as the kernel tells it at once: a socket in its group for
-//! nftables. Our own changes are told too, and known by the number of the socket that made them.
+//! nftables. Our own changes are among them; the port number of the socket identifies them.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -20,9 +20,9 @@ const NFTABLES_GROUP: u32 = 7;
 pub enum Notice {
     /// Nothing about our tables by others.
     Nothing,
-    /// Somebody else has changed one of our tables.
+    /// Another program has changed one of our tables.
     Foreign(Author),
-    /// More was told than there was room for.
+    /// Notifications were lost: the socket buffer was full.
     Lost,
 }
 
@@ -33,7 +33,7 @@ pub struct Notices {
     /// The number of the socket through which we make changes.
     own: u32,
     tables: BTreeSet<Table>,
-    /// Whether the commit that is being told changes one of our tables.
+    /// Whether the commit that is being read changes one of our tables.
     touched: bool,
 }
 
@@ -49,7 +49,7 @@ impl Notices {
         Ok(Self { socket, own, tables, touched: false })
     }
 
-    /// By which another thread stops and resumes what is told here.
+    /// With it another thread pauses and resumes notifications.
     ///
     /// # Errors
     /// The process has too many descriptors.
@@ -92,7 +92,7 @@ fn opening(errno: Errno) -> KernelError {
     KernelError::Open { step: "the group of nftables", errno }
 }
 
-/// The socket's place in the kernel's group. While nobody is in it the kernel spends nothing on
+/// The socket's place in the kernel's group. While it has no members the kernel spends nothing on
 /// news: for a hundred thousand elements that is about as long as it takes to write a third of them.
 #[derive(Debug)]
 pub struct Membership {
@@ -100,7 +100,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Nothing is told any more.
+    /// Pauses notifications.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -108,7 +108,7 @@ impl Membership {
         leave(&self.socket, NFTABLES_GROUP).map_err(|errno| KernelError::Failed { errno })
     }
 
-    /// It is told again; what was done meanwhile is not.
+    /// Resumes notifications; changes made meanwhile are not among them.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// What is told, up to somebody's change of our tables.
+    /// Reads notifications up to another program's change of our tables.
     fn hear(notices: &mut Notices) -> Vec<Notice> {
         let (mut heard, began) = (Vec::new(), std::time::Instant::now());
         while !matches!(heard.last(), Some(Notice::Foreign(_))) {
@@ -191,7 +191,7 @@ mod tests {
             let mut notices = Notices::open(own, tables).unwrap();
             add(&mut ours, "ours");
             add(&mut ours, "large");
-            // Nobody reads meanwhile: the socket's room ends.
+            // Nothing is read meanwhile: the socket buffer fills up.
             add_many(&mut ours, "large");
             assert_eq!(notices.wait().unwrap(), Notice::Lost);
             // What there was room for is still there, and takes none from what comes next.

@@ -26,7 +26,7 @@ pub(super) fn switch_on(socket: &impl AsFd, option: NetlinkOption) -> Result<(),
     set(socket, name, 1)
 }
 
-/// Has a socket told what the kernel tells a group.
+/// Joins a multicast group of the kernel.
 pub(super) fn join(socket: &impl AsFd, group: u32) -> Result<(), Errno> {
     set(socket, libc::NETLINK_ADD_MEMBERSHIP, group)
 }

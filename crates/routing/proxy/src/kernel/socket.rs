@@ -23,7 +23,7 @@ const OVERHEAD: usize = 32;
 /// The kernel lists as many objects at a time as fit into what is offered, up to 32 KiB; answers
 /// are shorter.
 const LONGEST_DATAGRAM: usize = 64 * 1024;
-/// The kernel answers before `send` returns: this is for what nobody thought of.
+/// The kernel answers before `send` returns: this is for unexpected cases.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The socket.
@@ -75,7 +75,7 @@ impl Socket {
         self.limit
     }
 
-    /// Forgets what nobody waits for any more, and that some of it may have been lost.
+    /// Discards replies that no request waits for, and that some of it may have been lost.
     pub(crate) fn drain(&mut self) -> Result<(), Errno> {
         loop {
             match self.receive_with(MsgFlags::MSG_DONTWAIT) {
@@ -86,7 +86,7 @@ impl Socket {
         }
     }
 
-    /// Sends. The kernel has done what it is told when this returns.
+    /// Sends. The kernel has processed it when this returns.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         loop {
             match send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()) {

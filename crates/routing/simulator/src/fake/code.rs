@@ -5,14 +5,14 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// What the kernel answers. Where kernels differ, one code stands for both answers.
+/// What the kernel answers. Where kernels differ, one code is for both answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
     /// A table, set, chain or element is not there.
     NotFound,
     /// It is there, and it is another one.
     Exists,
-    /// Somebody uses it.
+    /// It is in use.
     Busy,
     /// It contradicts itself, or does not fit the set.
     Invalid,

@@ -1,6 +1,6 @@
 //! Tables, sets, chains and rules in nft's own words, close to what `nft list` prints.
 //!
-//! For snapshots, traces and error messages. nft can read it, but nobody here does: it is not an
+//! For snapshots, traces and error messages. nft can read it, but nearhop does not: it is not an
 //! interface, and the kernel is not asked. Unlike nft's, the order does not depend on the past:
 //! sets and chains come by name, elements by their fields from first to last. An expression for
 //! which nft has no words is shown as it is, so that nothing is ever left out.

@@ -1,4 +1,4 @@
-//! Chance: dice that somebody throws, or every way that they can fall.
+//! Random choices: those of the caller, or every possible one in turn.
 
 /// What `numgen` draws from.
 pub(super) trait Dice {
@@ -9,7 +9,7 @@ pub(super) trait Dice {
     fn happens(&mut self, part: u32, whole: u32) -> bool;
 }
 
-/// Dice that somebody throws.
+/// Choices of the caller.
 pub(super) struct Thrown<'a>(pub(super) &'a mut dyn FnMut(u32) -> u32);
 
 impl Dice for Thrown<'_> {

@@ -23,10 +23,10 @@ const CT_STATUS_SNAT: u32 = 1 << 4;
 const CT_STATUS_SRC_DONE: u32 = 1 << 7;
 const CT_STATUS_DST_DONE: u32 = 1 << 8;
 
-/// Where a packet stands after a chain.
+/// Where a packet is after a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// At the end of the chain: back to whoever jumped here.
+    /// At the end of the chain: back to the chain that jumped here.
     Return,
     /// Through with this base chain.
     Accept,
@@ -34,7 +34,7 @@ pub(super) enum Flow {
     Reject,
 }
 
-/// Where a packet stands after an expression.
+/// Where a packet is after an expression.
 enum Next {
     /// The next expression.
     Go,

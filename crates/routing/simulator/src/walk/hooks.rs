@@ -73,7 +73,7 @@ pub(super) struct Journey<'a> {
     pub(super) kind: ChainKind,
     pub(super) source_nat: Nat,
     pub(super) destination_nat: Nat,
-    /// None: nobody will read it.
+    /// None where no trace is wanted.
     pub(super) trace: Option<Vec<String>>,
     pub(super) affinity: Vec<Record>,
 }

@@ -38,7 +38,7 @@ pub enum Outcome {
         /// Whether that is another destination than it wanted.
         translated: bool,
     },
-    /// Its sender is told that there is nobody.
+    /// Its sender gets an ICMP error.
     Rejected,
     /// It vanishes.
     Dropped,
@@ -51,7 +51,7 @@ pub struct Walk {
     pub outcome: Outcome,
     /// The mark with which it ended.
     pub mark: u32,
-    /// Chains and rules passed, for whoever reads a failing test.
+    /// Chains and rules passed, for messages of failed tests.
     pub trace: Vec<String>,
     /// What `update` wrote: the affinity of the packet's connection.
     pub affinity: Vec<Record>,
@@ -137,7 +137,7 @@ pub fn walk(
     Journey::start(fake, packet, host, &mut Thrown(dice), Some(Vec::new()))?.finish()
 }
 
-/// Like [`walk`], without a trace: for whoever sends many packets.
+/// Like [`walk`], without a trace: for many packets.
 pub fn walk_untraced(
     fake: &Fake,
     packet: &Packet,
