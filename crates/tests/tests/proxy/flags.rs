@@ -27,7 +27,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     ),
     (
         &["--nodeport-addresses", "primary,10.0.0.0/8"],
-        &["--nodeport-addresses", "primary excludes ranges"],
+        &["--nodeport-addresses", "primary cannot be combined with ranges"],
     ),
     (&["--nodeport-addresses", "10.0.0.0/x"], &["--nodeport-addresses", "such as"]),
     (&["--masquerade-bit", "32"], &["--masquerade-bit", "0..=31"]),
