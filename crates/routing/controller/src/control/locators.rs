@@ -112,7 +112,7 @@ impl Control {
             }
             LocatorStep::Deleted(uid) => {
                 let known = work.versions.record_delete(&name, &uid);
-                known.then(|| Change::Gone(name))
+                known.then_some(Change::Gone(name))
             }
             LocatorStep::Vanished(uid) => {
                 let known = work.versions.record_delete(&name, &uid);
@@ -120,7 +120,7 @@ impl Control {
                 if self.world.pod_on_node(key).is_some() {
                     work.queue.add(key, now.instant);
                 }
-                known.then(|| Change::Gone(name))
+                known.then_some(Change::Gone(name))
             }
         };
         let affected = self.world.apply_all(change);
