@@ -10,6 +10,7 @@ mod purity;
 mod read;
 mod rooms;
 mod shape;
+mod walks;
 mod workspace;
 
 use std::fmt;
@@ -79,6 +80,9 @@ fn check_repo(repo: &Repo) -> Vec<Violation> {
     let mut found = Vec::new();
     found.extend(rooms::check_map(&repo.files, &repo.packages));
     found.extend(rooms::check_directions(&repo.files, &repo.packages));
+    found.extend(rooms::check_floors(&repo.files, &repo.packages));
+    found.extend(walks::check_walks(&repo.files));
+    found.extend(walks::check_paths(&repo.files));
     found.extend(purity::check_dependencies(&repo.files, &repo.packages));
     for file in &repo.files {
         found.extend(purity::check_source(file));

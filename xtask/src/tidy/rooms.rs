@@ -171,7 +171,7 @@ pub(super) fn check_directions(files: &[TextFile], packages: &[Package]) -> Vec<
                 files,
                 package,
                 &package.name,
-                format!("nobody has said what crate `{}` may import", package.name),
+                format!("the imports of crate `{}` are not declared", package.name),
                 "add it to `imports_of` in xtask/src/tidy/rooms.rs",
             ));
             continue;
@@ -187,6 +187,31 @@ pub(super) fn check_directions(files: &[TextFile], packages: &[Package]) -> Vec<
                 dependency,
                 format!("`{}` must not import `{dependency}`", package.name),
                 "pass the value in from the room that wires both, or move the code to where both may reach it",
+            ));
+        }
+    }
+    found
+}
+
+/// The floors: a crate that routes never imports one that emulates a cluster, so that a routing
+/// engineer never has to read the emulator. Test dependencies are free.
+pub(super) fn check_floors(files: &[TextFile], packages: &[Package]) -> Vec<Violation> {
+    let floor =
+        |package: &&Package, name: &str| package.manifest.starts_with(&format!("crates/{name}/"));
+    let emulator: BTreeSet<&str> =
+        packages.iter().filter(|p| floor(p, "emulator")).map(|p| p.name.as_str()).collect();
+    let mut found = Vec::new();
+    for package in packages.iter().filter(|p| floor(p, "routing")) {
+        for dependency in package.lasting_dependencies().filter(|d| emulator.contains(d)) {
+            found.push(at_manifest(
+                files,
+                package,
+                dependency,
+                format!(
+                    "`{}` is on the routing floor and imports `{dependency}` of the emulator",
+                    package.name
+                ),
+                "move what both need to the routing floor",
             ));
         }
     }
@@ -235,6 +260,31 @@ mod tests {
 |---|---|
 | `nearhop-lost` | here |
 ";
+
+    #[test]
+    fn the_routing_floor_never_imports_the_emulator() {
+        let on = |floor: &str, name: &str, dependencies: &[(&str, Kind)]| {
+            let manifest = format!("crates/{floor}/{name}/Cargo.toml");
+            Package { manifest, ..package(name, dependencies) }
+        };
+        let mut packages = vec![
+            on("routing", "nearhop-core", &[]),
+            on("emulator", "nearhop-lab", &[("nearhop-core", Kind::Normal)]),
+            on(
+                "routing",
+                "nearhop-dns",
+                &[("nearhop-core", Kind::Normal), ("nearhop-lab", Kind::Dev)],
+            ),
+        ];
+        assert!(check_floors(&[], &packages).is_empty());
+        packages.push(on("routing", "nearhop-feed", &[("nearhop-lab", Kind::Normal)]));
+        assert_eq!(
+            places(&check_floors(&[], &packages)),
+            [
+                "crates/routing/nearhop-feed/Cargo.toml:1: `nearhop-feed` is on the routing floor and imports `nearhop-lab` of the emulator"
+            ]
+        );
+    }
 
     fn check_map_of(table: &str, crates: &[&str]) -> Vec<String> {
         let packages: Vec<Package> = crates.iter().map(|name| package(name, &[])).collect();
@@ -306,7 +356,7 @@ mod tests {
         assert_eq!(
             places(&found),
             [
-                "crates/nearhop-attic/Cargo.toml:1: nobody has said what crate `nearhop-attic` may import"
+                "crates/nearhop-attic/Cargo.toml:1: the imports of crate `nearhop-attic` are not declared"
             ]
         );
     }
