@@ -20,9 +20,9 @@ const CASES: [(&[&str], Option<&str>, &[&str]); 18] = [
     (
         &["--pod-cidr", "10.96.0.0/16,fd00:10:244::/48"],
         None,
-        &["10.96.0.0/16 is in use", "--pod-cidr"],
+        &["10.96.0.0/16 overlaps", "--pod-cidr"],
     ),
-    (&["--node-cidr", "10.1.0.0/30,fd00:1::/64"], None, &["--node-cidr", "no room"]),
+    (&["--node-cidr", "10.1.0.0/30,fd00:1::/64"], None, &["--node-cidr", "too small"]),
     (
         &["--pod-cidr", "127.1.0.0/16,fd00:10:244::/48"],
         None,
@@ -120,7 +120,7 @@ fn missing_namespace_rights_are_explained() {
         let output = refused("\"$0\" lab up")?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(2), "{output:?}");
-        ensure!(said.contains("a lab needs to be root, or user namespaces"), "{said}");
+        ensure!(said.contains("a lab needs root or user namespaces"), "{said}");
         ensure!(said.contains("sudo") && said.contains("user.max_user_namespaces"), "{said}");
         check_nothing_left(scratch.path())
     });
