@@ -98,7 +98,7 @@ fn refusals(lab: &Lab) -> Result<()> {
         (&["drive", "shop/cart:443"], "no TCP port 443"),
         (&["drive", "shop/cart", "--from", "zone/north"], "it has east, west"),
         (&["drive", "shop/cart", "--from", "pod/nobody"], "nobody"),
-        (&["drive", "shop/cart", "--dns", "--from", "external"], "leave out --dns"),
+        (&["drive", "shop/cart", "--dns", "--from", "external"], "omit --dns"),
         (&["fault", "kill", "proxy/n9"], "proxy/n1"),
         (&["fault", "cut", "rack/r1"], "node/NAME or zone/NAME"),
         (&["exec", "shop/nobody", "--", "true"], "nobody"),
