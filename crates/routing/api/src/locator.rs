@@ -1,5 +1,5 @@
-//! PodLocators: their definition, which a cluster needs before it can have any, and the bodies of
-//! writes. Pure: who installs the one and sends the others is not known here.
+//! PodLocators: the CustomResourceDefinition, which a cluster needs first, and the request bodies.
+//! This module sends nothing.
 
 use nearhop_core::Name;
 use nearhop_core::labels::well_known;
@@ -69,7 +69,7 @@ fn schema() -> Value {
 }
 
 fn columns() -> Value {
-    // A dot in a key is escaped in a JSON path.
+    // A JSON path escapes a dot in a key.
     let zone = format!(".nodeLabels.{}", well_known::ZONE.replace('.', r"\."));
     let column =
         |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
@@ -100,8 +100,9 @@ pub fn locator_to_create(locator: &Locator) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// The merge patch that turns a PodLocator that is there into the one that is wanted, unless
-/// it was written since that version. Only what differs is in it.
+/// The merge patch from the current PodLocator to the desired one. It contains only the
+/// differences. The server rejects it if another client has written the PodLocator after that
+/// version.
 pub fn locator_to_patch(before: &Locator, after: &Locator, version: &Version) -> Vec<u8> {
     let mut body = json!({"metadata": {"resourceVersion": version.as_str()}});
     if before.owner != after.owner {

@@ -1,7 +1,8 @@
-//! Service, Pod, Node, Namespace, ServiceCIDR, EndpointSlice (v1) and PodLocator as they come over
-//! the wire, as far as nearhop reads them. Everything else in an object is skipped without being built.
+//! Service, Pod, Node, Namespace, ServiceCIDR, EndpointSlice (v1) and PodLocator as the API server
+//! sends them, with only the fields that nearhop reads. The decoder skips all other fields and does
+//! not allocate memory for them.
 //!
-//! No default is filled in here and nothing is judged; `convert` does both.
+//! This module sets no defaults and validates nothing; `convert` does both.
 
 use nearhop_core::Name;
 use serde::Deserialize;
@@ -10,7 +11,7 @@ use serde::de::value::MapAccessDeserializer;
 
 use crate::field::{Field, IntOrString, List, Quantity, Shape, Strings};
 
-/// Declares objects of the API. Each field may be absent or wrong by itself.
+/// Declares objects of the API. Each field can be absent or invalid independently of the others.
 macro_rules! objects {
     ($($(#[$about:meta])* $object:ident {
         $($(#[$field_about:meta])* $field:ident: $shape:ty,)+
@@ -33,7 +34,7 @@ macro_rules! objects {
 }
 
 objects! {
-    /// What an object is.
+    /// Type of an object.
     TypeMeta {
         /// Group and version.
         api_version: Name,
@@ -49,23 +50,23 @@ objects! {
         name: Name,
         /// UID.
         uid: Name,
-        /// Version of the object as the server counts them.
+        /// `resourceVersion` of the object.
         resource_version: Name,
-        /// How often what the user asks for has changed.
+        /// `generation`: the server increments it when the spec changes.
         generation: i64,
         /// Labels.
         labels: Strings,
         /// Annotations.
         annotations: Annotations,
-        /// When it was created.
+        /// Time of creation.
         creation_timestamp: Name,
-        /// Since when it is being deleted.
+        /// Time of the deletion request.
         deletion_timestamp: Name,
         /// Owners.
         owner_references: List<OwnerReference>,
     }
 
-    /// The annotations that nearhop reads, of all kinds.
+    /// The annotations that nearhop reads, on all kinds of objects.
     Annotations {
         /// On a Service.
         #[serde(rename = "service.kubernetes.io/topology-mode")]
@@ -119,11 +120,11 @@ objects! {
     ServiceSpec {
         /// Type.
         r#type: Name,
-        /// Selector; absent is not the same as empty.
+        /// Selector; an absent selector is not the same as an empty one.
         selector: Strings,
         /// Ports.
         ports: List<ServicePort>,
-        /// The older field, used where `clusterIPs` is empty.
+        /// The older field, used if `clusterIPs` is empty.
         #[serde(rename = "clusterIP")]
         cluster_ip: Name,
         /// Cluster addresses.
@@ -131,22 +132,22 @@ objects! {
         cluster_ips: List<Name>,
         /// Families.
         ip_families: List<Name>,
-        /// The target of an alias.
+        /// Target of an ExternalName Service.
         external_name: Name,
         /// External addresses.
         #[serde(rename = "externalIPs")]
         external_ips: List<Name>,
-        /// Whether a client stays with its endpoint: `ClientIP` or `None`.
+        /// Session affinity: `ClientIP` or `None`.
         session_affinity: Name,
-        /// How it does.
+        /// Session affinity settings.
         session_affinity_config: SessionAffinityConfig,
-        /// Who may use the load balancer's addresses.
+        /// Client ranges that may use the load balancer's addresses.
         load_balancer_source_ranges: List<Name>,
-        /// Where the load balancer asks whether a node has endpoints.
+        /// The port of the load balancer's health check.
         health_check_node_port: i64,
-        /// Policy for traffic from inside.
+        /// Policy for traffic from inside the cluster.
         internal_traffic_policy: Name,
-        /// Policy for traffic from outside.
+        /// Policy for traffic from outside the cluster.
         external_traffic_policy: Name,
         /// Whether endpoints are published before they are ready.
         publish_not_ready_addresses: bool,
@@ -162,14 +163,14 @@ objects! {
 
     /// `spec.sessionAffinityConfig` of a Service.
     SessionAffinityConfig {
-        /// By the client's address.
+        /// Affinity by client address.
         #[serde(rename = "clientIP")]
         client_ip: ClientIpConfig,
     }
 
     /// `spec.sessionAffinityConfig.clientIP` of a Service.
     ClientIpConfig {
-        /// How long a client stays with its endpoint.
+        /// Duration of the affinity.
         timeout_seconds: i64,
     }
 
@@ -179,9 +180,9 @@ objects! {
         name: Name,
         /// Protocol.
         protocol: Name,
-        /// The port clients connect to.
+        /// The port that clients connect to.
         port: i64,
-        /// The port on the pods.
+        /// The port on the Pods.
         target_port: IntOrString,
         /// The port on every node.
         node_port: i64,
@@ -191,9 +192,9 @@ objects! {
 
     /// `status` of a Service.
     ServiceStatus {
-        /// What the load balancer reports.
+        /// Status of the load balancer.
         load_balancer: LoadBalancerStatus,
-        /// What controllers say about it.
+        /// Conditions that controllers report.
         conditions: List<ServiceCondition>,
     }
 
@@ -207,7 +208,7 @@ objects! {
         reason: Name,
         /// Message.
         message: Name,
-        /// The generation it was judged by.
+        /// The generation that this condition describes.
         observed_generation: i64,
         /// When the status changed.
         last_transition_time: Name,
@@ -215,13 +216,13 @@ objects! {
 
     /// `status.loadBalancer` of a Service.
     LoadBalancerStatus {
-        /// Where traffic comes in.
+        /// Ingress points of the load balancer.
         ingress: List<LoadBalancerIngress>,
     }
 
     /// An entry of `status.loadBalancer.ingress`.
     LoadBalancerIngress {
-        /// Address; one with a host name instead has none.
+        /// Address; absent if the entry has a host name.
         ip: Name,
         /// `VIP` (also when unset) or `Proxy`.
         ip_mode: Name,
@@ -273,7 +274,7 @@ objects! {
     PodStatus {
         /// Phase.
         phase: Name,
-        /// Addresses. `podIP` alone is not read, as in the in-tree controller.
+        /// Addresses. `podIP` is not read, as in the in-tree controller.
         #[serde(rename = "podIPs")]
         pod_ips: List<PodIp>,
         /// Conditions.
@@ -308,17 +309,17 @@ objects! {
 
     /// `spec` of a Node.
     NodeSpec {
-        /// The older field, used where `podCIDRs` is empty.
+        /// The older field, used if `podCIDRs` is empty.
         #[serde(rename = "podCIDR")]
         pod_cidr: Name,
-        /// Where its Pods get their addresses from.
+        /// The ranges of the addresses of its Pods.
         #[serde(rename = "podCIDRs")]
         pod_cidrs: List<Name>,
         /// Taints.
         taints: List<Taint>,
     }
 
-    /// An entry of a Node's `spec.taints`; its effect does not matter here.
+    /// An entry of a Node's `spec.taints`; the effect is not read.
     Taint {
         /// Key.
         key: Name,
@@ -328,7 +329,7 @@ objects! {
     NodeStatus {
         /// Addresses and host names.
         addresses: List<NodeAddress>,
-        /// What Pods can use.
+        /// Resources that Pods can use.
         allocatable: Allocatable,
         /// Conditions.
         conditions: List<Condition>,
@@ -336,7 +337,7 @@ objects! {
 
     /// An entry of a Node's `status.addresses`.
     NodeAddress {
-        /// `InternalIP`, `ExternalIP`, or something that is no address.
+        /// `InternalIP`, `ExternalIP`, or a type that is not an IP address.
         r#type: Name,
         /// Address.
         address: Name,
@@ -360,7 +361,7 @@ objects! {
 
     /// `spec` of a ServiceCIDR.
     ServiceCidrSpec {
-        /// At most one range for each family.
+        /// At most one range per family.
         cidrs: List<Name>,
     }
 
@@ -392,7 +393,7 @@ objects! {
     EndpointSlice {
         /// Metadata.
         metadata: Metadata,
-        /// Kind of its addresses.
+        /// Type of its addresses.
         address_type: Name,
         /// Ports.
         ports: List<EndpointPort>,
@@ -424,9 +425,9 @@ objects! {
         node_name: Name,
         /// Zone it runs in.
         zone: Name,
-        /// What is behind it.
+        /// The object behind the endpoint, usually a Pod.
         target_ref: ObjectReference,
-        /// Who should use it.
+        /// The zones and nodes that should use it.
         hints: EndpointHints,
     }
 

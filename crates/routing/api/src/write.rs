@@ -1,7 +1,7 @@
-//! From the core's values to the bodies of writes. Pure: who sends them is not known here.
+//! Converts values of the core to request bodies. This module sends nothing.
 //!
-//! Only fields that nearhop owns are in them. An update is a merge patch, so that annotations,
-//! finalizers and whatever else others keep on a slice stay as they are.
+//! A body contains only fields that nearhop owns. An update is a merge patch, so that annotations,
+//! finalizers and other fields of other clients do not change.
 
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{Endpoint, Hints, Slice, SlicePort};
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::meta::Version;
 
-/// The body that creates a slice. The server finishes its name.
+/// The body that creates a slice. The server completes the name.
 pub fn slice_to_create(slice: &Slice, service: &ServiceKey) -> Vec<u8> {
     let owners: Vec<Value> = (slice.owners.iter())
         .map(|uid| {
@@ -44,8 +44,8 @@ pub fn slice_to_create(slice: &Slice, service: &ServiceKey) -> Vec<u8> {
     serde_json::to_vec(&body).expect("values of our own making have a JSON form")
 }
 
-/// The merge patch that turns a slice that is there into the one that is wanted, unless another client
-/// has written it since that version.
+/// The merge patch from the current slice to the desired one. The server rejects it if another
+/// client has written the slice after that version.
 pub fn slice_to_patch(before: &Slice, after: &Slice, version: &Version) -> Vec<u8> {
     let mut labels: Map<String, Value> =
         before.labels.iter().map(|(key, _)| (key.to_string(), Value::Null)).collect();
@@ -66,7 +66,7 @@ pub fn slice_to_patch(before: &Slice, after: &Slice, version: &Version) -> Vec<u
     serde_json::to_vec(&body).expect("values of our own making have a JSON form")
 }
 
-/// `generateName` as upstream makes it; the server cuts what is too long.
+/// `generateName` as upstream sets it; the server truncates a name that is too long.
 fn generate_name(service: &str) -> String {
     format!("{service}-")
 }
@@ -75,12 +75,12 @@ fn pairs(labels: &Labels) -> Map<String, Value> {
     labels.iter().map(|(key, value)| (key.to_string(), value.as_str().into())).collect()
 }
 
-/// The two annotations that are ours; null where there is none.
+/// nearhop's two annotations; null if there is no value.
 fn annotations(slice: &Slice) -> Map<String, Value> {
     let routing = match &slice.routing {
         SliceRouting::Valid(routing) => Value::from(routing.to_string()),
         SliceRouting::Absent => Value::Null,
-        // Differs from whatever is wanted, so that it is replaced.
+        // Differs from every desired value, so that the patch replaces it.
         SliceRouting::Broken(cause) => Value::from(cause.to_string()),
     };
     let trigger_time = slice.trigger_time.as_ref().map(|time| Value::from(time.as_str()));
@@ -110,7 +110,7 @@ struct Patch<'a> {
     ports: Option<Ports<'a>>,
 }
 
-/// Endpoints as the API spells them, without a copy of each.
+/// Endpoints in the API's format, serialized without a copy of each.
 struct Endpoints<'a>(&'a [Endpoint]);
 
 impl Serialize for Endpoints<'_> {
@@ -119,7 +119,7 @@ impl Serialize for Endpoints<'_> {
     }
 }
 
-/// Ports as the API spells them.
+/// Ports in the API's format.
 struct Ports<'a>(&'a [SlicePort]);
 
 impl Serialize for Ports<'_> {
@@ -223,8 +223,8 @@ impl<'a> WireHints<'a> {
     }
 }
 
-/// The server-side apply of a Service's conditions; an empty list takes ours away. The UID makes
-/// sure that it is still the same Service.
+/// The server-side apply of a Service's conditions; an empty list removes nearhop's conditions. The
+/// UID ensures that it is still the same Service.
 pub fn conditions_to_apply(service: &ServiceKey, uid: &str, conditions: &[Condition]) -> Vec<u8> {
     let conditions: Vec<Value> = (conditions.iter())
         .map(|condition| {

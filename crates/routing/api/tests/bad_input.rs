@@ -1,8 +1,8 @@
-//! A strange object is named, with its field, and harms only itself.
+//! An invalid object is reported with its field, and affects only itself.
 //!
-//! Every case goes the whole way: JSON text through conversion into a world beside a healthy
-//! Service. The problems are exactly the expected ones, the healthy Service routes as if the bad
-//! object were not there, and what is sound about the bad one still works.
+//! Each case tests the whole path: JSON text, conversion, and a world that also contains a valid
+//! Service. The problems are exactly the expected ones, the valid Service has the same routes as
+//! without the invalid object, and the valid parts of the invalid object still work.
 
 use jiff::Timestamp;
 use nearhop_api::convert_json;
@@ -40,7 +40,7 @@ fn bad() -> ServiceKey {
     ServiceKey::new("shop", "bad")
 }
 
-/// The healthy world with these objects added, as feed and controller would.
+/// The valid world with these objects added, as the feed and the controller add them.
 fn add(objects: &[Value]) -> Outcome {
     let mut world = healthy();
     let mut problems = Vec::new();
@@ -65,8 +65,8 @@ fn table(world: &World, node: &str) -> RouteTable {
     RouteTable::build(world, Place::of(world.node(node).expect("a node")))
 }
 
-/// Adds the objects, checks that exactly these fields of these objects are complained about, and
-/// that the healthy Service does not notice.
+/// Adds the objects, checks that exactly these fields of these objects are reported, and that the
+/// valid Service has the same routes.
 fn check(objects: &[Value], complaints: &[(&str, &str)]) -> Outcome {
     let outcome = add(objects);
     let found: Vec<(String, String)> = (outcome.problems.iter())
@@ -85,7 +85,7 @@ fn check(objects: &[Value], complaints: &[(&str, &str)]) -> Outcome {
     outcome
 }
 
-/// What the bad Service's port uses on a node.
+/// The endpoints that a node uses for a port of the invalid Service.
 fn chosen(outcome: &Outcome, node: &str, port: &str) -> RouteSet {
     let table = table(&outcome.world, node);
     let routes = routes(&table, &bad());
@@ -114,7 +114,7 @@ fn selecting(mut spec: Value) -> Value {
     spec
 }
 
-/// A Service whose slices the user writes.
+/// A Service without a selector, whose slices the user writes.
 fn manual(families: &[&str]) -> Value {
     let ports = [json!({"port": 80, "targetPort": 8080})];
     service(json!({}), json!({"clusterIP": "10.96.7.7", "ipFamilies": families, "ports": ports}))

@@ -13,7 +13,7 @@ use nearhop_core::model::{
 use nearhop_core::routing::SliceRouting;
 use nearhop_core::{Cidr, Family, Object, PodKey, Protocol, ServiceKey};
 
-/// Converts an object that nothing is wrong with.
+/// Converts an object and expects no problems.
 fn convert(text: &str) -> Object {
     let (object, problems) = convert_json(text.as_bytes());
     assert_eq!(problems, []);

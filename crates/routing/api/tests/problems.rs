@@ -1,4 +1,4 @@
-//! What conversion says about fields that it cannot read, and that it always comes back.
+//! The problems that conversion reports for unreadable fields. Conversion never panics.
 
 use nearhop_api::convert_json;
 use nearhop_core::model::{DEFAULT_AFFINITY, Service, SourceRanges};
@@ -363,7 +363,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Replaces the value at one place of an object, counted through it.
+/// Replaces the value at position `at`, counted through the whole object.
 fn replace(value: &mut Value, at: &mut usize, with: &Value) {
     if *at == 0 {
         *value = with.clone();
@@ -469,7 +469,7 @@ proptest! {
     }
 }
 
-/// Otherwise any user that may create a PodLocator could claim any address.
+/// Otherwise any user with permission to create a PodLocator could claim any address.
 #[test]
 fn a_podlocator_that_its_pod_does_not_own_is_named() {
     let locator = |owner: &str| {

@@ -1,8 +1,8 @@
-//! The conditions of a Service: its topology request is valid (Accepted), and written as hints
-//! (Programmed). KEP-4444 "Status Reporting"; the proxy reports Honored.
+//! The conditions of a Service: its topology request is valid (Accepted), and is written to its
+//! EndpointSlices (Programmed). KEP-4444 "Status Reporting"; the proxy reports Honored.
 //!
-//! Each plan yields new judgements. Only a change of status, reason or culprit is a transition and
-//! raises an event; a changed number alone does not.
+//! Each plan produces new judgements. Only a change of the status, the reason or the responsible
+//! object is a transition and raises an event; a changed number alone does not.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,16 +22,16 @@ use crate::slice::SlicePlan;
 /// `status` of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {
-    /// As asked.
+    /// The request is fulfilled.
     True,
-    /// Not as asked.
+    /// The request is not fulfilled.
     False,
     /// Unknown. nearhop never writes it, but other programs may.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// The API's spelling.
+    /// The value in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -40,7 +40,7 @@ impl ConditionStatus {
         }
     }
 
-    /// Reads the API's spelling.
+    /// Parses the value in the API.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::True, Self::False, Self::Unknown].into_iter().find(|status| status.as_str() == text)
     }
@@ -68,7 +68,7 @@ pub struct Condition {
 pub enum Question {
     /// Is the request valid?
     Accepted,
-    /// Do the EndpointSlices carry it?
+    /// Do the EndpointSlices contain it?
     Programmed,
 }
 
@@ -79,7 +79,7 @@ pub struct Judgement {
     pub question: Question,
     /// `type` of the condition.
     pub kind: Name,
-    /// Whether it is as asked.
+    /// Whether the request is fulfilled.
     pub status: ConditionStatus,
     /// `reason`.
     pub reason: &'static str,
@@ -93,7 +93,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Whether a condition in a status says the same; numbers may differ.
+    /// Whether a condition in a status has the same content; numbers may differ.
     pub fn agrees_with(&self, condition: &Condition) -> bool {
         condition.kind == self.kind
             && condition.status == self.status
@@ -101,7 +101,7 @@ impl Judgement {
             && condition.message.contains(&self.culprit)
     }
 
-    /// Whether two judgements say the same; numbers may differ.
+    /// Whether two judgements have the same content; numbers may differ.
     pub fn same_as(&self, other: &Self) -> bool {
         (&self.kind, self.status, self.reason, &self.culprit)
             == (&other.kind, other.status, other.reason, &other.culprit)
@@ -115,7 +115,7 @@ impl Judgement {
         }
     }
 
-    /// The condition to write: the time of the last change is kept where the status stays.
+    /// The condition to write. It keeps the transition time if the status stays the same.
     pub fn condition(
         &self,
         seen: Option<&Condition>,
@@ -134,12 +134,12 @@ impl Judgement {
     }
 }
 
-/// How writing a plan ended.
+/// The result of writing a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Writing {
-    /// The slices are as planned.
+    /// The slices are written as planned.
     Done,
-    /// They are not.
+    /// The slices are not written as planned.
     Failed {
         /// What prevents the write, without numbers or times that change.
         culprit: String,
@@ -148,7 +148,7 @@ pub enum Writing {
     },
 }
 
-/// Judges a Service that asks for something. One that asks for nothing has no conditions.
+/// Judges a Service with a topology request. A Service without a request has no conditions.
 pub fn judge(
     domain: &str,
     service: &Service,
@@ -157,7 +157,7 @@ pub fn judge(
     writing: &Writing,
 ) -> Vec<Judgement> {
     let Some(spelling) = asked_by(decision) else { return Vec::new() };
-    // A default does not concern a Service that cannot follow it.
+    // A default does not apply to a Service without slices.
     if spelling >= Spelling::NamespaceDefault && !service.wants_slices() {
         return Vec::new();
     }
@@ -183,7 +183,7 @@ pub fn judge(
     ]
 }
 
-/// The spelling that the conditions speak of: the one that decides, else one that does not count.
+/// The request that the conditions describe: the one that decides, else one that does not count.
 fn asked_by(decision: &IntentDecision) -> Option<Spelling> {
     if decision.spelling != Spelling::Nowhere {
         return Some(decision.spelling);
@@ -206,7 +206,7 @@ impl Verdict {
         Self { status: ConditionStatus::True, reason, message, culprit: String::new(), event: None }
     }
 
-    /// The culprit leads the message, so that the message names it.
+    /// The message starts with the responsible object.
     fn no(reason: &'static str, culprit: impl fmt::Display, message: impl fmt::Display) -> Self {
         let culprit = culprit.to_string();
         let message = format!("{culprit}: {message}");
@@ -331,8 +331,8 @@ fn judge_outcome(family: Family, outcome: &HintOutcome) -> Option<Verdict> {
     })
 }
 
-/// Nodes by name if they are few. If many have no zone, the message must not change with the nodes
-/// of a Service's Pods.
+/// The names of the nodes if they are few. If many nodes have no zone, the message must not depend
+/// on the nodes of a Service's Pods.
 fn nodes_culprit(nodes: &[Name]) -> String {
     const FEW: usize = 3;
     let names: BTreeSet<&Name> = nodes.iter().collect();

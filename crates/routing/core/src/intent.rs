@@ -1,7 +1,8 @@
-//! What a Service asks for, as one value with its reason.
+//! The topology that a Service requests, as one value with its reason.
 //!
-//! Five documents gave a Service eight places to say it. [`decide_intent`] reads them from the
-//! top; the first that applies wins, and what was passed over is kept with the reason.
+//! A Service can request topology in eight places, which five documents define. [`decide_intent`]
+//! reads them in order of precedence. The first valid request wins; the decision lists the others,
+//! each with the reason why it does not count.
 
 use std::fmt;
 
@@ -13,22 +14,22 @@ use crate::object::ObjectRef;
 use crate::problem::{Problem, Subject, quote};
 use crate::routing::split_keys;
 
-/// What routing should do, whatever spelling asked for it.
+/// The requested routing, independent of the field or annotation that requests it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Intent {
-    /// Nothing asked: all endpoints alike.
+    /// Nothing is requested: all endpoints are used equally.
     Default,
-    /// Zone hints in proportion to CPU, guarded against overload (KEP-2433).
+    /// Zone hints in proportion to CPU, with protection against overload (KEP-2433).
     Auto,
     /// Ordered label keys (KEP-536).
     Keys(TopologyKeys),
-    /// The same zone where it has an endpoint (KEP-4444, KEP-3015).
+    /// The same zone if it has an endpoint (KEP-4444, KEP-3015).
     SameZone,
-    /// The same node, else the same zone, else any (KEP-3015).
+    /// The same node, else the same zone, else any endpoint (KEP-3015).
     SameNode,
-    /// As much as possible in the zone without overloading any endpoint.
+    /// As much traffic as possible stays in the zone, without overload of any endpoint.
     Balanced(MaxOverload),
-    /// Evenly over all endpoints, asked for (KEP-4444's draft).
+    /// Evenly over all endpoints, by explicit request (draft of KEP-4444).
     Spread,
 }
 
@@ -46,7 +47,7 @@ impl fmt::Display for Intent {
     }
 }
 
-/// Ordered topology keys, checked.
+/// Ordered topology keys, validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopologyKeys {
     /// Label keys in order of preference.
@@ -74,12 +75,12 @@ impl fmt::Display for TopologyKeys {
     }
 }
 
-/// Balanced's knob: how far above the mean an endpoint may be loaded.
+/// The setting of Balanced: how far above the mean load an endpoint may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxOverload {
     /// In thousandths of the mean (200 is 20 %).
     Permille(u32),
-    /// Any: the same as SameZone.
+    /// No limit: the same as SameZone.
     Unlimited,
 }
 
@@ -120,10 +121,10 @@ impl fmt::Display for MaxOverload {
     }
 }
 
-/// Where an intent was spelled. The order is the order of precedence.
+/// The field, annotation or flag that requests an intent, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spelling {
-    /// `service.kubernetes.io/topology-aware-hints`, the older name of the next.
+    /// `service.kubernetes.io/topology-aware-hints`, the older name of `topology-mode`.
     TopologyAwareHintsAnnotation,
     /// `service.kubernetes.io/topology-mode`.
     TopologyModeAnnotation,
@@ -145,7 +146,7 @@ pub enum Spelling {
     NamespaceDefault,
     /// `--default-traffic-distribution`.
     ClusterDefault,
-    /// Nowhere.
+    /// Nothing is requested.
     Nowhere,
 }
 
@@ -193,46 +194,46 @@ impl Spelling {
     }
 }
 
-/// Why a spelling that was there did not decide.
+/// Why a request that is present does not count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PassedOver {
-    /// Its gate is off.
+    /// Its feature gate is off.
     GateOff(Gate),
-    /// One further up decided.
+    /// A request with higher precedence decides.
     Overruled(Spelling),
-    /// Its value is not known or not valid, and counts as unset (KEP-3015).
+    /// Its value is unknown or invalid, and counts as unset (KEP-3015).
     Refused,
 }
 
-/// Whether the Service's wish was accepted, for its condition.
+/// Whether the request of the Service is accepted, for its condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// As asked, or nothing was asked.
+    /// The request is accepted, or there is no request.
     Yes,
-    /// Some value was not understood.
+    /// A value is unknown or invalid.
     UnknownValue(Spelling),
-    /// Two things were asked that the documents forbid together.
+    /// The Service requests two things that the KEPs do not allow together.
     Conflict(Spelling, &'static str),
 }
 
 /// An intent with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntentDecision {
-    /// What routing should do.
+    /// The requested routing.
     pub intent: Intent,
-    /// Who said so.
+    /// The field, annotation or flag that decides.
     pub spelling: Spelling,
-    /// The value as written (it appears in metric labels), empty if nothing was requested.
+    /// The value as written (it appears in metric labels); empty if nothing is requested.
     pub value: Name,
-    /// What else was said, in order of precedence, and why it did not decide.
+    /// The other requests, in order of precedence, and why they do not count.
     pub passed_over: Vec<(Spelling, PassedOver)>,
-    /// For the Accepted condition.
+    /// The result for the Accepted condition.
     pub accepted: Accepted,
-    /// What was not understood.
+    /// Values that are unknown or invalid.
     pub problems: Vec<Problem>,
 }
 
-/// What intents are judged by besides the Service itself.
+/// The input of [`decide_intent`] besides the Service itself.
 #[derive(Clone, Copy, Debug)]
 pub struct IntentContext<'a> {
     /// Feature gates.
@@ -243,7 +244,7 @@ pub struct IntentContext<'a> {
     pub cluster_default: Option<&'a Name>,
 }
 
-/// One value found in one place, and what it means there.
+/// One value found in one place, and its meaning there.
 struct Said {
     spelling: Spelling,
     value: Name,
@@ -252,13 +253,14 @@ struct Said {
 
 enum Meaning {
     Intent(Intent),
-    /// A known way of saying nothing (`Disabled`, `Default`, `Cluster`): read on.
+    /// A known value that requests nothing (`Disabled`, `Default`, `Cluster`): the next place is
+    /// read.
     Nothing,
-    /// Counts as unset, with what is wrong.
+    /// Counts as unset, with the reason.
     Refused(String),
 }
 
-/// Decides what a Service asks for: the table of "What a Service can ask for", top to bottom.
+/// Decides what a Service requests, by the table "What a Service can ask for", from top to bottom.
 pub fn decide_intent(service: &Service, context: IntentContext<'_>) -> IntentDecision {
     let mut problems = Vec::new();
     let max_overload = read_max_overload(service, &mut problems);
@@ -277,7 +279,7 @@ pub fn decide_intent(service: &Service, context: IntentContext<'_>) -> IntentDec
     decision
 }
 
-/// Takes in one spelling, in order of precedence.
+/// Adds one request to the decision, in order of precedence.
 fn take(decision: &mut IntentDecision, said: Said, service: &Service, gates: &Gates) {
     let Said { spelling, value, meaning } = said;
     if let Some(gate) = spelling.gate().filter(|gate| !gates.on(*gate)) {
@@ -304,7 +306,7 @@ fn take(decision: &mut IntentDecision, said: Said, service: &Service, gates: &Ga
     }
 }
 
-/// Every place where something is written, in order of precedence.
+/// All places that contain a value, in order of precedence.
 fn everything_said(
     service: &Service,
     context: IntentContext<'_>,
@@ -321,7 +323,7 @@ fn everything_said(
     let preference = |value: &Name| read_preference(value, context.gates, max_overload);
     let older = asks.topology_aware_hints.as_ref();
     say(Spelling::TopologyAwareHintsAnnotation, older, &|value| read_mode(value));
-    // Where both are there the older one decides, even when it says nothing.
+    // If both annotations are present, the older one decides, even if it requests nothing.
     let mode = asks.topology_mode.as_ref().filter(|_| older.is_none());
     say(Spelling::TopologyModeAnnotation, mode, &|value| read_mode(value));
     say(Spelling::TrafficPolicyField, asks.traffic_policy.as_ref(), &|value| read_policy(value));
@@ -360,7 +362,7 @@ fn read_mode(value: &str) -> Meaning {
 fn read_policy(value: &str) -> Meaning {
     match value {
         "PreferZone" => Meaning::Intent(Intent::Auto),
-        // KEP-2086's own values, which say nothing about zones.
+        // The values of KEP-2086, which do not concern zones.
         "Cluster" | "Local" | "" => Meaning::Nothing,
         _ => Meaning::Refused(format!("{} is not Cluster, Local or PreferZone", quote(value))),
     }
@@ -373,10 +375,10 @@ fn read_keys(keys: &[Name]) -> Meaning {
     }
 }
 
-/// The gate of nearhop's own values, wherever they stand.
+/// The feature gate of nearhop's own values, in all places.
 const OWN_VALUES: Gate = Gate::ServiceTrafficDistribution;
 
-/// nearhop's own values, allowed wherever a value can be domain-prefixed.
+/// nearhop's own values, allowed in every place that allows a domain prefix.
 fn read_own_value(value: &str, max_overload: MaxOverload) -> Option<Intent> {
     match value {
         "nearhop.dev/Balanced" => Some(Intent::Balanced(max_overload)),
@@ -410,7 +412,7 @@ fn read_distribution(value: &str, gates: &Gates, max_overload: MaxOverload) -> M
     }
 }
 
-/// Whether a value of `trafficDistribution` means anything, with what is wrong if not.
+/// Whether a value of `trafficDistribution` is valid; the error says what is wrong.
 pub fn check_distribution(value: &str, gates: &Gates) -> Result<(), String> {
     match read_distribution(value, gates, MaxOverload::default()) {
         Meaning::Refused(why) => Err(why),
@@ -460,8 +462,9 @@ fn refused(spelling: Spelling, service: &Service, cause: String) -> Problem {
 }
 
 /// Combinations that KEP-536 ("Intersection with Local External Traffic Policy") and KEP-2433
-/// ("Interoperability") forbid. The embedded API refuses them; elsewhere they are reported, the
-/// upper row has won already, and Local keeps its own traffic.
+/// ("Interoperability") forbid. The embedded API rejects them. On other API servers nearhop reports
+/// them: the request with higher precedence decides, and the Local policy still applies to its own
+/// traffic.
 fn note_conflicts(decision: &mut IntentDecision, service: &Service) {
     let overruled = |spelling| {
         decision.passed_over.iter().any(|(s, why)| {

@@ -1,7 +1,7 @@
-//! The keys that run the whole length of nearhop.
+//! The keys that all parts of nearhop use.
 //!
-//! They are made once, at conversion, and appear unchanged in slices, decisions, kernel names,
-//! DNS answers, metric labels and conditions. A Service is never derived from an address.
+//! Conversion creates them once. They appear unchanged in slices, decisions, kernel names, DNS
+//! answers, metric labels and conditions. nearhop never derives a Service from an address.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 /// A shared, immutable string: names of nodes, zones, Services, labels.
 ///
-/// Clones are a reference count. Equal names that went through the world's interner share one
-/// allocation, so comparing them is usually one pointer comparison.
+/// A clone only increments a reference count. Equal names that passed the world's interner share
+/// one allocation, so a comparison is usually one pointer comparison.
 #[derive(Clone, Eq)]
 pub struct Name(Arc<str>);
 
@@ -23,7 +23,7 @@ impl Name {
         &self.0
     }
 
-    /// Whether this allocation has other holders.
+    /// Whether other values share this allocation.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -153,7 +153,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The API's spelling.
+    /// The value in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -162,7 +162,7 @@ impl Protocol {
         }
     }
 
-    /// Reads the API's spelling (upper case only, as the API server validates it).
+    /// Parses the value in the API (upper case only, as the API server validates it).
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "TCP" => Some(Self::Tcp),
@@ -179,7 +179,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// An IP family. Everything about a Service is decided once per family.
+/// An IP family. Each decision about a Service is per family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4.
@@ -197,7 +197,7 @@ impl Family {
         }
     }
 
-    /// The API's spelling, also used as `addressType`.
+    /// The value in the API, also used as `addressType`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ipv4 => "IPv4",
@@ -205,7 +205,7 @@ impl Family {
         }
     }
 
-    /// Reads the API's spelling.
+    /// Parses the value in the API.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "IPv4" => Some(Self::Ipv4),
@@ -221,12 +221,12 @@ impl fmt::Display for Family {
     }
 }
 
-/// One port of a Service: what a decision is about.
+/// One port of a Service: the subject of a route decision.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServicePortKey {
     /// The Service.
     pub service: ServiceKey,
-    /// The port's name; empty when the Service has a single unnamed port.
+    /// The port's name; empty if the Service has a single unnamed port.
     pub port: Name,
     /// Protocol.
     pub protocol: Protocol,
@@ -242,7 +242,7 @@ impl fmt::Display for ServicePortKey {
     }
 }
 
-/// Where a connection can end: address and port.
+/// The destination of a connection: address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointKey {
     /// Address.

@@ -1,9 +1,10 @@
-//! The annotation `nearhop.dev/routing` on an EndpointSlice: what standard hints cannot say.
+//! The annotation `nearhop.dev/routing` on an EndpointSlice: routing that standard hints cannot
+//! express.
 //!
-//! A small versioned JSON, either ordered topology keys with the label values of the nodes in
-//! this slice (KEP-536), or a table of zone-to-zone weights in millionths (Balanced). Slices of
-//! one Service carry the same revision; a node that finds two revisions falls back to the hints,
-//! which is KEP-2433's safe transition.
+//! The value is a small versioned JSON object: either ordered topology keys with the label values
+//! of the nodes in this slice (KEP-536), or a table of zone-to-zone weights in millionths
+//! (Balanced). All slices of one Service carry the same revision. A node that finds two revisions
+//! falls back to the hints; this is the safe transition of KEP-2433.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,16 +17,16 @@ use crate::key::Name;
 /// The annotation's key.
 pub const ANNOTATION: &str = "nearhop.dev/routing";
 
-/// More than this is not written: an object's annotations share 256 KiB.
+/// The maximum size that nearhop writes: all annotations of an object share 256 KiB.
 pub const MAX_BYTES: usize = 192 * 1024;
 
-/// At most this many topology keys.
+/// Maximum number of topology keys.
 pub const MAX_KEYS: usize = 16;
 
-/// The last key that makes a list soft.
+/// The last key of a soft list: any endpoint is allowed.
 pub const ANY: &str = "*";
 
-/// What the annotation says.
+/// The content of the annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Routing {
     /// Ordered topology keys.
@@ -34,39 +35,39 @@ pub enum Routing {
     Weights(Arc<WeightTable>),
 }
 
-/// Ordered keys, and where this slice's nodes stand.
+/// Ordered keys, and the label values of this slice's nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRouting {
     /// Label keys in order of preference, without the final `*`.
     pub keys: Vec<Name>,
     /// Whether a final `*` allows any endpoint.
     pub soft: bool,
-    /// For each node of this slice its values of `keys`, in the same order.
+    /// For each node of this slice its values of `keys`, in the same order as `keys`.
     pub nodes: BTreeMap<Name, Vec<Option<Name>>>,
 }
 
-/// What the weights of a client zone add up to: fine enough that one endpoint among a thousand
-/// still gets its share within a part in a thousand.
+/// The sum of the weights of a client zone: with this value, one endpoint among a thousand still
+/// gets its share with an error of at most one in a thousand.
 pub const WHOLE: u32 = 1_000_000;
 
 /// Client zone to endpoint zone to millionths of the client zone's connections.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct WeightTable(pub BTreeMap<Name, BTreeMap<Name, u32>>);
 
-/// The annotation of one slice, as read.
+/// The annotation of one slice, after parsing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum SliceRouting {
-    /// Not there.
+    /// The slice has no annotation.
     #[default]
     Absent,
-    /// Read.
+    /// The annotation is valid.
     Valid(Arc<Routing>),
-    /// There, but not understood.
+    /// The annotation is invalid.
     Broken(RoutingError),
 }
 
 impl SliceRouting {
-    /// Reads an annotation's text, if there is one.
+    /// Parses an annotation's text, if there is one.
     pub fn read(text: Option<&str>) -> Self {
         match text.map(parse) {
             None => Self::Absent,
@@ -76,28 +77,28 @@ impl SliceRouting {
     }
 }
 
-/// Why an annotation was not understood.
+/// Why an annotation is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RoutingError {
-    /// Not JSON of this shape.
+    /// The text is not JSON of this structure.
     #[error("not readable: {0}")]
     Json(String),
-    /// Written by a newer nearhop.
+    /// A newer version of nearhop wrote it.
     #[error("version {0} is not known to this build (it knows 1)")]
     Version(u32),
-    /// Neither or both kinds.
+    /// It has neither keys nor weights, or both.
     #[error("must have exactly one of `keys` and `weights`")]
     Kind,
-    /// Keys not as KEP-536 wants them.
+    /// The keys are not valid by KEP-536.
     #[error("keys: {0}")]
     Keys(String),
-    /// A node has another number of values than there are keys.
+    /// The number of a node's values differs from the number of keys.
     #[error("nodes[{0}]: has not one value for each key")]
     NodeValues(String),
-    /// A row does not add up.
+    /// The weights of a row do not have the required sum.
     #[error("weights[{0}]: adds up to {1}, not {WHOLE}")]
     RowSum(String, u64),
-    /// Larger than any annotation may be.
+    /// It is longer than an annotation may be.
     #[error("{0} bytes, more than the {MAX_BYTES} that are read")]
     TooLong(usize),
 }
@@ -114,13 +115,13 @@ struct Wire {
     weights: Option<BTreeMap<String, BTreeMap<String, u32>>>,
 }
 
-/// Only the version, to tell a newer format from a broken value.
+/// Only the version, to distinguish a newer format from an invalid value.
 #[derive(Deserialize)]
 struct Version {
     v: u32,
 }
 
-/// Reads an annotation's text.
+/// Parses an annotation's text.
 pub fn parse(text: &str) -> Result<Routing, RoutingError> {
     if text.len() > MAX_BYTES {
         return Err(RoutingError::TooLong(text.len()));
@@ -171,7 +172,7 @@ fn parse_weights(
     Ok(WeightTable(table))
 }
 
-/// Checks a list of topology keys (KEP-536 "Service API changes") and splits off a final `*`.
+/// Validates a list of topology keys (KEP-536 "Service API changes") and removes a final `*`.
 pub fn split_keys(keys: &[Name]) -> Result<(Vec<Name>, bool), String> {
     if keys.is_empty() {
         return Err("empty: give at least one key".into());
@@ -200,7 +201,8 @@ pub fn split_keys(keys: &[Name]) -> Result<(Vec<Name>, bool), String> {
     Ok((seen, soft))
 }
 
-/// Kubernetes' qualified names: an optional DNS subdomain and a slash, then a short name.
+/// Whether a text is a qualified name of Kubernetes: an optional DNS subdomain and a slash, then a
+/// short name.
 pub(crate) fn is_label_key(text: &str) -> bool {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -221,7 +223,8 @@ fn is_dns_subdomain(text: &str) -> bool {
 }
 
 impl KeyRouting {
-    /// What slices of one Service must agree on. The nodes differ from slice to slice.
+    /// Whether two slices have the same policy. All slices of one Service must agree on it; the
+    /// nodes differ from slice to slice.
     pub fn same_policy(&self, other: &Self) -> bool {
         self.keys == other.keys && self.soft == other.soft
     }
@@ -239,7 +242,7 @@ impl Routing {
 }
 
 impl fmt::Display for Routing {
-    /// The annotation's text. Sorted, so that equal values give equal text.
+    /// The annotation's text. It is sorted, so that equal values have equal text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let wire = match self {
             Self::Keys(routing) => {

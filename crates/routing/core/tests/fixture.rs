@@ -1,4 +1,5 @@
-//! The fixture language: what it means, what it refuses, and that it prints back.
+//! The fixture language: what each statement means, which texts are rejected, and that printing
+//! returns an equal text.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,7 +21,7 @@ fn service(line: &str) -> Service {
     parse(line).services.remove(0)
 }
 
-/// Pairs of a text and how it prints: unfolded, with all addresses, defaults left out.
+/// Pairs of a text and its printed form: unfolded, with all addresses, without default values.
 #[test]
 fn good_examples() {
     for (text, printed) in [
@@ -395,7 +396,7 @@ fn a_plan_is_applied_as_an_api_server_would() {
         world.slices(&key).map(|slice| slice.name.to_string()).collect()
     };
     assert_eq!(names(&world), ["web-1", "web-2"]);
-    // Another Service's slice may bear the name that would be next.
+    // A slice of another Service may have the name that would be next.
     let mut foreign = (**world.slices(&key).next().unwrap()).clone();
     foreign.name = "web-3".into();
     foreign.labels = [(well_known::SERVICE_NAME, "other")].into_iter().collect();

@@ -1,7 +1,7 @@
 //! Properties that hold for every cluster and every sequence of changes.
 //!
-//! A small universe (two Services, four nodes, six pods, foreign slices) is changed at random;
-//! small enough that everything meets everything.
+//! The tests change a small cluster (two Services, four nodes, six Pods, slices of other
+//! controllers) at random. The cluster is small, so that all combinations of objects occur.
 
 use nearhop_core::{Kind, Object, ObjectRef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -231,7 +231,7 @@ fn pod_key(i: usize) -> PodKey {
 }
 
 prop_compose! {
-    /// A PodLocator as anybody may have written it.
+    /// A PodLocator with random content, as any client may write it.
     fn locator()(
         i in 0..6_usize,
         owned in any::<bool>(),
@@ -249,7 +249,7 @@ prop_compose! {
     }
 }
 
-/// One step of a story. `Converge` lets the controller catch up.
+/// One step of a test sequence. `Converge` lets the controller write all its plans.
 #[derive(Clone, Debug)]
 enum Step {
     Change(Change),
@@ -279,7 +279,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![5 => change.prop_map(Step::Change), 2 => Just(Step::Converge)]
 }
 
-/// A list from which some objects are missing. Slices of ours are never lost in these stories.
+/// A list from which some objects are missing. It always contains the slices that nearhop writes.
 fn listed() -> impl Strategy<Value = Change> {
     fn some(
         kind: Kind,
@@ -303,7 +303,7 @@ fn story() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step(), 0..30)
 }
 
-/// A world, one node's table kept beside it, and the objects as an API server would hold them.
+/// A world, the routing table of one node, and the objects as an API server stores them.
 struct Cluster {
     world: World,
     table: RouteTable,
@@ -319,7 +319,7 @@ struct Cluster {
     locators: BTreeMap<PodKey, Locator>,
 }
 
-/// Where node n0 stands. A node that is gone stays where it was last seen.
+/// The place of node n0. A deleted node keeps the place where it was last seen.
 fn place_of(world: &World, last: Place) -> Place {
     world.node("n0").map_or(last, |node| Place::of(node))
 }
@@ -442,7 +442,7 @@ impl Cluster {
         panic!("the controller does not come to rest");
     }
 
-    /// The same objects, told in another order.
+    /// A new world with the same objects, applied in another order.
     fn told_anew(&self) -> World {
         let mut world = World::new(self.world.settings().clone());
         let keys: Vec<ServiceKey> = (0..2).map(service_key).collect();
@@ -471,7 +471,7 @@ proptest! {
         prop_assert!(cluster.world == cluster.told_anew(), "the world depends on its history");
         let scratch = RouteTable::build(&cluster.world, cluster.place.clone());
         prop_assert_eq!(&cluster.table, &scratch);
-        // What nobody touched has nothing to be planned.
+        // A Service that no change touched has nothing to write.
         cluster.converge();
         for key in (0..2).map(service_key) {
             let plan = cluster.world.plan(&key, now());
@@ -572,10 +572,10 @@ fn named(slices: Vec<Slice>) -> Vec<Slice> {
     slices.into_iter().enumerate().map(name).collect()
 }
 
-/// Fills slices with one set of Pods (name to ready), then plans another, and compares what is
-/// written with the least that would do: slices that lost or changed an endpoint must be
-/// written; newcomers fill those first, then whole new slices, and only a remainder may touch
-/// one slice that would otherwise be left alone.
+/// Fills slices with one set of Pods (name to ready) and plans another set. Compares the writes
+/// with the minimum: slices that lost or changed an endpoint must be written; new endpoints fill
+/// these slices first, then whole new slices; the remainder may change at most one slice that
+/// otherwise stays the same.
 fn check_packing(
     before: BTreeMap<u8, bool>,
     after: BTreeMap<u8, bool>,

@@ -71,7 +71,7 @@ fn read_service(
     service
 }
 
-/// Who may come in, who stays with whom, and where the load balancer asks.
+/// Reads the source ranges, the session affinity and the health check port.
 fn read_access(reader: &mut Reader, spec: &mut wire::ServiceSpec, service: &mut Service) {
     service.source_ranges =
         read_source_ranges(reader, std::mem::take(&mut spec.load_balancer_source_ranges));
@@ -84,8 +84,8 @@ fn read_access(reader: &mut Reader, spec: &mut wire::ServiceSpec, service: &mut 
         port.and_then(|number| reader.port(number, at)).unwrap_or_default();
 }
 
-/// The ranges that can be read. If ranges are given and none is readable, no client is admitted:
-/// a Service must not become open by a slip of the pen.
+/// The readable ranges. If ranges are present and none is readable, no client is admitted: a typing
+/// error must not open a Service.
 fn read_source_ranges(reader: &mut Reader, field: Field<List<Name>>) -> SourceRanges {
     let entries = match field {
         Field::Absent => return SourceRanges::Anyone,
@@ -103,7 +103,7 @@ fn read_source_ranges(reader: &mut Reader, field: Field<List<Name>>) -> SourceRa
     SourceRanges::Only(ranges.collect())
 }
 
-/// One range; blanks around it are allowed, as in the API.
+/// One range; spaces around it are allowed, as in the API.
 fn read_source_range(reader: &mut Reader, entry: Field<Name>, i: usize) -> Option<Cidr> {
     let cause = match entry {
         Field::Read(text) => match Cidr::parse_sloppy(text.trim()) {
@@ -118,7 +118,7 @@ fn read_source_range(reader: &mut Reader, entry: Field<Name>, i: usize) -> Optio
     None
 }
 
-/// How long a client stays with its endpoint, if it does.
+/// The duration of the session affinity, if it is on.
 fn read_affinity(
     reader: &mut Reader,
     affinity: Field<Name>,
@@ -169,7 +169,7 @@ fn read_addresses(reader: &mut Reader, texts: Vec<(usize, Name)>, at: &str) -> V
     addresses.collect()
 }
 
-/// `clusterIPs`, or where it is empty the older `clusterIP`.
+/// `clusterIPs`, or the older `clusterIP` if it is empty.
 fn read_cluster_ips(
     reader: &mut Reader,
     several: Field<List<Name>>,
@@ -191,8 +191,8 @@ fn read_cluster_ips(
     if addresses.is_empty() { ClusterIps::Unset } else { ClusterIps::Addresses(addresses) }
 }
 
-/// Addresses that the proxy answers for. An entry with a host name has none, and one of mode
-/// `Proxy` must pass through the load balancer (KEP-1860).
+/// Addresses that the proxy handles. An entry with a host name has none, and traffic to an entry
+/// with mode `Proxy` must pass through the load balancer (KEP-1860).
 fn read_ingress(reader: &mut Reader, status: wire::ServiceStatus) -> Vec<IpAddr> {
     let at = format_args!("status.loadBalancer");
     let ingress = reader.take(status.load_balancer, at).unwrap_or_default().ingress;
@@ -222,7 +222,7 @@ fn read_ports(reader: &mut Reader, field: Field<List<wire::ServicePort>>) -> Vec
     ports
 }
 
-/// One port, or nothing where it could not be served as meant.
+/// One port, or nothing if the port is invalid.
 fn read_port(reader: &mut Reader, wire: wire::ServicePort, i: usize) -> Option<ServicePort> {
     let name = match wire.name {
         Field::Absent => Name::from(""),
@@ -250,7 +250,8 @@ fn read_port(reader: &mut Reader, wire: wire::ServicePort, i: usize) -> Option<S
     Some(ServicePort { name, protocol, port, target, node_port, app_protocol })
 }
 
-/// The target, which defaults to the port itself (also where it is 0 or empty, as in the API).
+/// The target port. The default is the port itself (also if the value is 0 or empty, as in the
+/// API).
 fn read_target(
     reader: &mut Reader,
     field: Field<IntOrString>,
@@ -310,7 +311,7 @@ fn read_asks(
     asks
 }
 
-/// All keys, or none: a list with one left out would ask for something else.
+/// All keys, or none: a list without one of its keys has another meaning.
 fn read_topology_keys(reader: &mut Reader, field: Field<List<Name>>) -> Vec<Name> {
     let wanted = match &field {
         Field::Read(keys) => keys.len(),

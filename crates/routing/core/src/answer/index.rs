@@ -1,8 +1,8 @@
-//! What answers are made from: each Service with its published endpoints in order, and from
+//! The index for DNS answers: each Service with its published endpoints in order, and a map from
 //! addresses to Services.
 //!
-//! Kept incrementally and equal to one built from scratch; `Affected` only narrows the work. A
-//! question then sorts and searches nothing that could have been sorted and found before.
+//! Updates are incremental, and the result equals an index built from scratch; `Affected` only
+//! reduces the work. All sorting happens here, so that a question needs no sorting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ use crate::model::{AddressType, ClusterIps, Endpoint, Service, ServicePort, Slic
 use crate::routing::SliceRouting;
 use crate::world::{Affected, World};
 
-/// How a Service has an address.
+/// Why a Service has an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     ClusterIp,
@@ -23,23 +23,23 @@ enum Role {
 /// Services by name, and by address.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Index {
-    /// By namespace and name, so that a question is looked up by its labels as they are.
+    /// By namespace and name, so that the labels of a question are the lookup keys.
     services: BTreeMap<Name, BTreeMap<Name, Filed>>,
     by_address: BTreeSet<(IpAddr, Role, ServiceKey)>,
 }
 
-/// A Service, ready to be answered for.
+/// A Service, prepared for answers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Filed {
     pub(super) service: Arc<Service>,
     slices: Box<[Arc<Slice>]>,
-    /// Sorted by address: IPv4 comes first. An address may be there several times.
+    /// Sorted by address, IPv4 first. An address may occur several times.
     published: Box<[Place]>,
-    /// Whether nothing in its slices asks for a choice: no hints, no routing.
+    /// Whether its slices have neither hints nor routing annotations, so that no choice is needed.
     pub(super) unrouted: bool,
 }
 
-/// Where an endpoint is.
+/// The position of an endpoint in the slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     address: IpAddr,
@@ -53,12 +53,12 @@ pub(super) struct Entry<'a> {
     pub(super) slice: &'a Slice,
     pub(super) endpoint: &'a Endpoint,
     pub(super) address: IpAddr,
-    /// Its weight among those that were picked.
+    /// Its weight among the picked endpoints.
     pub(super) weight: u32,
 }
 
 impl Entry<'_> {
-    /// Whether its slice has a port; any, where none is asked for.
+    /// Whether its slice has this port; always true if no port is given.
     fn has(&self, port: Option<(&str, Protocol)>) -> bool {
         port.is_none_or(|(name, protocol)| {
             self.slice.ports.iter().any(|p| p.name == *name && p.protocol == protocol)
@@ -66,7 +66,7 @@ impl Entry<'_> {
     }
 }
 
-/// Whether an endpoint has a name: unset counts as ready.
+/// Whether an endpoint is published in DNS: an unset `ready` counts as ready.
 pub(super) fn is_published(endpoint: &Endpoint) -> bool {
     endpoint.conditions.ready.unwrap_or(true)
 }
@@ -101,12 +101,12 @@ impl Filed {
         self.slices.iter().map(Arc::as_ref)
     }
 
-    /// Whether it has any.
+    /// Whether it has any published endpoints.
     pub(super) fn has_published(&self) -> bool {
         !self.published.is_empty()
     }
 
-    /// Published endpoints of both families; those with a port, where one is asked for.
+    /// Published endpoints of both families; only those with the port, if one is given.
     pub(super) fn published<'a, 'q>(
         &'a self,
         port: Option<(&'q str, Protocol)>,
@@ -114,7 +114,7 @@ impl Filed {
         self.entries(&self.published).filter(move |entry| entry.has(port))
     }
 
-    /// The same of one family.
+    /// The same for one family.
     pub(super) fn published_in<'a, 'q>(
         &'a self,
         family: Family,
@@ -139,7 +139,7 @@ impl Filed {
         endpoints.filter(move |endpoint| endpoint.addresses.as_slice().contains(&address))
     }
 
-    /// Whether its UDP port with this number leads to one of these sockets.
+    /// Whether its UDP port with this number has one of these sockets as its endpoint.
     pub(super) fn leads_to(&self, number: u16, own: &[SocketAddr]) -> bool {
         let asked = |port: &&ServicePort| port.port == number && port.protocol == Protocol::Udp;
         let names: Vec<&Name> =
@@ -168,8 +168,8 @@ impl Filed {
         Entry { slice, endpoint, address: place.address, weight: 1 }
     }
 
-    /// Its addresses, sorted, each once. Endpoints that are not published count too: a client may
-    /// look for himself among them.
+    /// Its addresses, sorted, without duplicates. Endpoints that are not published count too,
+    /// because a client may look up its own address.
     fn addresses(&self) -> Vec<(IpAddr, Role)> {
         let mut all: Vec<(IpAddr, Role)> = Vec::new();
         if let ClusterIps::Addresses(addresses) = &self.service.cluster_ips {
@@ -189,7 +189,7 @@ pub(super) fn fits(slice: &Slice, address: IpAddr) -> bool {
 }
 
 impl Index {
-    /// Builds it from scratch.
+    /// Builds the index from scratch.
     pub fn build(world: &World) -> Self {
         let mut index = Self::default();
         for service in world.services() {
@@ -198,7 +198,7 @@ impl Index {
         index
     }
 
-    /// Brings it up to date with what was touched.
+    /// Updates the index for the affected Services.
     pub fn refresh(&mut self, world: &World, touched: &Affected) {
         for key in &touched.routes {
             let now = world.service(key).map(|service| Filed::new(world, service));
@@ -211,18 +211,18 @@ impl Index {
         self.services.get(namespace)?.get(name)
     }
 
-    /// Services with this cluster address.
+    /// Services with this cluster IP.
     pub(super) fn cluster_ip(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
         self.at(address, Role::ClusterIp)
     }
 
-    /// Services with an endpoint of this address, published or not.
+    /// Services with an endpoint at this address, published or not.
     pub(super) fn endpoints_at(&self, address: IpAddr) -> impl Iterator<Item = &Filed> {
         let keys = self.at(address, Role::Endpoint);
         keys.filter_map(|key| self.get(&key.namespace, &key.name))
     }
 
-    /// Whether an object has an address from `first` to `last`.
+    /// Whether an object has an address from `first` to `last`, inclusive.
     pub(super) fn has_between(&self, first: IpAddr, last: IpAddr) -> bool {
         let from = (first, Role::ClusterIp, smallest());
         self.by_address.range(from..).next().is_some_and(|(address, ..)| *address <= last)
@@ -233,8 +233,8 @@ impl Index {
         from.take_while(move |(at, as_, _)| *at == address && *as_ == role).map(|(.., key)| key)
     }
 
-    /// Files a Service as it is now, or takes it out. Of its addresses only those that differ are
-    /// touched: a large Service has thousands, and a change is about one.
+    /// Replaces or removes a Service. Only the addresses that differ are updated: a large Service
+    /// has thousands, and a change usually concerns one.
     fn file(&mut self, key: &ServiceKey, now: Option<Filed>) {
         let before = self.get(&key.namespace, &key.name).map_or_else(Vec::new, Filed::addresses);
         let after = now.as_ref().map_or_else(Vec::new, Filed::addresses);
@@ -260,7 +260,7 @@ impl Index {
     }
 }
 
-/// What is in the first of two sorted lists and not in the second.
+/// The elements of the first sorted list that are not in the second.
 fn without(these: &[(IpAddr, Role)], those: &[(IpAddr, Role)]) -> Vec<(IpAddr, Role)> {
     these.iter().filter(|it| those.binary_search(it).is_err()).copied().collect()
 }

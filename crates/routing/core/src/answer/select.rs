@@ -1,9 +1,9 @@
-//! Which endpoints a headless name is answered with: the asker's place, by the same
-//! [`choose_route`] as the proxy's.
+//! The endpoints in the answer for a headless Service. The choice uses the client's place and the
+//! same [`choose_route`] as the proxy.
 //!
-//! Only published endpoints are candidates: those that are ready, which the controller says of all
-//! where `publishNotReadyAddresses` is set. A proxy falls back to terminating ones; a name does
-//! not, because an answer outlives the moment.
+//! Only published endpoints are candidates, which means ready endpoints; with
+//! `publishNotReadyAddresses` the controller marks all endpoints as ready. A proxy falls back to
+//! terminating endpoints. DNS does not, because clients cache an answer.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ use crate::route::{
     RouteSet, Tier, agreed_routing, choose_route, explain_excluded,
 };
 
-/// Which families an answer can hold.
+/// The IP families that an answer can contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     Ipv4,
@@ -42,11 +42,11 @@ impl Scope {
 pub(super) struct Picked<'a> {
     pub(super) entries: Vec<Entry<'a>>,
     pub(super) choice: Choice,
-    /// Whether there were others.
+    /// Whether there are endpoints that were not picked.
     pub(super) left_out: bool,
 }
 
-/// Picks the endpoints for the asker's place, and puts them in an order for this answer.
+/// Picks the endpoints for the client's place, and orders them for this answer.
 pub(super) fn pick<'a>(
     asking: &Asking<'a>,
     filed: &'a Filed,
@@ -75,7 +75,7 @@ pub(super) fn pick<'a>(
         let set = choose(&asking.world.settings().gates, filed, *family, &candidates, place);
         keep_chosen(&mut candidates, &set);
         left_out |= candidates.is_empty();
-        // SRV records carry weights themselves.
+        // SRV records contain the weights.
         if set.reason.tier == Tier::Weights && record_type != RecordType::Srv {
             dice.iter_mut().for_each(|dice| draw_zone(&mut candidates, dice));
         }
@@ -90,7 +90,7 @@ pub(super) fn pick<'a>(
     Picked { entries, choice: Choice { how: asking.asker.how.clone(), reasons }, left_out }
 }
 
-/// Why all endpoints are taken if the Service requests no choice.
+/// The reason if the Service requests no choice, so that all endpoints are used.
 fn all_endpoints() -> Reason {
     Reason { tier: Tier::All, candidates: Candidates::Ready, tried: Vec::new() }
 }
@@ -106,7 +106,7 @@ fn choose(
     let mut endpoints: Vec<RouteEndpoint<'_>> =
         candidates.iter().map(|entry| as_route(entry, place.node.as_ref())).collect();
     endpoints.dedup_by_key(|endpoint| endpoint.key);
-    // Traffic policies are about packets to a cluster address, and this Service has none.
+    // Traffic policies apply to packets to a cluster IP, and this Service has none.
     let policy = PortPolicy {
         internal: TrafficPolicy::Cluster,
         external: TrafficPolicy::Cluster,
@@ -122,7 +122,8 @@ fn choose(
     decision.cluster.expect("a policy of Cluster uses the set over the whole cluster")
 }
 
-/// An address as a route's endpoint. A name has no port, so all have the same.
+/// An address as an endpoint of a route. A DNS name has no port, so all endpoints have the same
+/// one.
 fn as_route<'a>(entry: &Entry<'a>, node: Option<&Name>) -> RouteEndpoint<'a> {
     let key = EndpointKey { ip: entry.address, port: 0 };
     let place = place_in(entry.slice, entry.endpoint);
@@ -143,8 +144,8 @@ fn keep_chosen(candidates: &mut Vec<Entry<'_>>, set: &RouteSet) {
     });
 }
 
-/// Draws one zone by its share and keeps only its endpoints. Whatever a client does with the
-/// records of one answer, over many answers each zone gets its share.
+/// Draws one zone by its share and keeps only its endpoints. Over many answers each zone gets its
+/// share, whichever record a client uses.
 fn draw_zone(entries: &mut Vec<Entry<'_>>, dice: &mut Dice) {
     let total: u64 = entries.iter().map(|entry| u64::from(entry.weight)).sum();
     let mut at = dice.below(total);
@@ -158,7 +159,7 @@ fn draw_zone(entries: &mut Vec<Entry<'_>>, dice: &mut Dice) {
     entries.retain(|entry| entry.endpoint.zone == zone);
 }
 
-/// Puts a fair choice of entries, in a fair order, in front: so many as are wanted.
+/// Moves `wanted` random entries to the front, in random order.
 fn shuffle(entries: &mut [Entry<'_>], wanted: usize, dice: &mut Dice) {
     for at in 0..entries.len().saturating_sub(1).min(wanted) {
         let left = (entries.len() - at) as u64;
@@ -166,7 +167,7 @@ fn shuffle(entries: &mut [Entry<'_>], wanted: usize, dice: &mut Dice) {
     }
 }
 
-/// Chance from a seed (splitmix64).
+/// Pseudo-random numbers from a seed (splitmix64).
 struct Dice(u64);
 
 impl Dice {
@@ -178,13 +179,13 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// A number below a bound, as good as evenly.
+    /// A number below a bound, almost uniformly distributed.
     fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
 
-/// An endpoint of a headless Service, and why it is not in an answer; nothing where it is.
+/// An endpoint of a headless Service, and why it is not in an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// Its address.
@@ -193,14 +194,15 @@ pub struct Candidate {
     pub node: Option<Name>,
     /// Its zone.
     pub zone: Option<Name>,
-    /// Its share of the answers, where shares differ.
+    /// Its share of the answers, if shares differ.
     pub weight: u32,
-    /// Why it is left out.
+    /// Why it is left out; `None` if it is in the answer.
     pub excluded: Option<Exclusion>,
 }
 
-/// Says of every endpoint of a headless Service in a family whether a place is answered with it,
-/// and if not, why: with the reason of the choice. Without a place all endpoints are.
+/// For every endpoint of a headless Service in a family: whether the answer for a place contains
+/// it, and if not, why. Also returns the reason of the choice. Without a place, the answer contains
+/// all endpoints.
 pub fn explain_headless(
     index: &Index,
     gates: &Gates,

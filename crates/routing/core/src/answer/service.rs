@@ -1,4 +1,4 @@
-//! Records of Services and of their endpoints.
+//! DNS records of Services and of their endpoints.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,13 +13,13 @@ use crate::key::{Name, Protocol};
 use crate::model::{ClusterIps, Endpoint, Service, Slice};
 use crate::route::Tier;
 
-/// The longest label.
+/// Maximum length of a DNS label.
 const LONGEST_LABEL: usize = 63;
 
-/// What is asked of a Service.
+/// The part of a Service that a question asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted<'q> {
-    /// Everything: its own name.
+    /// The Service itself.
     All,
     /// One endpoint.
     Host(&'q str),
@@ -27,7 +27,7 @@ pub(super) enum Wanted<'q> {
     Port(&'q str, Protocol),
 }
 
-/// What there is at a Service's name, or below it.
+/// The records at a Service's name, or below it.
 pub(super) fn resolve<'a>(
     asking: &Asking<'a>,
     filed: &'a Filed,
@@ -57,8 +57,8 @@ pub(super) fn resolve<'a>(
     }
 }
 
-/// The name of an endpoint: its host name, else its Pod's name where that is wanted, else its
-/// address.
+/// The name of an endpoint: its host name, else its Pod's name if the configuration requires it,
+/// else its address.
 pub(super) fn host_of<'a>(config: &Config, endpoint: &'a Endpoint, address: IpAddr) -> Host<'a> {
     let named = endpoint.hostname.as_ref().filter(|name| !name.is_empty());
     let pod = || {
@@ -109,12 +109,12 @@ fn resolve_cluster_ip<'a>(
     srv.found(None)
 }
 
-/// As CoreDNS has it: a hundred shared by all addresses and ports.
+/// As in CoreDNS: all addresses and ports share a weight of 100.
 fn even_weight(entries: usize) -> u16 {
     (100 / entries.max(1)).max(1) as u16
 }
 
-/// SRV records with the addresses of what they name, each once, in the order in which they came.
+/// SRV records with the addresses of their targets, without duplicates, in the order of insertion.
 struct SrvRecords<'a> {
     ttl: u32,
     seen: BTreeSet<(DomainName<'a>, Data<'a>)>,
@@ -128,7 +128,7 @@ impl<'a> SrvRecords<'a> {
     }
 
     fn add(&mut self, target: DomainName<'a>, address: IpAddr, port: u16, weight: u16) {
-        // Of two with one target and port the first one's weight counts.
+        // If two records have the same target and port, the weight of the first counts.
         let unweighted = Data::Srv { weight: 0, port, target };
         if self.seen.insert((DomainName::Asked, unweighted)) {
             let data = Data::Srv { weight, port, target };
@@ -161,7 +161,7 @@ fn resolve_host<'a>(
         Host::Named(name) => name == host,
         Host::Address(_) => Some(entry.address) == address,
     };
-    // A name that is an address's belongs to that address, unless an endpoint has that name.
+    // An endpoint with this host name has priority over an endpoint with this address as its name.
     let at_address = address.into_iter().flat_map(|address| filed.published_at(address));
     let mut entries: Vec<Entry<'a>> = at_address.filter(is_it).collect();
     if entries.is_empty() {
@@ -179,8 +179,8 @@ fn resolve_host<'a>(
     Found::addresses(addresses, record_type, asking.config.ttl)
 }
 
-/// Whether the label is a protocol's that a named port of the Service has: a node of the tree with
-/// nothing but names below it.
+/// Whether the label is the protocol of a named port of the Service: an empty non-terminal in the
+/// DNS tree.
 fn is_above_ports(filed: &Filed, label: &str) -> bool {
     let protocol = label.strip_prefix('_').and_then(super::resolve::protocol);
     let Some(protocol) = protocol else { return false };
@@ -192,7 +192,7 @@ fn is_above_ports(filed: &Filed, label: &str) -> bool {
     filed.has_published() && filed.slices().any(has)
 }
 
-// Headless Services: the endpoints for the asker's place.
+// Headless Services: the endpoints for the client's place.
 
 fn resolve_headless<'a>(
     asking: &Asking<'a>,
@@ -244,7 +244,7 @@ fn srv_of_entries<'a>(
     let fits = |name: &Name, protocol: Protocol| {
         port.is_none_or(|wanted| wanted == (name.as_str(), protocol))
     };
-    // Slices without ports count too: their endpoints have addresses, but nothing to point to.
+    // Slices without ports count too: their endpoints have addresses, but no SRV records.
     let count: usize = entries
         .iter()
         .map(|entry| match &entry.slice.ports[..] {
@@ -269,7 +269,7 @@ fn srv_of_entries<'a>(
     srv.found(choice)
 }
 
-/// A weight as SRV records have it (RFC 2782): a client follows it by itself.
+/// A weight for SRV records (RFC 2782); the client applies it.
 fn share(weight: u32, total: u64) -> u16 {
     let share = u64::from(weight) * u64::from(u16::MAX) / total.max(1);
     share.clamp(1, u16::MAX.into()) as u16

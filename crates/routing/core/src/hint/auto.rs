@@ -1,10 +1,10 @@
-//! Auto: zone hints in proportion to CPU, guarded against overload (KEP-2433).
+//! Auto: zone hints in proportion to CPU, with protection against overload (KEP-2433).
 //!
-//! Overload of a zone is how much more demand than endpoints it has: with N ready endpoints and
-//! the share s of the CPU, a zone with h hinted endpoints is overloaded by N*s/h - 1. Hints are
-//! added when no zone is above 20 %, kept until one passes 30 %, and redistributed before they
-//! are removed (KEP-2433 "Overload"). Of all assignments within the bound, one with the fewest
-//! endpoints outside their own zone is taken. All arithmetic is on integers.
+//! The overload of a zone compares its demand with its endpoints: with N ready endpoints and the
+//! share s of the CPU, a zone with h hinted endpoints has the overload N*s/h - 1. Auto adds hints
+//! if no zone is above 20 %, keeps them until a zone is above 30 %, and redistributes them before
+//! it removes them (KEP-2433 "Overload"). Of all assignments within the limit, it takes one with
+//! the fewest endpoints outside their own zone. All arithmetic uses integers.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -13,24 +13,24 @@ use std::fmt;
 use super::capacity::NoShares;
 use crate::key::Name;
 
-/// Hints are added up to this overload, in thousandths.
+/// Auto adds hints up to this overload, in thousandths.
 pub const ADD_PERMILLE: u64 = 200;
-/// Hints are kept up to this overload, in thousandths.
+/// Auto keeps hints up to this overload, in thousandths.
 pub const KEEP_PERMILLE: u64 = 300;
 
 /// The state of Auto for one Service and family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AutoState {
-    /// Nothing planned yet since the start.
+    /// No plan yet since the start.
     #[default]
     Unknown,
-    /// Not asked for.
+    /// Auto is not requested.
     Off,
-    /// Hints are set: how many endpoints each zone was given.
+    /// Hints are set: the number of endpoints for each zone.
     On(BTreeMap<Name, u32>),
-    /// Asked for and not possible.
+    /// Auto is requested and not possible.
     Refused {
-        /// Ready endpoints at that time.
+        /// Number of ready endpoints at that time.
         ready: u32,
         /// Why.
         why: AutoRefusal,
@@ -40,7 +40,7 @@ pub enum AutoState {
 /// Why Auto sets no hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AutoRefusal {
-    /// The zones' shares are not known.
+    /// The CPU shares of the zones are unknown.
     NoShares(NoShares),
     /// Fewer endpoints than zones.
     TooFewEndpoints {
@@ -49,19 +49,20 @@ pub enum AutoRefusal {
         /// Zones.
         zones: u32,
     },
-    /// Some zone would be overloaded whatever the assignment.
+    /// Each possible assignment overloads a zone.
     Overload {
         /// Ready endpoints.
         ready: u32,
         /// Zones.
         zones: u32,
-        /// Endpoints that would be needed.
+        /// Number of endpoints that would be needed.
         needed: u32,
     },
 }
 
 impl AutoRefusal {
-    /// Whether two refusals have the same reason and culprits; the numbers may differ.
+    /// Whether two refusals have the same reason and the same responsible objects; numbers may
+    /// differ.
     pub fn same_reason(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::NoShares(a), Self::NoShares(b)) => a.same_reason(b),
@@ -92,17 +93,17 @@ impl fmt::Display for AutoRefusal {
     }
 }
 
-/// One ready endpoint, as Auto sees it.
+/// One ready endpoint, as input of Auto.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate<'a> {
-    /// Its own zone. Without one (its node has no zone label), or where the zone has no nodes
-    /// that count, it serves where it is needed most.
+    /// Its own zone. If it has none (its node has no zone label), or if the zone has no nodes that
+    /// count, Auto assigns it to the zone that needs it most.
     pub zone: Option<&'a Name>,
     /// The one zone it is hinted for now, if any.
     pub hinted: Option<&'a Name>,
 }
 
-/// Assigns each ready endpoint, in the order given, to the zone that should use it.
+/// Assigns each ready endpoint, in the given order, to the zone that should use it.
 pub fn assign(
     endpoints: &[Candidate<'_>],
     shares: &BTreeMap<Name, u64>,
@@ -126,17 +127,17 @@ pub fn assign(
     Ok(zones.names(spread))
 }
 
-/// Whether the Service has hints now, which are kept longer than they are added.
+/// Whether the Service has hints now. The limit to keep hints is higher than the limit to add them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HintsAreSet {
-    /// They are.
+    /// Hints are set.
     Yes,
-    /// They are not.
+    /// Hints are not set.
     No,
 }
 
 /// Whether a change of the shares takes a Service over a threshold (KEP-2433 "Handling Node
-/// Updates"): hints that overload a zone, or hints that became possible.
+/// Updates"): existing hints overload a zone, or hints become possible.
 pub fn crosses_threshold(
     state: &AutoState,
     shares: Result<&BTreeMap<Name, u64>, NoShares>,
@@ -170,14 +171,14 @@ fn total(shares: &BTreeMap<Name, u64>) -> u128 {
     shares.values().map(|share| u128::from(*share)).sum()
 }
 
-/// The fewest endpoints with which a zone is within the bound: ceil(N*s / (1 + bound)).
+/// The smallest number of endpoints that keeps a zone within the limit: ceil(N*s / (1 + limit)).
 fn minimum(ready: u64, share: u64, total: u128, permille: u64) -> u64 {
     let demand = u128::from(ready) * u128::from(share) * 1000;
     let bound = total * u128::from(1000 + permille);
     demand.div_ceil(bound.max(1)) as u64
 }
 
-/// The minimum of every zone, if there are endpoints enough.
+/// The minimum of every zone, if there are enough endpoints.
 fn feasible(
     ready: u64,
     shares: impl Iterator<Item = u64> + Clone,
@@ -215,7 +216,7 @@ impl<'a> Zones<'a> {
         Self { total: zones.shares.iter().map(|share| u128::from(*share)).sum(), ..zones }
     }
 
-    /// Number of a zone. There are few zones and their names are mostly shared pointers.
+    /// Index of a zone. There are few zones, and most names are shared pointers.
     fn index(&self, zone: Option<&Name>) -> Option<usize> {
         zone.and_then(|zone| self.names.iter().position(|name| *name == zone))
     }
@@ -242,7 +243,7 @@ impl<'a> Zones<'a> {
         feasible(self.endpoints.len() as u64, self.shares.iter().copied(), permille)
     }
 
-    /// Each endpoint keeps its hint, or is hinted for its own zone.
+    /// Each endpoint keeps its hint; an endpoint without a hint gets its own zone.
     fn keep(&self) -> Vec<usize> {
         let fixed = |endpoint: &Candidate<'_>| {
             self.index(endpoint.hinted).or_else(|| self.index(endpoint.zone))
@@ -250,8 +251,8 @@ impl<'a> Zones<'a> {
         self.place_homeless(self.endpoints.iter().map(fixed).collect())
     }
 
-    /// Each endpoint is hinted for its own zone, except for the fewest that bring each zone to its
-    /// minimum.
+    /// Hints each endpoint for its own zone, except the smallest number of endpoints that brings
+    /// each zone to its minimum.
     fn spread(&self, minimum: &[u64]) -> Vec<usize> {
         let home: Vec<Option<usize>> =
             self.endpoints.iter().map(|endpoint| self.index(endpoint.zone)).collect();
@@ -261,7 +262,7 @@ impl<'a> Zones<'a> {
             (0..count.len()).map(|zone| minimum[zone].saturating_sub(count[zone])).collect();
         let mut give = self.choose_givers(&home, &mut count, minimum, &receive);
         let mut assigned: Vec<Option<usize>> = home.clone();
-        // Those who were lent before are lent again; then in order of the list.
+        // Endpoints already hinted for another zone move first; then the others, in list order.
         for to_whom in [Self::as_before, Self::to_the_neediest] {
             for (at, endpoint) in self.endpoints.iter().enumerate() {
                 let stays =
@@ -279,18 +280,19 @@ impl<'a> Zones<'a> {
         self.place_homeless(assigned)
     }
 
-    /// The zone an endpoint is lent to already, if that zone still lacks endpoints.
+    /// The other zone that an endpoint is already hinted for, if that zone still needs endpoints.
     fn as_before(&self, endpoint: &Candidate<'_>, receive: &[u64]) -> Option<usize> {
         self.index(endpoint.hinted).filter(|zone| receive[*zone] > 0)
     }
 
-    /// The zone that lacks most.
+    /// The zone that needs the most endpoints.
     fn to_the_neediest(&self, _: &Candidate<'_>, receive: &[u64]) -> Option<usize> {
         let lacking = (0..receive.len()).filter(|zone| receive[*zone] > 0);
         lacking.max_by_key(|zone| (receive[*zone], std::cmp::Reverse(*zone)))
     }
 
-    /// How many endpoints each zone lends, the one furthest above its share first.
+    /// How many endpoints each zone gives to others, starting with the zone furthest above its
+    /// share.
     fn choose_givers(
         &self,
         home: &[Option<usize>],
@@ -310,7 +312,8 @@ impl<'a> Zones<'a> {
             let from = (0..count.len())
                 .filter(|zone| count[*zone] > minimum[*zone])
                 .max_by_key(|zone| (above(zone), std::cmp::Reverse(*zone)));
-            // The minimums add up to no more than there is, so a zone is above its minimum.
+            // The sum of the minimums is not above the number of endpoints, so a zone is above its
+            // minimum.
             let from = from.expect("a feasible minimum leaves a giver for every receiver");
             count[from] -= 1;
             give[from] += 1;
@@ -318,8 +321,8 @@ impl<'a> Zones<'a> {
         give
     }
 
-    /// Endpoints without a zone, or in one without nodes, go where each endpoint has most to
-    /// carry.
+    /// Assigns endpoints without a zone, or in a zone without nodes, to the zone with the highest
+    /// load per endpoint.
     fn place_homeless(&self, assigned: Vec<Option<usize>>) -> Vec<usize> {
         let mut count = vec![0_u64; self.names.len()];
         assigned.iter().flatten().for_each(|zone| count[*zone] += 1);
@@ -335,7 +338,7 @@ impl<'a> Zones<'a> {
         assigned.into_iter().map(place).collect()
     }
 
-    /// Compares share per endpoint, without dividing; of equal zones the first counts as busier.
+    /// Compares share per endpoint, without division; of equal zones the first has priority.
     fn compare_load(&self, a: usize, b: usize, count: &[u64]) -> Ordering {
         let (of_a, of_b) = (u128::from(self.shares[a]), u128::from(self.shares[b]));
         (of_a * u128::from(count[b]))

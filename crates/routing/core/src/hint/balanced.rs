@@ -1,10 +1,10 @@
-//! Balanced: as much traffic as possible stays in its zone while no endpoint carries more than
-//! `1 + t` times the mean.
+//! Balanced: as much traffic as possible stays in its zone, while no endpoint gets more than `1 +
+//! t` times the mean load.
 //!
-//! With demand share d and capacity share c, zone z keeps `min(d[z], c[z] * (1 + t))`; the rest
-//! goes to zones with room, of the same region first, in proportion to their room. Less can not
-//! be sent across zones without overloading a zone. `t = 0` is perfect balance, `t = inf` is
-//! PreferSameZone.
+//! With demand share d and capacity share c, zone z keeps `min(d[z], c[z] * (1 + t))`. The rest
+//! goes to zones with free capacity, first in the same region, in proportion to their free
+//! capacity. This is the minimum of cross-zone traffic without overload. `t = 0` is perfect
+//! balance, `t = inf` is PreferSameZone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::intent::MaxOverload;
 use crate::key::Name;
 use crate::routing::{WHOLE, WeightTable};
 
-/// Weights move only if some share moves by more than this, in millionths ...
+/// Weights change only if a share changes by more than this, in millionths.
 const DEADBAND: u32 = 50_000;
-/// ... and not more often than this.
+/// The minimum time between two changes of the weights.
 const REST: SignedDuration = SignedDuration::from_secs(30);
 
-/// One zone: what its clients ask for, what its endpoints can take.
+/// One zone: the demand of its clients and the capacity of its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneLoad {
     /// Zone.
     pub zone: Name,
-    /// Region, where known.
+    /// Region, if known.
     pub region: Option<Name>,
     /// Relative demand of its clients.
     pub demand: u64,
@@ -33,7 +33,7 @@ pub struct ZoneLoad {
     pub endpoints: u64,
 }
 
-/// Demand by client zone and endpoint zone, in units in which everything is an integer.
+/// Demand by client zone and endpoint zone, in units that make all values integers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flows {
     /// `flow[from][to]`.
@@ -51,7 +51,7 @@ pub fn balance(zones: &[ZoneLoad], max: MaxOverload) -> Flows {
     if all_endpoints == 0 || all_demand == 0 {
         return flows;
     }
-    // In these units demand and capacity have the same mean and stay integers.
+    // In these units demand and capacity have the same mean and are integers.
     let demand: Vec<u128> = demand.iter().map(|d| d * all_endpoints * 1000).collect();
     let mut rest = demand.clone();
     let mut room = Room::new(&endpoints, all_demand, max);
@@ -73,7 +73,8 @@ pub fn balance(zones: &[ZoneLoad], max: MaxOverload) -> Flows {
     flows
 }
 
-/// Keeps products within 128 bits; only sums above 2^28 lose low bits.
+/// The demand of the zones, scaled so that products fit in 128 bits; only sums above 2^28 lose low
+/// bits.
 fn scaled_demand(zones: &[ZoneLoad]) -> Vec<u128> {
     let sum: u128 = zones.iter().map(|zone| u128::from(zone.demand)).sum();
     let excess = (128 - sum.leading_zeros()).saturating_sub(28);
@@ -83,7 +84,7 @@ fn scaled_demand(zones: &[ZoneLoad]) -> Vec<u128> {
     zones.iter().map(|zone| scale(zone.demand)).collect()
 }
 
-/// What zones can still take.
+/// The free capacity of zones.
 struct Room {
     left: Vec<u128>,
     unlimited: bool,
@@ -116,7 +117,7 @@ impl Room {
     }
 }
 
-/// Sends what members could not keep to members with room, in proportion to it.
+/// Sends the demand that members could not keep to members with free capacity, in proportion to it.
 fn spill(members: &[usize], rest: &mut [u128], room: &mut Room, flows: &mut Flows) {
     let wanted: Vec<u128> = members.iter().map(|z| rest[*z]).collect();
     let all: u128 = wanted.iter().sum();
@@ -134,8 +135,8 @@ fn spill(members: &[usize], rest: &mut [u128], room: &mut Room, flows: &mut Flow
     }
 }
 
-/// Splits an amount in proportion to weights by largest remainders: exact in sum, and no part
-/// above its rounded-up share.
+/// Splits an amount in proportion to weights by largest remainders: the sum is exact, and no part
+/// is above its rounded-up share.
 pub fn apportion(amount: u128, weights: &[u128]) -> Vec<u128> {
     let sum: u128 = weights.iter().sum();
     if sum == 0 {
@@ -151,8 +152,8 @@ pub fn apportion(amount: u128, weights: &[u128]) -> Vec<u128> {
     parts
 }
 
-/// The table that the flows amount to, in millionths of each client zone's demand. A zone with
-/// endpoints but no demand keeps what may come; a zone with neither has no row.
+/// The weight table for the flows, in millionths of each client zone's demand. A zone with
+/// endpoints but without demand keeps its own traffic; a zone with neither has no row.
 pub fn weigh(zones: &[ZoneLoad], flows: &Flows) -> WeightTable {
     let mut table = BTreeMap::new();
     for (z, zone) in zones.iter().enumerate() {
@@ -174,7 +175,8 @@ pub fn weigh(zones: &[ZoneLoad], flows: &Flows) -> WeightTable {
     table
 }
 
-/// No zone with ready endpoints is rounded to zero: its own clients send it at least the least part.
+/// Ensures that no zone with ready endpoints is rounded to zero: its own clients send it at least
+/// the smallest weight.
 fn keep_in_use(table: &mut WeightTable, zone: &Name) {
     if sends_to(table, zone) {
         return;
@@ -190,25 +192,25 @@ fn sends_to(table: &WeightTable, zone: &Name) -> bool {
     table.0.values().any(|row| row.contains_key(zone))
 }
 
-/// A table in use, and since when.
+/// A table in use, and the time since when it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weighed {
     /// The table.
     pub table: Arc<WeightTable>,
-    /// The overload it was made for.
+    /// The maximum overload that it was computed for.
     pub max: MaxOverload,
-    /// Since when.
+    /// The time since when it is used.
     pub since: Timestamp,
 }
 
-/// Decides whether a fresh table replaces the one in use, and if it has to wait, until when.
+/// Decides whether a new table replaces the one in use. If it has to wait, returns until when.
 pub fn settle(
     previous: Option<&Weighed>,
     fresh: Weighed,
     zones: &[ZoneLoad],
 ) -> (Weighed, Option<Timestamp>) {
     let now = fresh.since;
-    // The operator changed the setting, which takes effect at once.
+    // A change of the maximum overload takes effect at once.
     let Some(previous) = previous.filter(|previous| previous.max == fresh.max) else {
         return (fresh, None);
     };

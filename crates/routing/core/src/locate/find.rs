@@ -1,4 +1,4 @@
-//! The index from addresses to places, kept in step with the objects it comes from.
+//! The index from addresses to places. It follows the Node and PodLocator objects.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,18 +13,18 @@ use crate::route::Place;
 /// How a place was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The address is a Pod's, by its PodLocator.
+    /// A Pod has the address, by its PodLocator.
     Locator(PodKey),
-    /// The address is in the range of this node's Pods.
+    /// The address is in the Pod CIDR of this node.
     PodCidr(Cidr),
-    /// The address is this node's own: one of its host-network Pods, or the node itself.
+    /// A node has the address: the client is the node itself or one of its host-network Pods.
     NodeAddress,
     /// The address is unknown.
     Unknown,
 }
 
 impl How {
-    /// A stable word for labels.
+    /// A stable name for metric labels.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Locator(_) => "locator",
@@ -46,17 +46,17 @@ impl fmt::Display for How {
     }
 }
 
-/// Where an address is.
+/// The place of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// The place, where it is known.
+    /// The place, if it is known.
     pub place: Option<Arc<Place>>,
     /// How it was found.
     pub how: How,
 }
 
 impl Located {
-    /// Unknown.
+    /// The result for an unknown address.
     pub fn unknown() -> Self {
         Self { place: None, how: How::Unknown }
     }
@@ -66,56 +66,57 @@ impl Located {
 #[derive(Clone, Debug, Default)]
 pub struct Locators {
     by_key: BTreeMap<PodKey, Arc<Entry>>,
-    /// Pods in the host's network share its address, and so does one that is about to be deleted
-    /// with the one that got its address since. Sorted by name, so that the order in which they
-    /// came does not matter.
+    /// Host-network Pods share the address of their node. A Pod that is about to be deleted can
+    /// share its address with a newer Pod. Sorted by name, so that the order of arrival does not
+    /// matter.
     by_address: BTreeMap<IpAddr, Vec<Arc<Entry>>>,
-    /// One for all Pods of a node with the same labels.
+    /// One place for all Pods of a node with the same labels.
     places: BTreeMap<Name, Arc<Place>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     locator: Locator,
-    /// Where the locator names a node.
+    /// Set if the locator names a node.
     place: Option<Arc<Place>>,
 }
 
 impl PartialEq for Locators {
-    /// Everything else follows from these; how places are shared does not count.
+    /// All other fields follow from these; shared places are ignored.
     fn eq(&self, other: &Self) -> bool {
         self.by_key == other.by_key
     }
 }
 
 impl Locators {
-    /// One of them.
+    /// A PodLocator by its key.
     pub fn get(&self, key: &PodKey) -> Option<&Locator> {
         self.by_key.get(key).map(|entry| &entry.locator)
     }
 
-    /// All of them, sorted.
+    /// All PodLocators, sorted.
     pub fn iter(&self) -> impl Iterator<Item = &Locator> {
         self.by_key.values().map(|entry| &entry.locator)
     }
 
-    /// How many there are.
+    /// The number of PodLocators.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no PodLocators.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
-    /// Files one, and says whether that changed anything.
+    /// Adds or replaces a PodLocator, and returns whether that changed anything.
     pub fn put(&mut self, locator: Locator) -> bool {
         if self.get(&locator.key) == Some(&locator) {
             return false;
         }
         self.remove(&locator.key.clone());
-        // One that no Pod owns is not the controller's, and speaks for no address.
+        // The controller does not write locators without an owner Pod, so such a locator has no
+        // effect.
         let owned = locator.owner.is_some();
         let place = if owned { self.place_of(&locator) } else { None };
         let entry = Arc::new(Entry { locator, place });
@@ -130,7 +131,7 @@ impl Locators {
         true
     }
 
-    /// Takes one out, and says whether it was there.
+    /// Removes a PodLocator, and returns whether it existed.
     pub fn remove(&mut self, key: &PodKey) -> bool {
         let Some(entry) = self.by_key.remove(key) else { return false };
         for address in entry.locator.ips.as_slice() {
@@ -141,7 +142,8 @@ impl Locators {
                 }
             }
         }
-        // Its place stays while others stand there: the map's, this entry's and theirs.
+        // The place remains while other entries use it. Two references are the map's and this
+        // entry's.
         let alone = |place: &Arc<Place>| {
             let its = entry.place.as_ref().is_some_and(|own| Arc::ptr_eq(own, place));
             its && Arc::strong_count(place) <= 2
@@ -154,8 +156,8 @@ impl Locators {
         true
     }
 
-    /// The place of the Pod with this address, if a locator knows it. Several are in the network
-    /// of one node; a Pod that is done has no address in its locator.
+    /// The place of the Pod with this address, if a locator has it. If several Pods share it, they
+    /// use the network of one node. The locator of a completed Pod has no address.
     pub fn find(&self, address: IpAddr) -> Option<Located> {
         let there = self.by_address.get(&address)?;
         let entry = there.iter().find(|entry| entry.place.is_some())?;
@@ -163,7 +165,7 @@ impl Locators {
         Some(Located { place: entry.place.clone(), how })
     }
 
-    /// A locator that has this address and names no node.
+    /// A locator that has this address and does not name a node.
     pub fn find_placeless(&self, address: IpAddr) -> Option<Located> {
         let entry = self.by_address.get(&address)?.first()?;
         Some(Located { place: None, how: How::Locator(entry.locator.key.clone()) })
@@ -185,12 +187,12 @@ impl Locators {
     }
 }
 
-/// Nodes by the addresses of their Pods and by their own. Where two claim the same, the first by
-/// name has it, in whatever order they arrived.
+/// Nodes by their Pod CIDRs and by their own addresses. If two nodes claim the same, the first by
+/// name gets it, independent of the order of arrival.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeRanges {
     ranges: BTreeMap<Cidr, ByNode>,
-    /// How many ranges have this many bits: what is looked for, longest first.
+    /// The number of ranges with each prefix length. The search starts with the longest.
     prefixes: BTreeMap<(Family, u8), usize>,
     addresses: BTreeMap<IpAddr, ByNode>,
     places: ByNode,
@@ -199,7 +201,7 @@ pub struct NodeRanges {
 type ByNode = BTreeMap<Name, Arc<Place>>;
 
 impl NodeRanges {
-    /// A Node changed, came or went.
+    /// Updates the index after a Node was created, changed or deleted.
     pub fn set(&mut self, before: Option<&Node>, now: Option<&Node>) {
         if let Some(node) = before {
             self.remove(node);
@@ -244,7 +246,7 @@ impl NodeRanges {
         }
     }
 
-    /// The node whose Pods' range holds all addresses that share `prefix` bits with this one.
+    /// The node whose Pod CIDR contains all addresses that share `prefix` bits with this one.
     pub fn find_range(&self, address: IpAddr, prefix: u8) -> Option<Located> {
         let family = Family::of(address);
         let lengths = self.prefixes.range((family, 0)..=(family, prefix)).rev();
@@ -273,7 +275,7 @@ fn first(claims: &ByNode) -> Option<Arc<Place>> {
     claims.values().next().cloned()
 }
 
-/// Returns whether no object claims it any more.
+/// Removes a node's claim. Returns whether no other node claims the key.
 fn unclaim<K: Ord>(all: &mut BTreeMap<K, ByNode>, key: &K, node: &Name) -> bool {
     let Some(claims) = all.get_mut(key) else { return false };
     let gone = claims.remove(node).is_some() && claims.is_empty();

@@ -19,7 +19,7 @@ pub enum ServiceType {
     ClusterIp,
     /// Also on a port of every node.
     NodePort,
-    /// Also by a load balancer's address.
+    /// Also at a load balancer's address.
     LoadBalancer,
     /// A DNS alias; nothing is routed.
     ExternalName,
@@ -44,7 +44,7 @@ pub enum TrafficPolicy {
     /// Any endpoint.
     #[default]
     Cluster,
-    /// Only endpoints on the node that the packet is on.
+    /// Only endpoints on the node that received the packet.
     Local,
 }
 
@@ -62,14 +62,14 @@ pub enum ClusterIps {
 
 /// `spec.loadBalancerSourceRanges`.
 ///
-/// "No ranges were given" and "none of those given could be read" are not the same: the first
-/// admits all clients, the second none, so that a typing error does not open a Service.
+/// "No ranges" and "no readable ranges" are different: the first admits all clients, the second
+/// none, so that a typing error does not open a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum SourceRanges {
-    /// No ranges were given.
+    /// The field has no ranges: all clients are admitted.
     #[default]
     Anyone,
-    /// Clients with an address in one of these ranges; no client if there are none.
+    /// Clients with an address in one of these ranges; no client if the list is empty.
     Only(Vec<Cidr>),
 }
 
@@ -80,11 +80,11 @@ pub struct ServicePort {
     pub name: Name,
     /// Protocol.
     pub protocol: Protocol,
-    /// The port clients connect to.
+    /// The port that clients connect to.
     pub port: u16,
-    /// The port on the pods.
+    /// The port on the Pods.
     pub target: TargetPort,
-    /// `nodePort`, 0 when there is none.
+    /// `nodePort`, 0 if there is none.
     pub node_port: u16,
     /// `appProtocol`, copied to the slices.
     pub app_protocol: Option<Name>,
@@ -99,14 +99,14 @@ pub enum TargetPort {
     Named(Name),
 }
 
-/// How long a client stays with its endpoint where nothing else is said.
+/// The default duration of session affinity.
 pub const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
 
-/// The longest that a client may stay with its endpoint; the shortest is one second.
+/// The longest duration of session affinity; the shortest is one second.
 pub const LONGEST_AFFINITY: Duration = Duration::from_secs(86_400);
 
-/// Everything by which a Service can ask for topology, as written and not yet judged.
-/// Field names follow the spelling; `intent` gives them meaning.
+/// All topology requests of a Service, as written and not yet validated. Field names follow the
+/// names in the API; `intent` interprets them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TopologySpec {
     /// Annotation `service.kubernetes.io/topology-mode`.
@@ -142,13 +142,13 @@ pub struct Service {
     pub labels: Labels,
     /// `metadata.creationTimestamp`.
     pub created: Option<Timestamp>,
-    /// Whether it has a deletionTimestamp: then nothing new is created for it.
+    /// Whether it has a deletionTimestamp. The controller then creates nothing new for it.
     pub deleting: bool,
     /// `spec.type`.
     pub service_type: ServiceType,
     /// `spec.externalName`, for a Service of that type.
     pub external_name: Option<Name>,
-    /// `spec.selector`; without it only the user writes slices.
+    /// `spec.selector`; without it, only the user writes slices.
     pub selector: Option<Labels>,
     /// `spec.ports`.
     pub ports: Vec<ServicePort>,
@@ -158,14 +158,14 @@ pub struct Service {
     pub ip_families: Vec<Family>,
     /// `spec.externalIPs`.
     pub external_ips: Vec<IpAddr>,
-    /// `status.loadBalancer.ingress[].ip` that the proxy answers for (ipMode VIP).
+    /// `status.loadBalancer.ingress[].ip` that the proxy handles (ipMode VIP).
     pub load_balancer_ips: Vec<IpAddr>,
-    /// `spec.loadBalancerSourceRanges`: who may use the load balancer's addresses.
+    /// `spec.loadBalancerSourceRanges`: clients that may use the load balancer's addresses.
     pub source_ranges: SourceRanges,
-    /// `spec.sessionAffinity: ClientIP`: how long a client stays with its endpoint after it was
-    /// last heard of.
+    /// `spec.sessionAffinity: ClientIP`: how long after its last packet a client stays with its
+    /// endpoint.
     pub session_affinity: Option<Duration>,
-    /// `spec.healthCheckNodePort`, 0 when there is none.
+    /// `spec.healthCheckNodePort`, 0 if there is none.
     pub health_check_node_port: u16,
     /// `spec.internalTrafficPolicy`.
     pub internal_traffic_policy: TrafficPolicy,
@@ -173,18 +173,18 @@ pub struct Service {
     pub external_traffic_policy: TrafficPolicy,
     /// `spec.publishNotReadyAddresses`.
     pub publish_not_ready_addresses: bool,
-    /// What it asks for.
+    /// Its topology requests.
     pub topology: TopologySpec,
 }
 
 impl Service {
-    /// Its cluster IP of a family.
+    /// Its cluster IP in a family.
     pub fn cluster_ip(&self, family: Family) -> Option<IpAddr> {
         let ClusterIps::Addresses(addresses) = &self.cluster_ips else { return None };
         addresses.iter().copied().find(|address| Family::of(*address) == family)
     }
 
-    /// A ClusterIP Service without ports or selector, to be filled in.
+    /// A ClusterIP Service without ports and selector. The caller sets the other fields.
     pub fn new(key: ServiceKey) -> Self {
         Self {
             key,
@@ -210,17 +210,17 @@ impl Service {
         }
     }
 
-    /// Whether slices are labelled headless: no cluster address at all.
+    /// Whether its slices have the headless label: the Service has no cluster IP.
     pub fn is_headless(&self) -> bool {
         !matches!(self.cluster_ips, ClusterIps::Addresses(_))
     }
 
-    /// Whether the controller keeps slices for it.
+    /// Whether the controller manages slices for it.
     pub fn wants_slices(&self) -> bool {
         self.selector.is_some() && self.service_type != ServiceType::ExternalName
     }
 
-    /// The families it is served in: as listed, else by its cluster address, else both.
+    /// Its IP families: as listed, else by its cluster IP, else both.
     pub fn families(&self) -> Vec<Family> {
         if !self.ip_families.is_empty() {
             let mut families: Vec<Family> = Vec::with_capacity(2);
@@ -239,13 +239,13 @@ impl Service {
         }
     }
 
-    /// Whether packets from outside can reach this port, and so whether its external policy
-    /// matters.
+    /// Whether traffic from outside the cluster can reach this port, so that the external policy
+    /// applies.
     pub fn externally_accessible(&self, port: &ServicePort) -> bool {
         port.node_port != 0 || !self.load_balancer_ips.is_empty() || !self.external_ips.is_empty()
     }
 
-    /// `externalTrafficPolicy: Local`, where the type gives it a meaning.
+    /// `externalTrafficPolicy: Local`, if the Service type uses it.
     pub fn external_policy_local(&self) -> bool {
         let exposed = match self.service_type {
             ServiceType::NodePort | ServiceType::LoadBalancer => true,
@@ -255,7 +255,7 @@ impl Service {
         exposed && self.external_traffic_policy == TrafficPolicy::Local
     }
 
-    /// What is wrong with it. The parts named here are left out of every decision.
+    /// The problems of the Service. Decisions ignore the parts that a problem names.
     pub fn problems(&self) -> Vec<Problem> {
         let object = || ObjectRef::Service(self.key.clone());
         let mut problems = Vec::new();

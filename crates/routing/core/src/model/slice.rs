@@ -15,17 +15,17 @@ use crate::routing::SliceRouting;
 pub enum AddressType {
     /// IPv4 or IPv6.
     Ip(Family),
-    /// Anything else (`FQDN`, or the obsolete `IP`): never routed, never written.
+    /// Another type (`FQDN`, or the obsolete `IP`): never routed, never written.
     Other(Name),
 }
 
 impl AddressType {
-    /// Reads the API's spelling.
+    /// Parses the value in the API.
     pub fn parse(text: &str) -> Self {
         Family::parse(text).map_or_else(|| Self::Other(Name::from(text)), Self::Ip)
     }
 
-    /// The API's spelling.
+    /// The value in the API.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Ip(family) => family.as_str(),
@@ -33,7 +33,7 @@ impl AddressType {
         }
     }
 
-    /// The family, if it is one.
+    /// The IP family, if the type has one.
     pub fn family(&self) -> Option<Family> {
         match self {
             Self::Ip(family) => Some(*family),
@@ -49,13 +49,13 @@ pub struct SlicePort {
     pub name: Name,
     /// Protocol.
     pub protocol: Protocol,
-    /// Number on the pods; unset means "all ports" and is not routed.
+    /// Number on the Pods; unset means "all ports" and is not routed.
     pub port: Option<u16>,
     /// `appProtocol`.
     pub app_protocol: Option<Name>,
 }
 
-/// Conditions of an endpoint, unset kept apart from false: the controller reads an unset `ready`
+/// Conditions of an endpoint. Unset and false are different: the controller reads an unset `ready`
 /// as not ready, a proxy as ready (both as upstream does).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Conditions {
@@ -67,7 +67,7 @@ pub struct Conditions {
     pub terminating: Option<bool>,
 }
 
-/// The Pod behind an endpoint. `targetRef`s of other kinds mean nothing to nearhop.
+/// The Pod behind an endpoint. nearhop ignores `targetRef`s of other kinds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRef {
     /// Namespace.
@@ -109,12 +109,13 @@ pub struct Endpoint {
     pub zone: Option<Name>,
     /// The Pod behind it.
     pub target: Option<PodRef>,
-    /// Who should use it. Shared: endpoints of a zone usually carry the same hint.
+    /// The zones and nodes that should use it. Shared: endpoints of a zone usually have the same
+    /// hints.
     pub hints: Option<Arc<Hints>>,
 }
 
 impl Endpoint {
-    /// A ready endpoint at an address, to be filled in.
+    /// A ready endpoint at an address. The caller sets the other fields.
     pub fn at(address: IpAddr) -> Self {
         Self {
             addresses: Addresses::One(address),
@@ -131,17 +132,17 @@ impl Endpoint {
         }
     }
 
-    /// Ready in the controller's sense: explicitly so.
+    /// Whether `ready` is explicitly true, as the controller reads it.
     pub fn is_ready(&self) -> bool {
         self.conditions.ready == Some(true)
     }
 
-    /// Zones it is hinted for.
+    /// Zones that it is hinted for.
     pub fn hint_zones(&self) -> &[Name] {
         self.hints.as_deref().map_or(&[], |hints| &hints.zones)
     }
 
-    /// Nodes it is hinted for.
+    /// Nodes that it is hinted for.
     pub fn hint_nodes(&self) -> &[Name] {
         self.hints.as_deref().map_or(&[], |hints| &hints.nodes)
     }
@@ -152,7 +153,7 @@ impl Endpoint {
 pub struct Slice {
     /// Namespace.
     pub namespace: Name,
-    /// Name; empty while the API server has not yet given one.
+    /// Name; empty until the API server generates one.
     pub name: Name,
     /// Labels.
     pub labels: Labels,
@@ -178,18 +179,18 @@ impl Slice {
         ObjectRef::Slice(self.namespace.clone(), self.name.clone())
     }
 
-    /// The Service it belongs to, if its label says.
+    /// The Service that it belongs to, by its label.
     pub fn service(&self) -> Option<ServiceKey> {
         let name = self.labels.get(well_known::SERVICE_NAME).filter(|name| !name.is_empty())?;
         Some(ServiceKey { namespace: self.namespace.clone(), name: name.clone() })
     }
 
-    /// Who writes it.
+    /// The controller that writes it, by its managed-by label.
     pub fn managed_by(&self) -> Option<&Name> {
         self.labels.get(well_known::MANAGED_BY)
     }
 
-    /// What is wrong with it. Endpoints named here are left out of every decision.
+    /// The problems of the slice. Decisions ignore the endpoints that a problem names.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         if self.service().is_none() {

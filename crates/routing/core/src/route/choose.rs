@@ -1,8 +1,8 @@
-//! Which endpoints one node uses for one Service port.
+//! The endpoints that one node uses for one Service port.
 //!
-//! A cascade of tiers, nearest first: the routing annotation, node hints, zone hints, all
-//! (KEP-3015 "Design Details"). The first tier with endpoints wins, and every tier tried
-//! before it is kept with the reason. Nothing about topology is decided after this.
+//! The tiers, nearest first: the routing annotation, node hints, zone hints, all endpoints
+//! (KEP-3015 "Design Details"). The first tier with endpoints wins. The decision lists every tier
+//! tried before it, with the reason. No later step decides about topology.
 
 use std::collections::BTreeMap;
 
@@ -37,14 +37,14 @@ impl Place {
     }
 }
 
-/// What the Service's traffic policies need.
+/// The traffic policies of a Service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortPolicy {
     /// `internalTrafficPolicy`.
     pub internal: TrafficPolicy,
-    /// `externalTrafficPolicy`, where the type gives it a meaning.
+    /// `externalTrafficPolicy`, if the Service type uses it.
     pub external: TrafficPolicy,
-    /// Whether packets from outside can reach the port.
+    /// Whether traffic from outside the cluster can reach the port.
     pub exposed: bool,
 }
 
@@ -63,23 +63,23 @@ impl PortPolicy {
         }
     }
 
-    /// Whether the set over the whole cluster is needed. External traffic needs it even under
-    /// Local, for clients on the node itself.
+    /// Whether the cluster set is needed. External traffic needs it even with the Local policy, for
+    /// clients on the node itself.
     pub fn uses_cluster(self) -> bool {
         self.internal == TrafficPolicy::Cluster || self.exposed
     }
 
-    /// Whether the set on this node is needed.
+    /// Whether the local set is needed.
     pub fn uses_local(self) -> bool {
         self.internal == TrafficPolicy::Local
             || (self.external == TrafficPolicy::Local && self.exposed)
     }
 }
 
-/// Which hints a proxy listens to.
+/// Which hints a proxy uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HintGates {
-    /// `forZones`: on while any feature that writes them is.
+    /// `forZones`: on if any feature that writes zone hints is on.
     pub zones: bool,
     /// `forNodes`.
     pub nodes: bool,
@@ -101,29 +101,29 @@ impl From<&Gates> for HintGates {
     }
 }
 
-/// Everything a choice depends on.
+/// The input of [`choose_route`].
 #[derive(Clone, Copy, Debug)]
 pub struct RouteInput<'a> {
     /// Traffic policies.
     pub policy: PortPolicy,
-    /// Endpoints of the port, each key once.
+    /// Endpoints of the port, without duplicate keys.
     pub endpoints: &'a [RouteEndpoint<'a>],
-    /// The routing that the Service's slices agree on.
+    /// The routing annotation, if all slices of the Service have the same one.
     pub routing: Agreed<'a>,
     /// The node's topology.
     pub place: &'a Place,
-    /// Which hints count.
+    /// Which hints are used.
     pub gates: HintGates,
 }
 
-/// An endpoint that is used, and how much.
+/// A chosen endpoint with its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
     /// Address and port.
     pub key: EndpointKey,
     /// Relative weight.
     pub weight: u32,
-    /// Its zone, for counting.
+    /// Its zone, for metrics.
     pub zone: Option<Name>,
     /// Whether it is on this node (hairpin).
     pub local: bool,
@@ -134,42 +134,42 @@ pub struct Backend {
 pub struct RouteSet {
     /// The endpoints, sorted by key.
     pub backends: Vec<Backend>,
-    /// Why these.
+    /// Why these endpoints were chosen.
     pub reason: Reason,
 }
 
 /// What happens to a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To the cluster set.
+    /// It goes to the cluster set.
     Cluster,
-    /// To the local set.
+    /// It goes to the local set.
     Local,
-    /// Rejected: no endpoint in the cluster is usable.
+    /// It is rejected: the cluster has no usable endpoint.
     Reject,
-    /// Dropped: usable endpoints are only on other nodes (the policy is Local).
+    /// It is dropped: usable endpoints are only on other nodes, and the policy is Local.
     Drop,
 }
 
 /// The decision for one Service port on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteDecision {
-    /// The traffic policies it follows.
+    /// The traffic policies that it follows.
     pub policy: PortPolicy,
-    /// The set over the whole cluster, where it is used.
+    /// The set for policy Cluster, if it is needed.
     pub cluster: Option<RouteSet>,
-    /// The set on this node, where it is used.
+    /// The set for policy Local (endpoints on this node), if it is needed.
     pub local: Option<RouteSet>,
     /// Whether the port has a usable endpoint in the cluster.
     pub has_any: bool,
-    /// For traffic to the cluster address.
+    /// For traffic to the cluster IP.
     pub internal: Verdict,
-    /// For traffic from outside, where the port is exposed.
+    /// For traffic from outside the cluster, if the port is exposed.
     pub external: Option<Verdict>,
 }
 
 impl RouteDecision {
-    /// Endpoints of both sets, each once, sorted by key.
+    /// Endpoints of both sets, without duplicates, sorted by key.
     pub fn reachable(&self) -> Vec<&Backend> {
         let sets = [&self.cluster, &self.local].into_iter().flatten();
         let by_key: BTreeMap<EndpointKey, &Backend> =
@@ -178,7 +178,7 @@ impl RouteDecision {
     }
 }
 
-/// Chooses for one Service port on one node.
+/// Chooses the endpoints for one Service port on one node.
 pub fn choose_route(input: RouteInput<'_>) -> RouteDecision {
     let policy = input.policy;
     let cluster = policy.uses_cluster().then(|| choose_cluster(input));
@@ -200,7 +200,7 @@ pub fn choose_route(input: RouteInput<'_>) -> RouteDecision {
     RouteDecision { policy, internal, external, has_any, cluster, local }
 }
 
-/// The candidates of a set: the ready ones, else those serving while they terminate.
+/// The candidates of a set: ready endpoints, else endpoints that still serve while they terminate.
 fn candidates<'e, 'a>(
     endpoints: &'e [RouteEndpoint<'a>],
     wanted: impl Fn(&RouteEndpoint<'a>) -> bool,
@@ -240,7 +240,7 @@ fn choose_cluster(input: RouteInput<'_>) -> RouteSet {
     RouteSet { backends, reason: Reason { tier, candidates, tried: cascade.tried } }
 }
 
-/// The candidates on their way down the tiers.
+/// The candidates, and the tiers tried so far.
 struct Cascade<'e, 'a> {
     endpoints: Vec<&'e RouteEndpoint<'a>>,
     place: &'a Place,
@@ -268,7 +268,7 @@ impl Cascade<'_, '_> {
                 self.miss(Tier::Routing, Miss::RoutingBroken { slice: slice.clone() })
             }
         };
-        // Terminating endpoints are never hinted, so hints say nothing about the fallback.
+        // Terminating endpoints have no hints, so hints do not apply to the fallback.
         let hints_count = candidates == Candidates::Ready;
         by_routing
             .or_else(|| hints_count.then(|| self.by_hints(gates)).flatten())
@@ -280,12 +280,12 @@ impl Cascade<'_, '_> {
         None
     }
 
-    /// The candidates that `weight` gives something to.
+    /// The candidates for which `weight` returns a weight.
     fn take(&self, weight: impl Fn(&RouteEndpoint<'_>) -> Option<u32>) -> Vec<Backend> {
         self.endpoints.iter().filter_map(|e| Some(backend(e, weight(e)?))).collect()
     }
 
-    /// KEP-536: the first key for which an endpoint shares the node's value.
+    /// KEP-536: the first key for which an endpoint has the same value as the node.
     fn by_keys(&mut self, routing: &KeyRouting) -> (Tier, Vec<Backend>) {
         for (at, key) in routing.keys.iter().enumerate() {
             let Some(value) = self.place.labels.get(key) else {
@@ -308,9 +308,9 @@ impl Cascade<'_, '_> {
         }
     }
 
-    /// Balanced: each zone's weight is shared by its endpoints.
+    /// Balanced: the endpoints of a zone share the weight of the zone.
     fn by_weights(&mut self, table: &WeightTable) -> Option<(Tier, Vec<Backend>)> {
-        /// Millionths, split over a thousand endpoints without losing one, within 32 bits.
+        /// Splits millionths over a thousand endpoints without loss, within 32 bits.
         const SCALE: u64 = 1_000;
         let Some(zone) = &self.place.zone else {
             return self.miss(Tier::Weights, Miss::NodeWithoutZone);
@@ -318,7 +318,7 @@ impl Cascade<'_, '_> {
         let Some(row) = table.0.get(zone) else {
             return self.miss(Tier::Weights, Miss::ZoneWithoutWeights(zone.clone()));
         };
-        // A handful of zones: searching a list beats a map.
+        // There are few zones: a linear search is faster than a map.
         let mut zones: Vec<(&Name, u64, u64)> =
             row.iter().map(|(zone, weight)| (zone, u64::from(*weight), 0)).collect();
         for zone in self.endpoints.iter().filter_map(|e| e.endpoint.zone.as_ref()) {
@@ -347,7 +347,7 @@ impl Cascade<'_, '_> {
         })
     }
 
-    /// A hint tier needs every candidate to carry that hint, and at least one to match.
+    /// A hint tier applies only if all candidates have that hint and at least one matches.
     fn by_hint(
         &mut self,
         tier: Tier,

@@ -1,9 +1,9 @@
-//! Distributes endpoints over slices so that little is rewritten.
+//! Distributes endpoints over slices with few writes.
 //!
-//! Existing slices are trimmed and refreshed; slices that change anyway are filled first; then at
-//! most one unchanged slice is touched; the rest goes into new slices. Nothing is ever merged
-//! just to have fewer slices. Where upstream leaves ties open, the slice with the lower name
-//! wins, so that the plan is deterministic.
+//! Packing removes old endpoints from existing slices and updates the others. It first fills slices
+//! that change anyway, then at most one unchanged slice; the remaining endpoints go into new
+//! slices. It never merges slices only to reduce their number. Where upstream does not define an
+//! order, the slice with the lower name comes first, so that the plan is deterministic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use crate::key::Family;
 use crate::labels::Labels;
 use crate::model::{AddressType, Addresses, Endpoint, PodRef, Service, Slice, SlicePort};
 
-/// Slices sorted by what is to happen to them.
+/// Slices by the operation that they need.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SliceLists {
-    /// To be created.
+    /// Slices to create.
     pub create: Vec<Slice>,
-    /// To be rewritten under their name.
+    /// Slices to update.
     pub update: Vec<Slice>,
-    /// To be left alone, unless hints say otherwise.
+    /// Slices that do not change, except for hints.
     pub unchanged: Vec<Arc<Slice>>,
 }
 
-/// What packing counted, for the controller's metrics.
+/// Counts for the controller's metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PackCounts {
-    /// Endpoints not found in any existing slice of their group.
+    /// Endpoints that are not in any existing slice of their group.
     pub added: usize,
-    /// Endpoints dropped from slices of groups that remain.
+    /// Endpoints removed from slices of groups that remain.
     pub removed: usize,
-    /// Endpoints that should be published.
+    /// Endpoints to publish.
     pub desired_endpoints: usize,
-    /// Slices they would fill.
+    /// The number of slices that they need at least.
     pub desired_slices: usize,
-    /// Slices they do fill.
+    /// The number of slices that they use.
     pub num_slices: usize,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Packed {
     pub counts: PackCounts,
 }
 
-/// How slices of this Service look and how large they may be.
+/// The properties and the maximum size of this Service's slices.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PackContext<'a> {
     /// The Service.
@@ -62,7 +62,7 @@ pub(super) struct PackContext<'a> {
     pub max: usize,
 }
 
-/// Packs one family: `existing` are all managed slices of that family.
+/// Packs one family. `existing` contains all managed slices of that family.
 pub(super) fn pack(
     context: PackContext<'_>,
     family: Family,
@@ -133,7 +133,7 @@ fn pack_group(
     packed.lists.unchanged.append(&mut lists.unchanged);
 }
 
-/// Puts what is left into one unchanged slice that takes all of it, else into new slices.
+/// Puts the remaining endpoints into one unchanged slice with enough space, else into new slices.
 fn place_rest(
     context: PackContext<'_>,
     family: Family,
@@ -154,13 +154,13 @@ fn place_rest(
     }
 }
 
-/// Desired endpoints of a group, each handed out once.
+/// Desired endpoints of a group, each taken once.
 struct Pool<'a> {
     /// Sorted by the name of their Pod.
     desired: Vec<Wanted<'a>>,
     taken: Vec<bool>,
-    /// Behind the one found last: slices were filled in this very order, so the next is usually
-    /// there and needs no search.
+    /// The position after the last match. Slices were filled in this order, so the next endpoint is
+    /// usually here and needs no search.
     next: usize,
     dropped: usize,
 }
@@ -186,7 +186,8 @@ impl<'a> Pool<'a> {
         Some(at)
     }
 
-    /// What no existing slice holds, last Pod first, so that filling from the end keeps order.
+    /// The endpoints that no existing slice contains, last Pod first, so that filling from the end
+    /// keeps the order.
     fn into_rest(self) -> Vec<Wanted<'a>> {
         let untaken = self.desired.into_iter().zip(self.taken).filter(|(_, taken)| !taken);
         let mut rest: Vec<Wanted<'a>> = untaken.map(|(wanted, _)| wanted).collect();
@@ -195,7 +196,7 @@ impl<'a> Pool<'a> {
     }
 }
 
-/// Identity, by which an endpoint is found again: addresses, host name, target.
+/// Compares the identity of endpoints: addresses, host name, target.
 fn same_identity(wanted: &Wanted<'_>, existing: &Endpoint) -> bool {
     let same_addresses = || {
         wanted.addresses == existing.addresses || {
@@ -214,7 +215,7 @@ fn same_identity(wanted: &Wanted<'_>, existing: &Endpoint) -> bool {
         && same_addresses()
 }
 
-/// Whether an endpoint of the same identity needs no rewrite. Hints are not compared.
+/// Whether an endpoint with the same identity needs no update. Hints are not compared.
 fn same_content(wanted: &Wanted<'_>, existing: &Endpoint) -> bool {
     let same_uid = existing.target.as_ref().is_some_and(|pod| pod.uid == wanted.pod.uid);
     wanted.conditions == existing.conditions
@@ -229,7 +230,7 @@ enum Refreshed {
     Empty,
 }
 
-/// Trims an existing slice to what is desired and brings its endpoints up to date.
+/// Removes endpoints that are no longer desired from an existing slice, and updates the others.
 fn refresh(context: PackContext<'_>, slice: &Slice, pool: &mut Pool<'_>) -> Refreshed {
     let mut kept: Vec<(usize, &Endpoint)> = Vec::with_capacity(slice.endpoints.len());
     let mut changed = false;
@@ -255,7 +256,7 @@ fn refresh(context: PackContext<'_>, slice: &Slice, pool: &mut Pool<'_>) -> Refr
     }
     let endpoints = kept.into_iter().map(|(at, old)| {
         let new = pool.desired[at].endpoint();
-        // The old hint stays with an endpoint that did not change, for Auto to prefer.
+        // An endpoint that did not change keeps its old hint, because Auto prefers existing hints.
         let same = same_content(&pool.desired[at], old) && new.is_ready();
         Endpoint { hints: old.hints.clone().filter(|_| same), ..new }
     });
@@ -269,7 +270,7 @@ fn relabelled(context: PackContext<'_>, slice: &Slice) -> Slice {
     Slice { labels: context.labels.clone(), ..slice.clone() }
 }
 
-/// Fills slices that are rewritten anyway, the fullest first.
+/// Fills slices that change anyway, the fullest first.
 fn fill_changed(lists: &mut SliceLists, rest: &mut Vec<Wanted<'_>>, max: usize) {
     let fullness = |slice: &Slice| std::cmp::Reverse(slice.endpoints.len());
     lists.update.sort_by(|a, b| fullness(a).cmp(&fullness(b)).then_with(|| a.name.cmp(&b.name)));
@@ -284,7 +285,7 @@ fn fill(slice: &mut Slice, rest: &mut Vec<Wanted<'_>>, max: usize) {
     slice.endpoints.extend(taken.map(|wanted| wanted.endpoint()));
 }
 
-/// The unchanged slice that takes all `rest` endpoints and is fullest with them.
+/// The unchanged slice that has space for all `rest` endpoints and has the least space left.
 fn take_best_fit(unchanged: &mut Vec<Arc<Slice>>, rest: usize, max: usize) -> Option<Arc<Slice>> {
     if rest >= max {
         return None;
@@ -295,8 +296,8 @@ fn take_best_fit(unchanged: &mut Vec<Arc<Slice>>, rest: usize, max: usize) -> Op
     Some(unchanged.remove(at))
 }
 
-/// Every Service has at least one slice per family: where all go and none comes, an empty one
-/// is kept or made.
+/// Every Service has at least one slice per family: if all slices would be deleted and none
+/// created, this function keeps or creates an empty one.
 fn keep_or_create_placeholder(
     context: PackContext<'_>,
     family: Family,

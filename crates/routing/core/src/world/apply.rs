@@ -1,4 +1,4 @@
-//! How each kind of change updates the world, and what it touches.
+//! How each kind of change updates the world, and which objects it affects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::problem::Problem;
 use crate::routing::{Routing, SliceRouting};
 
 impl World {
-    /// Takes in a change and says what it touches.
+    /// Applies a change and returns what it affects.
     pub fn apply(&mut self, change: Change) -> Affected {
         self.apply_all([change])
     }
 
-    /// Takes in many changes at once, such as a list: capacity is then measured once.
+    /// Applies many changes at once, such as a list, and computes the capacity only once.
     pub fn apply_all(&mut self, changes: impl IntoIterator<Item = Change>) -> Affected {
         let mut touched = Affected::default();
         for change in changes {
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Notes what is wrong with a Service and with what it asks for.
+    /// Records the problems of a Service and of its topology request.
     fn note_service(&mut self, key: &ServiceKey) {
         let Some(entry) = self.services.get(key) else { return };
         let mut problems = entry.service.problems();
@@ -141,7 +141,7 @@ impl World {
         Affected { locators, ..touch_service(key) }
     }
 
-    /// Files a new Service, or one with a new selector.
+    /// Indexes a new Service, or a Service with a new selector.
     fn file_service(
         &mut self,
         service: Arc<Service>,
@@ -174,7 +174,7 @@ impl World {
         Affected { locators, ..touch_service(key.clone()) }
     }
 
-    /// Keeps what a plan left. The zones may have changed while it was being written.
+    /// Stores the hint state that a plan produced. The zones may have changed during the write.
     fn keep_state(&mut self, key: &ServiceKey, mut state: HintState) -> Affected {
         state.tables().for_each(|table| self.interner.table(table));
         let mut touched = Affected::default();
@@ -187,7 +187,7 @@ impl World {
         touched
     }
 
-    /// Whether the zones as they are now take a Service's Auto hints over a threshold.
+    /// Whether the current zones take the Auto hints of a Service over a threshold.
     fn crosses_threshold(&self, entry: &ServiceEntry) -> bool {
         let shares = || self.capacity.shares(self.settings.max_unzoned);
         entry.intent.intent == Intent::Auto
@@ -212,7 +212,7 @@ impl World {
         self.redecide(name)
     }
 
-    /// Decides the intents of a namespace anew; its default changed.
+    /// Recomputes the intents of a namespace after its default has changed.
     fn redecide(&mut self, namespace: &Name) -> Affected {
         let first = ServiceKey::new(namespace.clone(), "");
         let keys: Vec<ServiceKey> = (self.services.range(first..))
@@ -280,7 +280,7 @@ impl World {
         keys
     }
 
-    /// Files a Pod under its namespace, its Node and the Services that select it.
+    /// Indexes a Pod by its namespace, its Node and the Services that select it.
     fn file(&mut self, entry: &Arc<PodEntry>) -> BTreeSet<ServiceKey> {
         let namespace = self.pods.entry(entry.pod.key.namespace.clone()).or_default();
         namespace.insert(entry.clone());
@@ -299,7 +299,7 @@ impl World {
         services
     }
 
-    /// Takes a Pod out of everything it is filed under.
+    /// Removes a Pod from all indexes.
     fn unfile(&mut self, entry: &Arc<PodEntry>) -> BTreeSet<ServiceKey> {
         let key = &entry.pod.key;
         if let Some(namespace) = self.pods.get_mut(&key.namespace) {
@@ -377,7 +377,7 @@ impl World {
         touched
     }
 
-    /// Measures capacity anew and touches the Services that cross a threshold by it.
+    /// Recomputes the capacity and marks the Services that cross a threshold because of it.
     fn remeasure(&mut self, touched: &mut Affected) {
         let capacity = measure_capacity(self.nodes().map(Arc::as_ref));
         if capacity == self.capacity {
@@ -449,7 +449,8 @@ impl World {
         self.touch_slice(&service, &slice)
     }
 
-    /// A slice concerns the routes of its Service, and its plan if the slice is ours.
+    /// A slice affects the routes of its Service. A slice that nearhop manages also affects the
+    /// plan.
     fn touch_slice(&self, service: &ServiceKey, slice: &Slice) -> Affected {
         let mut touched = Affected::default();
         touched.routes.insert(service.clone());
@@ -459,7 +460,8 @@ impl World {
         touched
     }
 
-    /// Nodes compare by what they are and which Pods run there, in any order.
+    /// Compares Nodes by their content and by the set of Pods on them; the order of Pods is
+    /// ignored.
     pub(super) fn nodes_equal(&self, other: &Self) -> bool {
         let pods = |entry: &NodeEntry| -> BTreeSet<PodKey> {
             entry.pods.iter().map(|pod| pod.pod.key.clone()).collect()
@@ -479,8 +481,8 @@ fn touch_service(key: ServiceKey) -> Affected {
     }
 }
 
-/// Whether a Node's change shows in the endpoints on it: its zone, its being there, or a label
-/// that the Service's topology keys name.
+/// Whether a Node's change affects the endpoints on it: its zone, its existence, or a label that
+/// the topology keys of the Service name.
 fn endpoint_differs(before: Option<&Node>, now: Option<&Node>, intent: Option<&Intent>) -> bool {
     if before.is_some() != now.is_some() || before.and_then(Node::zone) != now.and_then(Node::zone)
     {

@@ -1,8 +1,8 @@
-//! Everything known about the cluster, and what a change of it touches.
+//! The state of the cluster as nearhop knows it, and what each change affects.
 //!
-//! One writer applies [`Change`]s; each says as [`Affected`] which Services must be planned or
-//! routed anew. Affected only narrows the work: deciding everything afresh gives the same result.
-//! A change that changes nothing (a heartbeat) touches nothing.
+//! One writer applies [`Change`]s. Each returns as [`Affected`] the Services to plan or route
+//! again. Affected only reduces the work: a new computation of everything gives the same result. A
+//! change without a difference (a heartbeat) affects nothing.
 
 mod across;
 mod apply;
@@ -34,7 +34,7 @@ use intern::Interner;
 use locators::Copied;
 use select::Selectors;
 
-/// What the operator set, for the whole life of a world.
+/// The operator's settings. They do not change during the life of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `--feature-gates`.
@@ -43,14 +43,14 @@ pub struct Settings {
     pub default_traffic_distribution: Option<Name>,
     /// `--max-unzoned-share`.
     pub max_unzoned: MaxUnzonedShare,
-    /// Value of the managed-by label of our slices.
+    /// Value of the managed-by label of nearhop's slices.
     pub controller: Name,
-    /// Value of the managed-by label of slices that nearhop wrote when it ran in another mode. They are
-    /// outdated, so plans delete them.
+    /// Value of the managed-by label of slices that nearhop wrote when it ran in another mode.
+    /// These slices are outdated, so plans delete them.
     pub retired_controller: Option<Name>,
     /// `--max-endpoints-per-slice`.
     pub max_endpoints_per_slice: usize,
-    /// Whose slices of a Service are routed and answered.
+    /// Which slices of a Service are used for routes and DNS answers.
     pub read_slices_of: ReadSlicesOf,
     /// Which Nodes this world contains.
     pub nodes: KnownNodes,
@@ -58,28 +58,28 @@ pub struct Settings {
     pub locator_labels: LocatorLabels,
 }
 
-/// Whose slices of a Service are routed and answered, by their managed-by label. Beside a cluster's
-/// own controller a Service has slices of both controllers, for the same Pods, and only nearhop's
-/// carry its topology: read together they disagree.
+/// Which slices of a Service are used for routes and DNS answers, by their managed-by label. If
+/// nearhop runs beside the cluster's own EndpointSlice controller, a Service has slices of both for
+/// the same Pods. Only nearhop's slices carry its topology, so the two sets must not be combined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReadSlicesOf {
     /// All slices.
     #[default]
     Everybody,
-    /// Only slices with this label: for a reader that gets only Services with such slices.
+    /// Only slices with this label: for a reader that receives only Services with such slices.
     Only(Name),
     /// For each Service, only slices with this label if it has one, else all slices: for a reader
-    /// of all Services, with and without nearhop's slices. A Service whose slices nearhop has not
-    /// written yet keeps the ones that it has.
+    /// of all Services, with and without nearhop's slices. Until nearhop has written slices for a
+    /// Service, the existing ones are used.
     Preferably(Name),
 }
 
 /// Which Nodes a world contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownNodes {
-    /// All of them.
+    /// All Nodes.
     All,
-    /// The one that the proxy runs on: nothing can be said about the zones of others.
+    /// Only the Node on which the proxy runs; the zones of other Nodes are unknown.
     Own,
 }
 
@@ -99,21 +99,21 @@ impl Default for Settings {
     }
 }
 
-/// What a change touches.
+/// The objects that a change affects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affected {
-    /// Services whose slices are to be planned.
+    /// Services whose slices must be planned again.
     pub plan: BTreeSet<ServiceKey>,
-    /// Services whose routes are to be chosen.
+    /// Services whose routes must be chosen again.
     pub routes: BTreeSet<ServiceKey>,
-    /// Nodes that stand elsewhere now.
+    /// Nodes whose place has changed.
     pub nodes: BTreeSet<Name>,
-    /// Pods whose PodLocators are to be planned.
+    /// Pods whose PodLocators must be planned again.
     pub locators: BTreeSet<PodKey>,
 }
 
 impl Affected {
-    /// Whether nothing is to be done.
+    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.plan.is_empty()
             && self.routes.is_empty()
@@ -121,7 +121,7 @@ impl Affected {
             && self.locators.is_empty()
     }
 
-    /// Adds what another change touched.
+    /// Adds what another change affects.
     pub fn merge(&mut self, other: Self) {
         self.plan.extend(other.plan);
         self.routes.extend(other.routes);
@@ -130,7 +130,7 @@ impl Affected {
     }
 }
 
-/// A Pod joined with its Node, so that a plan looks nothing up.
+/// A Pod joined with its Node, so that a plan needs no lookups.
 #[derive(Clone, Debug, PartialEq)]
 struct PodEntry {
     pod: Pod,
@@ -158,15 +158,15 @@ struct ServiceEntry {
     state: HintState,
 }
 
-/// A Node, or an entry for a Node that Pods name and that does not exist.
+/// A Node, or an entry for a Node that Pods refer to and that does not exist.
 #[derive(Clone, Debug, Default)]
 struct NodeEntry {
     node: Option<Arc<Node>>,
-    /// Pods that run on it. A node has about a hundred, so they are searched, not indexed.
+    /// Pods on this node. A node has about a hundred, so a linear search is sufficient.
     pods: Vec<Arc<PodEntry>>,
 }
 
-/// Everything known about the cluster.
+/// The state of the cluster as nearhop knows it.
 #[derive(Clone, Debug, Default)]
 pub struct World {
     settings: Settings,
@@ -186,13 +186,14 @@ pub struct World {
     copied: Copied,
     ranges: NodeRanges,
     capacity: Capacity,
-    /// Whether a Node changed since capacity was measured; never true between two applies.
+    /// Whether a Node changed after the last computation of the capacity. Always false after
+    /// `apply`.
     capacity_stale: bool,
     problems: BTreeMap<ObjectRef, Vec<Problem>>,
 }
 
 impl PartialEq for World {
-    /// Compares what is known; how it is shared in memory does not count.
+    /// Compares the content; shared memory is ignored.
     fn eq(&self, other: &Self) -> bool {
         self.settings == other.settings
             && self.namespaces == other.namespaces
@@ -217,7 +218,7 @@ impl World {
         Self { copied: Copied::new(&settings), settings, ..Self::default() }
     }
 
-    /// What the operator set.
+    /// The operator's settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -232,7 +233,7 @@ impl World {
         self.services.get(key).map(|entry| &entry.service)
     }
 
-    /// What a Service asks for.
+    /// What a Service requests.
     pub fn intent(&self, key: &ServiceKey) -> Option<&IntentDecision> {
         self.services.get(key).map(|entry| &entry.intent)
     }
@@ -247,7 +248,7 @@ impl World {
         self.nodes.get(name).and_then(|entry| entry.node.as_ref())
     }
 
-    /// Whether a Namespace is there.
+    /// Whether a Namespace exists.
     pub fn has_namespace(&self, name: &str) -> bool {
         self.namespaces.contains_key(name)
     }
@@ -262,11 +263,11 @@ impl World {
         &self.locators
     }
 
-    /// Where the Pod or Node with this address is: by its PodLocator, else by the node whose
-    /// Pods' range holds it, else by the node whose own it is.
+    /// The place of the Pod or Node with this address: by its PodLocator, else by the node whose
+    /// Pod CIDR contains the address, else by the node with this address.
     ///
-    /// Where a locator's node is known, that node's own labels count: a locator has the labels that
-    /// Services named when it was written, and a Service may have named another since.
+    /// If the locator's node is known, the labels of the Node object are used. A locator has only
+    /// the labels that Services named when it was written; a Service may name another label later.
     pub fn locate(&self, address: IpAddr) -> Located {
         let by_locator = self.locators.find(address).map(|located| {
             let node = located.place.as_ref().and_then(|place| place.node.as_ref());
@@ -280,7 +281,7 @@ impl World {
             .unwrap_or_else(Located::unknown)
     }
 
-    /// Where the Pods of a subnet stand, if one node has them all.
+    /// The place of the Pods in a subnet, if all of them belong to one node.
     pub fn locate_subnet(&self, subnet: Cidr) -> Located {
         let found = self.ranges.find_range(subnet.first(), subnet.prefix());
         found.unwrap_or_else(Located::unknown)
@@ -302,7 +303,7 @@ impl World {
         self.routed_slices_shared(service).map(Arc::as_ref)
     }
 
-    /// The same, for callers that keep them.
+    /// The same, as shared pointers.
     pub(crate) fn routed_slices_shared<'w>(
         &'w self,
         service: &ServiceKey,
@@ -319,7 +320,8 @@ impl World {
         self.slices(service).filter(read)
     }
 
-    /// Who keeps slices of a Service, and whether they are routed; sorted by managed-by label.
+    /// The controllers that manage slices of a Service, and whether these slices are routed; sorted
+    /// by managed-by label.
     pub fn slice_keepers(&self, service: &ServiceKey) -> Vec<SliceKeeper> {
         let mut counts: BTreeMap<Option<Name>, usize> = BTreeMap::new();
         for slice in self.slices(service) {
@@ -333,7 +335,7 @@ impl World {
         counts.into_iter().map(keeper).collect()
     }
 
-    /// One slice that belongs to a Service, by its own name.
+    /// One slice that belongs to a Service, by the name of the slice.
     pub fn slice(&self, namespace: &Name, name: &Name) -> Option<&Arc<Slice>> {
         self.slices.get(namespace)?.get(name)
     }
@@ -349,7 +351,7 @@ impl World {
         &self.capacity
     }
 
-    /// What is wrong with objects: each by itself first, then what shows only between them.
+    /// The problems of objects: first those of each object alone, then those between objects.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems: Vec<Problem> = self.problems.values().flatten().cloned().collect();
         if self.settings.nodes == KnownNodes::All {
@@ -358,12 +360,12 @@ impl World {
         problems
     }
 
-    /// What is wrong with one object by itself.
+    /// The problems of one object alone.
     pub fn problems_of(&self, object: &ObjectRef) -> &[Problem] {
         self.problems.get(object).map_or(&[], Vec::as_slice)
     }
 
-    /// Services that have slices and are not there (any more).
+    /// Services that have slices but do not exist (any more).
     pub fn orphans(&self) -> impl Iterator<Item = &ServiceKey> {
         self.service_slices.keys().filter(|key| !self.services.contains_key(key))
     }
@@ -374,7 +376,7 @@ impl World {
         Some(self.plan_as(entry, &entry.intent, &entry.state, now))
     }
 
-    /// Plans a Service as if it asked for something else, from no earlier state: a what-if.
+    /// Plans a Service as if it had another request, without earlier state: a what-if.
     pub fn plan_what_if(
         &self,
         key: &ServiceKey,
@@ -413,13 +415,13 @@ impl World {
             max_endpoints_per_slice: self.settings.max_endpoints_per_slice,
             trigger_time: now.trigger_time,
         });
-        // Deletes are written last: until then clients have the endpoints of the old slices.
+        // The controller deletes last: until then clients use the endpoints of the old slices.
         let retired = |slice: &&Arc<Slice>| !slice.deleting && self.is_retired(slice);
         plan.delete.extend(self.slices(&entry.service.key).filter(retired).cloned());
         plan
     }
 
-    /// Whether nearhop kept this slice when it ran in another mode.
+    /// Whether nearhop managed this slice when it ran in another mode.
     fn is_retired(&self, slice: &Slice) -> bool {
         let retired = self.settings.retired_controller.as_ref();
         retired.is_some() && slice.managed_by() == retired
@@ -437,35 +439,35 @@ impl World {
     }
 }
 
-/// A controller that writes slices of a Service.
+/// A controller that manages slices of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SliceKeeper {
-    /// Value of the managed-by label, where the slices have one.
+    /// Value of the managed-by label, if the slices have one.
     pub managed_by: Option<Name>,
-    /// How many slices.
+    /// Number of slices.
     pub slices: usize,
-    /// Whether they are routed and answered.
+    /// Whether routes and DNS answers use them.
     pub routed: bool,
 }
 
-/// Time and measurements, which a world does not know by itself.
+/// Time and measurements, which are not part of a world.
 #[derive(Clone, Copy, Debug)]
 pub struct PlanTime<'a> {
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
-    /// When the change happened that the plan shows.
+    /// Time of the change that caused the plan.
     pub trigger_time: Option<Timestamp>,
     /// Measured connections by client zone.
     pub demand: Option<&'a BTreeMap<Name, u64>>,
 }
 
 impl<'a> PlanTime<'a> {
-    /// What was measured. Nothing measured anywhere says nothing.
+    /// The measured connections. If all measurements are zero, they do not count.
     pub(crate) fn measured(&self) -> Option<&'a BTreeMap<Name, u64>> {
         self.demand.filter(|demand| demand.values().any(|count| *count > 0))
     }
 
-    /// A time, and nothing measured.
+    /// A time, without measurements.
     pub fn at(now: Timestamp) -> Self {
         Self { now, trigger_time: None, demand: None }
     }

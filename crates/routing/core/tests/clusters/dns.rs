@@ -1,4 +1,5 @@
-//! Names answered by place: KEP-536 "DNS server changes", and what is the same for everybody.
+//! DNS answers by the client's place (KEP-536 "DNS server changes"), and answers that are the same
+//! for all clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,7 +19,7 @@ use nearhop_core::{Change, Name, ObjectRef, PodKey, World};
 
 use crate::common::*;
 
-/// A question to a world, with the settings that most tests use.
+/// DNS questions to a world, with the settings that most tests use.
 struct Asks {
     world: World,
     index: Index,
@@ -57,7 +58,7 @@ impl Asks {
         look(&answer(&asking, &question))
     }
 
-    /// Records of a name as text, for somebody on a node.
+    /// Records of a name as text, for a client on a node.
     fn text(&self, name: &str, record_type: RecordType, node: &str) -> Vec<String> {
         let asked = AskedName::parse(name).expect("a name");
         self.ask(name, record_type, &self.on(node), None, |answer| {
@@ -72,13 +73,13 @@ impl Asks {
         })
     }
 
-    /// Somebody on a node.
+    /// A client on a node.
     fn on(&self, node: &str) -> Located {
         let address = self.world.node(node).expect("in the fixture").addresses[0];
         self.world.locate(address)
     }
 
-    /// The Pods that a name leads somebody to, sorted.
+    /// The Pods that a client gets for a name, sorted.
     fn pods(&self, service: &str, asker: &Located, seed: Option<u64>) -> Vec<String> {
         let name = format!("{service}.default.svc.cluster.local");
         let addresses = self.ask(&name, RecordType::A, asker, seed, addresses);
@@ -105,7 +106,7 @@ fn addresses(answer: &Answer<'_>) -> Vec<IpAddr> {
 
 const NODES: [&str; 5] = ["here", "rack", "zone", "region", "far"];
 
-/// As in the tests of KEP-536's own plan, with a headless twin of the Service.
+/// The cluster of the KEP-536 test plan, with an additional headless Service.
 fn around(available: u8, keys: &str) -> String {
     let mut text = String::from(
         "namespace default\n\
@@ -156,8 +157,9 @@ fn nothing_in_reach_is_no_data_for_a_moment_and_everything_for_a_stranger() {
     assert_eq!(asks.outcome(name, RecordType::Txt), "NoData");
 }
 
-/// Beside the cluster's own controller a labelled Service has slices of both, and only nearhop's
-/// carry the keys. Services that nearhop does not keep have only the others.
+/// If nearhop runs beside the cluster's own controller, a labelled Service has slices of both, and
+/// only nearhop's slices carry the keys. Services without nearhop's label have only the slices of
+/// the other controller.
 #[test]
 fn beside_another_controller_names_are_answered_from_nearhops_slices_where_there_are_any() {
     let ours = Name::from(well_known::NEARHOP_CONTROLLER);
@@ -195,7 +197,7 @@ fn beside_another_controller_names_are_answered_from_nearhops_slices_where_there
     let read: Vec<_> = keepers.iter().map(|k| (k.managed_by.as_deref(), k.routed)).collect();
     let (nearhop, in_tree) = (well_known::NEARHOP_CONTROLLER, well_known::IN_TREE_CONTROLLER);
     assert_eq!(read, [(Some(in_tree), false), (Some(nearhop), true)]);
-    // The label goes, and nearhop's slices with it: the others are still there.
+    // The user removes the label, and nearhop deletes its slices. The other slices still exist.
     let slice = asks.world.routed_slices(&key("twin")).next().expect("nearhop's").clone();
     let touched = asks.world.apply(Change::Gone(ObjectRef::Slice(slice.namespace, slice.name)));
     asks.index.refresh(&asks.world, &touched);
@@ -203,7 +205,7 @@ fn beside_another_controller_names_are_answered_from_nearhops_slices_where_there
     assert_eq!(asks.pods("twin", &asks.on("here"), None).len(), 5);
 }
 
-/// SRV records and the addresses in them are those of the same choice.
+/// SRV records and the address records in the same answer contain the same endpoints.
 #[test]
 fn srv_records_and_their_addresses_are_chosen_alike() {
     let text = around(0b1111, "rack,*").replace("service twin", "service twin port=http:80->8080");
@@ -220,7 +222,8 @@ fn srv_records_and_their_addresses_are_chosen_alike() {
     });
 }
 
-/// An address in two slices with different ports has both (mirrored Endpoints have such slices).
+/// An address in two slices with different ports has both ports (mirrored Endpoints create such
+/// slices).
 #[test]
 fn an_address_in_two_slices_has_the_ports_of_both() {
     let text = around(0b0001, "rack,*").replace("service twin", "service twin port=http:80->8080");
@@ -238,7 +241,7 @@ fn an_address_in_two_slices_has_the_ports_of_both() {
     assert_eq!(asks.text("twin.default.svc.cluster.local", RecordType::A, "here").len(), 1);
 }
 
-/// No more endpoints are picked than an answer can hold, and each is as likely as the others.
+/// The resolver picks at most as many endpoints as fit in an answer, each with equal probability.
 #[test]
 fn a_large_service_is_answered_with_a_fair_choice() {
     let text = "namespace default\nnode a address=172.18.0.1\n\
@@ -266,7 +269,7 @@ fn a_large_service_is_answered_with_a_fair_choice() {
     assert!(counts.len() == 40 && counts.values().all(fair), "{counts:?}");
 }
 
-/// Names of single endpoints and addresses are the same for everybody.
+/// Names of single endpoints and addresses have the same answer for all clients.
 #[test]
 fn names_of_single_endpoints_are_never_filtered() {
     let text = "namespace default\nnode a zone=za address=172.18.0.1\nnode b zone=zb address=172.18.0.2\n\
@@ -292,7 +295,7 @@ fn names_of_single_endpoints_are_never_filtered() {
     }
 }
 
-/// Over many answers each zone gets its share, whatever a client does with one answer.
+/// Over many answers each zone gets its share, whichever record a client uses.
 #[test]
 fn weights_are_kept_over_many_answers() {
     let text = "namespace default\nnode a cpu=8 zone=za address=172.18.0.1\nnode b cpu=4 zone=zb address=172.18.0.2\n\
@@ -347,7 +350,7 @@ fn answers_are_shuffled() {
     );
 }
 
-/// An empty node of the tree is there: RFC 8020, where CoreDNS denies some of them.
+/// An empty non-terminal exists (RFC 8020). CoreDNS returns NXDOMAIN for some of them.
 #[test]
 fn nodes_above_names_are_there_and_empty() {
     let asks = Asks::of(world(

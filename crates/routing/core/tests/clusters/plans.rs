@@ -1,4 +1,4 @@
-//! Plans over time: switching policies, losing and regaining what hints need, restarting.
+//! Plans over time: policy changes, hints that become impossible and possible again, restarts.
 
 use crate::common::*;
 use jiff::{SignedDuration, Timestamp};
@@ -9,7 +9,8 @@ use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{Change, Family, Name, ObjectRef, SlicePlan, World};
 
-/// Tells the world something, lets the controller catch up and returns the Service's plan.
+/// Applies a change to the world, lets the controller write its plans, and returns the last plan of
+/// the Service.
 fn step(world: &mut World, text: &str) -> SlicePlan {
     tell(world, text);
     let done = plan(world, "web");
@@ -21,14 +22,14 @@ fn event_reasons(plan: &SlicePlan) -> Vec<&'static str> {
     plan.events.iter().map(|event| event.reason).collect()
 }
 
-/// One ready Pod on a zoned node; the policy is switched step by step and hints follow.
+/// One ready Pod on a node with a zone. The policy changes step by step and the hints follow.
 #[test]
 fn switching_policies_on_one_service() {
     let mut world = world("node n zone=z cpu=4\nservice web\npod p for=web on=n");
     let steps = [
         ("", false, false),
         ("traffic-distribution=PreferClose", true, false),
-        // Auto cannot work with one endpoint, and does not fall back to the field.
+        // Auto needs more than one endpoint, and does not fall back to the field.
         ("traffic-distribution=PreferClose topology-mode=Auto", false, false),
         ("traffic-distribution=PreferClose", true, false),
         ("", false, false),
@@ -50,7 +51,7 @@ fn switching_policies_on_one_service() {
     );
 }
 
-/// Every intent can follow every other, and leaves nothing of it behind.
+/// Each intent can follow each other intent, and leaves no data of the earlier one.
 #[test]
 fn no_policy_leaves_traces() {
     let asks = [
@@ -86,14 +87,14 @@ fn no_policy_leaves_traces() {
 const FOUR: &str = "node a zone=a cpu=4\nnode b zone=b cpu=4\nservice web topology-mode=Auto\n\
                     pods web x4 for=web on=a,b";
 
-/// Events tell transitions, not states (upstream repeats a refusal on every sync).
+/// Events report transitions, not states (upstream repeats a refusal on every sync).
 #[test]
 fn auto_raises_events_on_transitions_only() {
     let mut world = World::new(Settings::default());
     let first = step(&mut world, FOUR);
     assert_eq!(event_reasons(&first), ["TopologyAwareHintsEnabled"]);
     assert!(event_reasons(&step(&mut world, "node a zone=a cpu=4")).is_empty());
-    // Too much CPU without a zone: off, once, and the culprit is named.
+    // Too much CPU without a zone: Auto turns off, with one event that names the node.
     let off = step(&mut world, "node bare cpu=64");
     assert_eq!(event_reasons(&off), ["TopologyAwareHintsDisabled"]);
     assert_eq!(off.events[0].kind, EventKind::Warning);
@@ -101,14 +102,14 @@ fn auto_raises_events_on_transitions_only() {
     assert!(message.starts_with("Insufficient Node information"), "{message}");
     assert!(message.contains("without a zone: bare; 88.8 % of the CPU"), "{message}");
     assert!(event_reasons(&step(&mut world, "node bare cpu=65")).is_empty(), "the same culprit");
-    // Recovered by the node alone, without any event on a Pod.
+    // The change of the node alone restores the hints, without any change of a Pod.
     let touched = tell(&mut world, "node bare zone=a cpu=1");
     assert!(touched.plan.contains(&key("web")));
     assert_eq!(event_reasons(&plan(&world, "web")), ["TopologyAwareHintsEnabled"]);
 }
 
-/// One unlabelled node among many costs nobody their hints, not even Services with endpoints
-/// on it: those serve where they are needed.
+/// One node without a zone label among many does not remove any hints, also not for Services with
+/// endpoints on it: Auto assigns these endpoints to the zones that need them.
 #[test]
 fn one_node_without_a_zone_is_left_out_and_named() {
     let nodes = "nodes a x10 zone=a cpu=4\nnodes b x10 zone=b cpu=4\n";
@@ -126,7 +127,7 @@ fn one_node_without_a_zone_is_left_out_and_named() {
     assert_eq!(chosen(&world, "bare", "web").len(), 7, "clients there use everybody");
 }
 
-/// A plan that was overtaken by a Node while it was being written is planned again.
+/// If a Node changes while a plan is being written, the Service is planned again.
 #[test]
 fn a_plan_overtaken_by_a_node_is_repeated() {
     let mut world = World::new(Settings::default());
@@ -136,11 +137,12 @@ fn a_plan_overtaken_by_a_node_is_repeated() {
     assert!(touched.plan.is_empty(), "no hints are known to be set yet");
     let touched = apply_plan(&mut world, &key("web"), slow);
     assert!(touched.plan.contains(&key("web")));
-    // Three zones are too many for four endpoints.
+    // Four endpoints are too few for three zones.
     assert!(matches!(plan(&world, "web").outcome[&Family::Ipv4], HintOutcome::Refused(_)));
 }
 
-/// A controller that starts anew takes the hints it finds for set, and keeps them to 30 %.
+/// After a restart the controller uses the existing hints as its state, and keeps them up to an
+/// overload of 30 %.
 #[test]
 fn a_restart_keeps_hints_that_are_still_good() {
     let mut world = world(
@@ -160,12 +162,13 @@ fn a_restart_keeps_hints_that_are_still_good() {
     let first = plan(&restarted, "web");
     assert!(first.is_noop());
     assert!(first.events.is_empty(), "nothing changed: {:?}", first.events);
-    // Without hints to start from they would not be as they are.
+    // Without existing hints the plan differs.
     let fresh = Fixture::parse(fixture).unwrap().world(Settings::default());
     assert_eq!(hints(&fresh, "web"), counts(&[("a", 3), ("b", 5)]));
 }
 
-/// Weights wait half a minute, but a zone that lost its endpoints is left at once.
+/// Weights change at most every 30 seconds, but a zone that lost its endpoints gets no traffic at
+/// once.
 #[test]
 fn balanced_moves_slowly_and_leaves_fast() {
     let text = "node a zone=a cpu=4\nnode b zone=b cpu=4\n\
@@ -174,7 +177,7 @@ fn balanced_moves_slowly_and_leaves_fast() {
     let mut world = world(text);
     let at =
         |seconds: i64| PlanTime::at(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds));
-    // Twice the demand in a: a third of it should go to b now, but not yet.
+    // Zone a has twice the demand: a third of it should go to b, but only after the waiting time.
     tell(&mut world, "node a zone=a cpu=8");
     let early = world.plan(&key("web"), at(10)).expect("a Service");
     assert!(early.is_noop());
@@ -182,7 +185,7 @@ fn balanced_moves_slowly_and_leaves_fast() {
     let late = world.plan(&key("web"), at(30)).expect("a Service");
     assert!(!late.is_noop());
     assert_eq!(late.again_at, None);
-    // b's endpoints are gone: nobody waits.
+    // The endpoints in b are gone: the weights change immediately.
     for pod in ["b-0", "b-1"] {
         world.apply(Change::Gone(ObjectRef::Pod(nearhop_core::PodKey::new("default", pod))));
     }
@@ -205,7 +208,7 @@ fn balanced_needs_a_zone_for_each_endpoint_and_says_which_node_has_none() {
     assert_eq!(chosen(&world, "a", "web").len(), 2, "everybody, evenly");
 }
 
-/// Same-zone hints that cannot be complete are named as such: no consumer will use them.
+/// A plan reports same-zone hints that cannot be complete, because proxies ignore incomplete hints.
 #[test]
 fn partial_hints_are_named() {
     let world = world(
@@ -216,8 +219,8 @@ fn partial_hints_are_named() {
     assert_eq!(*outcome, HintOutcome::Partial { without: 1, nodes: vec![Name::from("bare")] });
 }
 
-/// A Pod on a Node that nobody has seen is held back and the plan is to be repeated; when the
-/// Node appears, the Service is touched by it alone.
+/// A plan leaves out a Pod whose Node is unknown, and must be repeated. When the Node appears, this
+/// change alone affects the Service.
 #[test]
 fn a_missing_node_holds_its_pods_back() {
     let mut world = world("node a zone=a cpu=4\nservice web\npods web x2 for=web on=a,late");
@@ -243,7 +246,8 @@ fn services_that_want_no_slices_keep_what_they_have() {
     }
 }
 
-/// A Service on its way out gets no new slices, but those it has are kept right.
+/// The controller creates no new slices for a Service with a deletionTimestamp, but updates the
+/// existing ones.
 #[test]
 fn nothing_is_created_for_a_service_being_deleted() {
     let mut world = World::new(Settings { max_endpoints_per_slice: 1, ..Settings::default() });
@@ -274,7 +278,7 @@ fn families_are_planned_apart_and_dropped_with_the_service() {
     assert_eq!(sizes(&world), [("IPv4".to_owned(), 2)]);
 }
 
-/// A restart does not move weights that are good enough.
+/// A restart does not change weights that are still within the limits.
 #[test]
 fn a_restart_keeps_weights_that_are_still_good() {
     let nodes = "node a zone=a cpu=4\nnode b zone=b cpu=4\n\
@@ -293,7 +297,7 @@ fn a_restart_keeps_weights_that_are_still_good() {
     assert_eq!(plan.update[0].routing, routing, "and its weights stay");
 }
 
-/// The first endpoint of a zone is used at once, however small its share.
+/// The first endpoint of a zone gets traffic at once, even if its share is small.
 #[test]
 fn balanced_starves_nobody() {
     let mut world = world(
@@ -309,8 +313,8 @@ fn balanced_starves_nobody() {
     assert!(!world.slices(&key("web")).any(unhinted), "standard proxies need every hint");
 }
 
-/// The API takes eight zones in a hint. Where one needs more, nobody is hinted, and the weights
-/// alone carry the policy.
+/// The API allows eight zones in a hint. If an endpoint needs more, no endpoint is hinted, and only
+/// the weights express the policy.
 #[test]
 fn more_than_eight_sending_zones_go_without_standard_hints() {
     let cluster = |zones: usize| {
@@ -325,7 +329,7 @@ fn more_than_eight_sending_zones_go_without_standard_hints() {
     assert_eq!(chosen(&many, "n8", "web"), ["p"]);
 }
 
-/// Measured connections count for more than CPU.
+/// Measured connections have priority over CPU.
 #[test]
 fn balanced_follows_measured_demand() {
     let world = world(
@@ -340,12 +344,12 @@ fn balanced_follows_measured_demand() {
     let plan = world.plan(&key("web"), time).expect("a Service");
     let routing = plan.update[0].routing.clone();
     let SliceRouting::Valid(routing) = routing else { panic!("{routing:?}") };
-    // a asks for 900 of 1,000 and has room for 500: four ninths have to leave.
+    // Zone a has 900 of 1,000 connections and capacity for 500: four ninths must go elsewhere.
     let expected = r#"{"v":1,"weights":{"a":{"a":555556,"b":444444},"b":{"b":1000000}}}"#;
     assert_eq!(routing.to_string(), expected);
 }
 
-/// Auto gives up when more than a tenth of the CPU stands on nodes without a zone.
+/// Auto sets no hints if nodes without a zone have more than a tenth of the CPU.
 #[test]
 fn a_tenth_of_the_cpu_may_have_no_zone() {
     let refused = |bare: &str| {

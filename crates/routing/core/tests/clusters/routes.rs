@@ -1,4 +1,4 @@
-//! What a node chooses, tier by tier, and the reason it gives.
+//! The endpoints that a node chooses, tier by tier, and the reason.
 
 use crate::common::*;
 use nearhop_core::fixture::Fixture;
@@ -22,7 +22,7 @@ fn misses(reason: &Reason) -> Vec<(&Tier, &Miss)> {
     reason.tried.iter().map(|tried| (&tried.tier, &tried.miss)).collect()
 }
 
-/// Rewrites the slices of the Service, as somebody else might.
+/// Rewrites the slices of the Service, as another client might.
 fn tamper(world: &mut nearhop_core::World, with: impl Fn(usize, &mut Slice)) {
     let slices: Vec<Slice> = world.slices(&key("web")).map(|slice| (**slice).clone()).collect();
     for (i, mut slice) in slices.into_iter().enumerate() {
@@ -60,7 +60,7 @@ fn same_node_then_same_zone_then_anybody() {
     assert_eq!(chosen(&world, "c-0", "web").len(), 3);
 }
 
-/// KEP-2433 "Kube-Proxy": one ready endpoint without a hint, and nobody's hint counts.
+/// KEP-2433 "Kube-Proxy": if one ready endpoint has no hint, all hints are ignored.
 #[test]
 fn one_unhinted_endpoint_switches_hints_off() {
     let text = format!(
@@ -84,7 +84,7 @@ fn a_node_without_zone_uses_everybody_and_says_so() {
     assert_eq!(misses(&reason(&world, "bare")), [(&Tier::SameZone, &Miss::NodeWithoutZone)]);
 }
 
-/// Terminating endpoints are used when nobody is ready, wherever they are; not before.
+/// Terminating endpoints on all nodes are used only if no endpoint is ready.
 #[test]
 fn serving_while_terminating_is_the_last_resort() {
     let text = format!(
@@ -100,7 +100,7 @@ fn serving_while_terminating_is_the_last_resort() {
     assert_eq!(chosen(&world, "a-0", "web"), ["r"]);
 }
 
-/// Hints of terminating endpoints are left over from better days and say nothing.
+/// Hints of terminating endpoints are outdated and are ignored.
 #[test]
 fn hints_do_not_narrow_the_last_resort() {
     let text = format!(
@@ -137,11 +137,11 @@ fn local_policies_drop_where_the_node_has_nobody() {
     assert_eq!((here.internal, here.external), (Verdict::Local, Some(Verdict::Local)));
     let there = route(&world, "b-0", "web").decision;
     assert_eq!((there.internal, there.external), (Verdict::Drop, Some(Verdict::Drop)));
-    // Still there for clients on the node itself, which external Local lets through.
+    // Still present for clients on the node itself, which the external policy Local allows.
     assert_eq!(there.cluster.expect("exposed").backends.len(), 1);
 }
 
-/// Hard keys keep to their reach even when only terminating endpoints are left.
+/// Hard keys also limit the choice if only terminating endpoints remain.
 #[test]
 fn hard_keys_stay_hard_for_terminating_endpoints() {
     let text = format!(
@@ -168,15 +168,16 @@ fn balanced_spills_by_weight() {
     };
     let all = weight("a") + weight("b") + weight("c");
     assert_eq!([weight("a"), weight("b"), weight("c")].map(|w| w * 1000 / all), [400, 300, 300]);
-    // Who keeps everything at home sees only home.
+    // A zone that keeps all its traffic uses only its own endpoints.
     assert_eq!(chosen(&world, "b-0", "web"), ["b-0", "b-1", "b-2", "b-3"]);
-    // A proxy that knows hints only gets the same zones, unweighted: b's and c's endpoints are
-    // hinted at a too.
+    // A proxy that supports only hints uses the same zones without weights: endpoints in b and c
+    // are also hinted for a.
     let hinted_at_a = counts(&[("a", 9), ("b", 4), ("c", 4)]);
     assert_eq!(hints(&world, "web"), hinted_at_a);
 }
 
-/// While slices disagree about the routing, hints decide; from partial hints, everybody.
+/// While slices disagree about the routing, nodes use the hints; if the hints are incomplete, nodes
+/// use all endpoints.
 #[test]
 fn a_transition_is_safe_at_every_step() {
     let text = format!(
@@ -218,7 +219,7 @@ fn a_broken_annotation_falls_back_to_hints_and_is_reported() {
     assert!(problem.starts_with(expected), "{problem}");
 }
 
-/// Two endpoints with one address: a ready one stands, whatever else claims the address.
+/// Two endpoints with one address: a ready endpoint wins over endpoints that are not ready.
 #[test]
 fn an_address_counts_once() {
     let text = format!(
@@ -230,7 +231,7 @@ fn an_address_counts_once() {
     assert!(set.backends[0].local, "the ready one, on this node");
 }
 
-/// A zone label that arrives late is seen by plan and routes (KEP-2433 "Identifying Zones").
+/// Plans and routes use a zone label that is set late (KEP-2433 "Identifying Zones").
 #[test]
 fn a_zone_label_that_arrives_late_counts() {
     let mut world = world(
@@ -253,7 +254,7 @@ fn a_heartbeat_touches_nothing() {
     assert!(tell(&mut world, &text).is_empty(), "the same objects again");
 }
 
-/// The proxy reads an unset `ready` as ready, the controller does not hint it.
+/// The proxy reads an unset `ready` as ready; the controller sets no hint for it.
 #[test]
 fn unset_conditions_count_as_ready_for_a_proxy() {
     let mut world = world(&format!("{THREE_ZONES}service web\npods web x2 for=web on=a-0,b-0"));
@@ -263,7 +264,8 @@ fn unset_conditions_count_as_ready_for_a_proxy() {
     assert_eq!(chosen(&world, "a-0", "web").len(), 2);
 }
 
-/// Beside a cluster's own controller both keep slices for a Service: only ours are read.
+/// If nearhop runs beside a cluster's own controller, both write slices for a Service: only
+/// nearhop's slices are read.
 #[test]
 fn beside_another_controller_only_our_slices_are_routed() {
     let text = format!("{THREE_ZONES}service web\npods web x2 for=web on=a-0,b-0");
@@ -288,7 +290,7 @@ fn beside_another_controller_only_our_slices_are_routed() {
     assert!(plan(&world, "web").is_noop(), "and theirs is left alone");
 }
 
-/// Slices of another manager are routed and never planned away.
+/// Slices of another controller are routed, and plans never delete them.
 #[test]
 fn foreign_slices_are_left_alone() {
     let mut world = world(&format!("{THREE_ZONES}service web\npods web x2 for=web on=a-0,b-0"));
