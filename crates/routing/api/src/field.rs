@@ -1,8 +1,9 @@
-//! Fields that may be missing or of the wrong kind without harming the object around them.
+//! Fields that can be absent or have the wrong type, while the other fields of the object stay
+//! readable.
 //!
-//! A derived `Deserialize` gives up on the whole object at the first wrong type. [`Field`] instead
-//! notes what it found, and conversion reports it by its path. Values are read in place: nothing
-//! is buffered, and unknown fields are skipped without being built.
+//! A derived `Deserialize` rejects the whole object at the first wrong type. [`Field`] instead
+//! stores the type that it found, and conversion reports it with its path. Values are read in place
+//! without a buffer, and unknown fields are skipped.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,12 +14,12 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 /// A field of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Field<T> {
-    /// Not there, or null.
+    /// Absent, or null.
     #[default]
     Absent,
-    /// Read.
+    /// The value.
     Read(T),
-    /// There, but not what it should be: says what was found.
+    /// Present with the wrong type; contains the type that was found.
     Wrong(&'static str),
 }
 
@@ -28,9 +29,9 @@ impl<T> From<Option<T>> for Field<T> {
     }
 }
 
-/// What a [`Field`] can hold: it says which JSON values it is made from.
+/// A type that a [`Field`] can contain. It defines the JSON types that it accepts.
 pub trait Shape<'de>: Sized {
-    /// What is expected, for messages.
+    /// The expected type, for messages.
     const WANTED: &'static str;
 
     /// From `true` or `false`.
@@ -38,7 +39,7 @@ pub trait Shape<'de>: Sized {
         None
     }
 
-    /// From a whole number; one that is out of range arrives as the largest or smallest.
+    /// From an integer. A value out of range becomes the largest or the smallest.
     fn from_integer(_: i64) -> Option<Self> {
         None
     }
@@ -143,7 +144,7 @@ impl Shape<'_> for i64 {
     }
 }
 
-/// An array; an element of the wrong kind is noted in its place.
+/// An array; an element of the wrong type keeps its position.
 pub type List<T> = Vec<Field<T>>;
 
 impl<'de, T: Shape<'de>> Shape<'de> for List<T> {
@@ -158,7 +159,7 @@ impl<'de, T: Shape<'de>> Shape<'de> for List<T> {
     }
 }
 
-/// An object whose keys are data: labels, a selector.
+/// An object with arbitrary keys: labels, a selector.
 pub type Strings = Vec<(Name, Field<Name>)>;
 
 impl<'de> Shape<'de> for Strings {
@@ -196,7 +197,7 @@ impl Shape<'_> for IntOrString {
     }
 }
 
-/// A `Quantity` as written; the API server takes a bare number for one too.
+/// A `Quantity` as text; the API server also accepts a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantity(pub Name);
 

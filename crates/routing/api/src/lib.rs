@@ -1,11 +1,11 @@
 //! The Kubernetes objects that nearhop reads, reduced to the fields that it uses, and their
 //! conversion to nearhop-core.
 //!
-//! [`wire`] holds the shapes, [`convert`] gives them meaning. A field that cannot be read costs
-//! only itself: it is left out and named by a `Problem`. What can be represented and is still
-//! wrong (a port 0, a zone name that no hint can have) is found by the core's own checks.
+//! [`wire`] defines the types, [`convert`] converts them. An unreadable field does not affect the
+//! other fields: it is left out and reported as a `Problem`. The checks of the core find values
+//! that can be parsed but are invalid (a port 0, a zone name that a hint cannot have).
 //!
-//! Deliberately absent: a client, a socket, a decision.
+//! This crate contains no client and no sockets, and makes no decisions.
 
 pub mod convert;
 pub mod decode;

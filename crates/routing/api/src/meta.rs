@@ -1,6 +1,5 @@
-//! What the server says about an object besides its content: which life of it this is, and which
-//! version. The core decides without it; writers need it, so as not to overwrite what they have
-//! not seen.
+//! Metadata of an object: its UID and its version. The core does not need it. Writers need it, so
+//! that they do not overwrite changes that they have not read.
 
 use std::cmp::Ordering;
 
@@ -12,18 +11,19 @@ use crate::wire;
 
 /// `metadata.resourceVersion`.
 ///
-/// A decimal number that grows with every write of its kind: guaranteed since Kubernetes 1.35
-/// (KEP-5504), and so in all servers that store in etcd before. Others cannot be ordered.
+/// A decimal number that grows with every write of its kind. Kubernetes guarantees this since 1.35
+/// (KEP-5504), and all earlier servers with etcd behave this way. Other values cannot be ordered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version(Name);
 
 impl Version {
-    /// As the server wrote it.
+    /// The text from the server.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it is this one or a later one. What cannot be ordered is late only if equal.
+    /// Whether this version is equal to or later than the other. Versions without an order must be
+    /// equal.
     pub fn is_at_least(&self, other: &Self) -> bool {
         self.0 == other.0 || self.partial_cmp(other) == Some(Ordering::Greater)
     }
@@ -44,14 +44,14 @@ impl PartialOrd for Version {
     }
 }
 
-/// What the server says about an object.
+/// Metadata that the server sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// `metadata.uid`: this life of the object.
+    /// `metadata.uid`, which changes if the object is created again.
     pub uid: Name,
     /// `metadata.resourceVersion`.
     pub version: Version,
-    /// `metadata.generation`, 0 where the kind has none.
+    /// `metadata.generation`, 0 if the kind has none.
     pub generation: i64,
     /// `status.conditions` of a Service; empty for other kinds.
     pub conditions: Vec<Condition>,
@@ -82,7 +82,7 @@ impl Meta {
     }
 }
 
-/// Conditions that cannot be read are not ours, and of no interest.
+/// Reads the conditions. An unreadable condition is not from nearhop and is ignored.
 fn conditions(list: &Field<List<wire::ServiceCondition>>) -> Vec<Condition> {
     let Field::Read(list) = list else { return Vec::new() };
     let sound = list.iter().filter_map(|condition| match condition {

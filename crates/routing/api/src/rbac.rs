@@ -1,21 +1,21 @@
-//! Rights in a cluster, as values: manifests are printed from them, and tests compare them with
-//! what is really asked for.
+//! RBAC rules as values: manifests are printed from them, and tests compare them with the requests
+//! that nearhop sends.
 
-/// Rights on one resource.
+/// Permissions on one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
     /// API group; empty for the core group.
     pub group: &'static str,
     /// Resource, with its subresource.
     pub resource: &'static str,
-    /// Verbs that requests have.
+    /// Verbs of the requests that nearhop sends.
     pub verbs: &'static [&'static str],
-    /// Verbs that no request has, and that the server asks for all the same, with the reason.
+    /// Verbs that nearhop does not send but that the server requires, each with the reason.
     pub implied: &'static [(&'static str, &'static str)],
 }
 
 impl Rule {
-    /// Rights that requests use as they are.
+    /// A rule without implied verbs.
     pub const fn new(
         group: &'static str,
         resource: &'static str,

@@ -1,6 +1,7 @@
-//! What a decision costs: choosing for a port, planning a change, planning a whole cluster.
+//! The cost of a decision: the choice for a port, the plan for a change, the plan for a whole
+//! cluster.
 //!
-//! `cargo bench -p nearhop-core --bench decide`; figures in docs/benchmarks.md.
+//! `cargo bench -p nearhop-core --bench decide`; results in docs/benchmarks.md.
 
 mod common;
 
@@ -48,7 +49,7 @@ fn choose(c: &mut Criterion) {
     }
 }
 
-/// One of 1,000 Pods turns unready and ready again; the Service is planned each time.
+/// One of 1,000 Pods becomes unready and ready again; the Service is planned each time.
 fn plan_one_change(c: &mut Criterion) {
     let mut group = c.benchmark_group("plan one pod change, 1,000 pods");
     for policy in ["", "PreferSameZone", "nearhop.dev/Balanced", "Auto"] {

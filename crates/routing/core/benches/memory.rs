@@ -1,6 +1,6 @@
-//! What an endpoint costs in memory, counted at the allocator.
+//! Memory per endpoint, counted at the allocator.
 //!
-//! `cargo bench -p nearhop-core --bench memory`; figures in docs/benchmarks.md.
+//! `cargo bench -p nearhop-core --bench memory`; results in docs/benchmarks.md.
 #![allow(unsafe_code, reason = "a global allocator, here one that counts, is an unsafe trait")]
 
 mod common;
@@ -15,17 +15,17 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
-// SAFETY: every call is handed to the system allocator unchanged; only sizes are added up.
+// SAFETY: every call goes to the system allocator unchanged; this type only adds up sizes.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps GlobalAlloc's contract.
+        // SAFETY: the caller fulfils the contract of GlobalAlloc.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps GlobalAlloc's contract.
+        // SAFETY: the caller fulfils the contract of GlobalAlloc.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -37,14 +37,14 @@ const SERVICES: usize = 10_000;
 const PODS: usize = 10;
 const NODES: usize = 5_000;
 
-/// Bytes that stay allocated by what `make` returns, and that value.
+/// The bytes that remain allocated for the result of `make`, and that result.
 fn live<T>(make: impl FnOnce() -> T) -> (usize, T) {
     let before = LIVE.load(Ordering::Relaxed);
     let value = make();
     (LIVE.load(Ordering::Relaxed) - before, value)
 }
 
-/// What only the endpoint has: its Pod's name and UID, which Pod and slice share.
+/// The strings of one endpoint only: its Pod's name and UID, which Pod and slice share.
 fn own_strings() -> usize {
     let (bytes, _strings) = live(|| {
         let mut strings = Vec::with_capacity(SERVICES * PODS * 2);

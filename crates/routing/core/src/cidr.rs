@@ -17,18 +17,18 @@ const MAPPED: u8 = 96;
 pub struct Cidr(IpNet);
 
 impl Cidr {
-    /// The range of the addresses that share this prefix. A prefix longer than the address gives
+    /// The range of all addresses with this prefix. A prefix that is longer than the address gives
     /// the range of this address alone.
     pub fn new(address: IpAddr, prefix: u8) -> Self {
         IpNet::new(address, prefix).unwrap_or_else(|_| address.into()).into()
     }
 
-    /// Parses `ADDRESS/PREFIX`. Host bits may be set; leading zeros in the address are refused.
+    /// Parses `ADDRESS/PREFIX`. Host bits may be set; leading zeros in the address are rejected.
     pub fn parse(text: &str) -> Option<Self> {
         parse_net(text, |address| address.parse().ok()).map(Self::from)
     }
 
-    /// As [`Cidr::parse`], with addresses in every spelling of [`parse_ip_sloppy`].
+    /// Like [`Cidr::parse`], but accepts all address formats of [`parse_ip_sloppy`].
     pub fn parse_sloppy(text: &str) -> Option<Self> {
         parse_net_sloppy(text).map(Self::from)
     }
@@ -48,7 +48,7 @@ impl Cidr {
         self.0.prefix_len()
     }
 
-    /// Number of bits behind the prefix.
+    /// Number of bits after the prefix.
     pub fn host_bits(self) -> u8 {
         self.0.max_prefix_len() - self.0.prefix_len()
     }
@@ -82,7 +82,7 @@ pub fn parse_net_sloppy(text: &str) -> Option<IpNet> {
 
 fn parse_net(text: &str, parse_ip: impl FnOnce(&str) -> Option<IpAddr>) -> Option<IpNet> {
     let (address, prefix) = text.split_once('/')?;
-    // `u8` would also read a sign.
+    // `u8` would also accept a sign.
     let digits = prefix.bytes().all(|c| c.is_ascii_digit());
     let prefix = prefix.parse().ok().filter(|_| digits)?;
     IpNet::new(parse_ip(address)?, prefix).ok()

@@ -87,8 +87,8 @@ pub struct Judgement {
     pub message: String,
     /// The responsible object or field, as in the message; empty if the status is True.
     pub culprit: String,
-    /// Reason and message of the event, if they differ from the condition's: for Auto they are those
-    /// of the in-tree controller.
+    /// Reason and message of the event, if they differ from the condition's: for Auto they are
+    /// those of the in-tree controller.
     pub event: Option<(&'static str, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! Feature gates: which spellings of an intent are listened to.
+//! Feature gates: which topology requests are enabled.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum Gate {
     ServiceRoutingPreference,
     /// PodLocators (KEP-536).
     PodLocator,
-    /// `spec.externalIPs` (KEP-5707): off, they are ignored.
+    /// `spec.externalIPs` (KEP-5707): if the gate is off, they are ignored.
     AllowServiceExternalIPs,
 }
 
@@ -47,8 +47,8 @@ impl Gate {
         }
     }
 
-    /// Whether it is on by default: all but the draft that was never accepted, and
-    /// PodLocators, which need a definition in the cluster first.
+    /// Whether it is on by default: all gates except the draft that was never accepted, and
+    /// PodLocators, which need a CustomResourceDefinition in the cluster first.
     pub fn default_on(self) -> bool {
         !matches!(self, Self::ServiceRoutingPreference | Self::PodLocator)
     }
@@ -70,13 +70,13 @@ impl Default for Gates {
     }
 }
 
-/// Why a `--feature-gates` value was not understood.
+/// Why a `--feature-gates` value is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
     /// Not of the form `Name=true`.
     #[error("feature gate {0:?} is not of the form Name=true or Name=false")]
     Form(String),
-    /// No such gate.
+    /// The gate does not exist.
     #[error("there is no feature gate {0:?}; known gates: {known}", known = known())]
     Unknown(String),
 }
@@ -105,7 +105,7 @@ impl Gates {
         self
     }
 
-    /// Reads `Name=true,Other=false` on top of the defaults. Later entries win.
+    /// Parses `Name=true,Other=false` and applies it to the defaults. Later entries win.
     pub fn parse(text: &str) -> Result<Self, GateError> {
         let mut gates = Self::default();
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {

@@ -1,9 +1,9 @@
-//! IP addresses as text, in every spelling that the Kubernetes API accepts.
+//! IP addresses as text, in all formats that the Kubernetes API accepts.
 
 use std::net::IpAddr;
 
-/// Parses an address as `ParseIPSloppy` of Kubernetes does: numbers may have leading zeros and are
-/// decimal (IPv4) or hexadecimal (IPv6) all the same. An IPv4-mapped IPv6 address stays IPv6.
+/// Parses an address like `ParseIPSloppy` of Kubernetes: numbers may have leading zeros and are
+/// still decimal (IPv4) or hexadecimal (IPv6). An IPv4-mapped IPv6 address stays IPv6.
 pub fn parse_ip_sloppy(text: &str) -> Option<IpAddr> {
     text.parse().ok().or_else(|| without_leading_zeros(text).parse().ok())
 }

@@ -1,14 +1,14 @@
-//! Label sets, kept sorted and shared.
+//! Label sets, sorted and shared.
 //!
-//! Pods of one ReplicaSet carry the same labels; the world interns whole sets, so a thousand of
-//! them cost one.
+//! Pods of one ReplicaSet have the same labels. The world interns whole sets, so a thousand Pods
+//! need the memory of one set.
 
 use std::sync::Arc;
 
 use crate::key::Name;
 
-/// Labels (or a selector) as sorted pairs behind one reference count. A thin pointer: there is
-/// one in every Pod and slice.
+/// Labels (or a selector) as sorted pairs with one reference count. A thin pointer, because every
+/// Pod and slice has one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Labels(Arc<Vec<(Name, Name)>>);
 
@@ -29,24 +29,24 @@ impl Labels {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether anybody else holds this allocation.
+    /// Whether other values share this allocation.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Whether `self`, read as a selector, selects `labels`: every pair must be there.
+    /// Whether `self`, used as a selector, selects `labels`: every pair must be present.
     pub fn selects(&self, labels: &Self) -> bool {
         self.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 }
 
 impl<K: Into<Name>, V: Into<Name>> FromIterator<(K, V)> for Labels {
-    /// Sorts; of two pairs with one key the later wins, as in a JSON object.
+    /// Sorts the pairs. If two pairs have the same key, the later wins, as in a JSON object.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let map: std::collections::BTreeMap<Name, Name> =
             pairs.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
@@ -54,7 +54,7 @@ impl<K: Into<Name>, V: Into<Name>> FromIterator<(K, V)> for Labels {
     }
 }
 
-/// Well-known keys, spelled once.
+/// Well-known label, annotation and taint keys.
 pub mod well_known {
     /// Zone of a Node.
     pub const ZONE: &str = "topology.kubernetes.io/zone";
@@ -68,18 +68,18 @@ pub mod well_known {
     pub const MASTER: &str = "node-role.kubernetes.io/master";
     /// Taint of a Node that the cluster autoscaler is about to remove.
     pub const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
-    /// Names a slice's Service.
+    /// Label of a slice: the name of its Service.
     pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
-    /// Names a slice's writer.
+    /// Label of a slice: the controller that writes it.
     pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
     /// Present, with an empty value, on slices of headless Services.
     pub const HEADLESS: &str = "service.kubernetes.io/headless";
-    /// Annotation of a slice: when the change happened that it shows.
+    /// Annotation of a slice: the time of the change that caused it.
     pub const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
-    /// Names the Service proxy that a Service wants instead of the cluster's own.
+    /// Label of a Service: the name of a proxy that replaces the cluster's own for this Service.
     pub const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
     /// The in-tree controller's value of [`MANAGED_BY`].
     pub const IN_TREE_CONTROLLER: &str = "endpointslice-controller.k8s.io";
-    /// nearhop's value of [`MANAGED_BY`] where it works beside the in-tree controller.
+    /// nearhop's value of [`MANAGED_BY`] if it runs beside the in-tree controller.
     pub const NEARHOP_CONTROLLER: &str = "nearhop.dev";
 }

@@ -1,12 +1,11 @@
-//! nearhop's pure centre.
+//! The decisions of nearhop, as pure functions.
 //!
-//! Everything nearhop decides is decided here, as functions from values to values: what a Service
-//! asks for ([`intent`]), which EndpointSlices and hints say so ([`mod@slice`], [`hint`]), and which
-//! endpoints one node uses because of them ([`route`]). The reason travels with each decision.
+//! This crate makes all decisions of nearhop: what a Service requests ([`intent`]), which
+//! EndpointSlices and hints express it ([`mod@slice`], [`hint`]), and which endpoints one node uses
+//! because of them ([`route`]). Each decision contains its reason.
 //!
-//! Deliberately absent: clocks, randomness, sockets, environment, Kubernetes wire types and maps
-//! whose order depends on a seed. Time and place are arguments; conversion from the wire is
-//! `nearhop-api`'s job.
+//! The crate uses no clocks, randomness, sockets, environment variables, Kubernetes wire types or
+//! maps with random order. Time and place are arguments; `nearhop-api` converts the wire types.
 
 pub mod answer;
 pub mod cidr;

@@ -1,4 +1,4 @@
-//! The kinds of objects that nearhop watches: one object, a reference to one, a change of one.
+//! The kinds of objects that nearhop watches: objects, references and changes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,15 +7,15 @@ use crate::hint::HintState;
 use crate::key::{Name, PodKey, ServiceKey};
 use crate::model::{Locator, Namespace, Node, Pod, Service, ServiceCidr, Slice};
 
-/// A kind of object, in the order in which a batch of changes is applied: endpoints come after
-/// what they depend on.
+/// A kind of object, in the order in which a batch of changes is applied: endpoints come after the
+/// objects that they depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Node.
     Node,
     /// Namespace.
     Namespace,
-    /// ServiceCIDR, which API servers have since Kubernetes 1.33.
+    /// ServiceCIDR, available since Kubernetes 1.33.
     ServiceCidr,
     /// Service.
     Service,
@@ -23,7 +23,7 @@ pub enum Kind {
     Pod,
     /// EndpointSlice.
     Slice,
-    /// PodLocator, a custom resource that a cluster need not have.
+    /// PodLocator, an optional custom resource.
     Locator,
 }
 
@@ -71,7 +71,8 @@ impl Kind {
         !matches!(self, Self::Node | Self::Namespace | Self::ServiceCidr)
     }
 
-    /// A reference to an object of this kind. The namespace is ignored where the kind has none.
+    /// A reference to an object of this kind. The namespace is ignored if the kind is not
+    /// namespaced.
     pub fn reference(self, namespace: Name, name: Name) -> ObjectRef {
         match self {
             Self::Node => ObjectRef::Node(name),
@@ -91,7 +92,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Which object: its kind, namespace and name.
+/// A reference to an object: its kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectRef {
     /// A Node.
@@ -157,7 +158,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// Which object it is.
+    /// A reference to this object.
     pub fn reference(&self) -> ObjectRef {
         match self {
             Self::Node(node) => ObjectRef::Node(node.name.clone()),
@@ -213,21 +214,21 @@ impl From<Locator> for Object {
     }
 }
 
-/// A change of the cluster, or of what nearhop wrote about it.
+/// A change of the cluster, or of nearhop's own state about it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// An object was created or updated.
     Put(Object),
     /// An object was deleted.
     Gone(ObjectRef),
-    /// A list of all objects of a kind is complete. Objects that it does not name were deleted.
+    /// A list of all objects of a kind is complete. Objects that are not in it were deleted.
     Listed(Kind, BTreeSet<ObjectRef>),
-    /// A plan was written, and left this state for the next one.
+    /// A plan was written. Its state is the input of the next plan.
     Planned(ServiceKey, HintState),
 }
 
 impl Change {
-    /// The object is like this now.
+    /// The change that creates or updates this object.
     pub fn put(object: impl Into<Object>) -> Self {
         Self::Put(object.into())
     }

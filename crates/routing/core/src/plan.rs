@@ -1,8 +1,8 @@
-//! What a policy does to a Service's traffic: load per zone and endpoint, cross-zone share,
+//! The effect of a policy on a Service's traffic: load per zone and endpoint, cross-zone share,
 //! worst overload.
 //!
-//! The plan runs the real thing: it plans the slices as the controller would, lets every node
-//! choose as its proxy would, and adds up the demand. It predicts; the lab measures.
+//! The prediction uses the production code: it plans the slices like the controller, lets every
+//! node choose like its proxy, and adds up the demand. It only predicts; the lab measures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::world::{PlanTime, World};
 /// Load of one endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndpointLoad {
-    /// Its zone; empty where unknown.
+    /// Its zone; empty if unknown.
     pub zone: Name,
-    /// Its part of all demand, 0 to 1.
+    /// Its part of the total demand, 0 to 1.
     pub share: f64,
     /// Its load as a multiple of the mean over all endpoints.
     pub relative: f64,
@@ -30,22 +30,22 @@ pub struct EndpointLoad {
 /// Predicted traffic of one Service port in one family.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadPlan {
-    /// Part of all demand by client zone and endpoint zone.
+    /// Part of the total demand by client zone and endpoint zone.
     pub matrix: BTreeMap<Name, BTreeMap<Name, f64>>,
-    /// Every ready endpoint, used or not.
+    /// All ready endpoints, used or not.
     pub endpoints: BTreeMap<EndpointKey, EndpointLoad>,
     /// Part of the served demand that leaves its zone.
     pub cross_zone: f64,
     /// Load of the busiest endpoint, as a multiple of the mean.
     pub worst: f64,
-    /// Part of the demand that no endpoint may take.
+    /// Part of the demand for which no endpoint is allowed.
     pub unserved: f64,
-    /// How the hints came out.
+    /// The outcome of the hints.
     pub outcome: Option<HintOutcome>,
 }
 
 impl LoadPlan {
-    /// The part of all demand that arrives in a zone.
+    /// The part of the total demand that goes to a zone.
     pub fn arriving(&self, zone: &str) -> f64 {
         self.matrix.values().filter_map(|row| row.get(zone)).sum()
     }
@@ -60,11 +60,11 @@ pub struct LoadQuestion<'a> {
     pub port: usize,
     /// The family.
     pub family: Family,
-    /// Another intent than the Service's own.
+    /// An intent that replaces the Service's own.
     pub what_if: Option<&'a IntentDecision>,
 }
 
-/// Predicts the traffic of one Service port. None if there is no such Service or port.
+/// Predicts the traffic of one Service port. Returns `None` if the Service or port does not exist.
 pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime<'_>) -> Option<LoadPlan> {
     let service = world.service(question.service)?;
     service.ports.get(question.port)?;
@@ -99,8 +99,8 @@ pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime<'_>) -
     Some(load)
 }
 
-/// Each node's part of all demand: measured connections of its zone, split by what its nodes
-/// count for; where nothing is measured, what it counts for.
+/// Each node's part of the total demand: the measured connections of its zone, split by the
+/// capacity of its nodes. Without measurements, the capacity of the node.
 fn node_demand(
     nodes: &[&Node],
     capacity: &Capacity,
@@ -123,7 +123,7 @@ fn zone_name(zone: Option<&Name>) -> Name {
 }
 
 impl LoadPlan {
-    /// Spreads one node's demand over the endpoints it chose.
+    /// Distributes one node's demand over the endpoints that it chose.
     fn send(&mut self, from: Option<&Name>, demand: f64, backends: &[Backend]) {
         let weights: f64 = backends.iter().map(|backend| f64::from(backend.weight)).sum();
         if weights == 0.0 {
@@ -140,7 +140,7 @@ impl LoadPlan {
         }
     }
 
-    /// Ready endpoints that no client chose carry nothing, and count for the mean.
+    /// Adds ready endpoints that no client chose. They have no load, and count for the mean.
     fn add_idle(&mut self, world: &World, question: LoadQuestion<'_>, slices: &[&Slice]) {
         let Some(service) = world.service(question.service) else { return };
         let port = &service.ports[question.port];

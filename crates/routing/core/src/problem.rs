@@ -1,21 +1,21 @@
-//! Problems travel with results.
+//! Problems are part of each result.
 //!
-//! A strange object harms only itself: it yields a [`Problem`] that names the object, the field
-//! and the cure, next to whatever result its sound parts allow.
+//! An invalid object affects only itself: it produces a [`Problem`] that names the object, the
+//! field and the solution, together with the result for its valid parts.
 
 use std::fmt;
 
 use crate::key::Name;
 use crate::object::ObjectRef;
 
-/// What a problem is about.
+/// The subject of a problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// An object.
     Object(ObjectRef),
     /// A setting of the program itself, such as a flag.
     Setting(Name),
-    /// An object whose kind or name could not be read; says where it came from.
+    /// An object with an unreadable kind or name; contains its source.
     Unknown(Name),
 }
 
@@ -35,21 +35,21 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Something that is wrong with one field of one object.
+/// A problem with one field of one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// What it is about.
+    /// The subject.
     pub subject: Subject,
-    /// Which field, as an API path (`spec.ports[0].port`).
+    /// The field, as an API path (`spec.ports[0].port`).
     pub field: Name,
-    /// What is wrong with it.
+    /// What is wrong with the field.
     pub cause: String,
-    /// What to do about it, and what nearhop does meanwhile.
+    /// What the user can do, and what nearhop does until then.
     pub cure: String,
 }
 
 impl Problem {
-    /// Makes a problem.
+    /// Creates a problem.
     pub fn new(
         subject: impl Into<Subject>,
         field: impl Into<Name>,
@@ -71,7 +71,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Shortens a value quoted in a message, so that a hostile one cannot flood a log.
+/// Quotes and shortens a value for a message, so that a long value cannot flood a log.
 pub fn quote(value: &str) -> String {
     const MOST: usize = 64;
     if value.chars().count() <= MOST {

@@ -17,10 +17,10 @@ pub const DECIMAL_SUFFIXES: [(&str, i32); 10] = [
 /// Binary suffixes: each multiplies by 1024 once more than the one before.
 pub const BINARY_SUFFIXES: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// Why a text is not a quantity, in the words of Kubernetes.
+/// Why a text is not a quantity, with the messages of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// The text does not look like a quantity.
+    /// The text does not match the grammar of quantities.
     #[error(
         "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
     )]
@@ -33,7 +33,7 @@ pub enum QuantityError {
     Suffix,
 }
 
-/// The unit that a quantity is written in.
+/// The unit of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// `12e6`: a power of ten.
@@ -44,18 +44,18 @@ pub enum Unit {
     Decimal(i32),
 }
 
-/// A quantity split into its parts, of any length.
+/// A quantity split into its parts, without a length limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts<'a> {
     /// Whether the sign is `-`.
     pub negative: bool,
     /// ASCII digits before the point without leading zeros; at least one.
     pub whole: &'a str,
-    /// ASCII digits behind the point.
+    /// ASCII digits after the point.
     pub fraction: &'a str,
     /// The unit.
     pub unit: Unit,
-    /// Whether the number has digits at all: Kubernetes accepts some texts without.
+    /// Whether the number has digits: Kubernetes accepts some texts without digits.
     pub has_digits: bool,
 }
 
@@ -106,8 +106,8 @@ fn parse_unit(suffix: &str) -> Option<Unit> {
     Some(Unit::Exponent(power as i32))
 }
 
-/// Parses a quantity of CPU as thousandths of a core, rounded up. `None` for a negative quantity
-/// and for one beyond the range.
+/// Parses a quantity of CPU as thousandths of a core, rounded up. Returns `None` for a negative
+/// quantity and for one that is out of range.
 pub fn parse_cpu(text: &str) -> Option<u64> {
     u64::try_from(parse_milli(text)?).ok()
 }
@@ -125,7 +125,7 @@ pub fn parse_milli(text: &str) -> Option<i128> {
     Some(if parts.negative { -milli } else { milli })
 }
 
-/// `mantissa` times ten to the given power, rounded up. `None` if that is too large.
+/// `mantissa` times ten to the given power, rounded up. Returns `None` if the result is too large.
 fn scale(mantissa: u128, power: i64) -> Option<u128> {
     let factor = u32::try_from(power.unsigned_abs()).ok().and_then(|p| 10_u128.checked_pow(p));
     match factor {
@@ -136,7 +136,7 @@ fn scale(mantissa: u128, power: i64) -> Option<u128> {
     }
 }
 
-/// Writes thousandths of a core as the API does: whole cores, else thousandths.
+/// Formats thousandths of a core as the API does: whole cores, else thousandths.
 pub fn format_cpu(milli: u64) -> String {
     if milli.is_multiple_of(1000) { (milli / 1000).to_string() } else { format!("{milli}m") }
 }

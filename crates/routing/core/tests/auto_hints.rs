@@ -1,4 +1,4 @@
-//! Auto against a brute-force search, and against the replica counts that users report.
+//! Auto, compared with a brute-force search and with the replica counts that users report.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ fn names() -> Vec<Name> {
     ["a", "b", "c", "dead"].map(Name::from).to_vec()
 }
 
-/// Overload of every zone with a share is at most `percent`: N*s/S <= h * (1 + percent).
+/// Whether the overload of every zone with a share is at most `percent`: N*s/S <= h * (1 +
+/// percent).
 fn within(assigned: &[usize], shares: &[u64], percent: u64) -> bool {
     let total: u64 = shares.iter().sum();
     shares.iter().enumerate().all(|(zone, share)| {
@@ -21,13 +22,15 @@ fn within(assigned: &[usize], shares: &[u64], percent: u64) -> bool {
     })
 }
 
-/// Endpoints used by another zone than their own; those in no zone with nodes have none.
+/// Number of endpoints hinted for another zone than their own. Endpoints without a zone with nodes
+/// do not count.
 fn moved(own: &[Option<usize>], assigned: &[usize], zones: usize) -> usize {
     let left = |own: &Option<usize>, now: usize| own.is_some_and(|own| own < zones && own != now);
     own.iter().zip(assigned).filter(|(own, now)| left(own, **now)).count()
 }
 
-/// The fewest endpoints outside their own zone over all assignments within 20 %, if any.
+/// The smallest number of endpoints outside their own zone over all assignments within 20 %, if
+/// any.
 fn brute_force(own: &[Option<usize>], shares: &[u64]) -> Option<usize> {
     let choices: Vec<Vec<usize>> = own.iter().map(|_| (0..shares.len()).collect()).collect();
     let mut best = None;
@@ -69,8 +72,8 @@ fn run(
 }
 
 prop_compose! {
-    /// Two or three zones with shares, and up to six endpoints in them, in a zone without
-    /// capacity, or in none.
+    /// Two or three zones with shares, and up to six endpoints: in these zones, in a zone without
+    /// capacity, or without a zone.
     fn small()(shares in prop::collection::vec(1_u64..9, 2..=3))
         (own in prop::collection::vec(prop::option::weighted(0.9, 0..=shares.len()), 0..=6),
          shares in Just(shares)) -> (Vec<Option<usize>>, Vec<u64>) {
@@ -110,7 +113,8 @@ proptest! {
         if within(&hinted, &shares, 30) {
             prop_assert_eq!(assigned, Ok(hinted));
         } else if let Ok(assigned) = assigned {
-            // Redistributed rather than removed, and back under the bound.
+            // Auto redistributes the hints instead of removing them, and the overload is within the
+            // limit again.
             prop_assert!(within(&assigned, &shares, 30), "still overloaded: {assigned:?}");
         } else {
             prop_assert!(brute_force(&own, &shares).is_none(), "removed although possible");
@@ -118,7 +122,8 @@ proptest! {
     }
 }
 
-/// The thresholds themselves: at 20 % and 30 % nothing moves, a little above something does.
+/// The thresholds themselves: at 20 % and 30 % nothing changes, slightly above them the hints
+/// change.
 #[test]
 fn the_thresholds_are_20_and_30_percent() {
     let in_b = |own: (usize, usize), hinted: bool| {
@@ -135,7 +140,7 @@ fn the_thresholds_are_20_and_30_percent() {
     assert_eq!(in_b((1602, 1000), true), 1085, "1301 wanted, 1000 there: 30.1 %, so back to 20 %");
 }
 
-/// Zones without any share are nobody's zone, and do not shift those of others.
+/// Zones without a share get no endpoints, and do not change the assignment of others.
 #[test]
 fn a_zone_without_share_is_no_zone() {
     let own = [Some(0); 4];
@@ -143,7 +148,7 @@ fn a_zone_without_share_is_no_zone() {
     assert!(run(&own, &[Some(0); 4], &[0, 0, 0]).is_err());
 }
 
-/// Hints for a zone that lost its nodes are given up.
+/// Hints for a zone that lost its nodes are removed.
 #[test]
 fn hints_do_not_outlive_their_zone() {
     let own = [0, 0, 0, 1, 1, 1].map(Some);
@@ -151,8 +156,8 @@ fn hints_do_not_outlive_their_zone() {
     assert_eq!(run(&own, &hinted, &[1, 1]), Ok(vec![0, 0, 0, 1, 1, 1]));
 }
 
-/// Replica counts at which hints cannot be added, given at least one endpoint per zone, checked
-/// to 300: what users of upstream's Auto run into (perfectly spread [4, 4, 3] among them).
+/// Replica counts for which Auto cannot add hints, with at least one endpoint per zone, checked up
+/// to 300. Users of upstream's Auto report these counts (for example the even spread [4, 4, 3]).
 #[test]
 fn the_replica_counts_that_do_not_work_are_those_known() {
     let refused = |shares: &[u64]| -> Vec<usize> {
@@ -173,7 +178,7 @@ fn the_replica_counts_that_do_not_work_are_those_known() {
     assert_eq!(refused(&[2, 1, 1]), [3, 5, 6, 10]);
 }
 
-/// The refusal carries the numbers that were compared.
+/// The refusal contains the compared numbers.
 #[test]
 fn a_refusal_says_how_many_would_be_needed() {
     let own: Vec<Option<usize>> = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2].map(Some).to_vec();
@@ -181,7 +186,7 @@ fn a_refusal_says_how_many_would_be_needed() {
     assert_eq!(why, AutoRefusal::Overload { ready: 11, zones: 3, needed: 12 });
 }
 
-/// The first endpoint of the list is lent, to the zone that lacks most.
+/// The first endpoint in the list is hinted for the other zone that needs the most endpoints.
 #[test]
 fn lends_in_order_of_the_list() {
     let own = [0, 1, 0, 0, 2, 0, 2, 1, 2, 0].map(Some);
@@ -189,12 +194,13 @@ fn lends_in_order_of_the_list() {
     assert_eq!(assigned, [1, 1, 0, 0, 2, 0, 2, 1, 2, 0]);
 }
 
-/// Whoever was lent before is lent again: nobody else is rewritten.
+/// An endpoint that is already hinted for another zone keeps that hint, so that no other endpoint
+/// is rewritten.
 #[test]
 fn lends_whom_it_lent_before() {
     let own = [0, 0, 0, 0, 0, 1].map(Some);
     let hinted = [None, None, None, Some(1), Some(1), Some(1)];
-    // Zone b has grown since: 2 of 6 hinted there are no longer enough with half the CPU.
+    // Zone b has grown: with half the CPU, 2 of 6 hinted endpoints are no longer enough.
     let assigned = run(&own, &hinted, &[1, 1]).unwrap();
     assert_eq!(assigned, [0, 0, 0, 1, 1, 1]);
 }

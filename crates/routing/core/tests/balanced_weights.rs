@@ -1,4 +1,5 @@
-//! Balanced against its closed form, written here anew in rational arithmetic.
+//! Balanced, compared with its closed formula, which this test implements separately in rational
+//! arithmetic.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ fn zone(name: &str, region: &str, demand: u64, endpoints: u64) -> ZoneLoad {
     ZoneLoad { zone: Name::from(name), region, demand, endpoints }
 }
 
-/// Demand and bound of a set of zones over the common denominator
-/// `all demand * all endpoints * 1000`.
+/// Demand and limit of a set of zones, over the common denominator `all demand * all endpoints *
+/// 1000`.
 fn demand_and_bound(
     zones: &[ZoneLoad],
     of: impl Fn(&ZoneLoad) -> bool,
@@ -62,17 +63,18 @@ proptest! {
             prop_assert_eq!(flows.total, 0);
             return Ok(());
         }
-        // Everything is served, each zone's demand from that zone.
+        // All demand is served, and the flows from each zone add up to its demand.
         for (z, load) in zones.iter().enumerate() {
             let expected = i128::from(load.demand) * all_endpoints * 1000;
             prop_assert_eq!(sent(&flows, |from, _| from == z), expected);
         }
-        // No endpoint above 1 + t of the mean.
+        // No endpoint has more than 1 + t times the mean load.
         for z in 0..zones.len() {
             let (_, bound) = demand_and_bound(&zones, |load| load.zone == zones[z].zone, permille);
             prop_assert!(sent(&flows, |_, to| to == z) <= bound);
         }
-        // The least that has to leave: what exceeds each zone's bound, and each region's.
+        // The minimum of cross-zone traffic: the demand above the limit of each zone, and of each
+        // region.
         let excess = |of: &dyn Fn(&ZoneLoad) -> bool| {
             let (demand, bound) = demand_and_bound(&zones, of, permille);
             (demand - bound).max(0)
@@ -125,7 +127,7 @@ proptest! {
         }
     }
 
-    /// What nodes really do: the bound holds for the table up to its resolution.
+    /// The weight table that nodes use stays within the limit, up to its resolution.
     #[test]
     fn the_table_keeps_the_bound(zones in zones(), permille in 0_u32..2000) {
         let table = weigh(&zones, &balance(&zones, MaxOverload::Permille(permille)));
@@ -154,8 +156,9 @@ proptest! {
     }
 }
 
-/// Endpoints 1/4/4, equal demand, 20 %: one endpoint would carry three times the mean; now none
-/// is above 1.2, a fifth leaves zone a, and nobody else leaves.
+/// Endpoints 1/4/4, equal demand, 20 %: without balancing, one endpoint has three times the mean
+/// load. With balancing no endpoint is above 1.2; a fifth of all traffic leaves zone a, and no
+/// other traffic leaves its zone.
 #[test]
 fn one_weak_zone_spills_a_fifth_of_all_traffic() {
     let zones = [zone("a", "", 1, 1), zone("b", "", 1, 4), zone("c", "", 1, 4)];
@@ -172,7 +175,7 @@ fn one_weak_zone_spills_a_fifth_of_all_traffic() {
 fn spills_within_the_region_first() {
     let zones = [zone("a", "eu", 4, 1), zone("b", "eu", 1, 3), zone("c", "us", 1, 2)];
     let table = weigh(&zones, &balance(&zones, MaxOverload::Permille(0))).0;
-    // a keeps 1 of 4, b has room for 2, the last goes to c.
+    // Zone a keeps 1 of 4, b has capacity for 2, the last goes to c.
     assert_eq!(table["a"].values().copied().collect::<Vec<_>>(), [250_000, 500_000, 250_000]);
 }
 
@@ -196,7 +199,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a small number")
 }
 
-/// A table in which zone a keeps some millionths and sends the rest to b.
+/// A table in which zone a keeps `home` millionths and sends the rest to b.
 fn keeping(home: u32, since: i64) -> Weighed {
     let row = |pairs: &[(&str, u32)]| pairs.iter().map(|(z, w)| (Name::from(*z), *w)).collect();
     let a = row(&[("a", home), ("b", WHOLE - home)]);
@@ -219,7 +222,8 @@ fn weights_move_by_more_than_five_points_and_not_twice_in_thirty_seconds() {
     assert_eq!(settle(Some(&first), late.clone(), &zones), (late, None), "and not too early");
 }
 
-/// Rest and deadband are for weights, not for endpoints that came or went, nor for the user.
+/// The waiting time and the deadband apply to weights only, not to zones that gain or lose their
+/// endpoints, and not to a new setting of the user.
 #[test]
 fn some_moves_do_not_wait() {
     let first = keeping(500_000, 0);
@@ -233,7 +237,7 @@ fn some_moves_do_not_wait() {
     assert_eq!(settle(Some(&first), turned.clone(), &zones).0, turned, "the knob was turned");
 }
 
-/// An endpoint too small to be weighed is still used.
+/// A zone with a very small weight is still used.
 #[test]
 fn nobody_is_rounded_away() {
     let zones = [zone("a", "", 10_000_000, 1), zone("b", "", 4, 3_000_000)];

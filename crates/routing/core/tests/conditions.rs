@@ -1,4 +1,4 @@
-//! What is said about a Service: one row per reason, with the culprit that it names.
+//! The conditions of a Service: one row per reason, with the responsible object.
 
 use jiff::Timestamp;
 use nearhop_core::condition::{Writing, judge};

@@ -1,5 +1,5 @@
-//! Whose PodLocators a change touches: those that say something else because of it, and nobody
-//! else's. Heartbeats, readiness and labels that nobody copies touch none.
+//! Which PodLocators a change affects: only those whose content changes. Heartbeats, readiness and
+//! labels that are not copied affect none.
 
 use std::collections::BTreeSet;
 
@@ -42,8 +42,7 @@ fn put(pod: Pod) -> Change {
     Change::put(pod)
 }
 
-/// Pods a and b on node n1, c on n2, d on a node that nobody knows; all PodLocators as they should
-/// be.
+/// Pods a and b on node n1, c on n2, d on an unknown node. All PodLocators are up to date.
 fn settled(locator_labels: LocatorLabels, gates: Gates) -> World {
     let mut world = World::new(Settings { gates, locator_labels, ..Settings::default() });
     world.apply_all([
@@ -77,7 +76,7 @@ fn world() -> World {
     settled(LocatorLabels::Topology, on())
 }
 
-/// Names of the Pods whose PodLocators a change touches; all of them have something to write.
+/// Names of the Pods whose PodLocators a change affects. Each of them needs a write.
 fn touched(world: &mut World, change: Change) -> Vec<String> {
     let touched = world.apply(change).locators;
     touched.iter().map(|key| key.name.to_string()).collect()
@@ -174,7 +173,7 @@ fn a_new_key_touches_those_who_have_it_and_the_last_to_go_touches_them_again() {
     assert_eq!(touched(&mut world, service("two", &["rack", well_known::ZONE])), [""; 0]);
     let gone = |name: &str| Change::Gone(ObjectRef::Service(ServiceKey::new("ns", name)));
     assert_eq!(touched(&mut world, gone("one")), [""; 0], "another Service names it still");
-    // The other one names something else now.
+    // The other Service now names another key.
     assert_eq!(touched(&mut world, service("two", &[well_known::ZONE])), ["a", "b"]);
     assert_eq!(labels(&world), Some(None));
     settle(&mut world);

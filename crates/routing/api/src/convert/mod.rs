@@ -1,6 +1,6 @@
-//! From wire objects to the core's values. Pure; nothing here decides about routing.
+//! From wire objects to the core's values. Pure functions; nothing here decides about routing.
 //!
-//! Each function reads one kind. What cannot be read is left out and named by a [`Problem`]; an
+//! Each function reads one kind. An unreadable field is left out and reported as a [`Problem`]; an
 //! object is skipped only if its name is unreadable.
 
 mod locator;
@@ -22,11 +22,11 @@ pub use service_cidr::convert_service_cidr;
 pub use slice::convert_slice;
 pub use value::parse_address;
 
-/// A converted object, and what was left out of it.
+/// A converted object, and the problems of its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Converted<T> {
     /// The object; absent if its name is unreadable.
     pub value: Option<T>,
-    /// What could not be read.
+    /// The problems found.
     pub problems: Vec<Problem>,
 }

@@ -13,7 +13,7 @@ use super::value::{ADDRESS, CIDR, CPU, parse_address};
 use crate::field::{Field, List, Quantity};
 use crate::wire;
 
-/// Converts a Node. One without a Ready condition is not ready.
+/// Converts a Node. A Node without a Ready condition is not ready.
 pub fn convert_node(node: wire::Node) -> Converted<Node> {
     read_object(Kind::Node, node.metadata, |reader, identity| {
         let spec = reader.take(node.spec, format_args!("spec")).unwrap_or_default();
@@ -40,7 +40,7 @@ fn read_cpu(reader: &mut Reader, field: Field<Quantity>) -> Option<u64> {
     reader.text(Field::Read(text), at, parse_cpu, CPU)
 }
 
-/// The internal addresses, then the external ones, each in their order. Host names are none.
+/// The internal addresses, then the external ones, each in their order. Host names are skipped.
 fn read_addresses(reader: &mut Reader, field: Field<List<wire::NodeAddress>>) -> Vec<IpAddr> {
     let (mut internal, mut external) = (Vec::new(), Vec::new());
     for (i, entry) in reader.list(field, format_args!("status.addresses")) {
@@ -58,7 +58,7 @@ fn read_addresses(reader: &mut Reader, field: Field<List<wire::NodeAddress>>) ->
     internal
 }
 
-/// `podCIDRs`, or where it is empty the older `podCIDR`.
+/// `podCIDRs`, or the older `podCIDR` if it is empty.
 fn read_pod_cidrs(
     reader: &mut Reader,
     several: Field<List<Name>>,
@@ -75,7 +75,7 @@ fn read_pod_cidrs(
     ranges.collect()
 }
 
-/// Whether the autoscaler's mark is among the taints, whatever its effect.
+/// Whether the node has the deletion taint of the cluster autoscaler, with any effect.
 fn read_taints(reader: &mut Reader, field: Field<List<wire::Taint>>) -> bool {
     let mut marked = false;
     for (i, taint) in reader.list(field, format_args!("spec.taints")) {
@@ -85,7 +85,7 @@ fn read_taints(reader: &mut Reader, field: Field<List<wire::Taint>>) -> bool {
     marked
 }
 
-/// Whether the Ready condition is True; and its position and lastTransitionTime, if it is there.
+/// Whether the Ready condition is True, and its position and lastTransitionTime if it is present.
 pub(super) fn read_ready(
     reader: &mut Reader,
     conditions: Field<List<wire::Condition>>,

@@ -79,7 +79,7 @@ fn read_dns(
     said.then(|| Box::new(PodDns { hostname, subdomain }))
 }
 
-/// Ports of containers, then of sidecars: init containers that keep running.
+/// Reads the ports of containers, then of sidecars (init containers that keep running).
 fn read_ports(
     reader: &mut Reader,
     containers: Field<List<wire::Container>>,
@@ -100,7 +100,7 @@ fn read_ports(
     ports
 }
 
-/// Adds the named ports; a targetPort cannot mean the others.
+/// Adds the named ports; a targetPort cannot refer to unnamed ones.
 fn add_ports(
     reader: &mut Reader,
     field: Field<List<wire::ContainerPort>>,

@@ -1,4 +1,4 @@
-//! Takes fields apart and notes what is wrong with them.
+//! Reads fields and records their problems.
 
 use std::fmt::{Arguments, Display};
 
@@ -9,15 +9,15 @@ use super::Converted;
 use crate::field::{Field, List, Shape, Strings};
 use crate::wire::{self, Metadata};
 
-/// Reads the fields of one object. Paths are only written out when there is something to say.
+/// Reads the fields of one object. Paths are formatted only for a problem.
 pub(super) struct Reader {
     subject: Subject,
     problems: Vec<Problem>,
 }
 
-/// Which object it is, and the rest of its metadata.
+/// The identity of an object, and its other metadata.
 pub(super) struct Identity {
-    /// Namespace, empty for kinds that have none.
+    /// Namespace, empty for kinds without one.
     pub(super) namespace: Name,
     /// Name.
     pub(super) name: Name,
@@ -25,8 +25,8 @@ pub(super) struct Identity {
     pub(super) metadata: Metadata,
 }
 
-/// Reads an object by a function. Without a name there is nothing to apply a change to, so the
-/// object is given up.
+/// Reads an object with a function. An object without a name is skipped, because a change needs
+/// one.
 pub(super) fn read_object<T>(
     kind: Kind,
     metadata: Field<Metadata>,
@@ -63,7 +63,7 @@ impl Reader {
         None
     }
 
-    /// Notes a problem.
+    /// Records a problem.
     pub(super) fn problem(
         &mut self,
         at: impl Display,
@@ -78,7 +78,7 @@ impl Reader {
         self.problem(at, cause, format!("give {}; it counts as not there until then", T::WANTED));
     }
 
-    /// The value of a field; a wrong one is noted and left out.
+    /// The value of a field. A value of the wrong type is recorded as a problem and left out.
     pub(super) fn take<'de, T: Shape<'de>>(
         &mut self,
         field: Field<T>,
@@ -94,8 +94,8 @@ impl Reader {
         }
     }
 
-    /// The value of an element of a list or a map. There, null is not "not there": the place is
-    /// taken.
+    /// The value of an element of a list or a map. In this position null is an invalid value, not
+    /// an absent one.
     pub(super) fn element<'de, T: Shape<'de>>(
         &mut self,
         field: Field<T>,
@@ -107,7 +107,7 @@ impl Reader {
         }
     }
 
-    /// The sound elements of a list, with their positions.
+    /// The valid elements of a list, with their positions.
     pub(super) fn list<'de, T: Shape<'de>>(
         &mut self,
         field: Field<List<T>>,
@@ -122,13 +122,13 @@ impl Reader {
         sound
     }
 
-    /// Labels; a pair that cannot be read is left out.
+    /// Labels; an unreadable pair is left out.
     pub(super) fn labels(&mut self, field: Field<Strings>, at: Arguments<'_>) -> Labels {
         let pairs = self.take(field, at).unwrap_or_default();
         self.pairs(pairs, at).into_iter().collect()
     }
 
-    /// UIDs of the owners that are of this kind of v1.
+    /// UIDs of the owners of this kind in v1.
     pub(super) fn owners(
         &mut self,
         field: Field<List<wire::OwnerReference>>,
@@ -137,7 +137,7 @@ impl Reader {
         self.named_owners(field, wanted).into_iter().map(|(_, uid)| uid).collect()
     }
 
-    /// Names and UIDs of the owners that are of this kind of v1.
+    /// Names and UIDs of the owners of this kind in v1.
     pub(super) fn named_owners(
         &mut self,
         field: Field<List<wire::OwnerReference>>,
@@ -159,8 +159,8 @@ impl Reader {
         owners
     }
 
-    /// A selector. One that is not wholly readable counts as absent: with a pair left out it
-    /// would select more than was meant.
+    /// A selector. If a pair is unreadable, the whole selector counts as absent: without this pair
+    /// it would select too many Pods.
     pub(super) fn selector(&mut self, field: Field<Strings>, at: Arguments<'_>) -> Option<Labels> {
         let pairs = self.take(field, at)?;
         let wanted = pairs.len();
@@ -177,8 +177,8 @@ impl Reader {
         sound
     }
 
-    /// Reads a text by a function; what it does not understand is noted and left out. An empty
-    /// text counts as unset, as the API's own defaulting treats it.
+    /// Parses a text with a function. An invalid text is recorded as a problem and left out. An
+    /// empty text counts as unset, as in the API's defaulting.
     pub(super) fn text<T>(
         &mut self,
         field: Field<Name>,
@@ -195,7 +195,7 @@ impl Reader {
         value
     }
 
-    /// A protocol, TCP where none is given, or nothing where it cannot be read.
+    /// A protocol; TCP if the field is absent, nothing if it is invalid.
     pub(super) fn protocol(&mut self, field: Field<Name>, at: Arguments<'_>) -> Option<Protocol> {
         let before = self.problems.len();
         let protocol = self.text(field, at, Protocol::parse, "TCP, UDP or SCTP");
@@ -203,7 +203,7 @@ impl Reader {
         sound.then(|| protocol.unwrap_or_default())
     }
 
-    /// A number in the range of ports, 0 included: the core reports it where it matters.
+    /// A number in the range of ports, including 0: the core reports a 0 if it matters.
     pub(super) fn port(&mut self, number: i64, at: Arguments<'_>) -> Option<u16> {
         let port = u16::try_from(number).ok();
         if port.is_none() {
@@ -213,7 +213,7 @@ impl Reader {
         port
     }
 
-    /// A port 0 that the core would report under the wrong position.
+    /// Reports a port 0 for which the core would report the wrong position.
     pub(super) fn zero_port(&mut self, at: Arguments<'_>) {
         let cure = "give a port from 1 to 65535; this port is not served until then";
         self.problem(at, "0 is not a port", cure);

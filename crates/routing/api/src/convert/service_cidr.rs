@@ -10,7 +10,7 @@ use super::value::CIDR;
 use crate::field::Field;
 use crate::wire;
 
-/// Converts a ServiceCIDR. One without a Ready condition is not ready.
+/// Converts a ServiceCIDR. A ServiceCIDR without a Ready condition is not ready.
 pub fn convert_service_cidr(object: wire::ServiceCidr) -> Converted<ServiceCidr> {
     read_object(Kind::ServiceCidr, object.metadata, |reader, identity| {
         let spec = reader.take(object.spec, format_args!("spec")).unwrap_or_default();

@@ -17,9 +17,9 @@ use crate::wire;
 
 /// Converts an EndpointSlice.
 ///
-/// An endpoint without a readable address stays in its place, but without an address and neither
-/// ready nor serving: nobody chooses it or counts it, problems of the endpoints after it keep
-/// their positions, and a controller sees that the slice is not as it should be.
+/// An endpoint without a readable address keeps its position, but has no address and is neither
+/// ready nor serving. Nodes do not choose or count it, problems of later endpoints have the right
+/// positions, and the controller detects that the slice differs from the plan.
 pub fn convert_slice(slice: wire::EndpointSlice) -> Converted<Slice> {
     read_object(Kind::Slice, slice.metadata, |reader, identity| {
         let Identity { namespace, name, metadata } = identity;
@@ -80,7 +80,7 @@ fn read_port(reader: &mut Reader, wire: wire::EndpointPort, i: usize) -> Option<
     Some(SlicePort { name, protocol, port, app_protocol })
 }
 
-/// Endpoints of an address type that is not routed are not read at all.
+/// Reads the endpoints. Endpoints of an address type that is not routed are skipped.
 fn read_endpoints(
     reader: &mut Reader,
     field: Field<List<wire::Endpoint>>,
@@ -175,8 +175,8 @@ fn read_hints(
     Some(Arc::new(Hints { zones, nodes }))
 }
 
-/// The names of a list of hints. One that cannot be read keeps its place as an empty name, which
-/// nobody bears: the endpoint stays hinted, for somebody unknown.
+/// The names in a list of hints. An unreadable name becomes an empty name, which no zone or node
+/// has: the endpoint still counts as hinted, but matches no place.
 fn read_names(reader: &mut Reader, field: Field<List<wire::Hint>>, at: Arguments<'_>) -> Vec<Name> {
     let hints = reader.take(field, at).unwrap_or_default();
     let mut names = Vec::with_capacity(hints.len());

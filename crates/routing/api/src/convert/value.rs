@@ -1,20 +1,20 @@
-//! Texts with a grammar of their own: addresses, quantities, times.
+//! Parsers for addresses, quantities and times.
 
 use std::net::IpAddr;
 
 use jiff::Timestamp;
 use nearhop_core::ip::parse_ip_sloppy;
 
-/// What [`parse_address`] understands, for messages.
+/// The format of [`parse_address`], for messages.
 pub(super) const ADDRESS: &str = "an IP address";
 
-/// What [`nearhop_core::Cidr::parse_sloppy`] understands, for messages.
+/// The format of [`nearhop_core::Cidr::parse_sloppy`], for messages.
 pub(super) const CIDR: &str = "an address range such as 10.0.0.0/8";
 
-/// What [`parse_time`] understands, for messages.
+/// The format of [`parse_time`], for messages.
 pub(super) const TIME: &str = "a time such as 2025-01-31T12:00:00Z";
 
-/// Reads a time.
+/// Parses a time.
 pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
@@ -24,7 +24,7 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
     parse_ip_sloppy(text).map(|address| address.to_canonical())
 }
 
-/// What [`nearhop_core::quantity::parse_cpu`] understands, for messages.
+/// The format of [`nearhop_core::quantity::parse_cpu`], for messages.
 pub(super) const CPU: &str = "an amount of CPU such as 4, 0.5 or 500m";
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! From the JSON text of an object to a [`Changed`]: an item of a list, the object of a watch event,
-//! or the API server's reply to a write.
+//! From the JSON text of an object to a [`Changed`]: an item of a list, the object of a watch
+//! event, or the API server's reply to a write.
 //!
-//! The usual text is read in one pass into the slim shapes of [`crate::wire`]. A text that serde
-//! rejects and the API accepts (a field that is there twice) is read by way of a value. An
-//! unreadable object becomes a problem, with its name where the name is readable.
+//! A normal text is read in one pass into the types of [`crate::wire`]. A text that serde rejects
+//! and the API accepts (with a duplicate field) is read through a JSON value. An unreadable object
+//! becomes a problem, with its name if the name is readable.
 
 mod salvage;
 
@@ -24,16 +24,16 @@ use crate::{Meta, wire};
 /// A changed object, with its metadata.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Changed {
-    /// What to apply; absent if the object or its name is unreadable.
+    /// The change to apply; absent if the object or its name is unreadable.
     pub change: Option<Change>,
-    /// The object's metadata. A deleted object has the version of its deletion.
+    /// The object's metadata. A deleted object has the resourceVersion of its deletion.
     pub meta: Meta,
-    /// What could not be read.
+    /// The problems found.
     pub problems: Vec<Problem>,
 }
 
 impl Changed {
-    /// The same object, deleted. What was wrong with it no longer matters.
+    /// The deletion of the same object. Its problems are removed.
     pub fn into_gone(self) -> Self {
         match self.change {
             Some(Change::Put(object)) => {
@@ -84,7 +84,7 @@ fn kind_of(json: &[u8]) -> Result<Kind, Problem> {
     })
 }
 
-/// Reads a text directly, or by way of a value if that fails.
+/// Reads a text directly, or through a JSON value if that fails.
 pub fn read_leniently<S, T>(json: &[u8], seed: S) -> serde_json::Result<T>
 where
     S: for<'de> DeserializeSeed<'de, Value = T> + Copy,
@@ -101,7 +101,7 @@ where
     })
 }
 
-/// Reads an object of a kind.
+/// Deserializes an object of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectSeed(pub Kind);
 
@@ -133,7 +133,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
     }
 }
 
-/// Reads one object. A text that is no JSON object counts as an object without a name.
+/// Reads one object. A text that is not a JSON object counts as an object without a name.
 fn read<'de, D, T, V>(
     text: D,
     meta: impl FnOnce(&T) -> Meta,

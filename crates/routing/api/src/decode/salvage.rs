@@ -1,7 +1,7 @@
-//! Which object it was, read from a text that is broken somewhere behind that.
+//! Reads the identity of an object from a text that is invalid at a later position.
 //!
-//! Whatever is found is kept when reading fails. Kubernetes writes the type before the object and
-//! the metadata before everything else, so names are mostly found. Nothing else is looked for.
+//! The values found before the error are kept. Kubernetes writes the type before the object and the
+//! metadata before everything else, so the name is usually found. Other fields are not read.
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ use super::Changed;
 use crate::Meta;
 use crate::field::Field;
 
-/// What remains of an object that cannot be read.
+/// The readable part of an invalid object.
 pub(super) fn salvage_object(kind: Kind, json: &[u8], error: &serde_json::Error) -> Changed {
     Salvaged::find(json, Part::Object).into_changed(kind, error)
 }
 
-/// What remains of a watch event that cannot be read.
+/// The readable part of an invalid watch event.
 pub fn salvage_event(kind: Kind, json: &[u8], error: &serde_json::Error) -> Changed {
     Salvaged::find(json, Part::Event).into_changed(kind, error)
 }
 
-/// What could be read.
+/// The values that were readable.
 #[derive(Debug)]
 struct Salvaged {
     /// `type` of an event.
@@ -45,12 +45,12 @@ impl Salvaged {
             version: nothing(),
         };
         let mut deserializer = serde_json::Deserializer::from_slice(json);
-        // It is known to be broken; what was found before that is what counts.
+        // The text is known to be invalid; only the values before the error count.
         let _ = Search { found: &mut found, part }.deserialize(&mut deserializer);
         found
     }
 
-    /// A name is enough to know that an object is gone.
+    /// The change for the readable part. For a deletion, the name is enough.
     fn into_changed(self, kind: Kind, error: &serde_json::Error) -> Changed {
         let meta = Meta {
             uid: self.uid,
@@ -77,7 +77,7 @@ impl Salvaged {
     }
 }
 
-/// What is being searched.
+/// The part of the text that is being searched.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     Event,
@@ -141,7 +141,7 @@ impl<'de> Visitor<'de> for Search<'_> {
     }
 }
 
-/// A text; what is none is not found.
+/// A string; other types are ignored.
 fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Name, A::Error> {
     Ok(match map.next_value()? {
         Field::Read(text) => text,

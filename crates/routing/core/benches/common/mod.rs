@@ -1,4 +1,4 @@
-//! Clusters for the benchmarks, of the size that operators complain about.
+//! Clusters for the benchmarks, of the sizes for which operators report problems.
 
 use jiff::Timestamp;
 use nearhop_core::labels::well_known;
@@ -59,7 +59,7 @@ pub(crate) fn pod(of: usize, i: usize, nodes: usize) -> Pod {
     pod
 }
 
-/// A world of Services with Pods on nodes of three zones, nothing planned yet.
+/// A world of Services with Pods on nodes in three zones, without any plan yet.
 pub(crate) fn cold(services: usize, pods: usize, nodes: usize, distribution: &str) -> World {
     let mut world = World::new(Settings::default());
     world.apply_all((0..nodes).map(|i| Change::put(node(i))));
@@ -70,7 +70,7 @@ pub(crate) fn cold(services: usize, pods: usize, nodes: usize, distribution: &st
     world
 }
 
-/// Plans one Service and carries the plan out.
+/// Plans one Service and applies the plan.
 pub(crate) fn settle(world: &mut World, key: &ServiceKey) {
     let plan = world.plan(key, now()).expect("the Service is there");
     nearhop_core::fixture::apply_plan(world, key, plan);

@@ -1,4 +1,4 @@
-//! Services of type ExternalName: aliases, followed as long as they stay with us.
+//! Services of type ExternalName: aliases, which are followed inside this server's zones.
 
 use std::net::IpAddr;
 
@@ -8,22 +8,22 @@ use super::resolve::{Found, resolve as resolve_name};
 use super::{Asking, zone};
 use crate::model::Service;
 
-/// A chain of more aliases is none.
+/// Maximum number of aliases in a chain; a longer chain is ignored.
 const MOST_ALIASES: usize = 11;
 
-/// Whether the server that an alias leads to has replied.
+/// Whether the upstream server for the alias target has replied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upstream {
-    /// It has, if only with a denial or an error.
+    /// It has replied, possibly with a negative answer or an error.
     Replied,
-    /// It has not.
+    /// It has not replied.
     Silent,
 }
 
 impl Answer<'_> {
-    /// What an answer with [`Outcome::Alias`] becomes. With a reply: NOERROR, the alias, and the
-    /// records of the reply, which the caller adds, whatever the reply says: who asked can go on
-    /// from the alias. Without one: NODATA without the alias, because its target is unknown.
+    /// The final form of an answer with [`Outcome::Alias`]. With any reply: NOERROR, the alias, and
+    /// the records of the reply, which the caller adds; the client can continue from the alias.
+    /// Without a reply: NODATA without the alias, because its target is unknown.
     #[must_use]
     pub fn settle_alias(self, upstream: Upstream) -> Self {
         match upstream {
@@ -33,7 +33,7 @@ impl Answer<'_> {
     }
 }
 
-/// What there is at the name of such a Service.
+/// Resolves the name of an ExternalName Service.
 pub(super) fn resolve<'a>(
     asking: &Asking<'a>,
     service: &'a Service,
@@ -49,7 +49,7 @@ pub(super) fn resolve<'a>(
     }
 }
 
-/// The API takes an address for a name; it is neither a name nor an alias.
+/// The target name. The API also accepts an IP address, which is not a valid alias.
 fn target_of(service: &Service) -> Option<&str> {
     let target = service.external_name.as_deref()?;
     target.parse::<IpAddr>().is_err().then_some(target)
@@ -60,7 +60,7 @@ fn alias_record<'a>(asking: &Asking<'a>, owner: DomainName<'a>, target: &'a str)
     Record { owner, ttl: asking.config.ttl, data }
 }
 
-/// Follows aliases until there are addresses, or until they leave our zones.
+/// Follows aliases until there are addresses, or until the target is outside this server's zones.
 fn follow<'a>(
     asking: &Asking<'a>,
     first: Record<'a>,
@@ -69,13 +69,13 @@ fn follow<'a>(
     record_type: RecordType,
 ) -> Found<'a> {
     let mut answers = vec![first];
-    // A loop is a chain that does not end.
+    // The limit also ends a loop.
     while answers.len() <= MOST_ALIASES {
         let Ok(name) = AskedName::parse(target) else { return Found::Empty };
         let Some((zone, outside)) = zone::find(asking.config, &name) else {
             return Found::Elsewhere { answers, target };
         };
-        // An alias of itself, or of something below itself, leads nowhere.
+        // An alias of itself, or of a name below itself, has no target.
         if name.below(asked).is_some() {
             return Found::Empty;
         }

@@ -1,20 +1,22 @@
-//! What the cluster's DNS says: a question and an asker's place in, records and their reason out.
+//! The cluster's DNS answers: the input is a question and a client's place, the output is records
+//! and their reason.
 //!
-//! The Kubernetes DNS specification 1.1.0, and beyond it what clients have come to rely on
-//! (docs/dns.md names both). The name of a headless Service is answered with the endpoints that
-//! [`choose_route`](crate::choose_route) gives the asker's place (KEP-536 "DNS server changes");
-//! names of single endpoints and addresses are the same for all clients, because peers address each
-//! other by them.
+//! This module follows the Kubernetes DNS specification 1.1.0, and other behaviour that clients
+//! rely on (see docs/dns.md). The answer for a headless Service contains the endpoints that
+//! [`choose_route`](crate::choose_route) chooses for the client's place (KEP-536 "DNS server
+//! changes"). The answers for single endpoints and addresses are the same for all clients, because
+//! peers use them to address each other.
 //!
 //! ```text
 //!   question  the name and type                    record  an answer as a value
-//!   resolve   which name means what                index   addresses to Services
+//!   resolve   the meaning of each name             index   addresses to Services
 //!   service   records of Services and endpoints    select  which endpoints, by place
 //!   alias     ExternalName                         reverse addresses to names
-//!   zone      the zone itself: SOA, NS             text    records for people
+//!   zone      the zone itself: SOA, NS             text    records as text
 //! ```
 //!
-//! Deliberately absent: bytes, sockets, caches, other servers; and chance, which is an argument.
+//! This module has no wire format, sockets, caches or other servers. The random seed is an
+//! argument.
 
 mod alias;
 mod index;
@@ -46,32 +48,32 @@ pub use zone::Zone;
 
 use resolve::{Found, resolve};
 
-/// Denials that a change elsewhere may end at any moment are kept for at most this long.
+/// Maximum TTL of a negative answer that another change can end at any time.
 const SHORT_TTL: u32 = 1;
 
-/// What the operator chose.
+/// The operator's settings.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The zones that are answered for; of several that fit the longest counts.
+    /// The zones of this server. If several match, the longest is used.
     pub zones: Vec<Zone>,
-    /// TTL of records and denials.
+    /// TTL of records and negative answers.
     pub ttl: u32,
-    /// Which names Pods have by their address.
+    /// Which Pods have a DNS name by their address.
     pub pods: PodMode,
-    /// The namespaces that are shown; all where none are given.
+    /// The namespaces with DNS names; `None` means all.
     pub namespaces: Option<BTreeSet<Name>>,
-    /// How endpoints without a host name are called.
+    /// The names of endpoints without a host name.
     pub endpoint_names: EndpointNames,
-    /// Whether Services without ready endpoints have a name.
+    /// Whether Services without ready endpoints have a DNS name.
     pub empty_services: EmptyServices,
-    /// Names that are not found in or below these are passed on.
+    /// If a name in one of these zones does not exist, the query goes to the next server.
     pub fallthrough: Vec<AskedName>,
     /// Addresses that this server listens on.
     pub local_ips: Vec<IpAddr>,
 }
 
 impl Config {
-    /// One zone, and what CoreDNS does by default.
+    /// One zone, with the default settings of CoreDNS.
     pub fn new(zone: Zone) -> Self {
         Self {
             zones: vec![zone],
@@ -86,63 +88,63 @@ impl Config {
     }
 }
 
-/// Which names Pods have by their address (`10-0-0-1.namespace.pod`).
+/// Which Pods have a DNS name by their address (`10-0-0-1.namespace.pod`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodMode {
-    /// None.
+    /// No Pods.
     Disabled,
-    /// Any address.
+    /// All addresses, without a check.
     Insecure,
-    /// Addresses that a PodLocator knows in that namespace.
+    /// Addresses of PodLocators in that namespace.
     Verified,
 }
 
-/// How endpoints without a host name are called.
+/// The names of endpoints without a host name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointNames {
     /// By their address.
     Address,
-    /// By their Pod's name, where it fits into a label.
+    /// By their Pod's name, if it is a valid DNS label.
     Pod,
 }
 
-/// Whether Services with a cluster address but no ready endpoint have a name.
+/// Whether Services with a cluster IP but without a ready endpoint have a DNS name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmptyServices {
-    /// They have.
+    /// They have a name.
     Shown,
-    /// They have not.
+    /// They have no name.
     Hidden,
 }
 
-/// Whether everything is known.
+/// Whether the initial lists of objects are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Synced {
-    /// It is.
+    /// The lists are complete.
     Yes,
-    /// Some objects have not arrived yet.
+    /// Some objects are still missing.
     No,
 }
 
-/// Who asks, and whom.
+/// The input of an answer besides the question.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking<'a> {
-    /// Everything known.
+    /// The state of the cluster.
     pub world: &'a World,
-    /// The same by address.
+    /// The index of that state for DNS.
     pub index: &'a Index,
-    /// What the operator chose.
+    /// The operator's settings.
     pub config: &'a Config,
-    /// Seconds of the last change.
+    /// Time of the last change in seconds, as the SOA serial.
     pub serial: u32,
-    /// Whether everything is known.
+    /// Whether the initial lists of objects are complete.
     pub synced: Synced,
-    /// Where the client is.
+    /// The client's place.
     pub asker: &'a Located,
-    /// What the order of records, and the draw between weighted zones, come from. Without it
-    /// records are sorted and nothing is drawn.
+    /// The seed for the order of records and for the draw between weighted zones. Without it,
+    /// records are sorted and no zone is drawn.
     pub seed: Option<u64>,
-    /// More endpoints than this do not fit into one answer, so no more are picked.
+    /// Maximum number of endpoints that fit into one answer.
     pub most: usize,
 }
 
@@ -159,7 +161,7 @@ pub fn answer<'a>(asking: &Asking<'a>, question: &Question) -> Answer<'a> {
     finish(asking, question, found, zone_labels)
 }
 
-/// The Service that a name is of, or below.
+/// The Service that a name belongs to.
 pub fn service_of(config: &Config, name: &AskedName) -> Option<ServiceKey> {
     let (zone, outside) = zone::find(config, name)?;
     let named = !zone.is_reverse() && outside >= 3 && name.label(outside - 1) == b"svc";
@@ -169,8 +171,8 @@ pub fn service_of(config: &Config, name: &AskedName) -> Option<ServiceKey> {
     Some(ServiceKey::new(name.text(outside - 2)?, name.text(outside - 3)?))
 }
 
-/// The Service at a cluster address that has one of these sockets, which are the server's own, among
-/// its endpoints: what is asked there may come back.
+/// The Service with this cluster IP that has one of the server's own sockets as an endpoint. A
+/// query to this address may return to this server.
 pub fn service_of_own<'a>(
     index: &'a Index,
     address: SocketAddr,
@@ -182,7 +184,7 @@ pub fn service_of_own<'a>(
     })
 }
 
-/// From what was found to the whole message.
+/// Builds the whole message from the records found.
 fn finish<'a>(
     asking: &Asking<'a>,
     question: &Question,
@@ -190,8 +192,8 @@ fn finish<'a>(
     zone_labels: usize,
 ) -> Answer<'a> {
     let covered = || falls_through(asking.config, &question.name);
-    // Asked for below the zone's top, SOA denies only itself, as clients that look for a zone's
-    // top expect it.
+    // For a SOA query below the apex the answer is NODATA, because clients that search for the apex
+    // expect it.
     let soa = question.record_type == RecordType::Soa;
     let denial = |outcome, ttl| {
         let authority = Some(zone::soa(asking, ttl));
@@ -217,7 +219,7 @@ fn finish<'a>(
     }
 }
 
-/// Whether a name that is not there is passed on.
+/// Whether a query for a missing name goes to the next server.
 fn falls_through(config: &Config, name: &AskedName) -> bool {
     config.fallthrough.iter().any(|top| name.below(top).is_some())
 }

@@ -1,26 +1,26 @@
-//! A question as it came: the name in the asker's spelling, and the type.
+//! A DNS question: the name as the client wrote it, and the type.
 
 use std::fmt;
 
-/// The longest name on the wire, lengths of labels and the root included.
+/// Maximum length of a name in wire format, including the label lengths and the root.
 pub const LONGEST_NAME: usize = 255;
 
-/// At most so many labels fit into a name.
+/// Maximum number of labels in a name.
 const MOST_LABELS: usize = 127;
 
-/// A name: labels as the asker spelled them, and in lower case for comparing.
+/// A name: its labels as the client wrote them, and in lower case for comparison.
 #[derive(Clone)]
 pub struct AskedName {
-    /// As on the wire: lengths and labels, without the root.
+    /// The wire format: lengths and labels, without the root.
     spelled: [u8; LONGEST_NAME],
     lower: [u8; LONGEST_NAME],
     length: u8,
-    /// The offset of each label's length.
+    /// The offset of each label's length octet.
     starts: [u8; MOST_LABELS],
     labels: u8,
 }
 
-/// Why bytes are no name.
+/// Why bytes are not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// A label is empty or longer than 63 octets.
@@ -32,7 +32,7 @@ pub enum NameError {
 }
 
 impl AskedName {
-    /// The root: no label yet.
+    /// The root: a name without labels.
     pub fn root() -> Self {
         Self {
             spelled: [0; LONGEST_NAME],
@@ -43,10 +43,10 @@ impl AskedName {
         }
     }
 
-    /// Adds a label on the right, as names are read from the wire.
+    /// Adds a label on the right, in the order of the wire format.
     ///
     /// # Errors
-    /// It is no label, or the name becomes too long.
+    /// The label is invalid, or the name becomes too long.
     pub fn push(&mut self, label: &[u8]) -> Result<(), NameError> {
         if label.is_empty() || label.len() > 63 {
             return Err(NameError::Label);
@@ -68,10 +68,10 @@ impl AskedName {
         Ok(())
     }
 
-    /// Reads `a.b.c` or `a.b.c.`, without escapes.
+    /// Parses `a.b.c` or `a.b.c.`, without escapes.
     ///
     /// # Errors
-    /// It is no name.
+    /// The text is not a valid name.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let mut name = Self::root();
         let text = text.strip_suffix('.').unwrap_or(text);
@@ -81,7 +81,7 @@ impl AskedName {
         Ok(name)
     }
 
-    /// How many labels it has.
+    /// The number of labels.
     pub fn len(&self) -> usize {
         self.labels.into()
     }
@@ -98,22 +98,22 @@ impl AskedName {
         &self.lower[start + 1..start + 1 + length]
     }
 
-    /// A label in lower case, where it is text; nothing in Kubernetes has another name.
+    /// A label in lower case, if it is valid UTF-8; all names in Kubernetes are.
     pub fn text(&self, at: usize) -> Option<&str> {
         std::str::from_utf8(self.label(at)).ok()
     }
 
-    /// The octets from a label on, as the asker spelled them, without the root.
+    /// The octets from a label on, as the client wrote them, without the root.
     pub fn spelled_from(&self, at: usize) -> &[u8] {
         &self.spelled[self.offset_of(at)..usize::from(self.length)]
     }
 
-    /// How many octets stand before a label; all of them before the root.
+    /// The number of octets before a label; all octets for the root.
     pub fn offset_of(&self, at: usize) -> usize {
         if at >= self.len() { self.length.into() } else { self.starts[at].into() }
     }
 
-    /// Whether this name is `other` or below it: how many labels it has more.
+    /// If this name equals `other` or is below it, the number of additional labels.
     pub fn below(&self, other: &Self) -> Option<usize> {
         let more = self.len().checked_sub(other.len())?;
         let tail = &self.lower[self.offset_of(more)..usize::from(self.length)];
@@ -122,7 +122,7 @@ impl AskedName {
 }
 
 impl PartialEq for AskedName {
-    /// Names are the same whatever their case.
+    /// Names are compared without case.
     fn eq(&self, other: &Self) -> bool {
         self.lower[..usize::from(self.length)] == other.lower[..usize::from(other.length)]
     }
@@ -131,7 +131,8 @@ impl PartialEq for AskedName {
 impl Eq for AskedName {}
 
 impl fmt::Display for AskedName {
-    /// As the asker spelled it, with a final dot; octets that are no graphic ASCII as `\ddd`.
+    /// The name as the client wrote it, with a final dot; octets that are not graphic ASCII become
+    /// `\ddd`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = self.spelled_from(0);
         if rest.is_empty() {
@@ -159,14 +160,14 @@ impl fmt::Debug for AskedName {
     }
 }
 
-/// What is asked for.
+/// The record type of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordType {
     /// IPv4 addresses.
     A,
     /// IPv6 addresses.
     Aaaa,
-    /// Ports and names.
+    /// Ports and target names.
     Srv,
     /// Names of an address.
     Ptr,
@@ -174,18 +175,18 @@ pub enum RecordType {
     Cname,
     /// Texts.
     Txt,
-    /// The zone.
+    /// Start of authority of the zone.
     Soa,
-    /// The zone's servers.
+    /// Name servers of the zone.
     Ns,
-    /// The whole zone, or what changed in it (AXFR, IXFR).
+    /// A zone transfer (AXFR, IXFR).
     Transfer,
-    /// Anything else; there is nothing of it.
+    /// All other types; there are no records of them.
     Other,
 }
 
 impl RecordType {
-    /// Reads the number on the wire.
+    /// The type for a number in wire format.
     pub fn from_wire(number: u16) -> Self {
         match number {
             1 => Self::A,

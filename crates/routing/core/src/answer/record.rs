@@ -1,24 +1,23 @@
-//! Answers as values. Names borrow from the objects they come from; who writes them down decides
-//! how.
+//! Answers as values. Names borrow from their objects; the caller decides the output format.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::locate::How;
 use crate::route::Reason;
 
-/// Of which zone the end of a name is.
+/// The zone at the end of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ZoneSpelling {
-    /// The question's zone, as the asker spelled it.
+    /// The question's zone, as the client wrote it.
     AsAsked,
-    /// This zone of the configuration, as it is spelled there.
+    /// This zone of the configuration, as configured.
     Configured(usize),
 }
 
 /// The first label of an endpoint's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Host<'a> {
-    /// Its own.
+    /// Its host name or Pod name.
     Named(&'a str),
     /// Its address with dashes, see [`dashed`].
     Address(IpAddr),
@@ -27,7 +26,7 @@ pub enum Host<'a> {
 /// A name in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DomainName<'a> {
-    /// The name that was asked for.
+    /// The name in the question.
     Asked,
     /// `service.namespace.svc` in a zone, or an endpoint below it.
     Service {
@@ -42,51 +41,51 @@ pub enum DomainName<'a> {
     },
     /// Labels below a zone; none for the zone itself.
     Below(&'static [&'static str], ZoneSpelling),
-    /// A whole name, with or without a final dot.
+    /// A fully qualified name, with or without a final dot.
     Absolute(&'a str),
 }
 
 /// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Whose it is.
+    /// The owner name.
     pub owner: DomainName<'a>,
-    /// For how many seconds it may be kept.
+    /// TTL in seconds.
     pub ttl: u32,
-    /// What it says.
+    /// The record data.
     pub data: Data<'a>,
 }
 
-/// What a record says.
+/// The data of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Data<'a> {
     /// An IPv4 address.
     A(Ipv4Addr),
     /// An IPv6 address.
     Aaaa(Ipv6Addr),
-    /// A port at a name; the priority is 0.
+    /// A port and a target name; the priority is 0.
     Srv {
-        /// Share among the others.
+        /// Weight among the records of the answer.
         weight: u16,
         /// Port.
         port: u16,
-        /// Name.
+        /// Target name.
         target: DomainName<'a>,
     },
     /// A name of an address.
     Ptr(DomainName<'a>),
-    /// Another name for the owner.
+    /// The canonical name of the owner.
     Cname(DomainName<'a>),
     /// A text.
     Txt(&'static str),
-    /// A server of the zone.
+    /// A name server of the zone.
     Ns(DomainName<'a>),
-    /// The zone: its serial, and how long denials may be kept. `ns.dns` and `hostmaster` in the
-    /// zone and the intervals are always the same.
+    /// Start of authority: the serial, and the TTL of negative answers. The names (`ns.dns` and
+    /// `hostmaster` in the zone) and the intervals are constant.
     Soa {
-        /// Seconds of the last change.
+        /// Time of the last change in seconds.
         serial: u32,
-        /// How long denials may be kept.
+        /// TTL of negative answers.
         minimum: u32,
     },
 }
@@ -103,7 +102,7 @@ impl From<IpAddr> for Data<'_> {
     }
 }
 
-/// An address as a label: `10-0-0-1`, `fd00--1`. A label must not end in a dash.
+/// An address as a label: `10-0-0-1`, `fd00--1`. A label must not end with a dash.
 pub fn dashed(address: IpAddr) -> String {
     let mut text = address.to_string().replace(['.', ':'], "-");
     if text.ends_with('-') {
@@ -112,50 +111,50 @@ pub fn dashed(address: IpAddr) -> String {
     text
 }
 
-/// How a question is answered.
+/// The result of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
-    /// With the records.
+    /// There are records.
     Data,
-    /// The name is there, but has nothing of that type.
+    /// The name exists, but has no records of this type.
     NoData,
-    /// There is no such name.
+    /// The name does not exist (NXDOMAIN).
     NameError,
-    /// Nothing was found, and not everything is known yet (SERVFAIL).
+    /// Nothing was found, and the initial lists are not complete (SERVFAIL).
     Unsynced,
-    /// It is not done (REFUSED).
+    /// The server does not support the request (REFUSED).
     Refused,
-    /// Another server is to be asked: the name is outside our zones, or falls through.
+    /// Another server must answer: the name is outside the zones, or falls through.
     PassedOn,
-    /// The answer is an alias, which is in `answers`; its target is for another server
-    /// to say. See [`Answer::settle_alias`].
+    /// The answer is an alias, which is in `answers`. Another server must resolve its target. See
+    /// [`Answer::settle_alias`].
     Alias(&'a str),
 }
 
 /// Which endpoints were chosen, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// How the asker's place was found.
+    /// How the client's place was found.
     pub how: How,
-    /// The reason of each family's choice; none where the place is not known and all endpoints were
-    /// taken.
+    /// The reason for the choice of each family; empty if the place is unknown and all endpoints
+    /// were used.
     pub reasons: Vec<Reason>,
 }
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
-    /// How.
+    /// The result.
     pub outcome: Outcome<'a>,
-    /// How many labels of the question are its zone's: the SOA's owner and the end of names
-    /// spelled [`ZoneSpelling::AsAsked`].
+    /// The number of labels of the question that belong to its zone: the owner of the SOA and the
+    /// end of names with [`ZoneSpelling::AsAsked`].
     pub zone_labels: usize,
     /// The answer section.
     pub answers: Vec<Record<'a>>,
-    /// The authority section: the SOA where the answer denies something, or may come to.
+    /// The authority section: the SOA if the answer is negative, or can become negative.
     pub authority: Option<Record<'a>>,
     /// The additional section.
     pub additional: Vec<Record<'a>>,
-    /// Which endpoints were chosen, where it was a matter of choice.
+    /// The endpoints that were chosen, if the answer depends on a choice.
     pub choice: Option<Choice>,
 }

@@ -1,7 +1,8 @@
-//! Which name means what: the tree below a zone.
+//! The meaning of each name: the tree below a zone.
 //!
-//! A node of the tree that has nothing itself but something below it is there, and empty (RFC 8020;
-//! CoreDNS denies some of them, which lets strict caches deny what is below too).
+//! An empty non-terminal (a name without records but with names below it) exists and gets NODATA
+//! (RFC 8020). CoreDNS returns NXDOMAIN for some of them; strict caches then also deny the names
+//! below.
 
 use std::net::IpAddr;
 
@@ -12,34 +13,34 @@ use super::{Asking, PodMode, alias, reverse, service};
 use crate::key::Protocol;
 use crate::model::ServiceType;
 
-/// The version of the specification that names follow.
+/// The version of the DNS specification.
 const SCHEMA_VERSION: &str = "1.1.0";
-/// It changes with the program, not with the cluster.
+/// A long TTL: the version changes with the program, not with the cluster.
 const SCHEMA_TTL: u32 = 28_800;
 
-/// What there is at a name.
+/// The result for a name.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Found<'a> {
-    /// No such name.
+    /// The name does not exist.
     Missing,
-    /// The name, but nothing of the type.
+    /// The name exists, but has no records of the type.
     Empty,
-    /// Endpoints, but none for the asker's place.
+    /// The name has endpoints, but none for the client's place.
     OutOfReach(Choice),
     /// Records.
     Records {
-        /// Of the name.
+        /// Records of the name.
         answers: Vec<Record<'a>>,
-        /// Of names in them.
+        /// Records of names in the answers.
         additional: Vec<Record<'a>>,
-        /// Why these.
+        /// Why these endpoints were chosen.
         choice: Option<Choice>,
     },
-    /// An alias of a name that is not ours.
+    /// An alias of a name outside this server's zones.
     Elsewhere {
-        /// The aliases on the way.
+        /// The aliases up to that name.
         answers: Vec<Record<'a>>,
-        /// The name.
+        /// The name outside.
         target: &'a str,
     },
 }
@@ -49,7 +50,7 @@ impl<'a> Found<'a> {
         Self::Records { answers, additional: Vec::new(), choice: None }
     }
 
-    /// Those of the addresses that are of the type.
+    /// The addresses that match the record type.
     pub(super) fn addresses(
         addresses: impl IntoIterator<Item = IpAddr>,
         record_type: RecordType,
@@ -63,7 +64,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Whether records of the type hold such addresses.
+/// Whether the record type is the one for the family of this address.
 fn is_of(address: IpAddr, record_type: RecordType) -> bool {
     match record_type {
         RecordType::A => address.is_ipv4(),
@@ -72,7 +73,7 @@ fn is_of(address: IpAddr, record_type: RecordType) -> bool {
     }
 }
 
-/// Finds what there is at a name that has `outside` labels more than its zone.
+/// Resolves a name that has `outside` more labels than its zone.
 pub(super) fn resolve<'a>(
     asking: &Asking<'a>,
     zone: &Zone,
@@ -110,13 +111,13 @@ fn schema_version(record_type: RecordType) -> Found<'static> {
     Found::answers(vec![Record { owner: DomainName::Asked, ttl: SCHEMA_TTL, data }])
 }
 
-/// Whether a namespace is there and shown.
+/// Whether a namespace exists and has DNS names.
 pub(super) fn is_visible(asking: &Asking<'_>, namespace: &str) -> bool {
     let shown = asking.config.namespaces.as_ref().is_none_or(|shown| shown.contains(namespace));
     shown && asking.world.has_namespace(namespace)
 }
 
-/// What a name with `outside` labels left of `svc` means.
+/// Resolves a name with `outside` labels left of `svc`.
 fn below_svc<'a>(
     asking: &Asking<'a>,
     name: &AskedName,
@@ -153,7 +154,7 @@ fn below_svc<'a>(
     service::resolve(asking, filed, wanted, record_type)
 }
 
-/// Ports and protocols have an underscore in front, and are found without it too.
+/// Removes the leading underscore of a port or protocol; names without it are valid too.
 fn bare(label: &str) -> &str {
     label.strip_prefix('_').unwrap_or(label)
 }
@@ -167,7 +168,7 @@ pub(super) fn protocol(label: &str) -> Option<Protocol> {
     }
 }
 
-/// What a name with `outside` labels left of `pod` means.
+/// Resolves a name with `outside` labels left of `pod`.
 fn below_pod<'a>(
     asking: &Asking<'a>,
     name: &AskedName,
@@ -191,7 +192,7 @@ fn below_pod<'a>(
     }
 }
 
-/// Reads an address whose dots or colons are dashes.
+/// Parses an address with dashes instead of dots or colons.
 pub(super) fn parse_dashed(label: &str) -> Option<IpAddr> {
     let dashes = label.bytes().filter(|octet| *octet == b'-').count();
     if dashes == 3 && !label.contains("--") {

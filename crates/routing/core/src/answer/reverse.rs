@@ -10,7 +10,7 @@ use super::zone::first_forward;
 use super::{Asking, falls_through};
 use crate::cidr::Cidr;
 
-/// Finds the names of an address, or whether there is an address below a part of one.
+/// Finds the names of an address, or whether an address exists below a partial reverse name.
 pub(super) fn resolve<'a>(
     asking: &Asking<'a>,
     name: &AskedName,
@@ -18,7 +18,7 @@ pub(super) fn resolve<'a>(
 ) -> Found<'a> {
     let Some(range) = read_address(name) else { return Found::Missing };
     if range.first() != range.last() {
-        // Others may have names there too; where they are asked, they know better what is empty.
+        // Other servers may have names in this range. If the query falls through, they decide.
         let some = asking.index.has_between(range.first(), range.last());
         let ours = some && !falls_through(asking.config, name);
         return if ours { Found::Empty } else { Found::Missing };
@@ -31,7 +31,8 @@ pub(super) fn resolve<'a>(
     }
 }
 
-/// The name of the Service with this cluster address, else those of the ready endpoints with it.
+/// The name of the Service with this cluster IP, else those of the ready endpoints with this
+/// address.
 fn names<'a>(asking: &Asking<'a>, address: IpAddr) -> Vec<Record<'a>> {
     let Some(zone) = first_forward(asking.config).map(ZoneSpelling::Configured) else {
         return Vec::new();
@@ -61,7 +62,7 @@ fn names<'a>(asking: &Asking<'a>, address: IpAddr) -> Vec<Record<'a>> {
     records
 }
 
-/// The addresses at or below a reverse name: one where the name is whole.
+/// The addresses at or below a reverse name: one address if the name is complete.
 fn read_address(name: &AskedName) -> Option<Cidr> {
     let top = name.len().checked_sub(2)?;
     if name.label(top + 1) != b"arpa" {
@@ -78,7 +79,8 @@ fn read_v4(name: &AskedName, labels: usize) -> Option<Cidr> {
     let mut octets = [0; 4];
     for (octet, at) in octets.iter_mut().zip((0..labels).rev()) {
         let text = name.text(at)?;
-        // `u8` would also read a sign, and leading zeros would be a second name.
+        // `u8` would also accept a sign, and leading zeros would give a second name for one
+        // address.
         let canonical = text == "0" || !text.starts_with(['0', '+']);
         *octet = text.parse().ok().filter(|_| canonical)?;
     }

@@ -1,21 +1,21 @@
-//! Records as text, as zone files write them: for people, and for comparing.
+//! Records as text in the format of zone files, for users and for comparison.
 
 use super::record::{Answer, Data, DomainName, Host, Record, SOA_INTERVALS, ZoneSpelling, dashed};
 use super::{AskedName, Config};
 
-/// What names in an answer are relative to.
+/// The context for printing the names of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Spelling<'a> {
     /// The question's name.
     pub asked: &'a AskedName,
-    /// How many of its labels are the zone's.
+    /// The number of its labels that belong to the zone.
     pub zone_labels: usize,
-    /// Whose zones.
+    /// The configuration with the zones.
     pub config: &'a Config,
 }
 
 impl<'a> Spelling<'a> {
-    /// Of an answer to a question.
+    /// The context of an answer to a question.
     pub fn of(answer: &Answer<'_>, asked: &'a AskedName, config: &'a Config) -> Self {
         Self { asked, zone_labels: answer.zone_labels, config }
     }

@@ -1,4 +1,4 @@
-//! The zones themselves: which one a name is in, their SOA, and their name servers.
+//! The zones themselves: the zone of a name, the SOA and the name servers.
 
 use std::net::IpAddr;
 
@@ -9,14 +9,14 @@ use super::service::host_of;
 use super::{Asking, Config};
 use crate::model::ClusterIps;
 
-/// A zone that is answered for.
+/// A zone that this server answers for.
 #[derive(Clone, Debug)]
 pub struct Zone {
     name: AskedName,
     kind: ZoneKind,
 }
 
-/// What is in a zone.
+/// The content of a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ZoneKind {
     /// Services and Pods by name.
@@ -26,10 +26,10 @@ pub(super) enum ZoneKind {
 }
 
 impl Zone {
-    /// Reads a zone's name; below `in-addr.arpa` and `ip6.arpa` are addresses.
+    /// Parses a zone's name; zones below `in-addr.arpa` and `ip6.arpa` are reverse zones.
     ///
     /// # Errors
-    /// It is no name.
+    /// The text is not a valid name.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let name = AskedName::parse(text)?;
         let below = |top: &str| AskedName::parse(top).is_ok_and(|top| name.below(&top).is_some());
@@ -43,26 +43,26 @@ impl Zone {
         &self.name
     }
 
-    /// Whether it has names by address.
+    /// Whether it is a reverse zone.
     pub fn is_reverse(&self) -> bool {
         self.kind == ZoneKind::Reverse
     }
 }
 
-/// The zone that a name is in, and how many labels the name has more.
+/// The zone of a name, and the number of labels that the name has in addition.
 pub(super) fn find<'c>(config: &'c Config, name: &AskedName) -> Option<(&'c Zone, usize)> {
     let fitting = config.zones.iter().filter_map(|zone| Some((zone, name.below(zone.name())?)));
     fitting.min_by_key(|(_, outside)| *outside)
 }
 
-/// The first zone that has Services by name: where reverse records point to.
+/// The first forward zone: the target of reverse records.
 pub(super) fn first_forward(config: &Config) -> Option<usize> {
     config.zones.iter().position(|zone| !zone.is_reverse())
 }
 
-/// The zone's SOA, with how long it and denials may be kept.
+/// The zone's SOA, with the TTL of the record and of negative answers.
 pub(super) fn soa(asking: &Asking<'_>, ttl: u32) -> Record<'static> {
-    /// A zone's own record is not kept longer, whatever the TTL.
+    /// Maximum TTL of the zone's own record.
     const LONGEST: u32 = 300;
     Record {
         owner: DomainName::Below(&[], ZoneSpelling::AsAsked),
@@ -71,7 +71,7 @@ pub(super) fn soa(asking: &Asking<'_>, ttl: u32) -> Record<'static> {
     }
 }
 
-/// The zone's own name.
+/// Resolves the zone's own name.
 pub(super) fn resolve_apex<'a>(
     asking: &Asking<'a>,
     zone: &Zone,
@@ -90,7 +90,7 @@ pub(super) fn resolve_apex<'a>(
 /// A name server and one of its addresses.
 type Server<'a> = (DomainName<'a>, IpAddr);
 
-/// `NS`, with addresses: the Services that this server is an endpoint of, else `ns.dns`.
+/// `NS` records with addresses: the Services that have this server as an endpoint, else `ns.dns`.
 fn name_servers<'a>(asking: &Asking<'a>, zone: &Zone) -> Found<'a> {
     let servers = servers(asking, zone);
     let ttl = asking.config.ttl;
@@ -112,7 +112,7 @@ fn name_servers<'a>(asking: &Asking<'a>, zone: &Zone) -> Found<'a> {
     Found::Records { answers, additional, choice: None }
 }
 
-/// `ns.dns`: the addresses of all name servers, by whichever name.
+/// Resolves `ns.dns`: the addresses of all name servers.
 pub(super) fn resolve_ns_dns<'a>(
     asking: &Asking<'a>,
     zone: &Zone,
@@ -125,7 +125,7 @@ pub(super) fn resolve_ns_dns<'a>(
 }
 
 fn servers<'a>(asking: &Asking<'a>, zone: &Zone) -> Vec<Server<'a>> {
-    // Names of Services are in a zone that has them.
+    // Names of Services exist only in a forward zone.
     let spelling = match first_forward(asking.config) {
         Some(at) if zone.is_reverse() => ZoneSpelling::Configured(at),
         _ => ZoneSpelling::AsAsked,
@@ -141,7 +141,7 @@ fn servers<'a>(asking: &Asking<'a>, zone: &Zone) -> Vec<Server<'a>> {
     local.map(|address| (own, address)).collect()
 }
 
-/// The Services that have an endpoint with this address, each with what it is reached by.
+/// The Services with an endpoint at this address, each with the address that clients use.
 fn services_at<'a>(asking: &Asking<'a>, address: IpAddr, zone: ZoneSpelling) -> Vec<Server<'a>> {
     let mut servers = Vec::new();
     for filed in asking.index.endpoints_at(address) {

@@ -1,4 +1,4 @@
-//! How much demand each zone is expected to have: the CPU of its nodes (KEP-2433 "Assumptions").
+//! The expected demand of each zone: the CPU of its nodes (KEP-2433 "Assumptions").
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,23 +6,23 @@ use std::fmt;
 use crate::key::Name;
 use crate::model::Node;
 
-/// Expected demand by zone, and what could not be counted.
+/// Expected demand by zone, and the nodes that could not be counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     /// Zone to thousandths of a core of its ready, non-control-plane nodes.
     pub zones: BTreeMap<Name, u64>,
-    /// Zone to region, where a node of the zone says it.
+    /// Zone to region, if a node of the zone has a region label.
     pub regions: BTreeMap<Name, Name>,
     /// Nodes that count but have no usable zone.
     pub without_zone: Vec<Name>,
-    /// What those nodes would add.
+    /// The CPU of these nodes, in thousandths of a core.
     pub without_zone_milli: u64,
-    /// Nodes that do not say their CPU. If there are any, every node counts as one core.
+    /// Nodes that do not report their CPU. If there are any, every node counts as one core.
     pub without_cpu: Vec<Name>,
 }
 
-/// `--max-unzoned-share`: how much of the CPU may stand on nodes without a zone before Auto
-/// gives up for the cluster, in thousandths.
+/// `--max-unzoned-share`: the maximum share of the CPU on nodes without a zone, in thousandths.
+/// Above it, Auto sets no hints in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxUnzonedShare(pub u32);
 
@@ -32,7 +32,7 @@ impl Default for MaxUnzonedShare {
     }
 }
 
-/// Measures the capacity of a cluster.
+/// Computes the capacity of a cluster.
 pub fn measure_capacity<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Capacity {
     let nodes: Vec<&Node> = nodes.into_iter().filter(|node| node.counts_as_capacity()).collect();
     let mut capacity = Capacity::default();
@@ -48,7 +48,8 @@ pub fn measure_capacity<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Capaci
         let sum = capacity.zones.entry(zone.clone()).or_default();
         *sum = sum.saturating_add(milli);
         if let Some(region) = node.region() {
-            // Zones span no regions; where labels claim it, the first region by name is used.
+            // A zone belongs to one region. If labels name several, the first region by name is
+            // used.
             let entry = capacity.regions.entry(zone.clone()).or_insert_with(|| region.clone());
             if region < entry {
                 *entry = region.clone();
@@ -59,12 +60,12 @@ pub fn measure_capacity<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Capaci
 }
 
 impl Capacity {
-    /// What one node counts for: its CPU, or one core where some node does not say its own.
+    /// The capacity of one node: its CPU, or one core if any node does not report its CPU.
     pub(crate) fn milli_of(&self, node: &Node) -> u64 {
         if self.without_cpu.is_empty() { node.cpu_milli.unwrap_or_default() } else { 1000 }
     }
 
-    /// The zone shares Auto may work with, or why it may not.
+    /// The zone shares for Auto, or why there are none.
     pub fn shares(&self, max_unzoned: MaxUnzonedShare) -> Result<&BTreeMap<Name, u64>, NoShares> {
         let zoned: u128 = self.zones.values().map(|milli| u128::from(*milli)).sum();
         let unzoned = u128::from(self.without_zone_milli);
@@ -81,12 +82,12 @@ impl Capacity {
     }
 }
 
-/// Why Auto has no zone shares to work with.
+/// Why Auto has no zone shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoShares {
     /// No node counts, or too much CPU is on nodes without a zone.
     TooLittleKnown {
-        /// Those nodes.
+        /// The nodes without a zone.
         without_zone: Vec<Name>,
         /// Their share of the CPU in thousandths.
         permille: u32,
@@ -96,7 +97,7 @@ pub enum NoShares {
 }
 
 impl NoShares {
-    /// The nodes to blame.
+    /// The responsible nodes.
     pub fn nodes(&self) -> &[Name] {
         match self {
             Self::TooLittleKnown { without_zone, .. } => without_zone,
@@ -104,7 +105,7 @@ impl NoShares {
         }
     }
 
-    /// Whether two are the same but for the numbers.
+    /// Whether two values are equal except for the numbers.
     pub fn same_reason(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::OneZone, Self::OneZone) => true,
@@ -141,7 +142,7 @@ impl fmt::Display for NoShares {
     }
 }
 
-/// A few names and the number of the others, so that a message stays readable.
+/// A few names and the number of the others, to keep a message short.
 pub(crate) fn some_of(names: &[Name]) -> String {
     const MOST: usize = 10;
     let shown: Vec<&str> = names.iter().take(MOST).map(Name::as_str).collect();

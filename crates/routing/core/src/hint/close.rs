@@ -1,4 +1,4 @@
-//! SameZone and SameNode: every endpoint is hinted at its own place (KEP-4444, KEP-3015).
+//! SameZone and SameNode: every endpoint is hinted for its own zone and node (KEP-4444, KEP-3015).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::model::{Endpoint, Hints, Slice};
 use crate::routing::SliceRouting;
 use crate::slice::SliceLists;
 
-/// Which of an endpoint's own places are hinted at.
+/// Whether to hint an endpoint for its own zone, for its own node, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Closeness {
     /// `forZones`.
@@ -18,7 +18,7 @@ pub(super) struct Closeness {
     pub(super) node: bool,
 }
 
-/// Hints every ready endpoint at its own place (KEP-4444, KEP-3015).
+/// Hints every ready endpoint for its own zone and node (KEP-4444, KEP-3015).
 pub(super) fn hint_close(lists: &mut SliceLists, close: Closeness) -> Hinted {
     let outcome = write_close(lists, close, &|_| SliceRouting::Absent);
     Hinted::new(outcome)

@@ -1,4 +1,4 @@
-//! Ordered topology keys (KEP-536), written into slices.
+//! Writes ordered topology keys (KEP-536) into slices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use crate::problem::Problem;
 use crate::routing::{KeyRouting, MAX_BYTES, Routing, SliceRouting};
 use crate::slice::{PlanInput, SliceLists};
 
-/// Ordered keys: the annotation for nearhop, the nearest standard hints for other proxies.
-/// `forNodes` would come before everything, so it is written only if the host name is first.
+/// Ordered keys: the annotation for nearhop, and the closest standard hints for other proxies.
+/// `forNodes` has priority over all other hints, so it is written only if the host name is the
+/// first key.
 pub(super) fn hint_keys(
     lists: &mut SliceLists,
     keys: &TopologyKeys,

@@ -1,8 +1,8 @@
-//! From an intent to what slices carry: standard hints, and where those cannot say it, the
-//! annotation `nearhop.dev/routing`.
+//! From an intent to the content of slices: standard hints, and the annotation
+//! `nearhop.dev/routing` for routing that hints cannot express.
 //!
-//! KEP-4444's rule holds: here only the Service's wish counts; what a node makes of the hints is
-//! `route`'s business.
+//! By the rule of KEP-4444, only the request of the Service counts here. How a node uses the hints
+//! is decided in `route`.
 
 pub mod auto;
 pub mod balanced;
@@ -32,21 +32,21 @@ use close::{Closeness, hint_close};
 use write::{strip_hints, write_hints};
 use zones::auto_event;
 
-/// What hints depend on besides the Service and its endpoints.
+/// The input for hints besides the Service and its endpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct HintContext<'a> {
-    /// The cluster's zones. Without it Auto and Balanced do nothing.
+    /// The capacity of the cluster's zones. Without it Auto and Balanced set no hints.
     pub capacity: Option<&'a Capacity>,
     /// `--max-unzoned-share`.
     pub max_unzoned: MaxUnzonedShare,
-    /// Measured connections by client zone, where nodes report any.
+    /// Measured connections by client zone, if nodes report them.
     pub demand: Option<&'a BTreeMap<Name, u64>>,
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What one plan leaves for the next, for one Service. Every Service has one and few have
-/// anything to remember, so that little is stored.
+/// The state that one plan of a Service leaves for the next. Every Service has one, and most are
+/// empty, so it is kept small.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HintState {
     planned: bool,
@@ -59,7 +59,7 @@ pub struct HintState {
 pub struct FamilyState {
     /// The state of Auto.
     pub auto: AutoState,
-    /// Balanced's table in use.
+    /// The weight table of Balanced in use.
     pub weighed: Option<Weighed>,
 }
 
@@ -71,7 +71,7 @@ impl HintState {
         }
     }
 
-    /// Takes out the state of one family.
+    /// Removes and returns the state of one family.
     fn take(&mut self, family: Family) -> FamilyState {
         let unsaid = if self.planned { AutoState::Off } else { AutoState::Unknown };
         let nothing = FamilyState { auto: unsaid, weighed: None };
@@ -83,51 +83,52 @@ impl HintState {
         *self.slot(family) = (!nothing).then(|| Box::new(state));
     }
 
-    /// Remembers that a plan was made, and forgets families that the Service no longer has.
+    /// Records that a plan was made, and removes the state of families that the Service no longer
+    /// has.
     pub fn finish(&mut self, families: &[Family]) {
         self.planned = true;
         self.ipv4 = self.ipv4.take().filter(|_| families.contains(&Family::Ipv4));
         self.ipv6 = self.ipv6.take().filter(|_| families.contains(&Family::Ipv6));
     }
 
-    /// The weight tables there are, to be shared.
+    /// All weight tables, for the interner.
     pub(crate) fn tables(&mut self) -> impl Iterator<Item = &mut Arc<WeightTable>> {
         let states = self.ipv4.as_deref_mut().into_iter().chain(self.ipv6.as_deref_mut());
         states.filter_map(|state| state.weighed.as_mut()).map(|weighed| &mut weighed.table)
     }
 
-    /// The states there are.
+    /// The states of all families.
     pub fn iter(&self) -> impl Iterator<Item = &FamilyState> {
         self.ipv4.as_deref().into_iter().chain(self.ipv6.as_deref())
     }
 }
 
-/// How the hints of one family came out.
+/// The result of hinting one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HintOutcome {
-    /// Nothing asked, nothing written.
+    /// Nothing is requested, and nothing is written.
     NotAsked,
-    /// Every ready endpoint carries what the intent says.
+    /// All ready endpoints have the hints or routing of the intent.
     Written,
-    /// Some ready endpoints have no place to hint at, so consumers will use none of the hints.
+    /// Some ready endpoints have no zone or node to hint, so proxies ignore all hints.
     Partial {
         /// Ready endpoints without a hint.
         without: usize,
-        /// Nodes they are on, as far as known.
+        /// The nodes of these endpoints, if known.
         nodes: Vec<Name>,
     },
-    /// Asked for and not possible.
+    /// The intent is requested and not possible.
     Refused(HintRefusal),
 }
 
-/// Why an intent was not turned into hints.
+/// Why an intent has no hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HintRefusal {
-    /// Auto could not.
+    /// Auto is not possible.
     Auto(AutoRefusal),
     /// Balanced needs a zone for each ready endpoint.
     EndpointsWithoutZone(Vec<Name>),
-    /// Nothing is known about the cluster's zones.
+    /// The capacity of the cluster's zones is unknown.
     NoCapacity,
 }
 
@@ -144,9 +145,9 @@ impl fmt::Display for HintRefusal {
     }
 }
 
-/// Reason of the event that tells of Auto's hints being set, as upstream spells it.
+/// Reason of the event for Auto hints that are set, as in upstream.
 pub const AUTO_ENABLED: &str = "TopologyAwareHintsEnabled";
-/// Reason of the event that tells of Auto's hints being gone or impossible.
+/// Reason of the event for Auto hints that are removed or impossible, as in upstream.
 pub const AUTO_DISABLED: &str = "TopologyAwareHintsDisabled";
 
 /// An event to raise on the Service.
@@ -154,7 +155,7 @@ pub const AUTO_DISABLED: &str = "TopologyAwareHintsDisabled";
 pub struct HintEvent {
     /// `Normal` or `Warning`.
     pub kind: EventKind,
-    /// Reason, as upstream spells it.
+    /// Reason, as in upstream.
     pub reason: &'static str,
     /// Message.
     pub message: String,
@@ -163,14 +164,14 @@ pub struct HintEvent {
 /// `type` of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// As asked.
+    /// The request is fulfilled.
     Normal,
-    /// Not as asked.
+    /// The request is not fulfilled.
     Warning,
 }
 
 impl EventKind {
-    /// The API's spelling.
+    /// The value in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -179,10 +180,10 @@ impl EventKind {
     }
 }
 
-/// What hinting one family gave, besides the changed slices.
+/// The result of hinting one family, besides the changed slices.
 #[derive(Debug)]
 pub struct Hinted {
-    /// How it came out.
+    /// The outcome.
     pub outcome: HintOutcome,
     /// Events.
     pub events: Vec<HintEvent>,
@@ -198,8 +199,8 @@ impl Hinted {
     }
 }
 
-/// Hints the slices of one family by the Service's intent. Unchanged slices that must change
-/// move to the updates.
+/// Sets the hints in the slices of one family by the Service's intent. Unchanged slices that need
+/// other hints move to the updates.
 pub fn hint_slices(
     lists: &mut SliceLists,
     input: &PlanInput<'_>,
@@ -228,7 +229,7 @@ pub fn hint_slices(
     hinted
 }
 
-/// Ready endpoints in the order in which they are hinted: created, updated, unchanged slices.
+/// Ready endpoints in the order of hinting: created, updated, unchanged slices.
 fn ready_endpoints(lists: &SliceLists) -> impl Iterator<Item = &Endpoint> {
     let slices = lists.create.iter().chain(&lists.update);
     let slices = slices.chain(lists.unchanged.iter().map(Arc::as_ref));

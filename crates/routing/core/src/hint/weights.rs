@@ -1,4 +1,4 @@
-//! Balanced's weight table, written into slices.
+//! Writes Balanced's weight table into slices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::model::{Endpoint, Hints, Slice};
 use crate::routing::{Routing, SliceRouting, WeightTable};
 use crate::slice::{PlanInput, SliceLists};
 
-/// Balanced: the weight table for nearhop; for other proxies each endpoint is hinted at the
-/// zones that send it something.
+/// Balanced: writes the weight table for nearhop. For other proxies, each endpoint is hinted for
+/// the zones that send traffic to it.
 pub(super) fn hint_balanced(
     lists: &mut SliceLists,
     input: &PlanInput<'_>,
@@ -50,8 +50,8 @@ pub(super) fn hint_balanced(
     Hinted { again_at, ..Hinted::new(HintOutcome::Written) }
 }
 
-/// Where nothing is remembered (after a restart), the table that all slices carry is the one in
-/// use, so that it is not moved without need.
+/// Without state (after a restart), the table in all slices is the one in use, so that it does not
+/// change without need.
 fn adopt(lists: &SliceLists) -> Option<Arc<WeightTable>> {
     let slices = lists.update.iter().chain(lists.unchanged.iter().map(Arc::as_ref));
     let mut tables = slices.filter(|slice| !slice.endpoints.is_empty()).map(|slice| {
@@ -63,8 +63,8 @@ fn adopt(lists: &SliceLists) -> Option<Arc<WeightTable>> {
     tables.all(|table| table == Some(first)).then(|| first.clone())
 }
 
-/// For each endpoint zone the hint that names the zones sending to it. The API allows eight
-/// zones; if any endpoint needs more, no endpoint is hinted (all or nothing).
+/// For each endpoint zone, the hint with the zones that send traffic to it. The API allows eight
+/// zones; if any endpoint needs more, no endpoint is hinted.
 fn senders_by_zone(table: &WeightTable) -> BTreeMap<Name, Option<Arc<Hints>>> {
     const MOST: usize = 8;
     let mut senders: BTreeMap<Name, Vec<Name>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Writes hints and routing into slices, rewriting no slice that is already as it should be.
+//! Writes hints and routing into slices, and does not rewrite a slice that is already correct.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use crate::model::{Endpoint, Hints, Slice};
 use crate::routing::SliceRouting;
 use crate::slice::SliceLists;
 
-/// Sets the hints of every ready endpoint and the routing of every slice. `hints` is asked once
-/// per ready endpoint: created, updated, then unchanged slices, each in order. Not-ready
-/// endpoints never force a rewrite and keep what they have.
+/// Sets the hints of every ready endpoint and the routing of every slice. `hints` is called once
+/// per ready endpoint: created, updated, then unchanged slices, each in order. Endpoints that are
+/// not ready keep their hints and never cause a rewrite.
 pub(super) fn write_hints(
     lists: &mut SliceLists,
     hints: &mut dyn FnMut(&Endpoint) -> Option<Arc<Hints>>,
@@ -53,7 +53,7 @@ fn rewritten(slice: &Slice, wanted: &mut Vec<Option<Arc<Hints>>>, routing: Slice
     slice
 }
 
-/// Removes all hints and routing; unchanged slices that carry any are rewritten.
+/// Removes all hints and routing; unchanged slices that have any are rewritten.
 pub(super) fn strip_hints(lists: &mut SliceLists) {
     let carries_any = |slice: &Arc<Slice>| {
         slice.routing != SliceRouting::Absent

@@ -1,4 +1,4 @@
-//! Auto's assignment, written into slices, with the events its transitions raise.
+//! Writes Auto's assignment into slices, with the events of its transitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ pub(super) fn hint_auto(
     Hinted::new(outcome)
 }
 
-/// Where nothing is remembered (after a restart), hints found on the ready endpoints count as set:
-/// they are kept as long as any others, and no event tells of them again. Endpoints that came or
-/// changed meanwhile have none yet, and stand in slices that are written anyway.
+/// Without state (after a restart), existing hints on the ready endpoints count as set: they are
+/// kept like other hints, and no event reports them again. Endpoints that are new or changed have
+/// no hints yet; they are in slices that are written anyway.
 pub(super) fn adopt(lists: &SliceLists, before: AutoState) -> AutoState {
     if before != AutoState::Unknown {
         return before;
@@ -55,7 +55,7 @@ pub(super) fn adopt(lists: &SliceLists, before: AutoState) -> AutoState {
     if zones.is_empty() { before } else { AutoState::On(zones) }
 }
 
-/// Assigns Auto's hints in the slices, or strips them where it cannot.
+/// Sets Auto's hints in the slices, or removes them if Auto is not possible.
 fn assign_auto(
     lists: &mut SliceLists,
     shares: Result<&BTreeMap<Name, u64>, AutoRefusal>,

@@ -1,8 +1,8 @@
-//! From an address to a place: who asks, and where does it stand?
+//! From a client's address to its place.
 //!
-//! PodLocators say it for Pods (KEP-536 "DNS server changes"); where there is none, Nodes say it
-//! for the ranges that their Pods' addresses come from, and for their own addresses. What a
-//! PodLocator is to say is planned here too.
+//! PodLocators define the place of Pods (KEP-536 "DNS server changes"). Without a PodLocator, the
+//! Pod CIDRs and the addresses of Nodes define it. This module also plans the content of
+//! PodLocators.
 
 mod find;
 mod plan;

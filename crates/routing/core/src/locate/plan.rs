@@ -1,7 +1,7 @@
-//! What the PodLocator of a Pod is to say (KEP-536 "New PodLocator controller").
+//! The desired PodLocator of a Pod (KEP-536 "New PodLocator controller").
 //!
-//! Deliberately absent: who writes it, and when. Readiness, heartbeats and other noise do not
-//! show in a PodLocator, so that they can cause no write.
+//! This module writes nothing. A PodLocator does not contain readiness, heartbeats or other
+//! frequent changes, so they cause no write.
 
 use std::collections::BTreeSet;
 
@@ -11,37 +11,37 @@ use crate::model::{Addresses, Locator, Node, Pod};
 use crate::problem::quote;
 use crate::routing::is_label_key;
 
-/// Labels that are always copied: the topology that every cluster has.
+/// Labels that are always copied: the well-known topology keys.
 pub const WELL_KNOWN_KEYS: [&str; 3] = [well_known::HOSTNAME, well_known::ZONE, well_known::REGION];
 
-/// Which labels of Nodes the operator wants in PodLocators (`--locator-labels`).
+/// Which Node labels the operator wants in PodLocators (`--locator-labels`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LocatorLabels {
-    /// The well-known topology keys, and every key that some Service's topologyKeys name.
+    /// The well-known topology keys, and every key in the topologyKeys of a Service.
     #[default]
     Topology,
-    /// These and no others.
+    /// Only these labels.
     Only(BTreeSet<Name>),
-    /// All of them, as the KEP says.
+    /// All labels, as in the KEP.
     All,
 }
 
-/// Why a `--locator-labels` value was not understood.
+/// Why a `--locator-labels` value is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocatorLabelsError {
-    /// Nothing is named.
+    /// The value is empty.
     #[error("no label is named; give keys such as topology.kubernetes.io/zone,rack, or * for all")]
     Empty,
-    /// Not a key of a label.
+    /// Not a valid label key.
     #[error("{} is not a label key; give keys such as topology.kubernetes.io/zone,rack", quote(.0))]
     NotAKey(String),
-    /// `*` beside keys.
+    /// `*` together with keys.
     #[error("* means all labels and must be alone; leave it out, or the keys beside it")]
     AllAndMore,
 }
 
 impl LocatorLabels {
-    /// Reads `*`, or keys with commas between them.
+    /// Parses `*`, or a comma-separated list of keys.
     pub fn parse(text: &str) -> Result<Self, LocatorLabelsError> {
         let keys: Vec<&str> =
             text.split(',').map(str::trim).filter(|key| !key.is_empty()).collect();
@@ -58,17 +58,17 @@ impl LocatorLabels {
     }
 }
 
-/// The labels of Nodes that are copied now.
+/// The Node labels that are copied now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LabelKeys {
-    /// All of them.
+    /// All labels.
     All,
-    /// Those with these keys.
+    /// Labels with these keys.
     Only(BTreeSet<Name>),
 }
 
 impl LabelKeys {
-    /// The labels that are copied of these.
+    /// Copies the labels that PodLocators contain.
     pub fn copy(&self, labels: &Labels) -> Labels {
         match self {
             Self::All => labels.clone(),
@@ -79,7 +79,7 @@ impl LabelKeys {
         }
     }
 
-    /// Whether a copy of one differs from a copy of the other.
+    /// Whether the copies of two label sets differ.
     pub fn differ(&self, before: &Labels, now: &Labels) -> bool {
         match self {
             Self::All => before != now,
@@ -88,8 +88,8 @@ impl LabelKeys {
     }
 }
 
-/// The PodLocator of a Pod. An unknown node is not named: what runs on it
-/// could not be said, and the KEP has a deleted node's name and labels reset.
+/// The PodLocator of a Pod. It does not name an unknown node: its labels are unknown, and the KEP
+/// requires that the name and labels of a deleted node are reset.
 pub fn plan_locator(pod: &Pod, node: Option<&Node>, keys: &LabelKeys) -> Locator {
     Locator {
         key: pod.key.clone(),
@@ -100,32 +100,32 @@ pub fn plan_locator(pod: &Pod, node: Option<&Node>, keys: &LabelKeys) -> Locator
     }
 }
 
-/// The addresses of a Pod; none if it is finished: another Pod may have them by now.
+/// The addresses of a Pod; none if the Pod has terminated, because another Pod may have them now.
 fn located_ips(pod: &Pod) -> Addresses {
     if pod.terminal { Addresses::Many(Box::default()) } else { pod.ips.clone() }
 }
 
-/// Whether a change of a Pod shows in its PodLocator.
+/// Whether a change of a Pod changes its PodLocator.
 pub(crate) fn pod_differs(before: &Pod, now: &Pod) -> bool {
     let shown = |pod: &Pod| (located_ips(pod), pod.node.clone(), pod.uid.clone());
     shown(before) != shown(now)
 }
 
-/// What is to be done about a Pod's PodLocator.
+/// The operation for a Pod's PodLocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocatorPlan {
     /// Nothing.
     Keep,
-    /// It is not there, and is to be like this.
+    /// It does not exist: create this one.
     Create(Locator),
-    /// It is there, and is to be like this.
+    /// It exists and differs: update it to this one.
     Update(Locator),
-    /// Its Pod is gone.
+    /// Its Pod does not exist: delete it.
     Delete,
 }
 
 impl LocatorPlan {
-    /// From what is there to what is wanted.
+    /// The operation from the current PodLocator to the desired one.
     pub fn between(there: Option<&Locator>, wanted: Option<Locator>) -> Self {
         match (there, wanted) {
             (None, None) => Self::Keep,

@@ -1,8 +1,8 @@
-//! The objects nearhop decides about, reduced to what it reads.
+//! The objects that nearhop decides about, with only the fields that it reads.
 //!
-//! They mirror the Kubernetes kinds of the same name, but hold only parsed values: an address
-//! that could not be read never gets here (see `nearhop-api`). What is representable and still
-//! wrong (a port 0, a zone name that no hint can have) is found by the `problems` functions.
+//! They correspond to the Kubernetes kinds of the same name, but contain only parsed values: an
+//! unreadable address is already left out (see `nearhop-api`). The `problems` functions find values
+//! that can be parsed but are invalid (a port 0, a zone name that a hint cannot have).
 
 mod locator;
 mod node;
@@ -24,8 +24,8 @@ pub use slice::{AddressType, Conditions, Endpoint, Hints, PodRef, Slice, SlicePo
 use crate::object::ObjectRef;
 use crate::problem::{Problem, quote};
 
-/// Whether a text can be a zone in a hint: a non-empty label value (the API server refuses
-/// others in `forZones`).
+/// Whether a text can be a zone in a hint: a non-empty label value (the API server rejects other
+/// values in `forZones`).
 pub fn is_zone_name(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());

@@ -9,7 +9,7 @@ use crate::labels::{Labels, well_known};
 use crate::object::ObjectRef;
 use crate::problem::Problem;
 
-/// The zone that a Node's labels name, if it is usable as a hint.
+/// The zone in a Node's labels, if it is valid in a hint.
 pub fn zone_of(labels: &Labels) -> Option<&Name> {
     labels.get(well_known::ZONE).filter(|zone| is_zone_name(zone))
 }
@@ -23,20 +23,20 @@ pub struct Node {
     pub labels: Labels,
     /// Whether the Ready condition is True.
     pub ready: bool,
-    /// Allocatable CPU in thousandths of a core, where the node says it.
+    /// Allocatable CPU in thousandths of a core, if the node reports it.
     pub cpu_milli: Option<u64>,
-    /// `status.addresses`: the internal ones, then the external ones.
+    /// `status.addresses`: internal addresses, then external ones.
     pub addresses: Vec<IpAddr>,
-    /// `spec.podCIDRs`: where its Pods get their addresses from.
+    /// `spec.podCIDRs`: the ranges of its Pods' addresses.
     pub pod_cidrs: Vec<Cidr>,
     /// Whether it has a deletionTimestamp.
     pub deleting: bool,
-    /// Whether the autoscaler has marked it for removal.
+    /// Whether the cluster autoscaler has tainted it for deletion.
     pub tainted_for_deletion: bool,
 }
 
 impl Node {
-    /// A ready Node without labels, CPU or addresses, to be filled in.
+    /// A ready Node without labels, CPU or addresses. The caller sets the other fields.
     pub fn new(name: impl Into<Name>) -> Self {
         Self {
             name: name.into(),
@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    /// Its zone, if the label is there and usable as a hint.
+    /// Its zone, if the label exists and is valid in a hint.
     pub fn zone(&self) -> Option<&Name> {
         zone_of(&self.labels)
     }
@@ -67,7 +67,7 @@ impl Node {
             && self.labels.get(well_known::MASTER).is_none()
     }
 
-    /// What is wrong with it.
+    /// The problems of the Node.
     pub fn problems(&self) -> Vec<Problem> {
         let zone = self.labels.get(well_known::ZONE);
         zone.filter(|zone| !is_zone_name(zone))
@@ -80,7 +80,7 @@ impl Node {
     }
 }
 
-/// A Namespace, as far as it sets defaults.
+/// A Namespace, with only its defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
     /// Name.

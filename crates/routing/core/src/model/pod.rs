@@ -9,28 +9,28 @@ use jiff::Timestamp;
 use crate::key::{Name, PodKey, Protocol};
 use crate::labels::Labels;
 
-/// A container port that a named `targetPort` can mean.
+/// A container port that a named `targetPort` can refer to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContainerPort {
-    /// Name; unnamed ports cannot be meant.
+    /// Name; a `targetPort` cannot refer to an unnamed port.
     pub name: Name,
     /// Number.
     pub port: u16,
-    /// Protocol, which must match too.
+    /// Protocol, which must also match.
     pub protocol: Protocol,
 }
 
-/// One or more addresses; nearly always one, which then needs no allocation.
+/// The addresses of a Pod or endpoint. Usually there is one, which needs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Addresses {
-    /// The usual case.
+    /// One address.
     One(IpAddr),
-    /// None, or several.
+    /// No address, or several.
     Many(Box<[IpAddr]>),
 }
 
 impl Addresses {
-    /// As a slice.
+    /// The addresses as a slice.
     pub fn as_slice(&self) -> &[IpAddr] {
         match self {
             Self::One(address) => std::slice::from_ref(address),
@@ -57,8 +57,8 @@ impl FromIterator<IpAddr> for Addresses {
     }
 }
 
-/// A time in whole seconds, as Kubernetes keeps the times of conditions; eight bytes even where
-/// there is none.
+/// A time in whole seconds, as Kubernetes stores the times of conditions. An `Option` of it also
+/// needs only eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Second(NonZeroI64);
 
@@ -80,7 +80,7 @@ impl From<Second> for Timestamp {
 pub struct PodDns {
     /// Host name.
     pub hostname: Name,
-    /// Subdomain, which must be the Service's name for the host name to count.
+    /// Subdomain. The host name counts only if the subdomain is the Service's name.
     pub subdomain: Name,
 }
 
@@ -91,16 +91,16 @@ pub struct Pod {
     pub key: PodKey,
     /// `metadata.uid`.
     pub uid: Name,
-    /// Labels, which Services select by.
+    /// Labels, which the selectors of Services match.
     pub labels: Labels,
     /// `status.podIPs`.
     pub ips: Addresses,
     /// `spec.nodeName`.
     pub node: Option<Name>,
-    /// Host name and subdomain, where set.
+    /// Host name and subdomain, if set.
     pub dns: Option<Box<PodDns>>,
-    /// Ports of containers and then of sidecars, in the order a name is looked up. A thin
-    /// pointer, shared between Pods.
+    /// Ports of containers, then of sidecars, in the order of lookup by name. A thin pointer,
+    /// shared between Pods.
     pub ports: Arc<Vec<ContainerPort>>,
     /// lastTransitionTime of the Ready condition.
     pub ready_since: Option<Second>,
@@ -113,7 +113,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// A ready Pod without labels, addresses or node, to be filled in.
+    /// A ready Pod without labels, addresses or node. The caller sets the other fields.
     pub fn new(key: PodKey) -> Self {
         Self {
             key,
@@ -130,7 +130,7 @@ impl Pod {
         }
     }
 
-    /// Whether it can be an endpoint at all: neither finished nor without an address.
+    /// Whether it can be an endpoint: it is not terminal and has an address.
     pub fn is_eligible(&self) -> bool {
         !self.terminal && !self.ips.as_slice().is_empty()
     }

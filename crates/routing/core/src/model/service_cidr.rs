@@ -1,15 +1,15 @@
-//! ServiceCIDRs: the ranges that cluster IPs are given from (KEP-1880).
+//! ServiceCIDRs: the ranges for cluster IPs (KEP-1880).
 
 use crate::cidr::Cidr;
 use crate::key::Name;
 
-/// A range, or one for each family, that cluster IPs are given from.
+/// One range, or one per family, from which the API server allocates cluster IPs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceCidr {
     /// Its name.
     pub name: Name,
     /// Its ranges.
     pub cidrs: Vec<Cidr>,
-    /// Whether addresses are given from it: its condition Ready is True.
+    /// Whether the API server allocates addresses from it: its Ready condition is True.
     pub ready: bool,
 }

@@ -1,4 +1,4 @@
-//! From a Service's slices to the endpoints of one port, and to the routing they agree on.
+//! From a Service's slices to the endpoints of one port, and to the routing annotation.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::key::{EndpointKey, Family, Name, Protocol};
 use crate::model::{AddressType, Conditions, Endpoint, Slice};
 use crate::routing::{KeyRouting, Routing, SliceRouting, WeightTable};
 
-/// An endpoint of one port, as a proxy sees it. Unset conditions count as ready and serving.
+/// An endpoint of one port, as a proxy reads it. Unset conditions count as ready and serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteEndpoint<'a> {
     /// Address and port.
@@ -22,24 +22,24 @@ pub struct RouteEndpoint<'a> {
     pub local: bool,
     /// The endpoint in its slice.
     pub endpoint: &'a Endpoint,
-    /// Values of the topology keys at its node, if the slice carries them.
+    /// The values of the topology keys for its node, if the slice has them.
     pub place: &'a [Option<Name>],
-    /// Where [`port_endpoints`] found it.
+    /// The position at which [`port_endpoints`] found it.
     pub position: Position,
 }
 
-/// Where an endpoint is in the slices of its Service.
+/// The position of an endpoint in the slices of its Service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// Index of the slice among those that were given.
+    /// Index of the slice in the input.
     pub slice: u32,
     /// Index of the endpoint in the slice.
     pub endpoint: u32,
 }
 
 impl<'a> RouteEndpoint<'a> {
-    /// Whether some node may send connections to it: it is ready, or it still serves while it
-    /// terminates, which counts where no endpoint is ready.
+    /// Whether a node may send connections to it: it is ready, or it terminates and still serves,
+    /// which counts if no endpoint is ready.
     pub fn is_usable(&self) -> bool {
         self.ready || (self.serving && self.terminating)
     }
@@ -58,9 +58,9 @@ impl<'a> RouteEndpoint<'a> {
         }
     }
 
-    /// Which of two endpoints with one key counts: the higher rank. As upstream, one that does not
-    /// terminate beats one that does; in addition a ready one always wins, so that adding one that
-    /// is not ready changes nothing.
+    /// The priority among endpoints with the same key: the highest rank wins. As in upstream, an
+    /// endpoint that does not terminate wins over one that does. In addition a ready endpoint
+    /// always wins, so that an additional endpoint that is not ready has no effect.
     fn rank(&self) -> (bool, bool, bool) {
         (self.ready, !self.terminating, self.serving)
     }
@@ -70,9 +70,9 @@ fn is_ready(conditions: Conditions) -> bool {
     conditions.ready.unwrap_or(true)
 }
 
-/// The endpoints of one port in one family, sorted, each key once. `slices` are all slices of
-/// the Service; those of other families, ports and address types are skipped, as are endpoints
-/// whose address is of the wrong family.
+/// The endpoints of one port in one family, sorted, without duplicate keys. `slices` are all slices
+/// of the Service. Slices of other families, ports and address types are skipped, and so are
+/// endpoints with an address of the wrong family.
 pub fn port_endpoints<'a>(
     slices: impl IntoIterator<Item = &'a Slice>,
     family: Family,
@@ -105,8 +105,8 @@ pub fn port_endpoints<'a>(
     endpoints
 }
 
-/// The endpoints of a Service port that a decision was made from, for the stages after it. They
-/// stay in their slices: only positions are kept.
+/// The endpoints of a Service port that a decision is based on, for later stages. Only their
+/// positions in the slices are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortEndpoints {
     /// The slices of the Service, shared by its ports and families.
@@ -122,7 +122,7 @@ struct Found {
 }
 
 impl PortEndpoints {
-    /// Keeps endpoints that [`port_endpoints`] found in `slices`.
+    /// Stores endpoints that [`port_endpoints`] found in `slices`.
     pub(crate) fn new(slices: &Arc<[Arc<Slice>]>, endpoints: &[RouteEndpoint<'_>]) -> Self {
         let found = endpoints.iter().map(|endpoint| Found {
             position: endpoint.position,
@@ -132,7 +132,7 @@ impl PortEndpoints {
         Self { slices: slices.clone(), found: found.collect() }
     }
 
-    /// The endpoints, usable or not, sorted by key, each key once.
+    /// The endpoints, usable or not, sorted by key, without duplicate keys.
     pub fn iter(&self) -> impl Iterator<Item = RouteEndpoint<'_>> {
         self.found.iter().filter_map(|Found { position, port, local }| {
             let slice = self.slices.get(position.slice as usize)?;
@@ -145,7 +145,7 @@ impl PortEndpoints {
     }
 }
 
-/// The order of keys of one family as a number, which compares faster than the address.
+/// The key of one family as a number in the same order. Numbers compare faster than addresses.
 fn order(key: EndpointKey) -> (u128, u16) {
     let ip = match key.ip {
         IpAddr::V4(ip) => u128::from(ip.to_bits()),
@@ -161,10 +161,10 @@ pub(crate) fn place_in<'a>(slice: &'a Slice, endpoint: &Endpoint) -> &'a [Option
     node.and_then(|node| keys.nodes.get(node)).map_or(&[], Vec::as_slice)
 }
 
-/// The routing annotation that a Service's slices agree on.
+/// The routing annotation, if all slices of a Service have the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreed<'a> {
-    /// No slice carries one.
+    /// No slice has one.
     Absent,
     /// Ordered keys.
     Keys(&'a KeyRouting),
@@ -172,12 +172,12 @@ pub enum Agreed<'a> {
     Weights(&'a WeightTable),
     /// This slice has another revision than the others, or none: a transition.
     Disagrees(&'a Name),
-    /// This slice's annotation is not readable.
+    /// This slice has an invalid annotation.
     Broken(&'a Name),
 }
 
-/// Reads the routing of a Service in one family. Only slices count that hold ready endpoints,
-/// or serving-terminating ones where no endpoint is ready.
+/// Reads the routing of a Service in one family. Only slices with ready endpoints count, or, if no
+/// endpoint is ready, slices with endpoints that terminate and still serve.
 pub fn agreed_routing<'a>(
     slices: impl IntoIterator<Item = &'a Slice> + Clone,
     family: Family,

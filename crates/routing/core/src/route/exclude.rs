@@ -1,4 +1,4 @@
-//! Why an endpoint is not in a chosen set: the reason of a choice, seen from one endpoint.
+//! Why an endpoint is not in a chosen set: the reason for the choice, for one endpoint.
 
 use std::fmt;
 
@@ -12,21 +12,21 @@ use crate::key::Name;
 pub enum Exclusion {
     /// It is not ready.
     NotReady,
-    /// It terminates, and others are ready.
+    /// It terminates, and other endpoints are ready.
     Terminating,
-    /// It is on another node, and the traffic policy says Local.
+    /// It is on another node, and the traffic policy is Local.
     OtherNode(Option<Name>),
     /// It is hinted for other nodes.
     HintedForNodes(Vec<Name>),
     /// It is hinted for other zones.
     HintedForZones(Vec<Name>),
-    /// Its node has another value of the topology key that decides, or none.
+    /// Its node has another value of the deciding topology key, or none.
     OtherValue(Name),
-    /// Its zone has no weight here.
+    /// Its zone has no weight for this node's zone.
     NoWeight(Option<Name>),
     /// It shares no topology key with this node, and the keys are hard.
     OutOfReach,
-    /// Its address is in several slices; the other one counts.
+    /// Its address is in several slices, and another entry is used.
     Twice,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Exclusion {
     }
 }
 
-/// Says why an endpoint of the port is not in `set`; nothing if it is.
+/// Returns why an endpoint of the port is not in `set`; `None` if it is in the set.
 pub fn explain_excluded(endpoint: &RouteEndpoint<'_>, set: &RouteSet) -> Option<Exclusion> {
     if set.backends.iter().any(|backend| backend.key == endpoint.key) {
         return None;
@@ -59,7 +59,7 @@ pub fn explain_excluded(endpoint: &RouteEndpoint<'_>, set: &RouteSet) -> Option<
         Candidates::ServingTerminating => endpoint.serving && endpoint.terminating,
         Candidates::None => endpoint.is_usable(),
     };
-    // In the local set no endpoint of another node is a candidate, whatever its state.
+    // For the local set, endpoints of other nodes are never candidates.
     let is_local_set = matches!(set.reason.tier, Tier::Local)
         || (matches!(set.reason.tier, Tier::Nobody) && usable);
     if is_local_set && !endpoint.local {

@@ -1,8 +1,9 @@
-//! What one node does with the endpoints of a Service, and why.
+//! How one node uses the endpoints of a Service, and why.
 //!
-//! The data plane looks only at EndpointSlices and traffic policies (KEP-4444): [`collect`] reads
-//! them, [`choose`] decides, [`reason`] says why, [`exclude`] why not one endpoint, [`table`] keeps all decisions of a node,
-//! [`without_local`] counts those that a policy Local leaves empty-handed.
+//! The data plane reads only EndpointSlices and traffic policies (KEP-4444): [`collect`] reads
+//! them, [`choose`] decides, [`reason`] explains the choice, [`exclude`] explains why an endpoint
+//! is not used, [`table`] contains all decisions of a node, and [`without_local`] counts the
+//! Service ports with policy Local that have no endpoint on the node.
 
 pub mod choose;
 pub mod collect;

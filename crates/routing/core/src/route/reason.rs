@@ -1,39 +1,39 @@
-//! Why a set of endpoints was chosen, as data.
+//! The reason for a chosen set of endpoints, as data.
 //!
-//! Kernel comments, `explain`, conditions, events, metrics and the dashboard are renderings of
-//! these values; the `code` functions give the stable words for labels and exit messages.
+//! Kernel comments, `explain`, conditions, events, metrics and the dashboard show these values. The
+//! `code` functions return stable names for labels and exit messages.
 
 use std::fmt;
 
 use crate::key::Name;
 
-/// Which endpoints were chosen, in words of topology.
+/// The tier of the chosen endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// Those with the node's value of a topology key.
+    /// Endpoints with the node's value of a topology key.
     Key(Name),
-    /// Any, because the topology keys end with `*`.
+    /// Any endpoint, because the topology keys end with `*`.
     AnyKey,
-    /// Whatever the routing annotation says, which could not be used.
+    /// The routing annotation, if it could not be used.
     Routing,
-    /// Those the weight table names for the node's zone.
+    /// Endpoints in the zones that have a weight for the node's zone.
     Weights,
-    /// Those hinted for this node.
+    /// Endpoints hinted for this node.
     SameNode,
-    /// Those hinted for this zone.
+    /// Endpoints hinted for this zone.
     SameZone,
-    /// All.
+    /// All endpoints.
     All,
-    /// Those on this node, because the traffic policy says Local.
+    /// Endpoints on this node, because the traffic policy is Local.
     Local,
-    /// None: hard topology keys and nothing in reach.
+    /// No endpoints: the topology keys are hard, and no endpoint matches.
     OutOfReach,
-    /// None: there are no usable endpoints.
+    /// No endpoints: none is usable.
     Nobody,
 }
 
 impl Tier {
-    /// A stable word for labels.
+    /// A stable name for metric labels.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Key(_) => "key",
@@ -62,19 +62,19 @@ impl fmt::Display for Tier {
 /// Why a tier was not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// Slices that hold endpoints carry different revisions of the routing annotation.
+    /// Slices with endpoints have different revisions of the routing annotation.
     RoutingDisagrees {
         /// A slice that differs from the others.
         slice: Name,
     },
-    /// A slice's routing annotation could not be read.
+    /// A slice has an invalid routing annotation.
     RoutingBroken {
-        /// That slice.
+        /// The slice.
         slice: Name,
     },
-    /// The node has no such label.
+    /// The node does not have this label.
     NodeWithoutLabel(Name),
-    /// No endpoint's node has the node's value of this label.
+    /// No endpoint is on a node with the same value of this label.
     NobodyThere {
         /// Label key.
         key: Name,
@@ -85,21 +85,21 @@ pub enum Miss {
     ZoneWithoutWeights(Name),
     /// The node has no zone.
     NodeWithoutZone,
-    /// Some ready endpoints carry no such hint, so none counts (KEP-2433 "Kube-Proxy").
+    /// Some ready endpoints have no such hint, so all hints are ignored (KEP-2433 "Kube-Proxy").
     Unhinted {
-        /// How many.
+        /// Number of endpoints without the hint.
         count: usize,
-        /// Of how many.
+        /// Number of all ready endpoints.
         of: usize,
     },
-    /// Every endpoint is hinted, but none for this place.
+    /// All endpoints have hints, but none for this place.
     HintedElsewhere,
     /// The feature gate is off.
     GateOff,
 }
 
 impl Miss {
-    /// A stable word for labels.
+    /// A stable name for metric labels.
     pub fn code(&self) -> &'static str {
         match self {
             Self::RoutingDisagrees { .. } => "routing-disagrees",
@@ -137,14 +137,14 @@ impl fmt::Display for Miss {
     }
 }
 
-/// Which endpoints could be chosen at all.
+/// The endpoints that a choice starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidates {
-    /// The ready ones.
+    /// Ready endpoints.
     Ready,
-    /// None is ready anywhere: those still serving while they terminate.
+    /// No endpoint is ready: endpoints that terminate and still serve.
     ServingTerminating,
-    /// None.
+    /// No endpoints.
     None,
 }
 
@@ -153,18 +153,18 @@ pub enum Candidates {
 pub struct Tried {
     /// The tier.
     pub tier: Tier,
-    /// Why not.
+    /// Why it was not used.
     pub miss: Miss,
 }
 
-/// The reason of a choice: what was chosen, from what, and what was tried before.
+/// The reason for a choice: the chosen tier, the candidates, and the tiers tried before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
-    /// What was chosen.
+    /// The chosen tier.
     pub tier: Tier,
-    /// From what.
+    /// The candidates.
     pub candidates: Candidates,
-    /// What was tried before, nearest first. Tiers without a request or hints are not named.
+    /// The tiers tried before, nearest first. Tiers without a request or hints are not listed.
     pub tried: Vec<Tried>,
 }
 

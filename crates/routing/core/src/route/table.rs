@@ -1,6 +1,7 @@
-//! All decisions of one node: what the proxy compiles and DNS answers from.
+//! All route decisions of one node. The proxy compiles its rules from them.
 //!
-//! Kept incrementally and equal to a table built from scratch; `Affected` only narrows the work.
+//! Updates are incremental, and the result equals a table built from scratch; `Affected` only
+//! reduces the work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::key::{Family, Name, Protocol, ServiceKey, ServicePortKey};
 use crate::model::{Service, ServicePort, ServiceType, Slice};
 use crate::world::{Affected, World};
 
-/// A decision is made per Service port and family.
+/// The key of a decision: Service port and family.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteKey {
     /// The Service port.
@@ -29,7 +30,7 @@ pub struct Route {
     pub port: usize,
     /// The decision.
     pub decision: RouteDecision,
-    /// The endpoints that it was made from.
+    /// The endpoints that it is based on.
     pub endpoints: PortEndpoints,
 }
 
@@ -57,7 +58,7 @@ impl RouteTable {
         table
     }
 
-    /// Brings the table up to date with what was touched.
+    /// Updates the table for the affected Services.
     pub fn refresh(&mut self, world: &World, touched: &Affected) {
         let moved = self.place.node.as_ref().is_some_and(|node| touched.nodes.contains(node));
         if moved && let Some(node) = self.place.node.as_ref().and_then(|node| world.node(node)) {
@@ -151,7 +152,7 @@ pub fn decide(
     decide_port(world, service, port, family, slices.iter().copied(), place).0
 }
 
-/// The decision for one port of a Service, and the endpoints it was made from.
+/// The decision for one port of a Service, and the endpoints that it is based on.
 fn decide_port<'a>(
     world: &World,
     service: &Service,

@@ -1,12 +1,12 @@
-//! How many Service ports want an endpoint on this node and have none, though there are some
-//! elsewhere: what kube-proxy's `sync_proxy_rules_no_local_endpoints_total` counts.
+//! The number of Service ports that need an endpoint on this node and have endpoints only on other
+//! nodes: the metric `sync_proxy_rules_no_local_endpoints_total` of kube-proxy.
 
 use super::choose::RouteSet;
 use super::table::{Route, RouteTable};
 use crate::key::Family;
 use crate::model::TrafficPolicy;
 
-/// Service ports without an endpoint on this node, by the policy that wants one.
+/// Service ports without an endpoint on this node, by the policy that requires one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WithoutLocal {
     /// `internalTrafficPolicy: Local`.
@@ -15,12 +15,11 @@ pub struct WithoutLocal {
     pub external: u64,
 }
 
-/// Counts the Service ports of a family that have endpoints somewhere, but none on this node for a
-/// policy that is Local. Services without a cluster address in the family are not proxied and do
-/// not count.
+/// Counts the Service ports of a family that have endpoints, but none on this node, and have the
+/// policy Local. Services without a cluster IP in the family are not proxied and do not count.
 ///
-/// As in kube-proxy, a load balancer's port that nothing exposes yet has no set of local endpoints
-/// at all, and counts as `external` even where there are some.
+/// As in kube-proxy, a LoadBalancer port that is not yet exposed has no local set, and counts as
+/// `external` even if this node has endpoints.
 pub fn count_without_local(routes: &RouteTable, family: Family) -> WithoutLocal {
     let mut count = WithoutLocal::default();
     for (_, route) in routes.iter().filter(|(key, _)| key.family == family) {

@@ -1,4 +1,4 @@
-//! From Pods to the endpoints that should be published (endpoint eligibility, fields and ports).
+//! From Pods to the endpoints to publish (endpoint eligibility, fields and ports).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::model::{
 use crate::object::ObjectRef;
 use crate::problem::Problem;
 
-/// A selected Pod and the Node it runs on, if that is known.
+/// A selected Pod and its Node, if the Node is known.
 pub type PodOnNode<'a> = (&'a Pod, Option<&'a Node>);
 
-/// An endpoint that should be published, borrowed from its Pod: most are found unchanged in a
-/// slice, and then nothing is copied.
+/// An endpoint to publish, borrowed from its Pod: most endpoints already exist unchanged in a slice
+/// and need no copy.
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) addresses: Addresses,
@@ -48,18 +48,18 @@ impl Wanted<'_> {
 /// Slice ports to endpoints.
 pub(super) type Groups<'a> = BTreeMap<Arc<[SlicePort]>, Vec<Wanted<'a>>>;
 
-/// What should be published in one family, by slice ports.
+/// The endpoints to publish in one family, by slice ports.
 #[derive(Debug, Default)]
 pub(super) struct Desired<'a> {
-    /// Ports (sorted: the group is an unordered collection) to endpoints, sorted by the name of
-    /// their Pod. A group is there as soon as one eligible Pod maps to it, even if that Pod is
-    /// then skipped.
+    /// Ports (sorted, because their order has no meaning) to endpoints, sorted by the name of their
+    /// Pod. A group exists as soon as one eligible Pod has these ports, even if that Pod is then
+    /// skipped.
     pub(super) groups: Groups<'a>,
-    /// Pods left out because their Node is not known (yet): the plan is to be repeated.
+    /// Pods that are left out because their Node is not known (yet). The plan must be repeated.
     pub(super) missing_nodes: Vec<Problem>,
 }
 
-/// Collects what should be published for a Service in one family.
+/// Collects the endpoints to publish for a Service in one family.
 pub(super) fn desired_endpoints<'a>(
     service: &Service,
     pods: &[PodOnNode<'a>],
@@ -92,7 +92,7 @@ fn missing_node(service: &Service, pod: &Pod) -> Problem {
     )
 }
 
-/// The endpoint of a Pod in one family, or none if it has no address there.
+/// The endpoint of a Pod in one family, or none if the Pod has no address in it.
 pub fn pod_to_endpoint(
     service: &Service,
     pod: &Pod,
@@ -131,7 +131,7 @@ fn want<'a>(
     })
 }
 
-/// Finds the number behind a targetPort: name and protocol must both match.
+/// Finds the number of a targetPort: name and protocol must both match.
 pub fn find_port(target: &TargetPort, protocol: Protocol, ports: &[ContainerPort]) -> Option<u16> {
     match target {
         TargetPort::Number(number) => Some(*number),
@@ -143,7 +143,7 @@ pub fn find_port(target: &TargetPort, protocol: Protocol, ports: &[ContainerPort
 }
 
 /// The slice ports of a Service for one Pod. A port that the Pod does not have is left out, and so
-/// is a 0, for which the API server would refuse the whole slice.
+/// is a port 0, because the API server would reject the whole slice.
 pub fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<SlicePort> {
     service
         .ports
@@ -160,8 +160,8 @@ pub fn endpoint_ports(service: &Service, pod: &Pod) -> Vec<SlicePort> {
         .collect()
 }
 
-/// Sorts Pods into port groups. Neighbours mostly share their ports, so the group stays open
-/// until a Pod resolves to others.
+/// Sorts Pods into port groups. Consecutive Pods usually have the same ports, so the group stays
+/// open until a Pod has other ports.
 struct PortResolver<'s, 'a> {
     service: &'s Service,
     named: bool,
@@ -180,7 +180,7 @@ impl<'s, 'a> PortResolver<'s, 'a> {
         Self { service, named, open: None }
     }
 
-    /// The open group of a Pod's ports.
+    /// The group for a Pod's ports.
     fn group(&mut self, pod: &Pod, groups: &mut Groups<'a>) -> &mut Vec<Wanted<'a>> {
         let fits = |open: &OpenGroup<'_>| !self.named || open.container_ports == pod.ports;
         if !self.open.as_ref().is_some_and(fits) {

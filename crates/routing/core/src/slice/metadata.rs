@@ -8,8 +8,8 @@ use crate::routing::SliceRouting;
 const RESERVED: [&str; 3] =
     [well_known::SERVICE_NAME, well_known::MANAGED_BY, well_known::HEADLESS];
 
-/// The labels a slice of this Service carries: the Service's own, less the reserved ones, plus
-/// the reserved ones as they must be.
+/// The labels of a slice of this Service: the Service's labels without the reserved keys, plus the
+/// reserved labels with their required values.
 pub fn slice_labels(service: &Service, controller: &Name) -> Labels {
     let own = service.labels.iter().filter(|(key, _)| !RESERVED.contains(&key.as_str()));
     let mut labels: Vec<(Name, Name)> = own.map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -21,8 +21,8 @@ pub fn slice_labels(service: &Service, controller: &Name) -> Labels {
     labels.into_iter().collect()
 }
 
-/// Whether a slice must be rewritten for its labels. Only the unreserved ones count, as
-/// upstream; a wrong reserved label is corrected whenever the slice is written anyway.
+/// Whether a slice must be rewritten because of its labels. Only labels that are not reserved
+/// count, as in upstream; a wrong reserved label is corrected with the next write of the slice.
 pub fn labels_changed(slice: &Labels, service: &Labels) -> bool {
     let free = |labels: &Labels| -> Vec<(Name, Name)> {
         labels
@@ -34,7 +34,7 @@ pub fn labels_changed(slice: &Labels, service: &Labels) -> bool {
     free(slice) != free(service)
 }
 
-/// An empty slice of this Service, not yet named.
+/// An empty slice of this Service, without a name.
 pub fn new_slice(service: &Service, labels: &Labels, address_type: AddressType) -> Slice {
     Slice {
         namespace: service.key.namespace.clone(),
@@ -50,7 +50,7 @@ pub fn new_slice(service: &Service, labels: &Labels, address_type: AddressType) 
     }
 }
 
-/// Whether two slices are the same placeholder: names, times and owners do not count.
+/// Whether two slices are the same placeholder; names, times and owners are ignored.
 pub fn same_placeholder(a: &Slice, b: &Slice) -> bool {
     a.namespace == b.namespace
         && a.labels == b.labels

@@ -1,8 +1,8 @@
-//! From a Service and its Pods to the EndpointSlices that should be written.
+//! From a Service and its Pods to the desired EndpointSlices.
 //!
-//! [`plan_slices`] is one pass over values: collect what should be published, pack it into slices
-//! with little churn, hint it by the intent, and say what is to be created, updated and deleted.
-//! It writes nothing; the controller does, exactly as the plan says.
+//! [`plan_slices`] collects the endpoints to publish, packs them into slices with few changes, sets
+//! the hints by the intent, and returns the slices to create, update and delete. It writes nothing;
+//! the controller writes exactly what the plan contains.
 
 mod desired;
 mod metadata;
@@ -26,18 +26,18 @@ use crate::labels::Labels;
 use crate::model::{AddressType, Service, Slice};
 use crate::problem::Problem;
 
-/// Everything a plan depends on.
+/// The input of [`plan_slices`].
 #[derive(Clone, Copy, Debug)]
 pub struct PlanInput<'a> {
     /// The Service.
     pub service: &'a Service,
-    /// What it asks for.
+    /// What it requests.
     pub intent: &'a IntentDecision,
-    /// The Pods it selects, with their Nodes.
+    /// The Pods that it selects, with their Nodes.
     pub pods: &'a [PodOnNode<'a>],
     /// Its slices that this controller manages.
     pub existing: &'a [Arc<Slice>],
-    /// What the last plan left as hint state.
+    /// The hint state of the last plan.
     pub state: &'a HintState,
     /// Zones, demand and time, for the hints.
     pub hints: HintContext<'a>,
@@ -45,34 +45,35 @@ pub struct PlanInput<'a> {
     pub controller: &'a Name,
     /// `--max-endpoints-per-slice`, at least 1.
     pub max_endpoints_per_slice: usize,
-    /// When the change happened that this plan shows.
+    /// Time of the change that caused this plan.
     pub trigger_time: Option<Timestamp>,
 }
 
-/// What is to be done for one Service, and why.
+/// The writes for one Service, and their reasons.
 #[derive(Debug, Default)]
 pub struct SlicePlan {
     /// Slices to create, without names. Empty while the Service is being deleted.
     pub create: Vec<Slice>,
-    /// Slices to overwrite, by name.
+    /// Slices to update, by name.
     pub update: Vec<Slice>,
     /// Slices to delete.
     pub delete: Vec<Arc<Slice>>,
-    /// Slices to leave alone.
+    /// Slices that do not change.
     pub unchanged: Vec<Arc<Slice>>,
-    /// To be given to the next plan.
+    /// The hint state for the next plan.
     pub state: HintState,
-    /// How the hints came out, by family.
+    /// The outcome of the hints, by family.
     pub outcome: BTreeMap<Family, HintOutcome>,
     /// Events to raise on the Service: transitions only.
     pub events: Vec<HintEvent>,
-    /// Pods left out because their Node is unknown: plan again when it is.
+    /// Pods that are left out because their Node is unknown. The Service must be planned again
+    /// later.
     pub missing_nodes: Vec<Problem>,
-    /// What else was found wrong.
+    /// Other problems.
     pub problems: Vec<Problem>,
     /// For metrics, by family.
     pub counts: BTreeMap<Family, PackCounts>,
-    /// When to plan again although nothing changed (a weight change that had to wait).
+    /// When to plan again without a change (for a change of weights that has to wait).
     pub again_at: Option<Timestamp>,
 }
 
@@ -111,7 +112,7 @@ fn plan_family(input: &PlanInput<'_>, labels: &Labels, family: Family, plan: &mu
         .cloned()
         .collect();
     let desired = desired::desired_endpoints(input.service, input.pods, family);
-    // The same Pods are missing in every family: report them once.
+    // The same Pods are missing in each family: report them once.
     if plan.counts.is_empty() {
         plan.missing_nodes.extend(desired.missing_nodes.iter().cloned());
     }
@@ -128,7 +129,7 @@ fn plan_family(input: &PlanInput<'_>, labels: &Labels, family: Family, plan: &mu
     finish(input, lists, delete, plan);
 }
 
-/// Recycles, stamps and files the slices of one family.
+/// Reuses slices, sets their trigger time and adds the slices of one family to the plan.
 fn finish(
     input: &PlanInput<'_>,
     mut lists: SliceLists,
@@ -149,8 +150,8 @@ fn finish(
     plan.delete.append(&mut delete);
 }
 
-/// Turns creates into overwrites of slices that would be deleted: one write instead of two.
-/// Only slices of the same address type that the Service owns.
+/// Replaces creates by updates of slices that would be deleted: one write instead of two. Only
+/// slices of the same address type that the Service owns are reused.
 fn recycle(lists: &mut SliceLists, delete: &mut Vec<Arc<Slice>>, owner: &Name) {
     delete.retain(|doomed| {
         let fits = |new: &&Slice| new.address_type == doomed.address_type;

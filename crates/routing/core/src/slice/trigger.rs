@@ -1,4 +1,4 @@
-//! The trigger time of a plan: when the change happened that the slices now show.
+//! The trigger time of a plan: the time of the change that caused it.
 //!
 //! Consumers measure programming latency from the annotation
 //! `endpoints.kubernetes.io/last-change-trigger-time`.
@@ -10,20 +10,20 @@ use jiff::Timestamp;
 use crate::key::{Name, ServiceKey};
 use crate::model::{Pod, Service};
 
-/// What was seen of one Service.
+/// The last seen times of one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     service: Option<Timestamp>,
     pods: BTreeMap<Name, Timestamp>,
 }
 
-/// Remembers what was seen, Service by Service.
+/// The last seen times of all Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TriggerTimes(BTreeMap<ServiceKey, Seen>);
 
 impl TriggerTimes {
-    /// The earliest change since the last call for this Service, and remembers the present.
-    /// A Service not seen before counts from its creation.
+    /// Returns the earliest change since the last call for this Service, and stores the current
+    /// times. A new Service counts from its creation.
     pub fn observe<'a>(
         &mut self,
         service: &Service,
@@ -43,7 +43,7 @@ impl TriggerTimes {
         newer_pods.map(|(_, time)| *time).chain(newer_service).min()
     }
 
-    /// Forgets a Service that is gone.
+    /// Removes a deleted Service.
     pub fn forget(&mut self, service: &ServiceKey) {
         self.0.remove(service);
     }

@@ -1,6 +1,6 @@
-//! What is wrong between objects: nodes left out of the shares, hints that no node can follow.
+//! Problems between objects: nodes that are not in the shares, hints that no node can use.
 //!
-//! Found when asked for, not kept: every object involved may be fine by itself.
+//! These problems are computed on request and not stored: each object may be valid by itself.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use crate::problem::{Problem, quote};
 
 pub(super) fn find_problems(world: &World) -> Vec<Problem> {
     let zones: BTreeSet<&Name> = world.nodes().filter_map(|node| node.zone()).collect();
-    // If no node has a zone, none is missing.
+    // If no node has a zone, no zone label is missing.
     if zones.is_empty() {
         return Vec::new();
     }
     let capacity = world.capacity();
-    // A label that is there but no zone name is the Node's own problem.
+    // A label with an invalid zone name is a problem of the Node itself.
     let unlabelled = |name: &&Name| {
         world.node(name).is_some_and(|node| node.labels.get(well_known::ZONE).is_none())
     };

@@ -1,4 +1,4 @@
-//! Objects by their own name, without storing the name twice.
+//! A map of objects by name that does not store the name twice.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::key::Name;
 
-/// Something with a name.
+/// An object with a name.
 pub(super) trait Named {
     fn name(&self) -> &Name;
 }
@@ -86,7 +86,7 @@ impl<T: Named> ByName<T> {
     }
 }
 
-/// Puts an object into a list sorted by name. Lists grow by a quarter: there are two per
+/// Inserts an object into a list sorted by name. Lists grow by a quarter, because there are two per
 /// Service and node, and most are short.
 pub(super) fn insert_sorted<T: Named>(list: &mut Vec<Arc<T>>, object: Arc<T>) {
     match list.binary_search_by(|probe| probe.name().cmp(object.name())) {
@@ -100,7 +100,7 @@ pub(super) fn insert_sorted<T: Named>(list: &mut Vec<Arc<T>>, object: Arc<T>) {
     }
 }
 
-/// Takes an object out of a list sorted by name.
+/// Removes an object from a list sorted by name.
 pub(super) fn remove_sorted<T: Named>(list: &mut Vec<Arc<T>>, name: &Name) {
     if let Ok(at) = list.binary_search_by(|probe| probe.name().cmp(name)) {
         list.remove(at);

@@ -8,8 +8,8 @@ use crate::labels::Labels;
 use crate::model::{ContainerPort, Hints, SlicePort};
 use crate::routing::WeightTable;
 
-/// A set of shared values. Unused values are swept when the set has doubled, so that
-/// names of nodes long gone do not pile up.
+/// A set of shared values. Unused values are removed when the set has doubled, so that names of
+/// deleted nodes do not accumulate.
 #[derive(Clone, Debug)]
 struct Shared<T> {
     values: BTreeSet<T>,
@@ -63,7 +63,7 @@ impl Interner {
         }
     }
 
-    /// A new set of labels is made of shared names.
+    /// Shares a set of labels; a new set consists of shared names.
     pub(super) fn labels(&mut self, labels: &mut Labels) {
         *labels = self.labels.find(labels).unwrap_or_else(|| {
             let mut share = |name: &Name| self.names.get(name, Name::is_shared);

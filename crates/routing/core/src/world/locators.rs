@@ -1,6 +1,6 @@
-//! PodLocators in the world: which are there, which labels they copy, and whose a change touches.
+//! PodLocators in the world: which exist, which labels they copy, and which ones a change affects.
 //!
-//! Where the gate is off none of this is maintained, and no Pod is affected.
+//! If the gate is off, none of this is maintained, and no Pod is affected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,19 @@ use crate::locate::{LabelKeys, LocatorLabels, LocatorPlan, WELL_KNOWN_KEYS, plan
 use crate::model::{Locator, Node, Pod};
 use crate::slice::PodOnNode;
 
-/// What PodLocators copy.
+/// The labels that PodLocators copy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Copied {
-    /// The gate is off: there are none.
+    /// The gate is off: there are no PodLocators.
     #[default]
     Nothing,
-    /// What the operator named.
+    /// The labels that the operator configured.
     Fixed(LabelKeys),
-    /// The well-known keys and those that Services name.
+    /// The well-known keys and the keys that Services name.
     Named {
-        /// How many Services name each key.
+        /// The number of Services that name each key.
         uses: BTreeMap<Name, usize>,
-        /// What is copied because of it.
+        /// The resulting keys.
         keys: LabelKeys,
     },
 }
@@ -52,7 +52,7 @@ impl Copied {
         }
     }
 
-    /// Whether a Node's change shows in the PodLocators of its Pods.
+    /// Whether a Node's change changes the PodLocators of its Pods.
     pub(super) fn node_differs(&self, before: Option<&Node>, now: Option<&Node>) -> bool {
         match (self.keys(), before, now) {
             (None, ..) | (_, None, None) => false,
@@ -61,8 +61,8 @@ impl Copied {
         }
     }
 
-    /// A Service names other keys now. Gives those that are copied now and were not, or the
-    /// other way round.
+    /// Updates the counts after a Service has changed its keys. Returns the keys that are now
+    /// copied and were not before, or the reverse.
     fn recount(&mut self, before: &BTreeSet<Name>, now: &BTreeSet<Name>) -> Vec<Name> {
         let Self::Named { uses, keys: LabelKeys::Only(keys) } = self else { return Vec::new() };
         let mut changed = Vec::new();
@@ -88,7 +88,7 @@ impl Copied {
 }
 
 impl World {
-    /// A Pod, with its Node where that is known.
+    /// A Pod, with its Node if the Node is known.
     pub fn pod_on_node(&self, key: &PodKey) -> Option<PodOnNode<'_>> {
         self.pod_entry(key).map(|entry| (&entry.pod, entry.node.as_deref()))
     }
@@ -98,12 +98,12 @@ impl World {
         self.pods.values().flat_map(|pods| pods.iter()).map(|entry| &entry.pod.key)
     }
 
-    /// The labels of Nodes that PodLocators copy; none where the gate is off.
+    /// The Node labels that PodLocators copy; none if the gate is off.
     pub fn locator_keys(&self) -> Option<&LabelKeys> {
         self.copied.keys()
     }
 
-    /// What is to be done about a Pod's PodLocator. Nothing where the gate is off.
+    /// The operation for a Pod's PodLocator; `Keep` if the gate is off.
     pub fn plan_locator(&self, key: &PodKey) -> LocatorPlan {
         let Some(keys) = self.copied.keys() else { return LocatorPlan::Keep };
         let wanted = self.pod_on_node(key).map(|(pod, node)| plan_locator(pod, node, keys));
@@ -131,7 +131,7 @@ impl World {
         Affected { locators, ..Affected::default() }
     }
 
-    /// The PodLocator of a Pod that came, changed or went, where that shows.
+    /// Marks the PodLocator of a Pod that was created, changed or deleted, if its content changes.
     pub(super) fn touch_located(
         &self,
         before: Option<&Pod>,
@@ -146,7 +146,7 @@ impl World {
         pod.map(|pod| pod.key.clone()).into_iter().collect()
     }
 
-    /// The keys that a Service names, where that decides what is copied.
+    /// The keys that a Service names, if they decide which labels are copied.
     pub(super) fn named_keys(&self, service: &ServiceKey) -> BTreeSet<Name> {
         let intent = self.services.get(service).map(|entry| &entry.intent.intent);
         match (intent, &self.copied) {
@@ -155,8 +155,8 @@ impl World {
         }
     }
 
-    /// A Service may name other keys than before: the Pods on Nodes with labels that are copied
-    /// now, or no longer.
+    /// Marks the Pods that a Service's new keys affect: Pods on Nodes with labels that are now
+    /// copied, or no longer copied.
     pub(super) fn touch_named(
         &mut self,
         service: &ServiceKey,

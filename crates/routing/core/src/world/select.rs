@@ -1,4 +1,4 @@
-//! Which Services select a Pod, found by label instead of by asking every Service.
+//! The Services that select a Pod, found by a label index instead of a search over all Services.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use crate::key::{Name, ServiceKey};
 use crate::labels::Labels;
 use crate::model::Pod;
 
-/// Services by one pair of their selector; a Service selects a Pod only if the Pod has that pair.
+/// Services by one pair of their selector. A Service selects a Pod only if the Pod has that pair.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Selectors {
     by_pair: BTreeMap<(Name, Name, Name), BTreeSet<Name>>,
@@ -44,8 +44,8 @@ impl Selectors {
         }
     }
 
-    /// Services that may select a Pod, by the indexed pair; the whole selector is still to be
-    /// checked.
+    /// Services that may select a Pod, by the indexed pair. The caller must check the whole
+    /// selector.
     pub(super) fn candidates(&self, pod: &Pod) -> BTreeSet<ServiceKey> {
         let namespace = &pod.key.namespace;
         let by_label = pod.labels.iter().filter_map(|(key, value)| {

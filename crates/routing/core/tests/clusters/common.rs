@@ -1,4 +1,4 @@
-//! What the tests of this crate share: worlds from text, and short questions to them.
+//! Shared helpers of these tests: worlds from text, and short queries.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(crate) fn now() -> PlanTime<'static> {
     PlanTime::at(Timestamp::UNIX_EPOCH)
 }
 
-/// A cluster whose controller has caught up, with the default gates.
+/// A cluster in which the controller has written all slices, with the default gates.
 pub(crate) fn world(text: &str) -> World {
     world_with(text, Gates::default())
 }
@@ -66,7 +66,7 @@ pub(crate) fn counts(pairs: &[(&str, usize)]) -> BTreeMap<String, usize> {
     pairs.iter().map(|(zone, count)| ((*zone).to_owned(), *count)).collect()
 }
 
-/// The first route of a Service, as a node sees it.
+/// The first route of a Service on a node.
 pub(crate) fn route(world: &World, node: &str, service: &str) -> Route {
     let place = world.node(node).map(|node| Place::of(node)).expect("the node is in the fixture");
     let table = RouteTable::build(world, place);
@@ -75,7 +75,7 @@ pub(crate) fn route(world: &World, node: &str, service: &str) -> Route {
     route.clone()
 }
 
-/// Pods behind the cluster set of a route, sorted, as one word each.
+/// Pods in the cluster set of a route, sorted, by short name.
 pub(crate) fn chosen(world: &World, node: &str, service: &str) -> Vec<String> {
     let decision = route(world, node, service).decision;
     let set = decision.cluster.expect("the cluster set is used");

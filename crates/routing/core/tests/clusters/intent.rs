@@ -1,4 +1,4 @@
-//! Every spelling of an intent, what wins over what, gates, conflicts and unknown values.
+//! All fields and annotations for an intent: precedence, gates, conflicts and unknown values.
 
 use crate::common::{key, world_with};
 use nearhop_core::intent::{Accepted, IntentDecision, MaxOverload, PassedOver, Spelling};
@@ -74,7 +74,7 @@ fn every_spelling() {
     }
 }
 
-/// Each row alone beats all rows below it.
+/// Each row has priority over all rows below it.
 #[test]
 fn the_upper_row_wins() {
     let rows = [
@@ -99,7 +99,7 @@ fn the_upper_row_wins() {
     }
 }
 
-/// The older annotation wins over the newer where both are there, even when it is empty.
+/// If both annotations are present, the older one has priority, even if it is empty.
 #[test]
 fn the_older_annotation_comes_first() {
     let decision = decide("topology-aware-hints=\"\" topology-mode=Auto");

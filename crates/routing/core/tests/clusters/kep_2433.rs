@@ -1,9 +1,10 @@
-//! KEP-2433 "Test Plan": both tables, one test per row, in their order.
+//! KEP-2433 "Test Plan": both tables, one test per row, in the same order.
 
 use crate::common::*;
 use nearhop_core::{Change, Gate, Name, ObjectRef, PodKey};
 
-/// Zones a and b with two equal nodes each; a Service asks by `ask`; two endpoints in each zone.
+/// Zones a and b with two equal nodes each; the Service has the request `ask` and two endpoints in
+/// each zone.
 fn two_zones(ask: &str) -> String {
     format!(
         "nodes a x2 zone=a cpu=4\n\
@@ -63,7 +64,7 @@ mod controller {
         assert_eq!(hints(&world, "web"), counts(&[]));
     }
 
-    /// The table has this row twice; the second is read as the annotation's spelling.
+    /// The table has this row twice. The second is read as the request by annotation.
     #[test]
     fn gate_off_annotation_auto_two_zones_sets_none() {
         let world = world_without(&two_zones("topology-mode=Auto"), Gate::TopologyAwareHints);
@@ -187,7 +188,7 @@ mod kube_proxy {
         assert_eq!(chosen(&world, "b-1", "web"), ["web-1", "web-3"]);
     }
 
-    /// `Local` is a traffic policy: the endpoints of this node, whatever the hints say.
+    /// `Local` is a traffic policy: it uses the endpoints of this node and ignores the hints.
     #[test]
     fn gate_on_policy_local_hints_matching_zone_does_not_filter_by_zone() {
         let world = world(&two_zones("topology-mode=Auto itp=Local"));
@@ -196,9 +197,9 @@ mod kube_proxy {
         assert_eq!(decision.local.expect("Local is used").backends.len(), 2);
     }
 
-    /// Slices still carry hints, the proxy no longer listens (KEP-2433 "Version Skew Strategy").
-    /// The table's gate was the only one of its day; since KEP-4444 a proxy listens to hints while
-    /// any feature that writes them is on, so all of those are off here.
+    /// The slices still have hints, but the proxy ignores them (KEP-2433 "Version Skew Strategy").
+    /// When the table was written, it had the only gate. Since KEP-4444 a proxy uses hints if any
+    /// feature that writes them is on, so this test turns all of them off.
     #[test]
     fn gate_off_prefer_zone_hints_matching_zone_does_not_filter() {
         use nearhop_core::Gates;
@@ -228,7 +229,7 @@ mod kube_proxy {
     #[test]
     fn gate_on_prefer_zone_no_hints_matching_zone_does_not_filter() {
         let mut world = world(&two_zones("traffic-policy=PreferZone"));
-        // Not ready, so it brings no capacity and no hints; but its proxy runs.
+        // The node is not ready, so it adds no capacity and gets no hints, but its proxy runs.
         tell(&mut world, "node c zone=c cpu=4 notready");
         assert_eq!(chosen(&world, "c", "web").len(), 4);
     }

@@ -1,4 +1,5 @@
-//! KEP-536 "Test Plan", one test per row, each filter over all availabilities of the topology.
+//! KEP-536 "Test Plan", one test per row. Each filter is tested with all combinations of available
+//! endpoints.
 
 use crate::common::*;
 use nearhop_core::intent::{Accepted, Intent};
@@ -11,8 +12,9 @@ const KEYS: [&str; 4] = [
     "topology.kubernetes.io/region",
 ];
 
-/// Five places around the client's node `here`, each sharing one tier less with it; an endpoint
-/// `pN` exists in each place N whose bit is set, and `p4`, far away, always.
+/// Five places around the client's node `here`. Each shares one tier less with it than the place
+/// before. Endpoint `pN` exists in each place N whose bit is set; `p4`, the farthest, always
+/// exists.
 fn around(available: u8, ask: &str) -> String {
     let mut text = String::from(
         "node here   rack=r1 zone=z1 region=g1 cpu=4\n\
@@ -30,8 +32,8 @@ fn around(available: u8, ask: &str) -> String {
     text + "pod p4 for=web on=far\n"
 }
 
-/// Which endpoints the first of the given tiers (0 host, 1 rack, 2 zone, 3 region) with somebody
-/// in it holds: nearer places share the farther tiers too.
+/// The endpoints in the first of the given tiers (0 host, 1 rack, 2 zone, 3 region) that has any:
+/// nearer places also belong to the farther tiers.
 fn expected(available: u8, tiers: &[usize]) -> Option<Vec<String>> {
     tiers.iter().find_map(|tier| {
         let there: Vec<String> =
@@ -44,7 +46,7 @@ fn everybody(available: u8) -> Vec<String> {
     (0..5).filter(|i| *i == 4 || available & (1 << i) != 0).map(|i| format!("p{i}")).collect()
 }
 
-/// Checks a list of tiers in all 16 availabilities.
+/// Checks a list of tiers with all 16 combinations of available endpoints.
 fn check(tiers: &[usize], soft: bool) {
     let mut keys: Vec<&str> = tiers.iter().map(|tier| KEYS[*tier]).collect();
     keys.extend(soft.then_some("*"));
@@ -96,7 +98,7 @@ fn incompatibility_with_external_traffic_policy_local() {
     let decision = world.intent(&key("web")).expect("in the fixture");
     assert!(matches!(decision.accepted, Accepted::Conflict(..)), "{:?}", decision.accepted);
     assert!(decision.problems[0].cause.contains("externalTrafficPolicy: Local"));
-    // Local keeps its own traffic, the keys keep theirs.
+    // The Local policy applies to external traffic, the keys to internal traffic.
     let route = route(&world, "rack", "web").decision;
     assert_eq!(route.external, Some(Verdict::Drop));
     assert_eq!(route.internal, Verdict::Cluster);
@@ -135,7 +137,7 @@ fn multiple_constraints_plus_a_final_star() {
     check(&[1, 2], true);
 }
 
-/// Order is the user's: a farther tier may come first.
+/// The user decides the order: a farther tier may come first.
 #[test]
 fn keys_are_tried_in_the_order_given() {
     let world =
@@ -143,7 +145,8 @@ fn keys_are_tried_in_the_order_given() {
     assert_eq!(chosen(&world, "here", "web"), ["p0", "p2"]);
 }
 
-/// Nothing in reach of hard keys: refused, and the reason names every tier tried.
+/// No endpoint matches the hard keys: the connection is rejected, and the reason lists every tier
+/// tried.
 #[test]
 fn out_of_reach_is_refused_with_reasons() {
     let world = world(&around(0b1000, "topology-keys=example.com/cage,rack"));
@@ -156,7 +159,7 @@ fn out_of_reach_is_refused_with_reasons() {
     assert_eq!(misses, [Miss::NodeWithoutLabel("example.com/cage".into()), nobody]);
 }
 
-/// A node whose label arrives late switches to the nearer set.
+/// A node that gets its label late switches to the nearer set.
 #[test]
 fn a_relabelled_node_changes_its_choice_and_its_endpoints() {
     let mut world = world(&around(0b1001, "topology-keys=rack,*"));

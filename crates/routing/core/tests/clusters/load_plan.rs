@@ -1,4 +1,4 @@
-//! What a policy does to load, against figures worked out by hand.
+//! The effect of a policy on the load, compared with figures calculated by hand.
 
 use crate::common::{key, now, world};
 use nearhop_core::Family;
@@ -28,7 +28,7 @@ fn close(a: f64, b: f64) -> bool {
 fn spread_is_even_and_crosses_zones() {
     let load = load("");
     assert!(close(load.worst, 1.0), "{}", load.worst);
-    // A third of the demand stays in b and c by 4/9 each, in a by 1/9.
+    // Of each third of the demand, b and c keep 4/9, and a keeps 1/9.
     assert!(close(load.cross_zone, 2.0 / 3.0), "{}", load.cross_zone);
     assert_eq!(load.endpoints.len(), 9);
 }

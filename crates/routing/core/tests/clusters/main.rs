@@ -1,4 +1,5 @@
-//! Whole clusters, said in the fixture language: what the controller writes and what nodes choose.
+//! Whole clusters in the fixture language: the slices that the controller writes and the endpoints
+//! that nodes choose.
 
 mod common;
 mod dns;

@@ -1,4 +1,4 @@
-//! What a change of an object touches, where that is not what one would guess.
+//! What a change of an object affects, for cases that are not obvious.
 
 use crate::common::{key, now, plan, tell, world};
 use nearhop_core::fixture::Fixture;
@@ -19,7 +19,7 @@ const CLUSTER: &str = "
     pods balanced x3 for=balanced on=a,b
 ";
 
-/// What only the proxy on a node asks about it is nobody else's business.
+/// Fields of a Node that only its own proxy reads affect no Service.
 #[test]
 fn addresses_and_removal_of_a_node_touch_nothing() {
     for line in [
@@ -42,7 +42,7 @@ fn addresses_and_removal_of_a_node_touch_nothing() {
     }
 }
 
-/// The check above can fail: what the plan does look at is touched.
+/// The check above can fail: a field that the plan reads does affect Services.
 #[test]
 fn zone_and_cpu_of_a_node_touch() {
     let mut world = world(CLUSTER);
@@ -52,7 +52,7 @@ fn zone_and_cpu_of_a_node_touch() {
     assert!(touched.plan.contains(&key("balanced")), "{touched:?}");
 }
 
-/// A proxy measures by it how long a change has been on its way.
+/// A proxy measures the latency of a change with it.
 #[test]
 fn a_trigger_time_alone_is_a_change_of_a_slice() {
     let mut world = world(CLUSTER);
@@ -66,7 +66,7 @@ fn a_trigger_time_alone_is_a_change_of_a_slice() {
     assert!(world.plan(&key("near"), now()).expect("it is there").is_noop());
 }
 
-/// Everything that the proxy reads of a Service makes its routes anew.
+/// A change of any Service field that the proxy reads affects the routes.
 #[test]
 fn what_a_proxy_reads_of_a_service_touches_its_routes() {
     for option in ["source-ranges=10.0.0.0/8", "source-ranges=\"\"", "affinity=7s", "health-port=9"]
