@@ -100,7 +100,7 @@ pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime<'_>) -
 }
 
 /// Each node's part of the total demand: the measured connections of its zone, split by the
-/// capacity of its nodes. Without measurements, the capacity of the node.
+/// capacity of its nodes. Without measurements, it is proportional to the capacity of the node.
 fn node_demand(
     nodes: &[&Node],
     capacity: &Capacity,

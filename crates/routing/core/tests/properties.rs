@@ -471,7 +471,7 @@ proptest! {
         prop_assert!(cluster.world == cluster.told_anew(), "the world depends on its history");
         let scratch = RouteTable::build(&cluster.world, cluster.place.clone());
         prop_assert_eq!(&cluster.table, &scratch);
-        // A Service that no change touched has nothing to write.
+        // The controller has planned all affected objects. No object needs another write.
         cluster.converge();
         for key in (0..2).map(service_key) {
             let plan = cluster.world.plan(&key, now());

@@ -192,8 +192,8 @@ fn finish<'a>(
     zone_labels: usize,
 ) -> Answer<'a> {
     let covered = || falls_through(asking.config, &question.name);
-    // For a SOA query below the apex the answer is NODATA, because clients that search for the apex
-    // expect it.
+    // For a SOA query below the apex the answer is NODATA, even if the name does not exist: clients
+    // that search for the apex expect it.
     let soa = question.record_type == RecordType::Soa;
     let denial = |outcome, ttl| {
         let authority = Some(zone::soa(asking, ttl));

@@ -161,7 +161,7 @@ fn resolve_host<'a>(
         Host::Named(name) => name == host,
         Host::Address(_) => Some(entry.address) == address,
     };
-    // An endpoint with this host name has priority over an endpoint with this address as its name.
+    // If the label is an address, first check the endpoints at this address, then all endpoints.
     let at_address = address.into_iter().flat_map(|address| filed.published_at(address));
     let mut entries: Vec<Entry<'a>> = at_address.filter(is_it).collect();
     if entries.is_empty() {

@@ -9,8 +9,7 @@ use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{Change, Family, Name, ObjectRef, SlicePlan, World};
 
-/// Applies a change to the world, lets the controller write its plans, and returns the last plan of
-/// the Service.
+/// Applies a change, writes the new plan of Service `web`, and returns that plan.
 fn step(world: &mut World, text: &str) -> SlicePlan {
     tell(world, text);
     let done = plan(world, "web");
@@ -167,8 +166,8 @@ fn a_restart_keeps_hints_that_are_still_good() {
     assert_eq!(hints(&fresh, "web"), counts(&[("a", 3), ("b", 5)]));
 }
 
-/// Weights change at most every 30 seconds, but a zone that lost its endpoints gets no traffic at
-/// once.
+/// Weights change at most every 30 seconds, but a zone that lost its endpoints stops receiving
+/// traffic at once.
 #[test]
 fn balanced_moves_slowly_and_leaves_fast() {
     let text = "node a zone=a cpu=4\nnode b zone=b cpu=4\n\
