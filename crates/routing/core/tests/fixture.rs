@@ -419,7 +419,7 @@ fn a_plan_is_applied_as_an_api_server_would() {
     assert_eq!(names(&world), Vec::<String>::new());
 }
 
-/// Values that are hard to print: blanks, quotes, commas, comment signs.
+/// Values that are hard to print: spaces, quotes, commas, comment signs.
 fn value() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => "[a-z]{1,5}",

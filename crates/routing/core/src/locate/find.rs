@@ -82,7 +82,7 @@ struct Entry {
 }
 
 impl PartialEq for Locators {
-    /// All other fields follow from these; shared places are ignored.
+    /// All other fields follow from these. Whether places share memory is ignored.
     fn eq(&self, other: &Self) -> bool {
         self.by_key == other.by_key
     }
@@ -115,8 +115,8 @@ impl Locators {
             return false;
         }
         self.remove(&locator.key.clone());
-        // The controller does not write locators without an owner Pod, so such a locator has no
-        // effect.
+        // The controller does not write locators without an owner Pod, so their addresses are
+        // ignored.
         let owned = locator.owner.is_some();
         let place = if owned { self.place_of(&locator) } else { None };
         let entry = Arc::new(Entry { locator, place });
@@ -157,7 +157,7 @@ impl Locators {
     }
 
     /// The place of the Pod with this address, if a locator has it. If several Pods share it, they
-    /// use the network of one node. The locator of a completed Pod has no address.
+    /// use the network of one node. The locator of a terminal Pod has no address.
     pub fn find(&self, address: IpAddr) -> Option<Located> {
         let there = self.by_address.get(&address)?;
         let entry = there.iter().find(|entry| entry.place.is_some())?;

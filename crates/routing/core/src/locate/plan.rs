@@ -100,7 +100,7 @@ pub fn plan_locator(pod: &Pod, node: Option<&Node>, keys: &LabelKeys) -> Locator
     }
 }
 
-/// The addresses of a Pod; none if the Pod has terminated, because another Pod may have them now.
+/// The addresses of a Pod; none if its phase is terminal, because another Pod may have them now.
 fn located_ips(pod: &Pod) -> Addresses {
     if pod.terminal { Addresses::Many(Box::default()) } else { pod.ips.clone() }
 }
