@@ -1,7 +1,8 @@
-//! Certificates that nearhop makes itself: an authority, and what it signs.
+//! Certificates that nearhop creates: a certificate authority (CA), and the certificates that it
+//! signs.
 //!
-//! Keys are ECDSA P-256: made and used in well under a millisecond. Not here: files. Who keeps a
-//! key, and where, the caller knows.
+//! Keys are ECDSA P-256, which are fast to create and to use. Files are not here: the caller stores
+//! keys and certificates.
 
 use std::net::IpAddr;
 
@@ -12,85 +13,87 @@ use rcgen::{
 
 pub use rcgen::Error as PkiError;
 
-/// The common name of the certificate that an API server shows to kubelets, as kubeadm has it.
+/// The common name of the client certificate that an API server presents to kubelets, as in
+/// kubeadm.
 pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 
-/// The group of [`KUBELET_CLIENT`]: a kubelet's authorizer lets it do everything.
+/// The group of [`KUBELET_CLIENT`]: a kubelet's authorizer allows it everything.
 const MASTERS: &str = "system:masters";
 
 /// A certificate and its private key, as PEM.
 #[derive(Clone)]
 pub struct Pair {
-    /// The certificate, perhaps with those of intermediate authorities.
+    /// The certificate, perhaps followed by intermediate CA certificates.
     pub certificate: String,
     /// The private key.
     pub key: String,
 }
 
 impl std::fmt::Debug for Pair {
-    /// Without the key: what is debugged ends up in logs.
+    /// Omits the private key, because debug output ends up in logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pair").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 
-/// Whom a server's certificate names.
+/// The names in a server's certificate.
 #[derive(Clone, Debug, Default)]
 pub struct Subject<'a> {
-    /// Its common name.
+    /// The common name.
     pub common_name: &'a str,
-    /// The DNS names by which it is reached.
+    /// The DNS names of the server.
     pub names: Vec<String>,
-    /// The addresses by which it is reached.
+    /// The IP addresses of the server.
     pub addresses: Vec<IpAddr>,
 }
 
-/// A certificate authority.
+/// A certificate authority (CA).
 pub struct Authority {
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// Makes one.
+    /// Creates a CA with a new key.
     ///
     /// # Errors
-    /// The library refuses the name.
+    /// The name is not valid.
     pub fn create(name: &str) -> Result<Self, PkiError> {
         Self::of_key(name, &new_key()?)
     }
 
-    /// The one that has this private key, as PEM.
+    /// Creates a CA with this private key, as PEM.
     ///
     /// # Errors
     /// The key cannot be read.
     pub fn of_key(name: &str, key: &str) -> Result<Self, PkiError> {
         let key = KeyPair::from_pem(key)?;
         let certificate = authority_parameters(name).self_signed(&key)?.pem();
-        // The certificate is made of these parameters, so they can sign in its place.
+        // The CA certificate is made from the same parameters, so the issuer can use them instead
+        // of it.
         Ok(Self { certificate, issuer: Issuer::new(authority_parameters(name), key) })
     }
 
-    /// Its certificate, as PEM.
+    /// The CA certificate, as PEM.
     #[must_use]
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// Makes a certificate for a server.
+    /// Issues a certificate for a server.
     ///
     /// # Errors
-    /// A name is none.
+    /// A DNS name is not valid.
     pub fn issue_server(&self, subject: &Subject<'_>) -> Result<Pair, PkiError> {
         let key = KeyPair::generate()?;
         let certificate = server_parameters(subject)?.signed_by(&key, &self.issuer)?.pem();
         Ok(Pair { certificate, key: key.serialize_pem() })
     }
 
-    /// Makes a certificate for a client of the group `system:masters`.
+    /// Issues a certificate for a client in the group `system:masters`.
     ///
     /// # Errors
-    /// The library refuses the name.
+    /// The name is not valid.
     pub fn issue_client(&self, common_name: &str) -> Result<Pair, PkiError> {
         let key = KeyPair::generate()?;
         let mut parameters = CertificateParams::default();
@@ -102,18 +105,18 @@ impl Authority {
     }
 }
 
-/// Makes a private key, as PEM.
+/// Creates a private key, as PEM.
 ///
 /// # Errors
-/// The system gives no random numbers.
+/// The operating system returns no random numbers.
 pub fn new_key() -> Result<String, PkiError> {
     Ok(KeyPair::generate()?.serialize_pem())
 }
 
-/// Makes a certificate for a server that nobody but itself vouches for.
+/// Creates a self-signed certificate for a server.
 ///
 /// # Errors
-/// A name is none.
+/// A DNS name is not valid.
 pub fn self_signed(subject: &Subject<'_>) -> Result<Pair, PkiError> {
     let key = KeyPair::generate()?;
     let certificate = server_parameters(subject)?.self_signed(&key)?.pem();

@@ -138,7 +138,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
         }
     }
 
-    /// The same for an object that itself changed, perhaps to fix the failure: ends its back-off.
+    /// The same for an object that itself changed, and may be fixed: ends its back-off.
     pub fn add_and_reset(&mut self, key: &K, at: Instant) {
         if let Some(item) = self.items.get_mut(key) {
             item.reset_requested = item.running;
@@ -220,7 +220,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
         failures
     }
 
-    /// The API server works again: ends the back-off of keys that failed because of it.
+    /// Ends the back-off of keys that failed because of the API server, which works again.
     pub fn server_recovered(&mut self, now: Instant) {
         for (at, order, key) in std::mem::take(&mut self.failed) {
             let item = self.items.get_mut(&key).expect("a key that waits has an item");
@@ -243,7 +243,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
         }
     }
 
-    /// Lets a key that stopped running wait, or forgets it.
+    /// Puts a key that stopped running back into the queue if it is due again, or forgets it.
     fn settle(&mut self, key: &K) {
         let Some(item) = self.items.get_mut(key) else { return };
         match item.due {
@@ -268,7 +268,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
         });
     }
 
-    /// Failed keys leave half of the workers to the others.
+    /// Failed keys use at most half of the workers.
     fn may_retry(&self) -> bool {
         self.running_failed < self.workers.div_ceil(2)
     }

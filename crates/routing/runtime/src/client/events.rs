@@ -9,10 +9,10 @@
 //! # }
 //! ```
 //!
-//! Why not `kube::runtime::events::Recorder`: it sends without a deadline and past the lease's
+//! Why not `kube::runtime::events::Recorder`: it has no deadline and ignores the lease's
 //! [`Fence`](super::Fence); it counts Events with different messages as repeats and keeps the first
-//! message; a retry after a lost reply creates a second Event; and it never waits for the server to
-//! come back, nor drops what it cannot send.
+//! message; a retry after a lost reply creates a second Event; and it neither waits for a server
+//! that is down nor drops Events that it cannot send.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,16 +30,16 @@ use super::{ApiCall, ApiFailure, ApiSender};
 use crate::backoff::Backoff;
 use crate::supervise;
 
-/// Events that wait to be written; the recorder drops more.
+/// The most Events that wait to be written; the recorder drops further ones.
 const QUEUE: usize = 1000;
 /// How often the recorder tries to write an Event.
 const ATTEMPTS: u32 = 4;
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
-/// Events that are remembered, to count repeats.
+/// How many Events the writer remembers to count repeats.
 const REMEMBERED: usize = 2000;
-/// The API server takes 1024 bytes.
+/// The API server accepts at most 1024 bytes.
 const LONGEST_MESSAGE: usize = 1000;
-/// A name has at most 253 characters, of which a dot and 16 digits are added.
+/// A name has at most 253 characters; the writer adds a dot and 16 digits.
 const LONGEST_STEM: usize = 230;
 
 /// `type` of an Event.
@@ -77,7 +77,7 @@ impl Event {
         Self { involved_object, event_type, reason, action: None, message: message.into() }
     }
 
-    /// Events with the same key are repeats.
+    /// The key that identifies repeats.
     fn key(&self, component: &str) -> Vec<String> {
         let object = &self.involved_object;
         let texts =
@@ -90,7 +90,7 @@ impl Event {
         self.involved_object.namespace.as_deref().unwrap_or("default")
     }
 
-    /// The Event's body, and what messages call it.
+    /// The JSON body of the Event.
     fn body(&self, name: &str, reporter: &EventWriter, now: Timestamp) -> Vec<u8> {
         let time = Time(now);
         let mut body = json!({
@@ -118,7 +118,7 @@ impl Event {
     }
 }
 
-/// As much of a text as fits into so many bytes.
+/// The longest prefix of a text that fits into this many bytes.
 fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
@@ -130,7 +130,7 @@ struct Known {
     count: u32,
 }
 
-/// Writes Events, one request each. Clones share what they remember.
+/// Writes Events, one request each. Clones share the Events that they remember.
 #[derive(Clone)]
 pub struct EventWriter {
     sender: ApiSender,
@@ -181,7 +181,7 @@ impl EventWriter {
             done =
                 self.sender.send(ApiCall::merge_patch(path, &patch, what.clone())).await.map(drop);
         }
-        // The API server deletes Events after an hour or so: a repeat is then a new Event.
+        // The API server deletes Events after about an hour: a repeat is then a new Event.
         if count == 1 || matches!(done, Err(ApiFailure::NotFound { .. })) {
             count = 1;
             let call = ApiCall::create(collection, event.body(&known.name, self, now), what);
@@ -208,7 +208,7 @@ impl EventWriter {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Vec<String>, Known>> {
-        // Held for single operations only: a panic elsewhere leaves nothing half done.
+        // The lock covers single operations only, so a panic cannot leave a partial update.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -220,8 +220,8 @@ fn name_of(object: &ObjectReference) -> String {
     format!("{kind} {namespace}{slash}{name}")
 }
 
-/// Writes Events in the background, in order. The caller never waits; an Event that cannot be
-/// written is lost, with a line in the log.
+/// Writes Events in the background, in order. The caller never waits. An Event that cannot be
+/// written is lost, and the log says so.
 #[derive(Clone)]
 pub struct EventRecorder {
     queue: mpsc::Sender<Event>,
@@ -257,7 +257,7 @@ impl EventRecorder {
         tracing::warn!(reason = event.reason, object, error, "event lost");
     }
 
-    /// Waits until every Event is written, but at most so long. Call it on the last clone.
+    /// Waits until every Event is written, but at most this long. Call it on the last clone.
     pub async fn finish(self, limit: Duration) {
         let Self { queue, task } = self;
         drop(queue);
@@ -268,7 +268,8 @@ impl EventRecorder {
     }
 }
 
-/// The server may not be reachable yet: the proxy, for instance, makes it reachable.
+/// Retries, because the server may not be reachable yet: the proxy, for example, makes it
+/// reachable.
 async fn write_with_retries(writer: &EventWriter, event: &Event) -> Result<(), ApiFailure> {
     let mut attempt = 0;
     loop {

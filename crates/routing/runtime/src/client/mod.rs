@@ -1,14 +1,14 @@
-//! A kube client, set up for daemons: found as kubectl would find it, named, counted, and without
-//! kube's own retries.
+//! A kube client for daemons: it finds its configuration as kubectl does, sends a user agent,
+//! counts its requests, and does not use kube's own retries.
 //!
 //! ```text
-//!   mod        which cluster, by which configuration
-//!   proxy      by which proxy                    (pure)
+//!   mod        which cluster and which configuration
+//!   proxy      which proxy                       (pure)
 //!   transport  sockets, TLS and kube's layers
 //! ```
 //!
-//! Not here: timeouts of requests. A watch may be silent for long and a write may not, and only
-//! the caller knows which is which: wrap requests in `tokio::time::timeout`.
+//! Request timeouts are not here. A watch may be silent for a long time and a write may not, and
+//! only the caller knows which of them it sends: wrap requests in `tokio::time::timeout`.
 
 mod events;
 mod proxy;
@@ -35,31 +35,31 @@ pub use crate::client::sender::{ApiCall, ApiFailure, ApiSender, Fence};
 pub use crate::client::versions::{KnownVersions, Outdated};
 use crate::metrics::{ContactLayer, Metrics};
 
-/// A server that is there takes a connection well within this.
+/// The timeout to open a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which cluster, and how to introduce oneself.
+/// The cluster, and the user agent.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
-    /// `--kubeconfig`; without it `KUBECONFIG`, the Pod's service account and `~/.kube/config`
-    /// are tried, in this order.
+    /// `--kubeconfig`. Without it the client tries `KUBECONFIG`, the Pod's service account and
+    /// `~/.kube/config`, in this order.
     pub kubeconfig: Option<PathBuf>,
-    /// `--context`; without it the kubeconfig's current one.
+    /// `--context`. Without it the current context of the kubeconfig.
     pub context: Option<String>,
-    /// What the server's audit log and its metrics call us.
+    /// The `User-Agent`, which the server's audit log and metrics show.
     pub user_agent: String,
 }
 
-/// Stands in a configuration that names no proxy: kube would look into the environment then, and
-/// refuse a configuration over a variable that does not concern it.
+/// The placeholder in a configuration without a proxy. Without it kube reads the environment, and
+/// rejects the configuration if a variable that does not apply is invalid.
 const NO_PROXY_URL: &str = "http://none.invalid";
 
-/// How the server is reached.
+/// How the client reaches the server.
 #[derive(Clone, Copy)]
 pub enum Way<'a> {
-    /// As the kubeconfig and these variables of the environment say: perhaps by a proxy.
+    /// As the kubeconfig and these environment variables say, perhaps through a proxy.
     Configured(&'a (dyn Fn(&str) -> Option<OsString> + Sync)),
-    /// Without a proxy, whatever they say.
+    /// Without a proxy, whatever the kubeconfig and the environment say.
     Direct,
 }
 
@@ -72,7 +72,7 @@ impl Way<'_> {
     }
 }
 
-/// Makes a client. This does not talk to the server yet.
+/// Creates a client. Sends nothing to the server yet.
 ///
 /// # Errors
 /// There is no configuration, or it cannot be used.
@@ -83,7 +83,7 @@ pub async fn connect(
     connect_recorded(options, metrics, |_| {}).await
 }
 
-/// As [`connect`], by another way than that of the process's environment.
+/// Like [`connect`], with another [`Way`] than the environment of the process.
 ///
 /// # Errors
 /// There is no configuration, or it cannot be used.
@@ -95,7 +95,7 @@ pub async fn connect_by(
     make(way, options, metrics, |_| {}).await
 }
 
-/// As [`connect`], and `record` sees each request before it is sent.
+/// Like [`connect`], and calls `record` for each request before it is sent.
 ///
 /// # Errors
 /// There is no configuration, or it cannot be used.
@@ -138,8 +138,8 @@ async fn make(
     Ok(builder.with_layer(&listening).with_layer(&counting).with_layer(&recording).build())
 }
 
-/// The authorities of the cluster's certificate, as DER; empty where the configuration names none
-/// and the host's are trusted.
+/// The CA certificates of the cluster, as DER; empty where the configuration names none and the
+/// client trusts those of the host.
 ///
 /// # Errors
 /// There is no configuration, or it cannot be used.
@@ -156,23 +156,23 @@ async fn configure(way: Way<'_>, options: &ClientOptions) -> Result<Config, Runt
     };
     config.headers.push((USER_AGENT, agent));
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // On a connection, not on a request: it would cut idle watches.
+    // kube applies it to a connection, not to a request, so it would end idle watches.
     config.read_timeout = None;
-    // Callers back off for each object by itself; a retry below them would only hide the load.
+    // Callers back off for each object on their own; a retry in kube would only hide the load.
     config.default_retry = false;
     Ok(config)
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Source {
-    /// Merged, the first to say something wins.
+    /// The files are merged; for each setting the first file that has it wins.
     Files(Vec<PathBuf>),
     InCluster,
 }
 
-/// kube would take `~/.kube/config` before the service account. In a Pod that finds a stray file of
-/// the image's, so this keeps client-go's order. A context is a kubeconfig's, so naming one rules the
-/// service account out.
+/// kube would prefer `~/.kube/config` to the service account, and a Pod's image may contain such a
+/// file by accident. This function keeps client-go's order. A context exists only in a kubeconfig,
+/// so `--context` excludes the service account.
 fn choose_source(
     options: &ClientOptions,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -216,7 +216,7 @@ async fn read_files(
     Ok(config)
 }
 
-/// Of several files those that are missing are passed over, as kubectl does; None if all are.
+/// Like kubectl, ignores files that are missing; returns `None` if all are.
 fn merge(files: &[PathBuf]) -> Result<Option<Kubeconfig>, KubeconfigError> {
     if let [file] = files {
         return Kubeconfig::read_from(file).map(Some);

@@ -1,8 +1,9 @@
-//! By which proxy the API server is reached, if by any. Pure: the environment is an argument.
+//! Chooses the HTTP or SOCKS proxy for requests to the API server. Pure: the environment is an
+//! argument.
 //!
-//! As client-go decides it: `proxy-url` of the kubeconfig is meant for this cluster and always
-//! counts; otherwise `HTTPS_PROXY` (`HTTP_PROXY` for a server without TLS) counts, except for
-//! loopback and what `NO_PROXY` names. `ALL_PROXY` is curl's and does not count.
+//! Follows client-go: `proxy-url` of the kubeconfig always applies. Without it `HTTPS_PROXY`
+//! applies (`HTTP_PROXY` for a server without TLS), except for loopback addresses and for hosts in
+//! `NO_PROXY`. `ALL_PROXY` belongs to curl and is ignored.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -12,17 +13,17 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
 use crate::RuntimeError;
 
-/// Where the kubeconfig says it, for messages.
+/// The name of the kubeconfig field, for messages.
 const PROXY_URL: &str = "proxy-url of the kubeconfig";
 
-/// A proxy, with what it asks for.
+/// A proxy, with its protocol and its credentials.
 #[derive(Clone, Debug)]
 pub(super) struct Proxy {
     found: Intercept,
     uri: Uri,
 }
 
-/// How to talk to a proxy.
+/// The protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http,
@@ -33,7 +34,7 @@ pub(super) enum Protocol {
 impl Proxy {
     fn parse(setting: &str, value: &str) -> Result<Self, RuntimeError> {
         let wrong = || RuntimeError::Proxy { setting: setting.to_owned() };
-        // hyper-util passes over what it cannot read; the address asked for does not matter.
+        // hyper-util ignores a value that it cannot parse; the target address does not matter here.
         let matcher = Matcher::builder().all(value.trim()).build();
         let asked = Uri::from_static("https://api.invalid");
         let found = matcher.intercept(&asked).ok_or_else(wrong)?;
@@ -42,7 +43,7 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Where it is, with its port.
+    /// The proxy's address, with its port.
     pub(super) fn uri(&self) -> &Uri {
         &self.uri
     }
@@ -71,7 +72,7 @@ impl Proxy {
     }
 }
 
-/// The same with the usual port of its protocol, where it names none.
+/// The same URI with the default port of its protocol, where it names no port.
 fn with_port(uri: &Uri) -> Option<Uri> {
     let host = uri.host().filter(|host| !host.is_empty())?;
     let usual = match uri.scheme_str() {
@@ -84,7 +85,7 @@ fn with_port(uri: &Uri) -> Option<Uri> {
     uri.build().ok()
 }
 
-/// The proxy for a server; `configured` is what its kubeconfig says.
+/// The proxy for a server; `configured` is `proxy-url` of the kubeconfig.
 pub(super) fn choose(
     server: &Uri,
     configured: Option<&str>,
@@ -110,7 +111,7 @@ pub(super) fn choose(
     Proxy::parse(name, &url).map(Some)
 }
 
-/// Which server is to be reached.
+/// The API server that the client connects to.
 struct Target {
     host: String,
     address: Option<IpAddr>,
@@ -129,9 +130,9 @@ impl Target {
         self.host == "localhost" || self.address.is_some_and(|address| address.is_loopback())
     }
 
-    /// By `NO_PROXY`, as Go reads it: names, with a leading dot or `*.` only those below; addresses
-    /// and ranges; all of them with or without a port; `*` for everything. What makes no sense is
-    /// passed over.
+    /// Whether `NO_PROXY` lists this server, with Go's rules: an entry is a name (with a leading
+    /// dot or `*.` only its subdomains match), an address or a CIDR range, each with or without a
+    /// port, or `*` for every server. Invalid entries are ignored.
     fn is_excepted(&self, list: &str) -> bool {
         let entries = list.split(',').map(|entry| entry.trim().to_ascii_lowercase());
         entries.filter(|entry| !entry.is_empty()).any(|entry| self.matches(&entry))
@@ -169,7 +170,7 @@ impl Target {
     }
 }
 
-/// An IPv4 address in an IPv6 one is that address.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn parse_address(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
@@ -186,7 +187,8 @@ fn within(address: IpAddr, of: IpAddr, length: u8) -> bool {
         return false;
     }
     let shift = u32::from(width - length);
-    // A shift by all bits is none in Rust; a range of length 0 holds every address.
+    // `checked_shr` returns `None` for a shift by all bits: a range of length 0 contains every
+    // address.
     (bits(address) ^ bits(of)).checked_shr(shift).unwrap_or(0) == 0
 }
 
@@ -246,7 +248,7 @@ mod tests {
             let told = chosen(SERVER, Some(nonsense), &[]);
             assert!(told.starts_with("proxy-url of the kubeconfig does not"), "{told}");
         }
-        // Where no proxy would be used, what stands there does no harm.
+        // An invalid value has no effect where no proxy is used.
         let told = chosen("https://127.0.0.1:6443", None, &[("HTTPS_PROXY", "::::")]);
         assert_eq!(told, "direct");
     }

@@ -1,5 +1,5 @@
-//! Sends one request to the API, with a deadline, and returns its failure as a value that names
-//! cause and cure.
+//! Sends one request to the API, with a deadline, and returns a failure as a value that names its
+//! cause and its fix.
 //!
 //! ```no_run
 //! # use nearhop_runtime::client::{ApiCall, ApiFailure, ApiSender, Client};
@@ -35,10 +35,11 @@ use tokio::sync::watch;
 use crate::lease::Leadership;
 use crate::queue::Cause;
 
-/// A request that takes longer has failed.
+/// The deadline of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest `Retry-After` that is followed: a wrong one must not stop writes for longer.
+/// The longest `Retry-After` that the sender honours, so that a wrong value cannot stop writes for
+/// longer.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 const JSON: &str = "application/json";
@@ -59,7 +60,7 @@ pub enum Fence {
 }
 
 impl Fence {
-    /// How long a request that starts now may take; none if it may not start.
+    /// How long a request that starts now may take; `None` if it may not start.
     fn allowance(&self, now: Instant) -> Option<Duration> {
         let Self::Lease { leadership, grace } = self else { return Some(REQUEST_TIMEOUT) };
         match *leadership.borrow() {
@@ -90,7 +91,7 @@ pub enum ApiFailure {
     /// The namespace is being deleted, and takes no new objects.
     #[error("{what}: the namespace is being deleted")]
     NamespaceTerminating { what: String },
-    /// Not allowed.
+    /// RBAC does not allow the request.
     #[error(
         "{what}: {message}; grant the permission (`nearhop manifests` prints what nearhop needs)"
     )]
@@ -101,16 +102,16 @@ pub enum ApiFailure {
     /// The server is overloaded or has an internal error.
     #[error("{what}: {message} (HTTP {code}); will retry")]
     Unavailable { what: String, code: u16, message: String, retry_after: Option<Duration> },
-    /// No complete reply.
+    /// The server sent no complete reply.
     #[error("{what}: no reply: {message}; will retry")]
     Unreachable { what: String, message: String },
-    /// nearhop panicked.
+    /// nearhop panicked while it handled the request.
     #[error("{what}: nearhop panicked; please report this defect with the log")]
     Panicked { what: String },
 }
 
 impl ApiFailure {
-    /// What fails, in words that stay the same from one attempt to the next.
+    /// What fails, in a text that stays the same from one attempt to the next.
     #[must_use]
     pub fn culprit(&self) -> String {
         match self {
@@ -148,7 +149,7 @@ impl ApiFailure {
         }
     }
 
-    /// The shortest time to wait that the server asks for.
+    /// The minimum wait that the server requests.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         match self {
@@ -176,7 +177,7 @@ pub struct ApiCall {
 }
 
 impl ApiCall {
-    /// A request of any method with a body of that type.
+    /// A request with any method, and a body of this content type.
     pub fn new(
         method: Method,
         path: impl Into<String>,
@@ -204,7 +205,7 @@ impl ApiCall {
         Self::new(Method::PATCH, path, "application/merge-patch+json", body, what)
     }
 
-    /// Deletes an object if it has these preconditions: its UID, and its version where one is given.
+    /// Deletes an object if it has this UID and, where one is given, this resourceVersion.
     pub fn delete(
         path: impl Into<String>,
         uid: &str,
@@ -220,7 +221,7 @@ impl ApiCall {
     }
 }
 
-/// Sends requests to the API, as long as its [`Fence`] allows it. Clones are cheap.
+/// Sends requests to the API while its [`Fence`] allows it. Clones are cheap.
 #[derive(Clone)]
 pub struct ApiSender {
     client: Client,
@@ -235,7 +236,7 @@ impl ApiSender {
         Self { client, fence: Fence::Open, field_manager }
     }
 
-    /// The same sender behind a fence.
+    /// The same sender with a fence.
     #[must_use]
     pub fn with_fence(self, fence: Fence) -> Self {
         Self { fence, ..self }
@@ -250,7 +251,7 @@ impl ApiSender {
     /// Sends a request and reads the reply as JSON.
     ///
     /// # Errors
-    /// The request fails, or the reply is not such an object.
+    /// The request fails, or the reply cannot be decoded as `T`.
     pub async fn send_json<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T, ApiFailure> {
         let what = call.what.clone();
         let body = self.send(call).await?;
@@ -299,7 +300,7 @@ impl ApiSender {
     }
 }
 
-/// The innermost cause: kube's and hyper's outermost texts alone say little.
+/// The innermost cause: the outermost messages of kube and hyper say little.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -309,13 +310,13 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
-    // A float takes any number of digits.
+    // A float accepts any number of digits.
     let seconds: f64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     let bounded = seconds.clamp(0.0, LONGEST_RETRY_AFTER.as_secs_f64());
     Duration::try_from_secs_f64(bounded).ok()
 }
 
-/// The part of a Status that tells failures apart.
+/// The fields of a Status that distinguish failures.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {

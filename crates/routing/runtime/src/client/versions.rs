@@ -1,9 +1,9 @@
-//! Which version of each object that this process writes is known: from the watch, or from the
+//! Remembers the version of each object that this process writes, from the watch or from the
 //! replies to its own writes. Pure.
 //!
-//! Replies count at once, so that a plan never starts from a state older than the last own write
-//! and never waits for the watch. In exchange, what the watch shows late (the state before an own
-//! write) must not undo that write.
+//! A reply counts at once, so that a plan never starts from a state older than the last own write
+//! and never waits for the watch. The watch may show the state before an own write afterwards: that
+//! must not undo the write.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,8 +30,8 @@ impl<U, V, T> Known<U, V, T> {
     }
 }
 
-/// What the watch showed of the time before an own write. It is ignored, unless a list shows that
-/// the server lost the write: it was restored from a backup.
+/// A state from before an own write that the watch showed after it. It is ignored, unless a list
+/// shows that the server lost the write because it was restored from a backup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outdated<U, V, T> {
     uid: U,
@@ -44,7 +44,8 @@ pub struct Outdated<U, V, T> {
 /// The known versions of all objects of a kind: `K` is an object's name, `U` a UID, `V` a
 /// resourceVersion and `T` what the watch showed.
 ///
-/// Versions that cannot be ordered (`partial_cmp` is None) count as newer only when they are equal.
+/// Where two versions cannot be ordered (`partial_cmp` is None), one counts as newer only if they
+/// are equal.
 ///
 /// ```
 /// # use nearhop_runtime::client::KnownVersions;
@@ -132,7 +133,7 @@ impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
         deleted
     }
 
-    /// Whether the reply to an own write is new: the watch may have been faster.
+    /// Whether the reply to an own write is new: the watch may have shown the write before.
     pub fn record_write(&mut self, name: &K, (uid, version): (&U, &V)) -> bool {
         let new = self
             .get(name)
@@ -143,8 +144,9 @@ impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
         new
     }
 
-    /// Whether what the server has, where it rejected a write based on this version, is new. The
-    /// server does not have that version: if what it has is older, it was restored from a backup.
+    /// Takes in the server's state after a conflict of a write based on version `base`, and returns
+    /// whether it is new. The server does not have `base` any more: if its state is older, it was
+    /// restored from a backup.
     pub fn record_conflict(&mut self, name: &K, base: &V, (uid, version): (&U, &V)) -> bool {
         let unchanged = self.get(name).is_some_and(|(_, known)| known == base);
         if !unchanged || version == base {
@@ -170,11 +172,12 @@ impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
         }
     }
 
-    /// Adds own writes after a list to its names, and forgets what it shows to be deleted. Returns
-    /// what counts again, because the server lost an own write.
+    /// Adds own writes that are newer than a list to its names, and forgets objects that it shows
+    /// to be deleted. Returns the states that are valid again, because the server lost an own
+    /// write.
     ///
-    /// A list older than what the watch showed before comes from a server that was restored from a
-    /// backup: it has none of the writes after it.
+    /// A list that is older than what the watch showed before comes from a server that was restored
+    /// from a backup: it has none of the later writes.
     pub fn complete_list(&mut self, names: &mut BTreeSet<K>, at: &V) -> Vec<Outdated<U, V, T>> {
         let restored = self.latest.as_ref().is_some_and(|latest| at < latest);
         self.latest = Some(at.clone());
@@ -184,7 +187,8 @@ impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
                 Known::Watched { .. } => return names.contains(name),
                 Known::Deleted { outdated, .. } => (restored, outdated),
                 Known::Written { version, outdated, .. } => {
-                    // A list later than the write that does not have it shows that it is lost, too.
+                    // A list that is newer than the write but does not contain it also shows that
+                    // the write is lost.
                     let lost = restored || is_at_least(at, version);
                     if !lost {
                         names.insert(name.clone());
@@ -201,7 +205,7 @@ impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
         again
     }
 
-    /// UID and version to base a write on.
+    /// The UID and version to base a write on.
     pub fn get(&self, name: &K) -> Option<(&U, &V)> {
         self.all.get(name)?.current()
     }
@@ -286,7 +290,7 @@ mod tests {
         assert!(known.record_write(&"a", (&"u", &100)));
         assert!(known.record_write(&"made", (&"m", &101)));
         assert!(known.record_delete(&"gone", &"g"));
-        // The list of the restored server, one object after the other.
+        // The list of the restored server, object by object.
         assert!(!known.observe(&"a", (&"u", &50), &()));
         assert!(!known.observe(&"gone", (&"g", &60), &()));
         let mut names = BTreeSet::from(["a", "gone"]);
@@ -299,7 +303,7 @@ mod tests {
         assert!(known.observe(&"a", (&"u", &71), &()));
     }
 
-    /// The same where the versions have already passed that of the write.
+    /// The same where the server's versions are already higher than that of the write.
     #[test]
     fn a_later_list_without_a_write_shows_that_it_is_lost() {
         let mut known = Versions::default();

@@ -1,21 +1,21 @@
 //! Leader election by a `coordination.k8s.io/v1` Lease, with client-go's rules.
 //!
 //! ```text
-//!   record    what a Lease says, and what to write into it     (pure)
-//!   explain   what a failure means and how to cure it          (pure)
-//!   elector   get, create, update; timers; who is told         (effect)
+//!   record    reads a Lease, and computes what to write into it  (pure)
+//!   explain   what a failure means and how to fix it            (pure)
+//!   elector   get, create, update; timers; reports the leader   (effect)
 //! ```
 //!
-//! Why two never lead at once, if clocks run at about the same rate: a holder counts its time from
-//! before it *sent* the last update that it knows to have succeeded, and stops after
-//! `renew_deadline`. A candidate counts from after it *received* the record, and waits for the
-//! longer `lease_duration`. No machine compares its clock with another's. Every write carries the
-//! resourceVersion it was decided upon, so one that arrives late changes nothing. An update that
-//! succeeded while its answer was lost makes candidates wait longer, and its sender not lead longer.
+//! Two processes never lead at the same time, if clocks run at about the same rate. The holder
+//! counts from the time before it *sent* its last successful update, and stops after
+//! `renew_deadline`. A candidate counts from the time after it *received* the record, and waits for
+//! the longer `lease_duration`. No process compares its clock with that of another. Every write
+//! carries the resourceVersion that it is based on, so a late write changes nothing. If an update
+//! succeeds but its reply is lost, candidates wait longer, but the holder does not lead longer.
 //!
-//! Deliberately not here: fencing at the API. A holder asks [`Leadership::is_valid`] before each
-//! write; a process that was stopped in between finds its time over when it wakes. Whoever deletes
-//! the Lease by hand takes it from its holder without warning.
+//! The API server does not enforce the lease. The holder checks [`Leadership::is_valid`] before
+//! each write; a process that was paused finds that its time is over when it continues. If a user
+//! deletes the Lease, its holder loses it without warning.
 
 mod elector;
 mod explain;
@@ -26,30 +26,30 @@ use std::time::{Duration, Instant};
 use crate::RuntimeError;
 pub use crate::lease::elector::Elector;
 
-/// client-go's: waits are longer by chance by up to a fifth, so that candidates spread.
+/// client-go's jitter: waits are up to a fifth longer, at random, so that candidates spread.
 const JITTER: f64 = 0.2;
 
-/// Which Lease, who wants it, and the times.
+/// The Lease, the identity of this candidate, and the times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseOptions {
     /// The Lease's namespace.
     pub namespace: String,
     /// The Lease's name.
     pub name: String,
-    /// Who we are. No other process may have the same: two with one identity take each other for
-    /// themselves, and both lead.
+    /// The identity of this process. It must be unique: two processes with the same identity would
+    /// both lead.
     pub identity: String,
-    /// How long candidates wait after the last sign of life of the holder.
+    /// How long candidates wait after the last renewal that they see.
     pub lease_duration: Duration,
-    /// How long the holder acts after the last renewal that it knows of.
+    /// How long the holder acts after its last successful renewal.
     pub renew_deadline: Duration,
-    /// How often the holder renews and candidates look.
+    /// How often the holder renews, and how often candidates read the Lease.
     pub retry_period: Duration,
 }
 
 impl LeaseOptions {
-    /// Kubernetes' own times, and an identity of `host` with a random end: two processes on one
-    /// host, and two lives of one Pod, are two candidates.
+    /// Kubernetes' default times, and an identity made of `host` and a random suffix, so that two
+    /// processes on one host, and two runs of one Pod, are different candidates.
     #[must_use]
     pub fn new(namespace: &str, name: &str, host: &str) -> Self {
         Self {
@@ -62,10 +62,10 @@ impl LeaseOptions {
         }
     }
 
-    /// Whether an election can work like this.
+    /// Checks that the options fit together.
     ///
     /// # Errors
-    /// The first thing that contradicts another.
+    /// Two options contradict each other.
     pub fn validate(&self) -> Result<(), RuntimeError> {
         let wrong = |text: String| Err(RuntimeError::LeaseOptions(text));
         let (lease, renew, retry) = (self.lease_duration, self.renew_deadline, self.retry_period);
@@ -93,7 +93,8 @@ impl LeaseOptions {
         Ok(())
     }
 
-    /// Two attempts fit into the deadline, so that one request that hangs does not cost the lease.
+    /// Two attempts fit into the deadline, so that one request without a reply does not lose the
+    /// lease.
     fn request_timeout(&self) -> Duration {
         self.renew_deadline / 2
     }
@@ -102,18 +103,18 @@ impl LeaseOptions {
 /// Whether this process leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leadership {
-    /// Another does, or nobody.
+    /// Another process leads, or none does.
     Standby,
-    /// This one does.
+    /// This process leads.
     Leading {
-        /// When it must have stopped acting, unless it has been renewed by then.
+        /// When this process must stop acting, unless it renews the lease before.
         until: Instant,
     },
 }
 
 impl Leadership {
-    /// Whether acting at `now` is allowed. To be asked before every write: the change to
-    /// [`Leadership::Standby`] comes late to a process that was stopped or starved.
+    /// Whether this process may act at `now`. Check it before every write: a process that was
+    /// paused, or that gets little CPU time, sees the change to [`Leadership::Standby`] late.
     #[must_use]
     pub fn is_valid(self, now: Instant) -> bool {
         matches!(self, Self::Leading { until } if now < until)

@@ -1,4 +1,4 @@
-//! Binding and accepting, for every TCP server of nearhop.
+//! Binds and accepts, for every TCP server of nearhop.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -27,7 +27,7 @@ use tokio::time::sleep;
 /// Connections that wait to be accepted; the kernel refuses more.
 const BACKLOG: i32 = 4096;
 
-/// The pause after accept(2) failed, probably because no file descriptor is left.
+/// The pause after accept(2) fails, usually because no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Which families an IPv6 wildcard address accepts.
@@ -39,7 +39,7 @@ pub enum Wildcard {
     OwnFamily,
 }
 
-/// Binds a TCP socket and listens on it. Unlike std's, it says which families `[::]` accepts.
+/// Binds a TCP socket and listens on it. Unlike std's `bind`, sets which families `[::]` accepts.
 ///
 /// # Errors
 /// The address cannot be used.
@@ -48,7 +48,7 @@ pub fn bind(address: SocketAddr, wildcard: Wildcard) -> io::Result<TcpListener> 
     if address.is_ipv6() {
         socket.set_only_v6(wildcard == Wildcard::OwnFamily)?;
     }
-    // Connections of an earlier process do not keep the port.
+    // Closed connections of an earlier process do not block the port.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -56,7 +56,7 @@ pub fn bind(address: SocketAddr, wildcard: Wildcard) -> io::Result<TcpListener> 
     TcpListener::from_std(socket.into())
 }
 
-/// Binds as [`bind`] does, and retries for as long as it takes. Logs each error once.
+/// Binds like [`bind`], and retries until it succeeds. Logs each error once.
 pub async fn bind_with_retries(
     server: &str,
     address: SocketAddr,
@@ -89,26 +89,26 @@ pub struct Connection {
     pub stream: TcpStream,
     /// The client. An IPv4 client of a socket for both families has its IPv4 address.
     pub peer: SocketAddr,
-    /// Its place among the connections that may be open at the same time.
+    /// Its slot in the limit on open connections.
     pub slot: Slot,
 }
 
-/// A connection's place in the limit of [`accept_loop`], which frees it when the connection ends.
+/// A connection's slot in the limit of [`accept_loop`]. It is freed when the connection ends.
 #[derive(Clone, Debug)]
 pub struct Slot(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
 impl Slot {
-    /// Frees the place early: from now on the connection does not count.
+    /// Frees the slot early: the connection does not count from now on.
     pub fn release(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
-/// Waits for the next connection. When accept(2) fails it waits a moment and tries again.
+/// Waits for the next connection. When accept(2) fails, it pauses and tries again.
 pub async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         if let Ok((stream, peer)) = listener.accept().await {
-            // Without it small replies are only slower.
+            // If this fails, small replies are only slower.
             let _ = stream.set_nodelay(true);
             return (stream, SocketAddr::new(peer.ip().to_canonical(), peer.port()));
         }
@@ -116,9 +116,9 @@ pub async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-/// Accepts connections and serves each in a task of its own, at most `limit` at the same time: more
-/// wait in the kernel. Never returns; drop the future to stop accepting. Connections that are open
-/// then go on.
+/// Accepts connections and serves each in its own task, at most `limit` at the same time; further
+/// connections wait in the kernel. Never returns; drop the future to stop accepting. Open
+/// connections then continue.
 pub async fn accept_loop<F>(listener: &TcpListener, limit: usize, serve: impl Fn(Connection) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
