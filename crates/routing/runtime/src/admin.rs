@@ -1,6 +1,6 @@
-//! The admin port: probes and metrics, and whatever else a daemon adds, over [`server`].
+//! The admin port: probes, metrics and the routes that a daemon adds, on [`server`].
 //!
-//! Deliberately without a way to change anything.
+//! It is read-only.
 //!
 //! [`server`]: crate::server
 
@@ -13,7 +13,7 @@ use crate::health::{Health, Purpose};
 use crate::metrics::{CONTENT_TYPE_TEXT, Metrics};
 use crate::server::{self, Answer, Ask, Route, Server, Setup};
 
-/// A running admin port. It stops when this is dropped.
+/// A running admin port. It stops when this value is dropped.
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
@@ -21,17 +21,17 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Where it listens: the port that was given, or the free one that was taken for port 0.
+    /// The address that it listens on; for port 0, with the port that the kernel chose.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// Listens; when this returns, it answers.
+/// Starts the admin port. When this returns, it accepts connections.
 ///
 /// # Errors
-/// The address cannot be had.
+/// The address cannot be bound.
 pub async fn serve(
     address: SocketAddr,
     metrics: Metrics,
@@ -41,8 +41,8 @@ pub async fn serve(
     Ok(Admin { address: server.bound().await, _server: server })
 }
 
-/// What every admin port answers, for a daemon that adds routes of its own or that does not take
-/// a port that is in use for the end.
+/// The routes of every admin port, for a daemon that adds its own routes or that continues when the
+/// port is in use.
 #[must_use]
 pub fn routes(metrics: Metrics, health: Health) -> Vec<Route> {
     let probe = |path, purpose| {
@@ -59,7 +59,7 @@ pub fn routes(metrics: Metrics, health: Health) -> Vec<Route> {
     ]
 }
 
-/// `ok`, or the list of checks: on failure, and for whoever asks with `?verbose`.
+/// Replies `ok`, or the list of checks: on failure, and with `?verbose`.
 fn probe(health: &Health, purpose: Purpose, ask: &Ask) -> Answer {
     let report = health.report(purpose);
     let code = if report.is_ok() { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };

@@ -1,40 +1,42 @@
-//! How long to wait before the next attempt. Pure: chance is an argument, and nobody sleeps here.
+//! How long to wait before the next attempt. Pure: the random number is an argument, and the caller
+//! sleeps.
 
 use std::time::Duration;
 
-/// Waits that grow from `base` by `factor` to `cap`, each shortened by chance so that those who
-/// failed together do not come back together.
+/// Delays that grow from `base` by `factor` up to `cap`. Each is shortened at random, so that
+/// clients that failed at the same time do not retry at the same time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
-    /// The first wait.
+    /// The first delay.
     pub base: Duration,
-    /// What each wait is longer than the one before.
+    /// The ratio of each delay to the one before.
     pub factor: f64,
-    /// No wait is longer.
+    /// The longest delay.
     pub cap: Duration,
-    /// The share of a wait that chance may take away, from 0 to 1.
+    /// The largest share of a delay that is removed at random, from 0 to 1.
     pub jitter: f64,
 }
 
 impl Backoff {
-    /// Doubles from `base` to `cap`, with a quarter of each wait left to chance.
+    /// Doubles from `base` to `cap`; removes up to a quarter of each delay at random.
     #[must_use]
     pub const fn new(base: Duration, cap: Duration) -> Self {
         Self { base, factor: 2.0, cap, jitter: 0.25 }
     }
 
-    /// The wait after `attempt` failures before this one (0 for the first); `random` is from 0 to 1.
+    /// The delay after `attempt` earlier failures (0 for the first); `random` is from 0 to 1.
     ///
-    /// Chance shortens and never lengthens: `cap` stays true, and waits at the cap still differ.
+    /// Jitter only shortens a delay, so that `cap` is never exceeded and delays at the cap still
+    /// differ.
     #[must_use]
     pub fn delay(&self, attempt: u32, random: f64) -> Duration {
         let exponent = i32::try_from(attempt).unwrap_or(i32::MAX);
         let grown = self.base.as_secs_f64() * self.factor.powi(exponent);
-        // `min` also gets rid of infinity, and of NaN, which is 0 * infinity here.
+        // `min` also replaces infinity, and NaN, which is 0 * infinity here.
         let capped = grown.min(self.cap.as_secs_f64());
         let kept = 1.0 - self.jitter.clamp(0.0, 1.0) * random.clamp(0.0, 1.0);
         let wait = if self.base.is_zero() { 0.0 } else { capped * kept };
-        // Only a cap near the end of Duration's range does not come back from a float.
+        // The conversion fails only for a cap near the end of Duration's range.
         Duration::try_from_secs_f64(wait).unwrap_or(self.cap).min(self.cap)
     }
 }

@@ -1,26 +1,26 @@
-//! Named checks: each part of a process says how it is, the admin port tells others.
+//! Named health checks: the parts of a process set their state, and the admin port reports it.
 //!
-//! Nobody is asked: a check holds what it was last told, so that a part that hangs cannot make the
-//! probe hang as well. A loop tells that it turns ([`Heartbeat`]): one that hangs says nothing, and
-//! its check fails by itself.
+//! A check stores the last state that its part set. A probe only reads that state, so a part that
+//! hangs cannot block the probe. A loop reports each iteration to its [`Heartbeat`]: when the loop
+//! hangs, the reports stop and its check fails.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A loop that has not turned for so long is beyond help.
+/// A loop without an iteration for this long counts as stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// A loop turns at least this often, whether something happens or not: see [`Heartbeat::turn`].
+/// A loop iterates at least this often, even without events: see [`Heartbeat::turn`].
 const TURN: Duration = Duration::from_secs(2);
 
 /// What a failing check means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The process is beyond help and is to be restarted. Counts for readiness, too.
+    /// The process cannot recover and must be restarted. Counts for readiness, too.
     Live,
-    /// The process does not serve yet, or not any more.
+    /// The process does not serve yet, or no longer.
     Ready,
 }
 
@@ -33,7 +33,7 @@ struct Entry {
 #[derive(Debug)]
 enum State {
     Told(Result<(), String>),
-    /// A loop that must turn.
+    /// A loop that must keep iterating.
     Turns(Heartbeat),
 }
 
@@ -52,14 +52,14 @@ type Entries = BTreeMap<String, Entry>;
 #[derive(Clone, Debug, Default)]
 pub struct Health(Arc<Mutex<Entries>>);
 
-/// One part's way to say how it is.
+/// Sets the state of one check.
 #[derive(Clone, Debug)]
 pub struct Check {
     name: String,
     health: Health,
 }
 
-/// A loop's way to say that it turns. Clones are the same loop's.
+/// Reports the iterations of a loop. Clones belong to the same loop.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     last: Arc<Mutex<Instant>>,
@@ -67,18 +67,19 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Turns at `now`, and fails when it does not turn again within the limit.
+    /// A first iteration at `now`; the check fails without another one within the limit.
     fn new(now: Instant, limit: Duration) -> Self {
         Self { last: Arc::new(Mutex::new(now)), limit }
     }
 
-    /// The loop turns now.
+    /// Reports an iteration.
     pub fn beat(&self) {
         *self.lock() = Instant::now();
     }
 
-    /// Waits for the loop's next event, and turns meanwhile: a quiet loop is not a stuck one. The
-    /// event's future is polled by the loop itself, so that a loop which hangs does not turn.
+    /// Waits for the loop's next event and reports iterations meanwhile, so that a loop without
+    /// events does not count as stuck. The loop itself polls the event's future, so a loop that
+    /// hangs reports nothing.
     pub async fn turn<T>(&self, event: impl Future<Output = T>) -> T {
         let mut event = std::pin::pin!(event);
         loop {
@@ -98,37 +99,36 @@ impl Heartbeat {
     }
 
     fn lock(&self) -> MutexGuard<'_, Instant> {
-        // It is replaced whole.
+        // The value is replaced as a whole, so a panic cannot leave a partial update.
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How the checks of a purpose stand, in the order of their names.
+/// The state of all checks of a purpose, sorted by name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Report(Vec<(String, Result<(), String>)>);
 
 impl Health {
-    /// No checks: healthy.
+    /// Without checks, which counts as healthy.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a check, which fails with "not yet" until it is told otherwise. A name that is there
-    /// already starts anew.
+    /// Adds a check. It fails with "not yet" until its part sets its state. A check with the same
+    /// name is replaced.
     pub fn check(&self, name: &str, purpose: Purpose) -> Check {
         let entry = Entry { purpose, state: State::Told(Err("not yet".to_owned())) };
         self.entries().insert(name.to_owned(), entry);
         Check { name: name.to_owned(), health: self.clone() }
     }
 
-    /// Adds a check of a loop, for [`Purpose::Live`]: it fails when the loop has not turned for
-    /// 30 s.
+    /// Adds a check of a loop, for [`Purpose::Live`]: it fails after 30 s without an iteration.
     pub fn heartbeat(&self, name: &str) -> Heartbeat {
         self.heartbeat_within(name, STUCK)
     }
 
-    /// As [`Health::heartbeat`], with another limit.
+    /// Like [`Health::heartbeat`], with another limit.
     pub fn heartbeat_within(&self, name: &str, limit: Duration) -> Heartbeat {
         let heartbeat = Heartbeat::new(Instant::now(), limit);
         let entry = Entry { purpose: Purpose::Live, state: State::Turns(heartbeat.clone()) };
@@ -136,10 +136,10 @@ impl Health {
         heartbeat
     }
 
-    /// Whether the process is alive, for a probe that has a form of its own.
+    /// Whether the process is alive, for a caller with its own probe format.
     ///
     /// # Errors
-    /// It is to be restarted; the text lists its checks.
+    /// The process must be restarted; the text lists its checks.
     pub fn live(&self) -> Result<(), String> {
         let report = self.report(Purpose::Live);
         if report.is_ok() { Ok(()) } else { Err(report.list("livez")) }
@@ -157,19 +157,19 @@ impl Health {
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // Entries are replaced whole: a panic elsewhere leaves none half written.
+        // Entries are replaced as a whole, so a panic cannot leave a partial update.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Check {
-    /// The check of a loop beside this one: see [`Health::heartbeat`].
+    /// Adds a check of a loop next to this check: see [`Health::heartbeat`].
     #[must_use]
     pub fn heartbeat(&self, name: &str) -> Heartbeat {
         self.health.heartbeat(name)
     }
 
-    /// Says how the part is from now on: an error is the reason, for people.
+    /// Sets the state of the part; an error contains the reason, for users.
     pub fn set(&self, state: Result<(), String>) {
         if let Some(entry) = self.health.entries().get_mut(&self.name) {
             entry.state = State::Told(state);
@@ -182,7 +182,7 @@ impl Report {
         self.0.iter().all(|(_, state)| state.is_ok())
     }
 
-    /// As Kubernetes' own components list their checks.
+    /// The list of checks, in the format of Kubernetes' own components.
     pub(crate) fn list(&self, path: &str) -> String {
         let mut text = String::new();
         for (name, state) in &self.0 {

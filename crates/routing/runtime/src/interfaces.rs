@@ -1,9 +1,9 @@
-//! The addresses of this machine, as its interfaces have them now.
+//! The IP addresses of this machine's network interfaces.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// The addresses of this machine; none where the kernel does not say.
+/// The current addresses of this machine; empty if the kernel does not return them.
 pub fn addresses() -> BTreeSet<IpAddr> {
     let Ok(interfaces) = nix::ifaddrs::getifaddrs() else { return BTreeSet::new() };
     let address = |interface: nix::ifaddrs::InterfaceAddress| {

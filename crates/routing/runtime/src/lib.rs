@@ -1,21 +1,21 @@
-//! Process plumbing that every daemon needs and none should write twice.
+//! The parts of a process that every daemon needs.
 //!
 //! ```text
-//!   log       where lines go, how many of them
-//!   metrics   one registry, the series that Kubernetes' dashboards look for
+//!   log       format and verbosity of log lines
+//!   metrics   one registry, with the series that Kubernetes dashboards use
 //!   server    a small HTTP server   admin   /healthz /livez /readyz /metrics on it
 //!   health    named checks
-//!   client    a kube client that is set up for daemons
-//!   lease     who of several may act
+//!   client    a kube client for daemons
+//!   lease     leader election
 //!   shutdown  signals               backoff how long to wait before the next attempt
-//!   waits     the same for kube's watches
-//!   supervise tasks and threads that must not die unnoticed
+//!   waits     back-off of kube's watches
+//!   supervise tasks and threads whose panic must end the process
 //!   interfaces  addresses of this machine
-//!   pki       certificates made here    tls  what an API server and node agents do with them
+//!   pki       creates certificates     tls  uses them between an API server and node agents
 //! ```
 //!
-//! Deliberately not here: anything about Services or slices, watching, and retrying for a caller,
-//! who alone knows what is still worth doing.
+//! This crate knows nothing about Services or slices, does not watch, and does not retry: only the
+//! caller knows whether a retry is still useful.
 
 pub mod admin;
 pub mod backoff;

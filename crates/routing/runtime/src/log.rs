@@ -1,6 +1,6 @@
-//! Logs: lines on stderr, as many as `-v` asks for, in one of two forms.
+//! Logs to stderr, with the verbosity of `-v`, in one of two formats.
 //!
-//! Not here: files and rotation. What runs the process keeps what it writes.
+//! Files and rotation are not here: systemd or the container runtime stores the output.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -12,13 +12,13 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::RuntimeError;
 
-/// The form of a line.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One JSON object a line, for collectors.
+    /// One JSON object per line, for log collectors.
     Json,
 }
 
@@ -49,9 +49,9 @@ enum Colours {
     Ansi,
 }
 
-/// Sends logs to stderr from here on. `verbosity` is klog's `-v`; `RUST_LOG`, when set, wins.
+/// Starts logging to stderr. `verbosity` is klog's `-v`; `RUST_LOG`, when set, takes precedence.
 ///
-/// A second call changes nothing: the first one has the process's logs.
+/// A second call has no effect.
 pub fn init(verbosity: u8, format: LogFormat) {
     let colours = if io::stderr().is_terminal() { Colours::Ansi } else { Colours::Plain };
     let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
@@ -63,7 +63,7 @@ pub fn init(verbosity: u8, format: LogFormat) {
     }
 }
 
-/// The filter in force, and why `RUST_LOG` is not it.
+/// The filter in use, and the reason if `RUST_LOG` is rejected.
 fn filter(verbosity: u8, asked: Option<&str>) -> (EnvFilter, Option<String>) {
     let own = || EnvFilter::new(directives(verbosity));
     match asked.map(EnvFilter::try_new) {
@@ -73,7 +73,7 @@ fn filter(verbosity: u8, asked: Option<&str>) -> (EnvFilter, Option<String>) {
     }
 }
 
-/// What `-v` means, as a filter's directives. Ours are the crates whose names begin with nearhop.
+/// The filter directives for `-v`. Our crates are those whose names begin with nearhop.
 fn directives(verbosity: u8) -> String {
     let ours = match verbosity {
         0..=2 => "info",
@@ -85,8 +85,8 @@ fn directives(verbosity: u8) -> String {
         6..=7 => "info",
         8.. => "debug",
     };
-    // kube reports every failed request as an error by itself. Whoever made the request reports it
-    // with what it was for, and not each time anew.
+    // kube logs every failed request as an error. The caller logs the failure with its context, and
+    // not on every attempt, so kube's own lines are off.
     let kube = if verbosity < 6 { ",kube_client::client::builder=off" } else { "" };
     format!("{others},nearhop={ours}{kube}")
 }

@@ -1,21 +1,22 @@
-//! The wish that the process end: from a signal, or from a test.
+//! The request to end the process: from a signal, or from a test.
 //!
-//! It only tells. What to drain, in which order and for how long, the daemon knows.
+//! It only passes on the request. The daemon decides what to drain, in which order and for how
+//! long.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::RuntimeError;
 
-/// What a shell reports of a process that an interrupt ended: 128 and the signal's number.
+/// The exit code that a shell reports after SIGINT: 128 plus the signal's number.
 const INTERRUPTED: i32 = 130;
 
-/// Learns that the process is to end. Clones are cheap and learn the same.
+/// Receives the request to end the process. Clones are cheap and receive the same request.
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<bool>);
 
-/// Asks for the end. Dropping it asks as well: nobody else could any more, and a task that waits
-/// for ever is worse than one that ends.
+/// Sends the request to end the process. Dropping it sends the request, too: otherwise tasks would
+/// wait forever, because no other value could send it.
 #[derive(Debug)]
 pub struct Trigger(watch::Sender<bool>);
 
@@ -42,20 +43,20 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    /// Requested by hand.
+    /// Requested by [`Trigger::request`].
     #[must_use]
     pub fn manual() -> (Trigger, Self) {
         let (sender, receiver) = watch::channel(false);
         (Trigger(sender), Self(receiver))
     }
 
-    /// Returns when the end has been requested.
+    /// Returns when the end is requested.
     pub async fn wait(&self) {
-        // An error means that the trigger is gone, which is a request.
+        // The error means that the trigger was dropped, which counts as a request.
         let _ = self.0.clone().wait_for(|requested| *requested).await;
     }
 
-    /// Whether the end has been requested.
+    /// Whether the end is requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
@@ -63,7 +64,7 @@ impl Shutdown {
 }
 
 impl Trigger {
-    /// Asks for the end.
+    /// Requests the end.
     pub fn request(&self) {
         self.0.send_replace(true);
     }

@@ -1,13 +1,12 @@
-//! Tasks and threads that must not die unnoticed.
+//! Starts tasks and threads whose panic must end the process.
 //!
-//! A task that panics ends alone: the rest of the process goes on without it, and its probes stay
-//! green. What is started here is reported instead. The daemon's main function waits for such a
-//! report beside its work ([`failure`]) and ends the process with an error that names the task, so
-//! that whoever started the process starts it again.
+//! In tokio, a task that panics ends alone: the process continues without it, and its probes still
+//! succeed. This module reports the panic. The daemon's main function waits for that report beside
+//! its work ([`failure`]) and ends the process with an error that names the task, so that systemd
+//! or the kubelet restarts the process.
 //!
-//! The report belongs to the process and not to a value, because the process is what ends. A task
-//! that returns, or that is aborted, has not failed. What can be started again without harm by its
-//! owner is not started here.
+//! The report is global, because it concerns the whole process. A task that returns or is aborted
+//! has not failed. Do not start a task here that its owner can restart safely.
 
 use std::any::Any;
 use std::future::Future;
@@ -26,7 +25,7 @@ use tokio::task::JoinHandle;
 pub struct Panicked {
     /// Which task or thread.
     pub name: String,
-    /// What the panic said.
+    /// The message of the panic.
     pub why: String,
 }
 
@@ -43,7 +42,7 @@ pub fn spawn(
     tokio::spawn(watched(name.into(), task))
 }
 
-/// The same for who starts it in a way of his own, such as in a `JoinSet`.
+/// The same for a task that the caller starts itself, for example in a `JoinSet`.
 pub async fn watched(name: String, task: impl Future<Output = ()>) {
     if let Err(panic) = AssertUnwindSafe(task).catch_unwind().await {
         report(name, panic.as_ref());
@@ -53,7 +52,7 @@ pub async fn watched(name: String, task: impl Future<Output = ()>) {
 /// Starts a thread on which the process depends.
 ///
 /// # Errors
-/// The system has no thread to give.
+/// The operating system cannot start a thread.
 pub fn thread(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -66,7 +65,7 @@ pub fn thread(
     })
 }
 
-/// Waits until a task or a thread that was started here panics.
+/// Waits until a task or a thread of this module panics.
 pub async fn failure() -> Panicked {
     let mut reports = LAST.subscribe();
     let report = reports.wait_for(Option::is_some).await.map(|report| report.clone());
@@ -79,7 +78,7 @@ fn report(name: String, panic: &(dyn Any + Send)) {
     LAST.send_replace(Some(panicked));
 }
 
-/// What a panic says.
+/// The message of a panic.
 #[must_use]
 pub fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -96,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// One test, because the report belongs to the process.
+    /// One test only, because the report is global.
     #[tokio::test]
     async fn a_panic_in_a_task_or_a_thread_is_reported_with_its_name() {
         spawn("returns", async {}).await.unwrap();

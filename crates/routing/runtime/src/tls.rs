@@ -1,8 +1,8 @@
 //! Mutual TLS between an API server and node agents, from certificates and keys as PEM.
 //!
-//! An agent asks for a client certificate and does not insist: a client without one gets an HTTP
-//! answer that says what is missing. One that shows a certificate of another authority, or one that
-//! has expired, ends in the handshake.
+//! A node agent requests a client certificate but does not require one: a client without a
+//! certificate gets an HTTP reply that says what is missing. The TLS handshake fails for a
+//! certificate of another CA, and for one that has expired.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,54 +18,54 @@ use webpki::EndEntityCert;
 
 use crate::pki::Pair;
 
-/// Why certificates cannot be used.
+/// Why certificates or keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("{flag} {}: {why}", .path.display())]
     File {
-        /// The flag that named it.
+        /// The flag that names the file.
         flag: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         why: io::Error,
     },
-    /// There is no certificate in a text.
+    /// A PEM text contains no certificate.
     #[error("{0} holds no certificate. Cure: give a PEM file with BEGIN CERTIFICATE")]
     NoCertificate(&'static str),
-    /// There is no private key in a text.
+    /// A PEM text contains no private key.
     #[error("{0} holds no private key. Cure: give a PEM file with BEGIN PRIVATE KEY")]
     NoKey(&'static str),
-    /// The TLS library refuses a certificate or a key.
+    /// The TLS library rejects a certificate or a key.
     #[error("{what}: {why}")]
     Refused {
-        /// Which.
+        /// What it rejects.
         what: &'static str,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// Whom a client takes for the server that it meant.
+/// Which server certificates a client accepts.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Who shows a certificate of these authorities, given as PEM, for the address that was dialled.
+    /// Certificates of these CAs, given as PEM, for the address that the client connects to.
     Authorities(String),
-    /// Everybody, as kube-apiserver does without `--kubelet-certificate-authority`.
+    /// Any certificate, like kube-apiserver without `--kubelet-certificate-authority`.
     Anybody,
 }
 
 /// Reads a file that a flag names.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn read_file(flag: &'static str, path: &Path) -> Result<String, TlsError> {
     fs::read_to_string(path).map_err(|why| TlsError::File { flag, path: path.to_owned(), why })
 }
 
-/// For a server that shows this certificate, and lets clients of these authorities prove who they
-/// are; without authorities nobody can.
+/// The TLS configuration of a server with this certificate, which accepts client certificates of
+/// these CAs; without CAs it accepts none.
 ///
 /// # Errors
 /// A certificate or the key cannot be used.
@@ -93,7 +93,7 @@ pub fn server_config(
     builder.with_single_cert(chain, key).map_err(refused(what))
 }
 
-/// For a client that shows this certificate, or none.
+/// The TLS configuration of a client with this certificate, or with none.
 ///
 /// # Errors
 /// A certificate or the key cannot be used.
@@ -116,13 +116,13 @@ pub fn client_config(pair: Option<&Pair>, trust: &Trust) -> Result<ClientConfig,
     builder.with_client_auth_cert(chain, key).map_err(refused(what))
 }
 
-/// The common names of a certificate's subject, as they stand in it.
+/// The common names in a certificate's subject, unchanged.
 #[must_use]
 pub fn common_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Vec::new() };
     let mut names = Vec::new();
     // RDNSequence ::= SEQUENCE OF SET OF SEQUENCE { type OBJECT IDENTIFIER, value ANY } (RFC 5280,
-    // 4.1.2.4); the outer SEQUENCE is taken off already.
+    // 4.1.2.4); `subject` returns it without the outer SEQUENCE.
     for set in elements(certificate.subject()) {
         for pair in elements(set.1) {
             if let [(OBJECT_IDENTIFIER, COMMON_NAME), (UTF8_STRING | PRINTABLE_STRING, name)] =
@@ -138,10 +138,11 @@ pub fn common_names(certificate: &CertificateDer<'_>) -> Vec<String> {
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const UTF8_STRING: u8 = 0x0c;
 const PRINTABLE_STRING: u8 = 0x13;
-/// 2.5.4.3
+/// The object identifier 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// The elements of a DER value, each its tag and its content. It ends where something is malformed.
+/// The elements of a DER value, each with its tag and its content. Stops at the first malformed
+/// one.
 fn elements(mut rest: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let (&tag, after) = rest.split_first()?;
@@ -149,7 +150,7 @@ fn elements(mut rest: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
         let (length, after) = match first {
             ..=0x7f => (usize::from(first), after),
             0x81 => after.split_first().map(|(one, after)| (usize::from(*one), after))?,
-            // A name is not longer than 255 octets.
+            // A name has at most 255 octets.
             _ => return None,
         };
         let (content, after) = after.split_at_checked(length)?;
@@ -187,7 +188,7 @@ fn read_roots(text: &str, what: &'static str) -> Result<RootCertStore, TlsError>
     Ok(roots)
 }
 
-/// Takes any certificate, and still insists that the server has its key.
+/// Accepts any certificate, but still checks that the server has its private key.
 #[derive(Debug)]
 struct TrustAnybody(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! The waits of a watch of kube's, whose server is lost: it is looked for often.
+//! The back-off of a kube watch that lost its server: it retries often.
 
 use std::time::Duration;
 
@@ -6,10 +6,11 @@ use kube::runtime::utils::Backoff as WatchBackoff;
 
 use crate::backoff::Backoff;
 
-/// Asking a server that is not there costs it nothing, and one that comes back is found soon.
+/// Short, so that a server that comes back is found soon; a request to a server that is down costs
+/// nothing.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 
-/// The waits of one watch, for `WatchStreamExt::backoff`.
+/// The back-off of one watch, for `WatchStreamExt::backoff`.
 #[derive(Debug, Default)]
 pub struct Waits {
     failures: u32,

@@ -16,7 +16,7 @@ async fn start(health: &Health) -> Admin {
         .expect("a free port can be had")
 }
 
-/// Sends a request and reads to the end.
+/// Sends a request and reads the reply to its end.
 async fn ask(admin: &Admin, line: &str) -> String {
     let mut stream = TcpStream::connect(admin.address()).await.expect("it listens");
     stream
@@ -100,7 +100,7 @@ async fn slow_and_broken_clients_hold_nobody_up() {
     assert!(is(&answer, 200, "ok"), "{answer}");
     assert!(asked.elapsed() < Duration::from_secs(4), "before the slow ones are given up");
 
-    // They are given up in the end.
+    // The server closes them after its time limit.
     let mut rest = Vec::new();
     let ended = slow[0].read_to_end(&mut rest);
     let ended = tokio::time::timeout(Duration::from_secs(20), ended).await;

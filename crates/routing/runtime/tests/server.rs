@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
-/// Far beyond what anything here takes: a test that gets there hangs.
+/// Much longer than any step here: a test that reaches it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn setup(address: SocketAddr) -> Setup {
@@ -26,7 +26,7 @@ fn start(routes: Vec<Route>) -> Server {
     serve(setup(LOCAL), routes).expect("a free port can be had")
 }
 
-/// Sends a request and reads to the end.
+/// Sends a request and reads the reply to its end.
 async fn ask(address: SocketAddr, head: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let request = format!("{head}\r\nHost: x\r\n\r\n");
@@ -80,7 +80,7 @@ async fn a_route_may_take_every_method_and_every_path() {
     }
 }
 
-/// No client times out here: only giving up the oldest lets the last one in.
+/// No client times out here: the server must close the oldest connection to accept the last one.
 #[tokio::test]
 async fn more_slow_clients_than_connections_keep_nobody_waiting() {
     let limits = Limits { connections: 4, headers: PATIENCE * 10, life: PATIENCE * 10 };
@@ -133,7 +133,7 @@ async fn a_stopped_server_has_given_its_port_back() {
     let mut server = start(vec![Route::at("/", said("x"))]);
     let address = server.bound().await;
     for _ in 0..20 {
-        // Connections, served and open, are no hindrance.
+        // Connections that are served or open do not prevent it.
         ask(address, "GET / HTTP/1.1").await;
         let open = TcpStream::connect(address).await.unwrap();
         server.stop().await;

@@ -1,4 +1,4 @@
-//! Real signals to a real process: this test, started once more.
+//! Sends real signals to a real process: this test starts itself again as a child.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -9,7 +9,7 @@ use nearhop_runtime::shutdown::Shutdown;
 const CHILD: &str = "NEARHOP_TEST_SIGNALS_CHILD";
 const NAME: &str = "the_first_signal_asks_and_the_second_ends";
 
-/// What the child does: waits for the first signal, and then takes its time.
+/// The child process: waits for the first signal, then ends slowly.
 fn run_child() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.expect("a runtime can be made").block_on(async {

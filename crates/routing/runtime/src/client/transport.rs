@@ -1,10 +1,10 @@
-//! The connection below a client: sockets that notice when their peer is gone, a proxy where there
-//! is one, TLS, and kube's own layers around it.
+//! The connection of a client: sockets that detect a lost peer, a proxy if one is configured, TLS,
+//! and kube's own layers around it.
 //!
-//! Made here, and not by kube, because kube leaves sockets as the kernel makes them: a peer that is
-//! gone without a word (a node that lost its power, a NAT that forgot) is then noticed when the
-//! kernel gives up, after a quarter of an hour, or never by who only reads. kube speaks HTTP/1.1,
-//! which has no pings; the kernel's probes find out for every request, watches and writes alike.
+//! kube's own connector keeps the kernel's socket defaults. If a peer disappears without closing
+//! the connection (a node loses power, a NAT drops its state), a writer then notices it after about
+//! 15 minutes, and a reader never does. kube uses HTTP/1.1, which has no pings, so this module
+//! enables TCP keepalive for all requests, watches and writes.
 
 use std::time::Duration;
 
@@ -22,20 +22,20 @@ use tower::{BoxError, Layer as _};
 
 use super::proxy::{Protocol, Proxy};
 
-/// A connection without traffic for so long is probed.
+/// The kernel sends the first probe after this time without traffic.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 
-/// And again after this, until the peer answers.
+/// The kernel repeats the probe at this interval until the peer answers.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 
-/// A peer that acknowledges nothing for so long, neither data nor probes, is gone. With the time to
-/// the next probe a lost connection is noticed within 25 s.
+/// A peer that acknowledges neither data nor probes for this long is lost. With the time to the
+/// next probe, a lost connection is detected within 25 s.
 const GONE: Duration = Duration::from_secs(20);
 
-/// Sends requests to the server, and answers with what it says.
+/// Sends requests to the server and returns its replies.
 pub(super) type Transport = BoxService<Request<Body>, Response<Incoming>, BoxError>;
 
-/// A client that reaches its server by this proxy, or directly.
+/// A client that reaches its server through this proxy, or directly.
 pub(super) fn build(
     config: &Config,
     proxy: Option<&Proxy>,
@@ -68,12 +68,12 @@ fn tunnel<C>(proxy: &Proxy, tunnel: Tunnel<C>) -> Tunnel<C> {
 
 fn socket() -> HttpConnector {
     let mut socket = HttpConnector::new();
-    // TLS is added around it.
+    // TLS is added later.
     socket.enforce_http(false);
     socket.set_nodelay(true);
     socket.set_keepalive(Some(PROBE_AFTER));
     socket.set_keepalive_interval(Some(PROBE_EVERY));
-    // Counts for data that is not acknowledged and, in place of a number of probes, for those.
+    // Applies to unacknowledged data and, instead of a number of probes, to keepalive probes.
     socket.set_tcp_user_timeout(Some(GONE));
     socket
 }
@@ -89,7 +89,7 @@ where
         TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
     connector.set_connect_timeout(config.connect_timeout);
     let client: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
-    // kube's order: the last one here is the first to see a request.
+    // kube's order of layers: the last one here handles a request first.
     let service = config.extra_headers_layer()?.layer(client.map_err(BoxError::from));
     let service = option_layer(config.auth_layer()?).layer(service);
     let service = config.base_uri_layer().layer(service);

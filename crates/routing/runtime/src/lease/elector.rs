@@ -1,7 +1,7 @@
-//! The election itself: requests, timers, and telling who leads.
+//! The election: sends the requests, runs the timers, and reports who leads.
 //!
-//! It needs `get`, `create` and `update` on Leases and nothing else: no watch, since candidates
-//! must look regularly anyway.
+//! It needs `get`, `create` and `update` on Leases. It needs no `watch`, because candidates read
+//! the Lease regularly anyway.
 
 use std::time::Instant;
 
@@ -29,18 +29,18 @@ pub struct Elector {
     reported: Option<String>,
 }
 
-/// What came of looking at the Lease once.
+/// The result of one attempt to get the Lease.
 enum Attempt {
-    /// Ours, by a write that began then.
+    /// This process holds the Lease, by a write that began at `since`.
     Leads { since: Instant },
-    /// Another's.
+    /// Another process holds the Lease.
     Follows,
-    /// Somebody wrote in between: who leads, the next look will say.
+    /// Another client wrote the Lease in between: the next attempt reads it again.
     Outrun,
 }
 
 impl Elector {
-    /// A candidate that does nothing until it runs.
+    /// A candidate. It does nothing until [`run`](Self::run) is called.
     ///
     /// # Errors
     /// The options contradict each other.
@@ -60,17 +60,18 @@ impl Elector {
         })
     }
 
-    /// Who leads, from now on. It changes with every renewal, too.
+    /// Whether this process leads. The value changes with every renewal, too.
     #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.status.sender.subscribe()
     }
 
-    /// Takes part until `shutdown`, then gives the Lease back, so that another can lead at once.
+    /// Takes part in the election until `shutdown`, then releases the Lease, so that another
+    /// process can lead at once.
     ///
-    /// Give it a [`Shutdown`] that is requested when the work under the lease has *ended*, and not
-    /// the process's own: the next holder does not wait for ours. Where the task is aborted, nothing
-    /// is given back and others wait until the Lease expires.
+    /// Pass a [`Shutdown`] that is requested when the work under the lease has *ended*, not the
+    /// process's own: the next holder starts as soon as the Lease is released. If the task is
+    /// aborted, it does not release the Lease, and other candidates wait until it expires.
     pub async fn run(mut self, shutdown: Shutdown) {
         tokio::select! {
             biased;
@@ -86,7 +87,7 @@ impl Elector {
         }
     }
 
-    /// Never returns.
+    /// Tries to get and renew the Lease. Never returns.
     async fn campaign(&mut self) {
         loop {
             self.stand_down_if_over();
@@ -103,9 +104,9 @@ impl Elector {
         }
     }
 
-    /// Looks at the Lease and takes it if it may be taken.
+    /// Reads the Lease and takes it if possible.
     async fn attempt(&mut self) -> Result<Attempt, kube::Error> {
-        // The holder knows what it wrote and saves itself the look.
+        // The holder knows the Lease that it wrote and does not read it again.
         if self.status.is_leading()
             && let Some(observed) = self.observed.clone()
             && let attempt @ Attempt::Leads { .. } = self.take(&observed).await?
@@ -134,7 +135,7 @@ impl Elector {
         let since = Instant::now();
         let lease = first(&self.options, Timestamp::now());
         match self.leases.create(&PostParams::default(), &lease).await {
-            // Where to create it is missing, and not, as for `take`, the Lease.
+            // The namespace is missing. For `take`, 404 means that the Lease is missing.
             Err(error) if code(&error) == Some(404) => Err(error),
             created => self.written(created, since),
         }
@@ -150,7 +151,7 @@ impl Elector {
                 self.observe(lease, Instant::now());
                 Ok(Attempt::Leads { since })
             }
-            // Another version, or deleted, or created meanwhile.
+            // Another client changed, deleted or created the Lease in the meantime.
             Err(error) if matches!(code(&error), Some(404 | 409)) => Ok(Attempt::Outrun),
             Err(error) => Err(error),
         }
@@ -173,7 +174,7 @@ impl Elector {
         match *attempt {
             Attempt::Leads { since } => {
                 let until = since + self.options.renew_deadline;
-                // It may be over already, if the process was stopped meanwhile.
+                // The time may be over already, if the process was paused.
                 if Instant::now() < until {
                     self.status.set(Leadership::Leading { until });
                 }
@@ -190,7 +191,7 @@ impl Elector {
         }
     }
 
-    /// Looks first: a write whose answer was lost may have made it ours.
+    /// Reads the Lease first: this process may hold it by a write whose reply was lost.
     async fn release(&mut self) -> Result<(), kube::Error> {
         let Some(found) = self.leases.get_opt(&self.options.name).await? else { return Ok(()) };
         let observed = self.observe(found, Instant::now());
@@ -203,7 +204,7 @@ impl Elector {
         Ok(())
     }
 
-    /// Logs a failure, once for as long as it stays the same.
+    /// Logs a failure once, until it changes.
     fn report(&mut self, text: String) {
         if self.reported.as_ref() != Some(&text) {
             let LeaseOptions { namespace, name, .. } = &self.options;
@@ -220,8 +221,8 @@ fn code(error: &kube::Error) -> Option<u16> {
     }
 }
 
-/// What others are told. It says Standby when it goes away, so that nobody believes a task that
-/// was aborted.
+/// The published leadership. Dropping it publishes Standby, so that an aborted task does not seem
+/// to lead.
 struct Status {
     sender: watch::Sender<Leadership>,
     gauge: Option<Gauge>,
@@ -244,7 +245,7 @@ impl Status {
         matches!(self.current(), Leadership::Leading { .. })
     }
 
-    /// `when`, or the end of our time if that is earlier.
+    /// `when`, or the end of this process's leadership if that is earlier.
     fn no_later(&self, when: Instant) -> Instant {
         match self.current() {
             Leadership::Leading { until } => when.min(until),
@@ -252,7 +253,7 @@ impl Status {
         }
     }
 
-    /// The metric first: whoever is told finds it right.
+    /// Sets the metric before it notifies the receivers, so that they read the new value.
     fn set(&self, next: Leadership) {
         let led = self.is_leading();
         let leads = matches!(next, Leadership::Leading { .. });

@@ -1,10 +1,10 @@
-//! What a failed request for the Lease means, in words that name the cure. Pure.
+//! Explains a failed request for the Lease, and names the fix. Pure.
 
 use std::error::Error;
 
 use super::LeaseOptions;
 
-/// The failure as text that stays the same as long as the failure does.
+/// The failure as a text that changes only when the failure does.
 pub(super) fn explain(error: &kube::Error, options: &LeaseOptions) -> String {
     let LeaseOptions { namespace, name, .. } = options;
     let kube::Error::Api(status) = error else {
@@ -18,7 +18,7 @@ pub(super) fn explain(error: &kube::Error, options: &LeaseOptions) -> String {
              leases.coordination.k8s.io in namespace {namespace:?}, for instance by a Role with a \
              RoleBinding"
         ),
-        // A Lease that is missing is created: what is missing here is where to.
+        // A missing Lease is created, so this 404 means that the namespace is missing.
         404 => format!(
             "namespace {namespace:?} does not exist, or the API server has no Leases ({message}); \
              create the namespace or choose another for Lease {name:?}"
@@ -28,13 +28,13 @@ pub(super) fn explain(error: &kube::Error, options: &LeaseOptions) -> String {
     }
 }
 
-/// The error with its causes: kube's outermost text alone says little.
+/// The error with its causes: kube's outermost message alone says little.
 fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let part = error.to_string();
-        // Many errors repeat their cause in their own text.
+        // Many errors repeat their cause in their own message.
         if !text.contains(&part) {
             text += &format!(": {part}");
         }

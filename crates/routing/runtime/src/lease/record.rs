@@ -1,7 +1,7 @@
-//! What a Lease says to a candidate, and what a candidate writes into it. Pure: clocks are
+//! What a Lease means for a candidate, and what a candidate writes into it. Pure: clocks are
 //! arguments.
 //!
-//! What others put into the Lease (labels, a strategy) stays as it is.
+//! Fields that other clients set in the Lease (labels, a strategy) stay unchanged.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
 use super::LeaseOptions;
 
-/// A Lease, and since when it has been saying the same, by our own clock.
+/// A Lease, and since when it is unchanged, by our own clock.
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
     lease: Lease,
@@ -20,22 +20,23 @@ pub(super) struct Observed {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Anybody may take it.
+    /// No process holds it, or it has expired: any candidate may take it.
     Free,
-    /// It is ours: we wrote it, whether or not we learnt so at the time.
+    /// This process holds it, even if it never received the reply to its write.
     Own,
-    /// Another has it, and has not been silent for long enough.
+    /// Another process holds it, and it has not expired.
     Held,
 }
 
 impl Observed {
-    /// The Lease as it was received at `now`. Only the spec is a sign of life: labels are not.
+    /// The Lease as received at `now`. Only a change of the spec counts as a renewal; labels do
+    /// not.
     pub(super) fn next(earlier: Option<&Self>, lease: Lease, now: Instant) -> Self {
         let unchanged = earlier.filter(|earlier| earlier.lease.spec == lease.spec);
         Self { since: unchanged.map_or(now, |earlier| earlier.since), lease }
     }
 
-    /// Empty where nobody holds it.
+    /// The identity of the holder; empty if there is none.
     pub(super) fn holder(&self) -> &str {
         let spec = self.lease.spec.as_ref();
         spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
@@ -47,14 +48,14 @@ impl Observed {
             return Standing::Own;
         }
         let silent = now.saturating_duration_since(self.since);
-        // A holder with other settings than ours counts on what it wrote down.
+        // If the holder uses another duration than ours, the duration in the Lease counts.
         let promised = self.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let promised = u64::try_from(promised.unwrap_or_default()).unwrap_or_default();
         let patience = options.lease_duration.max(Duration::from_secs(promised));
         if holder.is_empty() || silent >= patience { Standing::Free } else { Standing::Held }
     }
 
-    /// The Lease with us as its holder; the version it was decided upon goes with it.
+    /// The Lease with this process as its holder, and with the resourceVersion that it is based on.
     pub(super) fn taken(&self, options: &LeaseOptions, now: Timestamp) -> Lease {
         let mut lease = self.lease.clone();
         let is_own = self.holder() == options.identity;
@@ -86,7 +87,7 @@ impl Observed {
     }
 }
 
-/// The first Lease of that name.
+/// The Lease to create if there is none.
 pub(super) fn first(options: &LeaseOptions, now: Timestamp) -> Lease {
     let spec = LeaseSpec {
         acquire_time: Some(MicroTime(now)),
@@ -112,7 +113,7 @@ fn held(spec: LeaseSpec, options: &LeaseOptions, now: Timestamp) -> LeaseSpec {
     }
 }
 
-/// Rounded up: others must never wait shorter than we count on.
+/// Rounds up: other candidates must never wait less than the holder expects.
 fn whole_seconds(duration: Duration) -> i32 {
     let more = u64::from(duration.subsec_nanos() > 0);
     i32::try_from(duration.as_secs().saturating_add(more)).unwrap_or(i32::MAX)
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(held.standing(&a, start), Standing::Own);
         assert_eq!(held.standing(&b, start + 14 * SECOND), Standing::Held);
         assert_eq!(held.standing(&b, start + 15 * SECOND), Standing::Free);
-        // Seen again, the same: silence goes on. Renewed: it begins anew.
+        // An unchanged Lease does not restart the wait; a renewed one does.
         let again = Observed::next(Some(&held), first(&a, at(0)), start + 9 * SECOND);
         assert_eq!(again.standing(&b, start + 15 * SECOND), Standing::Free);
         let renewed = Observed::next(Some(&again), held.taken(&a, at(2)), start + 9 * SECOND);

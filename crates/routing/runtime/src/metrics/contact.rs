@@ -1,5 +1,5 @@
-//! When the API server was last heard on each watch, as a layer around kube's client: every watch of
-//! the process passes there, whoever reads it.
+//! Records when each watch last received data from the API server, as a layer around kube's client
+//! that all watches of the process use.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,7 +16,7 @@ use tower::{Layer, Service};
 
 use super::{GaugeVec, Metrics};
 
-/// When one kind was last heard of.
+/// When a watch of one kind last received data.
 type Contact = Arc<Mutex<Instant>>;
 
 #[derive(Clone)]
@@ -36,7 +36,7 @@ impl ContactSeries {
         Self { ages, contacts: Arc::default() }
     }
 
-    /// Ages are those of the moment in which somebody asks.
+    /// Computes the ages at the time of the scrape.
     pub(super) fn refresh(&self) {
         for (kind, contact) in lock(&self.contacts).iter() {
             let age = lock(contact).elapsed();
@@ -44,7 +44,7 @@ impl ContactSeries {
         }
     }
 
-    /// Where contact with the kind of a watch is noted; none for other requests.
+    /// The entry for the kind of a watch; none for other requests.
     fn contact<B>(&self, request: &Request<B>) -> Option<Contact> {
         let mut parameters = request.uri().query().unwrap_or_default().split('&');
         parameters.find(|text| matches!(*text, "watch=true" | "watch=1"))?;
@@ -54,17 +54,17 @@ impl ContactSeries {
     }
 }
 
-/// Values are replaced whole: a panic elsewhere leaves none half written.
+/// Values are replaced as a whole, so a panic cannot leave a partial update.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes contact around a client; see [`Metrics::watch_contact`].
+/// The layer that records contact; see [`Metrics::watch_contact`].
 #[derive(Clone)]
 pub struct ContactLayer(pub(super) Option<ContactSeries>);
 
 impl ContactLayer {
-    /// Notes nothing.
+    /// A layer that records nothing.
     pub(crate) fn idle() -> Self {
         Self(None)
     }
@@ -78,7 +78,7 @@ impl<S> Layer<S> for ContactLayer {
     }
 }
 
-/// A client whose watches are listened to.
+/// A client whose watches are recorded.
 #[derive(Clone)]
 pub struct ContactService<S> {
     inner: S,

@@ -1,7 +1,8 @@
-//! One registry, with metrics under exactly the names they are given, in Prometheus' text format.
+//! A registry of metrics in the Prometheus text format. Metrics keep exactly the names they are
+//! given.
 //!
-//! The series that every Kubernetes component has are here; what a daemon counts of its own work,
-//! it registers itself. Metrics are values that their owners write: nothing here is read back.
+//! This module has the series that every Kubernetes component has; a daemon registers the metrics
+//! of its own work. nearhop only writes metrics and never reads their values back.
 
 mod contact;
 mod process;
@@ -30,7 +31,7 @@ pub const CONTENT_TYPE_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 #[derive(Clone, Default)]
 pub struct Metrics(Arc<Inner>);
 
-/// Series that several owners share are registered by the first of them.
+/// The first owner of a shared series registers it.
 #[derive(Default)]
 struct Inner {
     registry: Registry,
@@ -40,17 +41,17 @@ struct Inner {
     leader: OnceLock<GaugeVec>,
 }
 
-/// A wrong registration does not depend on input: it is found by the first run of the first test.
+/// A wrong registration does not depend on input: the first test that runs finds it.
 const REGISTERED: &str = "a metric has a valid name and is registered once";
 
 impl Metrics {
-    /// Empty: for a part of a process.
+    /// An empty registry, for a part of a process.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With what there is to say about the process: its CPU time, memory, start, open files.
+    /// A registry with the metrics of the process: CPU time, memory, start time, open files.
     #[must_use]
     pub fn of_process() -> Self {
         let metrics = Self::new();
@@ -74,7 +75,7 @@ impl Metrics {
     /// A counter.
     ///
     /// # Panics
-    /// As all registrations: the name is not valid, or taken.
+    /// Like all registrations: the name is not valid, or is already registered.
     #[must_use]
     pub fn counter(&self, name: &str, help: &str) -> IntCounter {
         self.register(IntCounter::new(name, help))
@@ -136,7 +137,7 @@ impl Metrics {
         RestMetricsLayer::new(series.clone(), host)
     }
 
-    /// Notes when the API server was last heard on each watch of a client.
+    /// Records when each watch of a client last received data from the API server.
     #[must_use]
     pub fn watch_contact(&self) -> ContactLayer {
         let series = self.0.contact.get_or_init(|| ContactSeries::register(self));

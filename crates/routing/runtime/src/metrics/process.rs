@@ -1,7 +1,7 @@
-//! What the kernel says about this process, read from `/proc` when somebody asks.
+//! Metrics of this process from the kernel, read from `/proc` at each scrape.
 //!
-//! Our own, because it is four numbers: the crate's collector brings libc and procfs along. A
-//! number that cannot be read is left out.
+//! The collector of the prometheus crate needs libc and procfs for the same four numbers. A number
+//! that cannot be read is omitted.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, Gauge};
 
-/// `USER_HZ`, in which Linux counts CPU time for programs: 100 wherever Rust's std runs.
+/// `USER_HZ`, the unit of CPU time in `/proc`: 100 on every platform that Rust's std supports.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 pub(super) struct ProcessCollector {
@@ -52,9 +52,9 @@ impl Reading {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         let ticks = Ticks::parse(&stat)?;
         let boot = number_after(&fs::read_to_string("/proc/stat").ok()?, "btime ")?;
-        // In kB, which spares us the size of a page.
+        // In kB, so that the page size is not needed.
         let resident = number_after(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")?;
-        // One of them is the directory that is being counted.
+        // One of them is the directory that this code reads.
         let fds = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1);
         Some(Self {
             cpu_seconds: ticks.cpu / TICKS_PER_SECOND,
@@ -64,7 +64,7 @@ impl Reading {
         })
     }
 
-    /// Made anew for each reading: a counter that is kept could not be set.
+    /// Created for each scrape, because a counter cannot be set.
     fn counter(&self) -> Counter {
         let help = "Total user and system CPU time spent in seconds.";
         let counter = Counter::new("process_cpu_seconds_total", help).expect("the name is valid");

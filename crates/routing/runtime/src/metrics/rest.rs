@@ -1,7 +1,7 @@
 //! Counts a client's requests as client-go does, as a layer around kube's client.
 //!
-//! A request is over when its answer's headers are there: a body may be a watch. Watches are
-//! counted, but not timed, as in client-go.
+//! A request ends when the headers of its reply arrive, because the body may be a watch. As in
+//! client-go, watches are counted but not timed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,9 +13,9 @@ use tower::{Layer, Service};
 
 use super::{HistogramVec, IntCounterVec, Metrics};
 
-/// client-go's.
+/// client-go's buckets.
 const BUCKETS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
-/// client-go's code for a request without an answer.
+/// client-go's code for a request without a reply.
 const NO_ANSWER: &str = "<error>";
 
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl RestSeries {
     }
 }
 
-/// Puts the counting around a client; see [`Metrics::rest_client`].
+/// The layer that counts the requests of a client; see [`Metrics::rest_client`].
 #[derive(Clone)]
 pub struct RestMetricsLayer {
     series: RestSeries,
@@ -94,7 +94,8 @@ where
     }
 }
 
-/// A request under way. Counted when dropped, so that one whose caller gave up counts as well.
+/// A running request. It is counted when dropped, so that a request that the caller cancels counts,
+/// too.
 struct Pending {
     counting: RestMetricsLayer,
     method: Method,
@@ -115,7 +116,7 @@ impl Pending {
         }
     }
 
-    /// A method, so that the caller's future takes all of this along and not just the field.
+    /// A method, so that the caller's future captures the whole value and not only the field.
     fn answered(&mut self, code: http::StatusCode) {
         self.code = Some(code);
     }

@@ -1,6 +1,6 @@
-//! The series of client-go's workqueues, by which dashboards know every controller.
+//! The `workqueue_*` series of client-go, which dashboards expect from every controller.
 //!
-//! The queue itself is its daemon's: this only hears of additions, of work begun and of work done.
+//! The daemon owns the queue: it reports here each addition, and each start and end of work.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,8 +79,8 @@ impl WorkqueueSeries {
         queue
     }
 
-    /// Brings up to date what grows by itself. Called by a scrape and not by the queue's owner:
-    /// work that is stuck is what these two are for.
+    /// Updates the series that grow with time. A scrape calls it, not the queue, because these two
+    /// series must also show work that is stuck.
     pub(super) fn refresh(&self) {
         let now = Instant::now();
         for queue in lock(&self.queues).iter() {
@@ -103,7 +103,7 @@ struct Queue {
     running: Mutex<Running>,
 }
 
-/// Since when which piece of work has been running.
+/// The pieces of work that are running, with their start times.
 #[derive(Default)]
 struct Running {
     next: u64,
@@ -117,36 +117,36 @@ impl Running {
         self.next
     }
 
-    /// All ages together, and the greatest.
+    /// The sum of all ages, and the highest one.
     fn ages(&self, now: Instant) -> (Duration, Duration) {
         let ages = || self.since.values().map(|since| now.saturating_duration_since(*since));
         (ages().sum(), ages().max().unwrap_or_default())
     }
 }
 
-/// What one queue reports. Clones are cheap.
+/// The metrics of one queue. Clones are cheap.
 #[derive(Clone)]
 pub struct WorkqueueMetrics(Arc<Queue>);
 
 impl WorkqueueMetrics {
-    /// For the queue of that name; a second one of the same name counts together with the first.
+    /// The metrics of the queue with this name; queues with the same name share them.
     #[must_use]
     pub fn new(metrics: &Metrics, name: &str) -> Self {
         let series = metrics.0.workqueue.get_or_init(|| WorkqueueSeries::register(metrics));
         Self(series.queue(name))
     }
 
-    /// An item was added, and was not waiting already.
+    /// Counts an item that was added and was not already waiting.
     pub fn add(&self) {
         self.0.adds.inc();
     }
 
-    /// So many items wait.
+    /// Sets how many items wait.
     pub fn depth(&self, items: usize) {
         self.0.depth.set(items as f64);
     }
 
-    /// An item was taken that had waited so long. Its work lasts until the value is dropped.
+    /// Records that an item was taken after this wait. Its work lasts until the value is dropped.
     #[must_use = "the work lasts until this is dropped"]
     pub fn get(&self, waited: Duration) -> Work {
         self.0.queue_duration.observe(waited.as_secs_f64());
@@ -155,13 +155,13 @@ impl WorkqueueMetrics {
         Work { queue: Arc::clone(&self.0), number, started }
     }
 
-    /// An item failed and is added again later.
+    /// Counts an item that failed and is added again later.
     pub fn retry(&self) {
         self.0.retries.inc();
     }
 }
 
-/// Work in progress; done when dropped, so that work that is cancelled ends as well.
+/// Work in progress. It ends when this value is dropped, so that cancelled work ends, too.
 pub struct Work {
     queue: Arc<Queue>,
     number: u64,
@@ -176,7 +176,7 @@ impl Drop for Work {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Held for single operations only: a panic elsewhere leaves nothing half done.
+    // The lock covers single operations only, so a panic cannot leave a partial update.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

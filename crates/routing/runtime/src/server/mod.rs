@@ -1,8 +1,8 @@
-//! A small HTTP server, for what others ask a daemon: probes, metrics, how it is set up.
+//! A small HTTP server for the ports of a daemon: probes, metrics, configuration.
 //!
-//! One request a connection, and a limit on a connection's whole life: that is cheap for a probe
-//! and a scrape, and bounds those who send or read slowly alike. Deliberately without TLS and
-//! without authentication: a route gets the bearer token and decides for itself.
+//! It serves one request per connection and limits the total time of a connection. That is enough
+//! for probes and scrapes, and limits slow clients. It has no TLS and no authentication: a route
+//! gets the bearer token and decides.
 
 mod listener;
 mod route;
@@ -29,24 +29,24 @@ use crate::server::route::Routes;
 pub use crate::server::route::{Answer, Ask, Route};
 use crate::supervise;
 
-/// What happens where the address cannot be had.
+/// What to do if the address cannot be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindFailure {
-    /// It is an error.
+    /// Return an error.
     Fatal,
-    /// It is tried again after this time, for as long as it takes.
+    /// Retry after this time, until it succeeds.
     Retry(Duration),
 }
 
-/// How much clients may take of the process.
+/// The limits on clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time. One more takes the place of the oldest, so that those who are slow,
-    /// on purpose or not, cannot keep the others waiting.
+    /// The most open connections. A further connection replaces the oldest one, so that slow
+    /// clients cannot block the others.
     pub connections: usize,
-    /// How long a client may take for its headers.
+    /// How long a client may take to send its headers.
     pub headers: Duration,
-    /// How long a connection may last, all in all.
+    /// How long a connection may last in total.
     pub life: Duration,
 }
 
@@ -57,23 +57,23 @@ impl Default for Limits {
     }
 }
 
-/// Where to listen, and how.
+/// The configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Where.
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// What the log calls it.
+    /// The name of the server in the log.
     pub name: String,
-    /// Whether `[::]` is for IPv4, too.
+    /// Whether `[::]` also accepts IPv4.
     pub wildcard: Wildcard,
-    /// What if the address cannot be had.
+    /// What to do if the address cannot be bound.
     pub on_failure: BindFailure,
-    /// How much clients may take.
+    /// The limits on clients.
     pub limits: Limits,
 }
 
 impl Setup {
-    /// At that address, with the usual limits; not getting it is an error.
+    /// A server at this address with the default limits; a failure to bind is an error.
     #[must_use]
     pub fn new(name: impl Into<String>, address: SocketAddr) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Setup {
     }
 }
 
-/// A running server. It stops when this is dropped.
+/// A running server. It stops when this value is dropped.
 pub struct Server {
     bound: watch::Receiver<Option<SocketAddr>>,
     task: JoinHandle<()>,
@@ -99,40 +99,41 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Where it listens: the port that was given, or the free one that was taken for port 0. None
-    /// while it still tries.
+    /// The address that the server listens on; for port 0, with the port that the kernel chose.
+    /// `None` until it is bound.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         *self.bound.borrow()
     }
 
-    /// Waits until it listens.
+    /// Waits until the server listens.
     pub async fn bound(&self) -> SocketAddr {
         let mut bound = self.bound.clone();
         let address = bound.wait_for(Option::is_some).await.map(|address| *address);
-        // The task holds the other end for as long as this server is not dropped.
+        // The task holds the sender until this server is dropped.
         address.ok().flatten().expect("a server's task lives as long as it")
     }
 
-    /// Stops it; when this returns, the address is free.
+    /// Stops the server. When this returns, the address is free.
     pub async fn stop(mut self) {
         self.task.abort();
-        // An error says that it was aborted.
+        // The error says that the task was aborted.
         let _ = (&mut self.task).await;
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The task owns its connections, so they end with it.
+        // The task owns the connections, so they end with it.
         self.task.abort();
     }
 }
 
-/// Listens. When this returns it answers, unless the address is in use and tried again later.
+/// Starts a server. When this returns, it accepts connections, unless it retries to bind its
+/// address.
 ///
 /// # Errors
-/// The address cannot be used, and that is fatal.
+/// The address cannot be bound, and [`BindFailure::Fatal`] is set.
 ///
 /// # Panics
 /// Outside of a tokio runtime.
@@ -140,7 +141,7 @@ pub fn serve(setup: Setup, routes: Vec<Route>) -> Result<Server, RuntimeError> {
     let (report, bound) = watch::channel(None);
     let routes = Routes::new(routes);
     let Setup { address, name, wildcard, on_failure, limits } = setup;
-    // Tried once here, so that the address is known at once where nothing is wrong.
+    // Tries to bind once here, so that the address is usually known when this function returns.
     let first = match (bind(address, wildcard), on_failure) {
         (Ok(listener), _) => {
             report.send_replace(listener.local_addr().ok());
@@ -184,6 +185,6 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, routes: Routes, l
         .header_read_timeout(limits.headers)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // A client that broke off, or was too slow, is its own problem.
+    // The server ignores a client that disconnects or is too slow.
     let _ = timeout(limits.life, serving).await;
 }

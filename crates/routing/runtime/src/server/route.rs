@@ -1,7 +1,6 @@
-//! What a small HTTP server answers: routes, and the values that go in and out of them.
+//! Routes of the HTTP server, and their requests and replies.
 //!
-//! Deliberately without parameters in paths, bodies of requests and middleware: who needs those
-//! needs a framework.
+//! There are no path parameters, no request bodies and no middleware: use a framework for those.
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -17,16 +16,16 @@ type Pending = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// What somebody asked for.
+/// A request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
-    /// The path, from its first slash.
+    /// The path, with its leading slash.
     pub path: String,
-    /// What stands behind the question mark; empty where there is none.
+    /// The query string after the question mark; empty if there is none.
     pub query: String,
-    /// The token of `Authorization: Bearer`. Nobody has checked it.
+    /// The token of `Authorization: Bearer`. The server does not check it.
     pub bearer: Option<String>,
-    /// Who asks; unknown where the connection has ended meanwhile.
+    /// The client's address; `None` if the connection has already ended.
     pub peer: Option<SocketAddr>,
 }
 
@@ -46,7 +45,7 @@ impl Ask {
     }
 }
 
-/// What is said to it.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status code.
@@ -60,7 +59,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// An answer of that type, without further headers.
+    /// A reply with this content type, without further headers.
     #[must_use]
     pub fn new(code: StatusCode, content_type: &'static str, body: impl Into<String>) -> Self {
         Self { code, content_type, headers: Vec::new(), body: body.into() }
@@ -78,7 +77,7 @@ impl Answer {
         Self::new(code, "application/json", body)
     }
 
-    /// The same with one more header.
+    /// The same reply with one more header.
     #[must_use]
     pub fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
@@ -94,7 +93,7 @@ impl Answer {
     }
 }
 
-/// How much a route answers for.
+/// Which paths a route serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     Path,
@@ -103,12 +102,12 @@ enum Reach {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Methods {
-    /// GET, and HEAD, for which hyper leaves the body out.
+    /// GET, and HEAD, for which hyper omits the body.
     Reading,
     Any,
 }
 
-/// A path and who answers there.
+/// A path and its handler.
 #[derive(Clone)]
 pub struct Route {
     path: &'static str,
@@ -125,7 +124,7 @@ impl fmt::Debug for Route {
 }
 
 impl Route {
-    /// GET at exactly this path, answered at once.
+    /// Serves GET at exactly this path with a handler that returns at once.
     pub fn at(
         path: &'static str,
         handler: impl Fn(&Ask) -> Answer + Send + Sync + 'static,
@@ -133,8 +132,8 @@ impl Route {
         Self::at_async(path, move |ask| ready(handler(&ask)))
     }
 
-    /// GET at exactly this path, answered when the future is done. The limit on a connection's
-    /// life is the limit on the future's, too.
+    /// Serves GET at exactly this path with an asynchronous handler. The time limit of the
+    /// connection also limits the handler.
     pub fn at_async<F>(
         path: &'static str,
         handler: impl Fn(Ask) -> F + Send + Sync + 'static,
@@ -146,13 +145,13 @@ impl Route {
         Self { path, reach: Reach::Path, methods: Methods::Reading, handler }
     }
 
-    /// The same for everything below the path as well; below `/` is everything.
+    /// The same route for all paths below it, too; for `/` these are all paths.
     #[must_use]
     pub fn and_below(self) -> Self {
         Self { reach: Reach::PathAndBelow, ..self }
     }
 
-    /// The same for every method: some load balancers probe with OPTIONS.
+    /// The same route for every method: some load balancers probe with OPTIONS.
     #[must_use]
     pub fn any_method(self) -> Self {
         Self { methods: Methods::Any, ..self }
@@ -175,7 +174,7 @@ impl Routes {
         Self(routes.into())
     }
 
-    /// The longest path that matches answers.
+    /// The route with the longest matching path serves the request.
     pub(super) async fn answer<B>(
         &self,
         request: &Request<B>,

@@ -1,4 +1,4 @@
-//! The client against the embedded API: what it sends and what it counts.
+//! The client against the embedded API: its requests and its metrics.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -48,7 +48,7 @@ async fn inflict(client: &Client, faults: &str) {
     client.request_text(request).await.expect("faults can be ordered");
 }
 
-/// kube would repeat a 429 by itself; the server counts what it really got.
+/// kube would retry after a 429; the server counts the requests that it receives.
 #[tokio::test]
 async fn a_refused_request_is_not_repeated_behind_our_back() {
     let cluster = Cluster::start().await;

@@ -28,7 +28,7 @@ impl Cluster {
         }
     }
 
-    /// For a client that reaches the server by way of another address.
+    /// Options for a client that reaches the server through another address.
     pub(crate) fn options_by_way_of(&self, address: SocketAddr) -> ClientOptions {
         let file = self.directory.path().join(format!("kubeconfig-{}", address.port()));
         let text = self.server.kubeconfig();

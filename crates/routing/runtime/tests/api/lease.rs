@@ -1,4 +1,4 @@
-//! Elections against the embedded API.
+//! Leader election against the embedded API.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Longer than any test has to wait, on a machine that does something else as well.
+/// Longer than any wait in a test, even on a busy machine.
 const LONG: Duration = Duration::from_secs(20);
 
 fn options(identity: &str) -> LeaseOptions {
@@ -96,7 +96,7 @@ async fn inflict(client: &Client, faults: &str) {
     client.request_text(request).await.expect("faults can be ordered");
 }
 
-/// Whether at no time during `period` two of them led.
+/// Asserts that at no time during `period` two candidates lead.
 async fn never_two_lead(candidates: &[Candidate], period: Duration) {
     let start = Instant::now();
     while start.elapsed() < period {
@@ -166,7 +166,7 @@ async fn a_holder_that_cannot_renew_stops_and_comes_back() {
     let client = client(&cluster).await;
     let mut a = Candidate::start(&cluster, options("a")).await;
     a.wait_to_lead().await;
-    // Refused, and then without any answer at all: only a timer can end it.
+    // First an error, then no reply at all: only a timer can end that request.
     for fault in [r#"{"answer":{"code":500,"share":1.0}}"#, r#"{"timeout":{"share":1.0}}"#] {
         inflict(&client, fault).await;
         a.wait_to_stand_by().await;
@@ -199,8 +199,8 @@ async fn never_two_lead_while_the_server_misbehaves() {
     }
 }
 
-/// A holder that is cut off stops before another begins, also where its renewals still arrive and
-/// only their answers are lost; what was on its way arrives late and changes nothing.
+/// A holder that is cut off stops before another process leads, even if its renewals still arrive
+/// and only the replies are lost. Requests that arrive late change nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_is_cut_off_stops_before_another_begins() {
     let cluster = Cluster::start().await;
@@ -229,7 +229,7 @@ async fn a_holder_that_is_cut_off_stops_before_another_begins() {
     a.wait_to_lead().await;
 }
 
-/// An update that succeeded while its answer was lost: the version that the holder knows is old.
+/// An update succeeds but its reply is lost, so the holder knows an old resourceVersion.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_survives_a_version_it_does_not_know() {
     let cluster = Cluster::start().await;
@@ -240,7 +240,7 @@ async fn a_holder_survives_a_version_it_does_not_know() {
         let patch = Patch::Merge(labelled(n));
         leases.patch("nearhop-controller", &PatchParams::default(), &patch).await.unwrap();
         let before = Instant::now() + patient("a").renew_deadline;
-        // Standby would end the wait, and fail.
+        // Standby also ends the wait, and then fails the test.
         a.wait_for(|now| !matches!(now, Leadership::Leading { until } if *until <= before)).await;
         assert!(a.leads(), "after {n} changes of others");
     }

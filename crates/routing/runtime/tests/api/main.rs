@@ -1,4 +1,4 @@
-//! What talks to an API, against the embedded one.
+//! Tests of the modules that use the API, against the embedded API.
 
 mod client;
 mod cluster;

@@ -1,5 +1,5 @@
-//! Proxies on the way to the API server: real ones, of a few lines, that remember whom they were
-//! asked for.
+//! Proxies between the client and the API server: small real ones that record the requested
+//! targets.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ enum Speaks {
     Socks5,
 }
 
-/// A proxy that brings everybody to one server, whomever they ask for.
+/// A proxy that connects every client to one server, whatever target it requests.
 struct Proxy {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -55,7 +55,7 @@ impl Proxy {
     }
 }
 
-/// What was asked for, with the credentials where there are some.
+/// The requested target, with the credentials if there are any.
 async fn read_connect(client: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -92,7 +92,7 @@ async fn read_socks(client: &mut TcpStream) -> String {
     format!("{}:{port}", String::from_utf8(name).expect("the proxy and the server work"))
 }
 
-/// A kubeconfig by which the server has another name.
+/// A kubeconfig in which the server has another host name.
 fn kubeconfig(cluster: &Cluster, host: &str, proxy_url: Option<&str>) -> ClientOptions {
     let options = cluster.options();
     let port = cluster.server.address().port();
@@ -122,7 +122,7 @@ async fn ask(options: &ClientOptions, variables: &[(&str, &str)]) {
     client.apiserver_version().await.expect("the proxy and the server work");
 }
 
-/// Not loopback by its name, but on this machine: it is reached with a proxy and without one.
+/// Not a loopback address by its text, but on this machine: reachable with and without a proxy.
 const HERE: &str = "0.0.0.0";
 const FOREIGN: &str = "api.example.test";
 

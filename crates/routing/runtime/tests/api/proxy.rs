@@ -1,4 +1,4 @@
-//! A way to the server that can be cut without anybody noticing: bytes wait until it is mended.
+//! A TCP forwarder that can interrupt a connection without closing it: bytes wait until it resumes.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     Nothing,
-    /// What the server answers: requests still arrive.
+    /// The server's replies: requests still arrive.
     Answers,
     Everything,
 }
@@ -44,7 +44,7 @@ impl Proxy {
     }
 }
 
-/// Ends when a side does, or when the test does.
+/// Ends when one side closes, or when the test ends.
 async fn forward(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
