@@ -1,4 +1,4 @@
-//! A plan as a diff that people read.
+//! Prints a plan as a diff for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use nearhop_core::locate::LocatorPlan;
 use nearhop_core::model::{Endpoint, Locator, Slice};
 use nearhop_core::{IntentDecision, Name, PodKey, ServiceKey, SlicePlan, World};
 
-/// What a plan would change, one line for each slice and each endpoint that differs.
+/// The changes of a plan, one line for each slice and each endpoint that differs.
 pub(crate) fn diff(
     world: &World,
     key: &ServiceKey,
@@ -33,14 +33,15 @@ pub(crate) fn diff(
     text
 }
 
-/// Slices that would go because their Service is gone, or not ours any more.
+/// The slices that a run would delete because their Service is gone or nearhop no longer manages
+/// it.
 pub(crate) fn diff_orphans(world: &World, key: &ServiceKey) -> String {
     let mut text = format!("Service {key} (not there)\n");
     world.slices(key).for_each(|slice| deleted(&mut text, slice));
     text
 }
 
-/// What would become of a Pod's PodLocator, unless nothing.
+/// The change of a Pod's PodLocator; `None` if there is none.
 pub(crate) fn diff_locator(world: &World, key: &PodKey) -> Option<String> {
     let before = world.locators().get(key).map(describe_locator);
     let (sign, what) = match (world.plan_locator(key), before) {

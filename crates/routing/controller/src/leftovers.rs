@@ -1,10 +1,10 @@
-//! Removes what nearhop wrote and no controller updates any more: after a change of `--mode`, and
-//! with `--cleanup`.
+//! Removes the objects and fields that nearhop wrote and that no controller updates any more: after
+//! a change of `--mode`, and with `--cleanup`.
 //!
 //! A mode watches only the objects that it writes, so this module lists those of the other mode,
-//! page by page. Slices that `replace` wrote stay: they have the label of the cluster's own
-//! controller, which takes them over with their hints. Only nearhop's annotation is removed from
-//! them, because that controller does not know it.
+//! page by page. Slices of `replace` mode stay: they have the label of the cluster's own
+//! controller, which manages them afterwards, hints included. This module only removes nearhop's
+//! annotation from them, because that controller does not know it.
 
 use nearhop_api::locator::{API_VERSION, RESOURCE};
 use nearhop_core::labels::well_known;
@@ -16,9 +16,9 @@ use crate::FIELD_MANAGER;
 use crate::mode::SERVICE_PROXY;
 use crate::status::write::apply_conditions;
 
-/// Objects in one page.
+/// The number of objects per page.
 const PAGE: usize = 500;
-/// Without endpoints and labels of Pods, which are not used here.
+/// The list has metadata only: endpoints and Pods' labels are not used here.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 const WHOLE: &str = "application/json";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
@@ -28,7 +28,7 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 pub(crate) enum Scope {
     /// What `replace` wrote and `labelled` does not update.
     OfReplace,
-    /// Everything that nearhop has written.
+    /// Everything that nearhop wrote.
     Everything,
 }
 
@@ -52,7 +52,7 @@ impl Removed {
     }
 }
 
-/// Removes it. Ignores objects that another client deleted or created again in the meantime.
+/// Removes it. Ignores objects that another client deleted or recreated in the meantime.
 pub(crate) async fn remove(sender: &ApiSender, scope: Scope) -> Result<Removed, ApiFailure> {
     let mut removed = Removed::default();
     if scope == Scope::Everything {
@@ -85,7 +85,7 @@ async fn remove_annotations(sender: &ApiSender) -> Result<usize, ApiFailure> {
     for object in list.read(sender, annotated).await? {
         let path = object.path("/apis/discovery.k8s.io/v1", "endpointslices");
         let annotations = json!({routing::ANNOTATION: null});
-        // With the UID the patch does not apply to a new slice of the same name.
+        // Because of the UID, the patch does not apply to a new slice with the same name.
         let body = json!({"metadata": {"uid": object.uid, "annotations": annotations}});
         let call = ApiCall::merge_patch(path, &body, object.what("EndpointSlice"));
         removed += usize::from(is_done(sender.send(call).await)?);
@@ -106,7 +106,7 @@ async fn remove_conditions(sender: &ApiSender, scope: Scope) -> Result<usize, Ap
     Ok(removed)
 }
 
-/// Whether a Service has conditions, and some of its status is ours.
+/// Whether a Service has conditions, and nearhop owns a part of its status.
 fn has_conditions(service: &Value) -> bool {
     let conditions = service["status"]["conditions"].as_array();
     let managers = service["metadata"]["managedFields"].as_array();
@@ -121,7 +121,7 @@ async fn remove_locators(sender: &ApiSender) -> Result<usize, ApiFailure> {
     let path = format!("{prefix}/{RESOURCE}");
     let list = List { path: &path, labels: None, accept: METADATA_ONLY, what };
     let found = match list.read(sender, |_| true).await {
-        // The CRD is missing, so there are none.
+        // The CRD is missing, so there are no PodLocators.
         Err(ApiFailure::NotFound { .. }) => return Ok(0),
         found => found?,
     };
@@ -142,7 +142,7 @@ async fn delete_all(
     Ok(deleted)
 }
 
-/// Whether a write did something. An object that is gone or was created again needs no write.
+/// Whether a write changed the object. An object that is gone or was recreated needs no write.
 fn is_done<T>(reply: Result<T, ApiFailure>) -> Result<bool, ApiFailure> {
     match reply {
         Ok(_) => Ok(true),
@@ -159,7 +159,7 @@ fn managed_by(controller: &str) -> String {
     format!("{}={controller}", well_known::MANAGED_BY)
 }
 
-/// An object that was found.
+/// An object in a list.
 struct Object {
     namespace: Name,
     name: Name,
@@ -182,7 +182,7 @@ impl Object {
     }
 }
 
-/// A list of all namespaces.
+/// A list over all namespaces.
 struct List<'a> {
     path: &'a str,
     labels: Option<&'a str>,
@@ -191,7 +191,7 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    /// Reads it page by page, and returns the objects that match.
+    /// Reads the list page by page, and returns the objects that match.
     async fn read(
         &self,
         sender: &ApiSender,

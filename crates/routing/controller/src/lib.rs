@@ -10,8 +10,8 @@
 //!             +--> control
 //! ```
 //!
-//! [`run`] is the loop around it. Not here: what a node does, and decisions about topology
-//! (`nearhop-core`).
+//! [`run`] is the loop around it. Node agents, and decisions about topology (`nearhop-core`), are
+//! not here.
 
 mod control;
 mod diff;
@@ -63,9 +63,9 @@ pub struct Options {
     pub condition_domain: String,
     /// `--locator-labels`.
     pub locator_labels: LocatorLabels,
-    /// Leader election, unless switched off.
+    /// Leader election; `None` if it is off.
     pub lease: Option<LeaseOptions>,
-    /// When to end.
+    /// When the controller ends.
     pub until: Until,
 }
 
@@ -74,7 +74,7 @@ pub struct Options {
 pub enum Until {
     /// When it is asked to stop.
     Stopped,
-    /// When everything is written, or has failed several times (`--once`).
+    /// When everything is written, or writes have failed several times (`--once`).
     Settled,
 }
 

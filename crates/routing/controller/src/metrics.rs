@@ -1,7 +1,7 @@
-//! What the controller counts, under the names of Kubernetes' own EndpointSlice controller, so
-//! that dashboards that know that one know this one.
+//! The metrics of the controller. They have the names of Kubernetes' own EndpointSlice controller,
+//! so that its dashboards work with nearhop.
 //!
-//! One deviation: gauges count both families of a dual-stack Service, where upstream's second
+//! One difference: gauges count both IP families of a dual-stack Service, while upstream the second
 //! family overwrites the first.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use nearhop_runtime::metrics::{
     exponential_buckets,
 };
 
-/// What one Service adds to the gauges.
+/// The share of one Service in the gauges.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Record {
     desired_endpoints: usize,
@@ -22,16 +22,16 @@ struct Record {
     traffic_distribution: Option<Name>,
 }
 
-/// Why a sync ended.
+/// The result of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncResult {
     Success,
-    /// Somebody else wrote meanwhile, and it was read again.
+    /// Another client wrote in the meantime, and the controller read the slice again.
     Stale,
     Error,
 }
 
-/// What a write did.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -40,7 +40,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// As a label.
+    /// The value of the label.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -50,7 +50,7 @@ impl Operation {
     }
 }
 
-/// The controller's series.
+/// The controller's metrics.
 pub(crate) struct ControllerMetrics {
     endpoints_added: Histogram,
     endpoints_removed: Histogram,
@@ -121,21 +121,21 @@ impl ControllerMetrics {
         }
     }
 
-    /// Counts a plan: once per family, as upstream does.
+    /// Counts a plan once per IP family, as upstream does.
     pub(crate) fn planned(&mut self, key: &ServiceKey, plan: &SlicePlan, intent: &IntentDecision) {
         let mut record = Record { traffic_distribution: field_in_use(intent), ..Record::default() };
         for counts in plan.counts.values() {
             self.endpoints_added.observe(counts.added as f64);
             self.endpoints_removed.observe(counts.removed as f64);
             record.desired_endpoints += counts.desired_endpoints;
-            // A placeholder counts.
+            // A Service without slices counts as one, for its placeholder.
             record.num_slices += counts.num_slices.max(1);
             record.desired_slices += counts.desired_slices;
         }
         self.replace(key, Some(record));
     }
 
-    /// Counts a plan that was written whole.
+    /// Counts a plan that was written completely.
     pub(crate) fn wrote(&self, changed: usize, intent: &IntentDecision) {
         let topology = if intent.intent == Intent::Auto { "Auto" } else { "Disabled" };
         let distribution = field_in_use(intent);
@@ -158,12 +158,12 @@ impl ControllerMetrics {
         self.syncs.with_label_values(&[result]).inc();
     }
 
-    /// Counts a change of our slices by somebody else.
+    /// Counts a change of nearhop's slices by another client.
     pub(crate) fn foreign_write(&self) {
         self.foreign.inc();
     }
 
-    /// How many objects have problems.
+    /// Sets how many objects have problems.
     pub(crate) fn problems(&self, objects: usize) {
         self.problems.set(objects as f64);
     }
@@ -193,7 +193,7 @@ impl ControllerMetrics {
     }
 }
 
-/// The value of `trafficDistribution`, where it decides.
+/// The value of `trafficDistribution`, if it decides the routing.
 fn field_in_use(intent: &IntentDecision) -> Option<Name> {
     let is_field = matches!(
         intent.spelling,

@@ -1,25 +1,25 @@
-//! Which Services are kept, and under whose name.
+//! The mode of the controller: which Services it manages, and the managed-by label of its slices.
 
 use std::fmt;
 use std::str::FromStr;
 
 use nearhop_core::labels::well_known;
 
-/// Value of `service.kubernetes.io/service-proxy-name` by which a Service asks for nearhop.
+/// The value of `service.kubernetes.io/service-proxy-name` that selects nearhop for a Service.
 pub const SERVICE_PROXY: &str = "nearhop";
 
-/// Which Services the controller keeps slices for.
+/// Which Services the controller writes slices for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Those labelled `service.kubernetes.io/service-proxy-name: nearhop`, beside the cluster's
-    /// own controller.
+    /// Services with the label `service.kubernetes.io/service-proxy-name: nearhop`; the cluster's
+    /// own controller handles the others.
     Labelled,
-    /// All with a selector, instead of the cluster's own controller.
+    /// All Services with a selector, instead of the cluster's own controller.
     Replace,
 }
 
 impl Mode {
-    /// Value of the managed-by label of the slices it writes.
+    /// The value of the managed-by label of slices in this mode.
     pub fn managed_by(self) -> &'static str {
         match self {
             Self::Labelled => well_known::NEARHOP_CONTROLLER,
@@ -27,8 +27,8 @@ impl Mode {
         }
     }
 
-    /// Value of the managed-by label of slices that the other mode left and that nobody keeps now.
-    /// The slices that `replace` leaves are the cluster's own controller's to keep.
+    /// The value of the managed-by label of slices from the other mode that no controller updates
+    /// now. The cluster's own controller updates the slices that `replace` leaves.
     pub(crate) fn retired(self) -> Option<&'static str> {
         match self {
             Self::Labelled => None,
@@ -63,7 +63,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Not a mode.
+/// The text is not a mode.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not a mode: use labelled or replace")]
 pub struct NotAMode(String);

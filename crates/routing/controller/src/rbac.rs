@@ -31,7 +31,7 @@ pub const CLUSTER_RULES: &[Rule] = &[
         "endpointslices",
         &["create", "delete", "get", "list", "patch", "watch"],
     ),
-    // Used only where the gate PodLocator is on.
+    // Needed only if the feature gate PodLocator is on.
     Rule::new(
         nearhop_api::locator::GROUP,
         nearhop_api::locator::RESOURCE,

@@ -1,4 +1,4 @@
-//! The loop: one closed set of events, one match. Waits and sends; `control` decides what to do.
+//! The main loop: waits for an event, handles it, sends the jobs. `control` decides what to do.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -34,7 +34,7 @@ use crate::{Deps, FIELD_MANAGER, Options, Until};
 const BATCHES: usize = 8;
 /// The back-off of each Service after failures.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(300));
-/// How long running writes may take after the process is asked to stop.
+/// How long running writes may take after a stop is requested.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// The result of a run.
@@ -57,7 +57,7 @@ pub enum Ending {
     Stopped,
     /// Everything was written, as far as possible.
     Settled,
-    /// With `--once`: it did not get the lease in time.
+    /// With `--once`: the process did not get the lease in time.
     NoLease,
 }
 
@@ -72,7 +72,7 @@ enum Event {
     Stop,
 }
 
-/// Runs until `deps.shutdown`, or until everything is written.
+/// Runs until `deps.shutdown`, or with [`Until::Settled`] until everything is written.
 pub async fn run(options: Options, deps: Deps) -> Result<Ended, RuntimeError> {
     let Deps { client, metrics, synced, shutdown } = deps;
     let candidacy = Candidacy::start(&options, &client, &metrics)?;
@@ -97,7 +97,7 @@ pub async fn run(options: Options, deps: Deps) -> Result<Ended, RuntimeError> {
     Ok(Ended { why, failed_slices, failed_status, failed_locators: control.failed_locators() })
 }
 
-/// This process in the leader election, or without one.
+/// This process as a candidate in the leader election, or without an election.
 struct Candidacy {
     leadership: Option<watch::Receiver<Leadership>>,
     task: Option<(JoinHandle<()>, Trigger)>,
@@ -146,7 +146,7 @@ struct Loop {
     tasks: JoinSet<Event>,
     synced: Check,
     until: Until,
-    /// With `--once`: until when it waits for the lease.
+    /// With `--once`: how long the process waits for the lease.
     lease_by: Option<Instant>,
 }
 
@@ -248,7 +248,7 @@ impl Loop {
         };
         if tokio::time::timeout(DRAIN, rest).await.is_err() {
             info!(limit = ?DRAIN, "writes aborted at shutdown; the next leader checks their results");
-            // Before the lease is released.
+            // Ends all writes before the lease is released.
             self.tasks.shutdown().await;
         }
     }
@@ -258,7 +258,7 @@ fn now() -> Now {
     Now { instant: Instant::now(), time: Timestamp::now() }
 }
 
-/// A panic is a failure of its Service only.
+/// Runs a job. A panic counts as a failure of its Service only.
 async fn guarded_slices(sender: &ApiSender, job: Job) -> Outcome {
     let service = job.service.clone();
     let written = AssertUnwindSafe(write_slices(sender, job)).catch_unwind().await;
@@ -295,7 +295,7 @@ async fn guarded_status(
     })
 }
 
-/// Waits until leadership changes; forever without leader election.
+/// Waits until leadership changes; waits forever without leader election.
 async fn change(leadership: &mut Option<watch::Receiver<Leadership>>) -> Option<Acting> {
     let Some(receiver) = leadership else { return std::future::pending().await };
     receiver.changed().await.ok()?;
@@ -388,7 +388,7 @@ async fn wait_for_leadership(mut leadership: Option<watch::Receiver<Leadership>>
             return;
         }
     }
-    // The election has ended, and this process did not win it.
+    // The election has ended, and this process does not lead.
     std::future::pending::<()>().await;
 }
 

@@ -1,8 +1,8 @@
 //! Writes one plan: creates, then updates, then deletes, so that an endpoint that moves between
-//! slices is there twice for a moment and never missing.
+//! slices is in two slices for a moment and never in none.
 //!
-//! Every write is answered with what the server now has, and that goes back into the world. The
-//! first failure ends the plan; the next one is made from what is then known.
+//! The reply to each write contains the new state of the slice, which updates the world. The first
+//! failure ends the plan; the controller makes the next plan from the state that it then knows.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::mode::{Mode, SERVICE_PROXY};
 use crate::sight::SliceName;
 use crate::tell::apply_conditions;
 
-/// A slice as it is, and what to base a write on.
+/// A slice, with the UID and version that a write of it is based on.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) slice: Arc<Slice>,
@@ -28,7 +28,7 @@ pub(crate) struct Known {
     pub(crate) version: Version,
 }
 
-/// What is to be written for one Service.
+/// What to write for one Service.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) service: ServiceKey,
@@ -38,30 +38,30 @@ pub(crate) struct Job {
     pub(crate) why: Why,
 }
 
-/// On whose behalf slices are written.
+/// Why slices are written.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// Because of a plan.
+    /// A plan contains them.
     Planned,
-    /// Because their Service is not (or no longer) ours. The feed of Services may be late, so the
-    /// server is asked first.
+    /// nearhop does not manage their Service (any more). The watch of Services may be late, so the
+    /// controller first reads the Service from the server.
     Orphaned(Mode),
 }
 
-/// What became of one slice.
+/// The result of one write.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// We wrote it, and now it is like this.
+    /// The controller wrote the slice; this is its new state.
     Wrote(Operation, Box<Changed>),
-    /// We deleted it.
+    /// The controller deleted it.
     Deleted(SliceName, Name),
-    /// It was found to be like this, after a conflict of a write based on this version.
+    /// The state of the slice after a conflict of a write based on this version.
     Found(Version, Box<Changed>),
-    /// It was found to be gone.
+    /// It did not exist any more.
     Vanished(SliceName, Name),
 }
 
-/// How a job ended.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) service: ServiceKey,
@@ -69,12 +69,12 @@ pub(crate) struct Outcome {
     pub(crate) result: Result<(), Failure>,
 }
 
-/// Does a job.
+/// Runs a job.
 pub(crate) async fn write(caller: &Caller, job: Job) -> Outcome {
     let service = job.service.clone();
     let mut steps = Vec::new();
     let result = match write_all(caller, job, &mut steps).await {
-        // What is in a namespace that goes will go by itself.
+        // The namespace controller deletes all objects in the namespace.
         Err(Failure::NamespaceTerminating { .. }) => Ok(()),
         result => result,
     };
@@ -108,13 +108,13 @@ async fn write_all(caller: &Caller, job: Job, steps: &mut Vec<Step>) -> Result<(
     Ok(())
 }
 
-/// Whose the slices of a job are, as the server says.
+/// The owner of a job's slices, according to the server.
 enum Claim {
-    /// Their Service is there and ours.
+    /// Their Service exists, and nearhop manages it.
     Ours,
-    /// Their Service is gone, or has another life.
+    /// Their Service is gone, or another Service has its name.
     Nobodys,
-    /// Their Service (of this uid) has conditions, and not the label it was chosen by.
+    /// Their Service (with this UID) has conditions but lost its label.
     Released(String),
 }
 
@@ -140,8 +140,8 @@ async fn ask_for_claim(caller: &Caller, job: &Job, mode: Mode) -> Result<Claim, 
     })
 }
 
-/// Nobody keeps up what we said of a Service that is not ours any more. Where that is refused it
-/// stays, and the slices go nevertheless.
+/// nearhop does not update the conditions of a Service that it no longer manages, so it removes
+/// them. If that is not allowed, they stay, and the slices are deleted nevertheless.
 async fn take_back_conditions(
     caller: &Caller,
     service: &ServiceKey,
@@ -212,7 +212,7 @@ async fn delete(caller: &Caller, known: &Known) -> Result<Step, Failure> {
     Ok(Step::Deleted(name_of(&known.slice), known.uid.clone()))
 }
 
-/// After a conflict, reads what the slice is now: the next plan must not wait for the feed.
+/// After a conflict, reads the slice again: the next plan must not wait for the watch.
 async fn look_again(
     caller: &Caller,
     known: &Known,
@@ -238,7 +238,7 @@ async fn look_again(
     failure
 }
 
-/// Namespace, name and metadata of a slice that the server answered with.
+/// Namespace, name and metadata of a slice in a reply.
 pub(crate) fn answered(changed: &Changed) -> Option<(SliceName, &Meta)> {
     match changed.change.as_ref()? {
         Change::Put(Object::Slice(slice)) => Some((name_of(slice), &changed.meta)),

@@ -9,6 +9,7 @@
 //!   lease     leader election
 //!   shutdown  signals               backoff how long to wait before the next attempt
 //!   waits     back-off of kube's watches
+//!   queue     a work queue with back-off
 //!   supervise tasks and threads whose panic must end the process
 //!   interfaces  addresses of this machine
 //!   pki       creates certificates     tls  uses them between an API server and node agents

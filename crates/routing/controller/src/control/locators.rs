@@ -1,5 +1,5 @@
-//! PodLocators: when one is written, its job, and the result of the job. Slices come first, and
-//! nothing here happens where the gate is off.
+//! PodLocators: when to write one, its job, and the result of the job. Slices have priority. This
+//! module does nothing if the feature gate is off.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::locators::write::{Base, LocatorJob, LocatorOutcome, LocatorStep};
 use crate::slices::stamp;
 
 impl Control {
-    /// Whether all workers are busy. Slices and PodLocators share them.
+    /// Whether all workers are busy. Slices and PodLocators share the workers.
     pub(super) fn is_busy(&self) -> bool {
         let locators = self.locators.as_ref().map_or(0, |work| work.queue.running());
         self.slices.queue.running() + locators >= self.choices.workers.max(1)
@@ -36,7 +36,7 @@ impl Control {
         self.world.pod_keys().chain(locators).cloned().collect()
     }
 
-    /// Whether what the feed shows of a PodLocator is new.
+    /// Whether the feed shows a new version of a PodLocator.
     pub(super) fn observe_locator(
         &mut self,
         name: &ObjectRef,
@@ -51,7 +51,7 @@ impl Control {
         self.locators.as_mut().is_none_or(|work| work.versions.observe_deleted(name, stamp(meta)))
     }
 
-    /// Adds own writes after a list to it; returns what counts again.
+    /// Adds own writes that are newer than a list to it. Returns the changes that are valid again.
     pub(super) fn list_locators(
         &mut self,
         objects: &mut BTreeSet<ObjectRef>,
@@ -61,14 +61,14 @@ impl Control {
         work.map_or_else(Vec::new, |work| work.complete(objects, version))
     }
 
-    /// A list arrived, or the server does not have the CRD.
+    /// Records from a list whether the server has the CRD.
     pub(super) fn note_definition(&mut self, kind: Kind, version: &Version) {
         if let Some(work) = self.locators.as_mut().filter(|_| kind == Kind::Locator) {
             work.listed(version);
         }
     }
 
-    /// Checks every Pod where the CRD was missing until now.
+    /// Checks every Pod after the CRD was missing.
     pub(super) fn check_new_definition(&mut self, now: Now) {
         let there = self.world.locators().len();
         let Some(work) = &mut self.locators else { return };
@@ -78,7 +78,7 @@ impl Control {
         }
     }
 
-    /// Takes in the result of a job.
+    /// Handles the result of a job.
     pub(crate) fn wrote_locator(&mut self, outcome: LocatorOutcome, now: Now) {
         let Some(work) = &mut self.locators else { return };
         work.metrics.wrote(outcome.operation, outcome.counted());
@@ -90,7 +90,7 @@ impl Control {
                 self.note_server_success(now);
                 self.take_locator_step(&key, step, now);
             }
-            // The namespace controller deletes what is in the namespace.
+            // The namespace controller deletes all objects in the namespace.
             Err(ApiFailure::NamespaceTerminating { .. }) => {
                 work.queue.succeed(&key);
             }
@@ -100,8 +100,8 @@ impl Control {
         self.locators.iter().for_each(|work| work.metrics.count(there));
     }
 
-    /// Takes in the reply to a write. The Pod may have changed in the meantime and changed back:
-    /// then it is planned again.
+    /// Handles the reply to a write. If the Pod changed and changed back in the meantime, the
+    /// controller plans it again.
     fn take_locator_step(&mut self, key: &PodKey, step: LocatorStep, now: Now) {
         let Some(work) = &mut self.locators else { return };
         let name = ObjectRef::Locator(key.clone());
@@ -134,7 +134,7 @@ impl Control {
             backoff.delay(failures, rand::random()).max(failure.retry_after())
         });
         if matches!(failure, ApiFailure::Forbidden { .. }) {
-            // A retry for each Pod is no use until RBAC changes.
+            // Retries for each Pod are useless until RBAC changes.
             work.forbid(now.instant + FORBIDDEN_PAUSE);
         }
         let quiet = failure.is_transient() && failures <= QUIET_FAILURES;
@@ -165,7 +165,8 @@ impl Control {
                     work.forget(key);
                     now.instant
                 }
-                // The Pod may only be late, and the garbage collector may be faster.
+                // The event of the Pod may only be late, and the garbage collector may delete the
+                // PodLocator first.
                 (LocatorPlan::Delete, _) => now.instant + ORPHAN_DELAY,
                 (_, Kind::Locator) => work.repair_time(key, now.instant),
                 _ => now.instant,
@@ -174,7 +175,7 @@ impl Control {
         }
     }
 
-    /// Takes the next PodLocator to write, when no slices wait for a worker: they come first.
+    /// Takes the next PodLocator to write if no slices wait for a worker: slices have priority.
     pub(crate) fn next_locator(&mut self, now: Now) -> Option<LocatorJob> {
         let slices_wait = self.slices.queue.has_fresh(now.instant);
         if !self.is_active() || slices_wait || self.is_busy() {

@@ -1,8 +1,8 @@
-//! The controller's state, and its reaction to each event. Pure: events and the time go in, jobs
-//! come out.
+//! The controller's state, and its reaction to each event. Pure: its input is events and the time,
+//! its output is jobs.
 //!
 //! ```text
-//!   slices    EndpointSlices: plan a Service, take in the replies
+//!   slices    EndpointSlices: plans a Service, handles the replies
 //!   status    conditions and events
 //!   locators  PodLocators
 //!   sweep     removes what the other mode wrote
@@ -35,28 +35,29 @@ use crate::slices::Slices;
 use crate::status::{StatusWork, Statuses};
 use sweep::Sweep;
 
-/// How long the garbage collector has to delete the slices of a deleted Service.
+/// How long the controller waits for the garbage collector to delete the slices of a deleted
+/// Service.
 const ORPHAN_DELAY: Duration = Duration::from_secs(2);
-/// How long a status write waits, so that a state that flaps is written once.
+/// How long a status write waits, so that a state that flaps is written only once.
 const STATUS_DELAY: Duration = Duration::from_secs(1);
-/// How long the controller waits after RBAC rejected a write.
+/// How long the controller waits after RBAC rejects a write.
 const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
-/// With `--once`, a key that failed this often in a row has failed.
+/// With `--once`, the controller gives up on a key after this many failures in a row.
 const ENOUGH_FAILURES: u32 = 5;
-/// Transient failures in a row that are not worth a warning.
+/// The log has no warning for up to this many transient failures in a row.
 const QUIET_FAILURES: u32 = 2;
-/// The longest back-off while the API server fails: one retry must find out that it works again,
-/// and then ends the back-off of all other keys.
+/// The longest back-off while the API server fails. It is short, because the first retry that
+/// succeeds ends the back-off of all other keys.
 const LONGEST_SERVER_BACKOFF: Duration = Duration::from_secs(10);
 
-/// The present time: of the monotonic clock for waiting, of the wall clock for timestamps.
+/// The current time: the monotonic clock for waits, the wall clock for timestamps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub(crate) instant: Instant,
     pub(crate) time: Timestamp,
 }
 
-/// What the operator chose.
+/// The settings of the operator.
 #[derive(Clone, Debug)]
 pub(crate) struct Choices {
     pub(crate) mode: Mode,
@@ -64,7 +65,7 @@ pub(crate) struct Choices {
     pub(crate) workers: usize,
     pub(crate) batch_period: Duration,
     pub(crate) condition_domain: String,
-    /// When this process began.
+    /// When this process started.
     pub(crate) started: Timestamp,
     pub(crate) backoff: Backoff,
 }
@@ -82,7 +83,7 @@ pub(crate) struct Control {
     world: World,
     slices: Slices,
     status: StatusWork,
-    /// None where the gate is off.
+    /// `None` if the feature gate is off.
     locators: Option<Locators>,
     sweep: Sweep,
     problems: BTreeMap<Subject, Vec<Problem>>,
@@ -122,7 +123,7 @@ impl Control {
         }
     }
 
-    /// Whether this process may write, and knows enough to do so.
+    /// Whether this process may write, and has received all lists.
     fn is_active(&self) -> bool {
         self.acts() && self.is_synced()
     }
@@ -191,7 +192,7 @@ impl Control {
         Backoff { cap, ..self.choices.backoff }
     }
 
-    /// The server accepted a write: ends the back-offs that it caused.
+    /// Ends the back-off of keys that failed because of the server: it accepted a write.
     fn note_server_success(&mut self, now: Now) {
         if std::mem::take(&mut self.server_fails) {
             self.slices.queue.server_recovered(now.instant);
@@ -199,7 +200,7 @@ impl Control {
         }
     }
 
-    /// Takes in events of the feed.
+    /// Handles events of the feed.
     pub(crate) fn on_feed(&mut self, events: Vec<FeedEvent>, now: Now) {
         let mut by_kind: BTreeMap<Kind, Vec<Change>> = BTreeMap::new();
         let mut noted = Vec::new();
@@ -250,7 +251,7 @@ impl Control {
         }
     }
 
-    /// Sorts in a change unless it is outdated. Returns the problems of its object.
+    /// Adds a change to the world unless it is outdated. Returns the problems of its object.
     fn take_change(
         &mut self,
         changed: Changed,
@@ -291,14 +292,14 @@ impl Control {
         if new {
             by_kind.entry(object.kind()).or_default().push(change);
         }
-        // There are many Pods and PodLocators, and the core finds no problems in them.
+        // There are many Pods and PodLocators, and the core never reports problems for them.
         let many = matches!(object, ObjectRef::Pod(_) | ObjectRef::Locator(_));
         let subject = Subject::Object(object);
         let silent = many && problems.is_empty() && !self.problems.contains_key(&subject);
         (!silent).then_some((subject, problems))
     }
 
-    /// Logs new problems: every update of an object repeats the old ones.
+    /// Logs new problems only: every update of an object repeats the old ones.
     fn note_problems(&mut self, subject: Subject, mut problems: Vec<Problem>) {
         if let Subject::Object(object) = &subject {
             for problem in self.world.problems_of(object) {
@@ -327,7 +328,7 @@ impl Control {
         self.slices.metrics.problems(self.problems.len());
     }
 
-    /// Takes in whether this process may write.
+    /// Handles a change of whether this process may write.
     pub(crate) fn lead(&mut self, acting: Acting, now: Now) {
         if acting == self.acting {
             return;

@@ -1,4 +1,4 @@
-//! Slices: when a Service is synced, its plan as a job, and the result of the job.
+//! Slices: when to sync a Service, its plan as a job, and the result of the job.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Control {
         self.enqueue_all_locators(now);
     }
 
-    /// Enqueues what a change of an object of this kind affects.
+    /// Enqueues the Services and PodLocators that a change of an object of this kind affects.
     pub(super) fn enqueue(&mut self, affected: Affected, kind: Kind, now: Now) {
         self.enqueue_locators(&affected.locators, kind, now);
         for key in affected.plan {
@@ -51,7 +51,7 @@ impl Control {
                 }
                 Kind::Pod => later(now.instant, self.choices.batch_period),
                 Kind::Node | Kind::Namespace | Kind::ServiceCidr | Kind::Locator => now.instant,
-                // Perhaps an own write: the reply shows it.
+                // This may be an own write: the reply will show it.
                 Kind::Slice if self.slices.is_in_flight(&key) => continue,
                 Kind::Slice => self.slices.repair_time(&key, now.instant, self.choices.mode),
             };
@@ -118,7 +118,8 @@ impl Control {
         Job { service: key.clone(), create, update, delete, why: Why::Planned }
     }
 
-    /// Slices and conditions of ours whose Service is gone, or is not ours any more.
+    /// Plans to delete the slices and conditions of a Service that is gone, or that nearhop no
+    /// longer manages.
     fn sync_orphans(&mut self, key: &ServiceKey, now: Now) -> Option<Job> {
         let slices = self.world.slices(key);
         let delete: Vec<Base> = slices.filter_map(|slice| self.slices.base(slice)).collect();
@@ -132,7 +133,7 @@ impl Control {
         Some(Job { service: key.clone(), create: Vec::new(), update: Vec::new(), delete, why })
     }
 
-    /// Takes in the result of a job.
+    /// Handles the result of a job.
     pub(crate) fn wrote(&mut self, outcome: Outcome, now: Now) {
         let Outcome { service: key, steps, result } = outcome;
         let mut in_flight = self.slices.end(&key);
@@ -154,7 +155,7 @@ impl Control {
         }
     }
 
-    /// A plan is written, or needed no write.
+    /// Finishes a plan that is written, or that needed no write.
     fn finish(&mut self, key: &ServiceKey, in_flight: Option<InFlight>, now: Now) {
         self.slices.queue.succeed(key);
         if in_flight.as_ref().is_some_and(|in_flight| in_flight.changed > 0) {
@@ -218,7 +219,7 @@ impl Control {
     }
 }
 
-/// Why the slices of a Service are not complete, whether it requests topology or not.
+/// Why the slices of a Service are incomplete, whether or not it requests topology-aware routing.
 fn problem(key: &ServiceKey, plan: &SlicePlan, writing: &Writing) -> Option<Problem> {
     let error = |culprit: &str, cause: &str| Problem {
         culprit: culprit.to_owned(),

@@ -1,4 +1,4 @@
-//! Status: when the conditions and events of a Service are written, and the result.
+//! Status: when to write the conditions and events of a Service, and the result.
 
 use nearhop_core::ServiceKey;
 use nearhop_runtime::client::ApiFailure;
@@ -14,7 +14,7 @@ impl Control {
         self.status.queue.add(key, now.instant + STATUS_DELAY);
     }
 
-    /// Takes the next status to write, when no slices wait for a worker: they come first.
+    /// Takes the next status to write if no slices wait for a worker: slices have priority.
     pub(crate) fn next_status(&mut self, now: Now) -> Option<StatusWrite> {
         if !self.is_active() || self.slices.queue.has_fresh(now.instant) {
             return None;
@@ -28,11 +28,11 @@ impl Control {
         }
     }
 
-    /// Takes in the result of a status write.
+    /// Handles the result of a status write.
     pub(crate) fn wrote_status(&mut self, outcome: StatusOutcome, now: Now) {
         let StatusOutcome { service: key, meta, unsent, result } = outcome;
         if let Some(meta) = meta {
-            // Where the server changes what it gets, writing it again is no use.
+            // If the server changes the conditions that it receives, another write does not help.
             let _differs = self.status.statuses.observe(&key, &meta);
         }
         self.status.statuses.put_back(&key, unsent);

@@ -1,5 +1,5 @@
-//! Removes what the other mode wrote, after this mode's own slices are written, so that no Service
-//! is without endpoints in between.
+//! Removes what the other mode wrote. It starts after this mode's own slices are written, so that
+//! every Service has endpoints at all times.
 
 use std::time::{Duration, Instant};
 
@@ -20,14 +20,15 @@ pub(super) enum Sweep {
     Done,
     /// It starts as soon as all slices are written.
     Pending,
-    /// It is under way.
+    /// It is running.
     Running,
-    /// It failed, and is retried at that time.
+    /// It failed; the controller retries it at this time.
     Failed(Instant),
 }
 
 impl Sweep {
-    /// In `replace` mode the leftovers are watched slices, and each Service's plan removes them.
+    /// In `replace` mode the controller watches the leftover slices, and each Service's plan
+    /// removes them.
     pub(super) fn new(mode: Mode) -> Self {
         match mode {
             Mode::Labelled => Self::Pending,
@@ -43,7 +44,7 @@ impl Sweep {
         }
     }
 
-    /// Whether it is done, or at least tried.
+    /// Whether it is done, or was tried at least once.
     pub(super) fn is_settled(self) -> bool {
         matches!(self, Self::Done | Self::Failed(_))
     }
@@ -64,7 +65,7 @@ impl Control {
         Some(Scope::OfReplace)
     }
 
-    /// Takes in the result.
+    /// Handles the result.
     pub(crate) fn swept(&mut self, result: Result<Removed, ApiFailure>, now: Now) {
         match result {
             Ok(removed) => {

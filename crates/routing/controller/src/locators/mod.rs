@@ -1,5 +1,5 @@
-//! PodLocators (KEP-536): which one is written next, and what the controller knows of its own
-//! writes. Pure; the core plans their content, and `write` sends it.
+//! PodLocators (KEP-536): decides which one to write next, and tracks the controller's own writes.
+//! Pure; the core plans their content, and `write` sends it.
 
 pub(crate) mod write;
 
@@ -20,11 +20,11 @@ const REPAIR_PERIOD: Duration = Duration::from_secs(1);
 /// Whether the server has the CRD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Definition {
-    /// No PodLocator can be written.
+    /// The CRD is missing: no PodLocator can be written.
     Missing,
-    /// It was missing or unknown until now: all Pods must be checked.
+    /// The CRD is there now, and was missing or unknown before: all Pods must be checked.
     New,
-    /// All Pods were checked since.
+    /// The CRD is there, and all Pods were checked.
     Known,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Locators {
 }
 
 impl Locators {
-    /// None where the gate is off.
+    /// `None` if the feature gate is off.
     pub(crate) fn new(gates: &Gates, workers: usize, metrics: &Metrics) -> Option<Self> {
         gates.on(Gate::PodLocator).then(|| Self {
             // The other half of the workers is for slices.
@@ -57,7 +57,7 @@ impl Locators {
         })
     }
 
-    /// A list arrived; an empty version means that the server does not have the CRD.
+    /// Handles a list; an empty version means that the server does not have the CRD.
     pub(crate) fn listed(&mut self, version: &Version) {
         let missing = version.as_str().is_empty();
         if missing {
@@ -71,7 +71,7 @@ impl Locators {
         };
     }
 
-    /// Adds own writes after a list to it; returns what counts again.
+    /// Adds own writes that are newer than a list to it. Returns the changes that are valid again.
     pub(crate) fn complete(
         &mut self,
         objects: &mut BTreeSet<ObjectRef>,
@@ -94,7 +94,7 @@ impl Locators {
         self.definition == Definition::New
     }
 
-    /// All Pods are being checked.
+    /// Records that all Pods are being checked.
     pub(crate) fn mark_checked(&mut self) {
         if self.is_new() {
             self.definition = Definition::Known;
@@ -106,17 +106,18 @@ impl Locators {
         self.forbidden_until.is_some_and(|until| now < until)
     }
 
-    /// RBAC forbids writes; writes nothing before that time.
+    /// Stops all writes until this time, because RBAC forbids them.
     pub(crate) fn forbid(&mut self, until: Instant) {
         self.forbidden_until = Some(until);
     }
 
-    /// RBAC allows writes.
+    /// Allows writes again.
     pub(crate) fn allow(&mut self) {
         self.forbidden_until = None;
     }
 
-    /// Whether to log a warning: what fails for one PodLocator fails for thousands.
+    /// Whether to log a warning. The log has few, because one cause can affect thousands of
+    /// PodLocators.
     pub(crate) fn may_warn(&mut self, now: Instant, period: Duration) -> bool {
         let quiet = self.warned.is_some_and(|at| now < at + period);
         if !quiet {
@@ -131,12 +132,12 @@ impl Locators {
         last.map_or(now, |last| (last + REPAIR_PERIOD).max(now))
     }
 
-    /// A Pod and its PodLocator are gone.
+    /// Forgets a Pod that is gone, with its PodLocator.
     pub(crate) fn forget(&mut self, key: &PodKey) {
         self.repaired.remove(key);
     }
 
-    /// When something is due next.
+    /// When the next work is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let due = self.queue.next_due()?;
         Some(self.forbidden_until.map_or(due, |until| until.max(due)))
@@ -148,7 +149,7 @@ impl Locators {
         done || (self.is_stuck() && self.queue.running() == 0)
     }
 
-    /// Whether nothing can be written.
+    /// Whether writes are impossible: the CRD is missing, or RBAC forbids them.
     pub(crate) fn is_stuck(&self) -> bool {
         !self.is_defined() || self.forbidden_until.is_some()
     }

@@ -1,5 +1,5 @@
-//! Writes one PodLocator. The reply goes back into the world; after a conflict the controller waits
-//! for the watch to show the new state.
+//! Writes one PodLocator. The reply updates the world; after a conflict the controller waits until
+//! the watch shows the new state.
 
 use http::Method;
 use nearhop_api::locator::{API_VERSION, RESOURCE, locator_to_create, locator_to_patch};
@@ -21,9 +21,9 @@ pub(crate) struct Base {
 /// What to write.
 #[derive(Debug)]
 pub(crate) enum LocatorJob {
-    /// It does not exist.
+    /// The PodLocator does not exist.
     Create(Locator),
-    /// It exists and differs.
+    /// The PodLocator exists and differs.
     Update { base: Base, before: Locator, after: Locator },
     /// Its Pod is gone.
     Delete(PodKey, Base),
@@ -32,7 +32,7 @@ pub(crate) enum LocatorJob {
 /// The result of a write.
 #[derive(Debug)]
 pub(crate) enum LocatorStep {
-    /// Its new state.
+    /// The controller wrote it; this is its new state.
     Wrote(Box<Changed>),
     /// The controller deleted it.
     Deleted(Name),
@@ -89,7 +89,7 @@ pub(crate) async fn write(sender: &ApiSender, job: LocatorJob) -> LocatorOutcome
         LocatorJob::Create(_) => create(sender, &job).await,
         LocatorJob::Update { base, .. } | LocatorJob::Delete(_, base) => {
             match change(sender, &job).await {
-                // The garbage collector may have been faster.
+                // The garbage collector may have deleted it already.
                 Err(ApiFailure::NotFound { .. }) => Ok(LocatorStep::Vanished(base.uid.clone())),
                 result => result,
             }

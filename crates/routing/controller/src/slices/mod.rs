@@ -1,5 +1,5 @@
-//! The EndpointSlices of all Services: which Service is synced next, and what the controller knows
-//! of its own writes. Pure; `control` plans, and `write` sends.
+//! The EndpointSlices of all Services: decides which Service to sync next, and tracks the
+//! controller's own writes. Pure; `control` plans, and `write` sends.
 
 pub(crate) mod write;
 
@@ -21,13 +21,13 @@ use crate::metrics::{ControllerMetrics, Operation};
 use crate::mode::Mode;
 use write::{Base, Step};
 
-/// Slices that other clients change are repaired at most this often per Service: two controllers
-/// that disagree must not write as fast as they can.
+/// The controller repairs slices that other clients change at most this often per Service, so that
+/// two controllers that disagree do not write without a pause.
 const REPAIR_PERIOD: Duration = Duration::from_secs(1);
-/// How often the log warns of another controller.
+/// How often the log warns about another controller.
 const WARN_PERIOD: Duration = Duration::from_secs(60);
 
-/// The known versions of objects of one kind, and what the feed showed of them.
+/// The known versions of objects of one kind, and the last changes that the feed showed.
 pub(crate) type Versions = KnownVersions<ObjectRef, Name, Version, Change>;
 
 /// UID and version.
@@ -39,20 +39,20 @@ pub(crate) fn name_of(slice: &Slice) -> ObjectRef {
     ObjectRef::Slice(slice.namespace.clone(), slice.name.clone())
 }
 
-/// What the feed showed of a slice while its Service was being written: an own write or that of
-/// another client.
+/// A write to a slice that the feed showed while the controller was writing its Service: by the
+/// controller itself or by another client.
 #[derive(Debug, PartialEq)]
 enum ObservedWrite {
     Version(Version),
     Deleted,
 }
 
-/// A plan that is being written, without the slices themselves.
+/// A plan that is being written, without its slices.
 pub(crate) struct InFlight {
     pub(crate) plan: SlicePlan,
-    /// The Service as it was planned; it may have changed since. None for orphans.
+    /// The Service at the time of the plan; it may have changed since. `None` for orphans.
     pub(crate) planned_for: Option<(Arc<Service>, IntentDecision)>,
-    /// How many slices it changes.
+    /// How many slices the plan changes.
     pub(crate) changed: usize,
     observed: BTreeMap<ObjectRef, ObservedWrite>,
 }
@@ -66,7 +66,7 @@ impl InFlight {
         Self { plan, planned_for, changed, observed: BTreeMap::new() }
     }
 
-    /// The reply to an own write explains what the feed showed.
+    /// Removes an observed write that the reply to an own write explains.
     fn explain(&mut self, name: &ObjectRef, write: &ObservedWrite) {
         if self.observed.get(name) == Some(write) {
             self.observed.remove(name);
@@ -79,7 +79,7 @@ impl InFlight {
     }
 }
 
-/// What the controller knows of its own writes for one Service.
+/// The controller's own writes for one Service.
 #[derive(Default)]
 struct OwnWrites {
     in_flight: Option<InFlight>,
@@ -87,7 +87,8 @@ struct OwnWrites {
     trigger_time: Option<Timestamp>,
     /// When a change by another client was last repaired.
     repaired: Option<Instant>,
-    /// Whether the Service is gone or lost its label, and its status had conditions of ours.
+    /// Whether conditions must be removed: the Service is gone or lost its label, and its status
+    /// had conditions that nearhop owns.
     conditions_left: bool,
 }
 
@@ -114,7 +115,7 @@ impl Slices {
         }
     }
 
-    /// Whether what the feed shows of a slice is new.
+    /// Whether the feed shows a new version of a slice.
     pub(crate) fn observe(
         &mut self,
         slice: &Slice,
@@ -140,7 +141,7 @@ impl Slices {
         new
     }
 
-    /// Adds own writes after a list to it; returns what counts again.
+    /// Adds own writes that are newer than a list to it. Returns the changes that are valid again.
     pub(crate) fn complete_list(
         &mut self,
         names: &mut BTreeSet<ObjectRef>,
@@ -158,8 +159,8 @@ impl Slices {
         again.into_iter().map(|outdated| outdated.value).collect()
     }
 
-    /// Remembers what the feed shows of a slice whose Service is being written, until the replies
-    /// show whether it is an own write: for its present Service and for its former one.
+    /// Records a write to a slice whose Service is being written, for its current Service and its
+    /// former one. The replies show later whether it was an own write.
     fn note_write(
         &mut self,
         service: Option<ServiceKey>,
@@ -180,13 +181,14 @@ impl Slices {
         }
     }
 
-    /// The slice with what a write of it is based on.
+    /// The slice with the UID and version to base a write on.
     pub(crate) fn base(&self, slice: &Arc<Slice>) -> Option<Base> {
         let (uid, version) = self.versions.get(&name_of(slice))?;
         Some(Base { slice: slice.clone(), uid: uid.clone(), version: version.clone() })
     }
 
-    /// When what a plan reacts to happened: since the last plan, or since one that is not written.
+    /// The time of the first change that a plan handles, including changes of an earlier plan that
+    /// is not written.
     pub(crate) fn take_trigger_time(
         &mut self,
         service: &Service,
@@ -199,7 +201,7 @@ impl Slices {
         [observed, unwritten].into_iter().flatten().min()
     }
 
-    /// A plan is being written from now on.
+    /// Records that a plan is being written.
     pub(crate) fn begin(
         &mut self,
         key: &ServiceKey,
@@ -215,14 +217,14 @@ impl Slices {
         self.writes.get(key).is_some_and(|writes| writes.in_flight.is_some())
     }
 
-    /// The plan is not being written any more.
+    /// Records that the plan is no longer being written, and returns it.
     pub(crate) fn end(&mut self, key: &ServiceKey) -> Option<InFlight> {
         let in_flight = self.writes.get_mut(key)?.in_flight.take();
         self.prune(key);
         in_flight
     }
 
-    /// Everything about a Service is written.
+    /// Records that everything about a Service is written.
     pub(crate) fn all_written(&mut self, key: &ServiceKey) {
         if let Some(writes) = self.writes.get_mut(key) {
             writes.trigger_time = None;
@@ -231,7 +233,7 @@ impl Slices {
         self.prune(key);
     }
 
-    /// A Service is gone, or is not ours any more.
+    /// Forgets a Service that is gone, or that nearhop no longer manages.
     pub(crate) fn forget(&mut self, key: &ServiceKey, conditions_left: bool) {
         self.triggers.forget(key);
         self.metrics.forget(key);
@@ -257,7 +259,7 @@ impl Slices {
         }
     }
 
-    /// Whether conditions of ours must be removed from the status of a Service that is gone.
+    /// Whether conditions that nearhop owns must be removed from the status of such a Service.
     pub(crate) fn has_conditions_left(&self, key: &ServiceKey) -> bool {
         self.writes.get(key).is_some_and(|writes| writes.conditions_left)
     }
@@ -281,7 +283,7 @@ impl Slices {
         at
     }
 
-    /// Takes in the reply to one of our writes; returns what it changes in the world.
+    /// Handles the reply to an own write. Returns the change of the world.
     pub(crate) fn take_step(
         &mut self,
         step: Step,

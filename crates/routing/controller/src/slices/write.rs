@@ -1,8 +1,8 @@
 //! Writes one plan: creates, then updates, then deletes, so that an endpoint that moves between
-//! slices is there twice for a moment and never missing.
+//! slices is in two slices for a moment and never in none.
 //!
-//! Every write is answered with what the server now has, and that goes back into the world. The
-//! first failure ends the plan; the next one is made from what is then base.
+//! The reply to each write contains the new state of the slice, which updates the world. The first
+//! failure ends the plan; the controller makes the next plan from the state that it then knows.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::metrics::Operation;
 use crate::mode::{Mode, SERVICE_PROXY};
 use crate::status::write::apply_conditions;
 
-/// A slice as it is, with the UID and version that a write of it is based on.
+/// A slice, with the UID and version that a write of it is based on.
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) slice: Arc<Slice>,
@@ -41,10 +41,10 @@ pub(crate) struct Job {
 /// Why slices are written.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// A plan says so.
+    /// A plan contains them.
     Planned,
-    /// Their Service is not (or no longer) ours. The watch of Services may be late, so the
-    /// controller reads the Service from the server first.
+    /// nearhop does not manage their Service (any more). The watch of Services may be late, so the
+    /// controller first reads the Service from the server.
     Orphaned(Mode),
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn write(sender: &ApiSender, job: Job) -> Outcome {
     let service = job.service.clone();
     let mut steps = Vec::new();
     let result = match write_all(sender, job, &mut steps).await {
-        // The namespace controller deletes what is in the namespace.
+        // The namespace controller deletes all objects in the namespace.
         Err(ApiFailure::NamespaceTerminating { .. }) => Ok(()),
         result => result,
     };
@@ -108,9 +108,9 @@ async fn write_all(sender: &ApiSender, job: Job, steps: &mut Vec<Step>) -> Resul
     Ok(())
 }
 
-/// Which Service the slices of a job belong to, according to the server.
+/// The owner of a job's slices, according to the server.
 enum Claim {
-    /// Their Service exists and is ours.
+    /// Their Service exists, and nearhop manages it.
     Ours,
     /// Their Service is gone, or another Service has its name.
     Orphaned,
@@ -140,8 +140,8 @@ async fn read_claim(sender: &ApiSender, job: &Job, mode: Mode) -> Result<Claim, 
     })
 }
 
-/// The controller does not update the conditions of a Service that is not ours any more, so it
-/// removes them. Where that is not allowed they stay, and the slices are deleted nevertheless.
+/// nearhop does not update the conditions of a Service that it no longer manages, so it removes
+/// them. If that is not allowed, they stay, and the slices are deleted nevertheless.
 async fn remove_conditions(
     sender: &ApiSender,
     service: &ServiceKey,

@@ -1,9 +1,8 @@
-//! The conditions and events of all Services: what to write, and what is written already. Pure;
-//! `write` sends it.
+//! The conditions and events of all Services: decides what to write. Pure; `write` sends it.
 //!
-//! Every plan comes with judgements. The controller writes them a moment later, so that a state that
-//! flaps is written once. It compares them with the conditions in the Service's status, so a restart
-//! repeats nothing.
+//! Every plan comes with judgements. The controller writes them after a short delay, so that a
+//! state that flaps is written only once. It compares them with the conditions in the Service's
+//! status, so a restart writes nothing again.
 
 pub(crate) mod write;
 
@@ -18,8 +17,8 @@ use nearhop_core::model::Service;
 use nearhop_core::{Condition, ConditionStatus, Name, ServiceKey};
 use nearhop_runtime::queue::WorkQueue;
 
-/// A Service gets at most this many events at once, and then one per [`EVENT_PERIOD`]: a state that
-/// flaps must not fill the cluster's store.
+/// A Service gets at most this many events at once, and then one per [`EVENT_PERIOD`], so that a
+/// state that flaps does not fill etcd.
 const BURST: u32 = 10;
 const EVENT_PERIOD: SignedDuration = SignedDuration::from_secs(60);
 
@@ -34,7 +33,7 @@ pub(crate) struct ServiceEvent {
 /// Why slices cannot be written, or do not contain all Pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// What fails, in words that stay the same from one attempt to the next.
+    /// What fails, in a text that stays the same from one attempt to the next.
     pub(crate) culprit: String,
     /// The error.
     pub(crate) message: String,
@@ -51,17 +50,17 @@ pub(crate) struct Assessment {
 struct Entry {
     uid: Option<Name>,
     generation: i64,
-    /// Our conditions in the status.
+    /// The conditions in the status that nearhop owns.
     seen: Vec<Condition>,
     /// The latest assessment; none before the first plan.
     assessment: Option<Assessment>,
-    /// The last one that this process wrote.
+    /// The last assessment that this process wrote.
     reported: Option<Assessment>,
-    /// The problem when this process began.
+    /// The problem that the Service already had when this process started.
     problem_before: Option<Problem>,
     /// Events that could not be written.
     unsent: Vec<ServiceEvent>,
-    /// How many events above one per [`EVENT_PERIOD`] were written.
+    /// How many events were written beyond one per [`EVENT_PERIOD`].
     ahead: u32,
     counted: Option<Timestamp>,
 }
@@ -71,7 +70,7 @@ struct Entry {
 pub(crate) struct StatusWrite {
     pub(crate) service: ServiceKey,
     pub(crate) uid: Name,
-    /// All our conditions, if they differ from the status.
+    /// All conditions that nearhop owns, if they differ from the status.
     pub(crate) conditions: Option<Vec<Condition>>,
     pub(crate) events: Vec<ServiceEvent>,
 }
@@ -88,7 +87,7 @@ pub(crate) struct StatusWork {
 #[derive(Debug)]
 pub(crate) struct Statuses {
     domain: String,
-    /// Problems of Services older than this process were reported before it.
+    /// When this process started: it does not report the first problem of an older Service again.
     started: Timestamp,
     entries: BTreeMap<ServiceKey, Entry>,
 }
@@ -98,7 +97,7 @@ impl Statuses {
         Self { domain: domain.to_owned(), started, entries: BTreeMap::new() }
     }
 
-    /// Takes in the status that the server has. Returns whether it differs from the assessment.
+    /// Records the status that the server has. Returns whether it differs from the assessment.
     pub(crate) fn observe(&mut self, key: &ServiceKey, meta: &Meta) -> bool {
         let ours: Vec<Condition> =
             meta.conditions.iter().filter(|c| self.is_ours(&c.kind)).cloned().collect();
@@ -123,7 +122,7 @@ impl Statuses {
         matches!(field, Some("TrafficDistribution" | "RoutingPreference"))
     }
 
-    /// Takes in an assessment. Returns whether there is something to write.
+    /// Records an assessment. Returns whether there is something to write.
     pub(crate) fn assess(&mut self, service: &Service, assessment: Assessment) -> bool {
         let entry = self.entries.entry(service.key.clone()).or_default();
         let old = service.created.is_some_and(|created| created < self.started);
@@ -136,7 +135,7 @@ impl Statuses {
         something
     }
 
-    /// Takes what must be written for a Service now.
+    /// Takes what to write for a Service now.
     pub(crate) fn take_write(&mut self, key: &ServiceKey, now: Timestamp) -> Option<StatusWrite> {
         let entry = self.entries.get_mut(key)?;
         let assessment = entry.assessment.clone()?;
@@ -165,7 +164,7 @@ impl Statuses {
         }
     }
 
-    /// Forgets a Service that is gone. Returns whether its status had conditions of ours.
+    /// Forgets a Service that is gone. Returns whether its status had conditions that nearhop owns.
     pub(crate) fn forget(&mut self, key: &ServiceKey) -> bool {
         self.entries.remove(key).is_some_and(|entry| !entry.seen.is_empty())
     }
@@ -186,7 +185,7 @@ impl Entry {
         self.seen.len() == judgements.len() && judgements.iter().all(shown)
     }
 
-    /// How many of so many events may be written now.
+    /// How many of the `wanted` events may be written now.
     fn allowance(&mut self, now: Timestamp, wanted: usize) -> usize {
         let since = self.counted.map_or(0, |at| now.duration_since(at).as_secs());
         let regained = u32::try_from(since / EVENT_PERIOD.as_secs()).unwrap_or(0);
@@ -199,7 +198,7 @@ impl Entry {
         allowed
     }
 
-    /// The events for what changed since the last report.
+    /// The events for all changes since the last report.
     fn transitions(&self, assessment: &Assessment) -> Vec<ServiceEvent> {
         let mut events: Vec<ServiceEvent> = assessment
             .judgements
@@ -222,7 +221,7 @@ impl Entry {
         events
     }
 
-    /// Auto's hints were written and are no longer requested.
+    /// The event for a Service that no longer requests `Auto`, after its hints were written.
     fn auto_gone(&self, assessment: &Assessment) -> Option<ServiceEvent> {
         let auto = |judgement: &&Judgement, reasons: &[&str]| {
             judgement.event.as_ref().is_some_and(|(reason, _)| reasons.contains(reason))
@@ -256,13 +255,13 @@ impl Entry {
                 seen.map(|seen| seen.status)
             }
         };
-        // A condition that is True from the start raises no event; but Kubernetes' own controller
-        // reports Auto's first hints, too.
+        // A condition that is True from the start causes no event. An exception is `Auto`:
+        // Kubernetes' own controller reports its first hints, too.
         let is_news = judgement.status == ConditionStatus::False
             || was_false == Some(ConditionStatus::False)
             || judgement.event.is_some();
-        // `problem` reports failures with the reasons of Kubernetes' own controller. A request that
-        // is not accepted is never programmed, so that needs no event.
+        // `problem` reports failures, with the reasons of Kubernetes' own controller. A request
+        // that is not accepted is never programmed, so `NotAccepted` needs no event.
         let reported_elsewhere =
             matches!(judgement.reason, "WriteFailed" | "NodeUnknown" | "NotAccepted");
         let own = || (judgement.reason, judgement.message.clone());
@@ -316,7 +315,7 @@ mod tests {
         Timestamp::from_second(1_800_000_000).unwrap()
     }
 
-    /// Statuses that have seen the Service with these conditions.
+    /// Statuses that have observed the Service with these conditions.
     fn seen(conditions: Vec<Condition>) -> Statuses {
         let mut statuses = Statuses::new("nearhop.dev", now());
         statuses.observe(&key(), &meta(conditions));

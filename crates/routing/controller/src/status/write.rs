@@ -1,5 +1,5 @@
-//! Writes conditions by server-side apply under nearhop's own field manager, so that the rest of a
-//! status stays, and events.
+//! Writes events, and conditions. It writes conditions by server-side apply with nearhop's own
+//! field manager, so that the rest of the status stays unchanged.
 
 use http::Method;
 use nearhop_api::write::conditions_to_apply;
@@ -12,7 +12,7 @@ use nearhop_runtime::client::{
 
 use super::{ServiceEvent, StatusWrite};
 
-/// How writing the status of a Service ended.
+/// The result of a status write.
 #[derive(Debug)]
 pub(crate) struct StatusOutcome {
     pub(crate) service: ServiceKey,
@@ -24,8 +24,8 @@ pub(crate) struct StatusOutcome {
     pub(crate) result: Result<(), ApiFailure>,
 }
 
-/// Writes the conditions and the events of one Service. Writes events even where the conditions
-/// are rejected.
+/// Writes the conditions and the events of one Service. Writes the events even if the server
+/// rejects the conditions.
 pub(crate) async fn write(
     sender: &ApiSender,
     events: &EventWriter,
@@ -39,7 +39,7 @@ pub(crate) async fn write(
                 let reply: Result<wire::Service, _> = serde_json::from_slice(&body);
                 meta = reply.ok().map(|service| Meta::of_service(&service));
             }
-            // The Service is gone, and its events with it.
+            // The Service is gone, so its events are not needed.
             Err(ApiFailure::NotFound { .. }) => {
                 return StatusOutcome { service, meta, unsent: Vec::new(), result };
             }
@@ -60,7 +60,7 @@ pub(crate) async fn write(
     StatusOutcome { service, meta, unsent, result }
 }
 
-/// The apply after which a Service has these conditions of ours, and no others of ours.
+/// An apply that sets these conditions, and removes nearhop's other conditions from the Service.
 pub(crate) fn apply_conditions(
     service: &ServiceKey,
     uid: &str,
