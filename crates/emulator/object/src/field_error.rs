@@ -1,8 +1,8 @@
-//! A validation error of one field, in the words of Kubernetes (`Status.details.causes`).
+//! A validation error of one field, with the messages of Kubernetes (`Status.details.causes`).
 
 use std::fmt;
 
-/// What is wrong, as `causes[].reason` spells it.
+/// The kind of error, as in `causes[].reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
     /// `FieldValueRequired`
@@ -48,11 +48,11 @@ impl FieldErrorKind {
 /// A validation error. `message` is complete: `Required value`, `Invalid value: 70000: must be …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// What is wrong.
+    /// The kind of error.
     pub kind: FieldErrorKind,
-    /// Where: `spec.ports[0].port`.
+    /// The path of the field, for example `spec.ports[0].port`.
     pub field: String,
-    /// The whole message without the field.
+    /// The complete message, without the field.
     pub message: String,
 }
 
@@ -68,7 +68,7 @@ impl FieldError {
         Self::new(FieldErrorKind::Invalid, field, with_detail(&head, detail))
     }
 
-    /// `Unsupported value: "x": supported values: "a", "b"`; `supported` in the order given.
+    /// `Unsupported value: "x": supported values: "a", "b"`; keeps the order of `supported`.
     pub fn not_supported(
         field: impl Into<String>,
         value: &serde_json::Value,
@@ -101,7 +101,7 @@ impl FieldError {
         Self::new(FieldErrorKind::TooMany, field, message)
     }
 
-    /// Any other wording.
+    /// An error with any other message.
     pub fn new(kind: FieldErrorKind, field: impl Into<String>, message: String) -> Self {
         Self { kind, field: field.into(), message }
     }

@@ -1,8 +1,8 @@
-//! What a write changed: the fields that it set or changed, and the fields that it removed.
+//! The changes of a write: the fields that it set or changed, and the fields that it removed.
 //!
-//! Kubernetes compares a new object with an *empty Go struct*, in which fields that are structs,
-//! and fields without `omitempty`, exist already. That is why the creator of a Service owns
-//! `f:ports` with a `.` but `f:spec` without one. [`Old::Zero`] is that struct; it is never built.
+//! Kubernetes compares a new object with an *empty Go struct*, in which struct fields and fields
+//! without `omitempty` already exist. That is why the creator of a Service owns `f:ports` with a
+//! `.` but `f:spec` without one. [`Old::Zero`] represents that struct; it is never built.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ use super::element;
 use super::fieldset::{self, FieldSet, Tree};
 use crate::schema::{Field, Node, Presence, Shape};
 
-/// Fields of `metadata` that have no owner.
+/// Fields of `metadata` whose ownership is not tracked.
 pub(super) const UNTRACKED: [&str; 9] = [
     "clusterName",
     "creationTimestamp",
@@ -27,24 +27,24 @@ pub(super) const UNTRACKED: [&str; 9] = [
 /// The difference between two objects.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Fields that were added or have another value now.
+    /// Fields that were added or whose value changed.
     pub(super) set: FieldSet,
-    /// Fields that are gone.
+    /// Fields that were removed.
     pub(super) removed: FieldSet,
 }
 
-/// What was there before.
+/// The old value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Old<'a> {
-    /// Nothing.
+    /// There was none.
     Absent,
-    /// What an empty Go struct has at this place.
+    /// The value of an empty Go struct at this position.
     Zero,
     /// A value.
     Value(&'a Value),
 }
 
-/// Compares two objects, without the fields that have no owner and those in `ignore`.
+/// Compares two objects, without untracked fields and without those in `ignore`.
 ///
 /// # Errors
 /// Why a list item cannot be identified.
@@ -64,7 +64,7 @@ pub(super) fn objects(
         if key != "metadata" {
             return compare(place, old, new, out);
         }
-        // Membership of `metadata` itself does not count either.
+        // `metadata` itself is not tracked either.
         map_items(place, old, new, out, &|key, place, old, new, out| {
             if UNTRACKED.contains(&key) { Ok(()) } else { compare(place, old, new, out) }
         })
@@ -80,7 +80,7 @@ pub(super) fn objects(
     Ok(changes)
 }
 
-/// The two results below one place.
+/// The changes below one position.
 #[derive(Default)]
 struct Sub {
     set: Half,
@@ -94,7 +94,7 @@ struct Half {
 }
 
 impl Sub {
-    /// Hangs what was found below a child into its parent. The step is made only if needed.
+    /// Adds the changes below a child to its parent. Computes the step only if needed.
     fn hang(self, parent: &mut Self, step: impl Fn() -> String) {
         for (half, into) in [(self.set, &mut parent.set), (self.removed, &mut parent.removed)] {
             if let Some(node) = fieldset::node(half.member, half.children) {
@@ -116,8 +116,8 @@ fn compare(
     };
     let new_atom = new.map(|value| Atom::of(place, value));
     match (old_atom, new_atom) {
-        // Without a schema a value may turn from one thing into another: the old one goes, the
-        // new one comes.
+        // Without a schema the type of a value may change: the old value is removed, and the new
+        // one is added.
         (Some(was), Some(is)) if was != is => {
             as_atom(was, place, old, new, out)?;
             as_atom(is, place, old, new, out)
@@ -139,7 +139,7 @@ fn as_atom(
         _ => None,
     };
     match atom {
-        // Two empty lists or maps may still differ: one may be null.
+        // Two empty lists or maps may still differ: one of them may be null.
         Atom::List if !(atom::list(old_value).is_empty() && atom::list(new).is_empty()) => {
             list_items(place, atom::list(old_value), atom::list(new), out)?;
         }
@@ -203,8 +203,8 @@ fn map_items(
     Ok(())
 }
 
-/// What an empty Go struct has in a field. Custom resources (whose fields have no protobuf number)
-/// are maps in Go, and empty.
+/// The value of a field in an empty Go struct. Custom resources (whose fields have no protobuf
+/// number) are maps in Go, so they have no such value.
 fn zero_of(field: &Field) -> Old<'static> {
     // Times and quantities are structs in Go.
     let is_struct = !field.pointer
@@ -244,7 +244,7 @@ fn is_zero(place: Node<'_>, value: &Value) -> bool {
     }
 }
 
-/// The items of a list by step, sorted; the same step may occur several times.
+/// The items of a list with their steps, sorted; a step may occur several times.
 fn indexed<'v>(place: Node<'_>, list: &'v [Value]) -> Result<Vec<(String, &'v Value)>, String> {
     let mut out = Vec::with_capacity(list.len());
     for (at, item) in list.iter().enumerate() {
@@ -274,8 +274,8 @@ fn list_items(place: Node<'_>, old: &[Value], new: &[Value], out: &mut Sub) -> R
     }
 }
 
-/// Items with one step. Duplicates, which only objects from before validation can have, are owned
-/// as one leaf.
+/// Compares the items of one step. Duplicates are owned as one leaf; only objects that were stored
+/// before the validation existed have them.
 fn item(
     place: Node<'_>,
     was: &[(String, &Value)],

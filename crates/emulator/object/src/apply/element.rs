@@ -1,8 +1,8 @@
-//! One step of a field path, in the spelling of FieldsV1: `f:name`, `k:{"port":80}`, `v:"x"`, `i:3`.
+//! One step of a field path, in FieldsV1 notation: `f:name`, `k:{"port":80}`, `v:"x"`, `i:3`.
 //!
-//! A step is kept as its canonical text (keys sorted, no blanks, numbers without a useless
-//! fraction), so that two steps are the same if and only if their texts are, and a set of fields
-//! can be the FieldsV1 document itself. Steps are parsed only to be shown to people or sorted.
+//! A step is stored as its canonical text (keys sorted, no blanks, numbers without a redundant
+//! fraction). Two steps are equal if and only if their texts are, and a set of fields can be the
+//! FieldsV1 document itself. Steps are parsed only for messages and for sorting.
 
 use std::cmp::Ordering;
 
@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 
 use crate::schema::{ListType, Node};
 
-/// The step to an item of a list that is not atomic.
+/// The step to an item of a non-atomic list.
 ///
 /// # Errors
-/// Why the item cannot be identified, in the words Kubernetes uses.
+/// Why the item cannot be identified, with the message of Kubernetes.
 pub(super) fn of_item(list: Node<'_>, item: &Value) -> Result<String, String> {
     match list.list_type() {
         ListType::Map(keys) => of_keyed(list, keys, item),
@@ -85,11 +85,11 @@ pub(super) fn of_field(name: &str) -> String {
     out
 }
 
-/// The canonical form of a step in a stored FieldsV1 document; `None` for a kind of step that a later
-/// version may have and that is to be left out.
+/// The canonical form of a step in a FieldsV1 document; `None` for an unknown kind of step, which
+/// the caller omits.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why the step is not valid.
 pub(super) fn canonical(step: String) -> Result<Option<String>, String> {
     let Some((kind, rest)) = step.split_at_checked(2) else {
         return Err("key must be 2 characters long:".to_owned());
@@ -115,7 +115,8 @@ pub(super) fn canonical(step: String) -> Result<Option<String>, String> {
     }
 }
 
-/// As messages show it: `.name`, `[port=80,protocol="TCP"]`, `[="x"]`, `[3]`.
+/// Appends the step in the notation of messages: `.name`, `[port=80,protocol="TCP"]`, `[="x"]`,
+/// `[3]`.
 pub(super) fn push_display(out: &mut String, step: &str) {
     let (kind, rest) = step.split_at_checked(2).unwrap_or(("", step));
     let json = || serde_json::from_str::<Value>(rest).ok();
@@ -145,7 +146,7 @@ pub(super) fn push_display(out: &mut String, step: &str) {
     }
 }
 
-/// The order in which Kubernetes lists steps: fields, keys, values, indices; numbers by size.
+/// Kubernetes' order of steps: fields, keys, values, indices; numbers by value.
 pub(super) fn order(a: &str, b: &str) -> Ordering {
     let (a_kind, a_rest) = a.split_at_checked(2).unwrap_or(("", a));
     let (b_kind, b_rest) = b.split_at_checked(2).unwrap_or(("", b));
@@ -215,7 +216,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A string in quotes, as Go's `%q` writes it.
+/// A quoted string, as Go's `%q` formats it.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -259,7 +260,7 @@ fn push_json(out: &mut String, value: &Value) {
     }
 }
 
-/// A JSON string, with the characters escaped that Go escapes for the sake of HTML.
+/// Appends a JSON string with Go's HTML escapes.
 fn push_string(out: &mut String, text: &str) {
     let plain = |b: u8| !matches!(b, b'"' | b'\\' | b'<' | b'>' | b'&' | 0..=0x1f | 0x7f..);
     if text.bytes().all(plain) {
@@ -271,7 +272,7 @@ fn push_string(out: &mut String, text: &str) {
     }
 }
 
-/// JSON text with `<`, `>`, `&` and the two exotic line ends as Go writes them.
+/// JSON text in which `<`, `>`, `&`, U+2028 and U+2029 are escaped as Go does.
 pub(super) fn escape_html(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

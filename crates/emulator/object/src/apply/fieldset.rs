@@ -1,9 +1,9 @@
-//! A set of fields of an object, as `metadata.managedFields[].fieldsV1` writes it.
+//! A set of fields of an object, in the format of `metadata.managedFields[].fieldsV1`.
 //!
-//! The set *is* its FieldsV1 document: a tree whose keys are steps (see `element`). A leaf `{}` is
-//! a member; a node with children is a member if it has the key `.`. Reading what was stored and
-//! writing it back therefore costs nothing, which matters because ownership is computed on every
-//! write. Membership of the root means nothing to Kubernetes and does not exist here.
+//! The set *is* its FieldsV1 document: a tree whose keys are path steps (see `element`). A leaf
+//! `{}` is a member; a node with children is a member if it has the key `.`. A stored set therefore
+//! needs no conversion, which matters because every write computes ownership. Kubernetes ignores
+//! membership of the root, so this type does not have it.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use super::element;
 /// The children of a node by step.
 pub(super) type Tree = Map<String, Value>;
 
-/// The key that says that a node with children is a member itself.
+/// The key that marks a node with children as a member.
 pub(super) const SELF: &str = ".";
 
 /// A set of fields.
@@ -25,7 +25,7 @@ impl FieldSet {
     /// Parses a FieldsV1 document.
     ///
     /// # Errors
-    /// What is wrong with it. Steps of a kind that is not known are left out, as Kubernetes does.
+    /// Why the document is not valid. Steps of an unknown kind are omitted, as in Kubernetes.
     pub fn parse(json: Value) -> Result<Self, String> {
         match json {
             Value::Null => Ok(Self::default()),
@@ -38,7 +38,7 @@ impl FieldSet {
         }
     }
 
-    /// Takes a document that [`FieldSet::into_json`] wrote, without looking at it.
+    /// Uses a document that [`FieldSet::into_json`] wrote, without validating it.
     pub(super) fn from_stored(json: Value) -> Self {
         match json {
             Value::Object(tree) => Self(tree),
@@ -46,7 +46,7 @@ impl FieldSet {
         }
     }
 
-    /// From a tree in canonical form.
+    /// Creates a set from a tree in canonical form.
     pub(super) fn from_tree(tree: Tree) -> Self {
         Self(tree)
     }
@@ -64,12 +64,12 @@ impl FieldSet {
         Value::Object(self.0)
     }
 
-    /// Whether there is no member.
+    /// Whether the set has no members.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a field is a member; `path` in the spelling of FieldsV1: `["f:spec", "f:type"]`.
+    /// Whether a field is a member; `path` is in FieldsV1 notation: `["f:spec", "f:type"]`.
     pub fn contains(&self, path: &[&str]) -> bool {
         let mut at = &self.0;
         for (i, step) in path.iter().enumerate() {
@@ -100,14 +100,14 @@ impl FieldSet {
         Self(common_children(&self.0, &other.0))
     }
 
-    /// Removes a field and everything below it; `path` is made of field names: `metadata.labels`.
+    /// Removes a field and everything below it; `path` consists of field names: `metadata.labels`.
     pub fn exclude(&mut self, path: &str) {
         let steps: Vec<String> = path.split('.').map(element::of_field).collect();
         exclude_below(&mut self.0, &steps);
     }
 
-    /// All members as messages show them (`.spec.ports[port=80,protocol="TCP"].name`), in the order
-    /// in which Kubernetes lists them: on each level first the members, then what is below.
+    /// All members in the notation of messages (`.spec.ports[port=80,protocol="TCP"].name`), in the
+    /// order of Kubernetes: on each level first the members, then the levels below.
     pub fn paths(&self) -> Vec<String> {
         let mut out = Vec::new();
         list_paths(&self.0, &mut String::new(), &mut out);
@@ -121,7 +121,7 @@ impl fmt::Display for FieldSet {
     }
 }
 
-/// Whether a node is a member, seen from its children.
+/// Whether a node with these children is a member.
 pub(super) fn is_member(children: &Tree) -> bool {
     children.is_empty() || children.contains_key(SELF)
 }
@@ -131,7 +131,7 @@ pub(super) fn leaf() -> Value {
     Value::Object(Tree::new())
 }
 
-/// Makes a node out of its membership and its children; `None` if it is neither.
+/// Creates a node from its membership and its children; `None` if it has neither.
 pub(super) fn node(member: bool, mut children: Tree) -> Option<Value> {
     match (member, children.is_empty()) {
         (false, true) => None,
@@ -156,7 +156,7 @@ fn canonical(tree: Tree) -> Result<Tree, String> {
             Value::Object(sub) => canonical(sub)?,
             other => return Err(format!("expected an object, got {other}")),
         };
-        // `{".":{}}` says no more than `{}`.
+        // `{".":{}}` means the same as `{}`.
         let sub = if sub.len() == 1 && sub.contains_key(SELF) { Tree::new() } else { sub };
         add(&mut out, step, Value::Object(sub));
     }
@@ -196,7 +196,7 @@ fn subtract_children(from: &mut Tree, what: &Tree) {
         let gone = match (from.get_mut(step), sub) {
             (None, _) => false,
             (Some(Value::Object(have)), Value::Object(less)) => !subtract_node(have, less),
-            // Neither can be written by this module; a broken entry loses the field.
+            // This module never writes such a value; an invalid entry loses the field.
             (Some(_), _) => true,
         };
         if gone {
@@ -205,14 +205,14 @@ fn subtract_children(from: &mut Tree, what: &Tree) {
     }
 }
 
-/// Whether something of the node is left.
+/// Returns whether the node still has members.
 fn subtract_node(have: &mut Tree, less: &Tree) -> bool {
     let member = is_member(have) && !is_member(less);
     subtract_children(have, less);
     settle(have, member)
 }
 
-/// Brings a node whose children changed into canonical form; whether anything is left of it.
+/// Brings a node whose children changed into canonical form. Returns whether it still has members.
 fn settle(children: &mut Tree, member: bool) -> bool {
     children.remove(SELF);
     if children.is_empty() {

@@ -6,18 +6,18 @@ use serde_json::{Map, Value, json};
 use super::compare::Changes;
 use super::fieldset::FieldSet;
 
-/// More entries of updates than this are summed up, the oldest first.
+/// If there are more `Update` entries than this, the oldest ones are merged into one.
 const MOST_UPDATERS: usize = 10;
 
-/// The manager of entries that were summed up.
+/// The manager of merged entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager came to own its fields.
+/// The kind of write by which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// By server-side apply.
+    /// Server-side apply.
     Apply,
-    /// By any other write.
+    /// Any other write.
     Update,
 }
 
@@ -30,22 +30,22 @@ impl Operation {
     }
 }
 
-/// Who wrote.
+/// A field manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manager {
-    /// `kubectl`.
+    /// For example `kubectl`.
     pub name: String,
-    /// How it wrote.
+    /// The kind of its write.
     pub operation: Operation,
-    /// The version of the object that it wrote: `apps/v1`.
+    /// The API version of its write, for example `apps/v1`.
     pub api_version: String,
-    /// The subresource through which it wrote; empty for the object itself.
+    /// The subresource of its write; empty for the object itself.
     pub subresource: String,
 }
 
 impl Manager {
-    /// Whether two writers share an entry. One that applies keeps its entry when it changes to
-    /// another version.
+    /// Whether two managers share an entry. A manager that applies keeps its entry when it changes
+    /// to another API version.
     fn is(&self, other: &Self) -> bool {
         self.name == other.name
             && self.operation == other.operation
@@ -57,12 +57,12 @@ impl Manager {
 /// One entry of `managedFields`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Who owns.
+    /// The manager.
     pub manager: Manager,
-    /// When it last changed the object; absent after an apply that changed nothing but ownership,
-    /// and after a write through `scale`.
+    /// When it last changed the object; absent after an apply that changed only ownership, and
+    /// after a write to `scale`.
     pub time: Option<String>,
-    /// What it owns.
+    /// The fields that it owns.
     pub fields: FieldSet,
 }
 
@@ -73,10 +73,10 @@ pub struct ManagedFields {
 }
 
 impl ManagedFields {
-    /// Reads a list that a client wrote.
+    /// Parses a list that a client sent.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why the list is not valid.
     pub fn parse(list: Value) -> Result<Self, String> {
         Self::read(list, |json, at| match json.get("fieldsType").and_then(Value::as_str) {
             Some("FieldsV1") => FieldSet::parse(fields_in(json))
@@ -88,10 +88,10 @@ impl ManagedFields {
         })
     }
 
-    /// Takes a list that was stored, without looking into its sets.
+    /// Parses a stored list, without validating its field sets.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Why the list is not valid.
     pub(super) fn stored(list: Value) -> Result<Self, String> {
         Self::read(list, |json, _| Ok(FieldSet::from_stored(fields_in(json))))
     }
@@ -110,7 +110,7 @@ impl ManagedFields {
             let json = json.as_object_mut().ok_or("an entry must be an object")?;
             let (manager, time) = manager_in(json)?;
             let entry = Entry { fields: fields(json, at)?, manager, time };
-            // Of several entries for one manager the last one counts.
+            // Of several entries of one manager the last one counts.
             managed.entries.retain(|other| !other.manager.is(&entry.manager));
             managed.entries.push(entry);
         }
@@ -127,7 +127,7 @@ impl ManagedFields {
         self.entries.is_empty()
     }
 
-    /// The list in the order of Kubernetes: `Apply` before `Update`, then by time, then by name.
+    /// The list in Kubernetes' order: `Apply` before `Update`, then by time, then by name.
     pub fn into_json(mut self) -> Value {
         self.entries.sort_by_cached_key(|e| {
             let m = &e.manager;
@@ -145,7 +145,8 @@ impl ManagedFields {
         self.entries.iter().filter(|entry| !entry.manager.is(manager))
     }
 
-    /// Replaces what a manager owns, and perhaps its version; with nothing, its entry goes.
+    /// Replaces the fields that a manager owns, and its API version. Removes its entry if there are
+    /// none.
     pub(super) fn set(&mut self, manager: Manager, fields: FieldSet, time: Option<String>) {
         self.entries.retain(|entry| !entry.manager.is(&manager));
         if !fields.is_empty() {
@@ -153,7 +154,7 @@ impl ManagedFields {
         }
     }
 
-    /// Removes changed or deleted fields from all managers but `except`.
+    /// Removes changed or deleted fields from all managers except `except`.
     pub(super) fn release(&mut self, changes: &Changes, except: Option<&Manager>) {
         self.entries.retain_mut(|entry| {
             if except.is_none_or(|manager| !entry.manager.is(manager)) {
@@ -164,7 +165,7 @@ impl ManagedFields {
         });
     }
 
-    /// Gives what an update changed to its writer.
+    /// Makes the writer of an update the owner of the fields that it changed.
     pub(super) fn update(&mut self, manager: Manager, time: Option<String>, changes: Changes) {
         self.release(&changes, None);
         if changes.set.is_empty() {
@@ -180,7 +181,7 @@ impl ManagedFields {
         self.sum_up_updaters();
     }
 
-    /// Keeps the number of entries from updates within its limit.
+    /// Merges `Update` entries until their number is within the limit.
     fn sum_up_updaters(&mut self) {
         let is_update = |entry: &Entry| entry.manager.operation == Operation::Update;
         let mut excess =
@@ -192,7 +193,7 @@ impl ManagedFields {
         let (mut updaters, appliers): (Vec<_>, Vec<_>) = all.into_iter().partition(is_update);
         self.entries = appliers;
         updaters.sort_by_cached_key(|e| (seconds(e.time.as_deref()), e.manager.name.clone()));
-        // One bucket for each version, which takes the place of its first entry.
+        // The entries of each API version are merged into the first of them.
         let mut kept: Vec<Entry> = Vec::with_capacity(MOST_UPDATERS);
         for entry in updaters {
             let version = &entry.manager.api_version;
@@ -258,18 +259,18 @@ fn entry_json(entry: Entry) -> Value {
     json.into()
 }
 
-/// Seconds since 1970; no time is the oldest.
+/// Seconds since 1970; a missing time counts as the oldest.
 fn seconds(time: Option<&str>) -> i64 {
     time.and_then(|time| time.parse::<Timestamp>().ok()).map_or(0, Timestamp::as_second)
 }
 
-/// A time as entries have it: whole seconds.
+/// A time as entries contain it, in whole seconds.
 pub(super) fn stamp(now: Timestamp) -> String {
     let whole = Timestamp::from_second(now.as_second()).unwrap_or(now);
     whole.to_string()
 }
 
-/// Whether a client asks to forget all owners: an empty list, or one with one empty entry.
+/// Whether a client requests to remove all owners: by an empty list, or by a single empty entry.
 pub(super) fn is_reset(list: &Value) -> bool {
     match list.as_array().map(Vec::as_slice) {
         Some([]) => true,

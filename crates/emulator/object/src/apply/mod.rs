@@ -1,19 +1,19 @@
-//! Who owns which field of an object (`metadata.managedFields`), and server-side apply.
+//! Field ownership (`metadata.managedFields`) and server-side apply.
 //!
-//! Two entrances: [`update`] after every ordinary write, and [`apply`] for a PATCH with an applied
-//! configuration. Both are pure; the writer and the time are arguments.
+//! There are two entry points: [`update`] after every ordinary write, and [`apply`] for a PATCH
+//! with an applied configuration. Both are pure; the writer and the time are arguments.
 //!
-//! What the caller does around them, so that defaults and allocated values are owned as in
-//! Kubernetes:
-//! * create, PUT, patches: decode and default the new object, then [`update`], then whatever the
-//!   server itself changes (admission, allocated addresses, generation), which have no owner.
+//! The caller does the following around them, so that defaults and allocated values have the same
+//! owners as in Kubernetes:
+//! * create, PUT, patches: decode and default the new object, then [`update`], then all changes by
+//!   the server itself (admission, allocated addresses, generation), which have no owner.
 //! * apply: [`apply`], then decode and default the result (the merged object may hold nulls that
 //!   the configuration named), then as above. Defaulted fields have no owner.
-//! * last, [`keep_times`]: a write that changed nothing but times is no change.
+//! * last, [`keep_times`]: a write that changes only times counts as no change.
 //!
-//! Deliberately not here: checks that need no schema and are made for every patch (names, kinds,
-//! resourceVersion), and the conversion between versions of one kind: all entries are compared in
-//! the version of the request.
+//! Not here: checks that need no schema and apply to every patch (names, kinds, resourceVersion),
+//! and the conversion between versions of a kind: all entries are compared in the version of the
+//! request.
 
 mod atom;
 mod compare;
@@ -38,19 +38,19 @@ pub use server_side::{ApplyError, Force, apply};
 
 const MANAGED_FIELDS: &str = "/metadata/managedFields";
 
-/// Who writes, when, and what of it counts.
+/// The writer of a request, the time, and the fields that it cannot change.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'a> {
-    /// `fieldManager`, or the first part of the User-Agent. Empty: `unknown`.
+    /// `fieldManager`, or the first part of the User-Agent; empty means `unknown`.
     pub manager: &'a str,
-    /// The version of the request: `apps/v1`.
+    /// The API version of the request, for example `apps/v1`.
     pub api_version: &'a str,
     /// `status`, `scale`; empty for the object itself.
     pub subresource: &'a str,
-    /// The time of the entry. `None` leaves it out, as Kubernetes does for `scale`.
+    /// The time of the entry. `None` omits it, as Kubernetes does for `scale`.
     pub now: Option<Timestamp>,
-    /// Fields that this request cannot change, whatever it says, with everything below them
-    /// (`status`, `metadata.labels`): the writer never comes to own them.
+    /// Fields that this request cannot change, with everything below them (`status`,
+    /// `metadata.labels`): the writer never owns them.
     pub ignore: &'a [&'a str],
 }
 
@@ -71,17 +71,19 @@ impl Writer<'_> {
 }
 
 /// Writes `metadata.managedFields` of an object that was created (`old` is `None`), replaced or
-/// patched: the writer comes to own what it changed, others lose it.
+/// patched. The writer becomes the owner of the fields that it changed, and other managers lose
+/// them.
 ///
-/// Objects that have no owners stay without until they are applied to. A list of owners in `new`
-/// counts if it can be read, and an empty one clears, unless the request goes to a subresource.
+/// An object without owners gets none before its first apply. If `new` contains a valid
+/// `managedFields` list, that list counts, and an empty list removes all owners, unless the request
+/// goes to a subresource.
 pub fn update(root: Node<'_>, old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
     let sent = take_managed(new);
     let mut managed = start(old, sent, writer);
     if managed.is_empty() && old.is_some() {
         return;
     }
-    // An object that cannot be compared loses its owners: Kubernetes prefers none to wrong ones.
+    // An object that cannot be compared loses its owners, as in Kubernetes.
     let Ok(changes) = compare::objects(root, old, new, writer.ignore) else { return };
     managed.update(writer.manager(Operation::Update), writer.time(), changes);
     put_managed(new, managed);
@@ -94,7 +96,7 @@ fn start(old: Option<&Value>, sent: Option<Value>, writer: &Writer<'_>) -> Manag
         list.and_then(|list| ManagedFields::stored(list).ok()).unwrap_or_default()
     };
     match sent {
-        // What was read is often sent back; that saves a copy.
+        // Clients often send back the list that they read: then it needs no copy.
         Some(list) if live == Some(&list) => stored(Some(list)),
         Some(list) if writer.subresource.is_empty() => {
             if managed::is_reset(&list) {
@@ -110,7 +112,7 @@ fn start(old: Option<&Value>, sent: Option<Value>, writer: &Writer<'_>) -> Manag
 }
 
 /// Restores the times of all entries if nothing else differs from the stored object, so that the
-/// write is no change at all. To be called last, when `new` is as it would be stored.
+/// write changes nothing. Call it last, when `new` has the form in which it is stored.
 pub fn keep_times(old: &Value, new: &mut Value) {
     let (Some(before), Some(after)) = (old.pointer(MANAGED_FIELDS), new.pointer(MANAGED_FIELDS))
     else {
@@ -131,12 +133,12 @@ pub fn keep_times(old: &Value, new: &mut Value) {
     }
 }
 
-/// Equality of objects but for `metadata.managedFields`.
+/// Whether two objects are equal apart from `metadata.managedFields`.
 fn equal_but_for_owners(a: &Value, b: &Value) -> bool {
     equal_without(a, b, &["metadata", "managedFields"])
 }
 
-/// Equality of objects but for the value at a path.
+/// Whether two objects are equal apart from the value at a path.
 fn equal_without(a: &Value, b: &Value, path: &[&str]) -> bool {
     let (Some((skip, rest)), Value::Object(a), Value::Object(b)) = (path.split_first(), a, b)
     else {
@@ -147,7 +149,7 @@ fn equal_without(a: &Value, b: &Value, path: &[&str]) -> bool {
         (Some(a), Some(b)) => equal_without(a, b, rest),
         (a, b) => a == b,
     };
-    // What is left out may be absent on one side.
+    // The ignored key may be absent on one side.
     let skipped = |(key, _): &(&String, &Value)| key != skip;
     below && a.iter().filter(skipped).eq(b.iter().filter(skipped))
 }

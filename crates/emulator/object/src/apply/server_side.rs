@@ -1,4 +1,4 @@
-//! Server-side apply: merging an applied configuration into an object.
+//! Server-side apply: merges an applied configuration into an object.
 
 use serde_json::{Map, Value, json};
 
@@ -13,43 +13,44 @@ use super::{
 };
 use crate::schema::Node;
 
-/// Owns everything that an object without owners had before its first apply.
+/// The manager that owns all fields of an object without owners before its first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// The manager whose applies take over from, and keep up, client-side apply.
+/// The manager whose applies replace client-side apply and update its annotation.
 const KUBECTL: &str = "kubectl";
 
-/// Where client-side apply keeps its configuration.
+/// The annotation in which client-side apply stores its configuration.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The most that all annotations of an object may have together.
+/// The limit on the total size of an object's annotations, in bytes.
 const MOST_ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// What to do about fields that others own.
+/// How to handle fields that other managers own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// Refuse to change them.
+    /// Return a conflict.
     No,
-    /// Take them.
+    /// Take their ownership.
     Yes,
 }
 
 /// Why a configuration was not applied.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ApplyError {
-    /// It changes fields that others own: 409, reason `Conflict`.
+    /// It changes fields that other managers own: 409, reason `Conflict`.
     #[error("{}", conflict_message(.0))]
     Conflicts(Vec<Conflict>),
-    /// It names owners: 400, reason `BadRequest`.
+    /// It contains `managedFields`: 400, reason `BadRequest`.
     #[error("metadata.managedFields must be nil")]
     NamesOwners,
-    /// It does not fit the schema, or the object's owners cannot be read: 500 without a reason.
+    /// It does not fit the schema, or the object's `managedFields` are not valid: 500 without a
+    /// reason.
     #[error("{0}")]
     Untyped(String),
 }
 
-/// Merges `applied` into `live` (`None`: into nothing). The result has its owners; an apply that
-/// changes nothing gives an object equal to `live`.
+/// Merges `applied` into `live` (`None`: creates the object). The result includes its
+/// `managedFields`. If an apply changes nothing, the result equals `live`.
 ///
 /// # Errors
 /// See [`ApplyError`].
@@ -85,7 +86,7 @@ pub fn apply(
     Ok(merged)
 }
 
-/// The owners of the live object; if it has none, a default manager owns all of it.
+/// The owners of the live object; if it has none, a default manager owns all fields.
 fn owners_of(
     root: Node<'_>,
     live: Option<&Value>,
@@ -107,7 +108,7 @@ fn owners_of(
     Ok(managed)
 }
 
-/// One apply.
+/// One apply request.
 struct Apply<'a> {
     root: Node<'a>,
     live: Option<&'a Value>,
@@ -116,7 +117,7 @@ struct Apply<'a> {
 }
 
 impl Apply<'_> {
-    /// The merged object without owners, and its owners.
+    /// The merged object without `managedFields`, and its owners.
     fn run(
         &self,
         mut owners: ManagedFields,
@@ -155,8 +156,8 @@ impl Apply<'_> {
             .map_err(|e| ApplyError::Untyped(format!("failed to compare objects: {e}")))
     }
 
-    /// Removes what this manager applied last time, does not apply now, and no other manager owns.
-    /// What others put below such a thing keeps it alive, if they own it.
+    /// Removes the fields that this manager applied last time, does not apply now, and that no
+    /// other manager owns. A field stays if another manager owns something below it.
     fn prune(
         &self,
         merged: &mut Value,
@@ -189,8 +190,8 @@ impl Apply<'_> {
         merge::remove(self.root, merged, &gone.intersection(&last));
     }
 
-    /// Whether all conflicts are about fields that client-side apply had set and that still are
-    /// as it had set them.
+    /// Ignores conflicts about fields that client-side apply set and that are unchanged since.
+    /// Fails if other conflicts remain.
     fn check_client_side(&self, mut conflicts: Vec<Conflict>) -> Result<(), ApplyError> {
         if let Some(allowed) = self.set_by_client_side_apply() {
             let allowed: std::collections::BTreeSet<String> = allowed.paths().into_iter().collect();
@@ -231,7 +232,7 @@ fn refuse_conflicts(
     if conflicts.is_empty() { Ok(()) } else { Err(ApplyError::Conflicts(conflicts)) }
 }
 
-/// Removes fields without an owner.
+/// Removes fields whose ownership is not tracked.
 fn strip(fields: &mut FieldSet) {
     fields.exclude("apiVersion");
     fields.exclude("kind");
@@ -251,7 +252,7 @@ fn annotations(object: &Value) -> Option<&Map<String, Value>> {
     object.pointer("/metadata/annotations")?.as_object()
 }
 
-/// Keeps the annotation of client-side apply up to date where there is one.
+/// Updates the annotation of client-side apply, if it exists.
 fn renew_last_applied(merged: &mut Value, applied: &Value) {
     let has = annotations(merged).and_then(|a| a.get(LAST_APPLIED)).and_then(Value::as_str);
     if has.is_none_or(str::is_empty) {
@@ -271,7 +272,7 @@ fn renew_last_applied(merged: &mut Value, applied: &Value) {
     }
 }
 
-/// The object as error texts name it: `namespace/name; group/version, Kind=kind`.
+/// The object as error messages name it: `namespace/name; group/version, Kind=kind`.
 fn whose(object: &Value) -> String {
     let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default();
     let api_version = text("/apiVersion");

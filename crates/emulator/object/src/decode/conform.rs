@@ -1,9 +1,9 @@
-//! A value checked against its shape and rewritten the way Go would write it back.
+//! Checks a value against its schema and rewrites it as Go would encode it.
 //!
-//! In the reference an object is decoded into structs, stored as protobuf and encoded again. What
-//! that does to a value is done here on the value itself: unknown fields go, `null` and empty
-//! values go or appear as the struct tags say, numbers, times and quantities get their one form.
-//! No defaults and no validation.
+//! kube-apiserver decodes an object into structs, stores it as protobuf and encodes it again. This
+//! module makes the same changes directly on the value: it removes unknown fields, removes or adds
+//! `null` and empty values as the struct tags say, and brings numbers, times and quantities into
+//! canonical form. It sets no defaults and does not validate.
 
 use base64::Engine;
 use base64::alphabet;
@@ -16,7 +16,7 @@ use super::quantity;
 use super::time::{self, Precision};
 use crate::schema::{Field, Node, Presence, Shape, Struct};
 
-/// As lenient as Go's standard encoding.
+/// As tolerant as Go's standard encoding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -24,23 +24,24 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
 );
 
-/// The one struct with fields that are a schema or something else.
+/// The only struct with fields that hold either a schema or another value.
 const JSON_SCHEMA: &str = "apiextensions.v1.JSONSchemaProps";
 
-/// Checks an object against its shape and brings it into the form that Go writes. Returns the
-/// fields that the shape does not have and that were removed (`spec.ports[0].foo`), sorted as
-/// values are; [`super::strict_errors`] puts them into the order of a text. `kind` and `apiVersion`
-/// at the top are left alone. At most a hundred fields are named; all are removed.
+/// Checks an object against its schema and rewrites it as Go would encode it. Removes fields that
+/// the schema does not have, and returns their paths (`spec.ports[0].foo`), sorted;
+/// [`super::strict_errors`] puts them into the order of the request body. `kind` and `apiVersion`
+/// at the top level stay unchanged. At most a hundred paths are returned; all unknown fields are
+/// removed.
 ///
 /// # Errors
-/// The first value that does not fit its type. The object is then half rewritten.
+/// The first value that does not fit its type. The object is then only partly rewritten.
 pub fn conform(node: Node<'_>, value: &mut Value) -> Result<Vec<String>, TypeMismatch> {
     let mut walk = Walk { unknown: Vec::new() };
     walk.value(node, value, &Path::ROOT)?;
     Ok(walk.unknown)
 }
 
-/// What Go writes for a struct in which nothing is set: `{"metadata":{},"spec":{},…}`.
+/// The encoding of an empty Go struct: `{"metadata":{},"spec":{},…}`.
 pub fn zero_object(node: Node<'_>) -> Value {
     zero(node)
 }
@@ -49,7 +50,7 @@ struct Walk {
     unknown: Vec<String>,
 }
 
-/// What becomes of a field after its value was brought into form.
+/// Whether a field stays after its value is rewritten.
 #[derive(PartialEq, Eq)]
 enum Fate {
     Stays,
@@ -103,7 +104,7 @@ impl Walk {
         map: &mut Map<String, Value>,
         path: &Path<'_>,
     ) -> Result<(), TypeMismatch> {
-        // Maps of strings, such as labels, have no structure to walk.
+        // Maps of strings, such as labels, have nothing below them to check.
         if *node.shape() == Shape::String && map.values().all(Value::is_string) {
             return Ok(());
         }
@@ -170,8 +171,9 @@ impl Walk {
         Ok(fate(found, field, value))
     }
 
-    /// `items`, `additionalProperties` and similar fields of a CustomResourceDefinition's schema: a
-    /// schema or something else. The reference reads it apart and tells nothing of unknown fields.
+    /// Checks `items`, `additionalProperties` and similar fields in the schema of a
+    /// CustomResourceDefinition, which hold either a schema or another value. kube-apiserver
+    /// decodes them separately and does not report their unknown fields.
     fn schema_or(
         &mut self,
         schema: Node<'_>,
@@ -196,7 +198,7 @@ impl Walk {
     }
 }
 
-/// `kind` and `apiVersion` of the object itself; metadata on its own has neither.
+/// Whether this is `kind` or `apiVersion` of the object itself; `metadata` has neither.
 fn is_type_meta(found: &Struct, key: &str, path: &Path<'_>) -> bool {
     path.is_root() && matches!(key, "kind" | "apiVersion") && &*found.name != "meta.v1.ObjectMeta"
 }
@@ -206,7 +208,7 @@ fn fate(owner: &Struct, field: &Field, value: &mut Value) -> Fate {
         return Fate::Stays;
     }
     let empty = match value {
-        // A zero time became `null`.
+        // The value was a zero time.
         Value::Null => return Fate::Goes,
         Value::Bool(value) => !*value,
         Value::String(text) => text.is_empty(),
@@ -226,12 +228,13 @@ fn fate(owner: &Struct, field: &Field, value: &mut Value) -> Fate {
     }
 }
 
-/// Objects of these groups are stored as JSON, which keeps an empty list apart from none.
+/// Objects of these groups are stored as JSON, which distinguishes an empty list from a missing
+/// one.
 fn stored_as_json(owner: &Struct) -> bool {
     owner.name.starts_with("apiextensions.") || owner.name.starts_with("apiregistration.")
 }
 
-/// What `omitempty` does not omit, because Go knows no empty struct.
+/// Types that `omitempty` does not omit, because a Go struct is never empty.
 fn is_go_struct(shape: &Shape) -> bool {
     matches!(
         shape,
@@ -263,7 +266,7 @@ fn add_always_written(node: Node<'_>, found: &Struct, map: &mut Map<String, Valu
     }
 }
 
-/// What Go writes for a value that was never set.
+/// The encoding of a value that is not set.
 fn zero(node: Node<'_>) -> Value {
     match node.shape() {
         Shape::String => Value::from(""),
@@ -307,7 +310,7 @@ fn scalar(node: Node<'_>, value: &mut Value, path: &Path<'_>) -> Result<(), Type
     }
 }
 
-/// Go writes floating point numbers without a needless `.0`.
+/// Go writes floating point numbers without a redundant `.0`.
 pub(super) fn whole_number(number: f64) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     (number.fract() == 0.0 && number.abs() < EXACT).then_some(number as i64)
@@ -325,7 +328,7 @@ fn bytes(text: &mut String) -> Result<(), TypeMismatch> {
         };
         TypeMismatch::new(format!("illegal base64 data at input byte {at}"))
     })?;
-    // Only the bits behind the end can differ.
+    // Only the unused bits of the last symbol can differ.
     if text.contains('=') {
         *text = BASE64.encode(decoded);
     }
@@ -346,7 +349,7 @@ fn instant(value: &mut Value, precision: Precision) -> Result<(), TypeMismatch> 
 fn amount(value: &mut Value) -> Result<(), TypeMismatch> {
     let text = match &*value {
         Value::String(text) => text.trim().to_owned(),
-        // Whatever else it is, it is read as a text.
+        // Any other JSON value is parsed as its text.
         other => other.to_string(),
     };
     let written = quantity::canonical(&text).map_err(|e| TypeMismatch::new(e.to_string()))?;

@@ -1,8 +1,8 @@
-//! Kubernetes' protobuf bodies to a value. `kubectl create` of many kinds sends nothing else.
+//! Decodes Kubernetes' protobuf bodies. `kubectl create` sends many kinds only in this format.
 //!
-//! Reading only: answers are always JSON, which every client accepts. Messages are read by the
-//! field numbers of the same table that JSON is checked with. Not read: the schemas inside of a
-//! CustomResourceDefinition (no client sends them so).
+//! There is no encoder: replies are always JSON, which every client accepts. Messages are decoded
+//! by the field numbers in the table that is also used for JSON. Not supported: the schemas inside
+//! a CustomResourceDefinition, because no client sends them as protobuf.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,14 +18,14 @@ use crate::builtin;
 use crate::schema::{Field, Node, Schema, Shape, Struct};
 
 const MAGIC: &[u8] = b"k8s\0";
-/// Deeper than any built-in kind.
+/// More levels than any built-in kind has.
 const MAX_DEPTH: usize = 64;
 
-/// Reads a body: its apiVersion, its kind, and the object, in the form that Go writes (with
+/// Decodes a body. Returns its apiVersion, its kind, and the object as Go would encode it (with
 /// `apiVersion` and `kind`).
 ///
 /// # Errors
-/// The bytes are no such body, or its kind is not built in.
+/// The bytes are not such a body, or the kind is not built in.
 pub fn decode_protobuf(bytes: &[u8]) -> Result<(String, String, Value), DecodeError> {
     decode(bytes).map_err(DecodeError::Protobuf)
 }
@@ -52,7 +52,7 @@ fn decode(bytes: &[u8]) -> Result<(String, String, Value), String> {
     Ok((api_version, kind, value))
 }
 
-/// `runtime.Unknown`: what it is, and the bytes of the object.
+/// Decodes `runtime.Unknown`: apiVersion, kind, and the bytes of the object.
 fn envelope(bytes: &[u8]) -> Result<(String, String, &[u8]), String> {
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
     for field in Fields::new(bytes) {
@@ -73,7 +73,7 @@ fn envelope(bytes: &[u8]) -> Result<(String, String, &[u8]), String> {
     Ok((api_version, kind, raw))
 }
 
-/// Options of requests belong to every group.
+/// The options of requests exist in every group.
 fn schema_of(api_version: &str, kind: &str) -> Option<Schema> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let of_all_groups = kind.ends_with("Options").then_some("meta.k8s.io");
@@ -99,7 +99,7 @@ fn message(
     for field in Fields::new(bytes) {
         let (number, wire) = field?;
         match (embedded, wire) {
-            // Its fields are those of the struct that it sits in.
+            // The fields of an embedded struct belong to the outer struct.
             (Some((at, inner)), Wire::Bytes(bytes)) if at == number => {
                 let inner = builtin::schema(inner).ok_or("proto: no such struct")?;
                 message(inner.node(), bytes, into, depth + 1)?;
@@ -120,7 +120,7 @@ fn numbered(found: &Struct, number: u32) -> Option<&Field> {
     found.fields.iter().find(|field| field.number == number)
 }
 
-/// Sets a field, or adds to it if it is a list, a map or a message that comes in parts.
+/// Sets a field, or adds to it if it is a list, a map or a message in several parts.
 fn set(
     node: Node<'_>,
     field: &Field,
@@ -173,7 +173,7 @@ fn add_items(
     Ok(())
 }
 
-/// A map is a list of messages with a key (1) and a value (2).
+/// Adds a map entry: a message with a key (1) and a value (2).
 fn add_entry(
     node: Node<'_>,
     entry: &[u8],
@@ -196,7 +196,7 @@ fn add_entry(
 fn single(node: Node<'_>, wire: Wire<'_>, depth: usize) -> Result<Value, String> {
     match (node.shape(), wire) {
         (Shape::Bool, Wire::Varint(value)) => Ok(Value::Bool(value != 0)),
-        // Negative numbers are written as 64 bits; Go keeps the lower half.
+        // Negative numbers are encoded in 64 bits; Go uses the lower 32.
         (Shape::Int32, Wire::Varint(value)) => Ok(Value::from(value as i32)),
         (Shape::Int64, Wire::Varint(value)) => Ok(Value::from(value as i64)),
         (Shape::Float, Wire::Fixed64(bits)) => {
@@ -238,7 +238,7 @@ fn of_bytes(node: Node<'_>, bytes: &[u8], depth: usize) -> Result<Value, String>
             message(node, bytes, &mut map, depth + 1)?;
             Ok(Value::Object(map))
         }
-        // A list inside of a map or a list is a message with one field.
+        // A list inside a map or a list is a message with one field.
         Shape::List(_) => {
             let mut list = Vec::new();
             if let Some(items) = node.items() {
@@ -257,7 +257,7 @@ fn of_bytes(node: Node<'_>, bytes: &[u8], depth: usize) -> Result<Value, String>
     }
 }
 
-/// The last value of a field with bytes.
+/// The last value of a bytes field.
 fn bytes_at(bytes: &[u8], number: u32) -> Result<Option<&[u8]>, String> {
     let mut found = None;
     for field in Fields::new(bytes) {
@@ -269,7 +269,7 @@ fn bytes_at(bytes: &[u8], number: u32) -> Result<Option<&[u8]>, String> {
     Ok(found)
 }
 
-/// Seconds (1) and nanoseconds (2) since 1970; nothing at all is no time.
+/// Seconds (1) and nanoseconds (2) since 1970; an empty message means no time.
 fn instant(bytes: &[u8], precision: Precision) -> Result<Value, String> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -291,7 +291,7 @@ fn instant(bytes: &[u8], precision: Precision) -> Result<Value, String> {
     Ok(Value::String(time::write(utc, precision)))
 }
 
-/// Type (1: 0 number, 1 text), number (2), text (3).
+/// Type (1: 0 for a number, 1 for a string), number (2), string (3).
 fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
     let (mut is_text, mut number, mut words) = (false, 0_i32, String::new());
     for field in Fields::new(bytes) {

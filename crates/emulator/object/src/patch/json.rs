@@ -1,9 +1,10 @@
-//! JSON patch (RFC 6902), with the habits of the library that kube-apiserver uses: `replace` of a
-//! member that is not there adds it, `test` takes a missing member for `null`, negative indices
-//! count from the end, and the whole document can be tested and replaced but not removed or copied.
+//! JSON patch (RFC 6902), with the deviations of the library that kube-apiserver uses: `replace` of
+//! a missing member adds it, `test` treats a missing member as `null`, negative indices count from
+//! the end, and the whole document can be tested and replaced but not removed or copied.
 //!
-//! Not the `json-patch` crate, because it follows the RFC in all of these. What a patch may cost is
-//! bounded: 10 000 operations, 3 MiB of copies (both as kube-apiserver), depth, and total effort.
+//! The `json-patch` crate is not used, because it follows the RFC in all of these. The cost of a
+//! patch is limited: 10 000 operations, 3 MiB of copies (both as in kube-apiserver), depth, and
+//! total work.
 
 use std::borrow::Cow;
 
@@ -12,18 +13,18 @@ use serde_json::Value;
 use super::{PatchError, cannot_unmarshal};
 
 const MOST_OPERATIONS: usize = 10_000;
-/// What all `copy` operations together may add, in bytes of JSON.
+/// The most bytes of JSON that all `copy` operations together may add.
 const MOST_COPIED: usize = 3 << 20;
-/// As deep as the parser lets a document be. A patch could build a deeper one step by step, which
-/// the parser would refuse.
+/// The depth limit of the JSON parser. A patch could build a deeper document step by step, which
+/// the parser would then reject.
 const MOST_DEPTH: usize = 127;
-/// Bytes touched by moving values and shifting list items: well under a second.
+/// The most bytes that moving values and shifting list items may touch: less than a second of work.
 const MOST_EFFORT: usize = 1 << 30;
 
 /// Applies a JSON patch.
 ///
 /// # Errors
-/// 400 if it is no list of operations, 413 if there are too many, 422 if one does not apply.
+/// 400 if it is not a list of operations, 413 if there are too many, 422 if one cannot be applied.
 pub fn json_patch(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     let operations = operations(patch)?;
     if operations.len() > MOST_OPERATIONS {
@@ -79,8 +80,8 @@ fn undecodable(value: &Value, target: &str) -> PatchError {
     PatchError::BadRequest(format!("error decoding patch: {}", cannot_unmarshal(value, target)))
 }
 
-/// A document under work. Its methods give `None` for what does not apply: the server's answer is
-/// the same whatever the cause.
+/// A document that is being patched. Its methods return `None` if an operation cannot be applied:
+/// the server's reply does not depend on the cause.
 struct Patching {
     doc: Value,
     copied: usize,
@@ -109,7 +110,7 @@ impl Patching {
         }
     }
 
-    /// The value at a path; `null` for a member that its object does not have.
+    /// The value at a path; `null` for a missing member of an object.
     fn get(&self, path: &str) -> Option<&Value> {
         let (parent, key) = split(path)?;
         let mut at = &self.doc;
@@ -186,7 +187,7 @@ impl Patching {
         Some(())
     }
 
-    /// The container that a path ends in, and the last token.
+    /// The container of the value at a path, and the last token of the path.
     fn find<'p>(&mut self, path: &'p str) -> Option<(&mut Value, Cow<'p, str>)> {
         let (parent, key) = split(path)?;
         let mut at = &mut self.doc;
@@ -203,7 +204,7 @@ impl Patching {
         Some((at, key))
     }
 
-    /// Whether a value may be put at a path.
+    /// Checks that a value may be written at a path.
     fn check(&mut self, path: &str, value: &Value) -> Option<()> {
         let size = Size::of(value);
         let above = path.bytes().filter(|b| *b == b'/').count();
@@ -217,8 +218,8 @@ impl Patching {
     }
 }
 
-/// The tokens of a path but the last, and the last. Text before the first `/` is ignored;
-/// without any there is nothing to point at.
+/// All tokens of a path except the last one, and the last one. Text before the first `/` is
+/// ignored; `None` if there is no `/`.
 fn split(path: &str) -> Option<(impl Iterator<Item = Cow<'_, str>>, Cow<'_, str>)> {
     let (parent, key) = path.rsplit_once('/')?;
     Some((parent.split('/').skip(1).map(unescape), unescape(key)))
@@ -232,7 +233,7 @@ fn unescape(token: &str) -> Cow<'_, str> {
     }
 }
 
-/// The index of an item that is there; negative ones count from the end.
+/// The index of an existing item; negative indices count from the end.
 fn existing(token: &str, len: usize) -> Option<usize> {
     counted(token, len).filter(|at| *at < len)
 }
@@ -253,7 +254,7 @@ fn counted(token: &str, len: usize) -> Option<usize> {
     len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?)
 }
 
-/// About how many bytes a value has as JSON, and how deep it is.
+/// The approximate size of a value in bytes of JSON, and its depth.
 struct Size {
     bytes: usize,
     depth: usize,
@@ -416,7 +417,7 @@ mod tests {
             let copy = json!({"op": "copy", "from": "/a", "path": "/a/b"});
             patched(json!({"a": {}}), Value::Array(vec![copy; times]))
         };
-        // The document, `a` and 125 times `b`.
+        // The document, `a`, and `b` 125 times.
         let deepest = deepen(125).unwrap().to_string();
         assert!(serde_json::from_str::<Value>(&deepest).is_ok());
         assert!(deepen(126).is_none());

@@ -1,8 +1,8 @@
-//! How strategic merge patch merges lists: which items are the same, and in which order they come.
+//! How strategic merge patch merges lists: which items correspond, and their order.
 //!
-//! The order is kube-apiserver's: items that the patch (or `$setElementOrder`) names come in its
-//! order; the others keep theirs and are put before the first named item that followed them in the
-//! live list. So a new item without an anchor goes to the front.
+//! The order is that of kube-apiserver: items that the patch (or `$setElementOrder`) names are in
+//! its order. The others keep their order, each before the first named item that followed it in the
+//! live list. So a new item that no live item precedes is first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -17,22 +17,22 @@ use super::strategic::{
 };
 use crate::schema::Node;
 
-/// How a list merges, by the schema.
+/// How a list merges, according to the schema.
 #[derive(Clone, Copy)]
 pub(super) struct ListRule<'a> {
-    /// The place of its items.
+    /// The schema of its items.
     pub(super) items: Node<'a>,
-    /// Whether it merges at all; otherwise it is replaced.
+    /// Whether it merges; otherwise the patch replaces it.
     pub(super) merges: bool,
-    /// The member that tells objects in it apart.
+    /// The merge key, which identifies the objects in it.
     pub(super) key: Option<&'a str>,
 }
 
-/// What tells items apart.
+/// The identity of an item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Identity {
     Text(Box<str>),
-    /// Its JSON: `1` and `1.0` differ, as they do for the server.
+    /// The JSON text: `1` and `1.0` differ, as on the server.
     Other(String),
 }
 
@@ -44,7 +44,7 @@ impl Identity {
         }
     }
 
-    /// The identity of an item: its merge key's value, or itself.
+    /// The identity of an item: the value of its merge key, or the item itself.
     fn of_item(item: &Value, key: Option<&str>) -> Result<Self, PatchError> {
         let Some(key) = key else { return Ok(Self::of(item)) };
         let map = expect_object(item)?;
@@ -52,7 +52,7 @@ impl Identity {
     }
 }
 
-/// Where each item comes in a list; the first one counts.
+/// The index of each item in a list; for duplicates that of the first one.
 struct Order(BTreeMap<Identity, usize>);
 
 impl Order {
@@ -97,7 +97,7 @@ pub(super) fn merge(
     }
 }
 
-/// Merges a list, if there is anything to merge, and then puts it in the order asked for.
+/// Merges a list, if the patch contains it, and then sorts it by `order`.
 pub(super) fn merge_in_order(
     rule: ListRule<'_>,
     live: &mut Vec<Value>,
@@ -112,7 +112,7 @@ pub(super) fn merge_in_order(
     arrange(live, &Order::of(order, rule.key)?, &before, rule.key)
 }
 
-/// Puts a list that was set anew in the order asked for.
+/// Sorts a list that the patch creates by `order`.
 pub(super) fn arrange_by(
     rule: ListRule<'_>,
     items: &mut Vec<Value>,
@@ -122,13 +122,13 @@ pub(super) fn arrange_by(
     arrange(items, &Order::of(order, rule.key)?, &Order(BTreeMap::new()), rule.key)
 }
 
-/// `$deleteFromPrimitiveList`.
+/// Applies `$deleteFromPrimitiveList`.
 pub(super) fn delete(live: &mut Vec<Value>, unwanted: &[Value]) {
     let unwanted: BTreeSet<Identity> = unwanted.iter().map(Identity::of).collect();
     live.retain(|item| !unwanted.contains(&Identity::of(item)));
 }
 
-/// Whether the patch's items come in `$setElementOrder`, in the same order.
+/// Checks that the patch's items are in `$setElementOrder`, in the same order.
 pub(super) fn check_order(
     rule: ListRule<'_>,
     patch: &[Value],
@@ -168,7 +168,7 @@ enum Kind {
     Scalars,
 }
 
-/// What the items of two lists are; they must all be of one type.
+/// The kind of the items of two lists; all items must be of the same kind.
 fn kind_of_items(live: &[Value], patch: &[Value]) -> Result<Option<Kind>, PatchError> {
     let mut items = live.iter().chain(patch);
     let Some(first) = items.next() else { return Ok(None) };
@@ -188,7 +188,7 @@ fn kind_of_items(live: &[Value], patch: &[Value]) -> Result<Option<Kind>, PatchE
     }
 }
 
-/// Only a key identifies objects.
+/// Objects can be merged only by a key.
 fn require_key(rule: ListRule<'_>, kind: Option<Kind>) -> Result<(), PatchError> {
     if kind == Some(Kind::Objects) && rule.key.is_none() {
         let kind = go_kind(rule.items.shape());
@@ -252,7 +252,7 @@ fn merge_keyed(
     arrange(live, &wanted, &before, rule.key)
 }
 
-/// The items of a patch list, grouped by their `$patch`.
+/// The items of a patch list, grouped by their `$patch` directive.
 struct Directives<'p> {
     plain: Vec<&'p Value>,
     deleted: BTreeSet<Identity>,
@@ -284,8 +284,8 @@ impl<'p> Directives<'p> {
     }
 }
 
-/// Puts items in order: those in `wanted` by it, the others by `before`, and the two interleaved by
-/// `before` as far as it knows both.
+/// Sorts items: those in `wanted` by that order, the others by `before`. Merges the two groups by
+/// `before` where it contains both items.
 fn arrange(
     items: &mut Vec<Value>,
     wanted: &Order,
@@ -298,7 +298,7 @@ fn arrange(
         let was = before.rank(&identity);
         match wanted.rank(&identity) {
             Some(rank) => named.push((rank, was, item)),
-            // Unknown to both: last.
+            // An item that neither order contains is last.
             None => others.push((was.unwrap_or(usize::MAX), item)),
         }
     }
@@ -306,7 +306,7 @@ fn arrange(
     others.sort_by_key(|(was, _)| *was);
     let mut others = others.into_iter().peekable();
     for (_, was, item) in named {
-        // Only an item that the live list had can have followed another.
+        // Only an item of the live list can have followed another item there.
         while let Some((_, other)) =
             others.next_if(|(other, _)| was.is_some_and(|was| *other < was))
         {

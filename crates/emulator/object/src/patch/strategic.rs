@@ -1,9 +1,9 @@
-//! Strategic merge patch: a merge patch that knows from the schema which lists merge, by which key,
-//! and that takes directives (`$patch`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`,
+//! Strategic merge patch: a merge patch that reads from the schema which lists merge and by which
+//! key, and that supports directives (`$patch`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`,
 //! `$retainKeys`).
 //!
-//! Objects are walked here, lists in `list`. Directives count only where two values merge: what is
-//! set anew, and what replaces a list, stays unchanged, and decoding reports its errors.
+//! This module merges objects, and `list` merges lists. Directives apply only where two values
+//! merge. New values and replaced lists keep them, and decoding reports them as errors.
 
 use std::collections::BTreeSet;
 
@@ -22,11 +22,11 @@ const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
 
 type Object = Map<String, Value>;
 
-/// Applies a strategic merge patch to an object of the shape at `node`.
+/// Applies a strategic merge patch to an object with the schema at `node`.
 ///
 /// # Errors
-/// 400 for a patch that is no object or a directive in the wrong form, 500 (as kube-apiserver) for
-/// a missing merge key, an order that does not fit, and types that do not fit.
+/// 400 for a patch that is not an object or for an invalid directive; 500 (as kube-apiserver) for a
+/// missing merge key, an order that does not match, or types that do not match.
 pub fn strategic_merge_patch(
     node: Node<'_>,
     doc: &Value,
@@ -84,7 +84,7 @@ pub(super) fn unknown_directive(directive: &Value, patch: &Object) -> PatchError
     PatchError::Internal(format!("unknown patch type: {directive} in map: {}", GoValue(&map)))
 }
 
-/// `$retainKeys`: what it does not name goes, and the patch may not set what it does not name.
+/// `$retainKeys`: removes all members that it does not list. The patch must not set any of those.
 fn retain_keys(live: &mut Object, patch: &Object) -> Result<(), PatchError> {
     let Some(directive) = patch.get(RETAIN_KEYS) else { return Ok(()) };
     let wrong = || PatchError::BadRequest("invalid patch format of retainKeys".into());
@@ -103,7 +103,7 @@ fn retain_keys(live: &mut Object, patch: &Object) -> Result<(), PatchError> {
     Ok(())
 }
 
-/// Merges the lists that have a `$setElementOrder`, and gives their names.
+/// Merges the lists that have a `$setElementOrder`, and returns their names.
 fn merge_ordered_lists<'p>(
     node: Node<'_>,
     live: &mut Object,
@@ -136,7 +136,7 @@ fn merge_ordered_lists<'p>(
     Ok(done)
 }
 
-/// The field that a directive such as `$setElementOrder/ports` is about.
+/// The field that a directive such as `$setElementOrder/ports` names.
 fn named_by<'k>(key: &'k str, prefix: &str) -> Option<&'k str> {
     key.strip_prefix(prefix)?.strip_prefix('/')
 }
@@ -191,8 +191,8 @@ fn merge_member(
     Ok(())
 }
 
-/// A value that is set where there was none to merge with: without `null` members, and without
-/// objects that carry a `$patch`, since there is nothing to apply it to.
+/// A value that the patch sets where the live object has none: without `null` members, and without
+/// objects that have a `$patch`, because there is nothing to apply it to.
 fn set_anew(value: &Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.get(PATCH).is_some_and(|directive| !directive.is_null()) => None,
@@ -206,13 +206,13 @@ fn set_anew(value: &Value) -> Option<Value> {
     }
 }
 
-/// An item that is added to a list. Directives inside stay without effect.
+/// An item that the patch adds to a list. Directives inside it have no effect.
 pub(super) fn added(item: &Object) -> Value {
     let members = item.iter().filter(|(_, value)| !value.is_null());
     members.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
 }
 
-/// The place of a member of which both sides are objects.
+/// The schema of a member that is an object on both sides.
 fn member<'a>(node: Node<'a>, key: &str) -> Result<Node<'a>, PatchError> {
     match node.shape() {
         Shape::Struct(_) | Shape::Any => node.child(key).ok_or_else(|| {
@@ -222,7 +222,7 @@ fn member<'a>(node: Node<'a>, key: &str) -> Result<Node<'a>, PatchError> {
                 "unable to find api field in struct {name} for the json field {key:?}"
             ))
         }),
-        // Only structs have merge strategies, and the server does not go on without.
+        // Only structs have merge strategies; for other types the server returns this error.
         other => Err(PatchError::Internal(format!(
             "merging an object in json but data type is not struct, instead is: {}",
             go_kind(other)
@@ -280,7 +280,7 @@ pub(super) fn wrong_type(expected: &str, value: &Value) -> PatchError {
     PatchError::Internal(format!("expected a {expected}, but received a {received}"))
 }
 
-/// The patch and the order that it asks for contradict each other.
+/// The error for a patch whose items contradict the order that it requests.
 pub(super) fn order_mismatch(given: &[Value], order: &[Value]) -> PatchError {
     PatchError::Internal(format!(
         "The order in patch list:\n{}\n doesn't match {SET_ORDER} list:\n{}\n",

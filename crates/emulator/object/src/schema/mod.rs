@@ -1,8 +1,8 @@
-//! The shape of a kind: which fields it has, of which type, and how lists and maps merge.
+//! The schema of a kind: its fields, their types, and how lists and maps merge.
 //!
-//! One structure serves built-in kinds (from a table of facts, see `parse`) and custom resources
-//! (from their structural schema). A [`Node`] is a place in it; everything that walks an object
-//! (decoding, patching, server-side apply, pruning) walks a `Node` beside it.
+//! Built-in kinds (from a table of facts, see `parse`) and custom resources (from their structural
+//! schema) use the same structure. A [`Node`] is a position in it. All code that walks an object
+//! (decoding, patching, server-side apply, pruning) walks a `Node` in parallel.
 
 mod parse;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub use parse::ParseTypesError;
 
-/// A set of named structs that may refer to each other, also in circles.
+/// A set of named structs, which may refer to each other, even recursively.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Types {
     structs: Vec<Struct>,
@@ -27,13 +27,13 @@ pub struct StructId(u32);
 /// An object with known fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Struct {
-    /// `core.v1.ServiceSpec`.
+    /// For example `core.v1.ServiceSpec`.
     pub name: Box<str>,
     /// Sorted by name.
     pub fields: Vec<Field>,
-    /// Owned and replaced as a whole in server-side apply.
+    /// Server-side apply owns and replaces it as a whole.
     pub atomic: bool,
-    /// Unknown fields stay (`x-kubernetes-preserve-unknown-fields`).
+    /// Unknown fields are kept (`x-kubernetes-preserve-unknown-fields`).
     pub preserve_unknown: bool,
 }
 
@@ -42,11 +42,11 @@ pub struct Struct {
 pub struct Field {
     /// Its JSON name.
     pub name: Box<str>,
-    /// Its protobuf number; 0 where there is none.
+    /// The protobuf field number; 0 if there is none.
     pub number: u32,
     /// Its type.
     pub shape: Shape,
-    /// When an empty value is written.
+    /// Whether an empty value is written.
     pub presence: Presence,
     /// An absent value differs from a zero value (`*int32` in Go).
     pub pointer: bool,
@@ -58,18 +58,18 @@ pub struct Field {
     pub retain_keys: bool,
     /// The declared default (`+default` in Go, `default` in a structural schema).
     pub default: Option<Value>,
-    /// `null` is a value of its own (structural schemas).
+    /// Whether `null` is a valid value (structural schemas).
     pub nullable: bool,
 }
 
-/// When an empty value is written (Go's struct tags).
+/// Whether an empty value is written (Go's struct tags).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// `omitempty`: not if it is the zero value; an inlined struct is written all the same.
+    /// `omitempty`: a zero value is not written, except that of an inlined struct.
     OmitEmpty,
-    /// `omitzero`: not if it is the zero value, structs included.
+    /// `omitzero`: a zero value is not written, including that of a struct.
     OmitZero,
-    /// Always, as the zero value or `null`.
+    /// An empty value is written as the zero value or `null`.
     Always,
 }
 
@@ -88,56 +88,56 @@ pub enum Shape {
     Float,
     /// Base64 text.
     Bytes,
-    /// RFC 3339, whole seconds.
+    /// RFC 3339, in whole seconds.
     Time,
-    /// RFC 3339, microseconds.
+    /// RFC 3339, in microseconds.
     MicroTime,
-    /// `1h2m3s`.
+    /// For example `1h2m3s`.
     Duration,
-    /// `100m`, `1Gi`.
+    /// For example `100m`, `1Gi`.
     Quantity,
     /// A number or a string.
     IntOrString,
-    /// Whatever it is.
+    /// Any JSON value.
     Any,
     /// An object with known fields.
     Struct(StructId),
     /// A list.
     List(Box<List>),
-    /// An object with free keys.
+    /// An object with arbitrary keys.
     Map(Box<Map>),
 }
 
 /// A list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct List {
-    /// Its items.
+    /// The type of its items.
     pub items: Shape,
-    /// How server-side apply sees it.
+    /// How server-side apply treats it.
     pub list_type: ListType,
 }
 
 /// `x-kubernetes-list-type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListType {
-    /// Owned and replaced as a whole.
+    /// The list is owned and replaced as a whole.
     Atomic,
-    /// Of scalars, each of which is owned by itself.
+    /// A list of scalars, each with its own owners.
     Set,
-    /// Of objects, identified by these keys.
+    /// A list of objects, identified by these keys.
     Map(Box<[Box<str>]>),
 }
 
-/// An object with free keys.
+/// An object with arbitrary keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Map {
-    /// Its values.
+    /// The type of its values.
     pub values: Shape,
-    /// Owned and replaced as a whole in server-side apply.
+    /// Server-side apply owns and replaces it as a whole.
     pub atomic: bool,
 }
 
-/// A type with the set that it lives in.
+/// A type, with the set of types that it refers to.
 #[derive(Clone, Debug)]
 pub struct Schema {
     types: Arc<Types>,
@@ -145,18 +145,18 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// The root of a schema within a set of types.
+    /// The schema of this type within a set of types.
     pub fn new(types: Arc<Types>, root: Shape) -> Self {
         Self { types, root }
     }
 
-    /// The root as a place to walk from.
+    /// The root node.
     pub fn node(&self) -> Node<'_> {
         Node { types: &self.types, shape: &self.root, field: None }
     }
 }
 
-/// A place in a schema. Cheap to copy.
+/// A position in a schema. Cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     types: &'a Types,
@@ -165,12 +165,12 @@ pub struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// The type at this place.
+    /// The type at this position.
     pub fn shape(self) -> &'a Shape {
         self.shape
     }
 
-    /// The struct at this place, if it is one.
+    /// The struct at this position, if it is one.
     pub fn as_struct(self) -> Option<&'a Struct> {
         match self.shape {
             Shape::Struct(id) => Some(self.types.get(*id)),
@@ -178,12 +178,12 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The field through which this place was reached from a struct.
+    /// The struct field that leads to this position.
     pub fn declared(self) -> Option<&'a Field> {
         self.field
     }
 
-    /// The place below a key: a struct's field, or a map's value.
+    /// The position below a key: a struct's field, or a map's value.
     pub fn child(self, key: &str) -> Option<Self> {
         match self.shape {
             Shape::Struct(id) => {
@@ -196,7 +196,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The place of a list's items.
+    /// The position of a list's items.
     pub fn items(self) -> Option<Self> {
         match self.shape {
             Shape::List(list) => Some(Self { shape: &list.items, field: None, ..self }),
@@ -205,7 +205,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// How server-side apply sees the list at this place.
+    /// How server-side apply treats the list at this position.
     pub fn list_type(self) -> &'a ListType {
         match self.shape {
             Shape::List(list) => &list.list_type,
@@ -213,7 +213,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Whether the object at this place is owned as a whole in server-side apply.
+    /// Whether server-side apply owns the object at this position as a whole.
     pub fn is_atomic_map(self) -> bool {
         match self.shape {
             Shape::Struct(id) => self.types.get(*id).atomic,
@@ -224,14 +224,14 @@ impl<'a> Node<'a> {
 }
 
 impl Struct {
-    /// The field with a JSON name.
+    /// The field with this JSON name.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok().map(|i| &self.fields[i])
     }
 }
 
 impl Types {
-    /// Adds a struct. Of two with the same name, the later one is found by it.
+    /// Adds a struct. If two structs have the same name, lookups by name find the later one.
     pub fn add(&mut self, mut one: Struct) -> StructId {
         one.fields.sort_by(|a, b| a.name.cmp(&b.name));
         let id = StructId(u32::try_from(self.structs.len()).expect("fewer than 2^32 structs"));
@@ -240,14 +240,14 @@ impl Types {
         id
     }
 
-    /// Adds a struct of another set, with all that it refers to; what has been added by its name
-    /// before is taken to be the same.
+    /// Adds a struct of another set, with all structs that it refers to. A struct whose name is
+    /// already known counts as the same.
     pub fn import(&mut self, from: &Self, id: StructId) -> StructId {
         let one = from.get(id);
         if let Some(known) = self.find(&one.name) {
             return known;
         }
-        // Added before its fields are, because they may refer back to it.
+        // The struct is added before its fields, because they may refer back to it.
         let added = self.add(Struct { fields: Vec::new(), ..one.clone() });
         let imported = |field: &Field| {
             let shape = self.import_shape(from, &field.shape);
@@ -273,21 +273,21 @@ impl Types {
         }
     }
 
-    /// The struct with an index.
+    /// The struct with this index.
     pub fn get(&self, id: StructId) -> &Struct {
         &self.structs[id.0 as usize]
     }
 
-    /// The struct with a name.
+    /// The struct with this name.
     pub fn find(&self, name: &str) -> Option<StructId> {
         self.by_name.get(name).copied()
     }
 
-    /// The same types with more fields in one struct, one a line as in the text form. A field that
-    /// is there already is replaced.
+    /// The same types with more fields in one struct, one field per line as in the text form. A
+    /// field with the name of an existing one replaces it.
     ///
     /// # Errors
-    /// The first line that cannot be read; line 0 if there is no such struct.
+    /// The first line that cannot be parsed; line 0 if there is no such struct.
     pub fn with_fields(&self, struct_name: &str, lines: &str) -> Result<Self, ParseTypesError> {
         let more = parse::parse_fields(lines, &self.by_name)?;
         let mut types = self.clone();

@@ -1,4 +1,4 @@
-//! The text form of a set of types: facts about Kubernetes' structs, one field a line.
+//! The text form of a set of types: Kubernetes' structs, one field per line.
 //!
 //! ```text
 //! struct core.v1.ServiceSpec
@@ -7,31 +7,32 @@
 //!   replicas 1 *int32 omitempty default=1
 //! ```
 //!
-//! After the name come the protobuf number and the type: `*` a pointer, `[]` a list, `map[]` a map
-//! of, then `string bool int32 int64 float bytes time microtime duration quantity intorstring any`
-//! or the name of a struct. Then, in any order: `omitempty`, `omitzero` (neither: always written);
-//! `list=atomic|set|map:key,key`; `map=atomic`; `merge` or `merge=key`; `retainkeys`;
-//! `default=<json without blanks>`. `struct NAME atomic` is an atomic struct.
+//! After the name come the protobuf number and the type: `*` for a pointer, `[]` for a list,
+//! `map[]` for a map, then `string bool int32 int64 float bytes time microtime duration quantity
+//! intorstring any` or the name of a struct. Then, in any order: `omitempty`, `omitzero` (without
+//! both, the field is always written); `list=atomic|set|map:key,key`; `map=atomic`; `merge` or
+//! `merge=key`; `retainkeys`; `default=<json without blanks>`. `struct NAME atomic` declares an
+//! atomic struct.
 
 use std::collections::BTreeMap;
 
 use super::{Field, List, ListType, Map, Presence, Shape, Struct, StructId, Types};
 
-/// What is wrong with a line of the text form.
+/// Why a line of the text form is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct ParseTypesError {
-    /// Counted from 1.
+    /// The line number, counted from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The reason.
     pub problem: String,
 }
 
 impl Types {
-    /// Reads the text form.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// The first line that cannot be read, or that names an undeclared struct.
+    /// The first line that cannot be parsed, or that names an undeclared struct.
     pub fn parse(text: &str) -> Result<Self, ParseTypesError> {
         let by_name = declared_names(text);
         let mut structs: Vec<Struct> = Vec::with_capacity(by_name.len());
@@ -57,7 +58,7 @@ impl Types {
     }
 }
 
-/// Fields alone, without the struct that they belong to.
+/// Parses fields only, without a struct.
 pub(super) fn parse_fields(
     lines: &str,
     names: &BTreeMap<Box<str>, StructId>,

@@ -1,13 +1,12 @@
 //! Field selectors: `metadata.name=x,status.phase!=Failed`.
 //!
-//! A field that an object does not have counts as the empty string. Deliberately not here: which
-//! fields there are.
+//! A missing field counts as the empty string. The caller knows which fields a kind supports.
 
 use std::fmt;
 
 use super::SelectorError;
 
-/// A set of terms that all must hold. The default one matches everything.
+/// A set of terms that must all hold. The default matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     terms: Vec<FieldTerm>,
@@ -18,9 +17,9 @@ pub struct FieldSelector {
 pub struct FieldTerm {
     /// `metadata.name`
     pub field: Box<str>,
-    /// Equal or not.
+    /// The operator.
     pub operator: FieldOperator,
-    /// What it is compared with, without escapes. Empty is a value.
+    /// The value to compare with, without escapes. It may be empty.
     pub value: Box<str>,
 }
 
@@ -34,10 +33,10 @@ pub enum FieldOperator {
 }
 
 impl FieldSelector {
-    /// Reads the query form. Empty text matches everything.
+    /// Parses the query form. An empty text matches everything.
     ///
     /// # Errors
-    /// In kube-apiserver's words.
+    /// The message is that of kube-apiserver.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -48,7 +47,7 @@ impl FieldSelector {
                 return Err(SelectorError(text));
             };
             let value = unescape(value)?;
-            // `=` alone restricts nothing.
+            // A lone `=` has no effect.
             if !field.is_empty() || !value.is_empty() {
                 terms.push(FieldTerm { field: field.into(), operator, value });
             }
@@ -56,22 +55,22 @@ impl FieldSelector {
         Ok(Self { terms })
     }
 
-    /// In the order of their text.
+    /// The terms, in the order of the text.
     pub fn terms(&self) -> &[FieldTerm] {
         &self.terms
     }
 
-    /// The fields that it names, in the order of the terms.
+    /// The names of the fields, in the order of the terms.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().map(|term| &*term.field)
     }
 
-    /// Whether it matches whatever the fields are, by having no term.
+    /// Whether it has no term, and so matches all fields.
     pub fn is_everything(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether fields, given by a lookup, satisfy all terms.
+    /// Whether the fields that a lookup returns satisfy all terms.
     pub fn matches<'l>(&self, fields: impl Fn(&str) -> Option<&'l str>) -> bool {
         self.terms.iter().all(|term| {
             let equal = fields(&term.field).unwrap_or_default() == &*term.value;
@@ -80,7 +79,7 @@ impl FieldSelector {
     }
 }
 
-/// The parts between commas that are not escaped, escapes kept.
+/// Splits at commas that are not escaped; keeps the escapes.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     let at_comma = |c: char| {
@@ -91,7 +90,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     text.split(at_comma).collect()
 }
 
-/// The first operator splits: a field's name cannot contain one.
+/// Splits at the first operator: a field's name cannot contain one.
 fn split_term(term: &str) -> Option<(&str, FieldOperator, &str)> {
     let equals = term.find('=')?;
     let (before, after) = term.split_at_checked(equals)?;
@@ -116,7 +115,7 @@ fn unescape(value: &str) -> Result<Box<str>, SelectorError> {
                 Some(c) => return fail(format!("invalid escape sequence: \\{c}")),
                 None => return fail("invalid escape sequence: \\".into()),
             },
-            // The server prints the character's number.
+            // The server prints the number of the character.
             ',' | '=' => {
                 return fail(format!("unescaped character in value: {}", u32::from(c)));
             }
@@ -180,7 +179,7 @@ mod tests {
     #[test]
     fn invalid_selectors_are_refused() {
         for (text, error) in [
-            // Recorded.
+            // Recorded from kube-apiserver.
             ("nonsense", "invalid selector: 'nonsense'; can't understand 'nonsense'"),
             ("a=b,c", "invalid selector: 'a=b,c'; can't understand 'c'"),
             ("a=b=c", "invalid field selector: unescaped character in value: 61"),

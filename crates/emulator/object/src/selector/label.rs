@@ -1,5 +1,4 @@
-//! Label selectors: what they match, and their `metav1.LabelSelector` form. `parse` reads the query
-//! text.
+//! Label selectors: matching, and their `metav1.LabelSelector` form. `parse` parses the query form.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,7 +9,7 @@ use super::SelectorError;
 use crate::field_error::FieldError;
 use crate::names::{label_value, qualified_name};
 
-/// A set of requirements that all must hold. The default one matches everything.
+/// A set of requirements that must all hold. The default matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -48,19 +47,19 @@ pub(super) enum Operator {
 }
 
 impl LabelSelector {
-    /// Reads the query form: `a=b,c in (d,e),!f`. Empty text matches everything.
+    /// Parses the query form: `a=b,c in (d,e),!f`. An empty text matches everything.
     ///
     /// # Errors
-    /// In kube-apiserver's words.
+    /// The message is that of kube-apiserver.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let requirements = super::parse::requirements(text).map_err(SelectorError)?;
         Ok(Self::of(requirements))
     }
 
-    /// Reads a `metav1.LabelSelector`. `null` matches nothing, `{}` everything.
+    /// Parses a `metav1.LabelSelector`. `null` matches nothing, `{}` matches everything.
     ///
     /// # Errors
-    /// In kube-apiserver's words, for keys, values and operators that are not allowed.
+    /// A key, a value or an operator is not allowed; the message is that of kube-apiserver.
     pub fn from_json(value: &Value) -> Result<Self, SelectorError> {
         if value.is_null() {
             return Ok(Self::nothing());
@@ -76,17 +75,17 @@ impl LabelSelector {
         Ok(Self::of(requirements))
     }
 
-    /// Matches nothing at all.
+    /// A selector that matches nothing.
     pub fn nothing() -> Self {
         Self { requirements: Vec::new(), nothing: true }
     }
 
-    /// Whether it matches whatever the labels are, by having no requirement.
+    /// Whether it has no requirement, and so matches all labels.
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty() && !self.nothing
     }
 
-    /// Whether labels, given by a lookup, satisfy all requirements.
+    /// Whether the labels that a lookup returns satisfy all requirements.
     pub fn matches<'l>(&self, labels: impl Fn(&str) -> Option<&'l str>) -> bool {
         !self.nothing && self.requirements.iter().all(|one| one.holds(labels(&one.key)))
     }
@@ -123,7 +122,7 @@ impl Requirement {
         }
     }
 
-    /// Checks key, number of values and values, and reports everything at once.
+    /// Checks the key, the number of values and the values, and reports all errors at once.
     pub(super) fn new(
         key: &str,
         operator: Operator,
@@ -151,7 +150,7 @@ impl Requirement {
 }
 
 impl Operator {
-    /// What is wrong with the number of values, or with a bound that is no number.
+    /// The error if the number of values is wrong, or if a bound is not a number.
     fn misuse(self, values: &[Box<str>]) -> Option<FieldError> {
         let all = || match values {
             [] => Value::Null,
@@ -205,7 +204,7 @@ fn from_expression(expression: &Value) -> Result<Requirement, SelectorError> {
     Requirement::new(expression["key"].as_str().unwrap_or_default(), operator, values)
 }
 
-/// As Kubernetes shows several errors: one alone, more in brackets.
+/// Formats several errors like Kubernetes: one error alone, more in brackets.
 fn joined(problems: &[FieldError]) -> String {
     match problems {
         [one] => one.to_string(),

@@ -1,16 +1,17 @@
-//! Structural schemas: the `openAPIV3Schema` of a CustomResourceDefinition and what it does to the
-//! objects of its kind: [`prune`], [`apply_defaults`], [`validate`]. [`check_schema`] says whether a
-//! schema is structural at all, [`to_schema`] turns one into the [`Schema`](crate::Schema) that
-//! everything else walks.
+//! Structural schemas: the `openAPIV3Schema` of a CustomResourceDefinition, and its effects on
+//! objects: [`prune`], [`apply_defaults`], [`validate`]. [`check_schema`] checks whether a schema
+//! is structural; [`to_schema`] converts one into the [`Schema`](crate::Schema) that the other
+//! modules use.
 //!
-//! Error texts and their fields are those of kube-apiserver, because clients print them. Where it
-//! reports in random order (it iterates over Go maps), errors come in the order of field names.
+//! Error messages and fields are those of kube-apiserver, because clients print them.
+//! kube-apiserver reports some errors in random order (it iterates over Go maps); here they are
+//! sorted by field name.
 //!
-//! Deliberately not here: the rules of `x-kubernetes-validations`. They are kept and shown, but
-//! never evaluated; [`has_rules`] lets a server say so.
+//! The rules of `x-kubernetes-validations` are stored and returned, but never evaluated;
+//! [`has_rules`] lets a server report that.
 //!
-//! Schemas and objects may be any JSON: what makes no sense as a keyword is ignored, and nothing
-//! deeper than [`MAX_DEPTH`] is looked at.
+//! Schemas and objects may be any JSON: invalid keywords are ignored, and levels deeper than
+//! [`MAX_DEPTH`] are skipped.
 
 mod alternatives;
 mod check;
@@ -41,11 +42,11 @@ pub use validate::{ROOT, validate_values};
 
 use keywords::Keywords;
 
-/// How deep schemas and objects are followed: more than any JSON that a parser lets in.
+/// The deepest level of schemas and objects that is checked; JSON parsers allow less.
 pub const MAX_DEPTH: usize = 160;
 
-/// Everything that is wrong with an object: values, embedded objects, lists with duplicates, and
-/// the note that rules were skipped. With the `old` object, what did not change is not reported.
+/// All errors of an object: values, embedded objects, duplicates in lists, and the note about
+/// skipped rules. With the `old` object, unchanged values cause no errors.
 pub fn validate(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = validate_values(schema, value, old, "");
     errors.extend(validate_embedded(schema, value));
@@ -54,14 +55,13 @@ pub fn validate(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<Field
     errors
 }
 
-/// What is wrong with the type and the name of objects inside an object
-/// (`x-kubernetes-embedded-resource`).
+/// The errors in the type and the name of embedded objects (`x-kubernetes-embedded-resource`).
 pub fn validate_embedded(schema: &Value, value: &Value) -> Vec<FieldError> {
     embedded::validate(schema, value)
 }
 
-/// The note that Kubernetes adds when the schema has rules that it did not come to, because the
-/// object is not even of the right types.
+/// The note that Kubernetes adds if the schema has rules that were not evaluated because the object
+/// has values of the wrong type.
 pub fn skipped_rules(schema: &Value, errors: &[FieldError]) -> Option<FieldError> {
     use crate::FieldErrorKind as Kind;
     let blocks = |error: &FieldError| {
@@ -83,7 +83,7 @@ pub fn has_rules(schema: &Value) -> bool {
     some_schema(schema, 0, &mut |keywords| !keywords.rules.is_empty())
 }
 
-/// Whether some schema below fields, items and map values satisfies a question.
+/// Whether any schema, including those of fields, items and map values, satisfies a predicate.
 fn some_schema(schema: &Value, depth: usize, ask: &mut impl FnMut(&Keywords<'_>) -> bool) -> bool {
     let keywords = Keywords::of(schema);
     if depth > MAX_DEPTH {
