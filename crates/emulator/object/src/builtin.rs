@@ -1,8 +1,8 @@
-//! The shapes of Kubernetes' own kinds, read once from a table of facts (`facts/types.txt`).
+//! The schemas of Kubernetes' built-in kinds, parsed once from a table (`facts/types.txt`).
 //!
-//! A table rather than Rust structs: objects stay JSON values, and decoding, patching and
-//! server-side apply need the shape as data. Not here: which resources are served under which
-//! path, and what a kind means (`nearhop-kinds`).
+//! It is a table and not Rust structs, because objects are JSON values, and decoding, patching and
+//! server-side apply need the schema as data. The paths of resources, and the behaviour of kinds
+//! (`nearhop-kinds`), are not here.
 
 use std::sync::{Arc, LazyLock};
 
@@ -18,13 +18,13 @@ pub fn types() -> &'static Arc<Types> {
     &TYPES
 }
 
-/// The schema of a struct by its name: `core.v1.ServiceSpec`, `meta.v1.DeleteOptions`.
+/// The schema of the struct with this name: `core.v1.ServiceSpec`, `meta.v1.DeleteOptions`.
 pub fn schema(struct_name: &str) -> Option<Schema> {
     let id = TYPES.find(struct_name)?;
     Some(Schema::new(Arc::clone(&TYPES), Shape::Struct(id)))
 }
 
-/// The schema of a kind. The core group is the empty one.
+/// The schema of a kind. The core group is the empty string.
 pub fn schema_of(group: &str, version: &str, kind: &str) -> Option<Schema> {
     let family = match group {
         "" => "core",
@@ -80,7 +80,7 @@ mod tests {
         assert!(object_meta().node().child("labels").is_some());
     }
 
-    /// A sample of what a server publishes in its OpenAPI document.
+    /// Compares with a sample of a server's OpenAPI document.
     #[test]
     fn merge_keys_are_those_that_a_server_publishes() {
         // Kind, field, list type with keys, strategic merge key.

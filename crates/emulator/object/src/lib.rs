@@ -1,8 +1,9 @@
-//! The language of Kubernetes objects: what shape a kind has, and what may be done to an object
-//! knowing only its shape. JSON values in, JSON values out; no clock, no socket, no store.
+//! Operations on Kubernetes objects that need only the schema of their kind: decoding, patches,
+//! server-side apply, selectors, validation. Input and output are JSON values; there is no clock,
+//! no socket and no storage.
 //!
-//! Deliberately not here: what a *particular* kind means (`nearhop-kinds`), and where objects live
-//! (`nearhop-apiserver`).
+//! The behaviour of a *particular* kind (`nearhop-kinds`) and the storage of objects
+//! (`nearhop-apiserver`) are not here.
 
 pub mod apply;
 pub mod builtin;

@@ -1,6 +1,6 @@
-//! Forms of names: DNS labels and subdomains, label keys and values, port names.
+//! Validates names: DNS labels and subdomains, label keys and values, port names.
 //!
-//! Each function returns the errors in the words of Kubernetes; an empty list means valid.
+//! Each function returns Kubernetes' error messages; an empty list means that the name is valid.
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
@@ -19,9 +19,9 @@ const KEY_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.'
 const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric \
     characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 
-/// The longest label.
+/// The maximum length of a label.
 pub const LABEL_MAX: usize = 63;
-/// The longest subdomain.
+/// The maximum length of a subdomain.
 pub const SUBDOMAIN_MAX: usize = 253;
 
 /// A DNS label (RFC 1123): `my-name`, `123-abc`.
@@ -127,11 +127,11 @@ pub fn port_number(value: i64) -> Vec<String> {
     }
 }
 
-/// A `generateName` in the form that is validated as a name: a suffix follows, so a dash at its end
-/// is valid.
+/// Changes a `generateName` so that it can be validated as a name: Kubernetes appends a suffix, so
+/// a trailing dash is valid.
 pub fn mask_trailing_dash(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
-        // Kubernetes drops the character before the dash, too.
+        // Kubernetes also drops the character before the dash.
         Some(rest) if !rest.is_empty() => {
             let mut name: String = rest.to_owned();
             name.pop();

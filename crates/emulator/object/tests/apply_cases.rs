@@ -1,4 +1,4 @@
-//! Particular cases of ownership and server-side apply that recordings show only in part.
+//! Cases of ownership and server-side apply that the recordings contain only in part.
 
 use nearhop_object::apply::{ApplyError, Force, Writer, apply, update};
 use nearhop_object::{Schema, builtin};

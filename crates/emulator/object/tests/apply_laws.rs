@@ -1,5 +1,5 @@
-//! What holds for every object: laws of field sets, of updates and of server-side apply, on random
-//! objects of a small kind that has every sort of field.
+//! Properties of field sets, updates and server-side apply, tested with random objects of a small
+//! kind that has every sort of field.
 
 use std::sync::Arc;
 
@@ -212,8 +212,8 @@ proptest! {
         let schema = schema();
         let once = apply(schema.node(), live.as_ref(), &config, &writer("one"), Force::Yes);
         let once = once.expect("it fits");
-        // Who applies nothing but empty lists owns nothing; an object without any owner is taken
-        // for one from before the first apply.
+        // A manager that applies only empty lists owns nothing, and an object without owners counts
+        // as one from before the first apply.
         prop_assume!(!once["metadata"]["managedFields"].is_null());
         let twice = apply(schema.node(), Some(&once), &config, &writer("one"), Force::No);
         prop_assert_eq!(twice, Ok(once));

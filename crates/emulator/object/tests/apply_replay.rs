@@ -1,5 +1,6 @@
-//! Replays recorded writes: what kube-apiserver 1.36.2 made of `metadata.managedFields`, step by
-//! step. Only defaulting and allocation, which this crate does not do, are taken from the record.
+//! Replays recorded writes and compares `metadata.managedFields` with that of kube-apiserver 1.36.2
+//! after each step. This crate does no defaulting and no allocation, so these come from the
+//! recording.
 
 use std::sync::Arc;
 
@@ -72,14 +73,14 @@ fn schema(object: &Value) -> Option<Schema> {
     builtin::schema_of(group, version, text(object, "kind"))
 }
 
-/// The time of the newest entry: that of the write.
+/// The time of the newest entry, which is that of the write.
 fn time_of(after: &Value) -> jiff::Timestamp {
     let entries = after["metadata"]["managedFields"].as_array().into_iter().flatten();
     let times = entries.filter_map(|entry| entry["time"].as_str()?.parse().ok());
     times.max().unwrap_or(jiff::Timestamp::UNIX_EPOCH)
 }
 
-/// Whether everything in `part` but nulls and empty things is in `whole`.
+/// Whether `whole` contains everything in `part` except nulls and empty values.
 fn is_within(part: &Value, whole: &Value) -> bool {
     match (part, whole) {
         (Value::Null, _) => true,
@@ -97,7 +98,7 @@ fn is_within(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// The object as it was before the server added fields without an owner.
+/// The object before the server added fields without an owner.
 fn as_sent(after: &Value, difference: &Value) -> Value {
     let mut new = after.clone();
     if let Some(metadata) = new["metadata"].as_object_mut() {

@@ -1,5 +1,5 @@
-//! `conform` against recorded objects: what a server wrote must come through unchanged, and what a
-//! client sent must be accepted.
+//! `conform` with recorded objects: an object from a server must stay unchanged, and an object from
+//! a client must be accepted.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Decoding of arbitrary input: never a panic, and what was accepted once settles.
+//! Decodes arbitrary input: it never panics, and decoding an accepted object again does not change
+//! it.
 
 use nearhop_object::builtin;
 use nearhop_object::decode::{conform, parse_json, parse_yaml, strict_errors};
@@ -16,7 +17,7 @@ const KINDS: [&str; 8] = [
     "meta.v1.ObjectMeta",
 ];
 
-/// Values with field names that occur, so that some of it fits.
+/// Values with real field names, so that some of them fit.
 fn value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -91,7 +92,7 @@ proptest! {
         }
     }
 
-    /// What the JSON parser refuses has words in Go, too.
+    /// A text that the JSON parser rejects has Go's error message.
     #[test]
     fn json_round_trips(value in value()) {
         let text = value.to_string();

@@ -1,4 +1,4 @@
-//! What must hold of patches and selectors whatever the input.
+//! Properties of patches and selectors that hold for any input.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,7 +9,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// A kind with every sort of member that merges in its own way.
+/// A kind with one field for each way to merge.
 static KIND: LazyLock<Schema> = LazyLock::new(|| {
     let types = Types::parse(
         "struct T\n  a 1 []U omitempty merge=k retainkeys\n  b 2 []string omitempty merge\n  c 3 \
@@ -47,7 +47,7 @@ fn name() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Any value with names that mean something to `KIND`.
+/// Any value, with field names of `KIND`.
 fn anything() -> impl Strategy<Value = Value> {
     scalar().prop_recursive(5, 40, 5, |inner| {
         prop_oneof![
@@ -57,7 +57,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A value of JSON merge patch: no `null` inside arrays, where the server leaves the RFC.
+/// A value for JSON merge patch: no `null` inside arrays, where the server differs from the RFC.
 fn mergeable() -> impl Strategy<Value = Value> {
     let list = vec((0..4i64).prop_map(Value::from), 0..3).prop_map(Value::Array);
     prop_oneof![scalar(), list].prop_recursive(4, 30, 4, |inner| {
@@ -65,7 +65,7 @@ fn mergeable() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The text of RFC 7386, section 2.
+/// The algorithm of RFC 7386, section 2.
 fn rfc7386(target: Option<Value>, patch: &Value) -> Value {
     let Value::Object(patch) = patch else { return patch.clone() };
     let mut target = match target {
@@ -205,7 +205,7 @@ proptest! {
     }
 }
 
-/// Whether the server's library follows the RFC in all operations: nothing at the root.
+/// Whether the server's library follows the RFC for all operations: none of them is at the root.
 fn is_plain(patch: &Value) -> bool {
     let at_root = |operation: &Value| {
         operation["path"] == "" || (operation["from"] == "" && operation["op"] != "test")

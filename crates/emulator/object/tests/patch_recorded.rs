@@ -1,11 +1,11 @@
-//! Every patch that was recorded from kube-apiserver 1.36.2, applied to the object before it, gives
-//! the object after it, apart from what the server does to any write (defaults, bookkeeping).
+//! Applies every patch that was recorded from kube-apiserver 1.36.2 to the object before it. The
+//! result must equal the object after it, apart from the server's own changes (defaults, metadata).
 
 use nearhop_object::builtin;
 use nearhop_object::patch::{PatchError, json_patch, merge_patch, strategic_merge_patch};
 use serde_json::Value;
 
-/// What defaulting may add beside what a patch set.
+/// Fields that defaulting may add.
 const DEFAULTED: [&str; 13] = [
     "protocol",
     "targetPort",
@@ -22,13 +22,13 @@ const DEFAULTED: [&str; 13] = [
     "externalTrafficPolicy",
 ];
 
-/// Cases in which the rules of the kind change the object after the patch; that they apply is all
-/// that can be said here.
+/// Cases in which the server changes the object after the patch: the test only checks that the
+/// patch applies.
 const CHANGED_BY_THE_KIND: [&str; 7] = [
     "raw-crud#68",        // Namespace: spec.finalizers only changes through `finalize`
     "raw-delete#22",      // deletionTimestamp cannot be cleared
     "raw-errors-more#21", // Service: a new address is allocated
-    "raw-errors-more#23", // Service: node ports are given back
+    "raw-errors-more#23", // Service: node ports are released
     "raw-misc#26",        // creationTimestamp cannot be set
     "raw-patch#38",       // an unknown field is dropped
     "raw-ssa#10",         // Service: sessionAffinityConfig is defaulted
@@ -49,7 +49,8 @@ fn apply(case: &Value) -> Result<Value, PatchError> {
     }
 }
 
-/// Writes to `status` keep the rest, writes to the rest keep `status`; and the server keeps books.
+/// The part of an object to compare: a write to `status` keeps the rest, any other write keeps
+/// `status`, and the server itself sets some metadata.
 fn relevant(object: &Value, subresource: &Value) -> Value {
     if subresource == "status" {
         return object["status"].clone();

@@ -1,4 +1,4 @@
-//! Strategic merge patch: each directive, each order, each refusal, on a kind made up for it.
+//! Strategic merge patch: each directive, each order and each error, with a test kind.
 
 use std::sync::Arc;
 
@@ -126,7 +126,7 @@ fn directives_in_maps() {
         (Value::Null, json!({})),
     ] {
         assert_eq!(spec(live(), json!({"selector": patch.clone()})), expected, "{patch}");
-        // Without a map to apply it to, a directive and its siblings are dropped.
+        // Where there is no map to apply a directive to, it is dropped with its siblings.
         if patch.get("$patch").is_some() {
             assert_eq!(spec(json!({}), json!({"selector": patch})), json!({}));
         }

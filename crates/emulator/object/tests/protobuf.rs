@@ -1,4 +1,4 @@
-//! `decode_protobuf` against bodies that kubectl sends, and against garbage.
+//! `decode_protobuf` with bodies that kubectl sends, and with invalid input.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +13,7 @@ fn bodies() -> Vec<(String, Vec<u8>)> {
     all.iter().map(|(name, body)| (name.clone(), decode(body))).collect()
 }
 
-/// A field with a length: a text or a message.
+/// A field with a length: a string or a message.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let length = u8::try_from(bytes.len()).expect("short");
     assert!(length < 128);
@@ -104,7 +104,7 @@ fn bodies_of_kubectl_are_read() {
 
 #[test]
 fn every_kind_of_value_is_read() {
-    // An embedded message, a text where a number may stand, and an unknown field.
+    // An embedded message, a string in an int-or-string field, and an unknown field.
     let http_get = [field(1, b"/"), field(2, &[vec![8, 1], field(3, b"web")].concat())].concat();
     let probe = [field(1, &field(2, &http_get)), vec![16, 5], field(15, b"?")].concat();
     let container = [field(1, b"c"), field(10, &probe)].concat();
@@ -115,7 +115,7 @@ fn every_kind_of_value_is_read() {
         json!([{"name":"c","resources":{},"livenessProbe":{"httpGet":{"path":"/","port":"web"},"initialDelaySeconds":5}}])
     );
 
-    // A map of lists, which are messages of their own; and a message in two parts.
+    // A map of lists, which are separate messages; and a message in two parts.
     let extra = [field(1, b"k"), field(2, &[field(1, b"a"), field(1, b"b")].concat())].concat();
     let raw = [field(2, &field(5, &extra)), field(2, &field(3, b"u"))].concat();
     let (_, _, review) =
@@ -138,7 +138,7 @@ fn every_kind_of_value_is_read() {
         decode_protobuf(&body("apps/v1", "ControllerRevision", &raw)).expect("a revision");
     assert_eq!(revision["data"], json!({"a":[null]}));
 
-    // Options of a request, in any group.
+    // The options of a request, in any group.
     let raw = [vec![8, 30], field(4, b"Background")].concat();
     let (_, _, options) =
         decode_protobuf(&body("apps/v1", "DeleteOptions", &raw)).expect("options");

@@ -1,5 +1,5 @@
-//! Structural schemas against the answers of a real kube-apiserver 1.36.2: what it stored, what it
-//! dropped and what it complained about.
+//! Structural schemas, compared with the recorded replies of kube-apiserver 1.36.2: the objects
+//! that it stored, the fields that it dropped, and its errors.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -51,7 +51,7 @@ fn objects_become_what_kubernetes_stores() {
         let errors = validate(schema, &object, None);
         match case["status"].as_u64() {
             Some(201) => {
-                // Status is dropped by the status subresource, not by the schema.
+                // The status subresource drops the status, not the schema.
                 object.as_object_mut().unwrap().remove("status");
                 assert_eq!(object, case["output"], "{source}");
                 assert!(errors.is_empty(), "{source}: {errors:?}");
@@ -62,7 +62,7 @@ fn objects_become_what_kubernetes_stores() {
                 if rule {
                     assert!(errors.is_empty(), "rules are not evaluated");
                 } else {
-                    // A replica count is checked again by the scale subresource.
+                    // The scale subresource checks the replica count again.
                     let wanted = wanted.into_iter().filter(|c| !c.contains(" .spec.")).collect();
                     assert_eq!(causes(&errors), wanted, "{source}");
                 }

@@ -1,5 +1,5 @@
-//! How server-side apply sees a value at a place of a schema: as a scalar, a list or a map, and
-//! whether the latter is owned as a whole.
+//! How server-side apply treats a value: as a scalar, a list or a map, and whether a list or a map
+//! is owned as a whole.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,24 +10,24 @@ use crate::schema::{ListType, Node, Schema, Shape, Types};
 static UNTYPED: LazyLock<Schema> =
     LazyLock::new(|| Schema::new(Arc::new(Types::default()), Shape::Any));
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Atom {
-    /// A leaf.
+    /// A scalar, which is a leaf.
     Scalar,
-    /// A leaf that is a list.
+    /// A list that is owned as a whole.
     AtomicList,
-    /// A list whose items are owned one by one.
+    /// A list whose items have their own owners.
     List,
-    /// A leaf that is a struct or a map.
+    /// A struct or map that is owned as a whole.
     AtomicMap,
-    /// A struct or map whose fields are owned one by one.
+    /// A struct or map whose fields have their own owners.
     Map,
 }
 
 impl Atom {
-    /// What the schema says; where it says nothing, what the value says. `null` without a schema
-    /// counts as a map, as in Kubernetes.
+    /// The kind according to the schema; without a schema, according to the value. As in
+    /// Kubernetes, `null` without a schema counts as a map.
     pub(super) fn of(place: Node<'_>, value: &Value) -> Self {
         match place.shape() {
             Shape::Any => match value {
@@ -44,32 +44,32 @@ impl Atom {
     }
 }
 
-/// The place below a key. What the schema does not know has no schema.
+/// The position below a key. Unknown keys have no schema.
 pub(super) fn child<'a>(place: Node<'a>, key: &str) -> Node<'a> {
     place.child(key).unwrap_or_else(|| UNTYPED.node())
 }
 
-/// The place of a list's items.
+/// The position of a list's items.
 pub(super) fn items<'a>(place: Node<'a>) -> Node<'a> {
     place.items().unwrap_or_else(|| UNTYPED.node())
 }
 
-/// Whether a key is a field that a struct declares (and not a key of a free map).
+/// Whether a key is a declared field of a struct (and not a key of a map).
 pub(super) fn is_declared(place: Node<'_>, key: &str) -> bool {
     place.as_struct().is_some_and(|s| s.field(key).is_some())
 }
 
-/// The list in a value that is there; empty if it is none.
+/// The list in a value; empty if the value is missing or not a list.
 pub(super) fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The map in a value that is there, if it has entries.
+/// The map in a value, if it has entries.
 pub(super) fn filled(value: Option<&Value>) -> Option<&Map<String, Value>> {
     value.and_then(Value::as_object).filter(|map| !map.is_empty())
 }
 
-/// Equality of values; 1 and 1.0 are equal.
+/// Whether two values are equal; 1 and 1.0 are.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),

@@ -1,4 +1,4 @@
-//! Fields that an apply would change and that others own, and how that is said.
+//! Conflicts: fields that an apply would change and that other managers own, and their messages.
 
 use super::element::quoted;
 use super::managed::{Manager, Operation};
@@ -6,9 +6,9 @@ use super::managed::{Manager, Operation};
 /// A field that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// Who owns it.
+    /// The manager that owns it.
     pub manager: Manager,
-    /// `.spec.ports[port=80,protocol="TCP"].name`.
+    /// The path, such as `.spec.ports[port=80,protocol="TCP"].name`.
     pub path: String,
 }
 
@@ -19,7 +19,7 @@ impl Conflict {
     }
 }
 
-/// The message of the answer (409, reason `Conflict`).
+/// The message of the reply (409, reason `Conflict`).
 pub fn conflict_message(conflicts: &[Conflict]) -> String {
     if let [one] = conflicts {
         return format!("Apply failed with 1 conflict: {}: {}", one.cause_message(), one.path);
@@ -36,7 +36,7 @@ pub fn conflict_message(conflicts: &[Conflict]) -> String {
     format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
 }
 
-/// Sorts by manager, as the message lists them; the order of one manager's paths stays.
+/// Sorts by manager, as in the message; keeps the order of each manager's paths.
 pub(super) fn sort(conflicts: &mut [Conflict]) {
     conflicts.sort_by(|a, b| order_key(&a.manager).cmp(&order_key(&b.manager)));
 }

@@ -1,4 +1,4 @@
-//! Changing an object by its schema: merging an applied configuration into it, and removing
+//! Changes an object according to its schema: merges an applied configuration into it, and removes
 //! fields from it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use super::element;
 use super::fieldset::{self, FieldSet, Tree};
 use crate::schema::Node;
 
-/// Merges a configuration that fits its schema into an object. Nothing is removed by it.
+/// Merges a configuration that fits its schema into an object. Removes nothing.
 pub(super) fn merge(place: Node<'_>, live: &mut Value, applied: &Value) {
     match Atom::of(place, applied) {
         Atom::Map => merge_map(place, live, applied),
@@ -39,14 +39,14 @@ fn merge_map(place: Node<'_>, live: &mut Value, applied: &Value) {
                 }
             }
         }
-        // A null does not empty a map that has something.
+        // A null does not clear a map that has entries.
         (Value::Object(live), Value::Null) if !live.is_empty() => {}
         _ => live.clone_from(applied),
     }
 }
 
-/// Items of both lists are merged. The order is that of the applied list; items that only the
-/// object has keep their place among those that both have.
+/// Merges the items of both lists. The order is that of the applied list; items that only the live
+/// object has keep their position relative to the common ones.
 fn merge_list(place: Node<'_>, live: Vec<Value>, applied: &[Value]) -> Vec<Value> {
     let step = |item: &Value| element::of_item(place, item).ok();
     let ours: Vec<(String, &Value)> =
@@ -56,7 +56,7 @@ fn merge_list(place: Node<'_>, live: Vec<Value>, applied: &[Value]) -> Vec<Value
         live.into_iter().filter_map(|item| Some((step(&item)?, item))).collect();
     let mut known: BTreeMap<&str, Option<&Value>> = BTreeMap::new();
     for (step, item) in &theirs {
-        // An item that is there twice has nothing that could be merged.
+        // An item that occurs twice is not merged but replaced.
         known.entry(step).and_modify(|item| *item = None).or_insert(Some(item));
     }
     let mut shared = ours.iter().map(|(step, _)| step.as_str()).filter(|s| known.contains_key(s));
@@ -80,7 +80,7 @@ fn merge_list(place: Node<'_>, live: Vec<Value>, applied: &[Value]) -> Vec<Value
             if next == Some(step) {
                 left.next();
             } else if next.is_some() && awaited.is_some_and(|awaited| awaited != step) {
-                // Its turn comes when the applied list names it.
+                // The item follows later, at its position in the applied list.
                 left.next();
                 continue;
             } else if done.contains(step.as_str()) {
@@ -101,7 +101,7 @@ fn merge_list(place: Node<'_>, live: Vec<Value>, applied: &[Value]) -> Vec<Value
     }
 }
 
-/// Removes fields and items from an object. What they leave empty stays, empty.
+/// Removes fields and items from an object. Containers that become empty stay.
 pub(super) fn remove(place: Node<'_>, value: &mut Value, fields: &FieldSet) {
     remove_below(place, value, fields.tree());
 }
@@ -137,7 +137,7 @@ fn remove_keys(place: Node<'_>, map: &mut Map<String, Value>, fields: &Tree) {
     }
 }
 
-/// Makes declared fields with members below them members, too.
+/// Adds each declared field that has members below it as a member.
 pub(super) fn with_declared(place: Node<'_>, mut fields: FieldSet) -> FieldSet {
     declare(place, fields.tree_mut());
     fields

@@ -1,4 +1,4 @@
-//! The fields that an applied configuration names, and whether it fits its schema at all.
+//! The fields that an applied configuration contains, and whether it fits its schema.
 
 use serde_json::Value;
 
@@ -7,16 +7,16 @@ use super::element;
 use super::fieldset::{self, FieldSet, Tree};
 use crate::schema::{ListType, Node, Shape};
 
-/// The fields of a value: every leaf, every item of a list and every key of a free map. Declared
-/// fields with something below them are not members, unless they are null or an empty map.
-/// Items that cannot be identified are left out; an apply complains about them before.
+/// The fields of a value: every leaf, every list item and every key of a map. A declared field with
+/// values below it is not a member, unless it is null or an empty map. Items that cannot be
+/// identified are omitted; an apply has already reported them.
 pub fn fields_of(root: Node<'_>, value: &Value) -> FieldSet {
     let mut out = Tree::new();
     below(root, value, &mut out);
     FieldSet::from_tree(out)
 }
 
-/// Adds what is below a value to `out`; whether the value itself is a leaf.
+/// Adds the fields below a value to `out`. Returns whether the value itself is a leaf.
 fn below(place: Node<'_>, value: &Value, out: &mut Tree) -> bool {
     match (Atom::of(place, value), value) {
         (Atom::Map, Value::Object(map)) => {
@@ -40,7 +40,7 @@ fn below(place: Node<'_>, value: &Value, out: &mut Tree) -> bool {
                 if !out.contains_key(&step) {
                     below(atom::items(place), item, &mut sub);
                 }
-                // Duplicates are one leaf.
+                // Duplicates count as one leaf.
                 out.insert(step, fieldset::node(true, sub).unwrap_or_else(fieldset::leaf));
             }
             false
@@ -50,11 +50,11 @@ fn below(place: Node<'_>, value: &Value, out: &mut Tree) -> bool {
     }
 }
 
-/// Checks that an object fits its schema and has no list with two items of one key.
+/// Checks that an object fits its schema and has no list with duplicate keys.
 ///
 /// # Errors
-/// Everything that is wrong, in the words Kubernetes uses: one complaint after its path, or
-/// `errors:` and one complaint a line.
+/// All errors, with the messages of Kubernetes: a single error after its path, or `errors:` and one
+/// error per line.
 pub(super) fn check(root: Node<'_>, object: &Value) -> Result<(), String> {
     let mut walk = Check { path: String::new(), errors: Vec::new() };
     walk.value(root, object);
@@ -118,7 +118,7 @@ impl Check {
                 }
             });
             if !known {
-                // Kubernetes reads a map no further after the first such field.
+                // After the first such field Kubernetes ignores the rest of the map.
                 return;
             }
         }
@@ -175,7 +175,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// As Go's `%v` prints it.
+/// The value as Go's `%v` prints it.
 fn go_plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -192,7 +192,7 @@ fn go_plain(value: &Value) -> String {
     }
 }
 
-/// As Go's `%#v` prints it.
+/// The value as Go's `%#v` prints it.
 fn go_source(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),

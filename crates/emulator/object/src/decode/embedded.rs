@@ -1,7 +1,7 @@
-//! The Go structs that sit in others without a name of their own in JSON. Protobuf messages and
-//! Go's error texts show them; JSON objects do not.
+//! Go structs that are embedded in others, without a field name in JSON. They appear in protobuf
+//! messages and in Go's error messages, but not in JSON objects.
 
-/// Struct, protobuf number, the struct that sits in it. Sorted.
+/// Outer struct, protobuf number, embedded struct. Sorted.
 const EMBEDDED: [(&str, u32, &str); 17] = [
     (
         "admissionregistration.v1.NamedRuleWithOperations",
@@ -26,7 +26,7 @@ const EMBEDDED: [(&str, u32, &str); 17] = [
     ("resource.v1.DeviceClassConfiguration", 1, "resource.v1.DeviceConfiguration"),
 ];
 
-/// The struct that sits in another, and its protobuf number.
+/// The struct that is embedded in another, and its protobuf number.
 pub(super) fn embedded_in(struct_name: &str) -> Option<(u32, &'static str)> {
     let at = EMBEDDED.binary_search_by(|(outer, ..)| (*outer).cmp(struct_name)).ok()?;
     EMBEDDED.get(at).map(|(_, number, inner)| (*number, *inner))

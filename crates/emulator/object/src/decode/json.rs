@@ -1,7 +1,7 @@
-//! JSON text to a value, with the keys that come twice.
+//! Parses JSON, and reports duplicate keys.
 //!
-//! `serde_json` alone forgets duplicates; a second pass to find them would cost as much as the
-//! first. The depth is bounded by `serde_json` (128), on which every later walk relies.
+//! `serde_json` alone does not report them, and a second pass would take as long as the first.
+//! `serde_json` limits the depth to 128; all later code relies on that.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,10 +13,10 @@ use serde_json::{Map, Number, Value};
 use super::path::{MOST_NAMED, Path, Step};
 use super::{DecodeError, Parsed, syntax};
 
-/// Reads one JSON value and nothing after it.
+/// Parses exactly one JSON value.
 ///
 /// # Errors
-/// The text is no JSON; the message is Go's.
+/// The text is not JSON; the message is that of Go.
 pub fn parse_json(bytes: &[u8]) -> Result<Parsed, DecodeError> {
     let duplicates = RefCell::new(Vec::new());
     let mut source = serde_json::Deserializer::from_slice(bytes);
@@ -24,14 +24,14 @@ pub fn parse_json(bytes: &[u8]) -> Result<Parsed, DecodeError> {
     let value = seed.deserialize(&mut source).and_then(|value| source.end().map(|()| value));
     match value {
         Ok(value) => Ok(Parsed { value, duplicates: duplicates.into_inner() }),
-        // Slow, but only for what is refused anyway.
+        // This is slow, but runs only for rejected texts.
         Err(error) => Err(DecodeError::Json(
             syntax::go_syntax_error(bytes).unwrap_or_else(|| error.to_string()),
         )),
     }
 }
 
-/// Reads any value; also used for YAML, whose keys need not be strings.
+/// Parses any value; also used for YAML, whose keys need not be strings.
 #[derive(Clone, Copy)]
 pub(super) struct ValueSeed<'a> {
     pub(super) path: &'a Path<'a>,
@@ -119,7 +119,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 }
 
-/// Reads a key. JSON has strings only; YAML's booleans and numbers become their text.
+/// Parses a key. JSON has only strings; YAML's booleans and numbers are converted to text.
 struct KeySeed;
 
 impl<'de> DeserializeSeed<'de> for KeySeed {

@@ -1,4 +1,5 @@
-//! A value of the wrong type, in Go's words: clients print them, and tools match on them.
+//! The error for a value of the wrong type, with Go's message: clients print it, and tools match
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,14 +11,14 @@ use super::path::Path;
 use crate::builtin;
 use crate::schema::{Node, Shape};
 
-/// Per struct and field (`core.v1.ServiceSpec.type`), what Go calls its type.
+/// The Go type of each struct field (`core.v1.ServiceSpec.type`).
 static GO_TYPES: LazyLock<BTreeMap<&str, &str>> = LazyLock::new(|| {
     let lines = include_str!("../facts/go_types.txt").lines();
     lines.filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' ')).collect()
 });
 
-/// A value that does not fit the type of its field. It displays as the whole of what Go says:
-/// `json: cannot unmarshal string into Go struct field ServicePort.spec.ports.port of type int32`,
+/// A value that does not fit the type of its field. It displays as Go's complete message: `json:
+/// cannot unmarshal string into Go struct field ServicePort.spec.ports.port of type int32`,
 /// `parsing time "yesterday" as …`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -26,15 +27,15 @@ pub struct TypeMismatch {
 }
 
 impl TypeMismatch {
-    /// With Go's words for it.
+    /// The error with this message of Go.
     pub(super) fn new(message: String) -> Self {
         Self { message: message.into() }
     }
 
-    /// A value of one JSON type where the shape at this place wants another.
+    /// The error for a value whose JSON type does not fit the schema.
     pub(super) fn wrong_type(node: Node<'_>, value: &Value, path: &Path<'_>) -> Self {
         let go_type = match node.shape() {
-            // Read as text first, or as a number if it is none.
+            // Go parses these as strings first.
             Shape::Time | Shape::MicroTime | Shape::Duration => "string".to_owned(),
             Shape::IntOrString => "int32".to_owned(),
             _ => declared_go_type(path).unwrap_or_else(|| derived_go_type(node)),
@@ -69,7 +70,7 @@ fn wants_integer(shape: &Shape) -> bool {
     matches!(shape, Shape::Int32 | Shape::Int64 | Shape::IntOrString)
 }
 
-/// A field as Go's path has it: with the embedded structs before it.
+/// The steps of a field in Go's path, with its embedded structs.
 fn go_steps(owner: &str, name: &str) -> Vec<String> {
     let mut steps = Vec::new();
     let mut at = owner;
@@ -85,7 +86,8 @@ fn go_steps(owner: &str, name: &str) -> Vec<String> {
     steps
 }
 
-/// What the table says of the field above this place, without one list or map per step below it.
+/// The Go type at this path from the table: that of the nearest field, without one list or map for
+/// each step below it.
 fn declared_go_type(path: &Path<'_>) -> Option<String> {
     let (owner, name, below) = path.nearest_field()?;
     let mut found = *GO_TYPES.get(format!("{owner}.{name}").as_str())?;
@@ -116,7 +118,8 @@ fn derived_go_type(node: Node<'_>) -> String {
     }
 }
 
-/// `v1.ServicePort` for `core.v1.ServicePort`: Go names the package, which is the version.
+/// `v1.ServicePort` for `core.v1.ServicePort`: Go prints the package, which is named after the
+/// version.
 fn go_name(struct_name: &str) -> String {
     struct_name.split_once('.').map_or(struct_name, |(_, rest)| rest).to_owned()
 }

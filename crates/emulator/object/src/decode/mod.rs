@@ -1,8 +1,9 @@
-//! From the bytes of a request to an object as Kubernetes would write it back.
+//! Decodes the body of a request into an object as Kubernetes would encode it.
 //!
-//! Two steps: the text becomes a JSON value (`json`, `yaml`, `protobuf`), then [`conform`] checks
-//! the value against its shape and writes it the way Go's structs do. Clients compare what they get
-//! back with what they sent, so "the way Go does" is the contract. Defaults are not set here.
+//! There are two steps: the body is parsed into a JSON value (`json`, `yaml`, `protobuf`), then
+//! [`conform`] checks the value against its schema and rewrites it as Go's structs would encode it.
+//! Clients compare the reply with their request, so the result must match Go exactly. Defaults are
+//! not set here.
 
 mod conform;
 mod embedded;
@@ -29,22 +30,23 @@ pub use yaml::parse_yaml;
 /// A parsed text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
-    /// Its value. Of keys that come twice the last one counts.
+    /// The value. Of duplicate keys the last one counts.
     pub value: Value,
-    /// Where keys come twice: `spec.type`, `spec.ports[0].port`; in the order of the text.
+    /// The paths of duplicate keys, such as `spec.type`, `spec.ports[0].port`, in the order of the
+    /// text.
     pub duplicates: Vec<String>,
 }
 
-/// Bytes that are not an object. The message is the one that clients see.
+/// The body is not an object. The message is the one that clients see.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not JSON; in Go's words (`invalid character 'n' looking for …`).
+    /// The body is not JSON, with Go's message (`invalid character 'n' looking for …`).
     #[error("{0}")]
     Json(String),
-    /// Not YAML, or one that grows too large.
+    /// The body is not YAML, or expands to too many values.
     #[error("{0}")]
     Yaml(String),
-    /// Not a Kubernetes protobuf message.
+    /// The body is not a Kubernetes protobuf message.
     #[error("{0}")]
     Protobuf(String),
 }

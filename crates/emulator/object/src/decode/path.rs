@@ -1,28 +1,29 @@
-//! A place in an object while it is walked: a chain on the stack, written out only when there is
-//! something to say about it. The normal case therefore costs no allocation.
+//! The current path in an object during a walk: a linked list on the stack, formatted only for
+//! messages. A walk without errors therefore needs no allocation.
 
 use std::fmt::{self, Write};
 
-/// A step below its parent.
+/// A step, with its parent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path<'a> {
     parent: Option<&'a Self>,
     step: Step<'a>,
-    /// About how long the text of it is.
+    /// The approximate length of its text.
     length: usize,
 }
 
-/// Where a request is complained about at length, no more places than this are named.
+/// A reply with many errors names at most this many paths.
 pub(super) const MOST_NAMED: usize = 100;
-/// Nor is more of a place written out: a hundred of them would fill the memory otherwise.
+/// A path in a message is cut at about this length, because a hundred long ones would need too much
+/// memory.
 pub(super) const LONGEST_NAMED: usize = 1000;
 
-/// How a place is reached.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step<'a> {
-    /// The top.
+    /// The root.
     Root,
-    /// A key of a free map.
+    /// A key of a map with arbitrary keys.
     Key(&'a str),
     /// A declared field: the struct that declares it, and its name.
     Field(&'a str, &'a str),
@@ -31,10 +32,10 @@ pub(super) enum Step<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The top.
+    /// The root.
     pub(super) const ROOT: Path<'static> = Path { parent: None, step: Step::Root, length: 0 };
 
-    /// One step down.
+    /// The path one step below.
     pub(super) fn down(&'a self, step: Step<'a>) -> Self {
         let length = match step {
             Step::Root | Step::Index(_) => 1,
@@ -43,12 +44,12 @@ impl<'a> Path<'a> {
         Self { parent: Some(self), step, length: self.length + length }
     }
 
-    /// Whether this is the top.
+    /// Whether this is the root.
     pub(super) fn is_root(&self) -> bool {
         self.parent.is_none()
     }
 
-    /// `spec.ports[0].nope` for a key below this place; cut if it is very long.
+    /// The path of a key below this one, such as `spec.ports[0].nope`; cut if it is very long.
     pub(super) fn with_key(&self, key: &str) -> String {
         let path = self.down(Step::Key(key));
         let mut text = path.to_string();
@@ -59,12 +60,12 @@ impl<'a> Path<'a> {
         text
     }
 
-    /// Whether the text of it would be very long.
+    /// Whether its text would be very long.
     pub(super) fn is_long(&self) -> bool {
         self.length > LONGEST_NAMED
     }
 
-    /// The declared fields on the way here, innermost first, as (struct, field).
+    /// The declared fields in this path, innermost first, as (struct, field).
     pub(super) fn fields(&self) -> Vec<(&'a str, &'a str)> {
         let mut found = Vec::new();
         let mut at = Some(self);
@@ -77,7 +78,7 @@ impl<'a> Path<'a> {
         found
     }
 
-    /// The declared field through which this place was reached, and how far below it the place is.
+    /// The innermost declared field in this path, and the number of steps below it.
     pub(super) fn nearest_field(&self) -> Option<(&'a str, &'a str, usize)> {
         let mut below = 0;
         let mut at = Some(self);

@@ -1,21 +1,21 @@
-//! Quantities in the canonical form in which Kubernetes writes them.
+//! Quantities in the canonical form of Kubernetes.
 //!
-//! Digits stay text, because quantities may be longer than any integer type.
+//! Digits are stored as text, because a quantity may exceed every integer type.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use nearhop_core::quantity::{BINARY_SUFFIXES, DECIMAL_SUFFIXES, Parts, QuantityError, Unit};
 
-/// The smallest step: one nano.
+/// The exponent of the smallest unit, nano.
 const NANO: i64 = -9;
-/// The largest binary quantity.
+/// The largest quantity with a binary suffix.
 const MOST_BINARY: &str = "9223372036854775807";
 
-/// The canonical text of a quantity, or the text itself where Kubernetes leaves it alone.
+/// The canonical text of a quantity, or the text itself if Kubernetes does not change it.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// Why the text is not valid.
 pub(super) fn canonical(text: &str) -> Result<Cow<'_, str>, QuantityError> {
     let parts = Parts::parse(text)?;
     if fits_fast(&parts) {
@@ -38,7 +38,7 @@ pub(super) fn canonical(text: &str) -> Result<Cow<'_, str>, QuantityError> {
     Ok(Cow::Owned(write(&amount, &parts)))
 }
 
-/// Whether Go reads it into one 64-bit integer. Only then it may keep the text.
+/// Whether Go parses it into one 64-bit integer. Only then it may keep the text.
 fn fits_fast(parts: &Parts<'_>) -> bool {
     let (whole, fraction) = (parts.whole.len(), parts.fraction.len());
     match parts.unit {
@@ -49,7 +49,7 @@ fn fits_fast(parts: &Parts<'_>) -> bool {
     }
 }
 
-/// Whether Go takes the text for canonical without looking closely.
+/// Whether Go's quick check treats the text as canonical.
 fn kept_as_it_is(parts: &Parts<'_>) -> bool {
     match parts.unit {
         Unit::Binary(_) => parts.whole.parse::<i64>().is_ok_and(|value| value % 8 != 0),
@@ -62,7 +62,8 @@ fn kept_as_it_is(parts: &Parts<'_>) -> bool {
     }
 }
 
-/// Digits (most significant first, no leading zeros, empty for zero) times ten to a power.
+/// A decimal number: digits (most significant first, no leading zeros, empty for zero) and an
+/// exponent.
 struct Amount {
     digits: Vec<u8>,
     exponent: i64,
@@ -78,21 +79,21 @@ impl Amount {
         self.digits.is_empty()
     }
 
-    /// Without zeros at the end.
+    /// The same number without trailing zeros.
     fn stripped(&self) -> (&[u8], i64) {
         let zeros = self.digits.iter().rev().take_while(|digit| **digit == b'0').count();
         let kept = self.digits.len() - zeros;
         (self.digits.get(..kept).unwrap_or_default(), self.exponent + zeros as i64)
     }
 
-    /// As a whole number, if it is one of a sensible size.
+    /// The value as an integer, if it is one and fits.
     fn whole(&self) -> Option<i128> {
         let (digits, exponent) = self.stripped();
         let power = 10_i128.checked_pow(u32::try_from(exponent).ok()?)?;
         std::str::from_utf8(digits).ok()?.parse::<i128>().ok()?.checked_mul(power)
     }
 
-    /// Compared with a whole number that is not zero.
+    /// Compares it with an integer that is not zero.
     fn cmp_whole(&self, other: i64) -> Ordering {
         let magnitude = self.digits.len() as i64 + self.exponent;
         let other_text = other.to_string();
@@ -119,7 +120,7 @@ fn multiply_by_1024(mut digits: Vec<u8>, power: u32) -> Vec<u8> {
     digits
 }
 
-/// Fractions of a nano count as one nano.
+/// Rounds fractions of a nano up to one nano.
 fn round_up_to_nano(mut amount: Amount) -> Amount {
     if amount.is_zero() || amount.exponent >= NANO {
         return amount;
@@ -182,7 +183,7 @@ fn write(amount: &Amount, parts: &Parts<'_>) -> String {
     match parts.unit {
         Unit::Exponent(_) if exponent != 0 => format!("{sign}{number}e{exponent}"),
         Unit::Exponent(_) => format!("{sign}{number}"),
-        // Kubernetes, too, forgets the power beyond the largest suffix.
+        // Like Kubernetes, drops the exponent if it exceeds the largest suffix.
         Unit::Binary(_) | Unit::Decimal(_) => {
             format!("{sign}{number}{}", suffix().map_or("", |(name, _)| name))
         }

@@ -1,7 +1,7 @@
-//! What strict field validation complains about, in the order of the text.
+//! The errors of strict field validation, in the order of the request body.
 //!
-//! Values are sorted maps and forget the order, so the text is read once more; only for requests
-//! that are refused or warned about.
+//! A parsed value is a sorted map without that order, so the body is parsed again, but only for
+//! requests that are rejected or get a warning.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,11 +11,11 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::path::{LONGEST_NAMED, MOST_NAMED, Path, Step};
 
-/// `unknown field "spec.bogus"`, `duplicate field "spec.type"`: one entry each, in the order in
-/// which a JSON body has them. `unknown` is what [`super::conform`] returns, `duplicates` what the
-/// parser found; what lies below an unknown field is not mentioned. If the body is no JSON (YAML
-/// is converted with sorted keys) the unknown fields come first; those that the body does not have
-/// at their place (a patch puts them there) come last.
+/// One error for each unknown or duplicate field, in the order of a JSON body: `unknown field
+/// "spec.bogus"`, `duplicate field "spec.type"`. `unknown` is the result of [`super::conform`],
+/// `duplicates` that of the parser; fields below an unknown field are not reported. If the body is
+/// not JSON (YAML is converted with sorted keys), the unknown fields are first. Fields that the
+/// body does not contain at their path (a patch adds them there) are last.
 pub fn strict_errors(body: &[u8], unknown: &[String], duplicates: &[String]) -> Vec<String> {
     if unknown.is_empty() && duplicates.is_empty() {
         return Vec::new();
@@ -27,7 +27,7 @@ pub fn strict_errors(body: &[u8], unknown: &[String], duplicates: &[String]) -> 
     };
     let mut source = serde_json::Deserializer::from_slice(body);
     let walk = Walk { path: &Path::ROOT, finder: &finder };
-    // Paths that were cut are not found again.
+    // Paths that were cut cannot be found in the body.
     let cut = unknown.iter().chain(duplicates).any(|path| path.len() + 4 > LONGEST_NAMED);
     let mut found = match walk.deserialize(&mut source) {
         Ok(()) if !cut => finder.found.into_inner(),

@@ -1,9 +1,9 @@
-//! Go's words for what is wrong with a JSON text. Clients print them, so they are kept.
+//! Go's messages for JSON syntax errors. Clients print them, so they must match.
 //!
-//! A scanner that only looks for the first mistake; it builds nothing and runs only after the real
-//! parser has refused a text. It bounds no depth: it keeps its own stack.
+//! This scanner only finds the first error. It builds no value and runs only after the parser
+//! rejects a text. It has no depth limit, because it uses its own stack.
 
-/// What the scanner is inside of.
+/// The container that the scanner is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Object,
@@ -15,10 +15,10 @@ struct Scanner<'a> {
     at: usize,
 }
 
-/// A mistake, or that there is none.
+/// An error, or none.
 type Found = Result<(), String>;
 
-/// The first mistake of a text in Go's words; `None` if it has none that Go would see.
+/// The first error of a text with Go's message; `None` if Go would accept the text.
 pub(super) fn go_syntax_error(bytes: &[u8]) -> Option<String> {
     let mut scanner = Scanner { bytes, at: 0 };
     scanner.document().err()
@@ -53,7 +53,7 @@ impl Scanner<'_> {
         if self.at < self.bytes.len() { self.wrong("after top-level value") } else { Ok(()) }
     }
 
-    /// Reads a scalar, an empty container, or everything up to the first value of a container.
+    /// Reads a scalar or an empty container, or reads up to the first value in a container.
     fn value_start(&mut self, stack: &mut Vec<Inside>) -> Found {
         loop {
             self.blanks();
@@ -201,7 +201,7 @@ impl Scanner<'_> {
     }
 }
 
-/// A byte as Go quotes a character.
+/// A byte, quoted like a character in Go.
 fn quoted(byte: u8) -> String {
     match byte {
         b'\'' => r"'\''".to_owned(),
@@ -211,7 +211,7 @@ fn quoted(byte: u8) -> String {
         b'\t' => r"'\t'".to_owned(),
         b'\\' => r"'\\'".to_owned(),
         0..=0x1f | 0x7f => format!(r"'\x{byte:02x}'"),
-        // Go looks at one byte, not at one character.
+        // Go quotes one byte, not one character.
         _ => format!("'{}'", char::from(byte)),
     }
 }

@@ -1,17 +1,18 @@
-//! Times as Go reads and Kubernetes writes them: RFC 3339, in UTC, with whole seconds or exactly
-//! six digits. No clock and no time zone database: only the offset in the text counts.
+//! Times as Go parses and Kubernetes writes them: RFC 3339, in UTC, with whole seconds or exactly
+//! six fractional digits. There is no clock and no time zone database: only the offset in the text
+//! counts.
 
 use std::borrow::Cow;
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
 
-/// How many digits of a second are written.
+/// How many fractional digits of a second are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precision {
-    /// `metav1.Time`; more digits are read and forgotten.
+    /// `metav1.Time`; fractional digits are accepted and dropped.
     Seconds,
-    /// `metav1.MicroTime`; exactly six digits are read.
+    /// `metav1.MicroTime`; exactly six fractional digits are required.
     Micros,
 }
 
@@ -24,10 +25,10 @@ impl Precision {
     }
 }
 
-/// The text as Kubernetes writes it back; `None` for Go's zero time, which is written as `null`.
+/// The text as Kubernetes encodes it; `None` for Go's zero time, which is encoded as `null`.
 ///
 /// # Errors
-/// Go's words for what is wrong with the text.
+/// Go's error message.
 pub(super) fn normalise(text: &str, precision: Precision) -> Result<Option<Cow<'_, str>>, String> {
     let mut reader = Reader { text, rest: text, precision };
     let read = reader.read()?;
@@ -44,7 +45,7 @@ pub(super) fn normalise(text: &str, precision: Precision) -> Result<Option<Cow<'
     Ok(Some(Cow::Owned(write(utc, precision))))
 }
 
-/// A time as it is written.
+/// Formats a time.
 pub(super) fn write(utc: DateTime, precision: Precision) -> String {
     let head = format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",
@@ -74,7 +75,7 @@ struct Read {
 }
 
 impl Read {
-    /// The first instant of the year 1, which Go takes for "no time".
+    /// Whether it is the first instant of the year 1, which is Go's zero time.
     fn is_zero(&self) -> bool {
         self.offset_seconds == 0 && self.civil == DateTime::constant(1, 1, 1, 0, 0, 0, 0)
     }
@@ -116,7 +117,7 @@ impl Reader<'_> {
         if !self.rest.is_empty() {
             return self.range(&format!("extra text: {:?}", self.rest));
         }
-        // All but the day is in range by now.
+        // All values except the day are already in range.
         let civil = DateTime::new(
             year as i16,
             month as i8,
@@ -132,7 +133,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Exactly so many digits.
+    /// Parses exactly this many digits.
     fn digits(&mut self, count: usize, element: &str) -> Result<i32, String> {
         match self.rest.split_at_checked(count) {
             Some((head, rest)) if head.bytes().all(|b| b.is_ascii_digit()) => {
@@ -153,7 +154,7 @@ impl Reader<'_> {
         let count =
             after_point.map_or(0, |digits| digits.bytes().take_while(u8::is_ascii_digit).count());
         match self.precision {
-            // Digits that the layout does not have are read all the same, if there are any.
+            // Go accepts fractional digits even where the layout has none.
             Precision::Seconds if count == 0 => return Ok(0),
             Precision::Seconds => {}
             Precision::Micros if count < 6 => return Err(self.cannot_parse(".000000")),

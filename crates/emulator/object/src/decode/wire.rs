@@ -1,8 +1,8 @@
-//! The wire format of protobuf: numbered fields, nothing about their meaning.
+//! The protobuf wire format: numbered fields, without their meaning.
 //!
-//! Groups, which Kubernetes does not use, are refused. Never panics, never allocates.
+//! It rejects groups, which Kubernetes does not use. It never panics and never allocates.
 
-/// One field's value.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wire<'a> {
     /// An integer or a boolean.
@@ -15,14 +15,14 @@ pub(super) enum Wire<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, in the order of the bytes.
+/// The fields of a message, in the order of the input.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    /// Of these bytes.
+    /// The fields in these bytes.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
@@ -70,7 +70,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Takes one variable-length integer from the front.
+/// Reads one variable-length integer from the front.
 pub(super) fn varint(rest: &mut &[u8]) -> Result<u64, String> {
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {

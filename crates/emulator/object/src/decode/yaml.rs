@@ -1,8 +1,8 @@
-//! YAML text to a value, with the keys that come twice.
+//! Parses YAML, and reports duplicate keys.
 //!
-//! As the reference reads it: YAML 1.1 booleans (`y`, `on`, …) are booleans, only the first
-//! document counts, and a text that is JSON is read as JSON. Aliases are expanded up to a bound:
-//! a few lines of them can otherwise fill any memory.
+//! It follows kube-apiserver: YAML 1.1 booleans (`y`, `on`, …) are booleans, only the first
+//! document counts, and a text that is JSON is parsed as JSON. The expansion of aliases is limited:
+//! otherwise a few lines could fill all memory.
 
 use std::cell::RefCell;
 
@@ -14,17 +14,17 @@ use super::json::ValueSeed;
 use super::path::Path;
 use super::{DecodeError, Parsed, parse_json};
 
-/// The same bound as for JSON: every later walk relies on it.
+/// The same limit as for JSON: all later code relies on it.
 const MAX_DEPTH: usize = 128;
-/// More than an object of three megabytes has.
+/// More nodes than an object of three megabytes has.
 const MAX_NODES: usize = 1_000_000;
-/// Far above hand-written files, and small enough to be harmless.
+/// Much more than hand-written files need, and small enough to be safe.
 const MAX_REPLAYED: usize = 100_000;
 
-/// Reads the first document of a YAML text.
+/// Parses the first document of a YAML text.
 ///
 /// # Errors
-/// The text is no YAML, or one that is too deep or grows too large.
+/// The text is not YAML, or it is too deep or expands to too many values.
 pub fn parse_yaml(bytes: &[u8]) -> Result<Parsed, DecodeError> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     if matches!(first, Some(b'{' | b'['))
@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for Parsed {
     }
 }
 
-/// The reference turns YAML into JSON text first, in which `80.0` is `80`.
+/// kube-apiserver first converts YAML to JSON, in which `80.0` becomes `80`.
 fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {

@@ -1,11 +1,11 @@
-//! How Go names and prints JSON values. Some of kube-apiserver's messages show values this way, and
-//! clients show the messages.
+//! How Go names and prints JSON values. Some of kube-apiserver's messages contain values in this
+//! format, and clients print the messages.
 
 use std::fmt;
 
 use serde_json::{Number, Value};
 
-/// Prints a value as Go's `%v` prints what JSON was decoded into: `map[name:z ports:[80 81]]`.
+/// Prints a value like Go's `%v` prints decoded JSON: `map[name:z ports:[80 81]]`.
 #[derive(Clone, Copy, Debug)]
 pub struct GoValue<'a>(pub &'a Value);
 
@@ -43,7 +43,7 @@ impl fmt::Display for GoList<'_> {
     }
 }
 
-/// Prints what `%s` makes of a value that should have been a string.
+/// Formats a value that should be a string like Go's `%s`.
 pub(super) fn as_string(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -53,7 +53,7 @@ pub(super) fn as_string(value: &Value) -> String {
     }
 }
 
-/// The Go type that a JSON value is decoded into; as `%s` prints it.
+/// The Go type of a decoded JSON value, as in messages.
 pub(super) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
@@ -83,7 +83,7 @@ pub(super) fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// Floats come in the shortest form, with an exponent from 1e21 up and below 1e-4.
+/// Prints floats in the shortest form, with an exponent from 1e21 up and below 1e-4.
 fn number(number: &Number) -> String {
     let Some(value) = number.as_f64().filter(|_| number.is_f64()) else {
         return number.to_string();

@@ -2,7 +2,7 @@
 //!
 //! The order is that of kube-apiserver: items that the patch (or `$setElementOrder`) names are in
 //! its order. The others keep their order, each before the first named item that followed it in the
-//! live list. So a new item that no live item precedes is first.
+//! live list. So a new item is first, unless the patch names a live item before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;

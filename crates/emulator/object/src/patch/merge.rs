@@ -1,7 +1,7 @@
 //! JSON merge patch (RFC 7386): objects merge, `null` removes, everything else replaces.
 //!
-//! One thing is as kube-apiserver does it and not as the RFC says: what is set anew loses the
-//! `null` members of objects inside arrays too.
+//! There is one difference from the RFC, as in kube-apiserver: a new value also loses the `null`
+//! members of objects inside arrays.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use super::{OBJECT_TARGET, PatchError, cannot_unmarshal};
 /// Applies a merge patch.
 ///
 /// # Errors
-/// A patch that is no object.
+/// The patch is not an object.
 pub fn merge_patch(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     match patch {
         Value::Object(members) => {
@@ -46,7 +46,7 @@ fn merge_objects(doc: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-/// A copy without the members that are `null`, at any depth. Items of arrays stay.
+/// A copy without `null` members, at any depth. `null` items of arrays stay.
 pub(super) fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {

@@ -1,9 +1,9 @@
-//! The three patches that need no field manager: JSON patch, JSON merge patch, strategic merge
-//! patch. All take the object as clients see it and give the patched one; nothing is decoded,
-//! defaulted or validated here, and the object that was given is not touched.
+//! The three patch types without a field manager: JSON patch, JSON merge patch, strategic merge
+//! patch. Each takes the object as clients see it and returns the patched object. This module does
+//! not decode, default or validate, and does not change its input.
 //!
-//! Patches come as parsed JSON. What is wrong with the bytes is the decoder's to say; what is wrong
-//! with a patch of the wrong JSON type is said here, as kube-apiserver says it.
+//! Patches are parsed JSON. The decoder reports invalid bytes; this module reports a patch of the
+//! wrong JSON type, with the messages of kube-apiserver.
 
 mod go;
 mod json;
@@ -18,7 +18,7 @@ pub use json::json_patch;
 pub use merge::merge_patch;
 pub use strategic::strategic_merge_patch;
 
-/// Why a patch was not applied; the text is the `message` of the answer.
+/// Why a patch was not applied; the text is the `message` of the reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// 400 `BadRequest`
@@ -36,7 +36,7 @@ pub enum PatchError {
 }
 
 impl PatchError {
-    /// The HTTP status of the answer.
+    /// The HTTP status of the reply.
     pub fn code(&self) -> u16 {
         match self {
             Self::BadRequest(_) => 400,
@@ -46,7 +46,7 @@ impl PatchError {
         }
     }
 
-    /// A patch that is well-formed but cannot be applied. The server tells no more.
+    /// The error for a well-formed patch that cannot be applied. The server gives no details.
     fn rejected() -> Self {
         let text = "the server rejected our request due to an error in our request";
         Self::Unprocessable(text.into())
@@ -58,5 +58,5 @@ fn cannot_unmarshal(value: &Value, target: &str) -> String {
     format!("json: cannot unmarshal {} into Go {target}", go::json_type(value))
 }
 
-/// What the server decodes a patch that is an object into.
+/// The Go type of a patch that is an object, for messages.
 const OBJECT_TARGET: &str = "value of type map[string]interface {}";

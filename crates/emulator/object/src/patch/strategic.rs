@@ -3,7 +3,8 @@
 //! `$retainKeys`).
 //!
 //! This module merges objects, and `list` merges lists. Directives apply only where two values
-//! merge. New values and replaced lists keep them, and decoding reports them as errors.
+//! merge. A new value, and a list that replaces another, stays unchanged, and decoding reports its
+//! errors.
 
 use std::collections::BTreeSet;
 

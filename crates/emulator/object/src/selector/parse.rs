@@ -1,7 +1,7 @@
-//! Reads the query form of a label selector.
+//! Parses the query form of a label selector.
 //!
-//! The grammar accepts what kube-apiserver accepts: blanks anywhere, `in` and `notin` as keys or
-//! values too, `()` and stray commas in a set as the empty value.
+//! The grammar is that of kube-apiserver: blanks anywhere, `in` and `notin` also as keys or values,
+//! and `()` and extra commas in a set as the empty value.
 
 use std::collections::BTreeSet;
 
@@ -84,7 +84,7 @@ impl<'a> Parser<'a> {
         if problems.is_empty() {
             return Ok(key);
         }
-        // The server has no path at hand at this point, and says so.
+        // The server does not know the path here, and prints `<nil>`.
         Err(FieldError::invalid("<nil>", &key.into(), &problems.join("; ")).to_string())
     }
 
@@ -128,7 +128,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The members of a set up to and with `)`. A comma with nothing beside it adds the empty value.
+    /// The members of a set, up to and including `)`. A comma without a value beside it adds the
+    /// empty value.
     fn members(&mut self) -> Result<Vec<Box<str>>, String> {
         let mut members: BTreeSet<&str> = BTreeSet::new();
         loop {
@@ -191,7 +192,7 @@ impl<'a> Lexer<'a> {
         let start = self.text.len() - rest.len();
         let is_symbol = |c: char| matches!(c, '=' | '!' | '(' | ')' | ',' | '>' | '<');
         let (token, length) = match rest.chars().next() {
-            // The server's lexer takes NUL for the end of the text.
+            // The server's lexer treats NUL as the end of the text.
             None | Some('\0') => return Token::End,
             Some(c) if is_symbol(c) => {
                 let length = if rest.starts_with("==") || rest.starts_with("!=") { 2 } else { 1 };
@@ -249,7 +250,7 @@ mod tests {
     #[test]
     fn invalid_selectors_are_refused() {
         for (text, error) in [
-            // Recorded.
+            // Recorded from kube-apiserver.
             ("a===b!", "unable to parse requirement: found '=', expected: identifier"),
             ("a,", "found '', expected: identifier after ','"),
             ("a,,b", "found ',', expected: identifier after ','"),

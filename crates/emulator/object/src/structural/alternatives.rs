@@ -1,6 +1,6 @@
-//! `anyOf`, `oneOf`, `allOf` and `not`: a value against several schemas at once.
+//! Checks a value against `anyOf`, `oneOf`, `allOf` and `not`.
 //!
-//! Of the alternatives that fail, the errors of the one that came furthest are shown.
+//! If all alternatives fail, the errors are those of the one with the most passed checks.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::validate::Check;
 use crate::FieldError;
 
 impl Check<'_> {
-    /// Checks `anyOf`, `oneOf`, `allOf` and `not`; the answer is how many checks were passed.
+    /// Checks `anyOf`, `oneOf`, `allOf` and `not`. Returns how many checks passed.
     pub(super) fn alternatives(
         &mut self,
         keywords: &Keywords<'_>,
@@ -95,7 +95,7 @@ impl Check<'_> {
         total
     }
 
-    /// The errors of one alternative, apart from all others.
+    /// Checks one alternative, and returns its errors separately.
     fn attempt(
         &mut self,
         schema: &Value,
@@ -107,7 +107,7 @@ impl Check<'_> {
         (self.errors.split_off(mark), passed)
     }
 
-    /// Takes over what an alternative complained about, each thing once.
+    /// Adds the errors of an alternative, without duplicates.
     fn extend(&mut self, failures: Vec<FieldError>) {
         for failure in failures {
             if !self.errors.contains(&failure) {

@@ -1,5 +1,5 @@
-//! Whether a schema is structural: every field has a type outside of `allOf`, `anyOf`, `oneOf` and
-//! `not`, and those only add limits to fields that are declared outside of them.
+//! Checks that a schema is structural: every field has a type outside `allOf`, `anyOf`, `oneOf` and
+//! `not`, and those only add limits to fields that are declared outside them.
 
 use serde_json::{Value, json};
 
@@ -7,14 +7,14 @@ use super::keywords::Keywords;
 use super::{MAX_DEPTH, check_defaults, check_keywords, pattern};
 use crate::FieldError;
 
-/// What is wrong with a schema; `path` is where it is (`spec.validation.openAPIV3Schema`).
+/// The errors of a schema; `path` is its path (`spec.validation.openAPIV3Schema`).
 pub fn check_schema(schema: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if Keywords::of(schema).nullable {
         let text = "nullable cannot be true at the root";
         errors.push(FieldError::forbidden(format!("{path}.nullable"), text));
     }
-    // What cannot be made a structural schema is reported with its unsupported keywords only.
+    // If a schema cannot be converted, only its unsupported keywords are reported.
     if !is_unconvertible(schema, 0) {
         let mut found = Vec::new();
         check(schema, Level::Root, path, 0, &mut found);
@@ -115,7 +115,8 @@ fn check_type(keywords: &Keywords<'_>, level: Level, path: &str, errors: &mut Ve
     }
 }
 
-/// The fields that every object has anyway can only be restricted a little.
+/// Checks `apiVersion`, `kind` and `metadata`, which every object has: a schema can hardly restrict
+/// them.
 fn check_meta(keywords: &Keywords<'_>, level: Level, path: &str, errors: &mut Vec<FieldError>) {
     let embedded = keywords.embedded_resource;
     if embedded && keywords.additional_properties.is_some() {
@@ -159,12 +160,12 @@ fn only_names(metadata: &Value) -> bool {
     })
 }
 
-/// Whether `anyOf` may repeat the two types of an int-or-string.
+/// Where `anyOf` may repeat the two types of an int-or-string.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SkipAnyOf {
-    /// Here and in the first `allOf`.
+    /// In this schema and in the first `allOf`.
     IfIntOrString,
-    /// Here.
+    /// In this schema.
     Here,
     No,
 }
@@ -204,7 +205,7 @@ fn check_limits(
     }
 }
 
-/// A schema inside `allOf`, `anyOf`, `oneOf` or `not`: limits only.
+/// Checks a schema inside `allOf`, `anyOf`, `oneOf` or `not`, which may only add limits.
 fn check_nested(
     schema: &Value,
     skip: SkipAnyOf,
@@ -254,7 +255,7 @@ fn forbidden_when_nested(keywords: &Keywords<'_>) -> [(&'static str, bool, &'sta
     ]
 }
 
-/// Every field that an alternative speaks of must be declared outside of it.
+/// Checks that every field in an alternative is declared outside it.
 fn complete(
     nested: &Keywords<'_>,
     declared: &Keywords<'_>,

@@ -1,4 +1,4 @@
-//! Whether the defaults in a schema conform to it.
+//! Checks that the defaults in a schema conform to it.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::validate::validate_values;
 use super::{MAX_DEPTH, embedded};
 use crate::FieldError;
 
-/// What is wrong with the defaults in a structural schema.
+/// The errors in the defaults of a structural schema.
 pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(schema, path, 0, &mut errors);
@@ -24,7 +24,8 @@ fn walk(schema: &Value, path: &str, depth: usize, errors: &mut Vec<FieldError>) 
     if let Some(default) = keywords.default {
         check_default(schema, default, &format!("{path}.default"), errors);
     }
-    // None below additionalProperties: they are forbidden there, or reported by themselves.
+    // Defaults below additionalProperties are not checked here: they are forbidden there, or
+    // reported separately.
     if let Some(items) = keywords.items {
         walk(items, &format!("{path}.items"), depth + 1, errors);
     }

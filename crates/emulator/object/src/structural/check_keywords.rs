@@ -1,5 +1,5 @@
-//! Whether a schema uses the keywords of OpenAPI as a CRD may: no references, no contradictions,
-//! list types that fit their items.
+//! Checks the OpenAPI keywords of a schema by the rules for CRDs: no references, no contradictions,
+//! and list types that fit their items.
 
 use serde_json::Value;
 
@@ -11,20 +11,20 @@ const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "st
 const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
-/// What is wrong with the keywords of a schema and of all below it.
+/// The errors in the keywords of a schema and of all schemas below it.
 pub(super) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     let mut walk = Walk { errors: Vec::new(), depth: 0 };
     walk.schema(schema, path, &Context { root: true, ..Context::default() });
     walk.errors
 }
 
-/// Where in the schema we are.
+/// The context of the current schema.
 #[derive(Clone, Default)]
 struct Context {
     root: bool,
-    /// Why defaults must not be set here.
+    /// Why defaults are not allowed here.
     no_defaults: Option<String>,
-    /// Inside `apiVersion`, `kind` or `metadata` of an object.
+    /// Whether this is inside `apiVersion`, `kind` or `metadata` of an object.
     meta: bool,
 }
 
@@ -177,7 +177,7 @@ impl Walk {
         }
     }
 
-    /// What is compared as a whole must also be written as a whole.
+    /// The items of a set are compared as a whole, so they must be atomic.
     fn set_items(&mut self, keywords: &Keywords<'_>, path: &str) {
         let Some(items) = keywords.items.map(Keywords::of) else { return };
         let shown = items.list_type.map_or(Value::Null, Value::from);
@@ -248,7 +248,7 @@ impl Walk {
         }
     }
 
-    /// Entries of sets and maps must be there, and the keys of maps must have a value.
+    /// Entries of sets and maps must not be null, and the keys of maps must have a value.
     fn keys(&mut self, keywords: &Keywords<'_>, path: &str) {
         let Some(list_type @ ("set" | "map")) = keywords.list_type else { return };
         let Some(items) = keywords.items.map(Keywords::of) else { return };
@@ -273,7 +273,7 @@ impl Walk {
         }
     }
 
-    /// Rules are not evaluated, but must be there and have a fit message.
+    /// Rules are not evaluated, but each needs an expression and a valid message.
     fn rules(&mut self, keywords: &Keywords<'_>, path: &str) {
         for (at, rule) in keywords.rules.iter().enumerate() {
             let path = format!("{path}.x-kubernetes-validations[{at}]");

@@ -1,12 +1,12 @@
-//! Filling in defaults. They apply inside objects that exist, never create the objects around them.
+//! Sets defaults. They apply inside existing objects and never create the objects around them.
 
 use serde_json::{Map, Value};
 
 use super::MAX_DEPTH;
 use super::keywords::Keywords;
 
-/// Drops `null` from fields that cannot be null and have no default, then fills in defaults, also
-/// for `null` in a field that cannot be null.
+/// Removes `null` from fields that are not nullable and have no default, then sets defaults, also
+/// in place of `null` in a field that is not nullable.
 pub fn apply_defaults(schema: &Value, value: &mut Value) {
     drop_nulls(Some(schema), value, 0);
     fill(schema, value, 0);
@@ -34,7 +34,7 @@ fn drop_nulls(schema: Option<&Value>, value: &mut Value, depth: usize) {
     }
 }
 
-/// `null` stays where it is a value, and where a default will replace it.
+/// Whether `null` stays: it is a valid value, or a default replaces it later.
 fn may_be_null_for_now(schema: &Value) -> bool {
     let keywords = Keywords::of(schema);
     keywords.nullable || keywords.default.is_some()
@@ -62,7 +62,7 @@ fn fill_object(keywords: &Keywords<'_>, object: &mut Map<String, Value>, depth: 
         match object.get_mut(name) {
             Some(value) => replace_null(field, value),
             None => {
-                // Most fields have none: not worth looking at all of their keywords.
+                // Most fields have no default, so their other keywords are not read.
                 if let Some(default) = field.get("default").filter(|default| !default.is_null()) {
                     object.insert(name.clone(), default.clone());
                 }

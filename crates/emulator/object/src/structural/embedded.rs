@@ -1,5 +1,5 @@
-//! Objects inside an object (`x-kubernetes-embedded-resource`): they must say what they are.
-//! Their metadata is not looked into.
+//! Embedded objects (`x-kubernetes-embedded-resource`): they must have an apiVersion and a kind.
+//! Their metadata is not checked.
 
 use serde_json::{Map, Value};
 
@@ -7,10 +7,10 @@ use super::MAX_DEPTH;
 use super::keywords::Keywords;
 use crate::FieldError;
 
-/// What is wrong with the type and kind of embedded objects.
+/// The errors in the type and kind of embedded objects.
 pub(super) fn validate(schema: &Value, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    // Few schemas embed anything: one walk over the schema spares one over each object.
+    // Few schemas have embedded objects: one walk over the schema avoids a walk over each object.
     if super::some_schema(schema, 0, &mut |keywords| keywords.embedded_resource) {
         walk(schema, value, "", 0, &mut errors);
     }

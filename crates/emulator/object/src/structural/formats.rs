@@ -1,7 +1,7 @@
-//! The `format` of strings that Kubernetes knows, and whether a text has it.
+//! The string values of `format` that Kubernetes supports, and their checks.
 //!
-//! Deliberately lenient where Go's parsers are intricate: `email` and `uri` are checked for their
-//! gross form only, `hostname` without symbols, and `isbn`, `creditcard` and `bsonobjectid` not at all.
+//! Some checks are simpler than Go's parsers: `email` and `uri` check only the basic form,
+//! `hostname` allows no symbols, and `isbn`, `creditcard` and `bsonobjectid` accept everything.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +12,7 @@ use super::check::children;
 use super::keywords::Keywords;
 use super::{MAX_DEPTH, pattern};
 
-/// Formats of strings, spelt without dashes as Kubernetes compares them.
+/// String formats, without dashes, as Kubernetes compares them.
 const STRING_FORMATS: [&str; 26] = [
     "bsonobjectid",
     "byte",
@@ -42,7 +42,7 @@ const STRING_FORMATS: [&str; 26] = [
     "uuid5",
 ];
 
-/// A format with the type that it applies to: what Kubernetes does not know, it ignores.
+/// The format of a schema, if it is known for its type: Kubernetes ignores other formats.
 pub(super) fn effective<'a>(keywords: &Keywords<'a>) -> &'a str {
     let format = keywords.format;
     if format.is_empty() {
@@ -58,7 +58,7 @@ pub(super) fn effective<'a>(keywords: &Keywords<'a>) -> &'a str {
     if known { format } else { "" }
 }
 
-/// The formats in a schema that have no effect, for which Kubernetes warns `unrecognized format`.
+/// The formats in a schema without effect, for which Kubernetes warns `unrecognized format`.
 pub fn unrecognized_formats(schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
     collect_unrecognized(schema, 0, &mut found);
@@ -83,7 +83,7 @@ fn normal(format: &str) -> String {
     format.replace('-', "")
 }
 
-/// Whether a text has a format.
+/// Whether a string is valid for a format.
 pub(super) fn has_format(format: &str, text: &str) -> bool {
     match &*normal(format) {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
@@ -127,7 +127,7 @@ fn is_cidr(text: &str) -> bool {
     digits && bits.parse::<u8>().is_ok_and(|bits| bits <= most)
 }
 
-/// RFC 3339. The parser alone would also take other forms of ISO 8601.
+/// RFC 3339. The parser alone would also accept other forms of ISO 8601.
 fn is_date_time(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_separator = |at: usize, wanted: &[u8]| bytes.get(at).is_some_and(|b| wanted.contains(b));
@@ -139,7 +139,7 @@ fn is_date_time(text: &str) -> bool {
         && text.parse::<jiff::Timestamp>().is_ok()
 }
 
-/// What Go's `time.ParseDuration` takes (`1h30m`), or a number with a unit in words (`22 ns`).
+/// Accepts the syntax of Go's `time.ParseDuration` (`1h30m`), or a number and a unit (`22 ns`).
 fn is_duration(text: &str) -> bool {
     let go = r"^[-+]?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
     let words = r"^[0-9]+\s*(ns|nanos?|nanoseconds?|us|µs|micros?|microseconds?|ms|millis?|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)$";

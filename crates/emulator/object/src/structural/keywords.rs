@@ -1,5 +1,5 @@
-//! The keywords of one schema object, found in one pass. Values of the wrong JSON type count as
-//! absent: the API decodes a CRD before it comes here, so they can only stem from foreign input.
+//! The keywords of one schema, read in one pass. Values of the wrong JSON type count as absent: the
+//! API decodes a CRD first, so only input from elsewhere can contain them.
 
 use serde_json::{Map, Value};
 
@@ -32,9 +32,9 @@ pub(super) struct Keywords<'a> {
     pub(super) any_of: &'a [Value],
     pub(super) one_of: &'a [Value],
     pub(super) not: Option<&'a Value>,
-    /// `items`, when it is one schema.
+    /// `items`, if it is one schema.
     pub(super) items: Option<&'a Value>,
-    /// `items`, when it is a list of schemas (never structural).
+    /// Whether `items` is a list of schemas (never structural).
     pub(super) items_list: bool,
     pub(super) properties: Option<&'a Map<String, Value>>,
     /// A schema or a boolean.
@@ -46,11 +46,11 @@ pub(super) struct Keywords<'a> {
     pub(super) list_map_keys: &'a [Value],
     pub(super) map_type: Option<&'a str>,
     pub(super) rules: &'a [Value],
-    /// Keywords that no CRD may have, in the order in which Kubernetes complains about them.
+    /// Keywords that no CRD may have, in the order of Kubernetes' errors.
     pub(super) unsupported: Unsupported,
 }
 
-/// Keywords of JSON schema that no CRD may have.
+/// Keywords of JSON Schema that no CRD may have.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Unsupported {
     pub(super) additional_items: bool,
@@ -152,12 +152,12 @@ impl<'a> Keywords<'a> {
         self.additional_properties.filter(|value| value.is_object())
     }
 
-    /// The schema below a key: of the declared field, else of the map's values.
+    /// The schema of a key: that of the declared field, or else that of the map's values.
     pub(super) fn below(&self, key: &str) -> Option<&'a Value> {
         self.property(key).or_else(|| self.additional_schema())
     }
 
-    /// Whether unknown fields stay.
+    /// Whether unknown fields are kept.
     pub(super) fn preserves(&self) -> bool {
         self.preserve_unknown == Some(true)
     }
@@ -172,7 +172,7 @@ impl<'a> Keywords<'a> {
         self.required.iter().filter_map(Value::as_str)
     }
 
-    /// Whether there is a keyword with which no structural schema can be made at all.
+    /// Whether a keyword prevents the conversion into a structural schema.
     pub(super) fn is_unconvertible(&self) -> bool {
         let Unsupported {
             additional_items,

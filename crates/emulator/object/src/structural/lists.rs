@@ -1,4 +1,4 @@
-//! Lists that are sets or maps (`x-kubernetes-list-type`): nothing may be in them twice.
+//! Lists that are sets or maps (`x-kubernetes-list-type`): they must not contain duplicates.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::MAX_DEPTH;
 use super::keywords::Keywords;
 use crate::FieldError;
 
-/// The duplicates in sets and maps. With the `old` object: none, if it had some already.
+/// The duplicates in sets and maps. None are reported if the `old` object already had some.
 pub fn validate_lists(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = find(schema, value);
     if !errors.is_empty() && old.is_some_and(|old| !find(schema, old).is_empty()) {
@@ -88,7 +88,7 @@ fn duplicate_keys(
     duplicates(list.iter().map(key_of), path, errors);
 }
 
-/// Reports a value where it appears for the second time, but not again for the third.
+/// Reports each duplicate value once, at its second occurrence.
 fn duplicates(values: impl Iterator<Item = Value>, path: &str, errors: &mut Vec<FieldError>) {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     for (at, value) in values.enumerate() {

@@ -1,4 +1,4 @@
-//! Numbers as Go sees them: whole ones are `int64`, all others `float64`.
+//! Numbers as in Go: integers are `int64`, all others `float64`.
 
 use std::fmt;
 
@@ -19,10 +19,10 @@ impl Num {
         }
     }
 
-    /// A keyword's number, in the type of the number that it is held against.
+    /// The number of a keyword, in the type of the number to compare it with.
     pub(super) fn like(self, bound: f64) -> Self {
         match self {
-            // The conversion saturates, as it should: no number is beyond such a bound.
+            // The conversion saturates, which is correct: no number exceeds such a bound.
             Self::Int(_) if bound.fract() == 0.0 => Self::Int(bound as i64),
             _ => Self::Float(bound),
         }
@@ -42,7 +42,7 @@ impl Num {
         }
     }
 
-    /// Whether it is a whole multiple of a positive factor.
+    /// Whether it is an integer multiple of a positive factor.
     pub(super) fn is_multiple_of(self, factor: Self) -> bool {
         match (self, factor) {
             (Self::Int(a), Self::Int(b)) => b > 0 && a % b == 0,
@@ -55,7 +55,7 @@ impl Num {
     }
 }
 
-/// Which side of a bound is wrong.
+/// The direction of a bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bound {
     Maximum,
@@ -73,19 +73,19 @@ fn beyond<T: PartialOrd>(a: &T, b: &T, kind: Bound) -> bool {
     }
 }
 
-/// Whether a float counts as an integer: JSON's integers are exact below 2^53.
+/// Whether a float counts as an integer: JSON integers are exact below 2^53.
 pub(super) fn is_whole(float: f64) -> bool {
     const MOST: f64 = 9_007_199_254_740_991.0;
     if !float.is_finite() || float.abs() > MOST {
         return false;
     }
     let difference = (float - float.trunc()).abs();
-    // The same tolerance for rounding as Go's library has.
+    // The rounding tolerance of Go's library.
     difference == 0.0 || difference / float.abs() < 1e-9
 }
 
 impl fmt::Display for Num {
-    /// As Go's `%v`.
+    /// Formats it like Go's `%v`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Int(int) => write!(f, "{int}"),
@@ -94,7 +94,7 @@ impl fmt::Display for Num {
                 if (-4..21).contains(&exponent) {
                     return write!(f, "{float}");
                 }
-                // Go writes at least two digits of exponent, with its sign.
+                // Go writes the exponent with its sign and at least two digits.
                 let text = format!("{float:e}");
                 let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
                 let (sign, power) = match power.strip_prefix('-') {
@@ -107,7 +107,7 @@ impl fmt::Display for Num {
     }
 }
 
-/// Whether two values are equal, numbers by what they are worth.
+/// Whether two values are equal; numbers are compared by value.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => {

@@ -1,19 +1,19 @@
 //! Regular expressions of `pattern`, compiled once.
 //!
-//! Kubernetes' are Go's RE2. The `regex` crate has almost the same syntax; `translate` bridges what
-//! differs in practice (ASCII classes, brackets inside of brackets). Compiled ones are kept, because
-//! compiling costs more than a whole write.
+//! Kubernetes uses Go's RE2. The `regex` crate has almost the same syntax; `translate` converts the
+//! differences that occur in practice (ASCII classes, brackets inside brackets). Compiled patterns
+//! are cached, because compiling one takes longer than a whole write.
 
 use std::collections::BTreeMap;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
 use regex::{Regex, RegexBuilder};
 
-/// How many are kept. More than the patterns of the CRDs of a cluster; when there are still more,
-/// all are forgotten, so that memory stays bounded.
+/// The size of the cache: more than the CRDs of a cluster have. When it is full, it is cleared, so
+/// that memory stays limited.
 const KEPT: usize = 1024;
 
-/// How many bytes one may take when compiled: a pattern must not exhaust memory.
+/// The maximum size of a compiled pattern in bytes, so that a pattern cannot exhaust memory.
 const SIZE_LIMIT: usize = 4 << 20;
 
 type Compiled = Option<Regex>;
@@ -22,7 +22,7 @@ static CACHE: LazyLock<RwLock<BTreeMap<Box<str>, Compiled>>> = LazyLock::new(RwL
 
 /// Whether a text matches; `None` if the pattern is not valid.
 pub(super) fn matches(pattern: &str, text: &str) -> Option<bool> {
-    // A panic elsewhere cannot leave a map of finished patterns in a bad state.
+    // The map contains only finished patterns, so a panic cannot leave a partial update.
     let known = CACHE.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(compiled) = known.get(pattern) {
         return compiled.as_ref().map(|regex| regex.is_match(text));
@@ -38,7 +38,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> Option<bool> {
     answer
 }
 
-/// What is wrong with a pattern, in one line.
+/// Why a pattern is not valid, in one line.
 pub(super) fn problem(pattern: &str) -> Option<String> {
     let error = compile(pattern).err()?;
     let text = match error {
@@ -55,7 +55,7 @@ fn compile(pattern: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(&translate(pattern)).size_limit(SIZE_LIMIT).build()
 }
 
-/// A pattern of Go in the syntax of the `regex` crate.
+/// Converts a Go pattern to the syntax of the `regex` crate.
 fn translate(pattern: &str) -> String {
     let mut text = String::with_capacity(pattern.len() + 16);
     let mut chars = pattern.chars().peekable();
@@ -63,7 +63,7 @@ fn translate(pattern: &str) -> String {
     while let Some(c) = chars.next() {
         match c {
             '\\' => match chars.next() {
-                // In Go these are ASCII only. A class works inside of a class too.
+                // In Go these match ASCII only. A class is also valid inside a class.
                 Some('d') => text.push_str("[0-9]"),
                 Some('D') => text.push_str("[^0-9]"),
                 Some('w') => text.push_str("[0-9A-Za-z_]"),
@@ -78,7 +78,7 @@ fn translate(pattern: &str) -> String {
             '[' if !in_class => {
                 in_class = true;
                 text.push('[');
-                // A bracket that closes at once is meant literally.
+                // A closing bracket directly after the opening one is literal.
                 text.extend(chars.next_if_eq(&'^'));
                 if chars.next_if_eq(&']').is_some() {
                     text.push_str(r"\]");
@@ -88,7 +88,7 @@ fn translate(pattern: &str) -> String {
                 in_class = false;
                 text.push(']');
             }
-            // Go has no classes inside of classes but the named ones.
+            // Inside a class Go allows only named classes.
             '[' if chars.peek() == Some(&':') => {
                 text.push('[');
                 for inner in chars.by_ref() {

@@ -1,15 +1,15 @@
-//! Dropping what a schema does not know.
+//! Removes fields that a schema does not have.
 
 use serde_json::{Map, Value};
 
 use super::MAX_DEPTH;
 use crate::schema::{Node, Shape};
 
-/// Fields that the root's own decoding looks after.
+/// Fields of the root that its own decoding checks.
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Drops unknown fields, top-level ones too, and says where they were: `spec.bogus`, sorted.
-/// `apiVersion`, `kind` and `metadata` of the root stay as they are.
+/// Removes unknown fields, including those at the top level, and returns their sorted paths
+/// (`spec.bogus`). `apiVersion`, `kind` and `metadata` of the root stay unchanged.
 pub fn prune(node: Node<'_>, value: &mut Value) -> Vec<String> {
     let mut walk = Walk::default();
     let Value::Object(object) = value else { return Vec::new() };
@@ -18,7 +18,7 @@ pub fn prune(node: Node<'_>, value: &mut Value) -> Vec<String> {
     walk.dropped
 }
 
-/// Drops unknown fields of a part of an object.
+/// Removes unknown fields of a part of an object.
 pub(super) fn prune_part(node: Node<'_>, value: &mut Value) {
     Walk::default().value(Some(node), value);
 }
@@ -37,7 +37,7 @@ enum Place {
 }
 
 impl Walk {
-    /// Without a node nothing is known, and every field goes.
+    /// Without a node there is no schema, so every field is removed.
     fn value(&mut self, node: Option<Node<'_>>, value: &mut Value) {
         if self.depth > MAX_DEPTH || node.is_some_and(|node| *node.shape() == Shape::Any) {
             return;
@@ -55,7 +55,7 @@ impl Walk {
         let node = node.and_then(Node::items);
         let length = self.path.len();
         for (at, item) in items.iter_mut().enumerate() {
-            // Scalars have nothing to drop: their path is never needed.
+            // Scalars have no fields, so their path is not needed.
             if item.is_object() || item.is_array() {
                 self.path.push_str(&format!("[{at}]"));
                 self.value(node, item);

@@ -1,7 +1,7 @@
-//! A structural schema as the shape that patching, server-side apply and pruning walk.
+//! Converts a structural schema into the schema that patching, server-side apply and pruning use.
 //!
-//! Only what they need: types, how lists and maps merge, where unknown fields stay. Limits on values
-//! are not part of a shape; `validate` reads them from the schema itself.
+//! It contains only types, how lists and maps merge, and where unknown fields are kept. It has no
+//! limits on values; `validate` reads them from the structural schema.
 
 use std::sync::Arc;
 
@@ -12,15 +12,14 @@ use super::keywords::Keywords;
 use crate::builtin;
 use crate::schema::{Field, List, ListType, Map, Presence, Schema, Shape, Struct, StructId, Types};
 
-/// The shape of a custom resource. Its root has `apiVersion`, `kind` and `metadata` whatever the
-/// schema says of them.
+/// The schema of a custom resource. Its root always has `apiVersion`, `kind` and `metadata`.
 pub fn to_schema(schema: &Value) -> Schema {
     let mut build = Build { types: Types::default(), metadata: None };
     let root = build.object(&Keywords::of(schema), "", Embedded::Yes, 0);
     Schema::new(Arc::new(build.types), Shape::Struct(root))
 }
 
-/// The shape of a part of a custom resource.
+/// The schema of a part of a custom resource.
 pub(super) fn part_to_schema(schema: &Value) -> Schema {
     let mut build = Build { types: Types::default(), metadata: None };
     let root = build.shape(schema, "", 0);
@@ -32,7 +31,7 @@ struct Build {
     metadata: Option<Shape>,
 }
 
-/// Whether an object is one with a kind and metadata of its own.
+/// Whether an object has its own kind and metadata.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Embedded {
     Yes,
@@ -89,7 +88,8 @@ impl Build {
                 let values = match values.filter(|values| values.is_object()) {
                     Some(values) => self.shape(values, &format!("{path}{{}}"), depth + 1),
                     None if keywords.preserves() => Shape::Any,
-                    // `additionalProperties: true` keeps the keys, but says nothing of the values.
+                    // `additionalProperties: true` keeps the keys, but does not describe the
+                    // values.
                     None => Shape::Struct(self.empty(&format!("{path}{{}}"))),
                 };
                 Shape::Map(Box::new(Map { values, atomic }))
@@ -114,7 +114,7 @@ impl Build {
             embedded == Embedded::Yes && matches!(name, "apiVersion" | "kind" | "metadata")
         };
         for (name, schema) in keywords.properties().filter(|(name, _)| !is_meta(name)) {
-            // The leading dot keeps these names apart from those of the built-in structs.
+            // The leading dot distinguishes these names from those of built-in structs.
             let shape = self.shape(schema, &format!("{path}.{name}"), depth + 1);
             let below = Keywords::of(schema);
             let default = below.default.cloned();
@@ -140,7 +140,7 @@ impl Build {
     }
 }
 
-/// The shape of `metadata`: the same as that of the built-in kinds.
+/// The schema of `metadata`, the same as for built-in kinds.
 fn metadata(types: &mut Types) -> Shape {
     match builtin::object_meta().node().shape() {
         Shape::Struct(id) => Shape::Struct(types.import(builtin::types(), *id)),
@@ -148,7 +148,7 @@ fn metadata(types: &mut Types) -> Shape {
     }
 }
 
-/// A field of a custom resource: whatever is given is kept, zero or not.
+/// A field of a custom resource: its value is kept, even if it is zero.
 fn field(name: &str, shape: Shape) -> Field {
     Field {
         name: name.into(),

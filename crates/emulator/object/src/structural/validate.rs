@@ -1,8 +1,8 @@
-//! Whether the values of an object are what a schema allows.
+//! Validates the values of an object against a schema.
 //!
-//! It goes as kube-openapi's validator goes: the same checks in the same order with the same texts,
-//! and the same way to choose which alternative's errors to show (the one with most checks passed).
-//! With the old object, whatever did not change is let through: a schema that became stricter must
+//! It follows kube-openapi's validator: the same checks in the same order with the same messages,
+//! and the same choice of the alternative whose errors are shown (the one with the most passed
+//! checks). With the old object, unchanged values are accepted: a schema that became stricter must
 //! not block writes to other fields.
 
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use super::numbers::{Bound, Num, is_whole, same};
 use super::{MAX_DEPTH, formats, pattern};
 use crate::{FieldError, FieldErrorKind};
 
-/// The field of a complaint about a whole object.
+/// The field of an error about a whole object.
 pub const ROOT: &str = "<nil>";
 
-/// What is wrong with the types and values of an object or of a part of one; `prefix` is where that
-/// part is (`status`).
+/// The errors in the types and values of an object or of a part of it; `prefix` is the path of that
+/// part (`status`).
 pub fn validate_values(
     schema: &Value,
     value: &Value,
@@ -38,7 +38,7 @@ pub(super) struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Checks one value; the answer is how many checks were passed.
+    /// Checks one value. Returns how many checks passed.
     fn value(&mut self, schema: &Value, value: &Value, old: Option<&Value>) -> usize {
         if self.depth > MAX_DEPTH || old == Some(value) {
             return 1;
@@ -97,7 +97,7 @@ impl Check<'_> {
             self.invalid_type(format, its_format);
             return false;
         }
-        // The format's own check decides on texts.
+        // For strings the check of the format decides.
         let left_to_format = is_text && !numeric && !format.is_empty();
         if !fits && !left_to_format {
             self.invalid_type(&wanted.join(","), is);
@@ -225,7 +225,7 @@ impl Check<'_> {
         passed
     }
 
-    /// The keys that are no declared fields.
+    /// Checks the keys that are not declared fields.
     fn additional(
         &mut self,
         keywords: &Keywords<'_>,
@@ -273,7 +273,7 @@ impl Check<'_> {
     }
 
     fn enum_(&mut self, keywords: &Keywords<'_>, value: &Value) {
-        // `null` is never one of the values, even where it is listed.
+        // `null` is never valid, even if the enum lists it.
         let listed = || keywords.enum_.iter().any(|one| !one.is_null() && same(one, value));
         if keywords.enum_.is_empty() || listed() {
             return;
@@ -303,13 +303,13 @@ impl Check<'_> {
         self.push(FieldErrorKind::TypeInvalid, message);
     }
 
-    /// `Invalid value: 11: spec.n in body should be …`.
+    /// Adds an error such as `Invalid value: 11: spec.n in body should be …`.
     fn wrong(&mut self, value: &Value, text: &str) {
         let message = format!("Invalid value: {value}: {} in body {text}", self.path);
         self.push(FieldErrorKind::Invalid, message);
     }
 
-    /// A complaint that names its place only in its text.
+    /// Adds an error that names its path only in its message.
     pub(super) fn composite(&mut self, text: &str) {
         let field = if self.prefix.is_empty() { ROOT } else { self.prefix };
         self.errors.push(FieldError::invalid(field, &"".into(), text));
@@ -347,7 +347,7 @@ fn types<'a>(keywords: &Keywords<'a>) -> &'a [&'a str] {
     }
 }
 
-/// The type of a value, and the format that Go would give it.
+/// The JSON type of a value, and its format in Go.
 fn json_type(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),
@@ -362,7 +362,7 @@ fn json_type(value: &Value) -> (&'static str, &'static str) {
     }
 }
 
-/// The type that a number does not fit into.
+/// The type whose range a number exceeds.
 fn out_of_range(keywords: &Keywords<'_>, number: Num) -> Option<String> {
     let format = formats::effective(keywords);
     let fits = match (keywords.type_, format, number) {
@@ -383,7 +383,7 @@ fn out_of_range(keywords: &Keywords<'_>, number: Num) -> Option<String> {
     })
 }
 
-/// The entries of an old list that is a map.
+/// The entries of an old list of type `map`, by their keys.
 fn by_keys<'a>(keywords: &Keywords<'_>, old: &'a [Value]) -> BTreeMap<String, &'a Value> {
     old.iter().map(|entry| (keys_of(keywords, entry), entry)).collect()
 }

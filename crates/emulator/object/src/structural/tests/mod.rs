@@ -1,4 +1,4 @@
-//! Cases beyond the recorded ones.
+//! Cases that the recordings do not contain.
 
 mod schemas;
 mod values;
@@ -87,7 +87,7 @@ fn defaulting() {
     );
 }
 
-/// Any JSON, with keys that mean something to schemas.
+/// Any JSON value, with keys that are keywords of schemas.
 fn json_value() -> impl Strategy<Value = Value> {
     let key = prop::sample::select(vec![
         "type",
@@ -179,7 +179,7 @@ proptest! {
 
 #[test]
 fn depth_is_bounded() {
-    // Built by hand: `json!` would copy the inner value at every step.
+    // Built without `json!`, which would copy the inner value at every step.
     let object = |fields: Vec<(&str, Value)>| {
         Value::Object(fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     };

@@ -1,4 +1,4 @@
-//! Schemas: which are refused with which text, and what shape the others get.
+//! Schemas: the errors for invalid ones, and the conversion of the others.
 
 use serde_json::json;
 
@@ -134,7 +134,7 @@ fn schemas_that_are_refused() {
     ];
     for (schema, text) in cases {
         let errors = said(&check_schema(&schema, "s"));
-        // The field of a complaint about a default is named in its text by its own path.
+        // The message about a default names the field by its own path.
         let text = text.replace("s.properties[f].default in body", " in body");
         assert_eq!(errors.join(" | "), text, "{schema}");
     }

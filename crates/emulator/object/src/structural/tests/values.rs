@@ -1,4 +1,4 @@
-//! Values: which are refused, one line for each text that a client may see.
+//! Values: one invalid value for each error message.
 
 use serde_json::{Value, json};
 
