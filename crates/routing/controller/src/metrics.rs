@@ -128,7 +128,7 @@ impl ControllerMetrics {
             self.endpoints_added.observe(counts.added as f64);
             self.endpoints_removed.observe(counts.removed as f64);
             record.desired_endpoints += counts.desired_endpoints;
-            // A Service without slices counts as one, for its placeholder.
+            // Without slices the placeholder counts as one.
             record.num_slices += counts.num_slices.max(1);
             record.desired_slices += counts.desired_slices;
         }

@@ -146,7 +146,7 @@ struct Loop {
     tasks: JoinSet<Event>,
     synced: Check,
     until: Until,
-    /// With `--once`: how long the process waits for the lease.
+    /// With `--once`: when the process stops waiting for the lease.
     lease_by: Option<Instant>,
 }
 

@@ -35,7 +35,7 @@ impl TypeMismatch {
     /// The error for a value whose JSON type does not fit the schema.
     pub(super) fn wrong_type(node: Node<'_>, value: &Value, path: &Path<'_>) -> Self {
         let go_type = match node.shape() {
-            // Go parses these as strings first.
+            // Go parses these as strings, and an int-or-string that is not a string as a number.
             Shape::Time | Shape::MicroTime | Shape::Duration => "string".to_owned(),
             Shape::IntOrString => "int32".to_owned(),
             _ => declared_go_type(path).unwrap_or_else(|| derived_go_type(node)),

@@ -51,7 +51,7 @@ impl Control {
         self.locators.as_mut().is_none_or(|work| work.versions.observe_deleted(name, stamp(meta)))
     }
 
-    /// Adds own writes that are newer than a list to it. Returns the changes that are valid again.
+    /// Adds to a list the own writes that are newer. Returns the changes that are valid again.
     pub(super) fn list_locators(
         &mut self,
         objects: &mut BTreeSet<ObjectRef>,
@@ -68,7 +68,7 @@ impl Control {
         }
     }
 
-    /// Checks every Pod after the CRD was missing.
+    /// Checks every Pod if the CRD is new.
     pub(super) fn check_new_definition(&mut self, now: Now) {
         let there = self.world.locators().len();
         let Some(work) = &mut self.locators else { return };

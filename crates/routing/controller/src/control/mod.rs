@@ -57,7 +57,7 @@ pub(crate) struct Now {
     pub(crate) time: Timestamp,
 }
 
-/// The settings of the operator.
+/// The options that the operator set.
 #[derive(Clone, Debug)]
 pub(crate) struct Choices {
     pub(crate) mode: Mode,
@@ -192,7 +192,7 @@ impl Control {
         Backoff { cap, ..self.choices.backoff }
     }
 
-    /// Ends the back-off of keys that failed because of the server: it accepted a write.
+    /// Ends the back-off of keys that failed because of the server, after it accepted a write.
     fn note_server_success(&mut self, now: Now) {
         if std::mem::take(&mut self.server_fails) {
             self.slices.queue.server_recovered(now.instant);

@@ -71,7 +71,7 @@ impl Locators {
         };
     }
 
-    /// Adds own writes that are newer than a list to it. Returns the changes that are valid again.
+    /// Adds to a list the own writes that are newer. Returns the changes that are valid again.
     pub(crate) fn complete(
         &mut self,
         objects: &mut BTreeSet<ObjectRef>,

@@ -141,7 +141,7 @@ impl Slices {
         new
     }
 
-    /// Adds own writes that are newer than a list to it. Returns the changes that are valid again.
+    /// Adds to a list the own writes that are newer. Returns the changes that are valid again.
     pub(crate) fn complete_list(
         &mut self,
         names: &mut BTreeSet<ObjectRef>,

@@ -131,8 +131,8 @@ impl Target {
     }
 
     /// Whether `NO_PROXY` lists this server, with Go's rules: an entry is a name (with a leading
-    /// dot or `*.` only its subdomains match), an address or a CIDR range, each with or without a
-    /// port, or `*` for every server. Invalid entries are ignored.
+    /// dot or `*.` only its subdomains match) or an address, each with or without a port, a CIDR
+    /// range, or `*` for every server. Invalid entries are ignored.
     fn is_excepted(&self, list: &str) -> bool {
         let entries = list.split(',').map(|entry| entry.trim().to_ascii_lowercase());
         entries.filter(|entry| !entry.is_empty()).any(|entry| self.matches(&entry))
@@ -170,7 +170,7 @@ impl Target {
     }
 }
 
-/// Converts an IPv4-mapped IPv6 address to IPv4.
+/// Parses an address, and converts an IPv4-mapped IPv6 address to IPv4.
 fn parse_address(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }

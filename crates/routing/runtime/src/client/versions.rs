@@ -144,7 +144,7 @@ impl<K: Ord + Clone, U: Clone + PartialEq, V: Clone + PartialOrd, T: Clone>
         new
     }
 
-    /// Takes in the server's state after a conflict of a write based on version `base`, and returns
+    /// Records the server's state after a conflict of a write based on version `base`, and returns
     /// whether it is new. The server does not have `base` any more: if its state is older, it was
     /// restored from a backup.
     pub fn record_conflict(&mut self, name: &K, base: &V, (uid, version): (&U, &V)) -> bool {

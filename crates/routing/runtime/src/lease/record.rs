@@ -48,7 +48,7 @@ impl Observed {
             return Standing::Own;
         }
         let silent = now.saturating_duration_since(self.since);
-        // If the holder uses another duration than ours, the duration in the Lease counts.
+        // The longer of our own duration and the one in the Lease counts.
         let promised = self.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let promised = u64::try_from(promised.unwrap_or_default()).unwrap_or_default();
         let patience = options.lease_duration.max(Duration::from_secs(promised));
