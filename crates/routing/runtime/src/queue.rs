@@ -34,8 +34,8 @@ use crate::metrics::{Work, WorkqueueMetrics};
 /// How often the metric `workqueue_depth` of a queue that is not empty is updated.
 const DEPTH_PERIOD: Duration = Duration::from_millis(200);
 
-/// Why processing a key failed. Failures of each cause count on their own: the first conflict after
-/// a long outage is a first conflict.
+/// Why processing a key failed. Failures of each cause are counted separately: after a long outage,
+/// the first conflict of an object counts as its first failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The object: only its own next attempt shows whether the problem is fixed.
@@ -114,7 +114,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Adds a key that is due at that time, or at the end of its back-off.
+    /// Adds a key that is due at this time, or at the end of its back-off if that is later.
     pub fn add(&mut self, key: &K, at: Instant) {
         self.order += 1;
         let item = self.items.entry(key.clone()).or_default();
@@ -258,7 +258,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
         }
     }
 
-    /// Removes all keys that wait. Keys that are running end by themselves.
+    /// Removes all keys that wait. Keys that are running continue.
     pub fn clear(&mut self) {
         self.fresh.clear();
         self.failed.clear();
@@ -309,19 +309,19 @@ impl<K: Ord + Clone> WorkQueue<K> {
         self.running
     }
 
-    /// Whether no key is running, and none that did not fail becomes due by that time.
+    /// Whether no key is running, and no key without a failure becomes due by this time.
     #[must_use]
     pub fn is_idle(&self, by: Instant) -> bool {
         self.running == 0 && !self.has_fresh(by)
     }
 
-    /// Whether every failing key has failed at least so often in a row.
+    /// Whether every failing key has failed at least this many times in a row.
     #[must_use]
     pub fn has_given_up(&self, failures: u32) -> bool {
         self.items.values().all(|item| !(1..failures).contains(&item.failures()))
     }
 
-    /// Whether a key that did not fail last time becomes due by that time.
+    /// Whether a key that did not fail last time becomes due by this time.
     #[must_use]
     pub fn has_fresh(&self, by: Instant) -> bool {
         self.fresh.first().is_some_and(|(at, ..)| *at <= by)
