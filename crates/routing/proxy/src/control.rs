@@ -1,4 +1,5 @@
-//! What is known and what is waiting: events in, what to sync out. No kernel, no clock, no socket.
+//! The known cluster state and the pending changes: events in, what to sync out. No kernel, no
+//! clock, no socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,11 +17,12 @@ use crate::metrics::ProxyMetrics;
 use crate::options::Options;
 use crate::trigger::Triggers;
 
-/// What is known and what is waiting.
+/// The known cluster state and the pending changes.
 pub(crate) struct Control {
     options: Options,
     world: World,
-    /// The Node as it was last seen. Without its object the machine is still there.
+    /// The Node as last seen. It is kept when the Node object is deleted, because the machine still
+    /// exists.
     last_node: Option<Arc<Node>>,
     /// The ranges of the ServiceCIDRs that are ready.
     service_cidrs: Vec<Cidr>,
@@ -31,26 +33,26 @@ pub(crate) struct Control {
     metrics: ProxyMetrics,
 }
 
-/// What the next sync is about.
+/// What the next sync covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
     /// These Services.
     pub(crate) services: BTreeSet<ServiceKey>,
-    /// All of them: the node's topology changed.
+    /// All Services: the topology of the node changed.
     pub(crate) all: bool,
-    /// The Node itself changed, or a ServiceCIDR: the configuration may have.
+    /// The Node or a ServiceCIDR changed, so the configuration may have changed.
     pub(crate) config: bool,
 }
 
 impl Waiting {
-    /// Whether nothing is waiting.
+    /// Whether no change is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.services.is_empty() && !self.all && !self.config
     }
 }
 
 impl Control {
-    /// Nothing is known yet.
+    /// Creates it with an empty cluster state.
     pub(crate) fn new(options: Options, metrics: ProxyMetrics, started: jiff::Timestamp) -> Self {
         let place = Place { node: Some(options.node.clone()), ..Place::default() };
         let world = World::new(options.settings());
@@ -68,54 +70,54 @@ impl Control {
         }
     }
 
-    /// What the operator chose.
+    /// The options of the operator.
     pub(crate) fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Everything known.
+    /// The known cluster state.
     pub(crate) fn world(&self) -> &World {
         &self.world
     }
 
-    /// All decisions.
+    /// All routes.
     pub(crate) fn routes(&self) -> &RouteTable {
         &self.routes
     }
 
-    /// The Node that this proxy serves, where the API has it.
+    /// The Node that this proxy serves, if it exists in the API.
     pub(crate) fn node(&self) -> Option<&Arc<Node>> {
         self.world.node(&self.options.node)
     }
 
-    /// The Node as it was last seen, for what the rules depend on. Deleting the Node object
-    /// takes neither the machine's addresses nor its pod ranges away.
+    /// The Node as last seen, for the configuration of the rules. Deleting the Node object does not
+    /// remove the machine's addresses or its pod ranges.
     pub(crate) fn last_node(&self) -> Option<&Node> {
         self.last_node.as_deref()
     }
 
-    /// What the rules of a family depend on.
+    /// The configuration of the rules of a family.
     pub(crate) fn config(&self, family: Family) -> Config {
         self.options.config(family, self.last_node(), &self.service_cidrs)
     }
 
-    /// Whether every list has arrived. Before that nothing is written: a Service without its
-    /// slices would look as if it had no endpoints.
+    /// Whether the initial list of every kind is complete. Nothing is written before: a Service
+    /// without its slices would look like a Service without endpoints.
     pub(crate) fn is_listed(&self) -> bool {
         self.unlisted.is_empty()
     }
 
-    /// Whether something is waiting to be synced.
+    /// Whether a change is pending.
     pub(crate) fn is_waiting(&self) -> bool {
         self.is_listed() && !self.waiting.is_empty()
     }
 
-    /// Makes the next sync one of all Services.
+    /// Makes the next sync cover all Services.
     pub(crate) fn want_all(&mut self) {
         self.waiting.all = true;
     }
 
-    /// Takes what is waiting.
+    /// Takes the pending changes.
     pub(crate) fn take_waiting(&mut self) -> Waiting {
         self.metrics.changes_taken();
         std::mem::take(&mut self.waiting)
@@ -126,7 +128,7 @@ impl Control {
         self.triggers.get_mut(&family)
     }
 
-    /// Takes in what the feed says.
+    /// Processes events of the feed.
     pub(crate) fn on_feed(&mut self, events: Vec<FeedEvent>) {
         let mut changes = Vec::new();
         for event in events {
@@ -154,7 +156,7 @@ impl Control {
         self.remember_node();
         self.remember_service_cidrs();
         if self.waiting.is_empty() {
-            // It was known already: nothing is pending.
+            // The state was already known: no change is pending.
             self.metrics.changes_taken();
         }
     }
@@ -191,7 +193,7 @@ impl Control {
         self.waiting.services.extend(touched.routes);
     }
 
-    /// Counts a change, and notes since when it has been waiting.
+    /// Counts a change and records its trigger time.
     fn note(&mut self, change: &Change) {
         match change {
             Change::Put(Object::Service(_)) | Change::Gone(ObjectRef::Service(_)) => {
@@ -224,8 +226,8 @@ impl Control {
         }
     }
 
-    /// Endpoints on this node that are ready, for a Service whose load balancer asks: distinct
-    /// addresses over all ports. None if the Service has no health check port.
+    /// The `healthCheckNodePort` of a Service and its number of ready local endpoints: distinct
+    /// addresses over all ports. None if the Service has no such port.
     pub(crate) fn health_of(&self, key: &ServiceKey) -> Option<(u16, usize)> {
         let service = self.world.service(key)?;
         let asked = service.service_type == ServiceType::LoadBalancer
@@ -259,7 +261,7 @@ mod tests {
         Cidr::parse(text).expect("it is a range")
     }
 
-    /// A ServiceCIDR as the API has it.
+    /// A ServiceCIDR object of the API.
     fn service_cidr(name: &str, range: &str, ready: &str) -> Changed {
         let object = serde_json::json!({
             "metadata": {"name": name},
@@ -269,7 +271,7 @@ mod tests {
         decode_object(Kind::ServiceCidr, object.to_string().as_bytes())
     }
 
-    /// The ranges in which addresses without a Service are dropped, and whether a sync is needed.
+    /// The ranges in which addresses without a Service are dropped, and whether a sync is pending.
     fn take(control: &mut Control, changed: Changed) -> (Vec<Cidr>, bool) {
         control.on_feed(vec![FeedEvent::Changed(changed)]);
         (control.config(Family::Ipv4).service_cidrs, control.take_waiting().config)

@@ -1,4 +1,5 @@
-//! Keeps the nftables table of one family in step: its engine, failures and retries, pending clean-up.
+//! Synchronizes the nftables table of one family: its engine, failures and retries, pending
+//! cleanup.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,32 +20,32 @@ use crate::flow_eligibility::{FrontendEndpoints, LostEndpoints, view_of};
 use crate::metrics::ProxyMetrics;
 use crate::release::Releases;
 
-/// The first pause after a failure; `--sync-period` is the longest.
+/// First delay after a failed sync; `--sync-period` is the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The last sync that worked.
+/// The last successful sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LastSync {
     /// When it ended.
     pub(crate) at: Timestamp,
-    /// What it was.
+    /// The kind of the pass.
     pub(crate) pass: Pass,
     /// How long it took.
     pub(crate) took: Duration,
-    /// Elements that were written or deleted.
+    /// Number of elements written or deleted.
     pub(crate) elements: usize,
 }
 
-/// What a look at the kernel found.
+/// Result of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// So many things were not as they had been written, and are again.
+    /// Number of differences that were repaired.
     pub(crate) differences: usize,
     /// Whether a sync is needed.
     pub(crate) wants_sync: bool,
 }
 
-/// Which Services a family has.
+/// Which kinds of Services a family has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Services {
     any: bool,
@@ -58,7 +59,7 @@ impl Services {
     }
 }
 
-/// Keeps the nftables table of one family in step.
+/// Synchronizes the nftables table of one family.
 #[derive(Debug)]
 pub(crate) struct FamilySync {
     family: Family,
@@ -69,19 +70,19 @@ pub(crate) struct FamilySync {
     /// When a failed sync is repeated.
     retry: Option<Instant>,
     lost: LostEndpoints,
-    /// Whether any of it was never judged: that does not wait for what could not be.
+    /// Whether some of them were never checked: these do not wait for the retry of a failed sweep.
     fresh: bool,
-    /// All endpoints of frontends whose flows were judged, as they were then.
+    /// All endpoints of the frontends at the time of their last conntrack sweep.
     known: LostEndpoints,
-    /// The Services that missing settings were reported for, with the current configuration.
+    /// Services for which missing settings were already reported under the current configuration.
     warned: Services,
-    /// Frontends that several Services claim and that were reported.
+    /// Frontends claimed by several Services that were already reported.
     contested: BTreeSet<Frontend>,
     releases: Releases,
 }
 
 impl FamilySync {
-    /// Nothing is known yet of what the kernel holds.
+    /// Creates it with unknown kernel content: the first sync is a full one.
     pub(crate) fn new(family: Family, control: &Control) -> Self {
         let config = control.config(family);
         Self {
@@ -110,22 +111,22 @@ impl FamilySync {
         &self.engine
     }
 
-    /// The last sync that worked.
+    /// The last successful sync.
     pub(crate) fn last(&self) -> Option<LastSync> {
         self.last
     }
 
-    /// Why the last one did not.
+    /// The error of the last sync, if it failed.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// When it must be tried again, whatever happens.
+    /// When a failed sync must be repeated.
     pub(crate) fn retry(&self) -> Option<Instant> {
         self.retry
     }
 
-    /// Brings the kernel in step.
+    /// Synchronizes the kernel with the routes.
     pub(crate) fn sync(
         &mut self,
         tables: &mut impl Tables,
@@ -160,8 +161,7 @@ impl FamilySync {
         metrics.isolated_services(self.family, self.engine.isolated().len());
     }
 
-    /// Warns about missing settings once they matter: when the first Service of the family that
-    /// needs them arrives.
+    /// Warns about missing settings when the first Service of the family that needs them arrives.
     fn warn_about(&mut self, config: &Config, routes: &RouteTable, waiting: &Waiting) {
         let family = self.family;
         let new = self.last.is_none() || config != self.engine.config();
@@ -224,9 +224,9 @@ impl FamilySync {
         self.contested = contested;
     }
 
-    /// Has the flows judged of everything that this sync was about, whether or not a frontend lost
-    /// an endpoint: flows may have stayed with one that was no longer the nearest and now has gone,
-    /// and under a policy Local what is right depends on the client.
+    /// Marks the flows of all Services of this sync for a conntrack sweep, even if no frontend lost
+    /// an endpoint. A flow may still use an endpoint that was replaced by a nearer one and is now
+    /// removed; under the policy `Local` the correct endpoint depends on the client.
     fn suspect(&mut self, waiting: &Waiting, pass: Pass) {
         let desired = self.engine.desired();
         let (lost, fresh) = (&mut self.lost, &mut self.fresh);
@@ -244,12 +244,12 @@ impl FamilySync {
         }
     }
 
-    /// When clients are next to be let go that stay with an endpoint which is no longer theirs.
+    /// When affinity records to endpoints that are no longer eligible are deleted next.
     pub(crate) fn release_due(&self) -> Option<Instant> {
         self.releases.due()
     }
 
-    /// Lets go of such clients, for a turn.
+    /// Deletes such affinity records for a limited time.
     pub(crate) fn release(&mut self, tables: &mut impl Tables) {
         let clients = self.releases.run(&mut self.engine, tables, Instant::now);
         if clients > 0 {
@@ -257,22 +257,22 @@ impl FamilySync {
         }
     }
 
-    /// How many batches it has written.
+    /// How many batches this family has written.
     pub(crate) fn written(&self) -> u32 {
         self.engine.written()
     }
 
-    /// The other family has written so many batches.
+    /// Notes that another family has written this many batches.
     pub(crate) fn expect_generations(&mut self, changes: u32) {
         self.engine.expect_generations(changes);
     }
 
-    /// Whether another program has changed any table.
+    /// Whether another program has changed any nftables table.
     pub(crate) fn is_changed_by_others(&self, tables: &mut impl Tables) -> bool {
         self.engine.is_changed_by_others(tables)
     }
 
-    /// Looks whether the kernel still holds what was written, and repairs it.
+    /// Checks that the kernel holds what was written, and repairs differences.
     pub(crate) fn verify(&mut self, tables: &mut impl Tables, metrics: &ProxyMetrics) -> Found {
         let mut found = Found::default();
         match self.engine.verify(tables) {
@@ -280,15 +280,16 @@ impl FamilySync {
             Ok(Verified::Repaired(differences)) => {
                 found.differences = differences;
                 metrics.foreign_changes(self.family, differences);
-                // Flows may have begun without our rules.
+                // Flows may have started while our rules were missing.
                 self.suspect(&Waiting { all: true, ..Waiting::default() }, Pass::Full);
             }
             Err(error) => {
-                // Other programs may change tables all the time, which does not make ours wrong.
+                // Other programs may change their tables all the time, which does not make ours
+                // wrong.
                 tracing::warn!(family = %self.family, %error, "verification failed; will retry");
             }
         }
-        // What the kernel did not take may be taken now.
+        // The kernel may now accept what it refused before.
         if !self.engine.isolated().is_empty() {
             self.engine.require_full();
         }
@@ -296,7 +297,7 @@ impl FamilySync {
         found
     }
 
-    /// Takes the endpoints whose flows are to be judged, and what they are judged by.
+    /// Takes the endpoints whose flows a sweep must check, and the data to check them against.
     pub(crate) fn take_lost(
         &mut self,
         control: &Control,
@@ -310,14 +311,14 @@ impl FamilySync {
         (lost, view)
     }
 
-    /// When flows are to be judged, where there are any: at once, or those that could not be not
-    /// before `again`.
+    /// When the next conntrack sweep may start, if one is pending: now, or at `again` if only flows
+    /// of a failed sweep remain.
     pub(crate) fn judge_from(&self, now: Instant, again: Instant) -> Option<Instant> {
         let from = if self.fresh { now } else { again };
         (!self.lost.is_empty()).then_some(from)
     }
 
-    /// Puts some back: they could not be judged.
+    /// Returns endpoints of a failed sweep to the queue.
     pub(crate) fn put_back(&mut self, lost: LostEndpoints) {
         for (frontend, endpoints) in lost {
             self.lost.entry(frontend).or_default().extend(endpoints);
@@ -325,7 +326,8 @@ impl FamilySync {
     }
 }
 
-/// Does something with each family. What one of them writes is not foreign to the others.
+/// Runs `act` for each family. Batches that one family writes do not count as foreign changes for
+/// the others.
 pub(crate) fn for_each_family(families: &mut [FamilySync], mut act: impl FnMut(&mut FamilySync)) {
     for i in 0..families.len() {
         let before = families[i].written();
@@ -339,8 +341,8 @@ pub(crate) fn for_each_family(families: &mut [FamilySync], mut act: impl FnMut(&
     }
 }
 
-/// Warns about Services of a family that cannot be served completely, because the operator or the
-/// Node lacks a setting.
+/// Warns about Services of a family that are only partly served, because an option or a field of
+/// the Node is missing.
 fn warn_about_missing(config: &Config, services: Services) {
     let family = config.family();
     if config.local.is_none() && services.any {

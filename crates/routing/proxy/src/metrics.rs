@@ -1,9 +1,11 @@
-//! What the proxy counts, under the names of kube-proxy, so that dashboards that know that one
-//! know this one; what kube-proxy has no name for is under `nearhop_proxy_`.
+//! Metrics of the proxy, with kube-proxy's names, so that existing dashboards work. Metrics that
+//! kube-proxy does not have start with `nearhop_proxy_`.
 //!
-//! Values are computed elsewhere. Every series of a family in use is there from the start, at 0.
+//! Other modules compute the values. Every series of a family in use exists from the start with
+//! value 0.
 //!
-//! As with kube-proxy, the four series of changes have no family: both families count into them.
+//! As in kube-proxy, the four series about changes have no family label: both families count into
+//! them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,12 +20,12 @@ use nearhop_runtime::metrics::{
 use crate::engine::Pass;
 use crate::health::Verdict;
 
-/// Which traffic a policy is about.
+/// The traffic that a policy applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// To cluster IPs: `internalTrafficPolicy`.
+    /// Traffic to cluster IPs: `internalTrafficPolicy`.
     Internal,
-    /// From outside: `externalTrafficPolicy`.
+    /// Traffic from outside the cluster: `externalTrafficPolicy`.
     External,
 }
 
@@ -36,7 +38,7 @@ impl Traffic {
     }
 }
 
-/// Which of the proxy's probes was asked.
+/// The probe that was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// `/healthz`.
@@ -45,7 +47,7 @@ pub enum Probe {
     Livez,
 }
 
-/// Every code of [`Tier`]; a test holds it.
+/// Every code of [`Tier`]; a test checks that the list is complete.
 const TIERS: [&str; 10] = [
     "key",
     "any-key",
@@ -60,7 +62,7 @@ const TIERS: [&str; 10] = [
 ];
 const FAMILY: &str = "ip_family";
 
-/// The proxy's series. Clones share them.
+/// The metrics of the proxy. Clones share them.
 #[derive(Clone)]
 pub struct ProxyMetrics {
     passes: Passes,
@@ -107,10 +109,10 @@ struct Own {
 }
 
 impl ProxyMetrics {
-    /// Registers everything, for the families in use.
+    /// Registers all metrics for the families in use.
     ///
     /// # Panics
-    /// It is registered already.
+    /// The metrics are already registered.
     #[must_use]
     pub fn new(metrics: &Metrics, families: &[Family]) -> Self {
         let probes = |name: &str, help: &str| metrics.counter_vec(name, help, &["code"]);
@@ -131,7 +133,7 @@ impl ProxyMetrics {
         made
     }
 
-    /// Makes every series that there can be.
+    /// Creates every possible series.
     fn begin(&self, families: &[Family]) {
         for counter in [&self.healthz, &self.livez] {
             for verdict in [Verdict::Well, Verdict::Unwell] {
@@ -166,18 +168,18 @@ impl ProxyMetrics {
         }
     }
 
-    /// A change of a family's rules was asked for.
+    /// Records a pending change of a family's rules.
     pub fn queued(&self, family: Family, now: Timestamp) {
         self.passes.last_queued.with_label_values(&[family.as_str()]).set(seconds(now));
     }
 
-    /// A pass left a family's rules as they should be.
+    /// Records a successful pass.
     pub fn synced(&self, family: Family, pass: Pass, duration: Duration, now: Timestamp) {
         self.passed(family, pass, duration);
         self.passes.last.with_label_values(&[family.as_str()]).set(seconds(now));
     }
 
-    /// A pass failed: the kernel did not take what it was given.
+    /// Records a failed pass: the kernel did not accept the changes.
     pub fn failed(&self, family: Family, pass: Pass, duration: Duration) {
         self.passed(family, pass, duration);
         self.passes.failures.with_label_values(&[family.as_str()]).inc();
@@ -193,42 +195,42 @@ impl ProxyMetrics {
         }
     }
 
-    /// What is no longer used could not be removed.
+    /// Records that unused objects could not be deleted.
     pub fn cleanup_failed(&self, family: Family) {
         self.passes.cleanup_failures.with_label_values(&[family.as_str()]).inc();
     }
 
-    /// A change of endpoints is in the kernel, so long after it was triggered.
+    /// Records the time from the trigger of an endpoint change until it is in the kernel.
     pub fn programmed(&self, family: Family, latency: Duration) {
         let histogram = &self.passes.programming_duration;
         histogram.with_label_values(&[family.as_str()]).observe(latency.as_secs_f64());
     }
 
-    /// An EndpointSlice changed. It waits for the next pass.
+    /// Counts a changed EndpointSlice, which is pending until the next pass.
     pub fn endpoints_changed(&self) {
         self.changes.endpoints.inc();
         self.changes.endpoints_pending.inc();
     }
 
-    /// A Service changed. It waits for the next pass.
+    /// Counts a changed Service, which is pending until the next pass.
     pub fn service_changed(&self) {
         self.changes.services.inc();
         self.changes.services_pending.inc();
     }
 
-    /// A pass took up everything that waited.
+    /// Records that a pass processed all pending changes.
     pub fn changes_taken(&self) {
         self.changes.endpoints_pending.set(0.0);
         self.changes.services_pending.set(0.0);
     }
 
-    /// How many service ports have endpoints, but none here, where only those here would do.
+    /// Sets how many service ports have endpoints, but no local one, under the policy `Local`.
     pub fn no_local_endpoints(&self, traffic: Traffic, family: Family, service_ports: u64) {
         let labels = [traffic.as_str(), family.as_str()];
         self.no_local_endpoints.with_label_values(&labels).set(service_ports as f64);
     }
 
-    /// A probe was answered.
+    /// Counts an answered probe.
     pub fn probed(&self, probe: Probe, verdict: Verdict) {
         let counter = match probe {
             Probe::Healthz => &self.healthz,
@@ -237,8 +239,8 @@ impl ProxyMetrics {
         counter.with_label_values(&[verdict.code().to_string().as_str()]).inc();
     }
 
-    /// Tracked connections were compared with the rules: those of endpoints that are gone were
-    /// deleted, and so many of ours are left as they are.
+    /// Records a conntrack sweep: how many flows to removed endpoints were deleted, and how many of
+    /// our flows remain.
     pub fn conntrack_reconciled(
         &self,
         family: Family,
@@ -253,17 +255,17 @@ impl ProxyMetrics {
         gauge.with_label_values(&family).set(kept as f64);
     }
 
-    /// How many Services are left out because the kernel refuses them.
+    /// Sets how many Services are left out because the kernel refuses their rules.
     pub fn isolated_services(&self, family: Family, services: usize) {
         self.own.isolated.with_label_values(&[family.as_str()]).set(services as f64);
     }
 
-    /// Rules differed from what the proxy had written, and were repaired.
+    /// Counts differences from the proxy's rules that a verification repaired.
     pub fn foreign_changes(&self, family: Family, differences: usize) {
         self.own.foreign.with_label_values(&[family.as_str()]).inc_by(differences as u64);
     }
 
-    /// The tier of each service port's route.
+    /// Sets how many service ports have each tier.
     pub fn routes<'a>(&self, family: Family, tiers: impl IntoIterator<Item = &'a Tier>) {
         let mut counts: BTreeMap<&str, usize> = TIERS.map(|tier| (tier, 0)).into();
         for tier in tiers {
@@ -391,12 +393,12 @@ impl Own {
     }
 }
 
-/// From 1 ms, doubling, to 16 s.
+/// Buckets from 1 ms to 16 s; each is twice the previous one.
 fn sync_buckets() -> Vec<f64> {
     exponential_buckets(0.001, 2.0, 15).expect("the buckets grow")
 }
 
-/// Fine where it should be, coarse to five minutes.
+/// Fine buckets for the expected latency, coarse ones up to five minutes.
 fn programming_buckets() -> Vec<f64> {
     let steps = |from: u32, to: u32, by: usize| (from..=to).step_by(by).map(f64::from);
     let fine = [0.25, 0.5].into_iter().chain(steps(1, 59, 1));

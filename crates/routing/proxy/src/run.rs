@@ -1,9 +1,8 @@
-//! The loop: one closed set of events, one match. What to do is `control`'s to say, how it gets
-//! into the kernel, `family_sync`'s.
+//! The event loop of the proxy. `control` decides what to sync; `family_sync` writes it to the
+//! kernel.
 //!
-//! Watch to kernel is one hop: what arrives is taken in and written by the same task, so that a
-//! lone change does not wait. A NodeReport will be made where `sync` ends: decisions, what was
-//! applied and what failed are all at hand there.
+//! One task receives watch events and writes rules, so that a single change is written without
+//! delay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -42,46 +41,46 @@ use crate::pace::Pace;
 use crate::repairs::Repairs;
 use crate::sweep::{SweepDone, Sweeper};
 
-/// Batches of the feed that are taken in at once.
+/// Maximum number of feed batches that one iteration processes.
 const BATCHES: usize = 16;
-/// Between two turns of releasing clients others have theirs.
+/// Pause between two turns of deleting affinity records, so that other events are processed.
 const RELEASE_PAUSE: Duration = Duration::from_millis(5);
-/// How often gauges over all routes are counted, at most.
+/// Minimum interval between two counts of the gauges over all routes.
 const COUNT: Duration = Duration::from_secs(1);
-/// Flows that could not be judged or deleted are tried again after this, and later and later.
+/// First delay before a failed conntrack sweep is repeated; the delay grows with each failure.
 const SWEEP_AGAIN: Duration = Duration::from_millis(500);
-/// At the latest after this.
+/// Longest delay before a failed conntrack sweep is repeated.
 const SWEEP_AT_LEAST: Duration = Duration::from_secs(30);
 
-/// What the proxy gets from the process.
+/// What the process passes to the proxy.
 pub struct Deps {
-    /// The lock of the table. Taken before any port is opened, so that a second proxy reports the
-    /// lock and not a port in use.
+    /// The lock of the table. The process takes it before it opens any port, so that a second proxy
+    /// reports the lock and not a port in use.
     pub lock: Lock,
-    /// The API.
+    /// Client of the Kubernetes API.
     pub client: kube::Client,
-    /// Its metrics.
+    /// Metrics of the proxy.
     pub metrics: ProxyMetrics,
-    /// Its health, for probes.
+    /// Health of the proxy, for probes.
     pub health: SharedHealth,
-    /// Readiness: passes after the first sync.
+    /// Readiness check: passes after the first sync.
     pub synced: Check,
     /// Requests of `/debug/services`.
     pub questions: mpsc::Receiver<Question>,
-    /// When to stop.
+    /// Signals that the proxy must stop.
     pub shutdown: Shutdown,
 }
 
 /// A request for the state of a Service, or of all Services.
 #[derive(Debug)]
 pub struct Question {
-    /// The Service; none for all.
+    /// The Service; `None` means all Services.
     pub service: Option<ServiceKey>,
-    /// Where the answer goes; nothing if there is no such Service.
+    /// Receives the answer; `None` if the Service does not exist.
     pub answer: oneshot::Sender<Option<Value>>,
 }
 
-/// Something happened.
+/// An event of the loop.
 enum Event {
     Feed(Vec<FeedEvent>),
     Swept(SweepDone),
@@ -92,10 +91,10 @@ enum Event {
     Stop,
 }
 
-/// Runs until shutdown. The rules stay when it ends.
+/// Runs until shutdown. The rules stay in the kernel when it ends.
 ///
 /// # Errors
-/// Another proxy runs, or the kernel cannot do what is needed.
+/// Another proxy holds the lock, or the kernel lacks a required feature.
 pub async fn run(options: Options, deps: Deps) -> Result<(), ProxyError> {
     let kernel = open_kernel(&options)?;
     let Deps { lock: _lock, client, metrics, health, synced, questions, shutdown } = deps;
@@ -130,7 +129,7 @@ pub async fn run(options: Options, deps: Deps) -> Result<(), ProxyError> {
     Ok(())
 }
 
-/// Opens the kernel and looks whether it can do what is needed.
+/// Opens the netlink socket and checks that the kernel supports the rules.
 fn open_kernel(options: &Options) -> Result<Kernel, ProxyError> {
     let mut kernel = Kernel::open()?;
     check_owner(&mut kernel, options)?;
@@ -190,15 +189,15 @@ struct Loop {
     families: Vec<FamilySync>,
     pace: Pace,
     sweeper: Sweeper,
-    /// Not before this are flows judged again that could not be judged or deleted.
+    /// Earliest time of the next conntrack sweep after a failed one.
     sweep_again: Instant,
     sweep_failures: u32,
-    /// Not before this are more clients let go.
+    /// Earliest time to delete more affinity records.
     release_from: Instant,
     services: ServiceHealth,
     wanted: BTreeMap<ServiceKey, Wanted>,
     verify_due: Instant,
-    /// When gauges over all routes are counted.
+    /// When the gauges over all routes are counted next.
     count_due: Option<Instant>,
     metrics: ProxyMetrics,
     health: SharedHealth,
@@ -265,8 +264,8 @@ impl Loop {
         }
     }
 
-    /// When something must happen, whatever arrives. Only what will then be done: a time that stays
-    /// in the past would starve all other events.
+    /// The next time at which the loop must act without an event. It includes only work that is
+    /// then done: a time that stays in the past would starve all other events.
     fn next_due(&self) -> Option<Instant> {
         let now = Instant::now();
         let sweeps = self
@@ -279,13 +278,13 @@ impl Loop {
         all.into_iter().flatten().min()
     }
 
-    /// When clients are next to be let go, if there are any.
+    /// When affinity records to removed endpoints are deleted next, if there are any.
     fn release_due(&self) -> Option<Instant> {
         let due = self.families.iter().filter_map(FamilySync::release_due).min();
         due.map(|due| due.max(self.release_from))
     }
 
-    /// Lets go of clients that stay with an endpoint which is no longer theirs.
+    /// Deletes the affinity records of clients whose endpoint is no longer eligible.
     fn release(&mut self) {
         tokio::task::block_in_place(|| {
             for_each_family(&mut self.families, |family_sync| {
@@ -295,7 +294,7 @@ impl Loop {
         self.release_from = Instant::now() + RELEASE_PAUSE;
     }
 
-    /// When the next sync is due, if there is one.
+    /// When the next sync is due, if one is pending.
     fn sync_due(&self, now: Instant) -> Option<Instant> {
         let waiting = self.control.is_waiting().then(|| self.pace.due(now));
         let retry = self.families.iter().filter_map(FamilySync::retry).min();
@@ -322,7 +321,7 @@ impl Loop {
         let began = Instant::now();
         let waiting = self.control.take_waiting();
         let full = self.families.iter().any(|family_sync| family_sync.engine().needs_full());
-        // A full pass takes long enough for others to be served meanwhile.
+        // A full pass takes long: let other tasks run meanwhile.
         tokio::task::block_in_place(|| {
             let Self { families, kernel, control, metrics, health, monitor, .. } = self;
             let mut sync = || {
@@ -354,7 +353,7 @@ impl Loop {
         self.count_due.get_or_insert(began + COUNT);
     }
 
-    /// Opens and closes the ports on which load balancers ask about Services.
+    /// Opens and closes the `healthCheckNodePort` listeners of Services.
     async fn refresh_services(&mut self, waiting: &Waiting) {
         let all: BTreeSet<ServiceKey>;
         let keys = if waiting.all || waiting.config {
@@ -388,7 +387,7 @@ impl Loop {
         }
     }
 
-    /// Where load balancers may ask: where node ports are served.
+    /// Addresses for `healthCheckNodePort` listeners: the same as for node ports.
     fn health_addresses(&self) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
         for family_sync in &self.families {
@@ -442,7 +441,7 @@ impl Loop {
         }
     }
 
-    /// Has the flows judged of frontends that lost endpoints, one family at a time.
+    /// Starts a conntrack sweep for frontends that lost endpoints, one family at a time.
     fn start_sweep(&mut self, now: Instant) {
         if !self.sweeper.is_idle() {
             return;
@@ -508,11 +507,11 @@ impl Loop {
             Some(key) => observe::describe(&self.control, &self.families, key),
             None => Some(observe::describe_all(&self.control, &self.families)),
         };
-        // The caller may have gone.
+        // The caller may have closed the connection.
         let _gone = question.answer.send(answer);
     }
 
-    /// Gauges over all routes.
+    /// Counts the gauges over all routes.
     fn count(&mut self) {
         self.count_due = None;
         for family_sync in &self.families {
@@ -530,7 +529,7 @@ impl Loop {
     }
 }
 
-/// Forever, where nothing is due.
+/// Sleeps until `due`, or forever if there is none.
 async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,

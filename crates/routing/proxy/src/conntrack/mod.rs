@@ -1,7 +1,7 @@
-//! The kernel's table of tracked flows: read it, delete what is stale.
+//! Reads the conntrack table of the kernel and deletes stale flows.
 //!
-//! What is stale is decided in `nearhop_netfilter::conntrack`; here are the socket and the patience.
-//! Calls block for as long as the kernel takes, so they belong on a thread that may.
+//! `nearhop_netfilter::conntrack` decides which flows are stale; this module has the socket and the
+//! retries. Calls block until the kernel answers, so call them on a thread that may block.
 
 mod error;
 
@@ -16,88 +16,88 @@ pub use error::{Action, ConntrackError};
 
 use crate::kernel::socket::Socket;
 
-/// How often a dump is begun before an incomplete one has to do.
+/// How often a dump is tried before an incomplete one is accepted.
 const ATTEMPTS: u32 = 5;
-/// So many deletions are sent at once; their answers fit into the smallest socket buffer.
+/// Number of deletions sent at once; their answers fit into the smallest socket buffer.
 const BATCH: usize = 32;
 
-/// A way to the table of flows of one network namespace.
+/// A connection to the conntrack table of one network namespace.
 #[derive(Debug)]
 pub struct Conntrack {
     socket: Socket,
     sequence: u32,
 }
 
-/// What a dump gave.
+/// Result of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dump<A> {
-    /// What was made of the flows.
+    /// The value computed from the flows.
     pub value: A,
-    /// Whether they were all.
+    /// Whether the dump is complete.
     pub extent: Extent,
-    /// Messages that could not be read.
+    /// Number of messages that could not be decoded.
     pub unreadable: u64,
 }
 
-/// Whether a dump saw everything.
+/// Whether a dump is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Extent {
-    /// Yes.
+    /// All flows were seen.
     #[default]
     Whole,
-    /// The table changed so fast, or answers were lost so often, that some flows may be missing.
+    /// Some flows may be missing: the table changed too fast, or answers were lost too often.
     Part,
 }
 
-/// What became of a flow that was to be deleted.
+/// Result of deleting a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// It was.
+    /// The flow was deleted.
     Deleted,
-    /// It had ended by itself, or another program deleted it.
+    /// The flow had expired, or another program deleted it.
     AlreadyGone,
 }
 
-/// What a sweep did.
+/// Result of a sweep.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// Flows deleted, by the reason.
+    /// Number of deleted flows, by reason.
     pub deleted: BTreeMap<Why, u64>,
     /// Stale flows that ended before they could be deleted.
     pub already_gone: u64,
-    /// Stale flows that could not be deleted. The sweep has to be repeated.
+    /// Stale flows that could not be deleted. The sweep must be repeated.
     pub failed: u64,
-    /// Why the first of them could not.
+    /// The error of the first failed deletion.
     pub failure: Option<ConntrackError>,
-    /// Flows of ours that stay.
+    /// Flows of our Services that stay.
     pub kept: u64,
-    /// Flows of others, of the same protocols.
+    /// Other flows of the same protocols.
     pub foreign: u64,
     /// Whether all flows were seen.
     pub extent: Extent,
-    /// Messages that could not be read.
+    /// Number of messages that could not be decoded.
     pub unreadable: u64,
 }
 
 impl Conntrack {
-    /// Opens the table of the calling thread's network namespace.
+    /// Opens the conntrack table of the calling thread's network namespace.
     ///
     /// # Errors
     ///
-    /// If the kernel has no netfilter sockets. Whether it tracks flows, and we may see them, is
-    /// reported by the first call.
+    /// The kernel has no netfilter sockets. A missing conntrack module or permission is reported by
+    /// the first call.
     pub fn open() -> Result<Self, ConntrackError> {
         let socket = Socket::open().map_err(ConntrackError::Open)?;
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Goes through the flows of a family and protocol: `start` makes a value, `add` adds a flow to
-    /// it. A dump that was interrupted is thrown away and begun anew, so that nothing is counted
-    /// twice; after some attempts the last one has to do.
+    /// Dumps the flows of a family and protocol: `start` creates a value, `add` adds a flow to it.
+    /// An interrupted dump is discarded and repeated, so that no flow is counted twice; after
+    /// several attempts the last, incomplete dump is used.
     ///
     /// # Errors
     ///
-    /// If there is no answer, or a refusal.
+    /// The kernel does not answer, or refuses.
     pub fn dump<A>(
         &mut self,
         family: Family,
@@ -111,7 +111,7 @@ impl Conntrack {
             let request = conntrack::dump(self.next_sequence(), family, filter);
             let mut value = start();
             let listed = self.list(&request, |flow| {
-                // An old kernel does not filter.
+                // An old kernel ignores the filter.
                 if flow.protocol == protocol && flow.family() == family {
                     add(&mut value, flow);
                 }
@@ -121,7 +121,7 @@ impl Conntrack {
                 Ok((extent, unreadable)) => return Ok(Dump { value, extent, unreadable }),
                 Err(error) => match (refusal(&error), filter.take()) {
                     (Some(Errno::EINVAL | Errno::EOPNOTSUPP), Some(_)) => {}
-                    // What netfilter says where a module is missing.
+                    // Netfilter answers this if a module is missing.
                     (Some(Errno::EINVAL), None) => return Err(ConntrackError::NoModule),
                     _ => return Err(error),
                 },
@@ -133,18 +133,18 @@ impl Conntrack {
     ///
     /// # Errors
     ///
-    /// If there is no answer, or a refusal.
+    /// The kernel does not answer, or refuses.
     pub fn delete(&mut self, flow: &Flow) -> Result<Deletion, ConntrackError> {
         let request = conntrack::delete_flow(self.next_sequence(), flow);
         deletion(self.change(&request)?)
     }
 
-    /// Deletes what is stale of a family, and nothing else.
+    /// Deletes the stale flows of a family, and nothing else.
     ///
     /// # Errors
     ///
-    /// If flows cannot be listed. Those that cannot be deleted are counted, and do not keep others
-    /// from being deleted.
+    /// The flows cannot be listed. A flow that cannot be deleted is counted and does not stop the
+    /// sweep.
     pub fn sweep<E: Endpoints>(
         &mut self,
         family: Family,
@@ -167,7 +167,7 @@ impl Conntrack {
         Ok(swept)
     }
 
-    /// Sends the deletions of a batch, and counts the answers.
+    /// Sends the deletions of a batch and counts the answers.
     fn delete_batch(&mut self, batch: &[Stale], swept: &mut Swept) {
         let mut open = BTreeMap::new();
         let mut requests = Vec::new();
@@ -190,7 +190,7 @@ impl Conntrack {
         }
     }
 
-    /// Asks for one change.
+    /// Sends one change request.
     fn change(&mut self, request: &[u8]) -> Result<Result<(), Errno>, ConntrackError> {
         let mut answer = Ok(());
         let mut open = BTreeMap::from([(self.sequence, ())]);
@@ -198,7 +198,7 @@ impl Conntrack {
         Ok(answer)
     }
 
-    /// Sends requests for changes and receives until none is open any more.
+    /// Sends change requests and receives until all are answered.
     fn exchange<T>(
         &mut self,
         requests: &[u8],
@@ -220,8 +220,8 @@ impl Conntrack {
         Ok(())
     }
 
-    /// Sends a request for a dump and receives to its end, also when some of it is lost: the kernel
-    /// begins no second dump before. Says also how many messages could not be read.
+    /// Sends a dump request and receives until its end, even if messages are lost: the kernel
+    /// starts no second dump before. Also returns how many messages could not be decoded.
     fn list(
         &mut self,
         request: &[u8],
@@ -261,10 +261,10 @@ impl Conntrack {
     }
 }
 
-/// A message of a dump.
+/// One message of a dump.
 enum Listed {
     Flow(Flow),
-    /// A flow without ports, or something that was not asked for.
+    /// A flow without ports, or an unrelated message.
     Nothing,
     Unreadable,
     End(Extent),
@@ -279,7 +279,7 @@ fn listed(message: &Message<'_>) -> Result<Listed, Errno> {
         Ok(Reply::Done) if message.is_interrupted() => Listed::End(Extent::Part),
         Ok(Reply::Done) => Listed::End(Extent::Whole),
         Ok(Reply::Answer(answer)) => match result(answer.errno) {
-            // The table was resized under the dump: that is no refusal.
+            // The kernel resized the table during the dump: this is not a refusal.
             Ok(()) | Err(Errno::EINTR) => Listed::End(Extent::Part),
             Err(errno) => return Err(errno),
         },

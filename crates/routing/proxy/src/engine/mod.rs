@@ -1,5 +1,5 @@
-//! Keeps one table in step with decisions: what changed goes in one batch, anything strange makes
-//! the next pass a full one.
+//! Synchronizes one nftables table with the routes: changes go in one batch, and after any failure
+//! the next pass is a full one.
 //!
 //! ```text
 //!   sync     what changed -> one batch                       (nothing is read)
@@ -7,8 +7,8 @@
 //!   verify   has another program changed it? -> repair, count
 //! ```
 //!
-//! A batch that the kernel refuses is tried again after a full pass, then frontend by frontend:
-//! the Services that are at fault are left out and reported, all others go in.
+//! If the kernel refuses a batch, the engine repeats it after a full pass and then writes frontend
+//! by frontend: it skips and reports the Services that the kernel refuses, and writes all others.
 
 mod affinity;
 mod kernel;
@@ -33,74 +33,74 @@ use nearhop_netfilter::reconcile::{KernelSlots, KernelState, is_right, reconcile
 pub use replace::spare_of;
 pub use tables::{ApplyError, ReadChain, Tables};
 
-/// Elements in one batch while a table is being filled that no packet passes yet: short enough
-/// not to hold the kernel's lock for long.
+/// Elements in one batch while the engine fills a table without hooks. Small enough not to hold the
+/// nftables commit lock for long.
 const FILL: usize = 2_000;
 
-/// So many unused chains are deleted together.
+/// Number of unused chains at which they are deleted together.
 const MANY_CHAINS: usize = 64;
 
-/// Which Services a pass is about.
+/// Which Services a pass covers.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
-    /// These.
+    /// Only these Services.
     Some(&'a BTreeSet<ServiceKey>),
-    /// All: the node's topology changed.
+    /// All Services: the topology of the node changed.
     All,
 }
 
-/// What a pass was.
+/// The kind of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// Only what changed.
+    /// Only changes; nothing is read.
     Partial,
-    /// Everything, read and compared.
+    /// The whole table is read and compared.
     Full,
 }
 
-/// What a pass did.
+/// Result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Synced {
-    /// What it was.
+    /// The kind of the pass.
     pub pass: Pass,
-    /// Elements that were written or deleted.
+    /// Number of elements written or deleted.
     pub elements: usize,
     /// Frontends that lost endpoints.
     pub lost: Vec<Lost>,
 }
 
-/// What was found by looking.
+/// Result of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verified {
-    /// No table has changed since.
+    /// No nftables table changed since the last verification.
     Untouched,
-    /// Another program changed some table; ours is as it was.
+    /// Another program changed some table, but not ours.
     Same,
-    /// So many elements and chains were not as they had been written. They are again.
+    /// This many elements and chains differed from what the proxy wrote; they are repaired.
     Repaired(usize),
 }
 
-/// One table, kept in step.
+/// Synchronizes one nftables table.
 #[derive(Debug)]
 pub struct Engine {
     desired: DesiredTable,
-    /// Whether the kernel holds the desired table, as far as is known.
+    /// Whether the kernel is known to hold the desired table.
     trusted: bool,
     isolated: BTreeMap<ServiceKey, String>,
-    /// What the rules of each chain were when they were written.
+    /// Digest of the rules of each chain at the time they were written.
     rules: BTreeMap<Name, u64>,
-    /// The generation that should be, if no other program changes anything.
+    /// The expected nftables generation if no other program changes anything.
     generation: Option<u32>,
-    /// How many batches it has written.
+    /// How many batches this engine has written.
     written: u32,
-    /// Service ports whose clients may stay with endpoints that are no longer theirs.
+    /// Service ports that may have affinity records to endpoints that are no longer eligible.
     releases: BTreeSet<Name>,
-    /// What frontends lost in failed passes: the next pass reports it.
+    /// Endpoints that frontends lost in failed passes; the next pass reports them.
     unreported: Vec<Lost>,
 }
 
 impl Engine {
-    /// Nothing is known yet: the first pass is a full one.
+    /// Creates an engine whose first pass is a full one.
     pub fn new(config: Config) -> Self {
         Self {
             desired: DesiredTable::new(Arc::new(config)),
@@ -114,17 +114,17 @@ impl Engine {
         }
     }
 
-    /// What the kernel holds, as far as is known.
+    /// The table that the kernel holds, as far as the engine knows.
     pub fn desired(&self) -> &DesiredTable {
         &self.desired
     }
 
-    /// What it was made with.
+    /// The configuration of the rules.
     pub fn config(&self) -> &Config {
         self.desired.config()
     }
 
-    /// Whether the next pass reads everything.
+    /// Whether the next pass is a full one.
     pub fn needs_full(&self) -> bool {
         !self.trusted
     }
@@ -134,12 +134,12 @@ impl Engine {
         self.trusted = false;
     }
 
-    /// Services whose rules the kernel does not take, with its words.
+    /// Services whose rules the kernel refuses, with its error message.
     pub fn isolated(&self) -> &BTreeMap<ServiceKey, String> {
         &self.isolated
     }
 
-    /// Changes what the rules depend on beside the Services.
+    /// Replaces the configuration of the rules.
     pub fn configure(&mut self, config: Config) {
         if config != *self.config() {
             self.desired = DesiredTable::new(Arc::new(config));
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Brings the kernel in step with the routes.
+    /// Synchronizes the kernel with the routes.
     pub fn sync(
         &mut self,
         tables: &mut impl Tables,
@@ -189,14 +189,14 @@ impl Engine {
         changes
     }
 
-    /// Reads the table, compares, and writes what differs.
+    /// Reads the table, compares it with the routes and writes the differences.
     pub fn full(
         &mut self,
         tables: &mut impl Tables,
         routes: &RouteTable,
     ) -> Result<Synced, ApplyError> {
         self.trusted = false;
-        // Before it is read: what others change from now on is to be found by the next look.
+        // Read the generation before the table, so that the next verification finds later changes.
         self.generation = Some(tables.generation()?);
         self.isolated.clear();
         let config = self.desired.config().clone();
@@ -219,8 +219,8 @@ impl Engine {
         Ok(Synced { pass: Pass::Full, elements, lost: std::mem::take(&mut self.unreported) })
     }
 
-    /// Writes what differs between the desired table and a table that is not there, or of our layout.
-    /// Returns how many elements differed.
+    /// Writes the differences between the desired table and a table that is missing or has our
+    /// layout. Returns how many elements differed.
     fn write(
         &mut self,
         tables: &mut impl Tables,
@@ -253,7 +253,7 @@ impl Engine {
         Ok(elements)
     }
 
-    /// Makes a change, and counts it towards the generation.
+    /// Applies a batch and counts it towards the expected generation.
     fn apply(&mut self, tables: &mut impl Tables, batch: &Batch) -> Result<(), ApplyError> {
         tables.apply(batch)?;
         self.written = self.written.wrapping_add(1);
@@ -261,20 +261,20 @@ impl Engine {
         Ok(())
     }
 
-    /// How many batches it has written, since it was made.
+    /// How many batches this engine has written since it was created.
     pub fn written(&self) -> u32 {
         self.written
     }
 
-    /// So many changes were made by whom we know: they are no reason to look at the table. The
-    /// kernel leaves zero out of its count.
+    /// Adds changes that this process made elsewhere to the expected generation, so that they do
+    /// not cause a verification. The generation counter of the kernel skips zero.
     pub fn expect_generations(&mut self, changes: u32) {
         for _ in 0..changes {
             self.generation = self.generation.map(|generation| generation.wrapping_add(1).max(1));
         }
     }
 
-    /// Fills a new table: packets pass it only when everything is there.
+    /// Fills a new table. The hooks are added last, so packets never pass an incomplete table.
     fn fill(&mut self, tables: &mut impl Tables, changes: Changes) -> Result<(), ApplyError> {
         let table = self.config().table.clone();
         let size = FILL.min(tables.elements_per_batch());
@@ -287,8 +287,8 @@ impl Engine {
         Ok(())
     }
 
-    /// One batch, or where it would not fit one for each few frontends: each of them changes at
-    /// once all the same.
+    /// Applies one batch, or, if it is too large, one batch for every few frontends. Each frontend
+    /// still changes atomically.
     fn apply_sized(
         &mut self,
         tables: &mut impl Tables,
@@ -304,9 +304,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes one frontend after the other, and leaves out the Services that the kernel does not
-    /// take: whatever it holds of them goes, and who comes after them gets what they had. Each round
-    /// skips a Service, or is the last.
+    /// Writes one frontend after the other and leaves out the Services that the kernel refuses:
+    /// their existing elements are deleted, and a Service that claims the same frontend gets it.
+    /// Each round removes at least one Service or is the last.
     fn apply_per_frontend(&mut self, tables: &mut impl Tables) -> Result<(), ApplyError> {
         loop {
             let held = tables.read(&self.config().table)?;
@@ -316,7 +316,7 @@ impl Engine {
                 return Ok(());
             }
             for (service, error) in refused {
-                // The next round finds out what this takes.
+                // The next round computes the changes.
                 self.desired.set(&service, None, &mut Changes::default());
                 self.isolated.insert(service, error);
             }
@@ -324,8 +324,8 @@ impl Engine {
         }
     }
 
-    /// Writes what is common to all, then one frontend after the other. Returns the Services that
-    /// were refused. A failure for another reason ends it.
+    /// Writes the shared objects, then one frontend after the other. Returns the Services that the
+    /// kernel refused. Any other failure ends the pass.
     fn write_parts(
         &mut self,
         tables: &mut impl Tables,
@@ -344,13 +344,14 @@ impl Engine {
             refused.entry(service.clone()).or_insert(error.to_string());
         }
         match self.apply_whole(tables, parts.finish) {
-            // What is left out may still be held, and then what it goes to cannot be deleted.
+            // The kernel may still hold elements of a refused Service; their chains cannot be
+            // deleted yet.
             Err(_) if !refused.is_empty() => Ok(refused),
             finished => finished.map(|()| refused),
         }
     }
 
-    /// One batch, whatever its size.
+    /// Applies one batch of any size.
     fn apply_whole(
         &mut self,
         tables: &mut impl Tables,
@@ -366,13 +367,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether another program has changed some table since the last verification. Reads no table. Not said
-    /// while the next pass is a full one, nor where the kernel does not answer.
+    /// Whether another program changed any nftables table since the last verification. Reads no
+    /// table. Returns false if the next pass is a full one or the kernel does not answer.
     pub fn is_changed_by_others(&self, tables: &mut impl Tables) -> bool {
         self.trusted && tables.generation().is_ok_and(|now| self.generation != Some(now))
     }
 
-    /// Looks whether the kernel still holds what was written, and repairs it.
+    /// Checks that the kernel holds what the engine wrote, and repairs differences.
     pub fn verify(&mut self, tables: &mut impl Tables) -> Result<Verified, ApplyError> {
         if !self.trusted {
             return Ok(Verified::Untouched);
@@ -384,11 +385,12 @@ impl Engine {
         }
         let held = tables.read(&self.config().table)?;
         if held.as_ref().is_some_and(|held| held.rough) {
-            // Good enough to write by, not to report changes by other programs.
+            // This read may be incomplete: enough for a repair, not enough to report foreign
+            // changes.
             return Ok(Verified::Same);
         }
         let chains = tables.read_chains(&self.config().table)?;
-        // Until the repair is complete, what the kernel holds is unknown.
+        // Until the repair is complete, the content of the kernel is unknown.
         self.trusted = false;
         self.generation = Some(generation);
         let verified = match held {
@@ -404,9 +406,9 @@ impl Engine {
         Ok(verified)
     }
 
-    /// Deletes unused chains, once there are many: a Service whose weights
-    /// change leaves one behind each time. Not with the change itself: kernels before 6.2 give
-    /// references back late, and then refuse.
+    /// Deletes unused chains once there are many: each change of a Service's weights leaves one.
+    /// Not in the batch of the change itself: kernels before 6.2 release references late and then
+    /// refuse the deletion.
     fn prune(&mut self, tables: &mut impl Tables) {
         let chains = self.desired.unneeded_chains();
         let names: Vec<Name> = chains.iter().map(OnDemand::name).collect();
@@ -422,7 +424,7 @@ impl Engine {
                 self.desired.forget_chains(&chains);
                 self.rules.retain(|name, _| !names.contains(name));
             }
-            // They do no harm, and the next look tries again.
+            // Unused chains do no harm; the next verification tries again.
             Err(error) => {
                 tracing::warn!(%error, chains = names.len(), "unused chains not deleted; will retry");
             }
@@ -455,9 +457,9 @@ impl Engine {
         Ok(if found == 0 { Verified::Same } else { Verified::Repaired(found) })
     }
 
-    /// Chains whose rules are not those that were written. They count as unsigned, and so are
-    /// written anew. Of a chain that was added since the last look only the signature is known:
-    /// nothing is read when it is written.
+    /// Finds chains whose rules differ from those that were written. They count as unsigned, so the
+    /// engine writes them again. For a chain added since the last verification only the signature
+    /// is known, because a write reads nothing back.
     fn find_edited_chains(
         &self,
         chains: &BTreeMap<Name, ReadChain>,
@@ -478,7 +480,7 @@ impl Engine {
         edited
     }
 
-    /// Deletes the table, and the spare one where a replacement did not finish.
+    /// Deletes the table, and the spare table if a replacement did not finish.
     pub fn remove(tables: &mut impl Tables, config: &Config) -> Result<(), ApplyError> {
         for table in [config.table.clone(), spare_of(&config.table)] {
             if tables.has(&table)? {
@@ -489,8 +491,8 @@ impl Engine {
     }
 }
 
-/// What frontends have lost since the kernel's table was written: a Service may have gone while no
-/// proxy ran.
+/// Endpoints that frontends lost since the kernel's table was written: a Service may have been
+/// deleted while no proxy ran.
 fn find_lost(held: &KernelSlots, desired: &DesiredTable) -> Vec<Lost> {
     let mut lost = Changes::default();
     let tracked = |frontend: &Frontend| frontend.protocol != Protocol::Tcp;

@@ -1,10 +1,8 @@
-//! How the proxy is, with kube-proxy's meaning. Pure: time is an argument, and who asks is not
-//! known here.
+//! Health of the proxy, with kube-proxy's semantics. Pure: time is an argument.
 //!
-//! A family is unwell if a change of its rules was asked for and has not been made for two sync
-//! periods. How long ago the last change was says nothing: a quiet cluster is a healthy one.
-//! Whether the node should get traffic at all is a question of its own, which only `/healthz`
-//! answers.
+//! A family is unhealthy if a change of its rules has been pending for more than two sync periods.
+//! The age of the last change does not matter: a cluster without changes is healthy. Whether the
+//! node should receive traffic at all is a separate question, which only `/healthz` answers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,35 +12,35 @@ use nearhop_core::Family;
 use nearhop_core::model::Node;
 use serde::Serialize;
 
-/// What stands for "never": Go's zero time, which those who read kube-proxy's answer know.
+/// The value for "never": Go's zero time, as in kube-proxy's answer.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
-/// A moment on both clocks: one to tell people, one to measure with. The first may jump, and does
-/// so on nodes that have just booted.
+/// A moment on the wall clock, for display, and on the monotonic clock, for measurement. The wall
+/// clock may jump, for example on nodes that have just booted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// The time of day.
+    /// Wall clock time.
     pub wall: Timestamp,
-    /// The time that passes.
+    /// Monotonic time.
     pub steady: Instant,
 }
 
-/// Whether load balancers should send new connections to this node, as far as its Node says it.
+/// Whether load balancers should send new connections to this node, according to its Node object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eligibility {
-    /// There is no such Node, or it has not been seen yet.
+    /// The Node does not exist, or the proxy has not seen it yet.
     #[default]
     Unknown,
-    /// It is being deleted.
+    /// The Node is being deleted.
     Deleting,
-    /// The cluster autoscaler is about to delete it.
+    /// The cluster autoscaler is about to delete the Node.
     Tainted,
-    /// Nothing speaks against it.
+    /// The node may receive traffic.
     Eligible,
 }
 
 impl Eligibility {
-    /// What a Node says, if there is one.
+    /// The eligibility of a Node, if it exists.
     #[must_use]
     pub fn of_node(node: Option<&Node>) -> Self {
         match node {
@@ -61,9 +59,9 @@ impl Eligibility {
 /// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// 200.
+    /// Healthy: 200.
     Well,
-    /// 503.
+    /// Unhealthy: 503.
     Unwell,
 }
 
@@ -78,16 +76,16 @@ impl Verdict {
     }
 }
 
-/// What is known of one family.
+/// Health of one family.
 #[derive(Clone, Copy, Debug, Default)]
 struct FamilyHealth {
-    /// Since when something waits; none if everything was done.
+    /// Since when a change is pending; none if no change is pending.
     waiting_since: Option<Instant>,
-    /// When the rules were last right; none before the first time.
+    /// When the rules were last up to date; none before the first sync.
     updated: Option<Moment>,
 }
 
-/// How the proxy is.
+/// Health of the proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyHealth {
     patience: Duration,
@@ -96,32 +94,32 @@ pub struct ProxyHealth {
 }
 
 impl ProxyHealth {
-    /// Of a proxy that has done nothing yet, which is healthy, on a node that has not been seen yet,
-    /// which is not eligible.
+    /// Health of a proxy that has just started: healthy, on a node that is not eligible because it
+    /// has not been seen yet.
     #[must_use]
     pub fn new(sync_period: Duration) -> Self {
         let patience = sync_period.saturating_mul(2);
         Self { patience, families: BTreeMap::new(), node: Eligibility::Unknown }
     }
 
-    /// A change of a family's rules is asked for. The oldest that waits counts.
+    /// Notes a pending change of a family's rules. The oldest pending change counts.
     pub fn queued(&mut self, family: Family, at: Instant) {
         self.families.entry(family).or_default().waiting_since.get_or_insert(at);
     }
 
-    /// A family's rules are as they should be.
+    /// Notes that a family's rules are up to date.
     pub fn updated(&mut self, family: Family, at: Moment) {
         let updated = FamilyHealth { waiting_since: None, updated: Some(at) };
         self.families.insert(family, updated);
     }
 
-    /// What the Node says.
+    /// Sets the eligibility of the Node.
     pub fn node(&mut self, node: Eligibility) {
         self.node = node;
     }
 
-    /// Whether all families are well. A family that never was updated is still starting, and
-    /// counts as well.
+    /// Whether all families are healthy. A family that was never updated is still starting and
+    /// counts as healthy.
     #[must_use]
     pub fn is_healthy(&self, now: Instant) -> bool {
         self.families.values().all(|family| self.is_well(family, now))
@@ -133,8 +131,8 @@ impl ProxyHealth {
         self.answer(now, Some(self.node))
     }
 
-    /// The answer of `/livez`: verdict and body. A node that is going away is no reason to restart
-    /// the proxy.
+    /// The answer of `/livez`: verdict and body. A Node that is being deleted is no reason to
+    /// restart the proxy.
     #[must_use]
     pub fn livez(&self, now: Moment) -> (Verdict, String) {
         self.answer(now, None)
@@ -241,7 +239,7 @@ mod tests {
             body,
             format!(r#"{{"lastUpdated":"{now}","currentTime":"{now}","healthy":true}}"#)
         );
-        // Updated once, it is late as soon as it is late.
+        // After its first update, a family can be late.
         health.updated(Family::Ipv6, clock.at(1000));
         health.queued(Family::Ipv6, clock.at(1001).steady);
         assert!(!health.is_healthy(clock.at(1061).steady));
@@ -307,7 +305,7 @@ mod tests {
         health.queued(Family::Ipv4, clock.at(1).steady);
         let jumped = Moment { wall: clock.at(90_000).wall, steady: clock.at(2).steady };
         assert_eq!(health.healthz(jumped).0, Verdict::Well);
-        // A reading from before the request does no harm either.
+        // A time before the change was queued is accepted too.
         assert!(health.is_healthy(clock.at(0).steady));
     }
 }
