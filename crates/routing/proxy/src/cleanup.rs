@@ -1,4 +1,4 @@
-//! `--cleanup`: deletes the rules. Nothing else ever does.
+//! `--cleanup`: deletes the rules. Nothing else deletes them.
 
 use nearhop_netfilter::object::Table;
 use nearhop_netfilter::reconcile::COMMENT;
@@ -9,10 +9,10 @@ use crate::kernel::Kernel;
 use crate::lock::Lock;
 use crate::options::Options;
 
-/// Deletes the table in every family. That there is none is fine.
+/// Deletes the table in every family. A missing table is not an error.
 ///
 /// # Errors
-/// A proxy runs that would write it again, or the kernel refuses.
+/// A running proxy would write the table again, or the kernel refuses.
 pub fn cleanup(options: &Options) -> Result<(), ProxyError> {
     let _lock = Lock::take(&options.table)?;
     let mut kernel = Kernel::open()?;
@@ -23,7 +23,7 @@ pub fn cleanup(options: &Options) -> Result<(), ProxyError> {
     Ok(())
 }
 
-/// Refuses to touch a table of another program.
+/// Fails if the table belongs to another program.
 pub(crate) fn check_owner(kernel: &mut Kernel, options: &Options) -> Result<(), ProxyError> {
     for there in kernel.tables()? {
         let family = there.table.family;

@@ -1,4 +1,4 @@
-//! What keeps the proxy from starting.
+//! Errors that prevent the start of the proxy, and errors of the cleanup.
 
 use nearhop_core::{Family, Name};
 
@@ -6,16 +6,16 @@ use crate::engine::ApplyError;
 use crate::kernel::{KernelError, Missing};
 use crate::lock::LockError;
 
-/// What keeps the proxy from starting.
+/// Why the proxy cannot start, or the cleanup failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    /// Another proxy has the table.
+    /// Another proxy holds the lock of the table.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The kernel cannot be talked to.
+    /// A request to the kernel failed.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// There is such a table, and it is not ours.
+    /// The table exists and belongs to another program.
     #[error(
         "table {table} ({family}) belongs to another program (its comment is not nearhop's): give \
          nearhop a table of its own with --table"
@@ -29,13 +29,13 @@ pub enum ProxyError {
     /// The rules could not be deleted.
     #[error("the rules are still there: {0}")]
     NotDeleted(#[from] ApplyError),
-    /// The kernel cannot do what is needed.
+    /// The kernel lacks a required feature.
     #[error("this kernel lacks what the rules need: {}", list(.missing))]
     Unsupported {
-        /// What it lacks.
+        /// The missing features.
         missing: Vec<Missing>,
     },
-    /// No thread could be started.
+    /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }

@@ -1,4 +1,5 @@
-//! Where endpoints stand with a frontend on this node: what the flows of UDP are judged by.
+//! Which endpoints of a frontend are eligible on this node: the input of the conntrack sweep for
+//! UDP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,20 +13,20 @@ use nearhop_netfilter::conntrack::{Endpoints, FlowEligibility, Rehome, View};
 use nearhop_netfilter::desired::DesiredTable;
 use nearhop_netfilter::frontend::{At, Entry, Frontend, Path, Slots};
 
-/// The endpoints of one frontend, for those who connect to it.
+/// The endpoints of one frontend, as its clients see them.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontendEndpoints {
     /// Which clients are on this node.
     near: Near,
-    /// What clients on this node, or all, are sent to.
+    /// Endpoints for clients on this node, or for all clients.
     endpoints: BTreeSet<EndpointKey>,
-    /// What others are sent to, where that is not the same.
+    /// Endpoints for other clients, if they differ.
     local_only: Option<BTreeSet<EndpointKey>>,
-    /// Endpoints that could take a connection, by whether another node would send it there.
+    /// Endpoints that could take a connection, even if only another node would choose them.
     usable: BTreeSet<EndpointKey>,
     /// All endpoints of the port.
     known: BTreeSet<EndpointKey>,
-    /// Whether the policy bars whatever is not on this node.
+    /// Whether the policy `Local` excludes endpoints on other nodes.
     internal: TrafficPolicy,
 }
 
@@ -76,9 +77,9 @@ impl Endpoints for FrontendEndpoints {
 /// Endpoints that frontends lost, by frontend.
 pub(crate) type LostEndpoints = BTreeMap<Frontend, BTreeSet<EndpointKey>>;
 
-/// What the flows to these frontends are judged by. `known` is what each frontend had when it was
-/// last judged: flows may have stayed with any of it, which counts when the frontend itself goes,
-/// and so is lost with it.
+/// The data to check the flows of these frontends against. `known` has the endpoints of each
+/// frontend at its last sweep: flows may still use any of them, so all of them count as lost when
+/// the frontend is removed.
 pub(crate) fn view_of(
     lost: &mut LostEndpoints,
     known: &mut LostEndpoints,
@@ -107,7 +108,7 @@ pub(crate) fn view_of(
     view
 }
 
-/// A frontend that is gone: what led to its endpoints was ours.
+/// A removed frontend: the flows to its endpoints were ours.
 fn had(endpoints: BTreeSet<EndpointKey>, near: Near) -> FrontendEndpoints {
     FrontendEndpoints {
         near,
@@ -140,7 +141,7 @@ fn endpoints_of(entry: &Entry, route: Option<&Route>, near: Near) -> FrontendEnd
     found
 }
 
-/// The route of the Service port behind a frontend.
+/// The route of the Service port that owns a frontend.
 fn route_of<'a>(
     routes: &'a RouteTable,
     service: &'a ServiceKey,

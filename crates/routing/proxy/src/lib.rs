@@ -1,20 +1,20 @@
-//! The service proxy of one node: the decisions of `nearhop-core`, kept in the kernel.
+//! The service proxy of one node: writes the routes of `nearhop-core` to the kernel.
 //!
 //! ```text
-//!   feed -> control: world, routes, who waits                       (no effects)
-//!             |  which Services
+//!   feed -> control: cluster state, routes, pending changes               (no effects)
+//!             |  changed Services
 //!             v
 //!           family_sync, one for each family -> engine -> kernel           (one batch)
-//!             |  who lost endpoints
+//!             |  frontends that lost endpoints
 //!             v
-//!           release, sweep -> conntrack                           (who is still stuck to them)
+//!           release: affinity records; sweep: conntrack flows             (stale ones deleted)
 //! ```
 //!
-//! [`run`] is the loop around it: one closed set of events and one match. Beside it [`health`]
-//! (who may ask how it is), `observe` (what it does with a Service, and why) and [`metrics`].
+//! [`run`] is the event loop. Beside it are [`health`] (probes and health check ports), `observe`
+//! (what the proxy does with a Service, and why) and [`metrics`].
 //!
-//! Deliberately absent: decisions about topology (`nearhop-core`), what rules look like
-//! (`nearhop-netfilter`), other nodes, and everything that writes to the API but events.
+//! Deliberately absent: decisions about topology (`nearhop-core`), the layout of the rules
+//! (`nearhop-netfilter`), other nodes, and writing to the API, except events.
 
 pub mod cleanup;
 pub mod conntrack;

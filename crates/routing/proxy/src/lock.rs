@@ -1,8 +1,8 @@
-//! One proxy for a table. Two would undo each other's work, element by element.
+//! A lock, so that only one proxy writes a table. Two proxies would undo each other's changes.
 //!
-//! The lock is an nftables table of its own, without chains, that belongs to a netlink socket of this
-//! process. As our tables it belongs to the network namespace, only who may change nftables can make
-//! it, and the kernel deletes it when the process ends, however that ends.
+//! The lock is a separate nftables table without chains, owned by a netlink socket of this process.
+//! Like the proxy's tables it belongs to the network namespace, creating it requires permission to
+//! change nftables, and the kernel deletes it when the process ends for any reason.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -13,7 +13,7 @@ use nix::errno::Errno;
 
 use crate::kernel::{Kernel, KernelError};
 
-/// Held for as long as the table is ours.
+/// The lock of a table, held until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
     _held: LockKind,
@@ -21,16 +21,16 @@ pub struct Lock {
 
 #[derive(Debug)]
 enum LockKind {
-    /// The socket that the table belongs to.
+    /// The socket that owns the lock table.
     Table { _owner: Kernel },
-    /// Where the kernel has no tables that belong to a socket.
+    /// For kernels without tables owned by a socket.
     Socket { _listener: UnixListener },
 }
 
-/// Another process has the table.
+/// Why the lock could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another proxy runs.
+    /// Another proxy holds the lock.
     #[error(
         "another nearhop proxy keeps table {table} in this network namespace: end it first, or \
          give this one a table of its own with --table"
@@ -39,10 +39,10 @@ pub enum LockError {
         /// The table.
         table: Name,
     },
-    /// It cannot be known.
+    /// The lock could not be checked.
     #[error("cannot find out whether another nearhop proxy runs: {0}")]
     Unknown(#[from] std::io::Error),
-    /// The kernel says no.
+    /// The kernel refused the lock table.
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
@@ -50,7 +50,7 @@ pub enum LockError {
 impl Lock {
     /// Takes the lock of a table, in the network namespace of the calling thread.
     pub fn take(table: &Name) -> Result<Self, LockError> {
-        // `--table` takes no dot: so no proxy has a table of this name.
+        // `--table` allows no dot, so no proxy has a table with this name.
         let name = Name::from(format!("{table}.lock"));
         let comment = Name::from(format!("nearhop proxy keeps table {table}"));
         let ops = vec![Op::AddTable { comment }];
@@ -62,15 +62,15 @@ impl Lock {
             Err(error) => return Err(error.into()),
         };
         match refused.1.first().map(|refusal| refusal.errno) {
-            // It belongs to another socket.
+            // Another socket owns the lock table.
             Some(Errno::EPERM) => Err(LockError::Taken { table: table.clone() }),
             Some(Errno::EOPNOTSUPP) => Self::take_socket(table),
             _ => Err(KernelError::Refused { table: refused.0, refusals: refused.1 }.into()),
         }
     }
 
-    /// Kernels before 5.12: an abstract socket belongs to the network namespace and goes with the
-    /// process, too, but any process may take it.
+    /// For kernels before 5.12: an abstract socket also belongs to the network namespace and is
+    /// closed when the process ends, but any process can bind it.
     fn take_socket(table: &Name) -> Result<Self, LockError> {
         tracing::debug!(%table, "the kernel has no tables that belong to a socket (Linux 5.12)");
         let address = SocketAddr::from_abstract_name(format!("nearhop-proxy/{table}"))?;
@@ -107,7 +107,7 @@ mod tests {
         });
     }
 
-    /// It takes no right to bind the name of an abstract socket.
+    /// Binding an abstract socket requires no permission.
     #[test]
     fn an_abstract_socket_of_anybody_is_no_lock() {
         sandbox::run("lock::tests::an_abstract_socket_of_anybody_is_no_lock", || {
@@ -115,7 +115,7 @@ mod tests {
             let _taken = UnixListener::bind_addr(&address).unwrap();
             let name = Name::from("nearhop");
             let _lock = Lock::take(&name).unwrap();
-            // On a kernel without tables that belong to a socket it still is one.
+            // On a kernel without owned tables the abstract socket is the lock.
             assert!(is_taken(Lock::take_socket(&name)));
         });
     }

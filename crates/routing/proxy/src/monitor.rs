@@ -15,11 +15,11 @@ use crate::options::Options;
 /// What the notifications said so far.
 #[derive(Clone, Debug, Default)]
 struct Notified {
-    /// Who made the last change; unknown where notifications were lost.
+    /// The program that made the last change; unknown if notifications were lost.
     author: Author,
 }
 
-/// The thread's end in the loop.
+/// The loop's handle of the thread.
 #[derive(Debug)]
 pub(crate) struct TableMonitor {
     notified: watch::Receiver<Notified>,
@@ -27,7 +27,7 @@ pub(crate) struct TableMonitor {
 }
 
 impl TableMonitor {
-    /// Starts the thread, in the network namespace of the calling one.
+    /// Starts the thread in the network namespace of the calling thread.
     pub(crate) fn start(kernel: &Kernel, options: &Options) -> Result<Self, ProxyError> {
         let named = |family| Table { family, name: options.table.clone() };
         let tables: BTreeSet<Table> = options.families.iter().copied().map(named).collect();
@@ -39,8 +39,8 @@ impl TableMonitor {
         Ok(Self { notified, membership })
     }
 
-    /// Acts without notifications, which cost the kernel much time for a large batch. Other programs
-    /// may change something meanwhile: check afterwards.
+    /// Runs `act` with notifications paused, because they cost the kernel much time for a large
+    /// batch. Other programs may change something meanwhile: verify afterwards.
     pub(crate) fn while_paused<T>(&self, act: impl FnOnce() -> T) -> T {
         if let Err(error) = self.membership.pause() {
             tracing::debug!(%error, "nftables notifications not paused");
@@ -55,12 +55,12 @@ impl TableMonitor {
     /// Waits until another program has changed our tables, or may have.
     pub(crate) async fn wait(&mut self) {
         if self.notified.changed().await.is_err() {
-            // The thread has logged why it ended; periodic verification goes on.
+            // The thread has logged why it ended; periodic verification continues.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Who made the last change.
+    /// The program that made the last change.
     pub(crate) fn last_author(&self) -> Author {
         self.notified.borrow().author.clone()
     }

@@ -1,5 +1,5 @@
-//! What the proxy does with a Service and why, for `/debug/services`. Nothing is changed and nothing is
-//! read from the kernel: what was acknowledged is known.
+//! What the proxy does with a Service and why, for `/debug/services`. Changes nothing and does not
+//! read the kernel: it reports what the kernel has acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::control::Control;
 use crate::family_sync::{FamilySync, LastSync};
 
-/// All Services, with the few words that tell where to look closer.
+/// A summary of all Services.
 pub(crate) fn describe_all(control: &Control, families: &[FamilySync]) -> Value {
     let services = control.world().services().map(|service| {
         let key = &service.key;
@@ -33,7 +33,7 @@ pub(crate) fn describe_all(control: &Control, families: &[FamilySync]) -> Value 
     })
 }
 
-/// One Service, in full. None if there is no such Service for this proxy.
+/// All details of one Service. None if this proxy does not serve it.
 pub(crate) fn describe(
     control: &Control,
     families: &[FamilySync],
@@ -97,7 +97,7 @@ fn describe_port(
     })
 }
 
-/// The chosen endpoints with the reason, and the others with the reason for each.
+/// The chosen endpoints with the reason, and the other endpoints, each with its reason.
 fn describe_set(route: &Route, set: &RouteSet) -> Value {
     let excluded = route.endpoints.iter().filter_map(|endpoint| {
         let why = explain_excluded(&endpoint, set)?;
@@ -119,7 +119,7 @@ fn describe_set(route: &Route, set: &RouteSet) -> Value {
     })
 }
 
-/// Each address of the port: what the kernel holds, and what differs from what is wanted.
+/// Each frontend of the port: what the kernel holds, and how it differs from the desired state.
 fn describe_frontends(control: &Control, family_sync: &FamilySync, key: &RouteKey) -> Vec<Value> {
     let desired = family_sync.engine().desired();
     let service = &key.port.service;

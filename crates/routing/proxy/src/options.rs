@@ -1,4 +1,4 @@
-//! What the operator chose, and what becomes of it on a given Node.
+//! The options of the operator, and the configuration that results for a Node.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,15 +12,15 @@ use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddres
 use nearhop_netfilter::conntrack::Rehome;
 use nearhop_netfilter::object::Table;
 
-/// What the operator chose.
+/// The options of the operator.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The Node that this proxy serves.
     pub node: Name,
     /// The families it serves.
     pub families: Vec<Family>,
-    /// `--service-proxy-name`: with a name, only Services that ask for it by label, and only
-    /// slices that nearhop's controller keeps.
+    /// `--service-proxy-name`: if set, the proxy serves only Services with this label value, and
+    /// only slices that nearhop's controller manages.
     pub service_proxy_name: Option<String>,
     /// `--feature-gates`.
     pub gates: Gates,
@@ -34,18 +34,18 @@ pub struct Options {
     pub local: DetectLocal,
     /// `--nodeport-addresses`.
     pub nodeport_addresses: NodePortChoice,
-    /// `--service-cluster-ip-range`. Without it the ServiceCIDRs say which ranges there are.
+    /// `--service-cluster-ip-range`. If empty, the ServiceCIDRs define the ranges.
     pub service_cidrs: Vec<Cidr>,
-    /// `--bind-address`: the node's address of its family, whatever the Node says.
+    /// `--bind-address`: overrides the Node's address of its family.
     pub node_ip: Option<IpAddr>,
-    /// `--dstnat-priority` and so on.
+    /// `--dstnat-priority` and the other priorities.
     pub priorities: Priorities,
-    /// `--min-sync-period`; none lets the flood decide.
+    /// `--min-sync-period`; if none, the wait adapts to the rate of changes.
     pub min_sync_period: Option<Duration>,
-    /// `--sync-period`: a failed sync is repeated after this at the latest, and a sync that takes
-    /// twice as long makes the proxy unhealthy.
+    /// `--sync-period`: the longest delay before a failed sync is repeated. A change that is
+    /// pending for twice as long makes the proxy unhealthy.
     pub sync_period: Duration,
-    /// `--verify-period`: how often the kernel is asked whether it still holds what was written.
+    /// `--verify-period`: how often the proxy verifies the rules in the kernel.
     pub verify_period: Duration,
     /// `--udp-rehome`.
     pub udp_rehome: Rehome,
@@ -54,13 +54,13 @@ pub struct Options {
 /// `--detect-local-mode`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DetectLocal {
-    /// By source address, at most one range for each family.
+    /// By source address, at most one range per family.
     ClusterCidr(Vec<Cidr>),
-    /// By the Node's own pod ranges.
+    /// By the pod ranges of the Node.
     NodeCidr,
-    /// By interface.
+    /// By interface name.
     Bridge(Name),
-    /// By the beginning of an interface's name.
+    /// By prefix of the interface name.
     InterfacePrefix(Name),
 }
 
@@ -69,7 +69,7 @@ pub enum DetectLocal {
 pub enum NodePortChoice {
     /// The Node's first address of each family.
     Primary,
-    /// Local addresses in these ranges; all, for a family that has none.
+    /// Local addresses in these ranges; all local addresses for a family without a range.
     Within(Vec<Cidr>),
 }
 
@@ -96,7 +96,7 @@ impl Options {
         }
     }
 
-    /// What the world is to know.
+    /// The settings for the cluster state.
     pub fn settings(&self) -> Settings {
         Settings {
             gates: self.gates.clone(),
@@ -117,8 +117,8 @@ impl Options {
         given.or_else(|| known.into_iter().find(of_family))
     }
 
-    /// The kinds to be watched. ServiceCIDRs only where they count: ranges that the operator gave
-    /// come before them, and beside another proxy addresses without a Service are that one's.
+    /// The kinds to watch. ServiceCIDRs are not needed if the operator set the ranges, or beside
+    /// another proxy, which handles addresses without a Service.
     pub fn kinds(&self) -> BTreeSet<Kind> {
         let mut kinds = BTreeSet::from([Kind::Service, Kind::Slice, Kind::Node]);
         if self.service_cidrs.is_empty() && self.service_proxy_name.is_none() {
@@ -127,7 +127,7 @@ impl Options {
         kinds
     }
 
-    /// What the rules of a family depend on. `found` are the ranges of the ServiceCIDRs.
+    /// The configuration of a family's rules. `found` are the ranges of the ServiceCIDRs.
     pub fn config(&self, family: Family, node: Option<&Node>, found: &[Cidr]) -> Config {
         let node_ip = self.node_ip(family, node);
         Config {
@@ -142,8 +142,8 @@ impl Options {
         }
     }
 
-    /// Ranges in which an address without a Service is dropped. None beside kube-proxy: its Services
-    /// are addresses without one to us, and it drops the others itself.
+    /// Ranges in which an address without a Service is dropped. Empty beside kube-proxy: this proxy
+    /// does not know kube-proxy's Services, and kube-proxy drops the remaining addresses itself.
     fn dropped(&self, family: Family, found: &[Cidr]) -> Vec<Cidr> {
         let ranges = match (&self.service_proxy_name, &self.service_cidrs[..]) {
             (Some(_), _) => &[],

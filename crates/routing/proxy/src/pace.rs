@@ -1,36 +1,36 @@
-//! When to sync: a lone change at once, a flood in batches, never later than a fixed moment after
-//! the last sync, whatever else arrives.
+//! When to sync: a single change at once, many changes in batches, and never later than a fixed
+//! time after the last sync.
 
 use std::time::{Duration, Instant};
 
-/// The longest wait that a flood brings about by itself.
+/// The longest wait without `--min-sync-period`.
 const LONGEST: Duration = Duration::from_millis(10);
-/// The first wait.
+/// The first wait without `--min-sync-period`.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// When to sync.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// `--min-sync-period`; without it the wait follows the flood.
+    /// `--min-sync-period`; if none, the wait adapts to the rate of changes.
     fixed: Option<Duration>,
     wait: Duration,
     last: Option<Instant>,
 }
 
 impl Pace {
-    /// With the wait between two syncs, or none to let the flood decide.
+    /// Creates it with a fixed wait between two syncs, or with an adaptive wait.
     pub(crate) fn new(fixed: Option<Duration>) -> Self {
         Self { fixed, wait: Duration::ZERO, last: None }
     }
 
-    /// When the sync is due for a change that is known since `now` or before.
+    /// When to sync a change that was known at `now` or before.
     pub(crate) fn due(&self, now: Instant) -> Instant {
         let earliest = self.last.map(|last| last + self.fixed.unwrap_or(self.wait));
         earliest.map_or(now, |earliest| earliest.max(now))
     }
 
-    /// Notes that a sync has ended. The wait doubles while syncs follow each other as closely as
-    /// they may, and is gone after a moment of rest.
+    /// Notes a finished sync. The wait doubles while syncs follow each other without a pause, and
+    /// is reset after a pause.
     pub(crate) fn synced(&mut self, began: Instant, ended: Instant) {
         let close = self.last.is_some_and(|last| began < last + self.wait + SHORTEST);
         self.wait = if close { (self.wait * 2).clamp(SHORTEST, LONGEST) } else { Duration::ZERO };
@@ -59,7 +59,7 @@ mod tests {
         let mut now = Instant::now();
         let mut syncs = 0;
         let end = now + 1000 * MS;
-        // There is always another change.
+        // Another change is always pending.
         while now < end {
             let due = pace.due(now);
             assert!(due - now <= LONGEST);

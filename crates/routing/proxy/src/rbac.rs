@@ -1,11 +1,11 @@
-//! What the proxy must be allowed to do: the one list that manifests are printed from and that a
-//! test compares with what it really does.
+//! The RBAC rules of the proxy. Manifests are generated from this list, and a test compares it with
+//! the actual requests.
 
 use nearhop_api::rbac::Rule;
 
-/// Rights in the whole cluster.
+/// Rules for the whole cluster.
 pub const CLUSTER_RULES: &[Rule] = &[
-    // Only its own Node, which RBAC cannot say for lists.
+    // The proxy needs only its own Node, but RBAC cannot restrict a list to one object.
     Rule::new("", "nodes", &["list", "watch"]),
     Rule::new("", "services", &["list", "watch"]),
     Rule::new("events.k8s.io", "events", &["create"]),

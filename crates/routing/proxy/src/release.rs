@@ -1,8 +1,8 @@
-//! Which Service ports have yet to let clients go, and when each is next.
+//! Which Service ports have affinity records to delete, and when each port is next.
 //!
-//! A packet that was on its way when its endpoint went may record it once more, so each port is swept
-//! again a second later, until a sweep finds nothing. What fails is tried again after a pause; no
-//! sync is needed for that.
+//! A packet in transit when its endpoint is removed may create its record again, so each port is
+//! swept again a second later, until a sweep finds nothing. A failed sweep is repeated after a
+//! delay; no sync is needed for that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -12,14 +12,15 @@ use nearhop_runtime::backoff::Backoff;
 
 use crate::engine::{ApplyError, Engine, Tables};
 
-/// A port is swept again after this.
+/// Delay before a port is swept again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The first and the longest pause after a failure.
+/// The first and the longest delay after a failure.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
-/// So long the loop may be kept from others at a time. One map more than that at most is read.
+/// Maximum time of one turn, so that the loop processes other events. One more map may be read
+/// after it.
 const TURN: Duration = Duration::from_millis(20);
 
-/// Service ports that have yet to let clients go.
+/// Service ports with affinity records to delete.
 #[derive(Debug, Default)]
 pub struct Releases {
     waiting: BTreeMap<Name, Waiting>,
@@ -28,24 +29,24 @@ pub struct Releases {
 #[derive(Debug)]
 struct Waiting {
     due: Instant,
-    /// Whether it was swept since it was added.
+    /// Whether the port was swept since it was added.
     swept: bool,
     failures: u32,
 }
 
 impl Releases {
-    /// Has ports swept, at once.
+    /// Schedules a sweep of ports, due now.
     pub fn add(&mut self, ports: BTreeSet<Name>, now: Instant) {
         let waiting = || Waiting { due: now, swept: false, failures: 0 };
         self.waiting.extend(ports.into_iter().map(|port| (port, waiting())));
     }
 
-    /// When the next port is due, if any waits.
+    /// When the next port is due, if any is scheduled.
     pub fn due(&self) -> Option<Instant> {
         self.waiting.values().map(|waiting| waiting.due).min()
     }
 
-    /// Sweeps ports that are due, for a turn. Returns how many clients were let go.
+    /// Sweeps the ports that are due, for one turn. Returns how many records were deleted.
     pub fn run(
         &mut self,
         engine: &mut Engine,

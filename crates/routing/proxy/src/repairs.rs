@@ -1,45 +1,45 @@
-//! When a change of our tables by another program is repaired: at once, and with back-off where the
-//! program keeps changing them. Two programs that undo each other's work as fast as they
-//! can would leave the node no time for anything else.
+//! When to repair a change of our tables by another program: at once, and with back-off if the
+//! program keeps changing them. Two programs that undo each other's changes without a pause would
+//! use up the node's CPU.
 
 use std::time::{Duration, Instant};
 
-/// So many repairs follow each other closely.
+/// Number of repairs with the short wait.
 const PATIENT: u32 = 3;
-/// The wait between them.
+/// The short wait.
 const SHORT: Duration = Duration::from_millis(200);
-/// The wait after one more; each further one is twice as long.
+/// The wait after one more repair; each further wait is twice as long.
 const LONG: Duration = Duration::from_secs(1);
-/// The longest wait, and the time after which a neighbour counts as a new one.
+/// The longest wait, and the pause after which the back-off starts again.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Looks that others cause take at most one part in so many of the time.
+/// Verifications caused by other programs take at most this fraction of the time: 1/10.
 const REST: u32 = 10;
 
-/// When a foreign change is repaired.
+/// When to repair a foreign change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Repairs {
-    /// Repairs without a longer rest between them.
+    /// Number of repairs without a long pause between them.
     in_a_row: u32,
     last: Option<Instant>,
-    /// Not before this is looked again.
+    /// Earliest time of the next verification.
     rested: Option<Instant>,
 }
 
 impl Repairs {
-    /// When what is known since `now` is repaired.
+    /// When to repair a change that was noticed at `now`.
     pub(crate) fn due(&self, now: Instant) -> Instant {
         let repair = self.last.map(|last| last + self.wait());
         [Some(now), repair, self.rested].into_iter().flatten().max().unwrap_or(now)
     }
 
-    /// Notes a look, whatever it found: a program whose own tables change so fast that news is lost
-    /// has ours read again and again.
+    /// Notes a verification, whatever it found: a program that changes its own tables so fast that
+    /// notifications are lost causes verifications of ours again and again.
     pub(crate) fn looked(&mut self, began: Instant, ended: Instant) {
         self.rested = Some(ended + ended.duration_since(began) * REST);
     }
 
-    /// Notes a repair. The wait until the next one, if it is long enough to be logged.
+    /// Notes a repair. Returns the wait until the next one if it is long enough to be logged.
     pub(crate) fn repaired(&mut self, now: Instant) -> Option<Duration> {
         let rested = self.last.is_none_or(|last| now.duration_since(last) > self.wait() + LONGEST);
         self.in_a_row = if rested { 1 } else { self.in_a_row.saturating_add(1) };
@@ -83,7 +83,7 @@ mod tests {
     fn a_neighbour_that_keeps_coming_back_is_met_less_and_less_often() {
         let (mut repairs, start) = (Repairs::default(), Instant::now());
         let (mut now, mut times) = (start, Vec::new());
-        // The neighbour is there again at once.
+        // The other program changes the table again at once.
         while now < start + Duration::from_secs(600) {
             now = repairs.due(now);
             let reported = repairs.repaired(now);
@@ -93,7 +93,7 @@ mod tests {
         assert!(times[2] - start < Duration::from_secs(1), "{times:?}");
         assert!((10..20).contains(&times.len()), "{} repairs in ten minutes", times.len());
         assert!(times.windows(2).all(|two| two[1] - two[0] <= LONGEST));
-        // After a rest it counts as a new one.
+        // After a long pause the back-off starts again.
         now += Duration::from_secs(300);
         assert_eq!(repairs.due(now), now);
         assert_eq!(repairs.repaired(now), None);

@@ -1,5 +1,5 @@
-//! The thread that deletes stale flows. A table of flows may have a million entries; looking
-//! through it must not keep a Service waiting.
+//! The thread that deletes stale flows. The conntrack table may have a million entries; reading it
+//! must not delay a sync.
 
 use std::io;
 use std::sync::mpsc;
@@ -12,36 +12,36 @@ use tokio::sync::mpsc as tokio_mpsc;
 use crate::conntrack::{Conntrack, ConntrackError, Swept};
 use crate::flow_eligibility::{FrontendEndpoints, LostEndpoints};
 
-/// The flows of a family are to be judged.
+/// A conntrack sweep of one family.
 struct Job {
     family: Family,
     view: View<FrontendEndpoints>,
     lost: LostEndpoints,
 }
 
-/// What came of it.
+/// Result of a sweep.
 #[derive(Debug)]
 pub(crate) struct SweepDone {
-    /// Of which family.
+    /// The family.
     pub(crate) family: Family,
-    /// What was done.
+    /// The result.
     pub(crate) result: Result<Swept, ConntrackError>,
     /// How long it took.
     pub(crate) took: Duration,
-    /// What was to be judged.
+    /// The endpoints whose flows were checked.
     pub(crate) lost: LostEndpoints,
 }
 
-/// How a job is done; the socket is kept for the next one.
+/// Runs a job; the socket is kept for the next one.
 type Work = fn(&mut Option<Conntrack>, &Job) -> Result<Swept, ConntrackError>;
 
-/// The thread's end in the loop: at most one job at a time. A thread that panics takes one job
-/// along; the next job gets another thread.
+/// The loop's handle of the thread: at most one job at a time. If the thread panics, that job fails
+/// and the next job gets a new thread.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     work: Work,
     thread: Option<Thread>,
-    /// What the thread is at.
+    /// The job that the thread is running.
     current: Option<(Family, LostEndpoints)>,
 }
 
@@ -52,7 +52,7 @@ struct Thread {
 }
 
 impl Sweeper {
-    /// Starts the thread, in the network namespace of the calling one.
+    /// Starts the thread in the network namespace of the calling thread.
     pub(crate) fn start() -> io::Result<Self> {
         Self::start_with(sweep)
     }
@@ -61,15 +61,15 @@ impl Sweeper {
         Ok(Self { work, thread: Some(Thread::start(work)?), current: None })
     }
 
-    /// Whether it can be given something.
+    /// Whether it can accept a job.
     pub(crate) fn is_idle(&self) -> bool {
         self.current.is_none()
     }
 
-    /// Gives it something to do: flows to frontends that lost these endpoints.
+    /// Starts a sweep of the flows to frontends that lost these endpoints.
     ///
     /// # Errors
-    /// The last thread panicked, and there is no other.
+    /// The last thread panicked, and no new thread could be started.
     pub(crate) fn give(
         &mut self,
         family: Family,
@@ -81,12 +81,12 @@ impl Sweeper {
             None => self.thread.insert(Thread::start(self.work)?),
         };
         self.current = Some((family, lost.clone()));
-        // Where the thread has just ended, waiting for it shows that.
+        // If the thread has just ended, `wait` reports it.
         let _ended = thread.jobs.send(Job { family, view, lost: lost.clone() });
         Ok(())
     }
 
-    /// Waits until something is done; forever where nothing is under way.
+    /// Waits for the end of the job; forever if there is no job.
     pub(crate) async fn wait(&mut self) -> SweepDone {
         if let (Some(thread), true) = (&mut self.thread, self.current.is_some()) {
             let done = thread.done.recv().await;
@@ -148,7 +148,7 @@ mod tests {
 
     static JOBS: AtomicU32 = AtomicU32::new(0);
 
-    /// Panics over the first job.
+    /// Panics on the first job.
     fn stumble(_: &mut Option<Conntrack>, _: &Job) -> Result<Swept, ConntrackError> {
         assert!(JOBS.fetch_add(1, Ordering::Relaxed) > 0, "the first job is too much");
         Err(ConntrackError::NoModule)

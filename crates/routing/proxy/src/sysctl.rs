@@ -1,46 +1,46 @@
-//! How many flows the kernel tracks, and for how long: what kube-proxy sets at its start.
+//! The limits and timeouts of conntrack that kube-proxy sets at its start.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the kernel's settings are.
+/// Directory of the conntrack sysctls.
 const ROOT: &str = "/proc/sys/net/netfilter";
-/// How many buckets the kernel's table of flows has. Only the machine's own network may change it.
+/// Number of buckets of the conntrack table. Writable only in the initial network namespace.
 const HASHSIZE: &str = "/sys/module/nf_conntrack/parameters/hashsize";
-/// The setting that says how many flows there may be.
+/// The sysctl for the maximum number of flows.
 const MAX: &str = "nf_conntrack_max";
-/// kube-proxy never asks for more by the number of cores.
+/// kube-proxy's maximum for a limit computed from the number of cores.
 const MOST: u64 = 1_048_576;
 
-/// What to set; zero leaves the kernel's value.
+/// The values to set; zero keeps the kernel's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConntrackLimits {
-    /// Flows for each core.
+    /// Maximum number of flows per core.
     pub max_per_core: u32,
-    /// Flows at least.
+    /// Minimum of the total limit.
     pub min: u32,
-    /// Idle time of established TCP flows.
+    /// Idle timeout of established TCP flows.
     pub tcp_established: Duration,
-    /// Idle time of TCP flows in CLOSE_WAIT.
+    /// Idle timeout of TCP flows in CLOSE_WAIT.
     pub tcp_close_wait: Duration,
-    /// Whether TCP packets out of window pass.
+    /// Whether conntrack accepts TCP packets outside the window.
     pub tcp_be_liberal: bool,
-    /// Idle time of UDP flows without an answer.
+    /// Idle timeout of UDP flows without an answer.
     pub udp: Duration,
-    /// Idle time of UDP flows with answers.
+    /// Idle timeout of UDP flows with answers.
     pub udp_stream: Duration,
 }
 
-/// Sets what differs. Returns what could not be set: in a container or a user namespace that is
-/// usual, and no reason not to serve.
+/// Sets the values that differ. Returns errors for values that could not be set: in a container or
+/// a user namespace this is usual, and the proxy runs anyway.
 pub fn apply(limits: &ConntrackLimits) -> Vec<String> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let places = Places { root: Path::new(ROOT), hashsize: Path::new(HASHSIZE) };
     apply_at(places, &settings(limits, cores as u64))
 }
 
-/// Where to set it; elsewhere in tests.
+/// The paths to write to; tests use other paths.
 #[derive(Clone, Copy)]
 struct Places<'a> {
     root: &'a Path,
@@ -50,7 +50,7 @@ struct Places<'a> {
 fn apply_at(places: Places<'_>, settings: &[(&'static str, u64)]) -> Vec<String> {
     let mut failures = Vec::new();
     for (name, value) in settings {
-        // Who has set a higher limit had a reason.
+        // Do not lower a limit that the operator has raised.
         let upward = *name == MAX;
         failures.extend(set(&places.root.join(name), *value, upward));
         if upward {
@@ -60,8 +60,9 @@ fn apply_at(places: Places<'_>, settings: &[(&'static str, u64)]) -> Vec<String>
     failures
 }
 
-/// Four flows to a bucket, as kube-proxy has it. Where the limit is not ours to set (a container's
-/// or a lab's network), neither are the buckets, and what was said about the limit is enough.
+/// Raises the number of buckets to a quarter of the limit, as kube-proxy does. Where this process
+/// cannot set the limit (in the network namespace of a container or a lab), it cannot set the
+/// buckets either, and the error about the limit is enough.
 fn raise_buckets(places: Places<'_>, max: u64) {
     if read(&places.root.join(MAX)).is_some_and(|now| now >= max)
         && let Some(failure) = set(places.hashsize, max / 4, true)
@@ -93,7 +94,7 @@ fn read(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Sets one, or only raises it; returns the error message, if any.
+/// Sets one value, or only raises it; returns the error message, if any.
 fn set(path: &Path, value: u64, upward: bool) -> Option<String> {
     let now = read(path);
     let enough = upward && now.is_some_and(|now| now > value);
@@ -144,7 +145,7 @@ mod tests {
         assert!(apply_at(places, &[(MAX, 262_144)]).is_empty());
         assert_eq!(read(&dir.path().join(MAX)), Some(262_144));
         assert_eq!(read(&hashsize), Some(65_536));
-        // Never downward.
+        // The number of buckets is never lowered.
         write("hashsize", 131_072).unwrap();
         assert!(apply_at(places, &[(MAX, 131_072)]).is_empty());
         assert_eq!((read(&dir.path().join(MAX)), read(&hashsize)), (Some(262_144), Some(131_072)));

@@ -1,4 +1,4 @@
-//! Since when the changes have been waiting that a sync brings to the kernel.
+//! Trigger times of the changes that the next sync writes to the kernel.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use nearhop_core::ServiceKey;
 /// Trigger times of slices that are not in the kernel yet, by Service.
 #[derive(Clone, Debug)]
 pub(crate) struct Triggers {
-    /// What happened before this process started says nothing about it.
+    /// Start of this process; earlier trigger times are ignored.
     started: Timestamp,
     waiting: BTreeMap<ServiceKey, Vec<Timestamp>>,
 }
 
 impl Triggers {
-    /// None yet.
+    /// Creates it without trigger times.
     pub(crate) fn new(started: Timestamp) -> Self {
         Self { started, waiting: BTreeMap::new() }
     }
 
-    /// A slice has changed, and says since when.
+    /// Records the trigger time of a changed slice.
     pub(crate) fn changed(&mut self, service: ServiceKey, trigger_time: Option<&str>) {
         let time = trigger_time.and_then(|text| text.parse::<Timestamp>().ok());
         if let Some(time) = time.filter(|time| *time > self.started) {
@@ -27,12 +27,12 @@ impl Triggers {
         }
     }
 
-    /// A slice is gone, and with it its trigger time.
+    /// Forgets the trigger times of a Service with a deleted slice.
     pub(crate) fn gone(&mut self, service: &ServiceKey) {
         self.waiting.remove(service);
     }
 
-    /// Everything is in the kernel: how long it took, in seconds.
+    /// Takes all trigger times after a sync: the latencies in seconds.
     pub(crate) fn take(&mut self, now: Timestamp) -> Vec<f64> {
         let times = std::mem::take(&mut self.waiting).into_values().flatten();
         times.map(|time| now.duration_since(time).as_secs_f64().max(0.0)).collect()

@@ -1,4 +1,4 @@
-//! Why the kernel's table of flows could not be read or changed, and what helps.
+//! Errors of reading or changing the conntrack table: the cause and the remedy.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,72 +9,72 @@ use thiserror::Error;
 use crate::kernel::KernelError;
 use crate::kernel::socket::PATIENCE;
 
-/// Why the kernel's table of flows could not be read or changed.
+/// Why the conntrack table could not be read or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConntrackError {
-    /// There is no socket.
+    /// The netlink socket cannot be opened.
     #[error(transparent)]
     Open(KernelError),
-    /// The kernel cannot be asked about flows.
+    /// The kernel does not support conntrack requests.
     #[error(
         "the kernel does not answer about tracked flows: load the module nf_conntrack_netlink, or \
          use a kernel with CONFIG_NF_CT_NETLINK"
     )]
     NoModule,
-    /// The process may not.
+    /// The process lacks CAP_NET_ADMIN.
     #[error(
         "the kernel does not let this process {action} (EPERM): it needs CAP_NET_ADMIN in the user \
          namespace that owns its network namespace; in Kubernetes add NET_ADMIN to the \
          container's securityContext.capabilities"
     )]
     NotAllowed {
-        /// What was asked.
+        /// The request.
         action: Action,
     },
-    /// The kernel said no.
+    /// The kernel refused the request.
     #[error("the kernel refuses to {action}: {errno}; {}", refusal_cure(*errno))]
     Refused {
-        /// What was asked.
+        /// The request.
         action: Action,
-        /// Why.
+        /// The error of the kernel.
         errno: Errno,
     },
-    /// Answers were lost: more of them than the socket's buffer holds.
+    /// Answers were lost because the socket buffer overflowed.
     #[error(
         "the kernel's answers were lost when it was asked to {action} ({errno}): raise \
          net.core.rmem_max"
     )]
     Lost {
-        /// What was asked.
+        /// The request.
         action: Action,
-        /// How.
+        /// The error of the socket.
         errno: Errno,
     },
-    /// The thread that looks through flows ended in the middle of it.
+    /// The conntrack sweep thread panicked.
     #[error(
         "the thread that looks through tracked flows panicked: this is a defect of nearhop, please \
          report it with the log"
     )]
     Panicked,
-    /// No answer came.
+    /// The kernel did not answer in time.
     #[error("the kernel was asked to {action} and said nothing for {waited:?}")]
     Silent {
-        /// What was asked.
+        /// The request.
         action: Action,
-        /// For how long.
+        /// How long the proxy waited.
         waited: Duration,
     },
-    /// The socket does not work.
+    /// The socket failed.
     #[error("cannot {action}: the netlink socket fails: {errno}")]
     Broken {
-        /// What was asked.
+        /// The request.
         action: Action,
-        /// Why.
+        /// The error of the socket.
         errno: Errno,
     },
 }
 
-/// What the kernel was asked to do.
+/// A request to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Dump flows.
@@ -93,7 +93,7 @@ impl fmt::Display for Action {
 }
 
 impl ConntrackError {
-    /// The kernel's answer was an error.
+    /// Maps an error answer of the kernel.
     pub(super) fn refused(action: Action, errno: Errno) -> Self {
         match errno {
             Errno::EPERM => Self::NotAllowed { action },
@@ -101,7 +101,7 @@ impl ConntrackError {
         }
     }
 
-    /// The socket's answer was an error.
+    /// Maps an error of the socket.
     pub(super) fn socket(action: Action, errno: Errno) -> Self {
         match errno {
             Errno::EAGAIN => Self::Silent { action, waited: PATIENCE },

@@ -1,5 +1,5 @@
-//! Clients that stay with an endpoint which is no longer theirs are let go, and records outlive a
-//! table of another layout.
+//! Session affinity records: deletes those to endpoints that are no longer eligible, and copies
+//! records when a table of another layout is replaced.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use nearhop_netfilter::records::{carry, endpoint_of};
 use super::{ApplyError, Engine, FILL, Tables};
 
 impl Engine {
-    /// The Service ports whose clients may have to be let go since this was last asked.
+    /// Takes the Service ports whose records may have to be deleted, since the last call.
     pub fn take_releases(&mut self) -> BTreeSet<Name> {
         std::mem::take(&mut self.releases)
     }
 
-    /// Lets go of the clients of a Service port whose endpoint is no longer theirs. Returns how many.
-    /// What it could not do is left for the next call.
+    /// Deletes the records of a Service port whose endpoint is no longer eligible. Returns how
+    /// many. Records that could not be deleted remain for the next call.
     pub fn release(&mut self, tables: &mut impl Tables, port: &Name) -> Result<usize, ApplyError> {
         let mut released = 0;
         for reach in [Reach::Cluster, Reach::Local] {
@@ -32,7 +32,7 @@ impl Engine {
             gone.retain(|record| {
                 endpoint_of(&record.element, family).is_none_or(|end| !allowed.contains(&end))
             });
-            // Those that run out by themselves before they are deleted are side by side.
+            // Sort records that expire soon next to each other, so that few halves fail.
             gone.sort_by_key(|record| record.expires_ms);
             let gone: Vec<Element> = gone.into_iter().map(|record| record.element).collect();
             for some in gone.chunks(FILL.min(tables.elements_per_batch())) {
@@ -42,8 +42,8 @@ impl Engine {
         Ok(released)
     }
 
-    /// Deletes records. Where one of them has run out meanwhile, the kernel refuses all: each half
-    /// is tried for itself.
+    /// Deletes records. If one of them has expired meanwhile, the kernel refuses the whole batch:
+    /// each half is then tried separately.
     fn delete_records(
         &mut self,
         tables: &mut impl Tables,
@@ -64,8 +64,8 @@ impl Engine {
         }
     }
 
-    /// Deletes the unneeded chains and maps of a Service port. Not in the batch
-    /// that made them so: kernels before 6.2 give references back late.
+    /// Deletes the unused chains and maps of a Service port. Not in the batch after which they are
+    /// unused: kernels before 6.2 release references late.
     pub fn retire(&mut self, tables: &mut impl Tables, port: &Name) -> Result<(), ApplyError> {
         let retired = self.desired.unneeded(port);
         if retired.is_empty() {
@@ -80,8 +80,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The records of maps that are about to go. What cannot be read is lost: clients then choose
-    /// once more.
+    /// Reads the records of maps that are about to be deleted. Records that cannot be read are
+    /// lost: their clients then get a new endpoint.
     pub(super) fn read_leaving(
         &self,
         tables: &mut impl Tables,
@@ -98,7 +98,7 @@ impl Engine {
         leaving
     }
 
-    /// Puts records into the maps of the desired table, before any rule uses them.
+    /// Adds records to the maps of the desired table, before any rule uses them.
     pub(super) fn carry(
         &mut self,
         tables: &mut impl Tables,

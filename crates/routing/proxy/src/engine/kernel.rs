@@ -1,4 +1,4 @@
-//! The kernel, as the engine sees it.
+//! Implements the engine's `Tables` for the kernel.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use nearhop_netfilter::reconcile::{KernelChain, KernelState};
 use super::tables::{ApplyError, ReadChain, Tables};
 use crate::kernel::{Kernel, KernelError};
 
-/// Bytes of the largest element, deleted and added again, with its headers.
+/// Maximum bytes of one element, deleted and added again, with its headers.
 const ELEMENT: usize = 400;
-/// A batch holds the kernel's lock; this many elements hold it for a fifth of a second.
+/// A batch holds the nftables commit lock; this many elements hold it for about 200 ms.
 const MOST_ELEMENTS: usize = 100_000;
 
 impl From<KernelError> for ApplyError {
@@ -65,7 +65,7 @@ impl Tables for Kernel {
     fn read_chains(&mut self, table: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError> {
         let mut chains = BTreeMap::new();
         for chain in self.dump_chains(table)? {
-            // With another policy it is not our chain, whatever its rules are.
+            // A chain with another policy is not our chain, whatever its rules are.
             let base = chain.hook.is_some() && chain.accepts;
             let held = KernelChain { base, ..KernelChain::default() };
             chains.insert(chain.name, ReadChain { held, digest: u64::from(base) });
@@ -76,7 +76,7 @@ impl Tables for Kernel {
                 chain.held.signature = rule.comment;
             }
             chain.held.rules += 1;
-            // Who deletes a rule and adds the same one again has changed nothing.
+            // A rule that is deleted and added again unchanged has the same digest.
             chain.digest = (rule.expressions.iter()).fold(chain.digest ^ 1, |hash, byte| {
                 (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
             });
@@ -85,8 +85,8 @@ impl Tables for Kernel {
     }
 
     fn read_records(&mut self, table: &Table, map: &str) -> Result<Vec<Timed>, ApplyError> {
-        // While the map grows the kernel passes over some and lists others twice. Under a flood it may
-        // not come to rest: who reads it then reads it again later.
+        // While the map grows, the kernel skips some elements and lists others twice. Under heavy
+        // load this may not end: the caller reads the map again later.
         let dumped = match self.dump_elements(table, map) {
             Err(KernelError::Unsteady { .. }) => self.dump_elements_roughly(table, map),
             dumped => dumped,

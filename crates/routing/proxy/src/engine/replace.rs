@@ -1,4 +1,4 @@
-//! Replaces a table of another layout without a gap: a second table serves meanwhile.
+//! Replaces a table of another layout without an interruption: a second table serves meanwhile.
 //!
 //! ```text
 //!   NAME (old) serves       fill NAME.spare, copy the affinity records, add its hooks
@@ -6,10 +6,10 @@
 //!   NAME (new) serves       delete NAME.spare
 //! ```
 //!
-//! While two tables have hooks, a connection is still translated once: of two nat chains of one
-//! priority the kernel asks the one first that was added last, and the other one finds the
-//! connection translated. A proxy that is killed on the way leaves at least one table that serves;
-//! the next full pass goes on from there.
+//! While both tables have hooks, a connection is still translated once: of two nat chains with the
+//! same priority the kernel runs the one that was added last first, and the other one finds the
+//! connection already translated. If the proxy is killed during the replacement, at least one table
+//! serves; the next full pass continues from there.
 
 use nearhop_core::Name;
 use nearhop_netfilter::affinity::{LEGACY_MAP, port_of};
@@ -44,7 +44,7 @@ impl Engine {
         held: &KernelState,
     ) -> Result<(), ApplyError> {
         let ours = self.config().table.clone();
-        // What an earlier start left may have another layout too, and ours still serves.
+        // A spare table of an earlier start may have another layout too, and ours still serves.
         self.remove_spare(tables, spare)?;
         let recorded = |map: &&Name| **map == *LEGACY_MAP || port_of(map).is_some();
         let maps: Vec<Name> = held.sets.iter().filter(recorded).cloned().collect();
@@ -57,8 +57,8 @@ impl Engine {
         self.remove_spare(tables, spare)
     }
 
-    /// Writes a table that is not there. Its records come from another one, as late as possible:
-    /// packets go on recording there until the new one has hooks.
+    /// Writes a table that does not exist. Copies the affinity records from another table as late
+    /// as possible: packets create records there until the new table has hooks.
     fn write_new(
         &mut self,
         tables: &mut impl Tables,
@@ -73,7 +73,7 @@ impl Engine {
         self.fill(tables, hooks)
     }
 
-    /// Deletes the spare table, if it is there.
+    /// Deletes the spare table, if it exists.
     pub(super) fn remove_spare(
         &mut self,
         tables: &mut impl Tables,

@@ -1,4 +1,4 @@
-//! What the engine needs of nftables: the kernel gives it, and so does the fake, so that the same
+//! The nftables interface of the engine. The kernel and the fake implement it, so that the same
 //! tests run on both.
 
 use nearhop_core::Name;
@@ -8,29 +8,29 @@ use std::collections::BTreeMap;
 
 /// nftables, as far as the engine uses it.
 pub trait Tables {
-    /// Does everything in a batch, or nothing.
+    /// Applies all changes of a batch, or none.
     fn apply(&mut self, batch: &Batch) -> Result<(), ApplyError>;
-    /// Whether a table is there.
+    /// Whether a table exists.
     fn has(&mut self, table: &Table) -> Result<bool, ApplyError>;
-    /// Reads the table. None if it is not there.
+    /// Reads the table. None if it does not exist.
     fn read(&mut self, table: &Table) -> Result<Option<KernelState>, ApplyError>;
-    /// Reads the chains of a table, with what their rules are.
+    /// Reads the chains of a table, with digests of their rules.
     fn read_chains(&mut self, table: &Table) -> Result<BTreeMap<Name, ReadChain>, ApplyError>;
-    /// Reads the elements of a map that rules write: who stays with whom. Some may be missing while
-    /// rules go on writing.
+    /// Reads the elements of a map that rules update: the affinity records. Some may be missing
+    /// while packets add records.
     fn read_records(&mut self, table: &Table, map: &str) -> Result<Vec<Timed>, ApplyError>;
-    /// The generation: how often any table has changed.
+    /// The generation: the number of the last change of any table.
     fn generation(&mut self) -> Result<u32, ApplyError>;
-    /// How many elements may go into one batch.
+    /// Maximum number of elements in one batch.
     fn elements_per_batch(&self) -> usize;
 }
 
-/// A chain as it was read.
+/// A chain as read from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadChain {
-    /// What a full pass looks at.
+    /// The part that a full pass compares.
     pub held: KernelChain,
-    /// Differs where a rule differs.
+    /// A digest of the rules.
     pub digest: u64,
 }
 
@@ -40,15 +40,15 @@ pub enum ApplyError {
     /// The kernel refused it.
     #[error("the kernel refused the rules: {0}")]
     Refused(String),
-    /// The kernel did not say what became of it, or could not be asked.
+    /// The result is unknown, or the kernel could not be asked.
     #[error("{0}")]
     Failed(String),
-    /// It does not fit.
+    /// The batch is too large.
     #[error("a batch of {bytes} bytes does not fit into the socket ({limit} bytes)")]
     TooLarge {
-        /// Its size.
+        /// Length of the batch in bytes.
         bytes: usize,
-        /// What fits.
+        /// Maximum length in bytes.
         limit: usize,
     },
 }

@@ -1,8 +1,8 @@
-//! Events that the proxy raises: about Services whose health cannot be asked for, and about its
-//! own start.
+//! Kubernetes Events that the proxy writes: about Services whose health check port cannot be
+//! opened, and about its own start.
 //!
-//! Best effort: whoever raises an event goes on at once, and an event that cannot be written is
-//! lost, with a line in the log. Nothing depends on one.
+//! Best effort: the caller never waits, and an event that cannot be written is logged and dropped.
+//! Nothing depends on an event.
 
 use std::time::Duration;
 
@@ -19,21 +19,21 @@ use tokio::time::{sleep, timeout};
 
 use crate::health::services::ListenFailure;
 
-/// Who reports.
+/// The `reportingController` of the events.
 const CONTROLLER: &str = "nearhop-proxy";
-/// Events that wait; more are lost.
+/// Maximum number of queued events; further events are dropped.
 const QUEUE: usize = 64;
-/// A request that takes longer has failed.
+/// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often an event is tried.
+/// How often writing an event is tried.
 const ATTEMPTS: u32 = 4;
-/// The server takes 1 kB.
+/// Maximum length of a note in bytes; the API server accepts 1 kB.
 const NOTE_MAX: usize = 1000;
 
-/// What an event is about.
+/// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Regarding {
-    /// With its UID, where it is known: `kubectl describe` looks for it.
+    /// A Service, with its UID if known: `kubectl describe` searches by UID.
     Service(ServiceKey, Option<Name>),
     Node(Name),
 }
@@ -44,7 +44,7 @@ enum Kind {
     Warning,
 }
 
-/// Something to tell.
+/// An event to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     regarding: Regarding,
@@ -55,7 +55,7 @@ pub struct Note {
 }
 
 impl Note {
-    /// A Service's health cannot be asked for on this node.
+    /// The `healthCheckNodePort` of a Service cannot be opened on this node.
     #[must_use]
     pub fn listen_failed(node: &str, failure: &ListenFailure, uid: Option<Name>) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Note {
         }
     }
 
-    /// The proxy starts.
+    /// The proxy has started.
     #[must_use]
     pub fn starting(node: &Name) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Note {
         }
     }
 
-    /// The object that is to be created, and its namespace.
+    /// The Event object to create, and its namespace.
     fn body(&self, instance: &str, now: Timestamp) -> (&str, Value) {
         let (namespace, name, regarding) = match &self.regarding {
             Regarding::Service(ServiceKey { namespace, name }, uid) => {
@@ -93,13 +93,14 @@ impl Note {
                 (namespace.as_str(), name, object)
             }
             Regarding::Node(name) => {
-                // By custom a Node's name stands for its UID; kubectl looks for that.
+                // By convention the UID in events about a Node is its name; kubectl searches for
+                // that.
                 let uid = name.as_str();
                 let object = json!({"apiVersion": "v1", "kind": "Node", "name": uid, "uid": uid});
                 ("default", name, object)
             }
         };
-        // 253 characters at most, with the dot and 16 digits.
+        // A name has at most 253 characters, including the dot and 16 digits.
         let stem: String = name.chars().take(230).collect();
         let body = json!({
             "apiVersion": "events.k8s.io/v1",
@@ -120,12 +121,12 @@ impl Note {
     }
 }
 
-/// As much of a text as fits into so many bytes.
+/// The longest prefix of a text that fits into `most` bytes.
 fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
 
-/// Writes events, one after the other, in a task of its own.
+/// Writes events one after the other in a separate task.
 #[derive(Debug)]
 pub struct Events {
     queue: Sender<Note>,
@@ -133,7 +134,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Writes as the proxy of this node.
+    /// Starts the task; events name this node as their reporter.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -144,7 +145,7 @@ impl Events {
         Self { queue, task: supervise::spawn("event writer", write_all(client, instance, notes)) }
     }
 
-    /// Tells, at some time. Never waits.
+    /// Queues an event. Never waits.
     pub fn tell(&self, note: Note) {
         let (note, why) = match self.queue.try_send(note) {
             Ok(()) => return,
@@ -154,7 +155,7 @@ impl Events {
         tracing::warn!(reason = note.reason, regarding = ?note.regarding, "an event is lost: {why}");
     }
 
-    /// Waits until everything is told, but no longer than that.
+    /// Waits until all queued events are written, at most for `limit`.
     pub async fn finish(self, limit: Duration) {
         let Self { queue, mut task } = self;
         drop(queue);
@@ -173,7 +174,8 @@ async fn write_all(client: Client, instance: String, mut notes: Receiver<Note>) 
     }
 }
 
-/// The server may not be reachable yet: the proxy is often what makes it so.
+/// Writes an event, with retries: the API server may be reachable only after this proxy has written
+/// its rules.
 async fn write(client: &Client, instance: &str, note: &Note) -> Result<(), String> {
     let backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
     let mut attempt = 0;
@@ -192,9 +194,9 @@ async fn write(client: &Client, instance: &str, note: &Note) -> Result<(), Strin
 }
 
 enum Refusal {
-    /// The server does not want it.
+    /// The API server rejects the event.
     Final(String),
-    /// The server was not there, or in trouble.
+    /// The API server is unreachable or has an internal error.
     ForNow(String),
 }
 

@@ -1,13 +1,13 @@
-//! How the proxy is, and who may ask.
+//! Health of the proxy, and the ports that answer about it.
 //!
 //! ```text
-//!   state      what healthy means (pure)
+//!   state      the definition of healthy (pure)
 //!   serve      /healthz and /livez of the proxy
 //!   services   one listener for each Service with a healthCheckNodePort
-//!   event      the events that tell of a listener that could not be had, and of the start
+//!   event      Kubernetes Events about listeners that cannot be opened, and about the start
 //! ```
 //!
-//! Deliberately not here: counting local endpoints, and finding the addresses of the node.
+//! Deliberately absent: counting local endpoints, and finding the addresses of the node.
 
 pub mod event;
 pub mod serve;
@@ -23,11 +23,11 @@ use nearhop_core::Family;
 
 pub use crate::health::state::{Eligibility, Moment, ProxyHealth, Verdict};
 
-/// `X-Content-Type-Options: nosniff`, which kube-proxy sends with every answer about health.
+/// `X-Content-Type-Options: nosniff`, which kube-proxy sends with every health answer.
 const NOSNIFF: (HeaderName, HeaderValue) =
     (http::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 
-/// The one health of a process: the loop writes it, those who are asked read it. Clones share it.
+/// The health of the process: the loop writes it, the HTTP handlers read it. Clones share it.
 #[derive(Clone, Debug)]
 pub struct SharedHealth(Arc<Mutex<ProxyHealth>>);
 
@@ -38,29 +38,29 @@ impl SharedHealth {
         Self(Arc::new(Mutex::new(ProxyHealth::new(sync_period))))
     }
 
-    /// A change of a family's rules is asked for, now.
+    /// Notes a change of a family's rules that is pending from now on.
     pub fn queued(&self, family: Family) {
         self.state().queued(family, Instant::now());
     }
 
-    /// A family's rules are as they should be, now.
+    /// Notes that a family's rules are up to date now.
     pub fn updated(&self, family: Family) {
         self.state().updated(family, now());
     }
 
-    /// What the Node says.
+    /// Sets the eligibility of the Node.
     pub fn node(&self, node: Eligibility) {
         self.state().node(node);
     }
 
-    /// Whether all families are well.
+    /// Whether all families are healthy.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.state().is_healthy(Instant::now())
     }
 
     fn state(&self) -> MutexGuard<'_, ProxyHealth> {
-        // Each change is one assignment: a panic elsewhere leaves none half made.
+        // Each change is a single assignment, so a panic elsewhere leaves no partial change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

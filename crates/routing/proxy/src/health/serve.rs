@@ -13,16 +13,16 @@ use nearhop_runtime::server::{self, Answer, Route, Server, Setup};
 use crate::health::{NOSNIFF, SharedHealth, Verdict, now};
 use crate::metrics::{Probe, ProxyMetrics};
 
-/// How long to wait before an address that was taken is tried again.
+/// Delay before an address in use is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What happens where an address of the proxy's cannot be had: `bindAddressHardFail`.
+/// What to do if an address of the proxy cannot be bound: `bindAddressHardFail`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BindFailure {
-    /// It is tried again every 5 s; the log says so once, until something changes.
+    /// Try again every 5 s; log the error once, until it changes.
     #[default]
     Retry,
-    /// It is an error.
+    /// Fail.
     Fatal,
 }
 
@@ -35,10 +35,10 @@ impl From<BindFailure> for server::BindFailure {
     }
 }
 
-/// Answers until what this returns is dropped.
+/// Answers until the returned value is dropped.
 ///
 /// # Errors
-/// The address cannot be had, and that is fatal.
+/// The address cannot be bound, and `on_failure` is `Fatal`.
 ///
 /// # Panics
 /// Outside of a tokio runtime.

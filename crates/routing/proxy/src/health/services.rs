@@ -1,8 +1,8 @@
 //! One listener for each Service with a `healthCheckNodePort`, where load balancers ask whether
-//! this node has endpoints of that Service.
+//! this node has endpoints of the Service.
 //!
-//! Each Service has its own sockets, its own connections and its own failures: none notices what
-//! happens to another. Counting endpoints, and choosing addresses, is the caller's.
+//! Each Service has its own sockets, connections and failures; they do not affect other Services.
+//! The caller counts endpoints and chooses addresses.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,24 +19,24 @@ use serde::Serialize;
 use crate::health::serve::status;
 use crate::health::{NOSNIFF, SharedHealth, Verdict};
 
-/// Load balancers probe with a connection each; there are few of them.
+/// Load balancers are few, and open one connection for each probe.
 const LIMITS: Limits =
     Limits { connections: 32, headers: Duration::from_secs(5), life: Duration::from_secs(10) };
 const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
 
-/// What there should be for a Service.
+/// The desired listeners of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// `healthCheckNodePort`.
     pub port: u16,
-    /// Where to listen: the wildcard of each family in use, or addresses of the node. A wildcard
-    /// is for its own family only.
+    /// Addresses to listen on: the wildcard of each family in use, or addresses of the node. A
+    /// wildcard covers only its own family.
     pub listen: Vec<IpAddr>,
-    /// How many addresses of local ready endpoints there are.
+    /// Number of addresses of local ready endpoints.
     pub local_endpoints: usize,
 }
 
-/// A listener that could not be had. It is tried again with every sync.
+/// A listener that could not be opened. Every sync tries again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "Service {service}: cannot answer health checks on {}: {error}; end who has the port, or \
@@ -44,23 +44,23 @@ pub struct Wanted {
     SocketAddr::new(*.address, *.port)
 )]
 pub struct ListenFailure {
-    /// For which Service.
+    /// The Service.
     pub service: ServiceKey,
-    /// On which port.
+    /// The port.
     pub port: u16,
-    /// On which address.
+    /// The address.
     pub address: IpAddr,
-    /// What the kernel said.
+    /// The error of the kernel.
     pub error: String,
 }
 
-/// A place where a Service should be asked about.
+/// The address and port of a listener.
 type Place = SocketAddr;
 
 #[derive(Debug)]
 enum Listener {
     Open(Server),
-    /// What the kernel said.
+    /// The error of the kernel.
     Failed(String),
 }
 
@@ -70,7 +70,7 @@ struct Entry {
     listeners: BTreeMap<Place, Listener>,
 }
 
-/// All listeners. They close when this is dropped.
+/// All listeners. They close when this value is dropped.
 #[derive(Debug)]
 pub struct ServiceHealth {
     health: SharedHealth,
@@ -78,15 +78,16 @@ pub struct ServiceHealth {
 }
 
 impl ServiceHealth {
-    /// No listeners yet.
+    /// Creates it without listeners.
     #[must_use]
     pub fn new(health: SharedHealth) -> Self {
         Self { health, services: BTreeMap::new() }
     }
 
-    /// Closes what is not wanted any more, opens what is not there yet, and sets the counts.
+    /// Closes listeners that are no longer wanted, opens missing ones, and updates the endpoint
+    /// counts.
     ///
-    /// Returns the failures that are new: of listeners that did not fail before, or not for this
+    /// Returns the new failures: of listeners that did not fail before, or failed for another
     /// reason. Asynchronous only because a port that moves from one Service to another must be
     /// closed before it is opened; it waits for no client.
     pub async fn sync(&mut self, wanted: BTreeMap<ServiceKey, Wanted>) -> Vec<ListenFailure> {
@@ -104,7 +105,7 @@ impl ServiceHealth {
         failures
     }
 
-    /// Where a Service is answered for; for port 0 that is not what was asked for.
+    /// The addresses of a Service's listeners; for port 0, with the port that the kernel chose.
     pub fn addresses(&self, service: &ServiceKey) -> Vec<SocketAddr> {
         let listeners = self.services.get(service).into_iter().flat_map(|e| e.listeners.values());
         listeners
@@ -115,7 +116,7 @@ impl ServiceHealth {
             .collect()
     }
 
-    /// How many Services have a listener that could not be had.
+    /// How many Services have a listener that could not be opened.
     pub fn failing(&self) -> usize {
         let fails = |entry: &&Entry| {
             entry.listeners.values().any(|listener| matches!(listener, Listener::Failed(_)))
@@ -140,7 +141,7 @@ impl ServiceHealth {
 }
 
 impl Entry {
-    /// Opens a listener where there is none; the error, if it is a new one.
+    /// Opens a listener if it does not exist; returns the error if it is new.
     fn open(
         &mut self,
         service: &ServiceKey,
@@ -163,7 +164,7 @@ impl Entry {
                 self.listeners.insert(place, Listener::Open(server));
                 return None;
             }
-            // The place is said elsewhere.
+            // The caller reports the address.
             Err(RuntimeError::Listen { why, .. }) => why.to_string(),
             Err(other) => other.to_string(),
         };
@@ -176,7 +177,7 @@ fn places(wanted: &Wanted) -> impl Iterator<Item = Place> {
     wanted.listen.iter().map(|address| SocketAddr::new(*address, wanted.port))
 }
 
-/// Any path, any method: every load balancer has its own habits.
+/// Answers any path and any method, because load balancers differ.
 fn route(service: ServiceKey, local_endpoints: Arc<AtomicUsize>, health: SharedHealth) -> Route {
     Route::at("/", move |_| {
         let local_endpoints = local_endpoints.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The kernel's answers to a batch: what they mean for it and for each of its changes.
+//! Decodes the kernel's answers to a batch and assigns them to its changes.
 
 use nearhop_netfilter::object::Batch;
 use nearhop_netfilter::wire::{Encoded, Reply, messages};
@@ -6,14 +6,14 @@ use nix::errno::Errno;
 
 use super::error::{KernelError, Refusal, describe};
 
-/// How far the answers are.
+/// Whether all answers of a batch have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Waiting,
     Finished,
 }
 
-/// Takes the answers to a batch out of what came; others are to messages of earlier times.
+/// Reads the answers to a batch from a datagram; ignores answers to earlier messages.
 pub(super) fn read_answers(
     bytes: &[u8],
     batch: &Batch,
@@ -44,7 +44,7 @@ pub(super) fn read_answers(
     Ok(Progress::Waiting)
 }
 
-/// Errors that are not about one change.
+/// Maps an error that is not about a single change.
 pub(super) fn refused_as_a_whole(errno: Errno) -> KernelError {
     match errno {
         Errno::EPERM => KernelError::NotAllowed,
@@ -75,7 +75,7 @@ mod tests {
 
     const FINE: Errno = Errno::UnknownErrno;
 
-    /// What a batch of two changes, sent as messages 10 to 13, gets.
+    /// Reads answers to a batch of two changes, sent as messages 10 to 13.
     fn read(answers: &[(u32, Errno)]) -> Result<(Progress, Vec<(usize, Errno)>), KernelError> {
         let table = Table { family: Family::Ipv4, name: "t".into() };
         let ops = vec![Op::FlushChain("a".into()), Op::DeleteChain("a".into())];

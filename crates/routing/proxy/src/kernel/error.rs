@@ -1,4 +1,4 @@
-//! What can go wrong between nearhop and the kernel, whose fault it is, and what helps.
+//! Errors of the kernel interface: the cause and the remedy.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use thiserror::Error;
 
 use super::support::Missing;
 
-/// Why the kernel did not do, or not say, what it was asked.
+/// Why a request to the kernel failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KernelError {
-    /// There is no socket.
+    /// The netlink socket cannot be opened.
     #[error("cannot open a netlink socket to netfilter ({step}): {errno}; {}", open_cure(*errno))]
     Open {
-        /// Which call failed.
+        /// The call that failed.
         step: &'static str,
-        /// Why.
+        /// The error of the call.
         errno: Errno,
     },
-    /// The process may not.
+    /// The process lacks CAP_NET_ADMIN.
     #[error(
         "the kernel does not let this process change nftables (EPERM): it needs CAP_NET_ADMIN in \
          the user namespace that owns its network namespace; in Kubernetes add NET_ADMIN to the \
@@ -39,66 +39,66 @@ pub enum KernelError {
          it, or raise net.core.wmem_max"
     )]
     TooLarge {
-        /// Its length.
+        /// Length of the batch.
         bytes: usize,
-        /// The longest.
+        /// Maximum length of a batch.
         limit: usize,
     },
-    /// It is unknown whether the changes were made.
+    /// The answer was lost: it is unknown whether the changes were made.
     #[error(
         "the kernel's answer to a batch was lost ({errno}): whether it was made is not known, and \
          everything must be compared anew"
     )]
     Unknown {
-        /// How it was lost.
+        /// The error of the socket.
         errno: Errno,
     },
-    /// The kernel could not finish just now. Nothing was changed.
+    /// The kernel is temporarily unable to apply the batch. Nothing was changed.
     #[error("the kernel could not finish the transaction now ({errno}): repeat it")]
     Busy {
-        /// In the kernel's words.
+        /// The error of the kernel.
         errno: Errno,
     },
-    /// The kernel lacks something. Nothing was changed.
+    /// The kernel lacks an expression or another feature. Nothing was changed.
     #[error("the kernel cannot run nearhop's rules: {}", Listed(missing))]
     MissingExpression {
-        /// What, each once.
+        /// The missing features, each once.
         missing: Vec<Missing>,
     },
-    /// The kernel found fault with changes. None was made.
+    /// The kernel refused some changes. Nothing was changed.
     #[error("the kernel refused a batch of {}: {}", TableName(table), Listed(refusals))]
     Refused {
-        /// The table.
+        /// The table of the batch.
         table: Table,
-        /// Every fault, in order.
+        /// Every refused change, in order.
         refusals: Vec<Refusal>,
     },
     /// The kernel refused a batch as a whole. Nothing was changed.
     #[error("the kernel refused the transaction as a whole: {errno}")]
     Failed {
-        /// Why.
+        /// The error of the kernel.
         errno: Errno,
     },
-    /// A question was refused.
+    /// The kernel refused a list request.
     #[error("the kernel does not list {what}: {errno}; {}", list_cure(*errno))]
     NotListed {
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// Why.
+        /// The error of the kernel.
         errno: Errno,
     },
-    /// A list changed each time while it was read.
+    /// A list changed during every attempt to read it.
     #[error(
         "another program changes nftables so often that {what} could not be listed in {tries} tries: \
          find the program with `nft monitor`, or try later"
     )]
     Unsteady {
-        /// What was asked for.
+        /// What was requested.
         what: String,
-        /// How often.
+        /// Number of attempts.
         tries: u32,
     },
-    /// An answer makes no sense.
+    /// An answer cannot be decoded.
     #[error("the kernel's answer cannot be read: {0}")]
     Unreadable(#[from] DecodeError),
 }
@@ -124,18 +124,18 @@ fn list_cure(errno: Errno) -> &'static str {
     }
 }
 
-/// One change that the kernel found fault with.
+/// One change that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Its place in the batch.
+    /// Index of the change in the batch.
     pub op: usize,
-    /// Why.
+    /// The error of the kernel.
     pub errno: Errno,
-    /// The kernel's words, where it has some.
+    /// The kernel's extended error message, if it sent one.
     pub message: Option<String>,
-    /// Which part of the change, where the kernel says it.
+    /// The attribute at fault, if the kernel names it.
     pub culprit: Option<Culprit>,
-    /// The change in words.
+    /// Description of the change.
     pub what: String,
 }
 
@@ -162,7 +162,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What an error usually means where nftables answers with it.
+/// The usual cause of an error that nftables returns.
 fn hint(errno: Errno) -> Option<&'static str> {
     Some(match errno {
         Errno::ENOENT => "the table, set, chain or element that it names is not there",
@@ -176,7 +176,7 @@ fn hint(errno: Errno) -> Option<&'static str> {
     })
 }
 
-/// A change in words.
+/// Describes a change.
 pub(super) fn describe(op: &Op) -> String {
     match op {
         Op::AddTable { .. } => "add the table".to_owned(),
@@ -201,7 +201,7 @@ fn count(elements: usize) -> String {
     }
 }
 
-/// A table as nft writes it.
+/// A table in nft syntax.
 pub(super) struct TableName<'a>(pub(super) &'a Table);
 
 impl fmt::Display for TableName<'_> {
@@ -214,7 +214,7 @@ impl fmt::Display for TableName<'_> {
     }
 }
 
-/// The first few of many, and how many more.
+/// Displays the first items of a list and the number of further ones.
 struct Listed<'a, T>(&'a [T]);
 
 impl<T: fmt::Display> fmt::Display for Listed<'_, T> {

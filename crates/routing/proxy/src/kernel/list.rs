@@ -1,10 +1,11 @@
-//! What the kernel has: tables, chains, rules, sets, elements. A list that changed while it was
+//! Lists the kernel's tables, chains, rules, sets and elements. A list that changed while it was
 //! read is read again.
 //!
-//! The kernel says when objects changed meanwhile, but not when it only moved them: a hash table
-//! that grew or shrank after thousands of changes is tidied up in the background. It lists a set in
-//! parts, each from a place in its order on, and when the order changes in between, some elements
-//! come twice and as many not at all. Hence a list with an element twice is not whole either.
+//! The kernel reports when objects changed during a dump, but not when it only moved them: it
+//! resizes a hash table in the background after thousands of changes. The kernel lists a set in
+//! parts, each from an offset in the current order. If the order changes between two parts, some
+//! elements are listed twice and as many are missing. A list with a duplicate is therefore
+//! incomplete.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use super::error::{KernelError, TableName};
 /// How often a changing list is read before giving up.
 const TRIES: u32 = 10;
 
-/// How long the kernel is left to itself, each time that it was found tidying up.
+/// Delays before a list is read again, each time that the kernel was resizing a hash table.
 const PAUSES: [Duration; 8] = {
     const fn ms(number: u64) -> Duration {
         Duration::from_millis(number)
@@ -31,16 +32,16 @@ const PAUSES: [Duration; 8] = {
     [ms(1), ms(2), ms(5), ms(10), ms(20), ms(50), ms(100), ms(200)]
 };
 
-/// How a list ended.
+/// How a dump ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Whole,
-    /// Something changed meanwhile.
+    /// Something changed during the dump.
     Interrupted,
 }
 
 impl Kernel {
-    /// The number of the last change of nftables in the network namespace.
+    /// The nftables generation: the number of the last change in the network namespace.
     pub fn generation(&mut self) -> Result<u32, KernelError> {
         let mut found = None;
         self.ask(Request::Generation, |message| {
@@ -58,7 +59,7 @@ impl Kernel {
         })
     }
 
-    /// The chains of a table. None if the table is not there.
+    /// The chains of a table. Empty if the table does not exist.
     pub fn dump_chains(&mut self, table: &Table) -> Result<Vec<DumpedChain>, KernelError> {
         self.list(Request::Chains(table), |message, into| {
             into.extend(decode_chain(message, table)?);
@@ -66,7 +67,7 @@ impl Kernel {
         })
     }
 
-    /// The rules of a table, those of a chain in their order. None if the table is not there.
+    /// The rules of a table; those of one chain are in order. Empty if the table does not exist.
     pub fn dump_rules(&mut self, table: &Table) -> Result<Vec<DumpedRule>, KernelError> {
         self.list(Request::Rules(table), |message, into| {
             into.extend(decode_rule(message, table)?);
@@ -102,9 +103,9 @@ impl Kernel {
         Err(KernelError::Unsteady { what: describe(request), tries: PAUSES.len() as u32 })
     }
 
-    /// The elements of a set that does not come to rest because other programs change tables all the
-    /// time: some may be missing, or gone already. Better than nothing for who compares: an element
-    /// that is there as it should be can be added again.
+    /// The elements of a set that other programs' changes keep interrupting: some may be missing,
+    /// and some may be deleted already. Enough for a comparison: adding an element that already
+    /// exists with the same data succeeds.
     pub fn dump_elements_roughly(
         &mut self,
         table: &Table,
@@ -128,7 +129,7 @@ impl Kernel {
             let mut found = Vec::new();
             let before = self.generation()?;
             let end = self.ask(request, |message| each(message, &mut found))?;
-            // A change during the last part bears no mark.
+            // The kernel does not mark a change that happens during the last part.
             if end == End::Whole && self.generation()? == before {
                 return Ok(found);
             }
@@ -136,7 +137,7 @@ impl Kernel {
         Err(KernelError::Unsteady { what: describe(request), tries: TRIES })
     }
 
-    /// Sends a question and reads all answers.
+    /// Sends a list request and reads all answers.
     fn ask(
         &mut self,
         request: Request<'_>,
@@ -174,7 +175,7 @@ impl Kernel {
     }
 }
 
-/// What tells an element from others of its set.
+/// The keys that identify an element of a set.
 fn keys(dumped: &DumpedElement) -> (&Bytes, Option<&Bytes>) {
     (&dumped.element.key, dumped.element.end.as_deref())
 }

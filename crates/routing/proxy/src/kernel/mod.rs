@@ -1,7 +1,7 @@
-//! The kernel's nftables, through a netlink socket: changes are applied, objects listed.
+//! The nftables of the kernel, through a netlink socket: applies batches and lists objects.
 //!
-//! Nothing is decided here and nothing is remembered: what to change is in the batch, and the caller
-//! calls knows what was changed before.
+//! This module decides nothing and stores no state: the batch contains the changes, and the caller
+//! knows what it changed before.
 
 mod answers;
 mod error;
@@ -28,46 +28,47 @@ use support::{Trials, missing_of};
 #[derive(Debug)]
 pub struct Kernel {
     socket: Socket,
-    /// The number of the next message.
+    /// Sequence number of the next message.
     seq: u32,
 }
 
 impl Kernel {
-    /// Opens the nftables of the calling thread's network namespace, and stays there.
+    /// Opens the nftables of the calling thread's network namespace. The socket stays in this
+    /// namespace.
     pub fn open() -> Result<Self, KernelError> {
         Ok(Self { socket: Socket::open()?, seq: 1 })
     }
 
-    /// The number of the socket, by which news about our own changes are known.
+    /// The port number of the socket, which identifies our own changes in notifications.
     ///
     /// # Errors
-    /// The kernel does not say it.
+    /// The kernel does not return it.
     pub fn port(&self) -> Result<u32, KernelError> {
         self.socket.port().map_err(|errno| KernelError::Open { step: "getsockname", errno })
     }
 
-    /// Most bytes that a batch may have.
+    /// Maximum length of a batch in bytes.
     pub fn send_limit(&self) -> usize {
         self.socket.limit()
     }
 
-    /// Makes all changes of a batch, or none.
+    /// Applies all changes of a batch, or none.
     pub fn apply(&mut self, batch: &Batch) -> Result<(), KernelError> {
         self.transact(batch, &encode_batch(batch, self.seq))
     }
 
-    /// Makes all changes of a batch, or none, to a table that belongs to this socket: no other process may
-    /// change it, and it goes with the socket.
+    /// Applies all changes of a batch, or none, to a table that this socket owns: no other process
+    /// can change it, and the kernel deletes it when the socket closes.
     pub fn apply_owned(&mut self, batch: &Batch) -> Result<(), KernelError> {
         self.transact(batch, &encode_owned(batch, self.seq))
     }
 
-    /// Has the kernel look at a batch, and change nothing.
+    /// Lets the kernel validate a batch without changing anything.
     pub fn check(&mut self, batch: &Batch) -> Result<(), KernelError> {
         self.transact(batch, &encode_check(batch, self.seq))
     }
 
-    /// What nearhop needs for a family and the kernel does not have. Changes nothing.
+    /// The features that nearhop needs for a family and the kernel lacks. Changes nothing.
     pub fn check_support(&mut self, family: Family) -> Result<Vec<Missing>, KernelError> {
         let trials = Trials::new(family);
         let encoded = encode_check(&trials.batch, self.seq);
@@ -97,7 +98,7 @@ impl Kernel {
         })
     }
 
-    /// Sends a batch and collects what the kernel finds fault with.
+    /// Sends a batch and collects the refusals.
     fn send_batch(
         &mut self,
         batch: &Batch,
@@ -140,7 +141,7 @@ mod tests {
         let ops = vec![Op::AddTable { comment: "".into() }, Op::AddChain(chain)];
         let batch = Batch { table, ops };
         let encoded = encode_batch(&batch, 1);
-        // No kernel has this one: to this batch, each is a kernel without `numgen`.
+        // No kernel has an expression of this name, so every kernel acts as one without `numgen`.
         let at = encoded.bytes.windows(7).position(|name| name == b"numgen\0").unwrap();
         let mut altered = encoded.bytes.clone();
         altered[at] = b'x';

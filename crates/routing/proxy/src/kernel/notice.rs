@@ -1,5 +1,5 @@
-//! What others do to our tables, as the kernel tells it at once: a socket in its group for
-//! nftables. Our own changes are among them; the port number of the socket identifies them.
+//! Receives the kernel's nftables notifications about our tables from a netlink multicast group.
+//! They include our own changes, which the port number of the socket identifies.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -15,10 +15,10 @@ use super::socket::Socket;
 /// `NFNLGRP_NFTABLES`.
 const NFTABLES_GROUP: u32 = 7;
 
-/// What was heard.
+/// What the notifications say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Nothing about our tables by others.
+    /// No other program changed our tables.
     Nothing,
     /// Another program has changed one of our tables.
     Foreign(Author),
@@ -26,11 +26,11 @@ pub enum Notice {
     Lost,
 }
 
-/// The socket.
+/// The socket that receives notifications.
 #[derive(Debug)]
 pub struct Notices {
     socket: Socket,
-    /// The number of the socket through which we make changes.
+    /// Port number of the socket that makes our changes.
     own: u32,
     tables: BTreeSet<Table>,
     /// Whether the commit that is being read changes one of our tables.
@@ -38,29 +38,29 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Listens from now on, in the calling thread's network namespace. `own` is
+    /// Joins the multicast group, in the calling thread's network namespace. `own` is
     /// [`Kernel::port`](super::Kernel::port).
     ///
     /// # Errors
-    /// The kernel gives no such socket.
+    /// The kernel refuses the socket.
     pub fn open(own: u32, tables: BTreeSet<Table>) -> Result<Self, KernelError> {
         let socket = Socket::open()?;
         join(&socket.share().map_err(opening)?, NFTABLES_GROUP).map_err(opening)?;
         Ok(Self { socket, own, tables, touched: false })
     }
 
-    /// With it another thread pauses and resumes notifications.
+    /// A handle with which another thread pauses and resumes notifications.
     ///
     /// # Errors
-    /// The process has too many descriptors.
+    /// The process has too many file descriptors.
     pub fn membership(&self) -> Result<Membership, KernelError> {
         Ok(Membership { socket: self.socket.share().map_err(opening)? })
     }
 
-    /// Waits for what comes next, for some seconds.
+    /// Waits some seconds for the next notification.
     ///
     /// # Errors
-    /// The socket is of no use any more.
+    /// The socket no longer works.
     pub fn wait(&mut self) -> Result<Notice, KernelError> {
         let Self { socket, own, tables, touched } = self;
         let bytes = match socket.receive() {
@@ -71,8 +71,8 @@ impl Notices {
         };
         for message in messages(bytes) {
             let message = message?;
-            // What comes at once is about one commit: tens of thousands of our own elements are
-            // passed over without being looked at.
+            // One datagram belongs to one commit: skip tens of thousands of our own elements
+            // without decoding them.
             if message.sender == *own {
                 return Ok(Notice::Nothing);
             }
@@ -92,8 +92,8 @@ fn opening(errno: Errno) -> KernelError {
     KernelError::Open { step: "the group of nftables", errno }
 }
 
-/// The socket's place in the kernel's group. While it has no members the kernel spends nothing on
-/// news: for a hundred thousand elements that is about as long as it takes to write a third of them.
+/// The socket's membership in the multicast group. Without members the kernel builds no
+/// notifications: for 100,000 elements that saves about a third of the time it takes to write them.
 #[derive(Debug)]
 pub struct Membership {
     socket: OwnedFd,
@@ -108,7 +108,7 @@ impl Membership {
         leave(&self.socket, NFTABLES_GROUP).map_err(|errno| KernelError::Failed { errno })
     }
 
-    /// Resumes notifications; changes made meanwhile are not among them.
+    /// Resumes notifications; they do not include changes made during the pause.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -139,7 +139,7 @@ mod tests {
         kernel.apply(&Batch { table: table(name), ops: vec![Op::DeleteTable] }).unwrap();
     }
 
-    /// Adds a hundred thousand chains.
+    /// Adds 100,000 chains.
     fn add_many(kernel: &mut Kernel, name: &str) {
         for round in 0..200 {
             let chain = |i| Chain {
@@ -181,7 +181,7 @@ mod tests {
         });
     }
 
-    /// However much of our own was too much, it is a reason for one look and not for one each.
+    /// However many of our own notifications are lost, they cause one verification.
     #[test]
     fn what_was_lost_is_said_once() {
         sandbox::run("kernel::notice::tests::what_was_lost_is_said_once", || {
@@ -191,10 +191,11 @@ mod tests {
             let mut notices = Notices::open(own, tables).unwrap();
             add(&mut ours, "ours");
             add(&mut ours, "large");
-            // Nothing is read meanwhile: the socket buffer fills up.
+            // Nothing is read meanwhile, so the socket buffer overflows.
             add_many(&mut ours, "large");
             assert_eq!(notices.wait().unwrap(), Notice::Lost);
-            // What there was room for is still there, and takes none from what comes next.
+            // Discard the notifications that are still in the buffer, to make room for the next
+            // ones.
             notices.socket.drain().unwrap();
             delete(&mut Kernel::open().unwrap(), "ours");
             let heard = hear(&mut notices);

@@ -1,6 +1,6 @@
-//! The options of a netlink socket for which `nix` has no name.
+//! Options of a netlink socket for which `nix` has no name.
 
-// `setsockopt` with an option that no safe wrapper knows leaves no choice.
+// `setsockopt` with such an option has no safe wrapper.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd as _};
@@ -31,7 +31,7 @@ pub(super) fn join(socket: &impl AsFd, group: u32) -> Result<(), Errno> {
     set(socket, libc::NETLINK_ADD_MEMBERSHIP, group)
 }
 
-/// No more.
+/// Leaves a multicast group of the kernel.
 pub(super) fn leave(socket: &impl AsFd, group: u32) -> Result<(), Errno> {
     set(socket, libc::NETLINK_DROP_MEMBERSHIP, group)
 }

@@ -1,5 +1,5 @@
-//! A netlink socket to netfilter: bytes out, bytes in, with an end to every wait. What the bytes
-//! mean is not known here.
+//! A netlink socket to netfilter that sends and receives bytes, with a timeout for every wait. It
+//! does not interpret the bytes.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Duration;
@@ -14,19 +14,19 @@ use nix::sys::time::TimeVal;
 use super::error::KernelError;
 use super::option::{NetlinkOption, switch_on};
 
-/// What is asked for; the kernel doubles it. Room for a batch of 200,000 elements.
+/// Requested send buffer; the kernel doubles it. Enough for a batch of 200,000 elements.
 const SEND_BUFFER: usize = 16 * 1024 * 1024;
-/// Room for thousands of refusals.
+/// Receive buffer for thousands of refusals.
 const RECEIVE_BUFFER: usize = 4 * 1024 * 1024;
-/// What the kernel keeps for itself of the send buffer.
+/// Bytes of the send buffer that the kernel reserves.
 const OVERHEAD: usize = 32;
-/// The kernel lists as many objects at a time as fit into what is offered, up to 32 KiB; answers
-/// are shorter.
+/// The kernel fills a dump message up to the offered buffer, at most 32 KiB; other answers are
+/// shorter.
 const LONGEST_DATAGRAM: usize = 64 * 1024;
-/// The kernel answers before `send` returns: this is for unexpected cases.
+/// Timeout of a receive. The kernel answers before `send` returns, so it is rarely reached.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The socket.
+/// A netlink socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -35,7 +35,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens it in the network namespace of the calling thread.
+    /// Opens a socket in the network namespace of the calling thread.
     pub(crate) fn open() -> Result<Self, KernelError> {
         let at = |step| move |errno| KernelError::Open { step, errno };
         let fd = socket(
@@ -47,11 +47,11 @@ impl Socket {
         .map_err(at("socket"))?;
         let kernel = NetlinkAddr::new(0, 0);
         bind(fd.as_raw_fd(), &kernel).map_err(at("bind"))?;
-        // A connected socket takes messages from the kernel only.
+        // A connected socket accepts messages only from the kernel.
         connect(fd.as_raw_fd(), &kernel).map_err(at("connect"))?;
         let patience = TimeVal::new(PATIENCE.as_secs() as i64, 0);
         setsockopt(&fd, sockopt::ReceiveTimeout, &patience).map_err(at("a timeout"))?;
-        // Both only make errors shorter and clearer; a kernel older than 4.12 has them not.
+        // Both only make errors shorter and clearer; kernels before 4.12 lack them.
         for option in [NetlinkOption::CappedAnswers, NetlinkOption::ExtendedAnswers] {
             let _ = switch_on(&fd, option);
         }
@@ -59,7 +59,7 @@ impl Socket {
         Ok(Self { fd, buffer: vec![0; LONGEST_DATAGRAM], limit })
     }
 
-    /// Its number, which the kernel has given it.
+    /// The port number that the kernel assigned to the socket.
     pub(crate) fn port(&self) -> Result<u32, Errno> {
         getsockname::<NetlinkAddr>(self.fd.as_raw_fd()).map(|address| address.pid())
     }
@@ -70,12 +70,12 @@ impl Socket {
         self.fd.try_clone().map_err(errno)
     }
 
-    /// Most bytes of one `send`.
+    /// Maximum number of bytes of one `send`.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Discards replies that no request waits for, and that some of it may have been lost.
+    /// Discards replies to earlier requests, and a pending error about lost messages.
     pub(crate) fn drain(&mut self) -> Result<(), Errno> {
         loop {
             match self.receive_with(MsgFlags::MSG_DONTWAIT) {
@@ -86,7 +86,7 @@ impl Socket {
         }
     }
 
-    /// Sends. The kernel has processed it when this returns.
+    /// Sends bytes. The kernel has processed them when this returns.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         loop {
             match send(self.fd.as_raw_fd(), bytes, MsgFlags::empty()) {
@@ -96,16 +96,16 @@ impl Socket {
         }
     }
 
-    /// What came next.
+    /// Receives the next datagram.
     pub(crate) fn receive(&mut self) -> Result<&[u8], Errno> {
         let len = self.receive_with(MsgFlags::empty())?;
-        // More than there was room for: some of it is lost.
+        // The datagram was longer than the buffer: part of it is lost.
         self.buffer.get(..len).ok_or(Errno::ENOBUFS)
     }
 
     fn receive_with(&mut self, flags: MsgFlags) -> Result<usize, Errno> {
         loop {
-            // With this flag the kernel says how long the message was, not what it copied.
+            // With `MSG_TRUNC` the kernel returns the full length, not the copied length.
             match recv(self.fd.as_raw_fd(), &mut self.buffer, flags | MsgFlags::MSG_TRUNC) {
                 Err(Errno::EINTR) => {}
                 received => return received,
@@ -114,9 +114,9 @@ impl Socket {
     }
 }
 
-/// Asks for large buffers, as large as is allowed, and returns how much can be sent at once.
+/// Requests large buffers, up to the allowed size, and returns how much can be sent at once.
 fn enlarge(fd: &OwnedFd) -> Result<usize, Errno> {
-    // Beyond the system's limit only with CAP_NET_ADMIN in the first user namespace.
+    // More than the system limit requires CAP_NET_ADMIN in the initial user namespace.
     if setsockopt(fd, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
         setsockopt(fd, sockopt::SndBuf, &SEND_BUFFER)?;
     }

@@ -1,5 +1,5 @@
-//! Whether this kernel can run nearhop's rules: all that is missing is named at once, at start,
-//! rather than one by one by batches that fail.
+//! Checks at start whether this kernel supports nearhop's rules, and names everything that is
+//! missing at once.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use nix::errno::Errno;
 
 use super::error::Refusal;
 
-/// Something that the kernel cannot do.
+/// A feature that the kernel lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The kernel's name of an expression, or what else it is.
+    /// The kernel's name of the expression, or a description of the feature.
     pub name: String,
-    /// The kernel's build options that bring it.
+    /// The kernel build options that provide it.
     pub option: &'static str,
 }
 
@@ -28,19 +28,18 @@ impl fmt::Display for Missing {
     }
 }
 
-/// What the refusal of a rule says about the kernel. Nothing, if it may as well be the rule's
-/// fault.
+/// The missing feature that the refusal of a rule shows. None if the rule itself may be at fault.
 pub(super) fn missing_of(refusal: &Refusal, family: Family) -> Option<Missing> {
     let Some(Culprit::Expression { name, .. }) = &refusal.culprit else { return None };
     if !matches!(refusal.errno, Errno::ENOENT | Errno::EOPNOTSUPP) {
         return None;
     }
-    // The others are always there, or name something that may not be there.
+    // Other expressions are always present, or refer to an object that may be missing.
     let option = option_of(name, family)?;
     Some(Missing { name: name.clone(), option })
 }
 
-/// The build option of an expression that nftables can be without.
+/// The build option of an optional nftables expression.
 fn option_of(expression: &str, family: Family) -> Option<&'static str> {
     Some(match (expression, family) {
         ("numgen", _) => "CONFIG_NFT_NUMGEN",
@@ -55,21 +54,21 @@ fn option_of(expression: &str, family: Family) -> Option<&'static str> {
     })
 }
 
-/// One thing to try.
+/// One feature to try.
 struct Trial {
     name: &'static str,
     option: &'static str,
     op: Op,
 }
 
-/// Everything that nearhop's rules need, each in a change of its own.
+/// A batch that tries everything that nearhop's rules need, one feature per change.
 pub(super) struct Trials {
     pub(super) batch: Batch,
     names: Vec<(&'static str, &'static str)>,
 }
 
 impl Trials {
-    /// What to try in tables of a family.
+    /// Creates the trials for a family.
     pub(super) fn new(family: Family) -> Self {
         let mut trials = vec![table(family)];
         trials.extend(sets(family));
@@ -81,13 +80,13 @@ impl Trials {
         Self { batch: Batch { table, ops }, names }
     }
 
-    /// What the refusals mean.
+    /// The features that the refusals show to be missing.
     pub(super) fn missing(&self, refusals: &[Refusal]) -> Vec<Missing> {
         let named = |op: usize| {
             let (name, option) = self.names[op];
             Missing { name: name.to_owned(), option }
         };
-        // Without its table everything else fails, too.
+        // If the table is refused, everything else fails too.
         if refusals.iter().any(|refusal| refusal.op == 0) {
             return vec![named(0)];
         }
@@ -164,7 +163,7 @@ fn expressions(family: Family) -> Vec<Trial> {
     trials
 }
 
-/// `update @dynamic`: two addresses and two ports, in the registers' order.
+/// `update @dynamic`: two addresses and two ports, in the order of the registers.
 fn record(family: Family) -> Vec<Expr> {
     let step = if family == Family::Ipv4 { 1 } else { 4 };
     let source = |to| Expr::Ct { key: CtKey::OriginalSource, to };
@@ -206,7 +205,7 @@ mod tests {
         let exprs = ["numgen", "fib", "masq", "nat", "reject", "ct", "dynset"];
         assert_eq!(names, [&sets[..], &exprs].concat());
         assert_eq!(missing[4].to_string(), "no fib (CONFIG_NFT_FIB_IPV6)");
-        // A rule may be refused for its chain and for itself.
+        // The kernel may refuse a rule twice: for its chain and for the rule itself.
         let twice = [refusal(4, Errno::ENOENT, None), refusal(4, Errno::ENOENT, None)];
         assert_eq!(trials.missing(&twice).len(), 1);
     }
