@@ -1,4 +1,4 @@
-//! Events against the embedded API.
+//! Kubernetes Events, written to the embedded API server.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn the_server_takes_them_and_people_find_them() {
     let node = Name::from("worker-3");
     let told = Events::start(client.clone(), &node);
     told.tell(Note::starting(&node));
-    // The server refuses this one; the next is none the worse.
+    // The API server rejects this one; the next one is still written.
     told.tell(Note::listen_failed(&node, &failure("nowhere"), None));
     told.tell(Note::listen_failed(&node, &failure("default"), Some("1111".into())));
     told.finish(LIMIT).await;
@@ -106,7 +106,7 @@ async fn a_server_in_trouble_is_asked_again() {
     assert_eq!(reasons, ["Starting", "Starting"]);
 }
 
-/// Nobody answers there: the queue fills up, and telling goes on.
+/// The server does not answer: the queue fills up, and the caller never waits.
 #[tokio::test]
 async fn whoever_tells_never_waits() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -23,7 +23,7 @@ fn local() -> SocketAddr {
 async fn health_and_life_are_told_and_counted() {
     let registry = Metrics::new();
     let metrics = ProxyMetrics::new(&registry, &[Family::Ipv4]);
-    // Whatever waits is late at once.
+    // Every pending change is late at once.
     let health = SharedHealth::new(Duration::ZERO);
     let server = serve(local(), BindFailure::Fatal, &health, &metrics).expect("a port is free");
     let address = server.address().expect("it is bound");
@@ -75,7 +75,7 @@ async fn a_taken_port_is_an_error_or_tried_again_every_five_seconds() {
     assert!(error.contains(&address.to_string()) && error.contains("another address"), "{error}");
 
     let server = serve(address, BindFailure::Retry, &health, &metrics).expect("it waits");
-    // The clock stands still, and moves on only when everybody waits for it.
+    // The test clock advances only when all tasks wait for it.
     let moment = tokio::time::Instant::now();
     tokio::time::sleep(Duration::from_secs(12)).await;
     assert_eq!(server.address(), None);

@@ -1,5 +1,5 @@
-//! Against the real kernel: refusals name the change and the cause, lists are what was written,
-//! generations count, and one network namespace knows nothing of another.
+//! Tests on the real kernel: refusals name the change and the cause, lists match what was written,
+//! generations count, and network namespaces are independent.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -28,7 +28,7 @@ fn delete(set: &str, elements: Vec<Element>) -> Op {
     Op::DeleteElements { set: set.into(), elements }
 }
 
-/// The layout, and the table it is in.
+/// Runs a test with the layout and its table.
 fn with_layout(test: &str, body: impl FnOnce(&mut Kernel, &Table) + Send) {
     in_namespace(test, |kernel| {
         let table = table(Family::Ipv4, "nearhop");
@@ -72,7 +72,7 @@ fn every_fault_of_a_batch_is_named_and_nothing_is_done() {
         let lookup = Culprit::Expression { rule: 0, name: "lookup".into() };
         let expected = [
             (1, Errno::ENOENT, None),
-            // In the second of its messages.
+            // In the second message of the change.
             (2, Errno::EEXIST, Some(Culprit::Element(900))),
             (3, Errno::ENOENT, Some(Culprit::Element(2))),
             (4, Errno::ENOENT, Some(lookup)),
@@ -219,7 +219,7 @@ fn what_is_not_there_is_said_not_to_be_there() {
         let nowhere = support::table(Family::Ipv6, "nowhere");
         assert_eq!(kernel.dump_chains(&nowhere).unwrap(), []);
         assert_eq!(kernel.dump_rules(&nowhere).unwrap(), []);
-        // And the socket is of use afterwards.
+        // The socket still works afterwards.
         assert_eq!(kernel.dump_elements(table, "endpoints").unwrap().len(), 2);
     });
 }
@@ -236,7 +236,7 @@ fn elements_that_expire_say_when() {
         let [dumped] = &found[..] else { panic!("{found:?}") };
         assert_eq!(dumped.timeout_ms, Some(3_600_000));
         assert!(dumped.expires_ms.is_some_and(|left| left <= 3_600_000), "{dumped:?}");
-        // And it can be deleted by what was listed.
+        // The listed keys delete the elements.
         kernel
             .apply(&batch(table, vec![delete("affinity", vec![dumped.element.clone()])]))
             .unwrap();
@@ -280,7 +280,8 @@ fn namespaces_do_not_see_each_other() {
         let table = table.clone();
         in_namespace("namespaces_do_not_see_each_other", |inner| {
             assert_eq!(inner.tables().unwrap(), []);
-            // A socket stays where it was opened, whoever uses it.
+            // A socket stays in the namespace in which it was opened, also when another thread uses
+            // it.
             assert_eq!(outer.tables().unwrap().len(), 1);
             inner.apply(&batch(&table, vec![Op::AddTable { comment: "inner".into() }])).unwrap();
             assert_eq!(inner.dump_sets(&table).unwrap(), []);

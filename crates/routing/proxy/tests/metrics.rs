@@ -1,4 +1,4 @@
-//! Names, labels and buckets as kube-proxy's, and what happens to them.
+//! Metrics have kube-proxy's names, labels and buckets, and count correctly.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn value(registry: &Metrics, series: &str) -> f64 {
     found.unwrap_or_else(|| panic!("{series} in:\n{text}")).parse().expect("a number")
 }
 
-/// Upper bounds of a histogram's buckets, as the text has them.
+/// Upper bounds of a histogram's buckets, as in the text format.
 fn buckets(registry: &Metrics, name: &str) -> Vec<String> {
     let prefix = format!("{name}_bucket{{ip_family=\"IPv4\",le=\"");
     let text = registry.encode();
@@ -69,8 +69,8 @@ fn all_names_and_types_are_there_from_the_start() {
     assert!(values.iter().all(|line| line.ends_with(" 0")), "{text}");
     for family in ["IPv4", "IPv6"] {
         let label = format!("ip_family=\"{family}\"");
-        // Four buckets of 15 and one of 80, each with +Inf, sum and count; four gauges, four
-        // counters, two policies, ten tiers.
+        // Four histograms of 15 buckets and one of 80, each with +Inf, sum and count; four gauges,
+        // four counters, two policies, ten tiers.
         let count = values.iter().filter(|line| line.contains(&label)).count();
         assert_eq!(count, 4 * 18 + 83 + 4 + 4 + 2 + 10, "{text}");
     }
@@ -173,7 +173,7 @@ fn what_others_compute_is_shown() {
     assert_eq!(of("nearhop_proxy_foreign_changes_total"), 4.0);
 }
 
-/// One of each, and nobody can be forgotten.
+/// One of each tier.
 fn tiers() -> Vec<Tier> {
     let all = vec![
         Tier::Key("a".into()),
@@ -188,7 +188,7 @@ fn tiers() -> Vec<Tier> {
         Tier::Nobody,
     ];
     for tier in &all {
-        // A tier that is added does not compile here until it is added above, and in metrics.rs.
+        // This match does not compile after a new tier is added: add it above, and in metrics.rs.
         match tier {
             Tier::Key(_) | Tier::AnyKey | Tier::Routing | Tier::Weights | Tier::SameNode => {}
             Tier::SameZone | Tier::All | Tier::Local | Tier::OutOfReach | Tier::Nobody => {}

@@ -1,5 +1,5 @@
-//! Against the real kernel: the layout loads, lists as it was written, and the nft program prints
-//! it, reads what it printed, and prints the same.
+//! Tests on the real kernel: the layout loads, lists as it was written, and survives a round trip
+//! through the nft program.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -23,7 +23,7 @@ fn loads(kernel: &mut Kernel, family: Family) -> Table {
     table
 }
 
-/// nft's words, reload, again nft's words.
+/// Prints with nft, loads the output, and prints again.
 fn survives_nft() {
     let Some(first) = nft(&["list", "ruleset"], "") else { return };
     let first: String =
@@ -33,8 +33,8 @@ fn survives_nft() {
     assert_eq!(nft(&["list", "ruleset"], "").unwrap().trim_end(), first);
 }
 
-/// nft prints the rule; but when it reads an `update` with two IPv6 addresses, nft 1.0.6 leaves gaps
-/// when it gives registers out, and aborts.
+/// A rule that nft prints but cannot read: for an `update` with two IPv6 addresses, nft 1.0.6
+/// leaves gaps between registers and aborts.
 fn beyond_nft(line: &str) -> bool {
     line.contains("update @affinity") && line.contains("ct original ip6 saddr")
 }
@@ -55,7 +55,7 @@ fn ipv6() {
     });
 }
 
-/// The chains and sets that the proxy really writes, every kind of chain on demand among them.
+/// The chains and sets that the proxy writes, including every kind of chain on demand.
 fn house(config: &Config) -> Vec<Op> {
     let family = config.family();
     let mut ops = vec![Op::AddTable { comment: "rules".into() }];
@@ -74,14 +74,14 @@ fn house(config: &Config) -> Vec<Op> {
     let (base, regular): (Vec<Chain>, Vec<Chain>) = fixed.partition(|chain| chain.hook.is_some());
     let regular: Vec<Chain> =
         chains.iter().map(|chain| chain.chain(config)).chain(regular).collect();
-    // All chains first, then rules: a rule may go to a chain that comes later.
+    // Add all chains first, then rules: a rule may refer to a later chain.
     ops.extend(regular.iter().cloned().map(|all| Op::AddChain(Chain { rules: Vec::new(), ..all })));
     ops.extend(sticky_port(config));
     ops.extend(regular.into_iter().chain(base).map(Op::AddChain));
     ops
 }
 
-/// What a Service port with session affinity has of its own.
+/// The chains and the map of a Service port with session affinity.
 fn sticky_port(config: &Config) -> Vec<Op> {
     let (port, protocol) = (Name::from("default/my-web/tcp/http"), Protocol::Tcp);
     let mut ops = Vec::new();
@@ -99,7 +99,7 @@ fn sticky_port(config: &Config) -> Vec<Op> {
     ops
 }
 
-/// Each way to configure the rules.
+/// Every variant of the configuration.
 fn configurations(family: Family) -> Vec<Config> {
     let range = match family {
         Family::Ipv4 => Cidr::new(address("10.96.0.0"), 12),

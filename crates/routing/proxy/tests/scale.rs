@@ -1,5 +1,5 @@
-//! Against the real kernel, with as many elements as a large cluster has: everything arrives, and
-//! how long it takes is printed (`cargo test --release -p nearhop-proxy --test scale -- --nocapture`).
+//! Tests on the real kernel with the number of elements of a large cluster: all elements arrive,
+//! and the times are printed (`cargo test --release -p nearhop-proxy --test scale -- --nocapture`).
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -79,7 +79,7 @@ fn each(what: &str, kernel: &mut Kernel, batches: Vec<Batch>) {
     println!("{what}: median {:?}, longest {:?}", times[times.len() / 2], times[times.len() - 1]);
 }
 
-/// What is sent has the shape of what the kernel lists.
+/// Decodes sent elements: they have the same format as listed ones.
 fn decode(bytes: &[u8]) -> Vec<DumpedElement> {
     let (mut names, mut found) = (Names::default(), Vec::new());
     for message in messages(bytes) {
@@ -122,8 +122,8 @@ fn a_hundred_thousand_elements_come_back_as_they_went() {
     });
 }
 
-/// Four base chains through which packets reach the map of verdicts, as the kernel follows them
-/// all when a verdict is added.
+/// Four base chains that use the verdict map, because the kernel follows all of them when a verdict
+/// is added.
 fn dispatch(family: Family) -> Vec<Op> {
     use HookPoint::{Output, Prerouting};
     let rules = || {

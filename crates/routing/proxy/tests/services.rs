@@ -1,4 +1,4 @@
-//! The health ports of Services over real sockets.
+//! The `healthCheckNodePort` listeners of Services over real sockets.
 
 mod common;
 
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-/// Linux has all of 127.0.0.0/8.
+/// On Linux every address in 127.0.0.0/8 is local.
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
 fn key(name: &str) -> ServiceKey {
@@ -80,7 +80,7 @@ async fn counts_change_without_closing_anything() {
     assert_eq!(heard.code, 503);
     assert!(heard.has("x-load-balancing-endpoint-weight: 0"), "{heard:?}");
 
-    // A connection from before the change.
+    // A connection opened before the change.
     let mut open = TcpStream::connect(cart).await.unwrap();
     open.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
     services.sync(all([("cart", wanted(0, 2))])).await;
@@ -108,7 +108,7 @@ async fn ports_move_from_service_to_service_within_a_sync() {
             assert!(heard.has(&format!("x-load-balancing-endpoint-weight: {weight}")), "{heard:?}");
         }
     }
-    // A newcomer gets the port of one who goes in the same sync.
+    // A new Service gets the port of one that is removed in the same sync.
     assert_eq!(services.sync(all([("c", wanted(ports.0, 1))])).await, []);
     assert!(TcpStream::connect((LOCALHOST, ports.1)).await.is_err(), "it is closed");
     assert_eq!(services.addresses(&key("a")), []);
@@ -136,7 +136,7 @@ async fn a_failure_is_told_once_and_harms_nobody_else() {
     assert_eq!(services.failing(), 0);
     assert_eq!(ask(address(&services, "b"), "GET /").await.code, 200);
 
-    // Gone and back in the way of another: that is news.
+    // The Service is removed and returns while the port is in use: a new failure.
     services.sync(BTreeMap::new()).await;
     let other = TcpListener::bind((LOCALHOST, taken)).await.unwrap();
     assert_eq!(services.sync(want()).await.len(), 1);

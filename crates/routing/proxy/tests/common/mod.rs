@@ -1,4 +1,4 @@
-//! What every test of a port needs.
+//! Helpers for tests of HTTP ports.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Far beyond what anything here takes: a test that gets there hangs.
+/// Much longer than any test step: a test that reaches it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An answer, taken apart.
+/// A parsed HTTP answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Heard {
     pub(crate) code: u16,
@@ -24,7 +24,7 @@ impl Heard {
     }
 }
 
-/// Sends a request without a body and reads to the end.
+/// Sends a request without a body and reads the whole answer.
 pub(crate) async fn ask(address: SocketAddr, line: &str) -> Heard {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let request = format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n");

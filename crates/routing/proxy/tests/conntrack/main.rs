@@ -1,6 +1,6 @@
-//! The kernel's own table of flows: what is stale goes, and nothing else.
+//! The conntrack table of the kernel: a sweep deletes stale flows, and nothing else.
 //!
-//! Each test has a network namespace of its own, and makes flows in it by netlink.
+//! Each test has its own network namespace and creates flows in it by netlink.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -41,14 +41,15 @@ fn sorted(mut flows: Vec<Made>) -> Vec<Made> {
     flows
 }
 
-/// Flows that stay, and flows that go, with the reason.
+/// Flows that stay, and flows that are deleted, with the reason.
 fn population() -> (Vec<Made>, Vec<(Made, Why)>) {
     let dns = "10.96.0.10:53";
     let kept = vec![
         udp("10.0.0.1:1001", dns, "10.1.0.1:5353"),
         udp("10.0.0.2:1001", dns, "10.1.0.1:5353"),
         udp("192.0.2.77:1001", "192.0.2.5:30053", "10.1.0.1:5353"),
-        // Others': not through a frontend, TCP, another port, a node port that is not on the node.
+        // Foreign flows: not through a frontend, TCP, another port, a node port at a foreign
+        // address.
         udp("10.0.0.1:1002", "10.9.0.1:5353", "10.9.0.1:5353"),
         udp("10.0.0.1:1003", "10.96.0.10:54", "10.9.0.1:5353"),
         udp("10.0.0.1:1004", "192.0.2.6:30053", "10.9.0.1:5353"),
@@ -121,7 +122,7 @@ fn ipv6_flows_are_swept_alike() {
     });
 }
 
-/// Preferred no more, then gone.
+/// The endpoint is first demoted, then removed.
 #[test]
 fn a_flow_lingers_until_its_endpoint_is_gone() {
     sandbox::run("a_flow_lingers_until_its_endpoint_is_gone", || {
@@ -192,7 +193,7 @@ fn a_deletion_means_this_very_flow() {
     });
 }
 
-/// Somebody else may sort flows into zones; ours are found there too, and only there.
+/// Other programs may use conntrack zones; the sweep finds our flows there, and deletes only those.
 #[test]
 fn a_flow_in_a_zone_is_deleted_there() {
     sandbox::run("a_flow_in_a_zone_is_deleted_there", || {
@@ -207,7 +208,7 @@ fn a_flow_in_a_zone_is_deleted_there() {
     });
 }
 
-/// 270 flows of one endpoint among 2,859, by a sweep.
+/// A sweep deletes 270 flows of one endpoint among 2,859.
 #[test]
 fn the_flows_of_one_endpoint_go_and_the_others_stay() {
     sandbox::run("the_flows_of_one_endpoint_go_and_the_others_stay", || {
@@ -215,7 +216,7 @@ fn the_flows_of_one_endpoint_go_and_the_others_stay() {
         let client = |n: usize| format!("10.0.{}.{}:{}", n / 250, n % 250 + 1, 1000 + n);
         let flow = |n: usize| match n {
             0..270 => udp(&client(n), frontend, "10.9.0.1:5353"),
-            // The same endpoint through another frontend, without one, and by TCP.
+            // The same endpoint through another frontend, without a frontend, and over TCP.
             270..280 => udp(&client(n), "10.96.0.11:53", "10.9.0.1:5353"),
             280..290 => udp(&client(n), "10.9.0.1:5353", "10.9.0.1:5353"),
             290..300 => made(Protocol::Tcp, &client(n), frontend, "10.9.0.1:5353"),
@@ -252,7 +253,7 @@ fn a_hundred_thousand_flows() {
         insert(&all);
         let mut view = View::new(Rehome::NewOnly, BTreeSet::new());
         for service in 0..200 {
-            // Nine of ten endpoints are left.
+            // Nine of ten endpoints remain.
             let left: Vec<String> = (1..10).map(|n| format!("10.200.{service}.{n}:5353")).collect();
             let left: Vec<&str> = left.iter().map(String::as_str).collect();
             let frontend = format!("10.96.{service}.10:53");

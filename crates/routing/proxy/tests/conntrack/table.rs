@@ -1,4 +1,4 @@
-//! A table of flows in a network namespace of its own, filled by hand: no packets, no rules.
+//! A conntrack table in its own network namespace, filled by netlink: no packets, no rules.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use nix::sys::socket::{
 
 use nearhop_netfilter::conntrack::{Ends, Flow};
 
-/// A flow to be made.
+/// A flow to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Made {
     pub(crate) protocol: Protocol,
@@ -32,7 +32,7 @@ impl From<&Flow> for Made {
     }
 }
 
-/// A flow of a client to a frontend that an endpoint serves.
+/// A flow of a client to a frontend, translated to an endpoint.
 pub(crate) fn made(protocol: Protocol, client: &str, frontend: &str, endpoint: &str) -> Made {
     let at = |text: &str| text.parse::<SocketAddr>().expect("a test's address");
     Made {
@@ -47,7 +47,7 @@ pub(crate) fn udp(client: &str, frontend: &str, endpoint: &str) -> Made {
     made(Protocol::Udp, client, frontend, endpoint)
 }
 
-/// Puts flows into the table of the calling thread's namespace.
+/// Adds flows to the conntrack table of the calling thread's namespace.
 pub(crate) fn insert(flows: &[Made]) {
     let (family, protocol) = (AddressFamily::Netlink, SockProtocol::NetlinkNetFilter);
     let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).unwrap();
@@ -74,13 +74,13 @@ fn write(out: &mut Writer, flow: &Made) {
     if flow.zone != 0 {
         out.put(18, &flow.zone.to_be_bytes());
     }
-    // Ten minutes.
+    // A timeout of ten minutes.
     out.be32(7, 600);
     // Confirmed, assured, answered.
     out.be32(3, 0b1110);
     match flow.protocol {
         Protocol::Udp => {}
-        // Established, as SCTP is below with its tags.
+        // Established; likewise SCTP below, with its verification tags.
         Protocol::Tcp => out.nest(4, |out| out.nest(1, |out| out.byte(1, 3))),
         Protocol::Sctp => out.nest(4, |out| {
             out.nest(3, |out| {
@@ -140,7 +140,7 @@ pub(crate) fn flows(table: &mut Conntrack, protocol: Protocol) -> Vec<Flow> {
     all
 }
 
-/// Everything that is in the table, as it was made.
+/// All flows in the table, in the form in which they were created.
 pub(crate) fn everything(table: &mut Conntrack) -> Vec<Made> {
     let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
     let mut all: Vec<Made> = protocols

@@ -1,5 +1,5 @@
-//! Where everything does not fit into one batch: each frontend still changes at once, and a new
-//! table is filled before any packet passes it.
+//! Changes that do not fit into one batch: each frontend still changes atomically, and a new table
+//! is filled before any packet passes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,14 +14,14 @@ use crate::follow::{Follower, NODE, v4};
 use crate::on::{FakeTables, Watched, on_both};
 use crate::steps::CLUSTER;
 
-/// What can become of a connection.
+/// The possible outcomes of a connection.
 type Outcomes = BTreeSet<Outcome>;
 
-/// A pod elsewhere, one of this node that is an endpoint itself, and a client outside.
+/// A pod on another node, a local pod that is an endpoint itself, and a client outside the cluster.
 const CLIENTS: [&str; 3] = ["10.244.99.1", "10.244.0.1", "198.51.100.9"];
 const NODE_ADDRESS: &str = "192.0.2.250";
 
-/// Where connections to every frontend of the desired table go, by client.
+/// The outcomes of connections to every frontend of the desired table, by client.
 fn outcomes(fake: &Fake, frontends: &BTreeSet<Frontend>) -> BTreeMap<(IpAddr, Frontend), Outcomes> {
     let node: IpAddr = NODE_ADDRESS.parse().unwrap();
     let host = Host { node_addresses: vec![node] };
@@ -50,7 +50,7 @@ fn frontends(engine: &Engine) -> BTreeSet<Frontend> {
     engine.desired().frontends().map(|(frontend, _)| *frontend).collect()
 }
 
-/// Goes from one cluster to another in small batches, and looks at every frontend after each.
+/// Changes one cluster to another in small batches, and checks every frontend after each.
 fn in_small_batches(from: &str, to: &str, at_least: usize) {
     let mut tables = Watched::new(FakeTables::default());
     let mut follower = Follower::start(&mut tables, from);
@@ -169,13 +169,13 @@ fn adds_base_chain(batch: &Batch) -> bool {
 
 #[test]
 fn outcomes_are_not_empty_words() {
-    // What the other tests compare would be equal too if every packet passed untouched.
+    // The comparisons of the other tests would also pass if no rule matched any packet.
     let mut tables = Watched::new(FakeTables::default());
     let follower = Follower::start(&mut tables, &services(5, "", NODE));
     let found = outcomes(&tables.inner.fake, &frontends(&follower.engine));
     let translated =
         |outcome: &Outcome| matches!(outcome, Outcome::Delivered { translated: true, .. });
     let led = found.values().filter(|outcomes| outcomes.iter().all(translated)).count();
-    // All but those of the clients whom `source-ranges` keeps out.
+    // All except those of the clients that `source-ranges` excludes.
     assert_eq!((led, found.len()), (28, 30));
 }

@@ -1,4 +1,4 @@
-//! What several Services share or quarrel about: addresses, and endpoints of this node.
+//! Addresses and local endpoints that several Services claim or share.
 
 use nearhop_core::{Change, ObjectRef, Protocol, ServiceKey};
 use nearhop_netfilter::frontend::{At, Frontend};
@@ -18,7 +18,7 @@ pod b-0 for=b on=n2 ip=10.244.0.2
 pod b-1 for=b on=n2 ip=10.244.0.3
 ";
 
-/// The Service that has the contested address.
+/// The Service that owns the contested address.
 fn owner(follower: &Follower) -> Option<&ServiceKey> {
     let at = At::Address("203.0.113.7".parse().unwrap());
     let frontend = Frontend { at, protocol: Protocol::Tcp, port: 80 };
@@ -35,7 +35,7 @@ on_both! {
         assert_eq!(owner(&follower), Some(&service("b")));
         assert_eq!(follower.engine.desired().contested().count(), 0);
         follower.check(tables);
-        // It comes back, and has it again.
+        // The Service returns and owns the address again.
         follower.turn_into(tables, TWO);
         assert_eq!(owner(&follower), Some(&service("a")));
         follower.check(tables);
@@ -118,19 +118,19 @@ pod web-0 for=web on=n1 ip=10.244.0.2
     fn an_address_changes_hands_within_one_batch(tables) {
         let mut follower = Follower::start(tables, TWO);
         tables.forget();
-        // Both change at once: `a` lets go, `b` gets other endpoints.
+        // Both change at once: `a` releases the address, `b` gets other endpoints.
         let text = TWO.replace("10.96.0.1 external-ip=203.0.113.7", "10.96.0.1");
         follower.turn_into(tables, &text.replace("10.244.0.3", "10.244.0.4"));
         assert_eq!((tables.batches.len(), tables.reads), (1, 0));
         assert_eq!(owner(&follower), Some(&service("b")));
         follower.check(tables);
-        // They swap: `a` takes it back while `b` lets go.
+        // They swap: `a` claims the address again while `b` releases it.
         tables.forget();
         follower.turn_into(tables, &TWO.replace("10.96.0.2 external-ip=203.0.113.7", "10.96.0.2"));
         assert_eq!((tables.batches.len(), tables.reads), (1, 0));
         assert_eq!(owner(&follower), Some(&service("a")));
         follower.check(tables);
-        // Both go.
+        // Both release the address.
         follower.turn_into(tables, &TWO.replace(" external-ip=203.0.113.7", ""));
         assert_eq!(owner(&follower), None);
         follower.check(tables);
@@ -176,7 +176,7 @@ pod web-0 for=web on=n1 ip=10.244.0.2
         follower.follow(tables, vec![Change::Gone(ObjectRef::Service(service("b")))]);
         assert_eq!(tables.counts()[&SetId::Hairpin], (2, 0));
         follower.check(tables);
-        // Both come back in one batch, and one endpoint goes.
+        // Both return in one batch, and one endpoint is removed.
         follower.turn_into(tables, &shared.replace("pod x-1", "# pod x-1"));
         follower.check(tables);
         follower.turn_into(tables, shared);

@@ -1,5 +1,4 @@
-//! Whatever happened before, and in whatever order: the table is as if it had been written from
-//! scratch.
+//! After any sequence of events the table is the same as one written from scratch.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::follow::{Cluster, Content};
 use crate::on::{FakeTables, held_chain, on_kernel};
 use crate::random::{change, cluster};
 
-/// One step of a story.
+/// One step of a sequence.
 #[derive(Clone, Debug)]
 enum Step {
     /// Some changes, followed by one sync.
@@ -36,11 +35,11 @@ enum Step {
     Configure(Setting),
     /// A full pass.
     Full,
-    /// Clients are let go of, and what nobody needs for that any more is deleted.
+    /// Deletes stale affinity records, and the chains and maps that are unused afterwards.
     Release,
-    /// A look.
+    /// A verification.
     Look,
-    /// Somebody changes our table, and then this happens.
+    /// Another program changes our table, and then this happens.
     Damage(Damage, Index, Index, Mend),
 }
 
@@ -98,7 +97,7 @@ fn step(family: Family) -> impl Strategy<Value = Step> {
 #[derive(Clone, Debug)]
 struct Story {
     family: Family,
-    /// What another proxy had written for quite another cluster.
+    /// The table that a proxy wrote for another cluster before.
     past: Option<Vec<Change>>,
     present: Vec<Change>,
     steps: Vec<Step>,
@@ -121,7 +120,7 @@ fn config(family: Family, setting: Setting) -> Config {
     }
 }
 
-/// What the table is to hold, without an engine and without a past.
+/// The desired content of the table, computed without an engine and without history.
 fn wanted(cluster: &Cluster, config: &Config, exactness: Exactness) -> Content {
     let mut desired = DesiredTable::new(Arc::new(config.clone()));
     for service in cluster.world.services() {
@@ -134,7 +133,7 @@ fn wanted(cluster: &Cluster, config: &Config, exactness: Exactness) -> Content {
         Exactness::Needed | Exactness::All => desired.chains(),
     };
     let chains = chains.iter().map(|chain| (chain.name.clone(), held_chain(chain))).collect();
-    // Built at once: a Service whose address another one takes over may have needed maps for it.
+    // Built at once: a Service may have created maps for an address that another Service took over.
     let at_once =
         DesiredTable::build(&cluster.routes, Arc::new(config.clone()), &Program::default());
     let maps = at_once.maps().iter().filter(|_| exactness != Exactness::Elements).cloned();
@@ -147,14 +146,15 @@ fn wanted(cluster: &Cluster, config: &Config, exactness: Exactness) -> Content {
     })
 }
 
-/// How closely a table is looked at.
+/// How strictly a table is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exactness {
-    /// Elements. The chains that they lead to are there, or they would not be.
+    /// Elements only. The chains that they refer to exist, otherwise the kernel refuses the
+    /// elements.
     Elements,
-    /// And all chains that are needed; others may be left over.
+    /// Also all chains that are needed; there may be unused ones.
     Needed,
-    /// And no others.
+    /// Also no unused chains.
     All,
 }
 
@@ -249,7 +249,7 @@ impl<T: Tables> Player<'_, T> {
         Ok(())
     }
 
-    /// What somebody else does to the table; nothing, where there is nothing to do it to.
+    /// The change that another program makes; empty if the table has nothing to change.
     fn damage(&mut self, damage: Damage, first: Index, second: Index) -> Vec<Op> {
         let family = self.engine.config().family();
         let held = self.tables.read(&self.engine.config().table).unwrap().unwrap();
@@ -307,7 +307,7 @@ fn add(set: SetId, element: Element) -> Op {
     Op::AddElements { set: Name::from(set.name()), elements: vec![element] }
 }
 
-/// Plays a story on tables that may hold anything.
+/// Runs a sequence on tables with any content.
 fn play(tables: &mut impl Tables, story: Story) -> Result<(), TestCaseError> {
     let config = config(story.family, Setting::Default);
     if let Some(changes) = story.past {
@@ -326,14 +326,14 @@ fn play(tables: &mut impl Tables, story: Story) -> Result<(), TestCaseError> {
     player.check(Exactness::Needed)
 }
 
-/// `NEARHOP_CASES` sets how many stories are played on the fake; the kernel gets a fiftieth.
+/// `NEARHOP_CASES` sets how many sequences run on the fake; the kernel runs 1/50 of them.
 pub(crate) fn runs(divided_by: u32) -> Runs {
     let cases = std::env::var("NEARHOP_CASES").ok();
     let cases = cases.map_or(10_000, |cases| cases.parse().expect("NEARHOP_CASES is a number"));
     Runs {
         cases: (cases / divided_by).max(1),
         failure_persistence: None,
-        // The default is made for secrets, and takes a tenth of the time.
+        // The default generator is cryptographic and takes a tenth of the time.
         rng_algorithm: RngAlgorithm::XorShift,
         ..Runs::default()
     }
@@ -358,7 +358,7 @@ fn incremental_is_from_scratch_in_ipv6_on_the_fake() {
 #[test]
 fn incremental_is_from_scratch_on_the_kernel() {
     on_kernel("equal::incremental_is_from_scratch_on_the_kernel", |kernel| {
-        // The next story begins with what the last one left.
+        // Each sequence starts with the table that the previous one left.
         let kernel = RefCell::new(kernel);
         for family in [Family::Ipv4, Family::Ipv6] {
             let played = TestRunner::new(runs(100))

@@ -1,4 +1,4 @@
-//! Services that are reached from outside: types, policies, affinity and source ranges change.
+//! Services that are reachable from outside: types, policies, affinity and source ranges change.
 
 use nearhop_netfilter::layout::SetId;
 use nearhop_proxy::engine::Tables;
@@ -19,7 +19,8 @@ fn web(options: &str) -> String {
     format!("service web cluster-ip=10.96.0.1 port=80->8080 {options}\n{REST}")
 }
 
-/// From each of these to each other, there and back, and it is always as from scratch.
+/// Changes from each of these to each other and back; the table always matches one written from
+/// scratch.
 fn tour(tables: &mut impl Tables, all: &[&str]) {
     let mut follower = Follower::start(tables, &web(all[0]));
     for from in all {
@@ -82,14 +83,15 @@ on_both! {
         let ranges = format!("{exposed}=198.51.100.0/24,198.51.0.0/16,198.51.100.0/24,203.0.113.0/24");
         let mut follower = Follower::start(tables, &web(&ranges));
         assert_eq!(content(tables, &v4()).set(SetId::FirewallAllowed).len(), 2);
-        // What lay inside another goes: nothing to do. What held another goes: it shrinks.
+        // A range inside another one is removed: no change. The outer range is removed: the
+        // interval shrinks.
         tables.forget();
         follower.turn_into(tables, &web(&format!("{exposed}=198.51.0.0/16,203.0.113.0/24")));
         assert!(tables.batches.is_empty());
         follower.turn_into(tables, &web(&format!("{exposed}=198.51.100.0/24,203.0.113.0/24")));
         assert_eq!(tables.counts()[&SetId::FirewallAllowed], (1, 1));
         follower.check(tables);
-        // And grows again, around where it was.
+        // The interval grows again around the inner range.
         follower.turn_into(tables, &web(&format!("{exposed}=198.51.0.0/16,203.0.113.0/24")));
         follower.check(tables);
     }

@@ -1,5 +1,5 @@
-//! The kernel refuses something, once or for good; somebody deletes the table: the others are
-//! served, and it is right again afterwards.
+//! The kernel refuses a change once or always, or another program deletes the table: other Services
+//! are served, and the table is correct afterwards.
 
 use nearhop_core::{Change, Name, ObjectRef, Protocol};
 use nearhop_netfilter::frontend::{At, Frontend};
@@ -27,7 +27,7 @@ fn key(address: &str) -> Bytes {
     key_of(&Frontend { at, protocol: Protocol::Tcp, port: 80 })
 }
 
-/// As if one Service were not there.
+/// Asserts the table as if one Service did not exist.
 fn check_without<T: Tables>(tables: &mut Watched<T>, follower: &Follower, left_out: &str) {
     let mut others = follower.cluster.clone();
     others.apply(vec![Change::Gone(ObjectRef::Service(service(left_out)))]);
@@ -41,7 +41,7 @@ fn isolated(follower: &Follower) -> Vec<&str> {
     follower.engine.isolated().keys().map(|key| key.name.as_str()).collect()
 }
 
-/// What makes one Service impossible, by the element that the kernel does not take.
+/// Makes the kernel refuse one Service, by an element that it does not accept.
 fn spoil<T: Tables>(tables: &mut Watched<T>, set: SetId, key: Bytes) {
     tables.spoilt.insert((set, key));
 }
@@ -55,11 +55,11 @@ on_both! {
         assert_eq!(isolated(&follower), ["b"]);
         assert!(follower.engine.isolated()[&service("b")].contains("EINVAL"));
         check_without(tables, &follower, "b");
-        // Others change meanwhile, and need no full pass for it.
+        // Other Services change meanwhile, and need no full pass.
         let synced = follower.turn_into(tables, &CLUSTER.replace("10.244.0.4", "10.244.0.5"));
         assert_eq!(synced.pass, Pass::Partial);
         check_without(tables, &follower, "b");
-        // It is well again, and the next full pass takes it in.
+        // The kernel accepts the Service again, and the next full pass writes it.
         tables.spoilt.clear();
         follower.full(tables);
         assert_eq!(isolated(&follower), [""; 0]);
@@ -75,7 +75,7 @@ on_both! {
         assert_eq!(synced.pass, Pass::Full);
         assert_eq!(isolated(&follower), ["c"]);
         check_without(tables, &follower, "c");
-        // Looking does not bring it back, nor takes it for a stranger's work.
+        // A verification does not restore the Service, and does not report it as a foreign change.
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
         check_without(tables, &follower, "c");
         tables.spoilt.clear();
@@ -84,7 +84,7 @@ on_both! {
     }
 
     fn who_inherits_from_a_service_left_out_gets_it_at_once(tables) {
-        // `a` has the address that `b` wants too.
+        // `a` owns the address that `b` claims too.
         spoil(tables, SetId::Counted(1), key("10.96.0.1"));
         let mut follower = Follower::new(CLUSTER, v4());
         follower.sync_all(tables);
@@ -140,7 +140,7 @@ on_both! {
         for nth in 0..6 {
             Engine::remove(tables, &v4()).unwrap();
             let mut follower = Follower::new(CLUSTER, v4());
-            // Some go through before.
+            // Some batches pass before.
             tables.fail_after(nth, ApplyError::Failed(String::from("EINTR")));
             follower.sync_all(tables);
             assert!(follower.engine.isolated().is_empty());
@@ -156,7 +156,7 @@ on_both! {
         assert!(failed.is_err());
         assert!(follower.engine.needs_full());
         tables.dead = false;
-        // Whatever it is asked about: it makes up for everything.
+        // Whatever Services the sync names, it is a full pass.
         let none = std::collections::BTreeSet::new();
         let routes = &follower.cluster.routes;
         let synced = follower.engine.sync(tables, routes, Scope::Some(&none)).unwrap();
@@ -165,8 +165,8 @@ on_both! {
         follower.check_exactly(tables);
     }
 
-    // Everything is written, but whoever wrote it does not know: what it lost is told, and what
-    // changed meanwhile is written, by the pass that ends well.
+    // All changes are written, but the engine cannot confirm it: the next successful pass reports
+    // the lost endpoints and writes later changes.
     fn a_pass_that_cannot_look_back_is_made_up_for_by_a_full_one(tables) {
         let text = format!("{CLUSTER}
 service dns cluster-ip=10.96.0.9 port=53/udp

@@ -1,4 +1,4 @@
-//! Connections that stand are left alone, whatever is written meanwhile.
+//! Established connections are not affected by any write.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::net::{CLUSTER, Net, SERVICE, pod};
 
 const CONNECTIONS: usize = 400;
 
-/// Connections that stand, each with the endpoint that it got.
+/// Established connections, each with its endpoint.
 struct Flows(Vec<(Client, Outcome)>);
 
 impl Flows {
@@ -30,7 +30,7 @@ impl Flows {
         Self((0..CONNECTIONS).map(open).collect())
     }
 
-    /// Each still gets its echo over the connection it has.
+    /// Asserts that each connection still gets its echo.
     fn check(&mut self) {
         for (client, outcome) in &mut self.0 {
             assert_eq!(client.ask().unwrap(), *outcome);
@@ -46,7 +46,7 @@ impl Flows {
     }
 }
 
-/// Four hundred connections, and what must not touch them.
+/// Four hundred connections, and a test that must not affect them.
 fn with_flows(test: &str, check: impl FnOnce(&Net, &mut Kernel, &mut Follower, &mut Flows) + Send) {
     sandbox::run(test, || {
         let net = Net::new();
@@ -69,8 +69,8 @@ fn a_restart_and_full_passes_leave_them() {
         follower.engine.require_full();
         follower.sync_all(kernel);
         flows.check();
-        // Nor does a proxy that begins with nothing, or with other priorities.
-        // While the table is away nothing is translated; when it is back, it goes on.
+        // Nor does a proxy that starts without a table, or with other priorities. Without the table
+        // nothing is translated; when it is back, the connections continue.
         Engine::remove(kernel, &v4()).unwrap();
         follower.full(kernel);
         flows.check();
@@ -97,7 +97,7 @@ fn other_policies_leave_them() {
         follower
             .turn_into(kernel, &elsewhere.replace("web-1 for=web on=n1", "web-1 for=web on=n3"));
         flows.check();
-        // Even where their endpoint is no longer one: that is for the pod to end.
+        // Even if their endpoint is removed: the pod ends its connections itself.
         follower.pod_gone(kernel, "web-2");
         assert!(!net.reached(source, 50, 4).contains(&pod(2)));
     });

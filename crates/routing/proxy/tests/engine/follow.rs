@@ -1,5 +1,5 @@
-//! A cluster that changes, the decisions of one of its nodes, and an engine that follows. And what
-//! a table must be like: as if it had been written from scratch.
+//! A cluster that changes, the routes of one of its nodes, and an engine that synchronizes a table.
+//! Also the comparison with a table written from scratch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -17,7 +17,7 @@ use nearhop_proxy::engine::{Engine, Scope, Synced, Tables};
 
 use crate::on::FakeTables;
 
-/// The node whose decisions are followed.
+/// The node whose routes are used.
 pub(crate) const NODE: &str = "n1";
 
 pub(crate) fn parse(text: &str) -> Fixture {
@@ -32,7 +32,7 @@ pub(crate) fn service(name: &str) -> ServiceKey {
     ServiceKey::new("default", name)
 }
 
-/// What a sync is about.
+/// What a sync covers.
 pub(crate) enum Todo {
     Some(BTreeSet<ServiceKey>),
     All,
@@ -47,7 +47,7 @@ impl Todo {
     }
 }
 
-/// A world and the decisions of one node in it.
+/// A cluster state and the routes of one node.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     pub(crate) world: World,
@@ -67,7 +67,7 @@ impl Cluster {
         Self { routes: RouteTable::build(&world, place), world }
     }
 
-    /// Takes in changes, as controller and proxy do, and says what is to be synced.
+    /// Applies changes, as controller and proxy do, and returns what to sync.
     pub(crate) fn apply(&mut self, changes: Vec<Change>) -> Todo {
         let mut touched = self.world.apply_all(changes);
         self.plan(&mut touched);
@@ -85,7 +85,7 @@ impl Cluster {
         }
     }
 
-    /// Makes it the cluster of a text: what the text does not have is gone.
+    /// Changes the cluster to the one in a text: objects that the text does not have are deleted.
     pub(crate) fn turn_into(&mut self, text: &str) -> Todo {
         let fixture = parse(text);
         let mut changes = fixture.changes();
@@ -110,12 +110,12 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// With nothing written yet.
+    /// Creates it; nothing is written yet.
     pub(crate) fn new(text: &str, config: Config) -> Self {
         Self { cluster: Cluster::new(text), engine: Engine::new(config) }
     }
 
-    /// With the first pass made.
+    /// Creates it and runs the first pass.
     pub(crate) fn start(tables: &mut impl Tables, text: &str) -> Self {
         let mut follower = Self::new(text, v4());
         follower.sync_all(tables);
@@ -130,13 +130,13 @@ impl Follower {
         self.engine.sync(tables, &self.cluster.routes, Scope::All).unwrap()
     }
 
-    /// Changes happen, and are followed.
+    /// Applies changes and syncs.
     pub(crate) fn follow(&mut self, tables: &mut impl Tables, changes: Vec<Change>) -> Synced {
         let todo = self.cluster.apply(changes);
         self.engine.sync(tables, &self.cluster.routes, todo.scope()).unwrap()
     }
 
-    /// The cluster becomes that of a text, and is followed.
+    /// Changes the cluster to the one in a text and syncs.
     pub(crate) fn turn_into(&mut self, tables: &mut impl Tables, text: &str) -> Synced {
         let todo = self.cluster.turn_into(text);
         self.engine.sync(tables, &self.cluster.routes, todo.scope()).unwrap()
@@ -150,13 +150,13 @@ impl Follower {
         self.engine.full(tables, &self.cluster.routes).unwrap()
     }
 
-    /// The kernel holds what it would if it had been written from scratch; chains that nobody needs
-    /// any more may be left over.
+    /// Asserts that the kernel holds the same as a table written from scratch; unused chains may
+    /// remain.
     pub(crate) fn check(&self, tables: &mut impl Tables) {
         self.compare(tables, Leftovers::Allowed);
     }
 
-    /// The same, without leftovers.
+    /// The same, without unused chains.
     pub(crate) fn check_exactly(&self, tables: &mut impl Tables) {
         self.compare(tables, Leftovers::None);
     }
@@ -181,14 +181,14 @@ enum Leftovers {
     None,
 }
 
-/// What routes make of an empty table.
+/// The content of a table written from scratch for these routes.
 pub(crate) fn from_scratch(routes: &RouteTable, config: &Config) -> Content {
     let mut tables = FakeTables::default();
     Engine::new(config.clone()).full(&mut tables, routes).unwrap();
     Content::of(&tables.read(&config.table).unwrap().unwrap())
 }
 
-/// What a table holds, whatever the order of slots.
+/// The content of a table, independent of the order of slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) sets: BTreeSet<Name>,
@@ -234,7 +234,7 @@ impl Content {
     }
 }
 
-/// Says only what differs: tables are long.
+/// Asserts equality and prints only the differences, because tables are long.
 #[track_caller]
 pub(crate) fn assert_same(is: &Content, wanted: &Content) {
     if is == wanted {
@@ -276,7 +276,7 @@ fn is_slots(set: SetId) -> bool {
     )
 }
 
-/// What a table holds now.
+/// The current content of a table.
 pub(crate) fn content(tables: &mut impl Tables, config: &Config) -> Content {
     Content::of(&tables.read(&config.table).unwrap().expect("the table is there"))
 }

@@ -1,4 +1,4 @@
-//! A node that has a cluster IP as an address of its own, as with a name server on every node.
+//! A node that has a cluster IP as a local address, as with NodeLocal DNSCache.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ service empty cluster-ip=10.96.0.2
 pod web-1 for=web on=n1 ip=10.244.0.1
 ";
 
-/// As kube-proxy has it: ports that a Service has not are refused where packets pass, not where
-/// they arrive.
+/// As in kube-proxy: a port that the Service does not have is refused for forwarded packets, not
+/// for packets to the node itself.
 #[test]
 fn other_ports_of_a_cluster_ip_on_the_node_are_served() {
     sandbox::run("local_address::other_ports_of_a_cluster_ip_on_the_node_are_served", || {
@@ -33,7 +33,7 @@ fn other_ports_of_a_cluster_ip_on_the_node_are_served() {
             connect(&client, Protocol::Tcp, to.parse().unwrap(), patience, None).unwrap()
         };
         assert!(matches!(reach("10.96.0.1:9153"), Outcome::Answered { .. }));
-        // A Service that nobody serves is refused wherever packets go.
+        // A Service without endpoints is refused for all packets.
         assert_eq!(reach("10.96.0.2:80"), Outcome::Refused);
     });
 }

@@ -1,4 +1,5 @@
-//! Somebody else changes the table: looking finds it, mends it, and says how much it was.
+//! Another program changes the table: the verification finds it, repairs it, and counts the
+//! differences.
 
 use nearhop_core::{Family, Name};
 use nearhop_netfilter::layout::SetId;
@@ -12,7 +13,7 @@ use crate::follow::{Follower, v4};
 use crate::on::on_both;
 use crate::steps::CLUSTER;
 
-/// What somebody else does to our table.
+/// Applies changes as another program.
 fn foreign(tables: &mut impl Tables, ops: Vec<Op>) {
     tables.apply(&Batch { table: v4().table, ops }).unwrap();
 }
@@ -51,12 +52,13 @@ fn drop_rule() -> Rule {
     rule(vec![Expr::Verdict(Verdict::Drop)])
 }
 
-/// Mended, so many things; afterwards as from scratch, and nothing more to find.
+/// Asserts that a verification repairs this many differences, that the table is then as written
+/// from scratch, and that the next verification finds nothing.
 fn assert_repaired(tables: &mut impl Tables, follower: &mut Follower, things: usize) {
     assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Repaired(things));
     follower.check_exactly(tables);
     assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
-    // And changes go on as if nothing had been.
+    // Later changes still need only a partial pass.
     let synced = follower.pod_gone(tables, "web-1");
     assert_eq!(synced.pass, Pass::Partial);
     follower.check(tables);
@@ -68,7 +70,7 @@ on_both! {
         tables.forget();
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
         assert_eq!(tables.reads, 0, "the generation says it all");
-        // Nor when only the engine itself has changed something.
+        // The engine's own changes are not foreign either.
         follower.pod_gone(tables, "web-1");
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
     }
@@ -142,7 +144,7 @@ on_both! {
         let mut follower = Follower::start(tables, CLUSTER);
         let chains: Vec<Name> = tables.read_chains(&v4().table).unwrap().into_keys().collect();
         for name in &chains {
-            // A chain with a hook needs none to get one more rule.
+            // Adding a rule to a base chain does not require its hook.
             foreign(tables, vec![Op::AddChain(chain(name, vec![drop_rule()]))]);
         }
         assert_repaired(tables, &mut follower, chains.len());
@@ -220,12 +222,13 @@ on_both! {
         foreign(tables, vec![
             Op::AddSet(strange_set(SetData::Verdict)),
             Op::AddChain(chain("theirs", vec![drop_rule()])),
-            // Their map goes to their chain; a rule of theirs in our chain, and our map, to theirs.
+            // Their map refers to their chain; a rule of theirs in our chain and our map refer to
+            // theirs.
             Op::AddElements { set, elements: vec![element(Bytes::EMPTY.slot(99), goto.clone())] },
             Op::AddChain(chain("pick-3", vec![rule(vec![source, lookup])])),
             add(SetId::Services, vec![element(service_key("10.96.9.9"), goto)]),
         ]);
-        // A map, a chain, a chain of ours with another rule, an element.
+        // A map, a chain, our chain with another rule, an element.
         assert_repaired(tables, &mut follower, 4);
     }
 

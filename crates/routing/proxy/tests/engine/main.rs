@@ -1,4 +1,4 @@
-//! The engine, on the fake and on the kernel, with the same expectations.
+//! Engine tests that run on the fake and on the kernel with the same expectations.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,5 +1,4 @@
-//! A node with real packets around it: clients, and four pods that serve, of which the first is on
-//! the node.
+//! A node with real packets: clients, and four pods that serve; the first pod is on the node.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +9,7 @@ use nearhop_proxy::kernel::Kernel;
 /// The Service in [`CLUSTER`].
 pub(crate) const SERVICE: &str = "10.96.0.1:80";
 
-/// What is around the node, as its proxy knows it.
+/// The cluster around the node, as its proxy knows it.
 pub(crate) const CLUSTER: &str = "
 node n1 zone=a
 node n2 zone=b
@@ -45,7 +44,7 @@ impl Net {
         Self::with_clients(8)
     }
 
-    /// With so many clients.
+    /// Creates it with this many clients.
     pub(crate) fn with_clients(clients: u8) -> Self {
         let mut star = Star::new(&[ip("192.0.2.250")]).unwrap();
         let sources: Vec<IpAddr> = (1..=clients).map(|i| ip(&format!("10.244.9.{i}"))).collect();
@@ -64,7 +63,7 @@ impl Net {
         self.star.node().run(|| Kernel::open().unwrap())
     }
 
-    /// Who answers so many connections from one source, one or several at a time.
+    /// The endpoints that answer `count` connections from one source, one or several at a time.
     pub(crate) fn reached(
         &self,
         source: IpAddr,
@@ -74,7 +73,7 @@ impl Net {
         self.reached_at(SERVICE, source, count, concurrency)
     }
 
-    /// The same, at one of the Service's addresses.
+    /// The same, for one of the Service's addresses.
     pub(crate) fn reached_at(
         &self,
         to: &str,

@@ -1,4 +1,4 @@
-//! The two nftables that every test of the engine runs on: the fake and the kernel's.
+//! The two nftables implementations that every engine test runs on: the fake and the kernel.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,11 +11,11 @@ use nearhop_proxy::engine::{ApplyError, ReadChain, Tables};
 use nearhop_proxy::kernel::Kernel;
 use nearhop_simulator::fake::Fake;
 
-/// The fake, as the engine sees it.
+/// Implements the engine's `Tables` for the fake.
 #[derive(Debug, Default)]
 pub(crate) struct FakeTables {
     pub(crate) fake: Fake,
-    /// All rules that a chain of this name ever had when it was read: which of them, is the digest.
+    /// All rules that a chain of this name had when it was read; the index is the digest.
     seen: BTreeMap<Name, Vec<Vec<Rule>>>,
 }
 
@@ -85,7 +85,7 @@ impl Tables for FakeTables {
     }
 }
 
-/// What a full pass looks at.
+/// The part of a chain that a full pass compares.
 pub(crate) fn held_chain(chain: &Chain) -> KernelChain {
     KernelChain {
         base: chain.hook.is_some(),
@@ -94,7 +94,7 @@ pub(crate) fn held_chain(chain: &Chain) -> KernelChain {
     }
 }
 
-/// nftables of either kind, and what the engine did with it.
+/// Either implementation, with a record of what the engine did.
 #[derive(Debug, Default)]
 pub(crate) struct Watched<T> {
     pub(crate) inner: T,
@@ -102,22 +102,22 @@ pub(crate) struct Watched<T> {
     pub(crate) batches: Vec<Batch>,
     /// How often a batch was tried.
     pub(crate) tries: usize,
-    /// Records that are read although they have run out meanwhile.
+    /// Records that are listed although they have expired.
     pub(crate) expired: Vec<Timed>,
-    /// How often elements were read. Chains do not count: there are few, and what the kernel makes
-    /// of a new one is noted when it is written.
+    /// How often elements were read. Chains do not count: there are few, and the engine reads new
+    /// chains after writing them.
     pub(crate) reads: usize,
-    /// How many elements fit into one batch, if not as many as below.
+    /// Maximum number of elements in one batch, if lower than that of the implementation.
     pub(crate) limit: Option<usize>,
-    /// The next batches come back with these, and are not seen below; none is one that passes.
+    /// Errors for the next batches, which are not applied; `None` lets a batch pass.
     pub(crate) failures: VecDeque<Option<ApplyError>>,
-    /// Whether no batch passes.
+    /// Whether every batch fails.
     pub(crate) dead: bool,
-    /// The next times that records are read come back with these.
+    /// Errors for the next reads of records.
     pub(crate) failing_reads: VecDeque<ApplyError>,
-    /// Whether chains cannot be read.
+    /// Whether reading chains fails.
     pub(crate) blind: bool,
-    /// Elements of these keys arrive below with a shorter one, which no kernel takes.
+    /// Elements with these keys are sent with a shorter key, which every kernel refuses.
     pub(crate) spoilt: BTreeSet<(SetId, Bytes)>,
 }
 
@@ -138,20 +138,20 @@ impl<T: Tables> Watched<T> {
         }
     }
 
-    /// Forgets what was seen so far.
+    /// Clears the record.
     pub(crate) fn forget(&mut self) {
         self.batches.clear();
         self.tries = 0;
         self.reads = 0;
     }
 
-    /// Lets so many batches pass, and not the one after them.
+    /// Lets `passing` batches pass and fails the next one.
     pub(crate) fn fail_after(&mut self, passing: usize, failure: ApplyError) {
         self.failures.extend((0..passing).map(|_| None));
         self.failures.push_back(Some(failure));
     }
 
-    /// Elements that were deleted and added, by set.
+    /// Number of deleted and added elements, by set.
     pub(crate) fn counts(&self) -> BTreeMap<SetId, (usize, usize)> {
         let mut counts: BTreeMap<SetId, (usize, usize)> = BTreeMap::new();
         for op in self.batches.iter().flat_map(|batch| &batch.ops) {
@@ -234,7 +234,7 @@ impl<T: Tables> Tables for Watched<T> {
     }
 }
 
-/// Runs a test on the fake, and in a namespace on the kernel.
+/// Runs a test on the fake, and on the kernel in a namespace.
 macro_rules! on_both {
     ($(fn $name:ident($tables:ident) $body:block)+) => {$(
         mod $name {
@@ -250,7 +250,7 @@ macro_rules! on_both {
             #[test]
             fn kernel() {
                 let name = concat!(module_path!(), "::kernel");
-                // The harness leaves the crate's name out.
+                // The test harness omits the crate name.
                 let name = name.split_once("::").map_or(name, |(_, name)| name);
                 $crate::on::on_kernel(name, |kernel| check(kernel));
             }
@@ -259,7 +259,7 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// Runs a test on the kernel, in a network namespace of its own.
+/// Runs a test on the kernel, in its own network namespace.
 pub(crate) fn on_kernel(test: &str, check: impl FnOnce(&mut Watched<Kernel>) + Send) {
     sandbox::run(test, || {
         let kernel = Kernel::open().expect("a sandbox may use nftables");

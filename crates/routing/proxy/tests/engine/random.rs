@@ -1,7 +1,6 @@
-//! Clusters at random: a small universe, so that everything meets everything.
+//! Random clusters from a small set of names and addresses, so that conflicts are frequent.
 //!
-//! Slices are written as they come, not planned from Pods: whatever hints and annotations say, the
-//! table must follow.
+//! Slices are random, not planned from Pods: the table must follow any hints and annotations.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -24,7 +23,7 @@ fn key(i: usize) -> ServiceKey {
     ServiceKey::new("default", format!("s{i}"))
 }
 
-/// An address of a family in a block: 1 cluster IPs, 2 external ones, 3 endpoints.
+/// An address of a family in a block: 1 for cluster IPs, 2 for external IPs, 3 for endpoints.
 pub(crate) fn address(family: Family, block: u8, i: u8) -> IpAddr {
     match family {
         Family::Ipv4 => Ipv4Addr::new(10, block, 0, i).into(),
@@ -53,7 +52,7 @@ fn ports() -> impl Strategy<Value = Vec<ServicePort>> {
             app_protocol: None,
         })
     };
-    // All Services have the same: they quarrel about node ports and external addresses.
+    // All Services use the same ports, so they compete for node ports and external addresses.
     (port("a", 80, 30_000), prop::option::weighted(0.4, port("b", 81, 30_001)))
         .prop_map(|(first, second)| [first].into_iter().chain(second).collect())
 }
@@ -67,7 +66,7 @@ fn ranges() -> impl Strategy<Value = SourceRanges> {
 
 fn cluster_ips(i: usize) -> impl Strategy<Value = ClusterIps> {
     let own = i as u8 + 1;
-    // Rarely one that another Service has too.
+    // Rarely an address that another Service has too.
     let number = prop_oneof![9 => Just(own), 1 => Just(1)];
     let addresses = number.prop_map(|i| ClusterIps::Addresses(both(1, &[i])));
     prop_oneof![12 => addresses, 1 => Just(ClusterIps::Headless), 1 => Just(ClusterIps::Unset)]
@@ -193,7 +192,7 @@ prop_compose! {
     }
 }
 
-/// One change.
+/// A random change.
 pub(crate) fn change(family: Family) -> impl Strategy<Value = Change> {
     let other = if family == Family::Ipv4 { Family::Ipv6 } else { Family::Ipv4 };
     let slice_gone = (0..SERVICES, 0..2_u8);
@@ -211,7 +210,7 @@ pub(crate) fn change(family: Family) -> impl Strategy<Value = Change> {
     ]
 }
 
-/// A cluster with something in this family. Nobody knows its node yet, perhaps.
+/// A random cluster with objects in this family. The Node may be missing.
 pub(crate) fn cluster(family: Family) -> impl Strategy<Value = Vec<Change>> {
     let services = (service(0), service(1), service(2));
     let slices = prop::collection::vec(slice(family), 1..6);

@@ -1,5 +1,5 @@
-//! Where packets really go is what was decided: on the fake by walking every way through the rules,
-//! on the kernel by connecting.
+//! Packets go where the routes say: on the fake by every path through the rules, on the kernel by
+//! connecting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -25,20 +25,20 @@ use crate::follow::Cluster;
 use crate::on::FakeTables;
 use crate::random::{address, cluster};
 
-/// Given and asked shares, summed over all endpoints: weights that nearly are the same count as
-/// the same.
+/// Maximum difference between actual and desired shares, summed over all endpoints: nearly equal
+/// weights count as equal.
 const TOLERANCE: f64 = 0.001_001;
 
 fn node_address(family: Family) -> IpAddr {
     address(family, 8, 1)
 }
 
-/// A client that is in no source range and on no pod of this node.
+/// A client outside all source ranges and outside this node's pod range.
 fn outsider(family: Family) -> IpAddr {
     address(family, 7, 7)
 }
 
-/// Each outcome with its share, as decided.
+/// Each outcome with its desired share.
 type Expected = BTreeMap<Outcome, f64>;
 
 fn delivered(set: Option<&RouteSet>, masqueraded: bool) -> Expected {
@@ -61,7 +61,7 @@ fn expect(verdict: Verdict, route: &Route, masqueraded: bool) -> Expected {
     }
 }
 
-/// Who has a frontend: by cluster IP, then by load balancer, then by external IP, then by name.
+/// The owner of each frontend: by cluster IP, then load balancer, then external IP, then name.
 fn owners(cluster: &Cluster, family: Family) -> BTreeMap<Frontend, ServiceKey> {
     let mut claims: BTreeMap<Frontend, BTreeSet<(u8, ServiceKey)>> = BTreeMap::new();
     for (key, route) in of_family(cluster, family) {
@@ -86,7 +86,7 @@ fn of_family(cluster: &Cluster, family: Family) -> impl Iterator<Item = (&RouteK
     })
 }
 
-/// The cluster IP comes first.
+/// The frontends of a route; the cluster IP comes first.
 fn frontends(route: &Route, family: Family) -> Vec<Frontend> {
     let port = &route.service.ports[route.port];
     let service = &route.service;
@@ -102,7 +102,7 @@ fn frontends(route: &Route, family: Family) -> Vec<Frontend> {
     all
 }
 
-/// Whether the source ranges of a load balancer's address keep a client out.
+/// Whether `loadBalancerSourceRanges` excludes a client.
 fn is_kept_out(service: &Service, at: At, client: IpAddr) -> bool {
     let SourceRanges::Only(ranges) = &service.source_ranges else { return false };
     let At::Address(address) = at else { return false };
@@ -114,7 +114,7 @@ fn is_kept_out(service: &Service, at: At, client: IpAddr) -> bool {
         && !own().any(|range| range.contains(client))
 }
 
-/// What must become of a connection from outside this node.
+/// The expected outcome of a connection from outside this node.
 fn expected(route: &Route, frontend: &Frontend, family: Family, client: IpAddr) -> Expected {
     let service = &route.service;
     if service.cluster_ip(family).map(At::Address) == Some(frontend.at) {
@@ -183,7 +183,7 @@ fn every_way_through_the_rules_is_the_decision() {
     }
 }
 
-/// A node, a client, and a server for each endpoint of the universe.
+/// A node, a client, and a server for each possible endpoint.
 struct Net {
     star: Star,
     client: Namespace,
@@ -207,20 +207,21 @@ impl Net {
         Self { star, client, _servers: servers }
     }
 
-    /// Who answers connections to a frontend that has endpoints.
+    /// The endpoints that answer connections to a frontend.
     fn reached(&self, frontend: &Frontend, backends: usize) -> BTreeSet<SocketAddr> {
         let to = match frontend.at {
             At::Address(address) => address,
             At::Node => node_address(Family::Ipv4),
         };
         let to = SocketAddr::new(to, frontend.port);
-        // So many that one in a billion runs misses an endpoint, if shares are not far apart.
+        // With this many connections one in a billion runs misses an endpoint, if shares are
+        // similar.
         let count = 1 + (backends - 1) * 60;
         connect_many(&self.client, &[], to, count, 8).unwrap().into_keys().collect()
     }
 }
 
-/// Only TCP, nothing that keeps a client with one endpoint, and equal weights.
+/// Only TCP, no session affinity, and equal weights.
 fn plain(change: Change) -> Change {
     match change {
         Change::Put(Object::Service(mut service)) => {
@@ -229,7 +230,7 @@ fn plain(change: Change) -> Change {
             Change::Put(Object::Service(service))
         }
         Change::Put(Object::Slice(mut slice)) => {
-            // A small weight would take thousands of connections to be seen.
+            // A small weight would need thousands of connections.
             slice.routing = SliceRouting::Absent;
             Change::Put(Object::Slice(slice))
         }
@@ -244,7 +245,7 @@ fn real_connections_reach_who_was_decided() {
         let mut kernel = net.star.node().run(|| Kernel::open().unwrap());
         let mut engine = Engine::new(Config::new(Family::Ipv4));
         let mut runner = TestRunner::new(runs(1));
-        // Clusters in which nobody serves anything say nothing here.
+        // Clusters without endpoints test nothing here.
         let mut telling = 0;
         let mut drawn = 0;
         while telling < 10 {
@@ -259,7 +260,7 @@ fn real_connections_reach_who_was_decided() {
     });
 }
 
-/// Asks every frontend that has endpoints; returns how many there were.
+/// Connects to every frontend with endpoints; returns their number.
 fn compare(net: &Net, cluster: &Cluster) -> usize {
     let family = Family::Ipv4;
     let owners = owners(cluster, family);

@@ -1,4 +1,4 @@
-//! Records of session affinity: who is let go and when, what fails on the way, and what outlives a
+//! Session affinity records: which are deleted and when, failures, and which are copied from a
 //! table of an older layout.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub(crate) fn web() -> &'static str {
     "affinity/default/web/tcp"
 }
 
-/// A client by number.
+/// The address of a client.
 pub(crate) fn client(number: u32) -> IpAddr {
     IpAddr::from(Ipv4Addr::from(0xac10_0000 + number))
 }
@@ -42,7 +42,7 @@ pub(crate) fn record(client: IpAddr, endpoint: EndpointKey) -> Timed {
     Timed { element, timeout_ms: 300_000, expires_ms: 200_000 }
 }
 
-/// Who stays with whom.
+/// The endpoint of each client.
 pub(crate) fn clients_of(tables: &mut impl Tables, map: &str) -> BTreeMap<IpAddr, EndpointKey> {
     let records = tables.read_records(&v4().table, map).unwrap();
     let read = |record: Timed| {
@@ -70,7 +70,7 @@ fn remember(tables: &mut impl Tables, elements: Vec<Timed>) {
     apply(tables, vec![Op::AddTimed { set: web().into(), elements }]);
 }
 
-/// How many clients are remembered, without those that have run out.
+/// Number of recorded clients, without expired records.
 fn clients_left<T: Tables>(tables: &mut Watched<T>) -> usize {
     clients_of(&mut tables.inner, web()).len()
 }
@@ -81,7 +81,7 @@ fn maps(tables: &mut impl Tables) -> BTreeSet<Name> {
     held.sets.into_iter().filter(|set| port_of(set).is_some()).collect()
 }
 
-/// The time as the test has it, and who waits.
+/// The time of the test, and the scheduled sweeps.
 struct Clock {
     now: Instant,
     releases: Releases,
@@ -94,7 +94,7 @@ impl Clock {
         Self { now, releases }
     }
 
-    /// Waits until something is due, and has it done.
+    /// Advances the time until a sweep is due, and runs it.
     fn step(&mut self, follower: &mut Follower, tables: &mut impl Tables) -> usize {
         let due = self.releases.due().expect("somebody waits");
         assert!(due <= self.now + Duration::from_secs(1), "no pause is longer here");
@@ -109,7 +109,7 @@ on_both! {
         follower.engine.take_releases();
         let elements = (0..30).map(|i| record(client(i), endpoint(1 + i as u8 % 3)));
         remember(tables, elements.collect());
-        // One more endpoint, another Service: nobody has to look.
+        // One more endpoint or another Service causes no sweep.
         follower.turn_into(tables, &format!("{CLUSTER}pod web-4 for=web on=n2 ip=10.244.0.4\n"));
         follower.turn_into(tables, &format!("{CLUSTER}pod web-4 for=web on=n2 ip=10.244.0.4\npod o for=other on=n1 ip=10.244.1.1\n"));
         assert_eq!(follower.engine.take_releases(), BTreeSet::new());
@@ -120,13 +120,13 @@ on_both! {
         let left = clients_of(tables, web());
         assert_eq!(left.len(), 20);
         assert!(left.values().all(|left| *left != endpoint(2)));
-        // A packet on its way recorded it once more: that is found a second later.
+        // A packet in transit creates a record again: the next sweep, a second later, finds it.
         remember(tables, vec![record(client(99), endpoint(2))]);
         assert_eq!(clock.step(&mut follower, tables), 1);
         assert_eq!(clock.step(&mut follower, tables), 0);
         assert_eq!(clock.releases.due(), None, "nothing was left to find");
         assert_eq!(clients_of(tables, web()), left);
-        // The test itself has changed something, which is why it is looked at.
+        // The test itself has changed the table, so the verification reads it.
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Same);
     }
 
@@ -154,7 +154,7 @@ on_both! {
         tables.expired = (5_000..5_010).map(ran_out).collect();
         tables.forget();
         let mut clock = Clock::after_sync(&mut follower);
-        // A kernel whose map still grows may list the rest only a second later.
+        // A kernel that is still resizing the map may list the rest only a second later.
         let mut released = 0;
         while released < 2_000 {
             released += clock.step(&mut follower, tables);
@@ -185,9 +185,9 @@ on_both! {
         assert_eq!(maps(tables), BTreeSet::new());
         let chains = tables.read_chains(&v4().table).unwrap();
         assert_eq!(chains.keys().find(|name| name.contains('/')), None);
-        // The test itself has changed something, which is why it is looked at.
+        // The test itself has changed the table, so the verification reads it.
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Same);
-        // And it comes back.
+        // The Service returns.
         follower.turn_into(tables, CLUSTER);
         assert_eq!(clients_of(tables, web()), BTreeMap::new());
         follower.check(tables);
@@ -230,7 +230,7 @@ on_both! {
     fn records_outlive_a_table_of_another_make(tables) {
         let mut follower = Follower::start(tables, CLUSTER);
         remember(tables, vec![record(client(1), endpoint(1)), record(client(2), endpoint(9))]);
-        // A set that other versions define otherwise.
+        // A set with the definition of another version.
         let mut firewall = SetId::Firewall.define(Family::Ipv4);
         firewall.key.pop();
         let users = ["check-sources"].map(|chain| Op::FlushChain(chain.into()));
@@ -244,7 +244,8 @@ on_both! {
     }
 }
 
-/// Makes the table look as an older version left it: one map for all, by client, address and port.
+/// Makes the table look like one of an older version: one map for all Services, by client, address
+/// and port.
 fn turn_older(tables: &mut impl Tables) {
     let address = Field::Address(Family::Ipv4);
     let legacy = Set {
@@ -262,7 +263,7 @@ fn turn_older(tables: &mut impl Tables) {
         (key(1, "10.96.0.1", 80), 1),
         (key(2, "192.0.2.250", 30080), 2),
         (key(3, "10.96.0.1", 80), 3),
-        // Its endpoint is gone, its Service keeps nobody, nobody has its address.
+        // The endpoint is removed; the Service has no affinity; no Service has the address.
         (key(4, "10.96.0.1", 80), 9),
         (key(5, "10.96.0.2", 80), 1),
         (key(6, "10.96.0.9", 80), 1),

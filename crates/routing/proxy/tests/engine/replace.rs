@@ -1,5 +1,5 @@
-//! A table of another version's layout is replaced: packets find their way at every moment, records
-//! of session affinity stay, and what fails on the way is finished by the next pass.
+//! Replacing a table of another version's layout: packets are served all the time, affinity records
+//! stay, and the next pass completes an interrupted replacement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +30,7 @@ pod web-1 for=web on=n1 ip=10.244.0.1
 pod web-2 for=web on=n2 ip=10.244.0.2
 ";
 
-/// Gives a set of the table another key, as another version might.
+/// Changes the key of a set, as another version might define it.
 fn turn_outdated(tables: &mut impl Tables) {
     let mut firewall = SetId::Firewall.define(Family::Ipv4);
     firewall.key.pop();
@@ -49,12 +49,12 @@ fn remember(tables: &mut impl Tables, clients: u32) {
     tables.apply(&Batch { table: v4().table, ops }).unwrap();
 }
 
-/// No batch comes through any more.
+/// The error of every batch after the proxy is killed.
 fn killed() -> ApplyError {
     ApplyError::Failed(String::from("killed"))
 }
 
-/// Where packets of a new client to the Service end.
+/// The outcomes for packets of a new client to the Service.
 fn ends(fake: &Fake) -> BTreeSet<Outcome> {
     let packet = Packet {
         source: SocketAddr::new(ip("10.244.9.1"), 40_000),
@@ -108,7 +108,7 @@ on_both! {
             let before = clients_of(tables, web());
             turn_outdated(tables);
             follower.engine = Engine::new(v4());
-            // From here on nothing works, as if the proxy had been killed.
+            // From here on every batch fails, as if the proxy had been killed.
             tables.failures.extend((0..passing).map(|_| None));
             tables.failures.extend((0..50).map(|_| Some(killed())));
             let routes = follower.cluster.routes.clone();
@@ -144,7 +144,7 @@ on_both! {
     }
 }
 
-/// Many Services, so that the table takes a while to fill.
+/// Many Services, so that filling the table takes some time.
 fn large() -> String {
     let mut text = String::from(
         "node n1 zone=a\nnode n2 zone=b\nservice web cluster-ip=10.96.0.1 affinity=300s\n",
@@ -159,10 +159,10 @@ fn large() -> String {
     text
 }
 
-/// Who answered each client.
+/// The endpoints that answered each client.
 type Answers = BTreeMap<IpAddr, BTreeSet<SocketAddr>>;
 
-/// Clients connect one after the other until they are told to stop.
+/// Clients connect one after the other until `stop` is set.
 fn connect_until(net: &Net, stop: &AtomicBool, made: &AtomicUsize) -> Answers {
     let to: SocketAddr = SERVICE.parse().unwrap();
     let mut answers = Answers::new();
@@ -170,7 +170,8 @@ fn connect_until(net: &Net, stop: &AtomicBool, made: &AtomicUsize) -> Answers {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        // More than a lost SYN takes: a connection that missed the rules never gets an answer.
+        // Longer than the retransmission of a lost SYN: a connection that missed the rules is never
+        // answered.
         let patience = Duration::from_secs(10);
         let got = connect(&net.client, Protocol::Tcp, to, patience, Some(*source)).unwrap();
         let Answer::Answered { server, .. } = got else { panic!("{source}: {got:?}") };
@@ -187,7 +188,7 @@ fn no_connection_fails_and_clients_stay_while_a_table_is_replaced() {
         let net = Net::new();
         let mut kernel = net.kernel();
         let mut follower = Follower::start(&mut kernel, &large());
-        // Everybody has an endpoint before.
+        // Every client has an endpoint before.
         for source in &net.sources {
             net.reached(*source, 1, 1);
         }

@@ -1,4 +1,4 @@
-//! What is not about Services: the configuration, the family, two families at once.
+//! The configuration, the family, and two families at once.
 
 use nearhop_core::{Cidr, Family, Name};
 use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddresses, Priorities};
@@ -13,7 +13,7 @@ fn cidr(text: &str) -> Cidr {
     Cidr::parse(text).unwrap()
 }
 
-/// Each differs from the one before in one thing.
+/// Each configuration differs from the previous one in one setting.
 fn configs(family: Family) -> Vec<Config> {
     let (pods, services, node) = match family {
         Family::Ipv4 => ("10.244.0.0/16", "10.96.0.0/12", "198.51.100.1"),
@@ -58,7 +58,7 @@ pod six-0 for=six on=n1 ip=fd00:10:244::5
 pod four-0 for=four on=n1 ip=10.244.0.6
 ";
 
-/// Through all configurations, each after the other.
+/// Applies all configurations, one after the other.
 fn configure_all(tables: &mut impl Tables, family: Family) {
     let mut follower = Follower::new(DUAL, Config::new(family));
     follower.sync_all(tables);
@@ -97,7 +97,7 @@ on_both! {
         follower.check_exactly(tables);
         tables.forget();
         follower.turn_into(tables, &DUAL.replace("ip=fd00:10:244::2", "ip=fd00:10:244::9"));
-        // Cluster IP, and load balancer and node port for clients of this node: a slot each.
+        // One slot each: the cluster IP, and load balancer and node port for clients on this node.
         let expected = [(SetId::Endpoints, (2, 2)), (SetId::NodeportEndpoints, (1, 1))];
         assert_eq!(Vec::from_iter(tables.counts()), expected);
         assert_eq!(tables.reads, 0);
@@ -121,7 +121,7 @@ on_both! {
         four.check_exactly(tables);
         let before = content(tables, six.engine.config());
         tables.forget();
-        // Only IPv4 is concerned; IPv6 has nothing to send.
+        // Only IPv4 changes; IPv6 sends nothing.
         let text = DUAL.replace("ip=10.244.0.2", "ip=10.244.0.9");
         four.turn_into(tables, &text);
         let batches = tables.batches.len();

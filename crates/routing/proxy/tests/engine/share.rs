@@ -1,4 +1,4 @@
-//! How connections are shared out, on the kernel: fifty thousand of them.
+//! The distribution of 50,000 connections on the kernel.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,14 +17,14 @@ use crate::follow::{Cluster, v4};
 const CONNECTIONS: usize = 50_000;
 const SERVICE: &str = "10.96.0.1:80";
 
-/// What chi-square exceeds once in a thousand times, with six degrees of freedom.
+/// The chi-square value that is exceeded once in a thousand times, with six degrees of freedom.
 const CRITICAL: f64 = 22.458;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Slices that a controller might have written: an endpoint for each zone, and the annotation.
+/// A slice as a controller would write it: an endpoint for each zone, and the annotation.
 fn slice(zones: &[&str], routing: Option<&str>) -> Slice {
     let endpoint = |(i, zone): (usize, &&str)| Endpoint {
         conditions: Conditions { ready: Some(true), serving: Some(true), terminating: None },

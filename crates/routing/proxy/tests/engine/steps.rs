@@ -1,5 +1,5 @@
-//! What a change of a Service or of its endpoints takes: no more than what changed is sent, and
-//! nothing is read for it.
+//! The cost of a change of a Service or its endpoints: only the changes are sent, and nothing is
+//! read.
 
 use nearhop_core::{Change, ObjectRef};
 use nearhop_netfilter::layout::SetId;
@@ -19,7 +19,7 @@ pods web x3 for=web on=n1,n2
 pods dns x2 for=dns on=n2
 ";
 
-/// One Service with endpoints elsewhere, and one that stands by.
+/// One Service with endpoints on other nodes, and one unrelated Service.
 const PLAIN: &str = "
 node n1
 node n2
@@ -31,7 +31,7 @@ pod web-2 for=web on=n2 ip=10.244.0.3
 pod other-0 for=other on=n2 ip=10.244.1.1
 ";
 
-/// One partial pass that read nothing and changed so many elements.
+/// Asserts one partial pass that read nothing and changed this many elements.
 fn assert_partial<T: Tables>(tables: &Watched<T>, synced: &Synced, elements: usize) {
     assert_eq!((synced.pass, synced.elements), (Pass::Partial, elements));
     assert_eq!(tables.batches.len(), usize::from(elements > 0), "one batch for everything");
@@ -106,7 +106,7 @@ on_both! {
         let chains = tables.batches[0].ops.iter().filter(|op| matches!(op, Op::AddChain(_)));
         assert_eq!(chains.count(), 1, "pick-17");
         follower.check(tables);
-        // The chain is there now: back and forth takes elements only.
+        // The chain exists now: later changes need only elements.
         follower.turn_into(tables, &with(16));
         tables.forget();
         follower.turn_into(tables, &with(17));
@@ -122,7 +122,7 @@ on_both! {
         let mut follower = Follower::start(tables, many);
         tables.forget();
         let synced = follower.pod_gone(tables, "web-500");
-        // The hole, the last slot, and how many slots there are.
+        // The freed slot, the last slot, and the number of slots.
         assert_partial(tables, &synced, 3);
         let expected = [(SetId::Services, (1, 1)), (SetId::Endpoints, (2, 1))];
         assert_eq!(Vec::from_iter(tables.counts()), expected);
@@ -133,7 +133,7 @@ on_both! {
         let mut follower = Follower::start(tables, PLAIN);
         tables.forget();
         let synced = follower.pod_gone(tables, "other-0");
-        // Its way and its slot go, its refusal comes.
+        // The Service address and its slot are deleted, the refusal is added.
         assert_partial(tables, &synced, 3);
         assert_eq!(tables.counts()[&SetId::NoEndpoints], (0, 1));
         follower.check(tables);
@@ -170,7 +170,7 @@ on_both! {
         let synced = follower.turn_into(tables, &text);
         assert_partial(tables, &synced, 4);
         follower.check(tables);
-        // Only the endpoints' port.
+        // Only the port of the endpoints changes.
         tables.forget();
         let synced = follower.turn_into(tables, &text.replace("8080", "9090"));
         assert_partial(tables, &synced, 1);

@@ -1,5 +1,5 @@
-//! Session affinity, on the kernel: a client stays with its endpoint as long as there is one, and
-//! as long as it comes back in time.
+//! Session affinity on the kernel: a client keeps its endpoint while the endpoint exists and the
+//! client connects again before the timeout.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -19,18 +19,18 @@ use crate::follow::{Follower, v4};
 use crate::net::{CLUSTER, Net, SERVICE, ip, pod};
 use crate::records::{client, clients_of, endpoint, record, web};
 
-/// The cluster whose Service keeps clients for so many seconds.
+/// The cluster, with this affinity timeout for its Service.
 fn sticky(seconds: u32) -> String {
     CLUSTER.replace("cluster-ip=10.96.0.1", &format!("cluster-ip=10.96.0.1 affinity={seconds}s"))
 }
 
-/// What the proxy does after a sync.
+/// Deletes stale affinity records, as the proxy does after a sync.
 fn let_go(kernel: &mut Kernel, follower: &mut Follower) -> usize {
     let ports = follower.engine.take_releases();
     ports.iter().map(|port| follower.engine.release(kernel, port).unwrap()).sum()
 }
 
-/// Waits for something that other processes or the kernel do.
+/// Waits for a condition that other processes or the kernel cause.
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !done() {
@@ -39,15 +39,15 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The one endpoint that all of so many connections reach.
+/// The single endpoint that all of `count` connections reach.
 fn only(net: &Net, source: IpAddr, count: usize) -> SocketAddr {
-    // The first alone: of several at once each would choose for itself.
+    // Connect once first: parallel first connections would each choose an endpoint.
     let first = net.reached(source, 1, 1);
     assert_eq!(net.reached(source, count, 4), first);
     first[0]
 }
 
-/// Every source's endpoint.
+/// The endpoint of every source.
 fn all(net: &Net, count: usize) -> BTreeMap<IpAddr, SocketAddr> {
     net.sources.iter().map(|source| (*source, only(net, *source, count))).collect()
 }
@@ -70,7 +70,7 @@ fn a_client_stays_with_its_endpoint() {
         assert_eq!(let_go(kernel, &mut follower), 0);
         assert_eq!(all(&net, 20), before);
 
-        // What is none of its business: another Service, another endpoint, another timeout.
+        // Unrelated changes: another Service, another endpoint, another timeout.
         let more = format!("{}pod other-1 for=other on=n2 ip=10.244.1.1\n", sticky(300));
         follower.turn_into(kernel, &more);
         follower.turn_into(kernel, &format!("{more}pod web-5 for=web on=n2 ip=10.244.0.5\n"));
@@ -104,12 +104,12 @@ fn a_client_whose_endpoint_goes_moves_once() {
                 assert_eq!(after[source], *endpoint, "{source} had another one");
             }
         }
-        // It comes back, and nobody moves back.
+        // The endpoint returns, and no client moves back.
         follower.turn_into(kernel, &sticky(300));
         let_go(kernel, &mut follower);
         assert_eq!(all(&net, 20), after);
 
-        // The endpoint goes while nobody is looking: the next start lets go.
+        // The endpoint is removed while no proxy runs: the next start deletes its records.
         let lost = after[&net.sources[1]];
         let pod = format!("web-{}", lost.ip().to_string().rsplit('.').next().unwrap());
         follower.engine = Engine::new(v4());
@@ -141,7 +141,7 @@ fn a_client_that_stays_away_may_move() {
         Follower::start(kernel, &sticky(1));
         let source = net.sources[0];
         let first = net.reached(source, 1, 1);
-        // Each time it moves with three chances in four.
+        // Each time the client moves with a probability of 3/4.
         let moved = (0..20).any(|_| {
             wait_until("the record runs out", || {
                 clients_of(kernel, "affinity/default/web/tcp").is_empty()
@@ -173,7 +173,7 @@ fn a_client_has_one_endpoint_at_all_addresses_of_a_service_port() {
         let addresses = ["10.96.0.1:80", "192.0.2.250:30080", "192.0.2.1:80", "192.0.2.2:80"];
         let mut reached = BTreeMap::new();
         for (i, source) in net.sources.iter().enumerate() {
-            // Whichever address is the first.
+            // Start with each address once.
             let mut order = addresses.to_vec();
             order.rotate_left(i % addresses.len());
             let first = net.reached_at(order[0], *source, 1, 1);
@@ -186,7 +186,7 @@ fn a_client_has_one_endpoint_at_all_addresses_of_a_service_port() {
     });
 }
 
-/// No packet comes out of this namespace's network any more, nor is one answered.
+/// Drops all packets from and to this namespace.
 fn drop_everything(host: &nearhop_net::Namespace) {
     let rule = Rule { exprs: vec![Expr::Verdict(Verdict::Drop)], comment: None };
     let hook = Hook { kind: ChainKind::Filter, point: HookPoint::Input, priority: 0 };
@@ -196,7 +196,7 @@ fn drop_everything(host: &nearhop_net::Namespace) {
     host.run(|| Kernel::open().unwrap().apply(&Batch { table, ops }).unwrap());
 }
 
-/// How many segments this namespace has sent again.
+/// Number of TCP segments that this namespace has retransmitted.
 fn retransmitted(host: &nearhop_net::Namespace) -> u64 {
     let text = host.run(|| std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap());
     let mut tcp = text.lines().filter(|line| line.starts_with("Tcp:"));
@@ -205,7 +205,7 @@ fn retransmitted(host: &nearhop_net::Namespace) -> u64 {
     values.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
-/// One endpoint, which answers nothing; then another instead.
+/// A Service with a single endpoint that does not answer; later another endpoint replaces it.
 fn only_pod(protocol: &str, number: usize) -> String {
     format!(
         "node n1 zone=a\nnode n2 zone=b\n\
@@ -225,7 +225,7 @@ fn a_retransmission_does_not_record_an_endpoint_that_is_gone() {
         let mut follower = Follower::start(kernel, &only_pod("", 2));
         let (source, map) = (net.sources[0], "affinity/default/web/tcp");
         let (client, service) = (net.client.clone(), SERVICE.parse().unwrap());
-        // It asks until the test ends.
+        // The client sends until the test ends.
         std::thread::spawn(move || {
             connect(&client, Protocol::Tcp, service, Duration::from_secs(60), Some(source))
         });
@@ -281,20 +281,20 @@ fn a_flood_of_clients_of_one_service_leaves_anothers_room() {
             let ops = vec![Op::AddTimed { set: web().into(), elements }];
             Tables::apply(kernel, &Batch { table: v4().table, ops }).unwrap();
         }
-        // One more is served, and not remembered.
+        // One more client is served, but not recorded.
         assert_eq!(net.reached(net.sources[0], 100, 4).len(), 4);
         let began = Instant::now();
         let held = clients_of(kernel, web());
         println!("{} records read in {:?}", held.len(), began.elapsed());
         assert!(!held.contains_key(&net.sources[0]));
-        // The other Service has room.
+        // The map of the other Service has room.
         let first = net.reached_at("10.96.0.2:80", net.sources[0], 1, 1);
         assert_eq!(net.reached_at("10.96.0.2:80", net.sources[0], 50, 4), first);
     });
 }
 
-/// Clients from elsewhere that come by a policy Local have an endpoint on this node, also where they
-/// have another one at the cluster IP.
+/// Clients from outside that connect under the policy `Local` get an endpoint on this node, even if
+/// they have another one at the cluster IP.
 #[test]
 fn under_a_policy_local_a_client_keeps_an_endpoint_on_this_node() {
     let test = "sticky::under_a_policy_local_a_client_keeps_an_endpoint_on_this_node";
@@ -313,7 +313,7 @@ fn under_a_policy_local_a_client_keeps_an_endpoint_on_this_node() {
             assert_eq!(at("192.0.2.250:30080", source), [pod(1)]);
             assert_eq!(at("10.96.0.1:80", source), *first, "the policy is not for the cluster IP");
         }
-        // Who comes by the policy first has that endpoint everywhere.
+        // A client that first connects under the policy has that endpoint at every address.
         let new = ip("10.244.9.8");
         let forget = clients_of(kernel, web());
         assert!(forget.contains_key(&new));
@@ -326,7 +326,7 @@ fn under_a_policy_local_a_client_keeps_an_endpoint_on_this_node() {
     });
 }
 
-/// Services over TCP and UDP of those pods of four that are left.
+/// Services over TCP and UDP with the remaining pods out of four.
 fn rolling(left: &[usize]) -> String {
     let mut text = String::from(
         "node n1 zone=a\nnode n2 zone=b\n\
@@ -339,9 +339,9 @@ fn rolling(left: &[usize]) -> String {
     text
 }
 
-/// A hundred clients, over TCP and by datagrams that nobody reads the answers of, while pods come
-/// and go and the proxy is started anew. The pods that left go on serving, so whoever is still sent
-/// to one would be seen.
+/// A hundred clients, over TCP and over UDP without reading the answers, while pods are added and
+/// removed and the proxy restarts. Removed pods continue to serve, so the test sees every
+/// connection that is still sent to one.
 #[test]
 fn a_hundred_clients_are_never_sent_to_an_endpoint_that_is_gone() {
     let test = "sticky::a_hundred_clients_are_never_sent_to_an_endpoint_that_is_gone";
@@ -351,11 +351,11 @@ fn a_hundred_clients_are_never_sent_to_an_endpoint_that_is_gone() {
         let kernel = &mut kernel;
         let mut follower = Follower::start(kernel, &rolling(&[1, 2, 3, 4]));
         let service: SocketAddr = SERVICE.parse().unwrap();
-        // No port is used twice by chance: the kernel would take it for the same flow.
+        // Each port is used once: the kernel would assign a reused port to the same flow.
         let open = |source: &IpAddr, port: u16| {
             net.client.run(|| UdpSocket::bind((*source, port)).unwrap())
         };
-        // These keep their ports, and so their flows.
+        // These sockets keep their ports, and so their flows.
         let senders: Vec<UdpSocket> =
             net.sources.iter().map(|source| open(source, 20_000)).collect();
         let maps = ["affinity/default/web/tcp/tcp", "affinity/default/web/udp/udp"];

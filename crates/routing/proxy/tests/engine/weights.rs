@@ -1,5 +1,5 @@
-//! Weights at any size: what zones and endpoints get of a node's connections, what all nodes
-//! together do, and what it takes in the kernel.
+//! Weights of zones and endpoints in clusters of any size: the share of connections on one node and
+//! on all nodes together, and the number of elements in the kernel.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -28,10 +28,10 @@ use crate::follow::{Cluster, Follower, v4};
 use crate::on::on_both;
 
 const SERVICE: &str = "10.96.0.1:80";
-/// What is asked for in all: millionths.
+/// The sum of all weights: a million.
 const WHOLE: u32 = 1_000_000;
 
-/// The endpoints of one zone, and what a node of the first zone is to send there.
+/// The endpoints of one zone, and the share that a node of the first zone sends there.
 #[derive(Clone, Copy, Debug)]
 struct Zone {
     endpoints: u32,
@@ -54,7 +54,7 @@ fn zone_of(ip: IpAddr) -> usize {
     ((u32::from(ip) - 0x0a80_0000) >> 16) as usize
 }
 
-/// Slices that the controller might have written.
+/// Slices as the controller would write them.
 fn slices(zones: &[Zone]) -> Vec<Change> {
     let row: Vec<String> = zones
         .iter()
@@ -103,7 +103,7 @@ fn cluster(zones: &[Zone]) -> Cluster {
 
 type Shares = BTreeMap<IpAddr, f64>;
 
-/// Where connections to the Service go, by the rules.
+/// The share of connections to the Service that each endpoint gets, according to the rules.
 fn walk(fake: &Fake) -> Shares {
     let packet = Packet {
         source: "192.0.2.7:40000".parse().unwrap(),
@@ -120,7 +120,7 @@ fn walk(fake: &Fake) -> Shares {
     outcomes.unwrap().into_iter().map(|(outcome, share)| (to(outcome), share)).collect()
 }
 
-/// The rules for a node's decisions.
+/// The rules for the routes of a node.
 fn rules(routes: &RouteTable) -> (DesiredTable, Fake) {
     let config = Arc::new(v4());
     let desired = DesiredTable::build(routes, config.clone(), &Program::default());
@@ -135,7 +135,7 @@ fn by_zone(shares: &Shares) -> BTreeMap<usize, f64> {
     zones
 }
 
-/// Every zone gets what was asked for, and its endpoints the same.
+/// Every zone gets its share, and all its endpoints get the same share.
 fn check_shares(zones: &[Zone], shares: &Shares) -> Result<(), TestCaseError> {
     for (i, given) in by_zone(shares) {
         let asked = f64::from(zones[i].millionths) / f64::from(WHOLE);
@@ -161,8 +161,8 @@ fn check_node(zones: &[Zone]) -> Result<usize, TestCaseError> {
     Ok(slots.count())
 }
 
-/// The far side of two zones got 13.7 %, 5.3 % and 21.7 % when every endpoint had slots in
-/// proportion to its weight, and at least one.
+/// With slots in proportion to the weight, and at least one per endpoint, the remote zone of two
+/// zones got 13.7 %, 5.3 % and 21.7 %.
 #[test]
 fn small_shares_of_large_zones_are_as_asked() {
     for (near, far, millionths) in [(500, 500, 50_000), (200, 200, 20_000), (3, 1_000, 10_000)] {
@@ -171,7 +171,8 @@ fn small_shares_of_large_zones_are_as_asked() {
 }
 
 prop_compose! {
-    /// From two to five thousand endpoints in two to eight zones: small ones as likely as large.
+    /// Two to five thousand endpoints in two to eight zones; small and large sizes are equally
+    /// likely.
     fn any_zones()(
         sizes in prop::collection::vec(0.0..1.0_f64, 2..=8),
         scale in 0.0..1.0_f64,
@@ -179,7 +180,7 @@ prop_compose! {
     ) -> Vec<Zone> {
         let most = 5_000.0_f64 / sizes.len() as f64;
         let endpoints = |size: &f64| (most.powf(scale) * size).max(1.0) as u32;
-        // Cubed: some shares are far below one in a hundred.
+        // The third power makes some shares far smaller than 1 %.
         let weights: Vec<f64> = weights.iter().take(sizes.len()).map(|weight| weight.powi(3) + 1e-5).collect();
         let total: f64 = weights.iter().sum();
         let mut zones: Vec<Zone> = sizes.iter().zip(&weights).map(|(size, weight)| Zone {
@@ -196,7 +197,7 @@ fn zone_shares_hold_from_two_to_five_thousand_endpoints() {
     let (mut slots, mut endpoints) = (0, 0);
     let ran = TestRunner::new(runs(100)).run(&any_zones(), |zones| check_node(&zones).map(drop));
     ran.unwrap_or_else(|error| panic!("{error}"));
-    // The spread of sizes that the bound on the kernel's memory is stated for.
+    // The range of sizes for which the limit on kernel memory is specified.
     for size in [2, 3, 5, 10, 30, 100, 300, 1_000, 5_000] {
         let some = size / 2;
         let zones = zones(&[(size - some, 700_000), (some, 300_000)]);
@@ -208,10 +209,10 @@ fn zone_shares_hold_from_two_to_five_thousand_endpoints() {
     assert_eq!(slots, endpoints, "one slot for each");
 }
 
-/// A cluster with one Balanced Service.
+/// A cluster with one `Balanced` Service.
 #[derive(Clone, Debug)]
 struct Balanced {
-    /// CPUs of the nodes of each zone, and pods in the zone.
+    /// CPUs of the nodes of each zone, and number of pods in the zone.
     zones: Vec<(Vec<u32>, u32)>,
     percent: u32,
 }
@@ -251,7 +252,7 @@ prop_compose! {
     }
 }
 
-/// The slots that a node's proxy compiles, added up over all nodes by what they send.
+/// Sums the shares of the compiled slots over all nodes, weighted by the connections of each node.
 fn check_balanced(case: &Balanced) -> Result<(), TestCaseError> {
     let cluster = Cluster::new(&case.text());
     let frontend = Frontend {
@@ -268,7 +269,7 @@ fn check_balanced(case: &Balanced) -> Result<(), TestCaseError> {
             let slots = &desired.frontend(&frontend).unwrap().1.endpoints;
             let shares: Shares =
                 slots.iter().map(|key| key.ip).zip(slots.draw().shares()).collect();
-            // What the rules do is what the slots say; one node of each zone is enough to see it.
+            // The rules match the slots; checking one node of each zone is enough.
             if n == 0 {
                 for (ip, walked) in walk(&fake) {
                     prop_assert!((shares[&ip] - walked).abs() < 1e-9, "{ip}: {walked}");
@@ -283,7 +284,8 @@ fn check_balanced(case: &Balanced) -> Result<(), TestCaseError> {
     let mean = 1.0 / f64::from(pods);
     let bound = mean * (1.0 + f64::from(case.percent) / 100.0);
     for (ip, load) in load {
-        // Beside it, what the millionths of the table and weights that count as alike are off by.
+        // Plus the rounding of the weights to millionths, and of nearly equal weights to equal
+        // ones.
         let allowed = bound * 1.001 + 2.0 / f64::from(WHOLE);
         prop_assert!(load <= allowed, "{ip} carries {load}, more than {bound}: {case:?}");
     }
@@ -292,7 +294,8 @@ fn check_balanced(case: &Balanced) -> Result<(), TestCaseError> {
 
 #[test]
 fn balanced_keeps_its_bound_for_what_nodes_really_do() {
-    // A large zone that sends little to a small one, and a small one that sends much to a large one.
+    // A large zone that sends little to a small one, and a small zone that sends much to a large
+    // one.
     for zones in [
         vec![(vec![64, 64, 64], 1_000), (vec![4], 10)],
         vec![(vec![4], 1_000), (vec![64, 64], 990)],
@@ -314,14 +317,15 @@ on_both! {
         follower.follow(tables, slices(&all(0)));
         tables.forget();
         follower.follow(tables, slices(&all(1)));
-        // The new one takes the slot of the next zone's first, which becomes that zone's last.
+        // The new endpoint takes the first slot of the next zone; that zone's first endpoint moves
+        // to its end.
         let expected = [(SetId::Services, (1, 1)), (SetId::Endpoints, (2, 3))];
         assert_eq!(Vec::from_iter(tables.counts()), expected);
         assert_eq!((tables.batches.len(), tables.reads), (1, 0));
         follower.check(tables);
         follower.full(tables);
         follower.check_exactly(tables);
-        // A new start finds everybody in place.
+        // A new process leaves all endpoints in their slots.
         tables.forget();
         Engine::new(v4()).full(tables, follower.routes()).unwrap();
         assert_eq!(tables.counts(), BTreeMap::new());
@@ -337,7 +341,7 @@ on_both! {
         for part in 1..=60 {
             follower.follow(tables, with(part * 1_000));
         }
-        // Few of them may stay: somebody may need them again.
+        // A few unused chains may stay: a Service may need them again.
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
         assert_eq!(weighted(tables), 60);
         for part in 61..=80 {
@@ -348,14 +352,14 @@ on_both! {
         assert_eq!((weighted(tables), tables.reads), (1, 0));
         follower.check_exactly(tables);
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
-        // They are made again by who needs them.
+        // A Service that needs them creates them again.
         follower.follow(tables, with(1_000));
         follower.check(tables);
         assert_eq!(follower.engine.verify(tables).unwrap(), Verified::Untouched);
     }
 }
 
-/// A thousand endpoints in three zones, on the kernel: thirty thousand connections.
+/// A thousand endpoints in three zones, on the kernel, with 30,000 connections.
 #[test]
 fn real_connections_are_shared_out_among_a_thousand_endpoints() {
     const CONNECTIONS: usize = 30_000;
@@ -381,11 +385,12 @@ fn real_connections_are_shared_out_among_a_thousand_endpoints() {
         let shares = counts.iter().map(|(at, count)| (at.ip(), share(*count))).collect();
         for (i, given) in by_zone(&shares) {
             let asked = f64::from(zones[i].millionths) / f64::from(WHOLE);
-            // Five times what chance makes of it.
+            // Five standard deviations.
             let chance = (asked * (1.0 - asked) / CONNECTIONS as f64).sqrt();
             assert!((given - asked).abs() < 5.0 * chance, "zone {i}: {given}, not {asked}");
         }
-        // TableMonitor: what chi-square exceeds once in a million times, with 99 degrees of freedom.
+        // The chi-square value that is exceeded once in a million times, with 99 degrees of
+        // freedom.
         let home = (0..100).map(|i| SocketAddr::new(endpoint_ip(0, i), 8080));
         let home: Vec<f64> = home.map(|at| counts[&at] as f64).collect();
         let mean = home.iter().sum::<f64>() / 100.0;

@@ -1,4 +1,4 @@
-//! Real packets: the engine writes to the kernel of a node's namespace, clients connect.
+//! Real packets: the engine writes to the kernel of a node's namespace, and clients connect.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,16 +15,16 @@ use nearhop_proxy::kernel::Kernel;
 use crate::Driver;
 use crate::node::{Node, by};
 
-/// Most of the time is spent waiting for what must not come.
+/// Number of threads; they mostly wait for packets that must not arrive.
 const WORKERS: usize = 8;
-/// For what must come: nobody waits for it unless it fails.
+/// Timeout for packets that must arrive; it passes only if the test fails.
 const LONG: Duration = Duration::from_secs(10);
-/// For what must not come.
+/// Timeout for packets that must not arrive.
 const SHORT: Duration = Duration::from_millis(400);
-/// Connections to one flow, where its endpoints have not all been seen before.
+/// Maximum number of connections for one flow, until all its endpoints are seen.
 const MOST: usize = 200;
 
-/// Checks cases in a few threads, and adds up what they found.
+/// Checks cases in several threads and collects the results.
 pub(crate) fn in_parallel(
     cases: &[FlowCase],
     check: impl Fn(&FlowCase) -> Vec<String> + Sync,
@@ -50,7 +50,7 @@ pub(crate) struct Real {
     node: Node,
     kernel: Kernel,
     engine: Engine,
-    /// How long to wait for what must not come.
+    /// Timeout for packets that must not arrive.
     short: Duration,
 }
 
@@ -62,15 +62,15 @@ impl Real {
         real
     }
 
-    /// Its world alone, in which everything gets an answer.
+    /// The network without rules, in which every packet gets an answer.
     pub(crate) fn without_rules(case: &FlowCase) -> Self {
         let node = Node::new(case);
-        // A socket stays in the namespace in which it was made.
+        // A socket stays in the namespace in which it was opened.
         let kernel = node.namespace().run(Kernel::open).unwrap();
         Self { node, kernel, engine: Engine::new(case.config.clone()), short: LONG }
     }
 
-    /// Where one connection ends. What is expected decides only how long to wait for it.
+    /// Where one connection ends. The expectation decides only the timeout.
     fn send(&self, flow: &Flow) -> Result<End, String> {
         let patience = if flow.expected.out == Out::Drop { self.short } else { LONG };
         let (namespace, source) = self.node.client(flow);
@@ -95,7 +95,7 @@ impl Real {
         Ok(End::To { address: server, masqueraded })
     }
 
-    /// Lets every client go, so that the next connection is a first one again.
+    /// Deletes all affinity records, so that the next connection is a first one again.
     fn forget(&mut self) {
         let table = self.engine.config().table.clone();
         for set in self.engine.desired().maps() {
@@ -151,13 +151,13 @@ impl Driver for Real {
         Ok(pairs)
     }
 
-    /// Six times what chance makes of a share of a half in so many connections.
+    /// Six standard deviations of a share of one half in this many connections.
     fn tolerance(&self) -> f64 {
         6.0 * 0.5 / (MOST as f64).sqrt()
     }
 }
 
-/// An end without what is compared later.
+/// An end without the fields that are compared later.
 fn wanted(end: End) -> End {
     match end {
         End::To { address, .. } => End::To { address, masqueraded: false },

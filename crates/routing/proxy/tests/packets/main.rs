@@ -1,9 +1,9 @@
-//! What becomes of packets, three times over: as virtual packets through every throw of the dice,
-//! as many random ones through what the engine wrote to the fake, and as real ones from real
-//! clients to real servers through what it wrote to the kernel. One list of cases, the public
-//! one, and one comparison.
+//! Packet flows, tested in three ways: virtual packets through every random choice, many random
+//! packets through the rules that the engine wrote to the fake, and real packets between real
+//! clients and servers through the rules that it wrote to the kernel. All use the public list of
+//! cases and the same comparison.
 //!
-//! Deliberately absent: what happens to connections when rules change; that is for others.
+//! Deliberately absent: what happens to connections when rules change; other tests cover that.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -19,16 +19,16 @@ use nearhop_net::sandbox;
 use kernel::Real;
 use virtually::{EveryThrow, Random};
 
-/// The files of the public suite with packets in them.
+/// The files of the public suite that contain packets.
 const FILES: [&str; 2] = ["proxy_packet_flows.json", "nearhop_packet_flows.json"];
 
-/// Something that packets can be sent through.
+/// An implementation that packets can be sent through.
 trait Driver {
-    /// Where connections of a flow end, each as if it were the first.
+    /// Where connections of a flow end, each as a first connection.
     fn ends(&mut self, flow: &Flow) -> Result<Seen, String>;
-    /// For first connections of a flow, where later ones end.
+    /// For first connections of a flow, where later connections end.
     fn ends_again(&mut self, flow: &Flow) -> Result<Vec<(End, Seen)>, String>;
-    /// By how much shares may differ.
+    /// Maximum difference between shares.
     fn tolerance(&self) -> f64;
 }
 
@@ -41,7 +41,7 @@ fn cases() -> Vec<FlowCase> {
     FILES.into_iter().flat_map(read).collect()
 }
 
-/// What is wrong with a case, one line each.
+/// The errors of a case, one line each.
 fn check_case(case: &FlowCase, driver: &mut impl Driver) -> Vec<String> {
     let mut wrong = Vec::new();
     for flow in &case.flows {
@@ -92,8 +92,8 @@ fn as_real_packets() {
     });
 }
 
-/// Without rules every flow is untouched, and so every real expectation but NONE fails: nothing
-/// passes because of how the world around the node is made.
+/// Without rules no flow is translated, so every real expectation except NONE fails: no case passes
+/// only because of how the network is set up.
 #[test]
 fn as_real_packets_without_rules() {
     sandbox::run("as_real_packets_without_rules", || {

@@ -1,7 +1,8 @@
-//! The node of a case and what is around it, in namespaces.
+//! The node of a case and its neighbours, in network namespaces.
 //!
-//! Wherever a packet wants to go there is a server, a decoy, so that a packet that no rule touches
-//! gets an answer: a rule that drops is told from no rule, and one that refuses from a closed port.
+//! Every destination of a packet has a server, a decoy, so that a packet that no rule matches gets
+//! an answer: the test can distinguish a rule that drops from no rule, and a rule that rejects from
+//! a closed port.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -12,8 +13,9 @@ use nearhop_net::traffic::{self, Server};
 use nearhop_net::{Namespace, Star};
 use nearhop_netfilter::config::LocalTraffic;
 
-/// What the node masquerades as: never a client's address, so that it shows. The kernel takes the
-/// first IPv4 address, and the IPv6 address that is most like the destination.
+/// The node's addresses for masquerading; never a client's address, so that masquerading is
+/// visible. The kernel chooses the first IPv4 address, and the IPv6 address with the longest prefix
+/// in common with the destination.
 const MASKS: [IpAddr; 2] = [
     IpAddr::V4(std::net::Ipv4Addr::new(192, 168, 255, 254)),
     IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0xffff, 0, 0, 0, 0, 0, 0xfe)),
@@ -24,7 +26,7 @@ pub(crate) struct Node {
     star: Star,
     clients: BTreeMap<IpAddr, Namespace>,
     addresses: Vec<IpAddr>,
-    /// They end with it.
+    /// The servers stop when this value is dropped.
     _servers: Vec<Server>,
 }
 
@@ -42,12 +44,12 @@ impl Node {
         Self { star, clients, addresses, _servers: servers }
     }
 
-    /// The node itself.
+    /// The namespace of the node.
     pub(crate) fn namespace(&self) -> &Namespace {
         self.star.node()
     }
 
-    /// Where a flow's packets are sent from, and the address to bind to where there are several.
+    /// The namespace that sends a flow's packets, and the source address to bind if it has several.
     pub(crate) fn client(&self, flow: &Flow) -> (&Namespace, Option<IpAddr>) {
         let source = flow.packet.source.ip();
         match self.clients.get(&source) {
@@ -56,13 +58,13 @@ impl Node {
         }
     }
 
-    /// Whether an address is the node's own.
+    /// Whether an address belongs to the node.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.addresses.contains(&address)
     }
 }
 
-/// One host for each client that is not the node.
+/// Adds one host for each client that is not the node.
 fn add_clients(star: &mut Star, case: &FlowCase) -> BTreeMap<IpAddr, Namespace> {
     let mut clients = BTreeMap::new();
     for flow in &case.flows {
@@ -85,7 +87,7 @@ fn is_pod(case: &FlowCase, address: IpAddr) -> bool {
     matches!(&case.config.local, Some(LocalTraffic::Source(range)) if range.contains(address))
 }
 
-/// A node being furnished.
+/// A node under construction.
 struct Places {
     star: Star,
     clients: BTreeMap<IpAddr, Namespace>,
@@ -99,12 +101,12 @@ impl Places {
         let wanted = case.flows.iter().map(|f| (f.packet.destination, f.packet.protocol));
         let decoys: BTreeSet<(SocketAddr, Protocol)> =
             wanted.filter(|decoy| !endpoints.contains(decoy)).collect();
-        // Endpoints and decoys apart: an endpoint may be a client of neither.
+        // Endpoints and decoys are on separate hosts: an endpoint may also be a client.
         self.serve_all("endpoints", &endpoints);
         self.serve_all("elsewhere", &decoys);
     }
 
-    /// Starts servers, those for which there is no place yet on one host together.
+    /// Starts servers; those without a host yet share one new host.
     fn serve_all(&mut self, name: &str, all: &BTreeSet<(SocketAddr, Protocol)>) {
         let ips: BTreeSet<IpAddr> = all.iter().map(|(at, _)| at.ip()).collect();
         let homeless: Vec<IpAddr> =

@@ -1,4 +1,4 @@
-//! Virtual packets: through every throw of the dice, and at random.
+//! Virtual packets: every random choice of the rules, and random packets.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use nearhop_simulator::fake::Fake;
 
 use crate::Driver;
 
-/// Every end that chance can bring, through rules that were made for the case.
+/// Every possible end of a packet, through rules compiled for the case.
 pub(crate) struct EveryThrow(Walked);
 
 impl EveryThrow {
@@ -29,13 +29,13 @@ impl Driver for EveryThrow {
         self.0.ends_again(&flow.packet).map_err(|error| error.to_string())
     }
 
-    /// Slots are whole.
+    /// The shares of slots are exact.
     fn tolerance(&self) -> f64 {
         0.02
     }
 }
 
-/// A fake in which nothing has been before.
+/// A fake without earlier content.
 #[derive(Default)]
 struct Fresh(Fake);
 
@@ -69,14 +69,14 @@ impl Tables for Fresh {
     }
 }
 
-/// Random packets through what the engine wrote, the same ones in each run.
+/// Random packets through the rules that the engine wrote, with a fixed seed.
 pub(crate) struct Random {
     rules: Walked,
     state: u64,
 }
 
 impl Random {
-    /// So many of each flow. The rarest endpoint of all cases has a tenth of them.
+    /// Packets of each flow. The rarest endpoint of all cases gets a tenth of them.
     const THROWS: u32 = 150;
 
     pub(crate) fn new(case: &FlowCase) -> Self {
@@ -86,7 +86,7 @@ impl Random {
         Self { rules: Walked::over(tables.0, case), state: 0x9e37_79b9_7f4a_7c15 }
     }
 
-    /// xorshift64: enough for dice.
+    /// xorshift64: random enough for these tests.
     fn throw(state: &mut u64, modulus: u32) -> u32 {
         *state ^= *state << 13;
         *state ^= *state >> 7;
@@ -124,8 +124,8 @@ impl Driver for Random {
         Ok(pairs)
     }
 
-    /// Four times what chance makes of a share of a half in so many throws. The dice are the same
-    /// each time, so what passes once passes always.
+    /// Four standard deviations of a share of one half in this many packets. The seed is fixed, so
+    /// the result is the same in every run.
     fn tolerance(&self) -> f64 {
         4.0 * 0.5 / f64::from(Self::THROWS).sqrt()
     }

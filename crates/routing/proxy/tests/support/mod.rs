@@ -1,4 +1,4 @@
-//! A network namespace for a test, and a whole layout of tables, of the shape that nearhop uses.
+//! A network namespace for a test, and a complete table layout like the one that nearhop writes.
 
 #![allow(
     dead_code,
@@ -14,7 +14,7 @@ use nearhop_net::sandbox;
 use nearhop_netfilter::object::*;
 use nearhop_proxy::kernel::Kernel;
 
-/// Runs a test in a network namespace of its own.
+/// Runs a test in its own network namespace.
 pub(crate) fn in_namespace(test: &str, body: impl FnOnce(&mut Kernel) + Send) {
     sandbox::run(test, || {
         let mut kernel = Kernel::open().expect("a sandbox may use nftables");
@@ -22,8 +22,8 @@ pub(crate) fn in_namespace(test: &str, body: impl FnOnce(&mut Kernel) + Send) {
     });
 }
 
-/// What the nft program prints; None, and the test is reported as skipped, if it is not installed.
-/// The program runs in the namespace of the calling thread.
+/// The output of the nft program. None, and the test is reported as skipped, if nft is not
+/// installed. The program runs in the namespace of the calling thread.
 pub(crate) fn nft(arguments: &[&str], input: &str) -> Option<String> {
     use std::io::Write as _;
     let mut command = Command::new("nft");
@@ -53,7 +53,7 @@ pub(crate) fn address(text: &str) -> IpAddr {
 
 pub(crate) const TCP: u8 = 6;
 
-/// Registers of an address.
+/// Number of registers of an address.
 fn wide(family: Family) -> u8 {
     match family {
         Family::Ipv4 => 1,
@@ -120,7 +120,7 @@ fn is_not(from: Expr, with: &[u8]) -> [Expr; 2] {
     [from, Expr::Cmp { from: Reg(0), op: CmpOp::Neq, with: with.to_vec() }]
 }
 
-/// `ip daddr . meta l4proto . th dport`, and what comes after.
+/// `ip daddr . meta l4proto . th dport`, and the next free register.
 pub(crate) fn service_key(family: Family) -> (Vec<Expr>, u8) {
     let at = wide(family);
     (vec![daddr(family, 0), l4proto(at), dport(at + 1)], at + 2)
@@ -159,7 +159,7 @@ pub(crate) fn dnat(family: Family, key: Vec<Expr>, map: &str) -> Rule {
     rule([key, vec![lookup(map, Hit::Load(Reg(0))), to]])
 }
 
-/// Everything nearhop's layout has at least one of, in an order that the kernel takes.
+/// At least one object of every kind in nearhop's layout, in an order that the kernel accepts.
 pub(crate) fn layout(family: Family) -> Vec<Op> {
     let mut ops = vec![Op::AddTable { comment: "made by a test, \"quoted\"\nand broken".into() }];
     ops.extend(sets(family));
@@ -182,7 +182,7 @@ pub(crate) fn sets(family: Family) -> Vec<Op> {
     let Op::AddSet(mut local) = set("endpoints-local", &slots, target(), Exact) else {
         unreachable!()
     };
-    // Longer than the room that is left for it.
+    // A comment that is longer than the maximum.
     local.comment = Some("much to say ".repeat(20).into());
     vec![
         Op::AddSet(services),
@@ -226,7 +226,7 @@ fn regular_chains(family: Family) -> Vec<Op> {
 fn record(family: Family) -> Rule {
     let ct = |key, to| Expr::Ct { key, to: Reg(to) };
     let wide = wide(family);
-    // nft's place: the next register of 128 bits; beyond the last one for IPv6.
+    // The register that nft chooses: the next 128-bit register; for IPv6, after the last one.
     let data = if family == Family::Ipv4 { 4 } else { 2 * wide + 2 };
     rule([
         is(l4proto(0), &[TCP]).to_vec(),
