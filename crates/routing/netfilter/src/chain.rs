@@ -1,6 +1,6 @@
-//! The chains of a table. None belongs to a Service but those for session affinity; those that pick
-//! exist once for each number of slots in use, and where weights differ once for each set of weights
-//! in use.
+//! The chains of a table. Only chains for session affinity belong to one Service port. Chains that
+//! pick an endpoint exist once for each number of slots in use and, for unequal weights, once for
+//! each set of weights in use.
 
 use std::net::IpAddr;
 
@@ -15,15 +15,15 @@ use crate::object::{
     FIB_LOCAL, FibAddress, Hit, Hook, HookPoint, MetaKey, Reg, Rule, Verdict,
 };
 
-/// Kernel names have at most this many bytes with their end (`IFNAMSIZ`).
+/// Maximum length of an interface name, including the terminating zero (`IFNAMSIZ`).
 const INTERFACE_NAME: usize = 16;
 
-/// Which chain sends a connection on to an endpoint.
+/// Identifies a chain that sends a connection to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pick {
-    /// Which map has the slots: one of the four maps of endpoints.
+    /// The map with the slots: one of the four endpoint maps.
     pub from: SetId,
-    /// The first slot: other than 0 for one group of a weighted draw.
+    /// The first slot; not 0 for a group of a weighted draw.
     pub first: u32,
     /// How a slot is drawn.
     pub draw: Draw,
@@ -31,29 +31,29 @@ pub struct Pick {
     pub mark: Mark,
 }
 
-/// Which chain sends a client of a Service port to the endpoint that it has.
+/// Identifies a chain that sends a client of a Service port to its recorded endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stay {
     /// The Service port, as in kernel names.
     pub port: Name,
     /// Its protocol.
     pub protocol: Protocol,
-    /// Which endpoints the client may have.
+    /// Which endpoints the client may use.
     pub reach: Reach,
     /// Whether the connection is masqueraded.
     pub mark: Mark,
 }
 
-/// Which chain records the endpoint that a client of a Service port has now.
+/// Identifies a chain that records the endpoint of a client of a Service port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Recording {
     /// The Service port, as in kernel names.
     pub port: Name,
     /// Its protocol.
     pub protocol: Protocol,
-    /// How long the record lives.
+    /// Timeout of the record.
     pub seconds: u32,
-    /// Which maps it is recorded in.
+    /// The maps that it is recorded in.
     pub maps: Maps,
 }
 
@@ -66,19 +66,19 @@ pub enum Mark {
     Yes,
 }
 
-/// A chain that is there because an element goes to it.
+/// A chain that exists only while elements refer to it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OnDemand {
     /// Sends a connection on to an endpoint.
     Pick(Pick),
-    /// Sends a client to the endpoint that it has.
+    /// Sends a client to its recorded endpoint.
     Stay(Stay),
-    /// Records which endpoint a client has now.
+    /// Records the endpoint of a client.
     Record(Recording),
 }
 
 impl OnDemand {
-    /// Its name.
+    /// The name of the chain.
     pub fn name(&self) -> Name {
         match self {
             Self::Pick(pick) => pick.name(),
@@ -87,7 +87,7 @@ impl OnDemand {
         }
     }
 
-    /// Its rules.
+    /// The chain with its rules.
     pub fn chain(&self, config: &Config) -> Chain {
         match self {
             Self::Pick(pick) => pick.chain(config),
@@ -96,12 +96,12 @@ impl OnDemand {
         }
     }
 
-    /// Whether it always exists.
+    /// Whether the chain always exists.
     pub fn is_static(&self) -> bool {
         matches!(self, Self::Pick(pick) if pick.is_counted())
     }
 
-    /// The chains that its rules go to.
+    /// The chains that its rules refer to.
     fn needs(&self) -> Vec<Self> {
         match self {
             Self::Pick(pick) => pick.needs().into_iter().map(Self::Pick).collect(),
@@ -110,14 +110,15 @@ impl OnDemand {
         }
     }
 
-    /// All chains that its rules lead to, each after those that it goes to; itself last.
+    /// All chains that its rules lead to, in an order in which they can be added; the chain itself
+    /// last.
     pub fn with_needed(self) -> Vec<Self> {
         let mut all: Vec<Self> = self.needs().into_iter().flat_map(Self::with_needed).collect();
         all.push(self);
         all
     }
 
-    /// The Service port that it belongs to, if it belongs to one.
+    /// The Service port that the chain belongs to, if any.
     pub fn port(&self) -> Option<&Name> {
         match self {
             Self::Pick(_) => None,
@@ -144,7 +145,7 @@ impl OnDemand {
 }
 
 impl Pick {
-    /// The chain for a number of slots that has a set of its own.
+    /// The chain for a number of slots that has its own set.
     fn counted(slots: u8) -> Self {
         let draw = Draw::Even(u32::from(slots));
         Self { from: SetId::Endpoints, first: 0, draw, mark: Mark::No }
@@ -169,7 +170,7 @@ impl Pick {
         };
         let weights = match &self.draw {
             Draw::Even(_) => String::new(),
-            // All numbers would make a long name; the rules of the chain show them.
+            // A list of all weights would be too long for a name; the rules of the chain show them.
             Draw::Weighted(groups) => format!("-weighted-{:016x}", digest(&format!("{groups:?}"))),
         };
         let first = if self.first == 0 { String::new() } else { format!("-from-{}", self.first) };
@@ -177,7 +178,7 @@ impl Pick {
         Name::from(format!("{kind}-{}{first}{weights}{mark}", self.draw.slots()))
     }
 
-    /// The chain that goes on where this one has marked the packet.
+    /// The chain that continues after this one has marked the packet.
     fn rest(&self) -> Option<Self> {
         (self.mark == Mark::Yes).then(|| Self { mark: Mark::No, ..self.clone() })
     }
@@ -212,9 +213,9 @@ impl Pick {
         key.random(slots, self.first).dnat(self.from)
     }
 
-    /// `numgen random mod W < C goto pick-N-from-K`. The last group has no condition, and so an
-    /// endpoint is always found. The rule names no map: for each element that is added to a map, the
-    /// kernel checks each chain that uses the map.
+    /// `numgen random mod W < C goto pick-N-from-K`. The last group has no condition, so an
+    /// endpoint is always found. The rule refers to no map: for each element added to a map, the
+    /// kernel validates each chain that uses the map.
     fn choose(&self, group: &Group) -> Rule {
         let chance = Expr::Chance { part: group.chance, whole: WHOLE };
         let chance = (group.chance < WHOLE).then_some(chance);
@@ -233,13 +234,13 @@ impl Stay {
         (self.mark == Mark::Yes).then(|| Self { mark: Mark::No, ..self.clone() })
     }
 
-    /// To the endpoint that is recorded, or to where clients without a record go.
+    /// Sends a client to the recorded endpoint, or to the chain for clients without a record.
     fn chain(&self, config: &Config) -> Chain {
         if let Some(rest) = self.rest() {
             return regular(self.name(), mark_and_goto(config, rest.name()));
         }
         let family = config.family();
-        // nft reads a translation of ports only where the protocol is known.
+        // nft can read a port translation only if the protocol is known.
         let mut stay = is_protocol(self.protocol);
         stay.extend(Concat::new(family).source().dnat_by(map_name(&self.port, self.reach)));
         let (services, nodeports) = match self.reach {
@@ -256,13 +257,13 @@ impl Stay {
 }
 
 impl Recording {
-    /// Everything that its rules depend on is in the name: the rules of a chain never change.
+    /// The name contains everything that the rules depend on: the rules of a chain never change.
     fn name(&self) -> Name {
         let both = if self.maps == Maps::Both { "-local" } else { "" };
         Name::from(format!("record{both}-{}s/{}", self.seconds, self.port))
     }
 
-    /// `update` leaves the endpoint of a client alone that has one, and has it live on.
+    /// `update` keeps the recorded endpoint of a client and renews its timeout.
     fn chain(&self, config: &Config) -> Chain {
         let rules = self.maps.reaches().iter().map(|reach| {
             let mut exprs = is_protocol(self.protocol);
@@ -289,22 +290,22 @@ impl Recording {
     }
 }
 
-/// Whether the endpoint of a connection is on this node.
+/// Matches if the endpoint of a connection is on this node.
 fn is_on_this_node(family: Family) -> Vec<Expr> {
     let key = Concat::new(family).ct(CtKey::ReplySource).ct(CtKey::ReplySource).protocol();
     key.ct(CtKey::ReplyPort).found(SetId::Hairpin, Hit::Match)
 }
 
-/// The chains that are always there.
+/// The chains that always exist.
 pub fn static_chains(config: &Config) -> Vec<Chain> {
     let at = config.priorities;
     let nat = |point, priority| Hook { kind: ChainKind::Nat, point, priority };
     let filter = |point, priority| Hook { kind: ChainKind::Filter, point, priority };
     let new = |chain: &str| when(ct_bit(CtKey::State, CT_STATE_NEW), jump(chain));
-    // The packet for which the endpoint was chosen, and no other: a connection is confirmed when its
-    // first packet has passed. Later packets of one without a reply are `new` too, and
-    // would record an endpoint again that has gone meanwhile. Not in the nat chain itself: nft 1.0.6
-    // cannot read an `update` whose value is looked up.
+    // Only the packet for which the endpoint was chosen: a connection is confirmed when its first
+    // packet has passed. Later packets of a connection without a reply are also `new`, and would
+    // record a removed endpoint again. Not in the nat chain itself: nft 1.0.6 cannot read an
+    // `update` whose value comes from a lookup.
     let translated = || {
         let mut first = ct_bit(CtKey::State, CT_STATE_NEW);
         first.extend(ct_bit(CtKey::Status, CT_STATUS_DNAT));
@@ -349,7 +350,7 @@ pub fn static_chains(config: &Config) -> Vec<Chain> {
             filter(Forward, at.filter),
             vec![new("refuse-services"), new("refuse-cluster-ips")],
         ),
-        // An endpoint on the node's own network is reached by input, all others by postrouting.
+        // Packets to an endpoint on the host network pass input, all others pass postrouting.
         base("affinity-input", filter(Input, at.srcnat - 10), vec![translated()]),
         base("affinity-postrouting", filter(Postrouting, at.srcnat - 10), vec![translated()]),
         base(
@@ -358,7 +359,7 @@ pub fn static_chains(config: &Config) -> Vec<Chain> {
             vec![plain(vec![jump("masquerading")])],
         ),
     ]);
-    // A connection to a cluster IP may be refused only when it was not translated.
+    // A connection to a cluster IP may be refused only after it was not translated.
     if at.filter > at.dstnat {
         let rules = vec![new("refuse-services"), new("refuse-cluster-ips")];
         chains.push(base("filter-output", filter(Output, at.filter), rules));
@@ -406,7 +407,7 @@ fn services(config: &Config) -> Chain {
     regular(Name::from("services"), rules)
 }
 
-/// One set after the other, those with the fewest slots first: most Services are small.
+/// One rule for each set, fewest slots first: most Services have few endpoints.
 fn cluster_ips(config: &Config) -> Chain {
     let rules = (1..=MOST_COUNTED).map(|slots| {
         let key = Concat::new(config.family()).service();
@@ -415,8 +416,8 @@ fn cluster_ips(config: &Config) -> Chain {
     regular(Name::from("cluster-ip-services"), rules.collect())
 }
 
-/// One condition for each range of addresses on which node ports are served. Loopback never is:
-/// its answers would not find their way.
+/// One condition for each range of node port addresses. Loopback is always excluded: answers to it
+/// could not be routed.
 fn to_nodeport_addresses(config: &Config) -> Vec<Vec<Expr>> {
     let family = config.family();
     let loopback = match family {
@@ -437,8 +438,8 @@ fn to_nodeport_addresses(config: &Config) -> Vec<Vec<Expr>> {
         .collect()
 }
 
-/// Clients on this node are sent to any endpoint, others to those on this node. What finds none
-/// here stays as it is and is refused later.
+/// Sends clients on this node to any endpoint, and others to endpoints on this node. A packet
+/// without an endpoint is not translated, and is refused later.
 fn external_local(config: &Config, near: SetId, local: SetId) -> Chain {
     let family = config.family();
     let key = || {
@@ -485,8 +486,8 @@ fn refuse_services(config: &Config) -> Chain {
     regular(Name::from("refuse-services"), rules)
 }
 
-/// Not for packets to the node itself: it may have a cluster IP as an address of its own, as with a
-/// name server on every node, and then serves there what it likes.
+/// Not for packets to the node itself: the node may have a cluster IP as a local address, as with
+/// NodeLocal DNSCache, and may serve other ports there.
 fn refuse_cluster_ips(config: &Config) -> Chain {
     let family = config.family();
     let mut invalid = Concat::new(family).destination().found(SetId::ClusterIps, Hit::Match);
@@ -510,7 +511,7 @@ fn refuse_nodeports(config: &Config) -> Chain {
     regular(Name::from("refuse-nodeports"), rules.collect())
 }
 
-/// `loadBalancerSourceRanges`, before the destination is translated.
+/// Checks `loadBalancerSourceRanges` before the destination is translated.
 fn check_sources(config: &Config) -> Chain {
     let family = config.family();
     let mut exprs = Concat::new(family).service().found(SetId::Firewall, Hit::Match);
@@ -520,8 +521,8 @@ fn check_sources(config: &Config) -> Chain {
     regular(Name::from("check-sources"), vec![plain(exprs)])
 }
 
-/// One pair of rules for each protocol: only with a known protocol can nft read the port of a
-/// conntrack tuple back.
+/// Two rules for each protocol: nft can read the port of a conntrack tuple only if the protocol is
+/// known.
 fn record_affinity(config: &Config) -> Chain {
     let family = config.family();
     let mut rules = Vec::new();
@@ -538,7 +539,7 @@ fn record_affinity(config: &Config) -> Chain {
     regular(Name::from("record-affinity"), rules)
 }
 
-/// A key being put together in registers.
+/// A concatenated key that is built in registers.
 struct Concat {
     family: Family,
     exprs: Vec<Expr>,
@@ -609,7 +610,7 @@ impl Concat {
         self.exprs
     }
 
-    /// Looks an endpoint up and sends the connection there.
+    /// Looks up an endpoint and translates the connection to it.
     fn dnat(self, map: SetId) -> Vec<Expr> {
         self.dnat_by(Name::from(map.name()))
     }
@@ -696,7 +697,7 @@ fn mark_packet(config: &Config) -> Vec<Expr> {
     ]
 }
 
-/// Marks a packet for masquerading and goes on in another chain.
+/// Marks a packet for masquerading and continues in another chain.
 fn mark_and_goto(config: &Config, chain: Name) -> Vec<Rule> {
     vec![plain(mark_packet(config)), plain(vec![goto(chain)])]
 }

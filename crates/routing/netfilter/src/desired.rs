@@ -1,10 +1,10 @@
-//! What the kernel is to hold of one family, kept by Service, and what a change of one Service
-//! changes in it.
+//! The desired table of one family, by Service, and the changes that result from a change of one
+//! Service.
 //!
-//! Elements are not kept: they are made anew from a Service's program when it changes. Where two
-//! Services claim one address and port, who has it as its cluster IP has it, then who has it from
-//! its load balancer, then who names it in `externalIPs`; between equals the first by name, in
-//! whatever order they came, so that the rules do not depend on the past.
+//! Elements are not stored: they are computed from a Service's program when it changes. If several
+//! Services claim the same address and port, the order of precedence is: cluster IP, load balancer
+//! IP, `externalIPs`, then the name of the Service. The order of events does not matter, so the
+//! rules do not depend on the history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,12 +22,12 @@ use crate::element::{Placed, chains_of, place, place_cluster_ip, place_hairpin};
 use crate::frontend::{AddressKind, Entry, Frontend, Program};
 use crate::object::{Chain, Op, Table};
 
-/// A Service's claim to a frontend. Claims sort by precedence: no Service can take a cluster IP or a
-/// load balancer's address away by naming it as an external IP; between equals the first by name.
+/// A Service's claim to a frontend. Claims sort by precedence: a Service cannot take over a cluster
+/// IP or a load balancer IP with `externalIPs`; between equal kinds the first Service by name wins.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
     kind: AddressKind,
-    /// Who claims it.
+    /// The Service.
     pub service: ServiceKey,
 }
 
@@ -37,7 +37,7 @@ impl Claim {
     }
 }
 
-/// What the kernel is to hold of one family.
+/// The desired table of one family.
 #[derive(Clone, Debug)]
 pub struct DesiredTable {
     config: Arc<Config>,
@@ -47,15 +47,15 @@ pub struct DesiredTable {
     contested: BTreeMap<Frontend, BTreeSet<Claim>>,
     cluster_ips: BTreeMap<IpAddr, u32>,
     hairpins: BTreeMap<(EndpointKey, Protocol), u32>,
-    /// Chains on demand that are there. They stay when no longer needed, until the next
-    /// full pass: kernels before 6.2 give references back late.
+    /// Existing chains on demand. Unused ones stay until the next full pass: kernels before 6.2
+    /// release references late.
     chains: BTreeSet<OnDemand>,
-    /// The maps of Service ports that those chains use.
+    /// The maps of Service ports that these chains use.
     maps: BTreeSet<Name>,
 }
 
 impl DesiredTable {
-    /// No Services.
+    /// Creates a table without Services.
     pub fn new(config: Arc<Config>) -> Self {
         Self {
             config,
@@ -69,43 +69,43 @@ impl DesiredTable {
         }
     }
 
-    /// What it was made with.
+    /// The configuration of the rules.
     pub fn config(&self) -> &Arc<Config> {
         &self.config
     }
 
-    /// Makes it the content of another table.
+    /// Changes the name of the table.
     pub fn move_to(&mut self, table: Table) {
         Arc::make_mut(&mut self.config).table = table;
     }
 
-    /// What a Service puts into the kernel.
+    /// The program of a Service.
     pub fn program(&self, service: &ServiceKey) -> Option<&Program> {
         self.programs.get(service)
     }
 
-    /// All Services.
+    /// All Services with their programs.
     pub fn programs(&self) -> impl Iterator<Item = (&ServiceKey, &Program)> {
         self.programs.iter()
     }
 
-    /// Who has a frontend, and what becomes of connections to it.
+    /// The owner of a frontend, and its entry.
     pub fn frontend(&self, frontend: &Frontend) -> Option<(&ServiceKey, &Entry)> {
         let owner = self.owners.get(frontend)?;
         Some((owner, self.programs.get(owner)?.frontends.get(frontend)?))
     }
 
-    /// All frontends, with what becomes of connections to them.
+    /// All frontends with their entries.
     pub fn frontends(&self) -> impl Iterator<Item = (&Frontend, &Entry)> {
         self.owners.keys().filter_map(|frontend| Some((frontend, self.entry(frontend)?)))
     }
 
-    /// The Service ports whose clients stay with endpoints, or did until lately.
+    /// The Service ports that have, or recently had, session affinity.
     pub fn sticky_ports(&self) -> BTreeSet<Name> {
         self.chains.iter().filter_map(|chain| chain.port().cloned()).collect()
     }
 
-    /// The frontends of a Service port whose clients stay with endpoints.
+    /// The frontends of a Service port with session affinity.
     fn sticky_frontends<'a>(
         &'a self,
         port: &'a Name,
@@ -119,20 +119,20 @@ impl DesiredTable {
         })
     }
 
-    /// The endpoints that clients of a Service port may stay with. An endpoint on this node is one
-    /// for all clients, whichever policy sent them there.
+    /// The endpoints that clients of a Service port may keep. A local endpoint is valid for all
+    /// clients, whichever policy chose it.
     pub fn sticky_endpoints(&self, port: &Name, reach: Reach) -> BTreeSet<EndpointKey> {
         let slots = self.sticky_frontends(port).flat_map(|(_, entry)| entry.sticky_slots());
         let of_reach = slots.filter(|(of, _)| reach == Reach::Cluster || *of == Reach::Local);
         of_reach.flat_map(|(_, slots)| slots.iter().copied()).collect()
     }
 
-    /// The maps of Service ports that are there, needed or not.
+    /// The existing maps of Service ports, including unused ones.
     pub fn maps(&self) -> &BTreeSet<Name> {
         &self.maps
     }
 
-    /// The unneeded chains and maps of a Service port.
+    /// The unused chains and maps of a Service port.
     pub fn unneeded(&self, port: &Name) -> Unneeded {
         let (mut chains, mut needed) = (Vec::new(), BTreeSet::new());
         for (frontend, entry) in self.sticky_frontends(port) {
@@ -147,19 +147,19 @@ impl DesiredTable {
         Unneeded { maps: maps.collect(), chains }
     }
 
-    /// Forgets what was deleted.
+    /// Removes deleted chains and maps.
     pub fn forget(&mut self, unneeded: &Unneeded) {
         self.chains.retain(|chain| !unneeded.chains.contains(chain));
         self.maps.retain(|map| !unneeded.maps.contains(map));
     }
 
-    /// Frontends that several Services claim, with all of them; the first one has it.
+    /// Frontends that several Services claim, with all claims; the first one wins.
     pub fn contested(&self) -> impl Iterator<Item = (&Frontend, &BTreeSet<Claim>)> {
         self.contested.iter()
     }
 
-    /// All Services of a node, with the slots of before. What that takes is found out by reconciling:
-    /// the chains that are needed are taken to be there.
+    /// Builds the table for all Services of a node, with the previous slots. It contains all
+    /// required chains; `reconcile` computes the changes.
     pub fn build(routes: &RouteTable, config: Arc<Config>, before: &dyn PreviousSlots) -> Self {
         let mut desired = Self::new(config);
         let mut services: Vec<&ServiceKey> =
@@ -175,7 +175,7 @@ impl DesiredTable {
         desired
     }
 
-    /// Takes in a Service that is not there yet.
+    /// Adds a Service that does not exist yet.
     fn load(&mut self, service: &ServiceKey, program: Program) {
         self.count(None, Some(&program), &mut Changes::default());
         for (frontend, entry) in &program.frontends {
@@ -184,7 +184,7 @@ impl DesiredTable {
         self.programs.insert(service.clone(), program);
     }
 
-    /// Changes what a Service puts into the kernel, and adds to `changes` what that takes.
+    /// Replaces the program of a Service, and adds the resulting changes to `changes`.
     pub fn set(&mut self, service: &ServiceKey, next: Option<Program>, changes: &mut Changes) {
         let before = self.programs.get(service);
         if before == next.as_ref() {
@@ -237,7 +237,7 @@ impl DesiredTable {
         }
     }
 
-    /// Cluster IPs and endpoints that several Services may share.
+    /// Counts cluster IPs and endpoints, which several Services may share.
     fn count(&mut self, before: Option<&Program>, next: Option<&Program>, changes: &mut Changes) {
         let cluster_ip = |program: Option<&Program>| program.and_then(|program| program.cluster_ip);
         let old = cluster_ip(before).filter(|_| cluster_ip(before) != cluster_ip(next));
@@ -286,7 +286,7 @@ impl DesiredTable {
         changes.touch(frontend, before, after);
     }
 
-    /// Adds the chains that are not there yet, those first that others go to.
+    /// Adds missing chains; a chain comes after those that it refers to.
     fn need(&mut self, chains: Vec<OnDemand>, changes: &mut Changes) {
         for chain in chains {
             for chain in chain.with_needed().into_iter().filter(|chain| !chain.is_static()) {
@@ -304,7 +304,7 @@ impl DesiredTable {
         }
     }
 
-    /// Every element there is to be.
+    /// All desired elements.
     pub fn elements(&self) -> Vec<Placed> {
         let (mut elements, mut chains) = (Vec::new(), Vec::new());
         for (frontend, entry) in self.frontends() {
@@ -318,14 +318,14 @@ impl DesiredTable {
         elements
     }
 
-    /// Every chain there is to be, those first that others go to; base chains last.
+    /// All desired chains; a chain comes after those that it refers to, base chains last.
     pub fn chains(&self) -> Vec<Chain> {
         let needed = self.needed();
         let on_demand = needed.iter().map(|chain| chain.chain(&self.config));
         on_demand.chain(static_chains(&self.config)).map(signed).collect()
     }
 
-    /// The chains on demand that elements or rules go to.
+    /// The chains on demand that elements or rules refer to.
     fn needed(&self) -> BTreeSet<OnDemand> {
         let (mut chains, mut needed) = (Vec::new(), BTreeSet::new());
         for (frontend, entry) in self.frontends() {
@@ -336,27 +336,27 @@ impl DesiredTable {
         needed
     }
 
-    /// All chains that are there, needed or not, by name.
+    /// All existing chains, including unused ones, by name.
     pub fn all_chains(&self) -> BTreeMap<Name, Chain> {
         let on_demand = self.chains.iter().map(|chain| chain.chain(&self.config));
         let all = static_chains(&self.config).into_iter().chain(on_demand).map(signed);
         all.map(|chain| (chain.name.clone(), chain)).collect()
     }
 
-    /// The chains on demand that are there but no longer used, without those of
-    /// Service ports, which go with their maps.
+    /// The unused chains on demand, except those of Service ports, which are deleted with their
+    /// maps.
     pub fn unneeded_chains(&self) -> BTreeSet<OnDemand> {
         let needed = self.needed();
         let shared = self.chains.iter().filter(|chain| chain.port().is_none());
         shared.filter(|chain| !needed.contains(chain)).cloned().collect()
     }
 
-    /// Forgets chains that were deleted.
+    /// Removes deleted chains.
     pub fn forget_chains(&mut self, deleted: &BTreeSet<OnDemand>) {
         self.chains.retain(|chain| !deleted.contains(chain));
     }
 
-    /// Forgets unneeded chains, because a full pass deletes them.
+    /// Removes unused chains, because a full pass deletes them.
     pub fn forget_unneeded_chains(&mut self) {
         let needed = self.needed();
         self.chains.retain(|chain| needed.contains(chain));
@@ -364,7 +364,7 @@ impl DesiredTable {
     }
 }
 
-/// Unneeded chains and maps of a Service port.
+/// Unused chains and maps of a Service port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unneeded {
     chains: BTreeSet<OnDemand>,
@@ -382,7 +382,7 @@ impl Unneeded {
         self.chains.iter().map(OnDemand::name)
     }
 
-    /// What deletes them: rules first, then the maps that they used, then the chains.
+    /// The changes that delete them: rules first, then the maps that they used, then the chains.
     pub fn ops(&self) -> Vec<Op> {
         let flush = self.chains().map(Op::FlushChain);
         let maps = self.maps.iter().cloned().map(Op::DeleteSet);
@@ -390,9 +390,9 @@ impl Unneeded {
     }
 }
 
-/// Signs a chain: the comment of its first rule says which rules there are, so that a later start
-/// sees whether they are still the right ones without reading them. Not the chain's own comment:
-/// that cannot be changed without deleting the chain.
+/// Signs a chain: the comment of its first rule is a digest of all rules, so that a later start can
+/// check the rules without reading them. The comment of the chain itself is not used, because it
+/// cannot be changed without deleting the chain.
 pub fn signed(mut chain: Chain) -> Chain {
     let digest = digest(&format!("{:?}{:?}", chain.hook, chain.rules));
     if let Some(rule) = chain.rules.first_mut() {
@@ -407,14 +407,14 @@ pub fn signature(chain: &Chain) -> Option<&Name> {
     chain.rules.first().and_then(|rule| rule.comment.as_ref())
 }
 
-/// Counts one more; whether it is the first.
+/// Increments a count; returns whether it is the first.
 fn take<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) -> bool {
     let count = counts.entry(key).or_default();
     *count += 1;
     *count == 1
 }
 
-/// Counts one less; whether it was the last.
+/// Decrements a count; returns whether it was the last.
 fn give_back<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) -> bool {
     let Some(count) = counts.get_mut(key) else { return false };
     *count -= 1;

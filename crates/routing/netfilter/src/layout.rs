@@ -1,14 +1,14 @@
-//! The sets and maps of a table, and what their keys are made of.
+//! The sets and maps of a table, and the fields of their keys.
 //!
-//! No chain belongs to a Service. A Service is elements: its addresses go by `services` to a chain
-//! that picks a slot, and `endpoints` says who that slot is. All Services with three slots share
-//! one chain, so that loading, changing and walking cost the same for one Service and for ten
-//! thousand. Only a Service port with session affinity has chains and a map of its own, because
-//! only a map of its own has a bound of its own; see `affinity`.
+//! A Service has no chain. It consists of elements: `services` maps its addresses to a chain that
+//! picks a slot, and `endpoints` maps the slot to an endpoint. All Services with three slots share
+//! one chain, so that the cost of a change or a packet does not depend on the number of Services.
+//! Only a Service port with session affinity has its own chains and its own map, because only a
+//! separate map has a separate size limit; see `affinity`.
 //!
-//! Cluster IPs with few slots are in plain sets, one for each number (`services-3`), because the
-//! kernel looks through a whole verdict map whenever an element with a chain is added to it: 1 ms
-//! with ten thousand of them, twenty with fifty thousand.
+//! Cluster IPs with few slots are in plain sets, one for each number of slots (`services-3`),
+//! because the kernel walks a whole verdict map whenever an element with a chain is added to it: 1
+//! ms with 10,000 elements, 20 ms with 50,000.
 
 use std::net::IpAddr;
 
@@ -18,8 +18,8 @@ use crate::affinity::{define_map, port_of};
 use crate::frontend::{At, Frontend};
 use crate::object::{Bytes, Field, Set, SetData, SetKind};
 
-/// Up to so many slots have a set of their own. Each costs a connection to a cluster IP with more
-/// slots one lookup.
+/// Maximum number of slots with a separate set. Each set costs one lookup for a connection to a
+/// cluster IP with more slots.
 pub const MOST_COUNTED: u8 = 16;
 
 const COUNTED: [&str; MOST_COUNTED as usize] = [
@@ -44,23 +44,23 @@ const COUNTED: [&str; MOST_COUNTED as usize] = [
 /// The sets and maps of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SetId {
-    /// Cluster IPs with so many slots, from 1 to [`MOST_COUNTED`].
+    /// Cluster IPs with this many slots, from 1 to [`MOST_COUNTED`].
     Counted(u8),
-    /// All other Service addresses: where a connection goes.
+    /// All other Service addresses: the chain for a connection.
     Services,
-    /// Addresses with `externalTrafficPolicy: Local`: where clients on this node go.
+    /// Addresses with `externalTrafficPolicy: Local`: the chain for clients on this node.
     ServicesNear,
-    /// The same addresses: where all others go.
+    /// The same addresses: the chain for all other clients.
     ServicesLocal,
     /// Slots of Service addresses.
     Endpoints,
     /// Slots of `ServicesLocal`.
     EndpointsLocal,
-    /// Node ports: where a connection goes.
+    /// Node ports: the chain for a connection.
     Nodeports,
-    /// As `ServicesNear`.
+    /// Like `ServicesNear`, for node ports.
     NodeportsNear,
-    /// As `ServicesLocal`.
+    /// Like `ServicesLocal`, for node ports.
     NodeportsLocal,
     /// Slots of node ports.
     NodeportEndpoints,
@@ -74,26 +74,26 @@ pub enum SetId {
     ClusterIps,
     /// Endpoints on this node, by themselves as source and destination.
     Hairpin,
-    /// Addresses that only some sources may reach.
+    /// Addresses with `loadBalancerSourceRanges`.
     Firewall,
-    /// Those sources.
+    /// The allowed sources.
     FirewallAllowed,
-    /// Service addresses with session affinity: where a client goes that has no endpoint yet.
+    /// Service addresses with session affinity: the chain for clients without a record.
     StickyServices,
-    /// The same under a policy Local.
+    /// The same under a policy `Local`.
     StickyServicesLocal,
-    /// As `StickyServices`, for node ports.
+    /// Like `StickyServices`, for node ports.
     StickyNodeports,
-    /// As `StickyServicesLocal`, for node ports.
+    /// Like `StickyServicesLocal`, for node ports.
     StickyNodeportsLocal,
-    /// Service addresses whose choices are recorded.
+    /// Service addresses for which endpoints are recorded.
     AffinityServices,
-    /// Node ports whose choices are recorded.
+    /// Node ports for which endpoints are recorded.
     AffinityNodeports,
 }
 
 impl SetId {
-    /// All of them.
+    /// All sets and maps.
     pub const ALL: [Self; 22 + MOST_COUNTED as usize] = Self::all();
 
     const fn all() -> [Self; 22 + MOST_COUNTED as usize] {
@@ -242,13 +242,13 @@ impl SetId {
     }
 }
 
-/// The definition of a set of ours by its name: a fixed one, or the map of a Service port.
+/// The definition of one of our sets by name: a fixed one, or the map of a Service port.
 pub fn define_named(name: &Name, family: Family) -> Option<Set> {
     let map = port_of(name).map(|_| define_map(name.clone(), family));
     map.or_else(|| SetId::by_name(name).map(|id| id.define(family)))
 }
 
-/// The number of a protocol in IP headers.
+/// The IP protocol number.
 pub fn protocol_number(protocol: Protocol) -> u8 {
     match protocol {
         Protocol::Tcp => 6,
@@ -257,7 +257,7 @@ pub fn protocol_number(protocol: Protocol) -> u8 {
     }
 }
 
-/// The protocol of a number, if it is one of ours.
+/// The protocol of a number, if a Service can use it.
 pub fn protocol_of(number: u8) -> Option<Protocol> {
     [Protocol::Tcp, Protocol::Udp, Protocol::Sctp]
         .into_iter()
@@ -273,7 +273,7 @@ pub fn key_of(frontend: &Frontend) -> Bytes {
     key.protocol(protocol_number(frontend.protocol)).port(frontend.port)
 }
 
-/// The frontend that an element belongs to, if it belongs to one alone.
+/// The frontend that an element belongs to, if it belongs to exactly one.
 pub fn frontend_of(set: SetId, key: &Bytes) -> Option<Frontend> {
     match set {
         SetId::Nodeports
@@ -299,7 +299,7 @@ pub fn frontend_of(set: SetId, key: &Bytes) -> Option<Frontend> {
         | SetId::StickyServicesLocal
         | SetId::AffinityServices => {
             let bytes = key.as_slice();
-            // The family shows in the length: no key of IPv4 is as long as the shortest of IPv6.
+            // The length shows the family: every IPv4 key is shorter than every IPv6 key.
             let family = if bytes.len() <= 16 { Family::Ipv4 } else { Family::Ipv6 };
             let (address, rest) = read_address(bytes, family)?;
             read_frontend(At::Address(address), rest)
@@ -327,7 +327,7 @@ pub(crate) fn read_address(bytes: &[u8], family: Family) -> Option<(IpAddr, &[u8
     })
 }
 
-/// The endpoint that a map's value names.
+/// The endpoint in a map's value.
 pub fn read_endpoint(value: &Bytes, family: Family) -> Option<EndpointKey> {
     let (ip, rest) = read_address(value.as_slice(), family)?;
     Some(EndpointKey { ip, port: u16::from_be_bytes([*rest.first()?, *rest.get(1)?]) })

@@ -1,7 +1,7 @@
-//! nftables objects as values: tables, sets, chains, rules and the batches that change them.
+//! nftables objects as values: tables, sets, chains, rules and batches of changes.
 //!
-//! Only what nearhop's layout needs, in nft's words. Nothing here knows what a Service is, and
-//! nothing here is bytes for a socket; `wire` makes those.
+//! Only what nearhop's layout needs, with nft's names. This module does not know Services, and does
+//! not encode bytes; `wire` does.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct Table {
     pub name: Name,
 }
 
-/// A part of a set's key or data. Each takes whole 32-bit registers.
+/// A field of a set's key or data. Each field takes whole 32-bit registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
     /// `ipv4_addr` or `ipv6_addr`.
@@ -32,7 +32,7 @@ pub enum Field {
 
 #[expect(clippy::len_without_is_empty, reason = "no field is empty")]
 impl Field {
-    /// Bytes that carry a value.
+    /// Number of bytes of a value.
     pub fn len(self) -> usize {
         match self {
             Self::Address(Family::Ipv4) | Self::Slot => 4,
@@ -42,16 +42,16 @@ impl Field {
         }
     }
 
-    /// Bytes in a concatenation: a multiple of four.
+    /// Number of bytes in a concatenation: a multiple of four.
     pub fn padded_len(self) -> usize {
         self.len().next_multiple_of(4)
     }
 }
 
-/// What a set holds beside its keys.
+/// The data of a set's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetData {
-    /// Nothing: a set.
+    /// No data: a set.
     None,
     /// Verdicts: a verdict map.
     Verdict,
@@ -59,19 +59,18 @@ pub enum SetData {
     Value(Vec<Field>),
 }
 
-/// How a set's elements come and go.
+/// How elements are added to a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetKind {
-    /// Exact keys, written by us.
+    /// Exact keys, written by the proxy.
     Exact,
     /// The last field of the key may be a range (`flags interval`).
     Interval,
-    /// Elements are added by rules and expire (`flags dynamic,timeout`).
+    /// Rules add elements, which expire (`flags dynamic,timeout`).
     Dynamic,
 }
 
-/// So many elements a dynamic set takes: the clients of one Service port. Where nothing is said, the
-/// kernel stops at 65,535.
+/// Maximum size of a dynamic set: the clients of one Service port. The kernel's default is 65,535.
 pub const MOST_DYNAMIC: u32 = 1 << 16;
 
 /// A named set or map.
@@ -81,18 +80,18 @@ pub struct Set {
     pub name: Name,
     /// The fields of its key.
     pub key: Vec<Field>,
-    /// What belongs to a key.
+    /// The data of its elements.
     pub data: SetData,
-    /// How elements come and go.
+    /// How elements are added.
     pub kind: SetKind,
-    /// For those who read `nft list`.
+    /// Shown by `nft list`.
     pub comment: Option<Name>,
 }
 
-/// Most bytes of a key: two IPv6 addresses, a protocol and a port.
+/// Maximum length of a key: two IPv6 addresses, a protocol and a port.
 const BYTES: usize = 40;
 
-/// Field values one after the other, each padded to whole registers, as the kernel keeps them.
+/// Concatenated field values, each padded to whole registers, as the kernel stores them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes {
     bytes: [u8; BYTES],
@@ -100,10 +99,10 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// Nothing yet.
+    /// No fields.
     pub const EMPTY: Self = Self { bytes: [0; BYTES], len: 0 };
 
-    /// Takes bytes as they came from the kernel; none if they are too many for any of our keys.
+    /// Bytes from the kernel; none if they are longer than any of our keys.
     pub fn from_slice(slice: &[u8]) -> Option<Self> {
         let mut value = Self::EMPTY;
         value.bytes.get_mut(..slice.len())?.copy_from_slice(slice);
@@ -116,7 +115,7 @@ impl Bytes {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// With an address after what is there.
+    /// Appends an address.
     #[must_use]
     pub fn address(self, address: IpAddr) -> Self {
         match address {
@@ -125,19 +124,19 @@ impl Bytes {
         }
     }
 
-    /// With a protocol number after what is there.
+    /// Appends a protocol number.
     #[must_use]
     pub fn protocol(self, number: u8) -> Self {
         self.field(&[number])
     }
 
-    /// With a port after what is there.
+    /// Appends a port.
     #[must_use]
     pub fn port(self, port: u16) -> Self {
         self.field(&port.to_be_bytes())
     }
 
-    /// With a slot after what is there.
+    /// Appends a slot.
     #[must_use]
     pub fn slot(self, slot: u32) -> Self {
         self.field(&slot.to_ne_bytes())
@@ -163,21 +162,21 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// What happens to a packet.
+/// The decision about a packet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Discard it.
     Drop,
-    /// Go on in a chain, and come back.
+    /// Continue in a chain, and return.
     Jump(Name),
-    /// Go on in a chain, and do not come back.
+    /// Continue in a chain, and do not return.
     Goto(Name),
 }
 
-/// What belongs to an element's key.
+/// The data of an element.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Data {
-    /// Nothing: the element of a set.
+    /// No data: the element of a set.
     None,
     /// A value.
     Value(Bytes),
@@ -188,28 +187,28 @@ pub enum Data {
 /// An element of a set or map.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Element {
-    /// Its key; the lowest one in an interval set.
+    /// The key; in an interval set, the lowest key.
     pub key: Bytes,
     /// The highest key, in an interval set.
     pub end: Option<Box<Bytes>>,
-    /// What belongs to it.
+    /// The data.
     pub data: Data,
-    /// For those who read `nft list`. Does not count as a difference.
+    /// Shown by `nft list`. Ignored in comparisons.
     pub comment: Option<Name>,
 }
 
-/// An element of a dynamic set, and how long it lives.
+/// An element of a dynamic set, with its timeout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timed {
     /// The element.
     pub element: Element,
-    /// How long it lives from when it is used, in milliseconds.
+    /// Timeout after the last use, in milliseconds.
     pub timeout_ms: u64,
-    /// How long it still lives, in milliseconds.
+    /// Time until it expires, in milliseconds.
     pub expires_ms: u64,
 }
 
-/// Where a base chain hangs.
+/// The hook of a base chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hook {
     /// `type filter` or `type nat`.
@@ -259,20 +258,20 @@ pub enum HookPoint {
 pub struct Chain {
     /// Its name.
     pub name: Name,
-    /// Where it hangs; a regular chain has none.
+    /// The hook of a base chain; a regular chain has none.
     pub hook: Option<Hook>,
     /// Its rules, in order.
     pub rules: Vec<Rule>,
-    /// For those who read `nft list`.
+    /// Shown by `nft list`.
     pub comment: Option<Name>,
 }
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Rule {
-    /// Evaluated in order; the first that does not match ends the rule.
+    /// The expressions, evaluated in order; the first one that does not match ends the rule.
     pub exprs: Vec<Expr>,
-    /// For those who read `nft list`.
+    /// Shown by `nft list`.
     pub comment: Option<Name>,
 }
 
@@ -280,7 +279,7 @@ pub struct Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reg(pub u8);
 
-/// Where `payload` reads.
+/// The header that `payload` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// The IP header.
@@ -289,7 +288,7 @@ pub enum Base {
     Transport,
 }
 
-/// What `meta` reads.
+/// The key that `meta` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetaKey {
     /// `meta l4proto`: one byte.
@@ -300,12 +299,12 @@ pub enum MetaKey {
     IifName,
 }
 
-/// What `ct` reads.
+/// The key that `ct` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CtKey {
     /// `ct state`: a bit mask, 32 bits in the machine's byte order.
     State,
-    /// `ct status`: likewise.
+    /// `ct status`: a bit mask, 32 bits in the machine's byte order.
     Status,
     /// `ct original ip saddr`.
     OriginalSource,
@@ -319,11 +318,11 @@ pub enum CtKey {
     ReplyPort,
 }
 
-/// The bit of `ct state` that says `new`.
+/// The bit for `new` in `ct state`.
 pub const CT_STATE_NEW: u32 = 8;
-/// The bit of `ct status` that says `confirmed`: the first packet of a connection has passed.
+/// The bit for `confirmed` in `ct status`: the first packet of a connection has passed.
 pub const CT_STATUS_CONFIRMED: u32 = 1 << 3;
-/// The bit of `ct status` that says `dnat`.
+/// The bit for `dnat` in `ct status`.
 pub const CT_STATUS_DNAT: u32 = 1 << 5;
 
 /// `==` or `!=`.
@@ -335,7 +334,7 @@ pub enum CmpOp {
     Neq,
 }
 
-/// Which address `fib` asks about.
+/// The address that `fib` looks up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FibAddress {
     /// `fib saddr type`.
@@ -347,60 +346,60 @@ pub enum FibAddress {
 /// The result of `fib … type` for an address of this machine, 32 bits in the machine's byte order.
 pub const FIB_LOCAL: u32 = 2;
 
-/// An expression: nftables' instruction.
+/// An nftables expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expr {
-    /// Reads from the packet.
+    /// Loads bytes of the packet.
     Payload {
-        /// From which header.
+        /// The header.
         base: Base,
         /// First byte.
         offset: u32,
-        /// How many.
+        /// Number of bytes.
         len: u32,
-        /// To where.
+        /// Destination register.
         to: Reg,
     },
-    /// Reads about the packet.
+    /// Loads metadata of the packet.
     Meta {
-        /// What.
+        /// The key.
         key: MetaKey,
-        /// To where.
+        /// Destination register.
         to: Reg,
     },
     /// `meta mark set`.
     SetMark {
-        /// From where.
+        /// Source register.
         from: Reg,
     },
-    /// Reads about the connection.
+    /// Loads a property of the connection.
     Ct {
-        /// What.
+        /// The key.
         key: CtKey,
-        /// To where.
+        /// Destination register.
         to: Reg,
     },
-    /// Asks the routing table what an address is.
+    /// Loads the type of an address from the routing table.
     FibType {
-        /// Whose.
+        /// The address.
         address: FibAddress,
-        /// To where.
+        /// Destination register.
         to: Reg,
     },
-    /// Compares.
+    /// Compares a register with a value.
     Cmp {
-        /// What.
+        /// Source register.
         from: Reg,
-        /// How.
+        /// The operator.
         op: CmpOp,
-        /// With what. Shorter than the register: a prefix.
+        /// The value. If shorter than the register, a prefix comparison.
         with: Vec<u8>,
     },
     /// `to = (from & mask) ^ xor`.
     Bitwise {
-        /// From where.
+        /// Source register.
         from: Reg,
-        /// To where.
+        /// Destination register.
         to: Reg,
         /// Mask.
         mask: Vec<u8>,
@@ -411,35 +410,35 @@ pub enum Expr {
     Random {
         /// N.
         modulus: u32,
-        /// K: what is added.
+        /// K, added to the result.
         offset: u32,
-        /// To where.
+        /// Destination register.
         to: Reg,
     },
-    /// `numgen random mod N < K`: a rule goes on K times in N. Three of the kernel's expressions,
-    /// in register 0.
+    /// `numgen random mod N < K`: the rule continues with probability K/N. Encoded as three kernel
+    /// expressions, in register 0.
     Chance {
         /// K.
         part: u32,
         /// N.
         whole: u32,
     },
-    /// Looks a key up; without a hit the rule ends.
+    /// Looks up a key; the rule ends if the key is not found.
     Lookup {
         /// The set.
         set: Name,
-        /// The key.
+        /// Register of the key.
         from: Reg,
-        /// What to do with a hit.
+        /// What to do if the key is found.
         then: Hit,
     },
     /// `dnat`: address and port from registers.
     Dnat {
         /// The family.
         family: Family,
-        /// Address.
+        /// Register of the address.
         address: Reg,
-        /// Port.
+        /// Register of the port.
         port: Reg,
     },
     /// `masquerade fully-random`.
@@ -452,76 +451,76 @@ pub enum Expr {
     Update {
         /// The set.
         set: Name,
-        /// The key.
+        /// Register of the key.
         key: Reg,
-        /// The data.
+        /// Register of the data.
         data: Reg,
-        /// Milliseconds.
+        /// Timeout in milliseconds.
         timeout_ms: u64,
     },
 }
 
-/// What a lookup does with a hit.
+/// What a lookup does if the key is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hit {
-    /// The rule goes on (`@set`).
+    /// The rule continues (`@set`).
     Match,
     /// The rule ends (`!= @set`).
     Mismatch,
-    /// The data goes to a register (`map @set`).
+    /// The data is loaded into a register (`map @set`).
     Load(Reg),
     /// The data is the verdict (`vmap @set`).
     Verdict,
 }
 
-/// One change. A batch of them happens as a whole or not at all.
+/// One change. A batch applies all its changes or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Adds the table, unless it is there.
+    /// Adds the table, unless it exists.
     AddTable {
-        /// For those who read `nft list`.
+        /// Shown by `nft list`.
         comment: Name,
     },
     /// Deletes the table with everything in it.
     DeleteTable,
-    /// Adds a set; an equal one may be there.
+    /// Adds a set; an equal one may exist.
     AddSet(Set),
     /// Deletes a set that no rule uses.
     DeleteSet(Name),
-    /// Adds a chain, and its rules after those it has.
+    /// Adds a chain, and appends its rules.
     AddChain(Chain),
     /// Deletes all rules of a chain.
     FlushChain(Name),
-    /// Deletes a chain without rules that no rule or element goes to.
+    /// Deletes a chain without rules that no rule or element refers to.
     DeleteChain(Name),
-    /// Adds elements. One that is there with other data is an error.
+    /// Adds elements. An existing element with other data is an error.
     AddElements {
         /// The set.
         set: Name,
-        /// What to add.
+        /// The elements to add.
         elements: Vec<Element>,
     },
-    /// Adds elements that expire. One that is there with other data is an error.
+    /// Adds elements with a timeout. An existing element with other data is an error.
     AddTimed {
         /// The set.
         set: Name,
-        /// What to add.
+        /// The elements to add.
         elements: Vec<Timed>,
     },
-    /// Deletes elements. One that is not there is an error.
+    /// Deletes elements. A missing element is an error.
     DeleteElements {
         /// The set.
         set: Name,
-        /// What to delete; only keys count.
+        /// The elements to delete; only their keys are used.
         elements: Vec<Element>,
     },
 }
 
-/// Changes of one table that happen as a whole or not at all.
+/// Changes of one table that the kernel applies all or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The table.
     pub table: Table,
-    /// In order.
+    /// The changes, in order.
     pub ops: Vec<Op>,
 }

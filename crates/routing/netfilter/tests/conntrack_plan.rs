@@ -1,5 +1,5 @@
-//! Which flows go and which stay, for everything that can happen to a Service: each event, at each
-//! kind of frontend, for flows with and without answers, in both families.
+//! Which flows are deleted and which stay, for every event of a Service, at each kind of frontend,
+//! for flows with and without answers, in both families.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -55,14 +55,14 @@ fn endpoint(text: &str) -> EndpointKey {
     EndpointKey { ip: ip(text), port: 5353 }
 }
 
-/// Where a flow leads.
+/// The destination of a flow.
 #[derive(Clone, Copy, Debug)]
 enum To {
     Near,
     Far,
-    /// Nowhere: there was no endpoint.
+    /// Not translated: there was no endpoint.
     Untranslated,
-    /// To somebody who never was an endpoint.
+    /// An address that never was an endpoint.
     Stranger,
 }
 
@@ -132,7 +132,7 @@ impl Net {
     }
 }
 
-/// What is known after an event.
+/// The frontend's state after an event.
 enum After {
     Serves { allowed: &'static [To], demoted: &'static [To], barred: &'static [To] },
     Removed { had: &'static [To] },
@@ -141,7 +141,7 @@ enum After {
 struct Event {
     name: &'static str,
     after: After,
-    /// Flows that were there, and what becomes of them under new-only and under immediate.
+    /// Existing flows, and the judgement under `NewOnly` and under `Immediate`.
     flows: &'static [(To, Judgement, Judgement)],
 }
 
@@ -233,7 +233,7 @@ const EVENTS: &[Event] = &[
     },
 ];
 
-/// With and without an answer; as it is and masqueraded, so that answers go to the node.
+/// With and without an answer; with and without masquerading, where answers go to the node.
 fn variants(net: &Net, flow: Flow) -> impl Iterator<Item = Flow> {
     let masqueraded = SocketAddr::new(ip(net.node), 61000);
     [0, ANSWERED].into_iter().flat_map(move |status| {
@@ -273,7 +273,7 @@ fn the_matrix_for_udp() {
 fn tcp_is_never_touched() {
     for net in &NETS {
         for event in EVENTS {
-            // As if somebody had put TCP frontends into the view.
+            // As if TCP frontends were in the view.
             let view = net.view(&event.after, Rehome::Immediate, Protocol::Tcp);
             for kind in KINDS {
                 for (to, ..) in event.flows {
@@ -343,7 +343,7 @@ fn a_frontend_that_is_there_again_counts_as_there() {
     let net = &NETS[0];
     let mut view = net.view(&serves(&[To::Far]), Rehome::NewOnly, Protocol::Udp);
     for kind in KINDS {
-        // The address or port went from one Service to another.
+        // The address or port moved from one Service to another.
         let had = Sets { allowed: BTreeSet::from([endpoint(net.near)]), ..Sets::default() };
         view.insert_removed(net.frontend(kind, Protocol::Udp), had);
         assert_eq!(judge(&net.flow(kind, Protocol::Udp, To::Near), &view), GONE);
@@ -357,14 +357,14 @@ fn an_address_goes_before_a_node_port() {
     let mut view = View::new(Rehome::NewOnly, BTreeSet::from([ip(net.node)]));
     let sets = |text| Sets { allowed: BTreeSet::from([endpoint(text)]), ..Sets::default() };
     view.insert(net.frontend(Kind::NodePort, Protocol::Udp), sets(net.near));
-    // An external IP that is the node's address, with the node port's number.
+    // An external IP that is the node's address, with the number of the node port.
     let at = At::Address(ip(net.node));
     view.insert(Frontend { at, protocol: Protocol::Udp, port: 30053 }, sets(net.far));
     assert_eq!(judge(&net.flow(Kind::NodePort, Protocol::Udp, To::Far), &view), Kept);
     assert_eq!(judge(&net.flow(Kind::NodePort, Protocol::Udp, To::Near), &view), GONE);
 }
 
-/// `externalTrafficPolicy: Local`: clients of this node use all endpoints, others the local one.
+/// `externalTrafficPolicy: Local`: clients on this node use all endpoints, others the local one.
 struct ExternalLocal<'a>(&'a Net);
 
 impl Endpoints for ExternalLocal<'_> {

@@ -1,6 +1,6 @@
-//! Bytes: what is sent, against what nft sends, and what the kernel lists, against what was sent.
+//! Encoded bytes compared with those of nft, and decoded lists compared with what was sent.
 //!
-//! They are written down as a little-endian machine has them.
+//! The expected bytes are little-endian.
 #![cfg(target_endian = "little")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -27,7 +27,7 @@ fn encode(ops: Vec<Op>) -> Encoded {
     encode_batch(&batch(ops), 1)
 }
 
-/// Bytes between the beginning and the end of a batch, without the header of the message.
+/// Bytes of the single message of a batch, without its header.
 fn only_message(encoded: &Encoded) -> String {
     let bytes = &encoded.bytes[20 + 16..encoded.bytes.len() - 20];
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -52,7 +52,7 @@ fn add(elements: Vec<Element>) -> Op {
     Op::AddElements { set: "endpoints".into(), elements }
 }
 
-/// `ip`, and the name of the table.
+/// The family `ip` and the name of the table.
 const TABLE: &str = "020000000c0001006e656172686f7000";
 
 #[test]
@@ -63,7 +63,7 @@ fn the_edges_of_a_batch_name_nftables() {
     let end = [20, 0, 0, 0, 17, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10];
     assert_eq!(encoded.bytes[encoded.bytes.len() - 20..], end);
     assert_eq!((encoded.ack_seq, encoded.next_seq()), (8, 10));
-    // A check has no end.
+    // A check batch has no end message.
     let check = encode_check(&batch(vec![Op::DeleteTable]), 7);
     assert_eq!(check.bytes.len(), encoded.bytes.len() - 20);
 }
@@ -102,12 +102,12 @@ fn a_range_has_two_keys_and_so_has_its_deletion() {
     assert_eq!(only_message(&encoded), expected.concat().replace(' ', ""));
 }
 
-/// The beginning of an expression's data, after its length.
+/// The encoded expressions of a rule.
 fn exprs_of(exprs: Vec<Expr>) -> String {
     let encoded = encode(vec![chain("c", vec![rule(exprs)])]);
     let all = only_message(&encoded);
     let at = all.find("06000200630000").unwrap() + "0600020063000000".len();
-    // After the head of the list.
+    // Skip the header of the list.
     all[at + 8..].to_owned()
 }
 
@@ -252,7 +252,7 @@ fn a_fault_is_traced_to_its_expression_and_its_element() {
         add((0..1000).map(element).collect()),
     ];
     let encoded = encode(ops);
-    // After the headers, the table, the chain, the list's head and `masq`.
+    // After the headers, the table, the chain, the list header and `masq`.
     let second = 16 + 4 + 12 + 8 + 4 + 28;
     let named = |name: &str| Some(Culprit::Expression { rule: 1, name: name.into() });
     assert_eq!(encoded.culprit(4, Some(second - 28)), named("masq"));
@@ -261,7 +261,7 @@ fn a_fault_is_traced_to_its_expression_and_its_element() {
     assert_eq!(encoded.culprit(4, None), Some(Culprit::Rule(1)));
     assert_eq!(encoded.culprit(4, Some(20)), Some(Culprit::Rule(1)));
     assert_eq!(encoded.culprit(2, Some(40)), None);
-    // The first message of elements has 900.
+    // The first message contains 900 elements.
     let third = 16 + 4 + 12 + 16 + 4 + 3 * 44;
     assert_eq!(encoded.culprit(5, Some(third)), Some(Culprit::Element(3)));
     assert_eq!(encoded.culprit(6, Some(third)), Some(Culprit::Element(903)));
@@ -297,7 +297,7 @@ fn answers_carry_the_error_the_words_and_the_place() {
     let errno = (-2_i32).to_ne_bytes();
     let original = answer(0x0a0c, 1, &[1, 2, 3, 4, 5]);
     let full = Reply::Answer(Answer { errno: 2, message: Some("gone".into()), offset: Some(44) });
-    // With only the header of the message that is answered, and with all of it.
+    // With only the header of the answered message, and with the whole message.
     let capped = [&errno, &original[..16], &attrs].concat();
     assert_eq!(reply(&answer(2, 0x300, &capped)), Ok(full.clone()));
     let whole = [&errno[..], &original, &[0; 3], &attrs].concat();
@@ -307,7 +307,7 @@ fn answers_carry_the_error_the_words_and_the_place() {
     assert_eq!(reply(&answer(2, 0x100, &capped)), Ok(plain.clone()));
     let short = DecodeError::Message { said: 20, have: 7 };
     assert_eq!(reply(&answer(2, 0x100, &capped[..7])), Err(short));
-    // The end of a list, good and bad.
+    // The end of a list, with and without an error.
     assert_eq!(reply(&answer(3, 2, &[0; 4])), Ok(Reply::Done));
     assert_eq!(reply(&answer(3, 2, &errno)), Ok(plain));
     assert_eq!(reply(&answer(4, 0, &[])), Ok(Reply::Overrun));

@@ -1,24 +1,24 @@
-//! Netlink's grammar: messages with a header, and in them attributes with a length and a kind,
-//! which may hold attributes again. Each begins at a multiple of four bytes.
+//! The netlink message format: messages with a header contain attributes with a length and a type,
+//! which may be nested. Each starts at a multiple of four bytes.
 //!
-//! The writer appends to one buffer and never fails. The reader looks at no byte that is not
-//! there, whatever it is given. What the kinds mean is not known here.
+//! The writer appends to one buffer and never fails. The reader never reads out of bounds, whatever
+//! its input. This module does not interpret the types.
 
 use thiserror::Error;
 
 use super::abi::message;
 
 const HEADER: usize = 4;
-/// The bit of a kind that says that the attribute holds attributes.
+/// The flag for nested attributes in a type.
 const NESTED: u16 = 0x8000;
-/// The bits of a kind that are the kind.
+/// The mask for the type without flags.
 const KIND: u16 = 0x3fff;
 
-/// No attribute of ours that holds no attributes is as long. The kernel refuses names of more than
-/// 255 bytes and values of more than 64, so that what is cut off here is always refused there.
+/// Maximum length of an attribute without nested attributes. The kernel refuses names of more than
+/// 255 bytes and values of more than 64, so it always refuses what is truncated here.
 const LONGEST: usize = 512;
 
-/// How a message begins.
+/// The header of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
     /// `nlmsg_type`.
@@ -33,7 +33,7 @@ pub struct Head {
     pub resource: u16,
 }
 
-/// Where a message or an attribute began, which ends later.
+/// The start of a message or an attribute that is not closed yet.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "what was opened has no length before it is closed"]
 pub struct Open(usize);
@@ -45,12 +45,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// With room for so many bytes.
+    /// Creates a writer with this capacity.
     pub fn with_capacity(bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes) }
     }
 
-    /// How many bytes there are.
+    /// Number of bytes written.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -60,7 +60,7 @@ impl Writer {
         self.bytes.is_empty()
     }
 
-    /// What was written.
+    /// The written bytes.
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
@@ -85,35 +85,35 @@ impl Writer {
         self.bytes[open.0..open.0 + 4].copy_from_slice(&len.to_ne_bytes());
     }
 
-    /// Sets more flags of a message that was closed, which began at `at`.
+    /// Sets more flags of the closed message that starts at `at`.
     pub fn add_flags(&mut self, at: usize, flags: u16) {
         let place = &mut self.bytes[at + 6..at + 8];
         let flags = flags | u16::from_ne_bytes([place[0], place[1]]);
         place.copy_from_slice(&flags.to_ne_bytes());
     }
 
-    /// Begins an attribute that holds attributes.
+    /// Begins a nested attribute.
     pub fn open(&mut self, kind: u16) -> Open {
         let at = self.bytes.len();
         self.head(0, kind | NESTED);
         Open(at)
     }
 
-    /// Ends it. It has fewer than 64 KiB: the caller cuts lists.
+    /// Ends a nested attribute. It has less than 64 KiB: the caller splits lists.
     pub fn close(&mut self, open: Open) {
         let len = self.bytes.len() - open.0;
         debug_assert!(len <= usize::from(u16::MAX), "an attribute of {len} bytes");
         self.bytes[open.0..open.0 + 2].copy_from_slice(&(len as u16).to_ne_bytes());
     }
 
-    /// An attribute that holds what `inside` writes.
+    /// Writes a nested attribute with the attributes that `inside` writes.
     pub fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
         let open = self.open(kind);
         inside(self);
         self.close(open);
     }
 
-    /// An attribute with these bytes.
+    /// Writes an attribute with these bytes.
     pub fn put(&mut self, kind: u16, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(LONGEST)];
         self.head(bytes.len(), kind);
@@ -121,22 +121,22 @@ impl Writer {
         self.pad();
     }
 
-    /// A number of 8 bits.
+    /// Writes an 8-bit number.
     pub fn byte(&mut self, kind: u16, number: u8) {
         self.put(kind, &[number]);
     }
 
-    /// A number of 32 bits, the highest first.
+    /// Writes a 32-bit number, big-endian.
     pub fn be32(&mut self, kind: u16, number: u32) {
         self.put(kind, &number.to_be_bytes());
     }
 
-    /// A number of 64 bits, the highest first.
+    /// Writes a 64-bit number, big-endian.
     pub fn be64(&mut self, kind: u16, number: u64) {
         self.put(kind, &number.to_be_bytes());
     }
 
-    /// A text, with a zero after it.
+    /// Writes a zero-terminated string.
     pub fn text(&mut self, kind: u16, text: &str) {
         let text = &text.as_bytes()[..text.len().min(LONGEST - 1)];
         self.head(text.len() + 1, kind);
@@ -156,54 +156,54 @@ impl Writer {
     }
 }
 
-/// Why bytes from the kernel cannot be read.
+/// Why bytes from the kernel cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// The end of a message is missing.
+    /// A truncated message.
     #[error("a netlink message says that it has {said} bytes, and {have} are there")]
     Message {
-        /// Bytes, by its header.
+        /// Length in its header.
         said: usize,
-        /// Bytes that are there.
+        /// Number of bytes available.
         have: usize,
     },
-    /// The end of an attribute is missing.
+    /// A truncated attribute.
     #[error("netlink attribute {kind} says that it has {said} bytes, and {have} are there")]
     Attribute {
-        /// Its kind.
+        /// Its type.
         kind: u16,
-        /// Bytes, by its header.
+        /// Length in its header.
         said: usize,
-        /// Bytes that are there.
+        /// Number of bytes available.
         have: usize,
     },
     /// A number of the wrong size.
     #[error("netlink attribute {kind} has {have} bytes instead of {want}")]
     Size {
-        /// Its kind.
+        /// Its type.
         kind: u16,
-        /// Bytes that are there.
+        /// Actual length.
         have: usize,
-        /// Bytes there should be.
+        /// Expected length.
         want: usize,
     },
-    /// A text that is none.
+    /// A string that is not valid UTF-8.
     #[error("netlink attribute {kind} is not UTF-8: {text:?}")]
     Text {
-        /// Its kind.
+        /// Its type.
         kind: u16,
-        /// What it says, with marks where it is broken.
+        /// The string, with replacement characters.
         text: String,
     },
-    /// Something that must be there is not.
+    /// A required attribute is missing.
     #[error("the kernel's {object} has no {part}")]
     Missing {
-        /// A chain, an element.
+        /// The object, for example a chain or an element.
         object: &'static str,
-        /// Its name, its key.
+        /// The attribute, for example a name or a key.
         part: &'static str,
     },
-    /// More than nearhop ever writes.
+    /// A longer value than nearhop ever writes.
     #[error(
         "an element holds {0} bytes where nearhop writes 40 at most: \
          another program changed the table; it must be written anew"
@@ -220,34 +220,34 @@ pub enum DecodeError {
 /// One attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr<'a> {
-    /// What it is.
+    /// Its type.
     pub kind: u16,
-    /// What it holds.
+    /// Its content.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Attr<'a> {
-    /// The attributes in it.
+    /// The nested attributes.
     pub fn attrs(self) -> Attrs<'a> {
         Attrs::new(self.bytes)
     }
 
-    /// A number of 32 bits, the highest first.
+    /// Reads a 32-bit number, big-endian.
     pub fn be32(self) -> Result<u32, DecodeError> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// A number of 64 bits, the highest first.
+    /// Reads a 64-bit number, big-endian.
     pub fn be64(self) -> Result<u64, DecodeError> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A number of 32 bits in the machine's order.
+    /// Reads a 32-bit number in the machine's byte order.
     pub fn ne32(self) -> Result<u32, DecodeError> {
         self.array().map(u32::from_ne_bytes)
     }
 
-    /// A text, with or without the zero at its end.
+    /// Reads a string, with or without a terminating zero.
     pub fn text(self) -> Result<&'a str, DecodeError> {
         let bytes = self.bytes.strip_suffix(&[0]).unwrap_or(self.bytes);
         std::str::from_utf8(bytes).map_err(|_| DecodeError::Text {
@@ -256,21 +256,21 @@ impl<'a> Attr<'a> {
         })
     }
 
-    /// So many bytes.
+    /// Reads exactly `N` bytes.
     pub(crate) fn array<const N: usize>(self) -> Result<[u8; N], DecodeError> {
         let (kind, have) = (self.kind, self.bytes.len());
         self.bytes.try_into().map_err(|_| DecodeError::Size { kind, have, want: N })
     }
 }
 
-/// Attributes one after the other. Ends after the first that is broken.
+/// Iterates over attributes. Ends after the first invalid one.
 #[derive(Clone, Debug)]
 pub struct Attrs<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Attrs<'a> {
-    /// Reads these bytes.
+    /// Iterates over the attributes in these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
@@ -280,7 +280,7 @@ impl<'a> Iterator for Attrs<'a> {
     type Item = Result<Attr<'a>, DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // Fewer bytes than a header has are padding.
+        // Fewer bytes than a header are padding.
         let (head, _) = self.rest.split_first_chunk::<HEADER>()?;
         let said = usize::from(u16::from_ne_bytes([head[0], head[1]]));
         let kind = u16::from_ne_bytes([head[2], head[3]]) & KIND;
@@ -293,7 +293,7 @@ impl<'a> Iterator for Attrs<'a> {
     }
 }
 
-/// The attributes of a message of netfilter, by what follows `nlmsghdr`, and its family.
+/// The family and the attributes of a netfilter message, from the bytes after `nlmsghdr`.
 pub(crate) fn body(payload: &[u8]) -> Result<(u8, Attrs<'_>), DecodeError> {
     let (head, attrs) = payload
         .split_first_chunk::<{ message::FAMILY_HEADER }>()

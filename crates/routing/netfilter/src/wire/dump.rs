@@ -1,5 +1,5 @@
-//! Tables, chains, rules, sets and elements as the kernel lists them. Attributes that nearhop does
-//! not know are passed over.
+//! Decodes tables, chains, rules, sets and elements that the kernel lists. Unknown attributes are
+//! ignored.
 
 use std::collections::BTreeSet;
 
@@ -13,31 +13,31 @@ use super::decode::Message;
 use super::encode::{bytes_of, set_flags, type_number};
 use super::userdata::{COMMENT, SET_COMMENT, comment_in};
 
-/// A table, as the kernel has it.
+/// A table, as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedTable {
-    /// Which.
+    /// Family and name.
     pub table: Table,
     /// Its comment.
     pub comment: Option<Name>,
-    /// Whether it is dormant: no packet passes it.
+    /// Whether it is dormant: its chains process no packets.
     pub dormant: bool,
 }
 
-/// A chain, as the kernel has it.
+/// A chain, as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedChain {
     /// Its name.
     pub name: Name,
-    /// Where it hangs.
+    /// Its hook, if it is a base chain.
     pub hook: Option<DumpedHook>,
-    /// Whether it lets pass what no rule decides about.
+    /// Whether its policy is `accept`.
     pub accepts: bool,
     /// Its comment.
     pub comment: Option<Name>,
 }
 
-/// Where a chain hangs, in the kernel's terms: another program may have chosen it.
+/// The hook of a chain, in the kernel's numbers: another program may have chosen it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedHook {
     /// `type`.
@@ -56,41 +56,41 @@ impl PartialEq<Hook> for DumpedHook {
     }
 }
 
-/// A rule, as the kernel has it.
+/// A rule, as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedRule {
     /// Its chain.
     pub chain: Name,
-    /// Its number.
+    /// Its handle.
     pub handle: u64,
-    /// Its expressions. Not byte for byte what was sent: the kernel adds defaults. What it lists
-    /// stays the same until the rule changes.
+    /// Its encoded expressions. They may differ from what was sent, because the kernel adds
+    /// defaults, but stay the same until the rule changes.
     pub expressions: Vec<u8>,
     /// Its comment.
     pub comment: Option<Name>,
 }
 
-/// A set or map, as the kernel has it.
+/// A set or map, as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedSet {
     /// Its name.
     pub name: Name,
     /// `NFT_SET_*`.
     pub flags: u32,
-    /// nft's number of the key's type.
+    /// nft's type number of the key.
     pub key_type: u32,
-    /// Bytes of a key.
+    /// Length of a key in bytes.
     pub key_len: u32,
-    /// nft's number of the data's type, or the kernel's for verdicts.
+    /// nft's type number of the data, or the kernel's for verdicts.
     pub data_type: Option<u32>,
-    /// Bytes of a value.
+    /// Length of a value in bytes.
     pub data_len: u32,
     /// Its comment.
     pub comment: Option<Name>,
 }
 
 impl DumpedSet {
-    /// Whether it is of the same make as `set`. Comments do not count.
+    /// Whether it has the definition of `set`. Comments are ignored.
     pub fn is_like(&self, set: &Set) -> bool {
         let data = match &set.data {
             SetData::None => None,
@@ -99,7 +99,7 @@ impl DumpedSet {
         };
         let same_length = match &set.data {
             SetData::Value(fields) => self.data_len == bytes_of(fields),
-            // The kernel's own number, which depends on how it stores a verdict.
+            // The kernel's own length, which depends on how it stores a verdict.
             SetData::None | SetData::Verdict => true,
         };
         self.name == set.name
@@ -111,18 +111,18 @@ impl DumpedSet {
     }
 }
 
-/// An element, as the kernel has it.
+/// An element, as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedElement {
     /// The element itself.
     pub element: Element,
-    /// How long it lives, in milliseconds, where elements expire.
+    /// Its timeout in milliseconds, if elements expire.
     pub timeout_ms: Option<u64>,
-    /// How long it still lives.
+    /// Time until it expires, in milliseconds.
     pub expires_ms: Option<u64>,
 }
 
-/// Names that occur often, each allocated once: thousands of elements go to the same few chains.
+/// Interned names: thousands of elements refer to the same few chains.
 #[derive(Debug, Default)]
 pub struct Names(BTreeSet<Name>);
 
@@ -137,7 +137,7 @@ impl Names {
     }
 }
 
-/// The table that a message lists, if it lists one of a family that nearhop uses.
+/// Decodes a table of a family that nearhop uses; none for other messages.
 pub fn decode_table(message: &Message<'_>) -> Result<Option<DumpedTable>, DecodeError> {
     if message.kind != message::NEW_TABLE {
         return Ok(None);
@@ -158,7 +158,7 @@ pub fn decode_table(message: &Message<'_>) -> Result<Option<DumpedTable>, Decode
     Ok(Some(DumpedTable { table: Table { family, name }, comment, dormant }))
 }
 
-/// The chain that a message lists, if it lists one of that table.
+/// Decodes a chain of this table; none for other messages.
 pub fn decode_chain(message: &Message<'_>, of: &Table) -> Result<Option<DumpedChain>, DecodeError> {
     let Some(attrs) = attrs_in(message, message::NEW_CHAIN, of)? else { return Ok(None) };
     let (mut name, mut place, mut kind, mut comment) = (None, None, None, None);
@@ -199,7 +199,7 @@ fn decode_hook(attr: Attr<'_>) -> Result<(u32, i32), DecodeError> {
     Ok((point.ok_or(missing("number"))?, priority.ok_or(missing("priority"))?))
 }
 
-/// The rule that a message lists, if it lists one of that table.
+/// Decodes a rule of this table; none for other messages.
 pub fn decode_rule(message: &Message<'_>, of: &Table) -> Result<Option<DumpedRule>, DecodeError> {
     let Some(attrs) = attrs_in(message, message::NEW_RULE, of)? else { return Ok(None) };
     let (mut chain, mut handle, mut comment) = (None, None, None);
@@ -220,7 +220,7 @@ pub fn decode_rule(message: &Message<'_>, of: &Table) -> Result<Option<DumpedRul
     Ok(Some(DumpedRule { chain, handle, expressions, comment }))
 }
 
-/// The set that a message lists, if it lists one of that table.
+/// Decodes a set of this table; none for other messages.
 pub fn decode_set(message: &Message<'_>, of: &Table) -> Result<Option<DumpedSet>, DecodeError> {
     let Some(attrs) = attrs_in(message, message::NEW_SET, of)? else { return Ok(None) };
     let (mut name, mut key_type, mut key_len) = (None, None, None);
@@ -332,8 +332,8 @@ fn decode_verdict(attr: Attr<'_>, names: &mut Names) -> Result<Verdict, DecodeEr
     }
 }
 
-/// The attributes of a message about something in that table. The table's name has the same number
-/// everywhere.
+/// The attributes of a message about an object in this table. The table's name has the same
+/// attribute type everywhere.
 fn attrs_in<'a>(
     message: &Message<'a>,
     kind: u16,

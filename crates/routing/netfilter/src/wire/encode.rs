@@ -1,7 +1,8 @@
-//! A batch as bytes for one `sendmsg`: a beginning, a message or more for each change, an end.
+//! Encodes a batch for one `sendmsg`: a begin message, one or more messages for each change, an end
+//! message.
 //!
-//! Every message has its own number, so that an answer tells which change it is about. Whether the
-//! changes make sense is for the kernel to say.
+//! Every message has its own sequence number, so that an answer identifies the change. The kernel
+//! validates the changes.
 
 use nearhop_core::Family;
 
@@ -14,80 +15,80 @@ use super::attr::{Attr, Attrs, Head, Open, Writer};
 use super::expr::{write_expr, write_verdict};
 use super::userdata::{set_userdata, write_comment};
 
-/// A list of elements is an attribute, which ends at 64 KiB; an element has a few hundred bytes at
-/// most.
+/// Maximum length of an element list: it is an attribute, which is limited to 64 KiB. An element
+/// has a few hundred bytes at most.
 const FULL: usize = 60 * 1024;
-/// Elements in a message. More would not be faster.
+/// Maximum number of elements in a message. More elements are not faster.
 const MOST_ELEMENTS: usize = 900;
-/// About what an element and a rule need; only a guess at how much memory to take at once.
+/// Estimated size of an element, to allocate memory.
 const ELEMENT_BYTES: usize = 80;
 const OTHER_BYTES: usize = 1024;
 const BEFORE_ATTRS: usize = message::HEADER + message::FAMILY_HEADER;
 
-/// What becomes of a batch that the kernel finds nothing wrong with.
+/// What the kernel does with a valid batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Commit,
-    /// Without an end, the kernel checks everything and undoes it.
+    /// Without an end message, the kernel validates the batch and undoes it.
     Undo,
 }
 
-/// A batch as bytes, and what is needed to understand the answers.
+/// An encoded batch, and the data to decode the answers.
 #[derive(Clone, Debug)]
 pub struct Encoded {
-    /// For one `sendmsg`.
+    /// The bytes for one `sendmsg`.
     pub bytes: Vec<u8>,
-    /// The number of the first message. Answers to it are about the batch as a whole.
+    /// Sequence number of the first message. Answers to it are about the whole batch.
     pub first_seq: u32,
-    /// The number of the message that is answered last, refused or not.
+    /// Sequence number of the message that is always answered last.
     pub ack_seq: u32,
     messages: Vec<Place>,
 }
 
-/// Where a message is, and what it is about.
+/// The position of a message, and its change.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     op: usize,
-    /// Its first byte.
+    /// Offset of its first byte.
     at: usize,
-    /// Elements or rules of the same change in messages before.
+    /// Number of elements or rules of the same change in earlier messages.
     before: usize,
 }
 
-/// Which part of a change the kernel means.
+/// The part of a change that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Culprit {
-    /// A rule, by its place in the chain.
+    /// A rule, by its index in the chain.
     Rule(usize),
     /// An expression of a rule.
     Expression {
-        /// The rule, by its place in the chain.
+        /// The rule, by its index in the chain.
         rule: usize,
-        /// The expression, by the kernel's name.
+        /// The kernel's name of the expression.
         name: String,
     },
-    /// An element, by its place in the change.
+    /// An element, by its index in the change.
     Element(usize),
 }
 
 impl Encoded {
-    /// Whether there is nothing to change. The kernel would not answer.
+    /// Whether the batch has no changes. The kernel does not answer an empty batch.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// A number that no message of this batch has.
+    /// The first sequence number after this batch.
     pub fn next_seq(&self) -> u32 {
-        // One for the beginning, one for the end.
+        // Two more: the begin and the end message.
         self.first_seq.wrapping_add(self.messages.len() as u32 + 2)
     }
 
-    /// The change that a message belongs to, by its place in the batch.
+    /// The index of the change that a message belongs to.
     pub fn op_of(&self, seq: u32) -> Option<usize> {
         self.place_of(seq).map(|place| place.op)
     }
 
-    /// What the kernel found fault with, by the offset in the message that it names.
+    /// The part that the kernel refused, by the offset in the message that it reports.
     pub fn culprit(&self, seq: u32, offset: Option<usize>) -> Option<Culprit> {
         let place = self.place_of(seq)?;
         let (kind, attrs) = self.attrs_at(place.at)?;
@@ -107,7 +108,7 @@ impl Encoded {
         }
     }
 
-    /// The kind and the attributes of the message that begins there.
+    /// The type and the attributes of the message at an offset.
     fn attrs_at(&self, at: usize) -> Option<(u16, &[u8])> {
         let rest = self.bytes.get(at..)?;
         let head = rest.first_chunk::<{ message::HEADER }>()?;
@@ -129,7 +130,7 @@ fn expression_at(attrs: &[u8], offset: usize) -> Option<String> {
     name.text().ok().map(str::to_owned)
 }
 
-/// The attribute at an offset, if it has that kind: how many are before it, and the offset in it.
+/// The attribute of this type at an offset: how many precede it, and the offset within it.
 fn find(bytes: &[u8], offset: usize, kind: u16) -> Option<(usize, Attr<'_>, usize)> {
     let mut end = 0;
     for (index, attr) in Attrs::new(bytes).enumerate() {
@@ -143,19 +144,18 @@ fn find(bytes: &[u8], offset: usize, kind: u16) -> Option<(usize, Attr<'_>, usiz
     None
 }
 
-/// The bytes that make the changes.
+/// Encodes a batch that the kernel applies.
 pub fn encode_batch(batch: &Batch, first_seq: u32) -> Encoded {
     encode(batch, first_seq, 0, Ending::Commit)
 }
 
-/// The bytes that have the kernel check the changes and not make them.
+/// Encodes a batch that the kernel only validates.
 pub fn encode_check(batch: &Batch, first_seq: u32) -> Encoded {
     encode(batch, first_seq, 0, Ending::Undo)
 }
 
-/// The same as [`encode_batch`], for a table that belongs to the sending socket: no other process
-/// else may change it, and it is deleted when the socket is closed. Kernels before 5.12 answer
-/// EOPNOTSUPP.
+/// Like [`encode_batch`], for a table that the sending socket owns: no other process can change it,
+/// and the kernel deletes it when the socket closes. Kernels before 5.12 answer EOPNOTSUPP.
 pub fn encode_owned(batch: &Batch, first_seq: u32) -> Encoded {
     encode(batch, first_seq, table::OWNER, Ending::Commit)
 }
@@ -203,7 +203,7 @@ fn guess(batch: &Batch) -> usize {
     batch.ops.iter().map(|op| OTHER_BYTES / 4 + bytes(op)).sum()
 }
 
-/// What of an element is written.
+/// Which parts of an element are encoded.
 #[derive(Clone, Copy)]
 enum Part {
     Key,
@@ -214,9 +214,9 @@ struct Encoder<'a> {
     w: Writer,
     batch: &'a Batch,
     table_flags: u32,
-    /// Of the last message.
+    /// Sequence number of the last message.
     seq: u32,
-    /// The change that is being written.
+    /// Index of the change that is being encoded.
     op: usize,
     messages: Vec<Place>,
 }
@@ -233,7 +233,7 @@ impl Encoder<'_> {
             }
             Op::DeleteTable => self.simple(message::DELETE_TABLE, 0, |_| {}),
             Op::AddSet(set) => {
-                // The kernel wants a number that no other set of the batch has.
+                // The kernel requires an id that is unique among the sets of the batch.
                 let id = self.op as u32 + 1;
                 self.simple(message::NEW_SET, message::CREATE, |w| write_set(w, id, set));
             }
@@ -266,7 +266,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// A message with the table's name, which has the same attribute everywhere, and `inside`.
+    /// A message with the table's name, which has the same attribute type everywhere, and `inside`.
     fn simple(&mut self, kind: u16, flags: u16, inside: impl FnOnce(&mut Writer)) {
         let open = self.open(kind, flags, 0);
         inside(&mut self.w);
@@ -368,7 +368,7 @@ fn write_chain(w: &mut Writer, chain: &Chain) {
 fn write_rule(w: &mut Writer, family: Family, chain: &str, rule: &Rule) {
     w.text(rule::CHAIN, chain);
     w.nest(rule::EXPRESSIONS, |w| {
-        // One more than the kernel takes: enough for it to refuse, and not for 64 KiB.
+        // One more than the kernel accepts: enough for a refusal, and less than 64 KiB.
         for expr in rule.exprs.iter().take(rule::MOST_EXPRESSIONS + 1) {
             write_expr(w, family, expr);
         }
@@ -405,15 +405,15 @@ fn write_set(w: &mut Writer, id: u32, set: &Set) {
     w.put(set::USERDATA, &set_userdata(set));
 }
 
-/// The lengths of the fields, which the kernel needs where a field may be a range.
+/// The field lengths, which the kernel needs if a field may be a range.
 fn write_lengths(w: &mut Writer, fields: &[Field]) {
     for field in fields {
         w.nest(list::ITEM, |w| w.be32(set::FIELD_LEN, field.len() as u32));
     }
 }
 
-/// The flags of a set. A concatenation says so only where fields may be ranges, as with nft: the
-/// kernel wants the fields' lengths with it, and needs neither for exact keys.
+/// The flags of a set. As in nft, the flag for a concatenation is set only if fields may be ranges:
+/// the kernel then requires the field lengths, and needs neither for exact keys.
 pub(super) fn set_flags(set: &Set) -> u32 {
     let kind = match set.kind {
         SetKind::Exact => 0,
@@ -423,7 +423,7 @@ pub(super) fn set_flags(set: &Set) -> u32 {
     kind | if set.data == SetData::None { 0 } else { set::MAP }
 }
 
-/// nft's number of a type; a concatenation has six bits for each part.
+/// nft's type number; a concatenation has six bits for each field.
 pub(super) fn type_number(fields: &[Field]) -> u32 {
     fields.iter().fold(0, |number, field| number << 6 | field_type(*field))
 }
@@ -438,7 +438,7 @@ fn field_type(field: Field) -> u32 {
     }
 }
 
-/// Bytes of a key or value. Only the parts of a concatenation are padded.
+/// Length of a key or value. Only the fields of a concatenation are padded.
 pub(super) fn bytes_of(fields: &[Field]) -> u32 {
     match fields {
         [field] => field.len() as u32,

@@ -333,7 +333,7 @@ pub(crate) fn runs(divided_by: u32) -> Runs {
     Runs {
         cases: (cases / divided_by).max(1),
         failure_persistence: None,
-        // The default generator is cryptographic and takes a tenth of the time.
+        // The default generator is cryptographic and takes 10 % of the test time.
         rng_algorithm: RngAlgorithm::XorShift,
         ..Runs::default()
     }

@@ -101,7 +101,7 @@ impl Places {
         let wanted = case.flows.iter().map(|f| (f.packet.destination, f.packet.protocol));
         let decoys: BTreeSet<(SocketAddr, Protocol)> =
             wanted.filter(|decoy| !endpoints.contains(decoy)).collect();
-        // Endpoints and decoys are on separate hosts: an endpoint may also be a client.
+        // Endpoints and decoys are on separate hosts.
         self.serve_all("endpoints", &endpoints);
         self.serve_all("elsewhere", &decoys);
     }
