@@ -1,26 +1,26 @@
-//! Session affinity: which client stays with which endpoint of a Service port.
+//! Session affinity: which client uses which endpoint of a Service port.
 //!
-//! Each Service port with `sessionAffinity: ClientIP` has a map of its own from a client's address
-//! to its endpoint, whichever of the Service's addresses the client uses. The kernel bounds each
-//! map, so that a flood of clients of one Service leaves the others' room alone. Where a policy
-//! Local sends some clients to the endpoints on this node only, a second map remembers those
-//! endpoints: what the first one names may be elsewhere.
+//! Each Service port with `sessionAffinity: ClientIP` has its own map from a client's address to
+//! its endpoint, for all addresses of the Service. The kernel limits the size of each map, so that
+//! many clients of one Service do not take the space of others. If a policy `Local` sends some
+//! clients only to local endpoints, a second map records those: the endpoint in the first map may
+//! be on another node.
 
 use nearhop_core::{Family, Name, Protocol, ServiceKey, ServicePortKey};
 
 use crate::object::{Field, Set, SetData, SetKind};
 
-/// The one map of all Services that versions before per-port maps had, by client, address and port.
+/// The map of versions before per-port maps: one for all Services, by client, address and port.
 pub const LEGACY_MAP: &str = "affinity";
 
-/// How the clients of a frontend stay with their endpoints.
+/// Session affinity of a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
     /// The Service port, as in kernel names; see [`port_name`].
     pub port: Name,
-    /// How long a client stays without a new connection, in seconds.
+    /// Timeout after the last connection of a client, in seconds.
     pub seconds: u32,
-    /// Which endpoints the frontend's own slots hold.
+    /// Which endpoints the frontend's own slots contain.
     pub reach: Reach,
     /// Which maps the Service port has.
     pub maps: Maps,
@@ -29,16 +29,16 @@ pub struct Affinity {
 /// Which endpoints a client may be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// Those that this node uses for the whole cluster.
+    /// Those that this node uses for cluster-wide traffic.
     Cluster,
-    /// Those on this node, by a policy Local.
+    /// Those on this node, under a policy `Local`.
     Local,
 }
 
 /// Which maps a Service port has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Maps {
-    /// The one for [`Reach::Cluster`].
+    /// Only the one for [`Reach::Cluster`].
     One,
     /// One for each reach.
     Both,
@@ -54,8 +54,8 @@ impl Maps {
     }
 }
 
-/// `namespace/name/protocol/port`, as kube-proxy names what belongs to a Service port. nft reads
-/// slashes in names; a colon it does not.
+/// `namespace/name/protocol/port`, like kube-proxy's names for a Service port. nft can read slashes
+/// in names, but not colons.
 pub fn port_name(key: &ServicePortKey) -> Name {
     let ServicePortKey { service, port, protocol } = key;
     let protocol = protocol_word(*protocol);
@@ -63,7 +63,7 @@ pub fn port_name(key: &ServicePortKey) -> Name {
     Name::from(format!("{service}/{protocol}{slash}{port}"))
 }
 
-/// The Service of a port's name.
+/// The Service in a port's name.
 pub fn service_of(port: &str) -> Option<ServiceKey> {
     let mut parts = port.splitn(3, '/');
     Some(ServiceKey::new(parts.next()?, parts.next()?))
@@ -90,7 +90,7 @@ pub fn define_map(name: Name, family: Family) -> Set {
     Set { name, key: vec![address], data, kind: SetKind::Dynamic, comment: None }
 }
 
-/// The word for a protocol in kernel names.
+/// The name of a protocol in kernel names.
 fn protocol_word(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "tcp",

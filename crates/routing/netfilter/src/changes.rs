@@ -1,4 +1,4 @@
-//! Differences being gathered, and batches made of them.
+//! Collects the changes of a table and makes batches of them.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,23 +11,23 @@ use crate::frontend::{Entry as FrontendEntry, Frontend};
 use crate::layout::{SetId, frontend_of};
 use crate::object::{Batch, Bytes, Element, Op, Table};
 
-/// What is to change in a table.
+/// The changes of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Sets, chains and rules, in the order in which they must come.
+    /// Changes of sets, chains and rules that must precede the elements, in order.
     before: Vec<Op>,
     elements: BTreeMap<(SetId, Bytes), Pending>,
-    /// Elements of a table that holds none yet: nothing is to be compared.
+    /// Elements of a new table: there is nothing to compare with.
     fresh: Vec<Placed>,
-    /// What can only go when no element needs it any more, or come when every element is there.
+    /// Changes that must follow the elements: deletions of unused objects, and hooks.
     after: Vec<Op>,
     lost: Vec<Lost>,
-    /// Service ports whose clients may stay with endpoints that are no longer theirs.
+    /// Service ports that may have affinity records to endpoints that are no longer eligible.
     releases: BTreeSet<Name>,
 }
 
-/// An element as it was and as it is to be. Several changes of one element in one batch come down
-/// to this.
+/// The old and the new state of an element. Several changes of one element in one batch are merged
+/// into this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Pending {
     was: Option<Element>,
@@ -43,31 +43,30 @@ impl Pending {
         }
     }
 
-    /// Whether it must wait for all frontends, where it belongs to none.
+    /// Whether an element without a frontend must be changed after all frontends.
     fn comes_last(&self, set: SetId) -> bool {
         match set {
-            // Other ports are refused only when the Service's own are there.
+            // Refuse other ports of a cluster IP only after the ports of its Service are written.
             SetId::ClusterIps => self.now.is_some(),
-            // Masqueraded as long as connections are sent there.
+            // Masquerade as long as connections may go to the endpoint.
             SetId::Hairpin => self.now.is_none(),
             _ => false,
         }
     }
 }
 
-/// A frontend that may no longer send connections to some endpoints: clients may still be stuck to
-/// them by the kernel's memory of UDP flows.
+/// A frontend that no longer uses some endpoints: conntrack may still have UDP flows to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The frontend.
     pub frontend: Frontend,
-    /// Endpoints it no longer uses. None, where it changed in another way: under another policy a
-    /// client may have to leave an endpoint that others still use.
+    /// Endpoints that it no longer uses. Empty if the frontend changed in another way: under
+    /// another policy a client may have to leave an endpoint that other clients still use.
     pub endpoints: Vec<EndpointKey>,
 }
 
 impl Changes {
-    /// Whether there is nothing to do.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         !self.touches_rules()
             && self.fresh.is_empty()
@@ -89,8 +88,8 @@ impl Changes {
         &self.lost
     }
 
-    /// Service ports whose clients may have to be let go: they may stay with endpoints that their
-    /// frontend no longer uses.
+    /// Service ports that may have affinity records to delete: to endpoints that their frontend no
+    /// longer uses.
     pub fn releases(&self) -> &BTreeSet<Name> {
         &self.releases
     }
@@ -117,12 +116,12 @@ impl Changes {
         self.after.push(op);
     }
 
-    /// Takes out what comes when every element is there: the hooks of a new table.
+    /// Takes out the changes that must follow all elements: the hooks of a new table.
     pub fn hold_back(&mut self) -> Self {
         Self { after: std::mem::take(&mut self.after), ..Self::default() }
     }
 
-    /// Fills a table that holds no elements.
+    /// Adds elements to a table that has none.
     pub(crate) fn fill(&mut self, elements: Vec<Placed>) {
         self.fresh = elements;
     }
@@ -151,7 +150,7 @@ impl Changes {
         }
     }
 
-    /// Notes which of the endpoints that a frontend had are no longer used.
+    /// Notes which of a frontend's previous endpoints are no longer used.
     pub fn lose(
         &mut self,
         frontend: &Frontend,
@@ -164,7 +163,7 @@ impl Changes {
         self.lost.push(Lost { frontend: *frontend, endpoints });
     }
 
-    /// One batch that does everything at once.
+    /// One batch with all changes.
     pub fn into_batch(self, table: &Table) -> Batch {
         let Self { before: mut ops, elements, fresh, after, .. } = self;
         let (delete, add) = split(elements, fresh);
@@ -174,8 +173,8 @@ impl Changes {
         Batch { table: table.clone(), ops }
     }
 
-    /// One batch, or where it would have more than `size` elements several: each frontend still
-    /// changes at once.
+    /// One batch, or several if it would have more than `size` elements. Each frontend still
+    /// changes atomically.
     pub fn into_sized(self, table: &Table, size: usize) -> Vec<Batch> {
         if self.elements() <= size {
             return vec![self.into_batch(table)];
@@ -197,7 +196,7 @@ impl Changes {
         batches
     }
 
-    /// Makes batches of its first elements, and leaves at most `size`.
+    /// Moves its first elements into batches, and keeps at most `size`.
     fn cut(mut self, table: &Table, size: usize, batches: &mut Vec<Batch>) -> Self {
         while let Some(key) = self.elements.keys().nth(size.max(1)).copied() {
             let elements = self.elements.split_off(&key);
@@ -208,7 +207,7 @@ impl Changes {
         self
     }
 
-    /// Takes it apart by frontend.
+    /// Splits the changes by frontend.
     pub fn split(mut self) -> Parts {
         std::mem::take(&mut self.fresh).into_iter().for_each(|placed| self.add(placed));
         let Self { before, elements, after, .. } = self;
@@ -226,8 +225,8 @@ impl Changes {
         Parts { common, frontends, finish }
     }
 
-    /// Batches of at most `size` elements, for a table that no packet passes yet. Made one after
-    /// the other: all of them at once would take the memory of the whole table again.
+    /// Batches of at most `size` elements, for a table without hooks. They are made one after the
+    /// other, because all of them together would need as much memory as the whole table.
     pub fn into_batches(self, table: &Table, size: usize) -> impl Iterator<Item = Batch> {
         let Self { before, elements, fresh, after, .. } = self;
         let (delete, add) = split(elements, fresh);
@@ -248,18 +247,18 @@ impl Changes {
     }
 }
 
-/// Changes taken apart.
+/// Changes, split by frontend.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// What belongs to no frontend, or to several, and comes first.
+    /// Changes that belong to no frontend or to several, and come first.
     pub common: Changes,
-    /// What belongs to one frontend.
+    /// Changes of one frontend each.
     pub frontends: BTreeMap<Frontend, Changes>,
-    /// What can only come last.
+    /// Changes that must come last.
     pub finish: Changes,
 }
 
-/// Whether clients of a frontend may have to leave, or nothing remembers them any more.
+/// Whether clients of a frontend may have records of an unused endpoint, or the affinity changed.
 fn lets_go(before: &FrontendEntry, after: Option<&FrontendEntry>) -> bool {
     let Some(after) = after.filter(|after| after.affinity == before.affinity) else { return true };
     let still: BTreeSet<(Reach, EndpointKey)> = sticky_endpoints(after).collect();
@@ -278,8 +277,8 @@ fn endpoints_of(entry: Option<&FrontendEntry>) -> Vec<EndpointKey> {
 
 type BySet = BTreeMap<SetId, Vec<Element>>;
 
-/// What is deleted and what is added. An element with other data is both, which is not
-/// visible within one batch.
+/// The deleted and the added elements. An element with new data is in both; packets do not see
+/// this, because a batch is atomic.
 fn split(elements: BTreeMap<(SetId, Bytes), Pending>, fresh: Vec<Placed>) -> (BySet, BySet) {
     let (mut delete, mut add) = (BySet::new(), BySet::new());
     for (set, element) in fresh {

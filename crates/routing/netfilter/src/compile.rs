@@ -1,4 +1,4 @@
-//! Decisions as frontends: a translation. Nothing about topology is decided here.
+//! Compiles routes to frontends. It makes no decision about topology.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::frontend::{
 };
 use crate::slots::assign_slots;
 
-/// Which endpoints had which slots of a frontend before.
+/// The previous slots of a frontend's endpoints.
 pub trait PreviousSlots {
-    /// Slots of its endpoints.
+    /// The slots of its endpoints.
     fn endpoints(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>>;
-    /// Slots of its endpoints on this node, where it has them apart.
+    /// The slots of its local endpoints, if they are separate.
     fn local(&self, frontend: &Frontend) -> Option<Arc<[EndpointKey]>>;
 }
 
@@ -35,8 +35,8 @@ impl PreviousSlots for Program {
     }
 }
 
-/// Compiles the routes of one Service in the family of `config`. Nothing, where it has no address
-/// in that family: headless Services and those of the other family are not for the proxy.
+/// Compiles the routes of one Service in the family of `config`. None if it has no address in that
+/// family: a headless Service, or one of the other family.
 pub fn compile<'a>(
     routes: impl Iterator<Item = (&'a RouteKey, &'a Route)>,
     config: &Config,
@@ -68,7 +68,7 @@ fn compile_port(
     program.frontends.insert(frontend, compiler.internal(&frontend));
     let of_family = |address: &IpAddr| Family::of(*address) == key.family;
     let sources = allowed_sources(&route.service, config);
-    // Those first that win: an address that is both is guarded as the load balancer's.
+    // In order of precedence: an address that is both has the source ranges of the load balancer.
     let load_balancer = (AddressKind::LoadBalancer, &route.service.load_balancer_ips, sources);
     let external = (AddressKind::ExternalIp, &route.service.external_ips, None);
     for (kind, addresses, sources) in [load_balancer, external] {
@@ -160,17 +160,17 @@ fn slots(set: Option<&RouteSet>, before: Option<Arc<[EndpointKey]>>) -> Slots {
     assign_slots(before, backends)
 }
 
-/// Which sources may reach the load balancer's addresses; all without a restriction.
+/// The sources that may reach the load balancer IPs; none if there is no restriction.
 ///
-/// Where the node itself is allowed, so are the addresses themselves: a connection from the node
-/// to one of them has it as its source too.
+/// If the node is an allowed source, so are the load balancer IPs themselves: a connection from the
+/// node to one of them may have it as its source.
 fn allowed_sources(service: &Service, config: &Config) -> Option<Arc<[(IpAddr, IpAddr)]>> {
     let SourceRanges::Only(ranges) = &service.source_ranges else { return None };
     let family = config.family();
     let of_family = |address: &IpAddr| Family::of(*address) == family;
     let mut own: Vec<Cidr> =
         ranges.iter().copied().filter(|range| range.family() == family).collect();
-    // Ranges of the other family only, or a range that contains all addresses: no check, as in kube-proxy.
+    // Ranges of the other family only, or a range with all addresses: no check, as in kube-proxy.
     let all = own.iter().any(|range| range.prefix() == 0);
     if all || (own.is_empty() && !ranges.is_empty()) {
         return None;

@@ -1,4 +1,4 @@
-//! What the operator and the node decide about the rules; everything else follows from decisions.
+//! The settings of the operator and the node that the rules depend on, beside the routes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,25 +7,25 @@ use nearhop_core::{Cidr, Family, Name};
 
 use crate::object::Table;
 
-/// What the rules of one family depend on beside the Services.
+/// The configuration of the rules of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The table that is ours, whole.
+    /// The table, which belongs to the proxy alone.
     pub table: Table,
-    /// The bit of the packet mark that asks for masquerading.
+    /// The bit of the packet mark for masquerading.
     pub masquerade_mark: u32,
     /// Which traffic to cluster IPs is masqueraded.
     pub masquerade: Masquerade,
     /// How local pod traffic is detected; without it no traffic counts as local.
     pub local: Option<LocalTraffic>,
-    /// Node addresses on which node ports are served: local ones within these ranges.
+    /// Node addresses that serve node ports: local addresses within these ranges.
     pub nodeport_addresses: NodePortAddresses,
-    /// Addresses without a Service in these ranges are dropped.
+    /// Packets to addresses without a Service in these ranges are dropped.
     pub service_cidrs: Vec<Cidr>,
-    /// The node's own address. A source range that holds it lets load-balancer addresses in too,
-    /// for clients on the node itself.
+    /// The node's own address. A source range that contains it also allows the load balancer IPs as
+    /// sources, for clients on the node itself.
     pub node_ip: Option<IpAddr>,
-    /// Where in the order of hooks the base chains hang.
+    /// Priorities of the base chains.
     pub priorities: Priorities,
 }
 
@@ -49,8 +49,8 @@ impl Config {
         self.table.family
     }
 
-    /// Whether a client is on this node. Detection by interface is possible only in the
-    /// kernel; the client then counts as remote.
+    /// Whether a client is on this node. Only the kernel can detect clients by interface; the
+    /// client then counts as remote.
     pub fn is_near(&self, client: IpAddr, node_addresses: &BTreeSet<IpAddr>) -> bool {
         let pod = match &self.local {
             Some(LocalTraffic::Source(cidr)) => cidr.contains(client),
@@ -65,18 +65,18 @@ impl Config {
 pub enum Masquerade {
     /// All (`--masquerade-all`).
     All,
-    /// Traffic that does not come from a pod of this node, where that is detected.
+    /// Traffic that does not come from a pod of this node, if local traffic is detected.
     FromOutside,
 }
 
 /// How local pod traffic is detected (`--detect-local-mode`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalTraffic {
-    /// By its source address.
+    /// By source address.
     Source(Cidr),
-    /// By the interface it comes in on.
+    /// By input interface.
     Bridge(Name),
-    /// By the beginning of that interface's name.
+    /// By prefix of the input interface's name.
     InterfacePrefix(Name),
 }
 
@@ -90,35 +90,35 @@ pub enum NodePortAddresses {
 }
 
 impl NodePortAddresses {
-    /// The node's own address alone; none where it has none of the family.
+    /// Only the node's own address; none if it has no address of the family.
     pub fn primary(node_ip: Option<IpAddr>) -> Self {
         let primary = node_ip.filter(|address| !address.is_loopback());
         Self::Within(primary.map(|address| Cidr::new(address, u8::MAX)).into_iter().collect())
     }
 
-    /// As kube-proxy reads ranges of one family: all addresses where there are none, or where one
-    /// holds everything.
+    /// The ranges of one family, as kube-proxy interprets them: all addresses if there is no range,
+    /// or if a range contains all addresses.
     pub fn within(ranges: Vec<Cidr>) -> Self {
         let all = ranges.is_empty() || ranges.iter().any(|range| range.prefix() == 0);
         if all { Self::All } else { Self::Within(ranges) }
     }
 }
 
-/// Priorities of the base chains, in nft's numbers.
+/// Priorities of the base chains, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priorities {
-    /// Destination NAT. Source ranges are checked ten before.
+    /// Destination NAT. Source ranges are checked at this priority minus ten.
     pub dstnat: i32,
-    /// Refusals.
+    /// Reject and drop rules.
     pub filter: i32,
-    /// Source NAT. Affinity is recorded ten before.
+    /// Source NAT. Affinity is recorded at this priority minus ten.
     pub srcnat: i32,
 }
 
 impl Priorities {
-    /// Beside kube-proxy: connections without endpoints are refused before kube-proxy, which does not know our
-    /// Services, drops it as an address without a Service. Its checks are at 0, those of older
-    /// versions at -110 (at -90 on output); a verdict of ours to refuse ends the way of a packet.
+    /// For use beside kube-proxy: connections without endpoints are refused before kube-proxy,
+    /// which does not know our Services, drops them. Its checks are at 0, those of older versions
+    /// at -110 (at -90 on output); after our reject or drop the kernel runs no further chain.
     pub fn beside_kube_proxy() -> Self {
         Self { filter: -115, ..Self::default() }
     }

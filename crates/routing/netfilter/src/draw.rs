@@ -1,33 +1,33 @@
 //! How the kernel draws one of a frontend's slots.
 //!
-//! Each endpoint has one slot. Where all weigh the same, one `numgen` picks it. Where they do not,
-//! endpoints of the same weight (Balanced: those of a zone) are a group of slots beside each other.
-//! One rule per group decides by chance whether a connection is the group's, and then picks one of
-//! its slots evenly; whatever no rule before has taken, the last group takes. So shares are exact to
-//! a billionth at any size, and all endpoints of one group get the same.
+//! Each endpoint has one slot. If all weights are equal, one `numgen` picks the slot. Otherwise
+//! endpoints of the same weight (for `Balanced`, those of a zone) form a group of adjacent slots.
+//! One rule per group decides at random whether a connection belongs to the group, and then picks
+//! one of its slots with equal probability; the last group takes all remaining connections. Shares
+//! are therefore exact to a billionth at any size, and all endpoints of a group get the same share.
 
 use std::sync::Arc;
 
-/// Chances are parts of this.
+/// The denominator of probabilities.
 pub const WHOLE: u32 = 1_000_000_000;
 
 /// How a slot is drawn.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Draw {
-    /// All of so many slots have the same chance.
+    /// This many slots have the same probability.
     Even(u32),
     /// By group, in this order.
     Weighted(Arc<[Group]>),
 }
 
-/// Slots beside each other that have the same chance.
+/// Adjacent slots with the same probability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
     /// Its first slot.
     pub first: u32,
     /// How many slots it has.
     pub slots: u32,
-    /// How many of [`WHOLE`] connections it takes of those that no group before has taken.
+    /// Its share, in parts of [`WHOLE`], of the connections that no earlier group has taken.
     pub chance: u32,
 }
 
@@ -38,8 +38,8 @@ impl Default for Draw {
 }
 
 impl Draw {
-    /// Draws by the weights of groups, given as number of slots and weight of the whole group, in
-    /// the order of their slots.
+    /// Draws by the weights of groups: pairs of number of slots and total weight, in the order of
+    /// their slots.
     pub fn by_weight(groups: &[(u32, u64)]) -> Self {
         if let [] | [_] = groups {
             return Self::Even(groups.iter().map(|(slots, _)| slots).sum());
@@ -50,7 +50,7 @@ impl Draw {
             weighed.push((Group { first, slots: *slots, chance: WHOLE }, *weight));
             first += slots;
         }
-        // The heaviest first: most connections are through after one rule.
+        // The heaviest group first: most connections need only one rule.
         weighed.sort_by_key(|(group, weight)| (std::cmp::Reverse(*weight), group.first));
         let mut left: u64 = groups.iter().map(|(_, weight)| weight).sum();
         let last = weighed.len() - 1;
@@ -61,7 +61,7 @@ impl Draw {
         Self::Weighted(weighed.into_iter().map(|(group, _)| group).collect())
     }
 
-    /// The groups, in the order in which they are asked.
+    /// The groups, in the order of their rules.
     pub fn groups(&self) -> Vec<Group> {
         match self {
             Self::Even(0) => Vec::new(),
@@ -92,8 +92,8 @@ impl Draw {
     }
 }
 
-/// The part of `left` that a weight is, neither nothing nor everything: each chosen endpoint can be
-/// reached, and so can those that come after.
+/// The share of a weight in `left`, but neither zero nor one: each endpoint must stay reachable, in
+/// this group and in later ones.
 fn chance(weight: u64, left: u64) -> u32 {
     let whole = u128::from(WHOLE);
     let left = u128::from(left.max(1));
@@ -116,7 +116,7 @@ mod tests {
         let group = |first, slots, chance| Group { first, slots, chance };
         let expected = [
             group(5, 3, 600_000_000),
-            // Three of the four that are left.
+            // Three of the remaining four.
             group(0, 5, 750_000_000),
             group(8, 1, WHOLE),
         ];

@@ -1,4 +1,4 @@
-//! A frontend as elements of sets and maps.
+//! Converts a frontend to elements of sets and maps.
 
 use std::net::IpAddr;
 
@@ -10,10 +10,10 @@ use crate::frontend::{At, Entry, Frontend, Path, Refusal, Slots};
 use crate::layout::{SetId, key_of, protocol_number};
 use crate::object::{Bytes, Data, Element, Verdict};
 
-/// An element and where it belongs.
+/// An element and its set.
 pub type Placed = (SetId, Element);
 
-/// nft shows at most so many bytes of a comment.
+/// Maximum length of a comment that nft shows.
 const COMMENT: usize = 127;
 
 /// The maps for one kind of frontend.
@@ -30,7 +30,7 @@ struct Maps {
 }
 
 impl Maps {
-    /// Where a client goes that has no endpoint yet.
+    /// The map for clients without a record.
     fn sticky(&self, reach: Reach) -> SetId {
         match reach {
             Reach::Cluster => self.sticky,
@@ -63,7 +63,7 @@ const NODE: Maps = Maps {
     affinity: SetId::AffinityNodeports,
 };
 
-/// The elements of a frontend, and the chains that they go to.
+/// The elements of a frontend, and the chains that they refer to.
 pub fn place(
     frontend: &Frontend,
     entry: &Entry,
@@ -73,12 +73,12 @@ pub fn place(
     Placer::new(frontend, entry, elements, chains, Wanted::Yes).run();
 }
 
-/// Only the chains that the elements of a frontend go to.
+/// Only the chains that the elements of a frontend refer to.
 pub fn chains_of(frontend: &Frontend, entry: &Entry, chains: &mut Vec<OnDemand>) {
     Placer::new(frontend, entry, &mut Vec::new(), chains, Wanted::No).run();
 }
 
-/// Whether the elements for slots are wanted: of all elements they are nearly all.
+/// Whether to create the elements for slots, which are most of all elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Yes,
@@ -140,7 +140,7 @@ impl<'a> Placer<'a> {
         self.guard();
     }
 
-    /// Has the choice recorded of clients that stay.
+    /// Adds the elements that record the endpoints of clients with session affinity.
     fn record(&mut self) {
         let has_endpoints = self.entry.slots().any(|slots| !slots.is_empty());
         let Some(affinity) = self.entry.affinity.as_ref().filter(|_| has_endpoints) else { return };
@@ -167,7 +167,7 @@ impl<'a> Placer<'a> {
         self.chains.push(chain);
     }
 
-    /// Sends connections to one of the slots, if there are any.
+    /// Adds the elements that send connections to one of the slots, if there are any.
     fn pick(&mut self, entry: SetId, from: SetId, slots: &Slots, reach: Reach, mark: Mark) {
         if slots.is_empty() {
             return;
@@ -176,7 +176,7 @@ impl<'a> Placer<'a> {
         if let Some(affinity) = &self.entry.affinity {
             let (port, protocol) = (affinity.port.clone(), self.protocol);
             self.go_to(entry, OnDemand::Stay(Stay { port, protocol, reach, mark }));
-            // The stay chain has marked the packet already.
+            // The stay chain has already marked the packet.
             let pick = Pick { mark: Mark::No, ..pick };
             self.go_to(self.maps.sticky(reach), OnDemand::Pick(pick));
         } else {
@@ -196,7 +196,7 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Lets only some sources through.
+    /// Adds the elements for `loadBalancerSourceRanges`.
     fn guard(&mut self) {
         let Some(sources) = self.entry.sources.clone() else { return };
         self.push(SetId::Firewall, Data::None);

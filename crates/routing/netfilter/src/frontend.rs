@@ -1,4 +1,4 @@
-//! What clients connect to, and what becomes of a connection: a decision in the words of packets.
+//! The addresses that clients connect to, and what happens to their connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use nearhop_core::{Cidr, EndpointKey, Name, Protocol};
 use crate::affinity::{Affinity, Reach};
 use crate::draw::Draw;
 
-/// Where clients connect to.
+/// The address, protocol and port that clients connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frontend {
     /// An address, or the node's own addresses.
@@ -24,14 +24,14 @@ pub struct Frontend {
 /// The address part of a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum At {
-    /// A cluster IP, external IP or load balancer's IP.
+    /// A cluster IP, external IP or load balancer IP.
     Address(IpAddr),
-    /// Node port: any address of the node that takes them.
+    /// A node port: any address of the node that serves node ports.
     Node,
 }
 
-/// The endpoints, each in its slot, and how a connection draws one. The order is that of the kernel
-/// and depends on what was there before.
+/// The endpoints, each in its slot, and how a connection draws one. The order is that in the kernel
+/// and depends on the previous slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
     endpoints: Arc<[EndpointKey]>,
@@ -39,7 +39,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Endpoints by slot; `draw` has as many slots.
+    /// Endpoints by slot; `draw` must have the same number of slots.
     pub fn new(endpoints: Vec<EndpointKey>, draw: Draw) -> Self {
         debug_assert_eq!(endpoints.len(), draw.slots() as usize);
         Self { endpoints: endpoints.into(), draw }
@@ -64,29 +64,29 @@ impl Deref for Slots {
     }
 }
 
-/// What becomes of a connection to a frontend.
+/// What happens to connections to a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The Service port, for those who read `nft list`.
+    /// The Service port, shown by `nft list`.
     pub name: Name,
-    /// Where the Service has the address from.
+    /// The field that the address comes from.
     pub address: AddressKind,
-    /// How connections get to endpoints.
+    /// How connections reach endpoints.
     pub path: Path,
     /// The endpoints; may be empty.
     pub endpoints: Slots,
-    /// What happens to those that find no endpoint.
+    /// What happens to connections without an endpoint.
     pub refusal: Option<Refusal>,
-    /// How clients stay with their endpoints, where they do.
+    /// Session affinity, if the Service has it.
     pub affinity: Option<Affinity>,
-    /// Sources that may connect; all without it. Sorted, disjoint ranges of addresses.
+    /// Allowed sources; none allows all. Sorted, disjoint ranges of addresses.
     pub sources: Option<Arc<[(IpAddr, IpAddr)]>>,
 }
 
-/// Where a Service has an address from, those first that fewer people may write. Where two Services
-/// claim one address and port, the smaller kind has it: the API server allocates cluster IPs, a
-/// cloud's controller writes the load balancer's status, and each user who may write a Service
-/// writes `externalIPs`.
+/// The field that a Service's address comes from, in order of precedence. If two Services claim the
+/// same address and port, the smaller kind wins: the API server allocates cluster IPs, a cloud
+/// controller writes the load balancer status, but every user who can write a Service can write
+/// `externalIPs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressKind {
     /// `spec.clusterIPs`.
@@ -95,32 +95,32 @@ pub enum AddressKind {
     LoadBalancer,
     /// `spec.externalIPs`.
     ExternalIp,
-    /// The node's own, by `nodePort`.
+    /// An address of the node, by `nodePort`.
     Node,
 }
 
-/// How connections get to endpoints.
+/// How connections reach endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// To the endpoints as they come. Cluster IPs: another rule masquerades what is from outside.
+    /// Without masquerading. For cluster IPs, another rule masquerades traffic from outside.
     Direct,
-    /// To the endpoints, masqueraded: the answer must come back through this node.
+    /// With masquerading: the answer must return through this node.
     Masquerade,
-    /// `externalTrafficPolicy: Local`. Clients on this node use all endpoints, others these.
+    /// `externalTrafficPolicy: Local`. Clients on this node use all endpoints, others use these.
     LocalOnly(Slots),
 }
 
 /// What happens to a connection without an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The client gets an error at once.
+    /// Reject: the client gets an error at once.
     Reject,
-    /// No reply: another node may take it.
+    /// Drop: another node may serve the connection.
     Drop,
 }
 
 impl Entry {
-    /// Its slots by which endpoints they hold, where clients stay with them.
+    /// Its slots with session affinity, by the endpoints that they contain.
     pub fn sticky_slots(&self) -> impl Iterator<Item = (Reach, &Slots)> {
         let own = self.affinity.as_ref().map(|affinity| (affinity.reach, &self.endpoints));
         let local = match &self.path {
@@ -130,7 +130,7 @@ impl Entry {
         own.into_iter().chain(local)
     }
 
-    /// The endpoints that clients elsewhere reach, and those on this node where they differ.
+    /// The slots for all endpoints and, if they differ, the slots for local endpoints.
     pub fn slots(&self) -> impl Iterator<Item = &Slots> {
         let local = match &self.path {
             Path::LocalOnly(slots) => Some(slots),
@@ -140,18 +140,18 @@ impl Entry {
     }
 }
 
-/// Everything that one Service puts into the kernel, in one family.
+/// The frontends and other data that one Service adds to the kernel, in one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// Its frontends.
     pub frontends: BTreeMap<Frontend, Entry>,
     /// Its cluster IP: other ports of it are refused.
     pub cluster_ip: Option<IpAddr>,
-    /// Endpoints on this node: one that reaches itself through the Service must be masqueraded.
+    /// Local endpoints: an endpoint that reaches itself through the Service must be masqueraded.
     pub hairpins: BTreeSet<(EndpointKey, Protocol)>,
 }
 
-/// Ranges as disjoint intervals: the kernel refuses intervals that overlap.
+/// Merges ranges into disjoint intervals: the kernel refuses overlapping intervals.
 pub fn merge_ranges(cidrs: impl IntoIterator<Item = Cidr>) -> Vec<(IpAddr, IpAddr)> {
     let mut ranges: Vec<(IpAddr, IpAddr)> =
         cidrs.into_iter().map(|cidr| (cidr.first(), cidr.last())).collect();
@@ -159,7 +159,7 @@ pub fn merge_ranges(cidrs: impl IntoIterator<Item = Cidr>) -> Vec<(IpAddr, IpAdd
     let mut merged: Vec<(IpAddr, IpAddr)> = Vec::with_capacity(ranges.len());
     for (first, last) in ranges {
         match merged.last_mut() {
-            // CIDRs overlap only by one being inside the other.
+            // Two CIDRs overlap only if one contains the other.
             Some((_, end)) if first <= *end => *end = last.max(*end),
             _ => merged.push((first, last)),
         }

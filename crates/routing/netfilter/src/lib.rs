@@ -1,11 +1,11 @@
-//! nftables, as far as nearhop needs it, without a socket.
+//! The nftables and conntrack parts that nearhop needs, without a socket.
 //!
 //! ```text
 //!   RouteTable -> compile -> Program (frontends of one Service)
-//!                              |  desired: all Services of a family, who has which frontend
+//!                              |  desired: all Services of a family, the owner of each frontend
 //!                              v
-//!                            Changes -> Batch -> wire (bytes) -> the kernel   (elsewhere)
-//!   what the kernel holds -> wire (bytes) -> reconcile(DesiredTable, KernelState) -> Changes
+//!                            Changes -> Batch -> wire (bytes) -> the kernel   (other crate)
+//!   content of the kernel -> wire (bytes) -> reconcile(DesiredTable, KernelState) -> Changes
 //! ```
 //!
 //! Deliberately absent: a socket, a clock, and every decision about topology.

@@ -1,4 +1,4 @@
-//! What the kernel holds against what it is to hold.
+//! Compares the table in the kernel with the desired table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use crate::frontend::Frontend;
 use crate::layout::{SetId, frontend_of, read_endpoint};
 use crate::object::{Chain, Data, Op, Set};
 
-/// What the kernel holds of our table.
+/// The content of our table in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelState {
     /// Its sets.
     pub sets: BTreeSet<Name>,
     /// Its chains.
     pub chains: BTreeMap<Name, KernelChain>,
-    /// The elements of the sets that we write.
+    /// The elements of the sets that the proxy writes.
     pub elements: Vec<Placed>,
     /// Whether a set has another definition, or the table is dormant: the whole table is replaced.
     pub outdated: bool,
-    /// Whether elements may be missing from it: tables were being changed all the time.
+    /// Whether elements may be missing, because other programs changed tables during the read.
     pub rough: bool,
 }
 
 impl KernelState {
-    /// Sets that are not ours.
+    /// Sets that are not in the desired table.
     pub fn strange_sets<'a>(&'a self, desired: &'a DesiredTable) -> impl Iterator<Item = &'a Name> {
         let ours = |name: &Name| SetId::by_name(name).is_some() || desired.maps().contains(name);
         self.sets.iter().filter(move |name| !ours(name))
     }
 
-    /// Sets of ours that are not there.
+    /// Desired sets that are missing.
     pub fn missing_sets(&self, desired: &DesiredTable) -> Vec<Set> {
         let family = desired.config().family();
         let fixed = SetId::ALL.into_iter().map(|id| id.define(family));
@@ -45,7 +45,7 @@ impl KernelState {
     }
 }
 
-/// A chain that the kernel holds.
+/// A chain in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelChain {
     /// Whether it is a base chain.
@@ -56,10 +56,11 @@ pub struct KernelChain {
     pub signature: Option<Name>,
 }
 
-/// The comment of the table, by which it is known to be ours.
+/// The comment of the table, which identifies it as ours.
 pub const COMMENT: &str = "rules of the nearhop service proxy";
 
-/// What makes the kernel hold what it is to hold. `held` is none where there is no table.
+/// The changes that turn the table in the kernel into the desired one. `held` is none if there is
+/// no table.
 pub fn reconcile(desired: &DesiredTable, held: Option<&KernelState>) -> Changes {
     let mut changes = Changes::default();
     let nothing = KernelState::default();
@@ -82,8 +83,8 @@ pub fn reconcile(desired: &DesiredTable, held: Option<&KernelState>) -> Changes 
     changes
 }
 
-/// Takes out what is not ours: rules first, then the sets that they used, then the chains that rules
-/// and sets went to.
+/// Deletes unknown objects: rules first, then the sets that they used, then the chains that rules
+/// and sets referred to.
 fn remove_unknown(
     desired: &DesiredTable,
     known: &BTreeSet<Name>,
@@ -110,7 +111,7 @@ fn reconcile_chains(wanted: Vec<Chain>, held: &KernelState, changes: &mut Change
             Some(there) if is_right(there, &chain) => continue,
             Some(there) => {
                 changes.first(Op::FlushChain(chain.name.clone()));
-                // Where it hangs cannot be changed either.
+                // The hook of a chain cannot be changed.
                 if there.base || chain.hook.is_some() {
                     changes.first(Op::DeleteChain(chain.name.clone()));
                 }
@@ -118,10 +119,10 @@ fn reconcile_chains(wanted: Vec<Chain>, held: &KernelState, changes: &mut Change
             None => {}
         }
         if there.is_none() && chain.hook.is_some() {
-            // Packets pass only when everything is there.
+            // Add hooks last: packets must not pass an incomplete table.
             changes.last(Op::AddChain(chain));
         } else {
-            // All chains first, then rules: a rule may go to any of them.
+            // Add all chains first, then rules: a rule may refer to any chain.
             changes.first(Op::AddChain(Chain { rules: Vec::new(), ..chain.clone() }));
             fill.push(chain);
         }
@@ -131,14 +132,14 @@ fn reconcile_chains(wanted: Vec<Chain>, held: &KernelState, changes: &mut Change
     }
 }
 
-/// Whether a chain has the rules that it should, as far as the signature shows.
+/// Whether a chain has the desired rules, according to its signature.
 pub fn is_right(there: &KernelChain, wanted: &Chain) -> bool {
     there.base == wanted.hook.is_some()
         && there.rules == wanted.rules.len()
         && there.signature.as_ref() == signature(wanted)
 }
 
-/// The slots that the kernel holds, so that a restart leaves endpoints in their slots.
+/// The slots in the kernel, so that endpoints keep their slots after a restart.
 #[derive(Clone, Debug, Default)]
 pub struct KernelSlots {
     endpoints: BTreeMap<Frontend, BTreeMap<u32, EndpointKey>>,
@@ -146,7 +147,7 @@ pub struct KernelSlots {
 }
 
 impl KernelSlots {
-    /// Reads the slots from what the kernel holds.
+    /// Reads the slots from the content of the kernel.
     pub fn of(held: &KernelState, family: Family) -> Self {
         let mut slots = Self::default();
         for (set, element) in &held.elements {

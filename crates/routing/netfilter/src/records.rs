@@ -1,7 +1,7 @@
-//! Records of session affinity that outlive their table or their layout.
+//! Copies session affinity records to a new table or layout.
 //!
-//! A record goes along where its endpoint is still one for the client's Service port, with the time
-//! that it has left.
+//! A record is copied, with its remaining time, if its endpoint is still eligible for the client's
+//! Service port.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::frontend::{At, Frontend};
 use crate::layout::{read_address, read_endpoint, read_frontend};
 use crate::object::{Bytes, Data, Element, Timed};
 
-/// The records of other maps as records of the desired table's maps, by map.
+/// Converts the records of other maps to records of the desired table's maps, by map.
 pub fn carry(desired: &DesiredTable, held: &[(Name, Vec<Timed>)]) -> BTreeMap<Name, Vec<Timed>> {
     let mut carrier = Carrier { desired, allowed: BTreeMap::new(), maps: BTreeMap::new() };
     for (map, records) in held {
@@ -26,7 +26,7 @@ pub fn carry(desired: &DesiredTable, held: &[(Name, Vec<Timed>)]) -> BTreeMap<Na
     maps.map(|(map, records)| (map, records.into_values().collect())).collect()
 }
 
-/// The endpoint that a record names.
+/// The endpoint in a record.
 pub fn endpoint_of(element: &Element, family: Family) -> Option<EndpointKey> {
     let Data::Value(value) = &element.data else { return None };
     read_endpoint(value, family)
@@ -34,9 +34,9 @@ pub fn endpoint_of(element: &Element, family: Family) -> Option<EndpointKey> {
 
 struct Carrier<'a> {
     desired: &'a DesiredTable,
-    /// Who may be stayed with, by map.
+    /// Eligible endpoints, by map.
     allowed: BTreeMap<Name, BTreeSet<EndpointKey>>,
-    /// What is kept, by map and client.
+    /// The records to keep, by map and client.
     maps: BTreeMap<Name, BTreeMap<Bytes, Timed>>,
 }
 
@@ -59,8 +59,8 @@ impl Carrier<'_> {
         }
     }
 
-    /// Keeps a record where its map is to be and its endpoint may be stayed with. Of several of one
-    /// client, the one that was used last.
+    /// Keeps a record if its map is desired and its endpoint is eligible. Of several records of one
+    /// client, the last used one is kept.
     fn keep(&mut self, port: &Name, reach: Reach, endpoint: EndpointKey, record: &Timed) {
         let map = map_name(port, reach);
         if !self.desired.maps().contains(&map) {
@@ -78,7 +78,7 @@ impl Carrier<'_> {
         }
     }
 
-    /// The Service port at an address, or at a node's port.
+    /// The Service port of an address or a node port.
     fn port_at(&self, frontend: &Frontend) -> Option<Name> {
         let by_port = Frontend { at: At::Node, ..*frontend };
         let found = self.desired.frontend(frontend).or_else(|| self.desired.frontend(&by_port));
@@ -86,7 +86,7 @@ impl Carrier<'_> {
     }
 }
 
-/// The client, and what it connects to, by address even where that is a node's.
+/// The client and the frontend, by address even for a node port.
 fn read_legacy_key(key: &Bytes, family: Family) -> Option<(IpAddr, Frontend)> {
     let (client, rest) = read_address(key.as_slice(), family)?;
     let (address, rest) = read_address(rest, family)?;

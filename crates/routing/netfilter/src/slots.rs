@@ -1,7 +1,7 @@
-//! Which slot is whose.
+//! Assigns slots to endpoints.
 //!
-//! Each endpoint has one slot, beside those that weigh the same; how often it is drawn is for
-//! [`Draw`] to say. The slots of before are an argument, so that little moves.
+//! Each endpoint has one slot, next to those of the same weight; [`Draw`] defines how often it is
+//! drawn. The previous slots are an argument, so that few endpoints move.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use nearhop_core::{EndpointKey, Name};
 use crate::draw::Draw;
 use crate::frontend::Slots;
 
-/// Weights that differ by less than one in so many are one group: the millionths of a zone's
-/// weight do not always divide evenly, and each group costs a rule.
+/// Weights that differ by less than one part in this many form one group: the weight of a zone in
+/// millionths does not always divide evenly, and each group costs a rule.
 const ALIKE: u64 = 1_000;
 
-/// Gives each endpoint its slot, and leaves endpoints in their previous slots where possible.
+/// Assigns a slot to each endpoint, and keeps endpoints in their previous slots if possible.
 pub fn assign_slots(before: &[EndpointKey], backends: &[Backend]) -> Slots {
     let groups = group_by_weight(backends);
     let sizes: Vec<(u32, u64)> = groups.iter().map(Group::size_and_weight).collect();
@@ -28,7 +28,7 @@ pub fn assign_slots(before: &[EndpointKey], backends: &[Backend]) -> Slots {
     Slots::new(slots, draw)
 }
 
-/// The slots of one group, which begin where `there` does.
+/// The slots of one group; its first slot is the first of `there`.
 fn fill(
     there: &[EndpointKey],
     keys: impl ExactSizeIterator<Item = EndpointKey>,
@@ -46,9 +46,9 @@ fn fill(
     filled.map(|slot| slot.expect("as many are left as slots are free")).collect()
 }
 
-/// Endpoints that weigh the same.
+/// Endpoints of the same weight.
 struct Group<'a> {
-    /// The lightest of them.
+    /// The lowest weight in the group.
     weight: u64,
     endpoints: Vec<&'a Backend>,
 }
@@ -63,8 +63,8 @@ impl<'a> Group<'a> {
         (self.endpoints.len() as u32, weight)
     }
 
-    /// Where its slots are among those of other groups: by zone, so that groups stay where they
-    /// are when weights change.
+    /// The sort key of the group among other groups: by zone, so that groups keep their place when
+    /// weights change.
     fn place(&self) -> (Option<&'a Name>, Option<EndpointKey>) {
         let zones = self.endpoints.iter().map(|backend| backend.zone.as_ref());
         (zones.min().flatten(), self.endpoints.first().map(|backend| backend.key))
@@ -107,7 +107,7 @@ mod tests {
         weights.iter().enumerate().map(backend).collect()
     }
 
-    /// The same, with a zone for each weight: the heaviest first.
+    /// The same, with one zone for each weight, the heaviest first.
     fn in_zones(weights: &[u32]) -> Vec<Backend> {
         let zone = |weight: u32| Some(Name::from(format!("zone-{}", 100 - weight)));
         let backends = backends(weights).into_iter();
@@ -118,7 +118,7 @@ mod tests {
     fn equal_weights_are_drawn_evenly() {
         assert_eq!(*assign_slots(&[], &backends(&[7, 7, 7])).draw(), Draw::Even(3));
         assert_eq!(*assign_slots(&[], &[]).draw(), Draw::Even(0));
-        // Millionths of three zones do not divide evenly.
+        // Weights in millionths do not divide evenly by three.
         let nearly = backends(&[333_333, 333_333, 333_334]);
         assert_eq!(*assign_slots(&[], &nearly).draw(), Draw::Even(3));
     }
@@ -128,11 +128,11 @@ mod tests {
         let first = assign_slots(&[], &backends(&[1, 1, 1, 1]));
         let removed: Vec<Backend> = backends(&[1, 1, 1, 1]).into_iter().skip(1).collect();
         let second = assign_slots(&first, &removed);
-        // The last one moved into the hole; the others are where they were.
+        // The last endpoint moved into the free slot; the others kept theirs.
         assert_eq!(*second, [endpoint(3), endpoint(1), endpoint(2)]);
     }
 
-    /// How many slots hold another endpoint than before.
+    /// How many slots have a different endpoint than before.
     fn moved(before: &[EndpointKey], after: &[EndpointKey]) -> usize {
         before.iter().zip(after).filter(|(before, after)| before != after).count()
     }
@@ -146,7 +146,7 @@ mod tests {
         all.push(new);
         let second = assign_slots(&first, &all);
         assert_eq!(moved(&first, &second), 2);
-        // And back.
+        // The endpoint is removed again.
         all.pop();
         assert_eq!(moved(&second, &assign_slots(&second, &all)), 2);
     }

@@ -1,5 +1,5 @@
-//! Flows and requests as bytes: what is written can be read, what is broken is refused without a
-//! panic, and no request can empty the kernel's table.
+//! Encoded flows and requests: encoded data can be decoded, invalid data is refused without a
+//! panic, and no request can delete the whole conntrack table.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,7 +25,7 @@ fn at(text: &str) -> SocketAddr {
     text.parse().expect("a test's address")
 }
 
-/// Reads the first message.
+/// Decodes the first message.
 fn decode(datagram: &[u8]) -> Result<Option<Flow>, DecodeError> {
     let message = messages(datagram).next().expect("there is a message")?;
     assert_eq!(message.reply(), Ok(Reply::Object));
@@ -49,7 +49,7 @@ fn a_recorded_flow() {
     assert_ne!(flow.id, 0, "an id is needed to delete this very flow");
 }
 
-/// What is cut off in the middle of an attribute is an error, never another flow.
+/// A message that ends within an attribute is an error, never another flow.
 #[test]
 fn a_flow_that_is_cut_off() {
     let mut datagram = from_hex(RECORDED);
@@ -62,7 +62,7 @@ fn a_flow_that_is_cut_off() {
     }
 }
 
-/// A flow as the kernel writes it.
+/// Encodes a flow as the kernel does.
 fn message_of(flow: &Flow) -> Vec<u8> {
     let number = match flow.protocol {
         Protocol::Tcp => 6,
@@ -130,13 +130,13 @@ fn flow() -> impl Strategy<Value = Flow> {
     })
 }
 
-/// The attributes of a request, by their kinds from the outside in, and their bytes.
+/// The attributes of a request: their path of types and their bytes.
 fn leaves(request: &[u8]) -> Vec<(Vec<u16>, Vec<u8>)> {
     fn walk(path: &[u16], bytes: &[u8], depth: usize, found: &mut Vec<(Vec<u16>, Vec<u8>)>) {
         for attr in Attrs::new(bytes) {
             let attr = attr.expect("we wrote it");
             let path = [path, &[attr.kind]].concat();
-            // Directions have two levels, the filter one.
+            // Directions have two levels, the filter has one.
             let inside = match path[..] {
                 [1 | 2] | [25] | [1 | 2, _] => depth,
                 _ => 0,
@@ -179,7 +179,7 @@ proptest! {
         let _ = decode(&datagram);
     }
 
-    /// Without directions the kernel would delete everything.
+    /// A request without directions would delete all flows.
     #[test]
     fn a_deletion_names_one_flow_in_full(flow in flow()) {
         let request = delete_flow(9, &flow);

@@ -1,6 +1,7 @@
-//! One tracked connection, and how it is read from a message.
+//! A conntrack entry, and how it is decoded from a message.
 //!
-//! Only what tells whose flow it is and where it goes; counters, timeouts and helpers are left out.
+//! Only the fields that show who owns a flow and where it goes; counters, timeouts and helpers are
+//! ignored.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -30,7 +31,7 @@ pub(super) const PROTOCOL_NUMBER: u16 = 1;
 pub(super) const SOURCE_PORT: u16 = 2;
 pub(super) const DESTINATION_PORT: u16 = 3;
 
-/// `IPCTNL_MSG_CT_NEW`: how the kernel calls a flow that it lists.
+/// `IPCTNL_MSG_CT_NEW`: the message type of a listed flow.
 const FLOW: u16 = CONNTRACK << 8;
 /// `IPS_SEEN_REPLY`.
 const SEEN_REPLY: u32 = 1 << 1;
@@ -38,35 +39,35 @@ const SEEN_REPLY: u32 = 1 << 1;
 /// One direction of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ends {
-    /// Who sends.
+    /// The sender.
     pub source: SocketAddr,
-    /// Who receives.
+    /// The receiver.
     pub destination: SocketAddr,
 }
 
-/// A tracked connection of TCP, UDP or SCTP.
+/// A conntrack entry of TCP, UDP or SCTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
     /// Protocol.
     pub protocol: Protocol,
-    /// As the first packet came: from the client to what the client asked for.
+    /// The original direction: from the client to the frontend.
     pub original: Ends,
-    /// As answers come: from who really serves.
+    /// The reply direction: from the endpoint.
     pub reply: Ends,
     /// The kernel's `IPS_*` bits.
     pub status: u32,
-    /// The kernel's number for this very flow: one that comes later with equal ends has another.
+    /// The kernel's id of the flow: a later flow with the same addresses and ports has another one.
     pub id: u32,
     /// The conntrack zone of the original direction; 0 unless zones are in use.
     pub zone: u16,
 }
 
 impl Flow {
-    /// Reads a message. None: no flow, or one without ports, such as ICMP.
+    /// Decodes a message. None if it contains no flow, or one without ports, such as ICMP.
     ///
     /// # Errors
     ///
-    /// If a part is missing or has the wrong length.
+    /// A part is missing or has the wrong length.
     pub fn decode(message: &Message<'_>) -> Result<Option<Self>, DecodeError> {
         if message.kind != FLOW {
             return Ok(None);
@@ -91,24 +92,24 @@ impl Flow {
         Family::of(self.original.destination.ip())
     }
 
-    /// Who serves it.
+    /// The endpoint that serves the flow.
     pub fn endpoint(&self) -> EndpointKey {
         EndpointKey { ip: self.reply.source.ip(), port: self.reply.source.port() }
     }
 
-    /// Whether its destination was rewritten. Found by the addresses: the status bit only says that
-    /// a rule was there.
+    /// Whether its destination was translated. This compares addresses: the status bit only shows
+    /// that a rule matched.
     pub fn translated(&self) -> bool {
         self.reply.source != self.original.destination
     }
 
-    /// Whether there was an answer.
+    /// Whether a reply was seen.
     pub fn answered(&self) -> bool {
         self.status & SEEN_REPLY != 0
     }
 }
 
-/// What was found in a message so far.
+/// The parts of a message decoded so far.
 #[derive(Default)]
 struct Parts {
     original: Tuple,
@@ -146,7 +147,7 @@ fn family(ends: Ends) -> Family {
     Family::of(ends.source.ip())
 }
 
-/// One direction as it is found.
+/// One direction, as far as it is decoded.
 #[derive(Default)]
 struct Tuple {
     source: Option<IpAddr>,

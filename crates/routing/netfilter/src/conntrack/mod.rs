@@ -1,15 +1,15 @@
-//! The kernel's connection tracking, without a socket: flows as values, requests as bytes, and which
-//! flows must go.
+//! The kernel's connection tracking, without a socket: flows as values, encoded requests, and the
+//! decision which flows are stale.
 //!
 //! ```text
-//!   flow      a message          -> Flow (messages are cut in `wire`)
-//!   view      what this node knows of its frontends and their endpoints
-//!   plan      flows, view        -> which are stale and why, how many were kept
+//!   flow      a message          -> Flow (`wire` splits bytes into messages)
+//!   view      the frontends of this node and their endpoints
+//!   plan      flows, view        -> the stale flows with reasons, the number of others
 //!   request   dump, delete       -> bytes
 //! ```
 //!
-//! Deliberately absent: TCP (a connection ends by itself, and resetting one is never our business),
-//! counters and timeouts of flows, and any request that could empty the table.
+//! Deliberately absent: TCP (a connection ends by itself, and the proxy never resets one), counters
+//! and timeouts of flows, and any request that could delete all flows.
 
 pub mod flow;
 pub mod plan;

@@ -1,9 +1,9 @@
-//! Which flows must go.
+//! Decides which conntrack flows are stale.
 //!
-//! A UDP flow lives as long as the client sends, so one that leads to the wrong place leads there for
-//! ever: it is deleted, and the next packet finds the rules. An SCTP association knows its peer;
-//! it is deleted only when that is no endpoint at all any more. TCP is never touched, nor is
-//! anything that did not come through a frontend of ours.
+//! A UDP flow lives as long as the client sends, so a flow to a wrong endpoint would never end: it
+//! is deleted, and the rules handle the next packet. An SCTP association has state at its peer; it
+//! is deleted only if the peer is no longer an endpoint. TCP flows and flows that did not pass one
+//! of our frontends are never deleted.
 
 use nearhop_core::Protocol;
 
@@ -13,51 +13,51 @@ use super::view::{Endpoints, FlowEligibility, Found, Rehome, View};
 /// Why a flow is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// Its endpoint is no endpoint of the frontend any more, or the last one went.
+    /// Its endpoint is no longer an endpoint of the frontend.
     EndpointGone,
-    /// Its endpoint must not be used from here any more.
+    /// Its endpoint must no longer be used from this node.
     EndpointBarred,
-    /// Its endpoint is no longer preferred, and flows are to follow at once.
+    /// Its endpoint is no longer preferred, and flows must follow the preference at once.
     EndpointDemoted,
-    /// It began while the frontend had no endpoints; now it has some.
+    /// It started while the frontend had no endpoints; now it has some.
     NeverTranslated,
-    /// The frontend was taken away.
+    /// The frontend was removed.
     FrontendRemoved,
 }
 
-/// What is to become of a flow.
+/// The decision about a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It must go.
+    /// Delete it.
     Stale(Why),
-    /// It is a frontend's, and stays, though a new one may go elsewhere.
+    /// Keep it: it belongs to a frontend, though a new flow may go elsewhere.
     Kept,
-    /// It is none of ours.
+    /// Ignore it: it does not belong to our frontends.
     Foreign,
 }
 
-/// A flow that must go.
+/// A flow to delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
     /// The flow.
     pub flow: Flow,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
-/// Which flows must go, and how many stay.
+/// The stale flows, and how many others there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// These must go.
+    /// The flows to delete.
     pub stale: Vec<Stale>,
-    /// So many are ours and stay.
+    /// Number of our flows that stay.
     pub kept: u64,
-    /// So many are none of ours.
+    /// Number of flows that are not ours.
     pub foreign: u64,
 }
 
 impl Plan {
-    /// Adds a flow: for flows that come one by one from a dump.
+    /// Adds a flow, for flows that arrive one by one from a dump.
     pub fn add<E: Endpoints>(&mut self, flow: &Flow, view: &View<E>) {
         match judge(flow, view) {
             Judgement::Stale(why) => self.stale.push(Stale { flow: *flow, why }),
@@ -111,8 +111,8 @@ fn judge_present<E: Endpoints>(flow: &Flow, endpoints: &E, rehome: Rehome) -> Ju
     }
 }
 
-/// Where no frontend is any more, only what leads to its endpoints was ours: a neighbour may have
-/// taken the port. SCTP stays, as TCP does: the endpoint may be well.
+/// After a frontend is removed, only flows to its endpoints were ours: another program may have
+/// taken the port. SCTP flows stay, like TCP flows: the endpoint may still serve.
 fn judge_removed<E: Endpoints>(flow: &Flow, endpoints: &E) -> Judgement {
     let client = flow.original.source.ip();
     let ours = flow.translated()

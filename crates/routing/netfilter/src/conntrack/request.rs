@@ -1,8 +1,9 @@
-//! What is asked of the kernel: dump flows, delete one.
+//! Encodes requests to conntrack: dump flows, delete one flow.
 //!
-//! A delete request without any direction empties the whole table. None can be written here: a
-//! flow has all its ends. Nor one by the ends of many flows: the kernel's filter for it is wrong
-//! (seen on 6.18: it takes IPv6 addresses for equal when they differ, and deletes other flows).
+//! A delete request without any direction deletes all flows. This module cannot encode one: a flow
+//! always has both directions. Nor does it encode a delete request with a filter for many flows:
+//! the kernel's filter has a bug (seen on 6.18: it treats different IPv6 addresses as equal, and
+//! deletes other flows).
 
 use std::net::IpAddr;
 
@@ -22,16 +23,16 @@ const GET: u16 = CONNTRACK << 8 | 1;
 /// `IPCTNL_MSG_CT_DELETE`.
 const DELETE: u16 = CONNTRACK << 8 | 2;
 
-/// Which parts of the directions count (kernel 5.8).
+/// The fields of the directions that the filter compares (kernel 5.8).
 const FILTER: u16 = 25;
 const FILTER_ORIGINAL: u16 = 1;
 const FILTER_REPLY: u16 = 2;
 const BY_PROTOCOL: u32 = 1 << 3;
 
-/// Asks for all flows of a family, of one protocol where it is given.
+/// Requests all flows of a family, optionally of one protocol.
 ///
-/// A kernel before 5.8 does not know the filter and sends all protocols, so the caller must look
-/// at each flow's protocol all the same.
+/// A kernel before 5.8 ignores the filter and sends all protocols, so the caller must check the
+/// protocol of each flow.
 pub fn dump(sequence: u32, family: Family, protocol: Option<Protocol>) -> Vec<u8> {
     message(sequence, GET, REQUEST | DUMP, family, |out| {
         let Some(protocol) = protocol else { return };
@@ -42,7 +43,8 @@ pub fn dump(sequence: u32, family: Family, protocol: Option<Protocol>) -> Vec<u8
     })
 }
 
-/// Asks to delete one flow: this very one, not a later one with equal ends.
+/// Requests the deletion of one flow, by its id: a later flow with the same addresses and ports is
+/// not deleted.
 pub fn delete_flow(sequence: u32, flow: &Flow) -> Vec<u8> {
     message(sequence, DELETE, REQUEST | ACK, flow.family(), |out| {
         out.nest(TUPLE_ORIGINAL, |out| direction(out, flow));
@@ -68,7 +70,7 @@ fn message(
     out.finish()
 }
 
-/// The inside of a flow's original direction.
+/// Writes a flow's original direction.
 fn direction(out: &mut Writer, flow: &Flow) {
     let (source, destination) = (flow.original.source, flow.original.destination);
     out.nest(TUPLE_IP, |out| {
@@ -89,7 +91,7 @@ fn address(out: &mut Writer, ip: IpAddr, ipv4: u16, ipv6: u16) {
     }
 }
 
-/// The only numbers here in the machine's byte order.
+/// Writes the filter. Its numbers are the only ones in the machine's byte order.
 fn filter(out: &mut Writer, original: u32, reply: u32) {
     out.nest(FILTER, |out| {
         out.put(FILTER_ORIGINAL, &original.to_ne_bytes());

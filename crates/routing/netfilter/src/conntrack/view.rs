@@ -1,7 +1,7 @@
-//! What a node knows of its frontends, for judging flows.
+//! The frontends of a node, for judging conntrack flows.
 //!
-//! Only frontends of UDP and SCTP need to be put in. Endpoints stay where they are and are asked
-//! about, so that a hundred thousand of them are not copied.
+//! Only frontends of UDP and SCTP are needed. Endpoints are queried through a trait, so that
+//! 100,000 of them are not copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -10,31 +10,32 @@ use nearhop_core::{EndpointKey, Protocol};
 
 use crate::frontend::{At, Frontend};
 
-/// Whether a frontend may send flows to an endpoint, on this node, now.
+/// Whether a frontend on this node may currently send flows to an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FlowEligibility {
-    /// New connections may go there.
+    /// New connections may go to the endpoint.
     Allowed,
-    /// It serves and could be used, but others are preferred here: by hints, keys or weights, or
-    /// because it is terminating and they are not.
+    /// The endpoint serves and could be used, but other endpoints are preferred here: by hints,
+    /// keys or weights, or because it is terminating and they are not.
     Demoted,
-    /// It is an endpoint of the port, but must not be used from here: not ready, or elsewhere
-    /// under a policy `Local`.
+    /// It is an endpoint of the port, but must not be used from this node: it is not ready, or on
+    /// another node under a policy `Local`.
     Barred,
-    /// It is no endpoint of the port.
+    /// It is not an endpoint of the port.
     Gone,
 }
 
-/// The endpoints of one frontend. `client` is who connects: under `externalTrafficPolicy: Local`
-/// clients on the node may use what others may not.
+/// The endpoints of one frontend. `client` is the source of the connection: under
+/// `externalTrafficPolicy: Local` clients on the node may use other endpoints than clients outside.
 pub trait Endpoints {
     /// Whether a client's flows may go to an endpoint.
     fn eligibility(&self, client: IpAddr, endpoint: EndpointKey) -> FlowEligibility;
-    /// Whether any is allowed.
+    /// Whether any endpoint is allowed.
     fn any_allowed(&self, client: IpAddr) -> bool;
 }
 
-/// Endpoints as plain sets, alike for all clients; one that is in none is [`FlowEligibility::Gone`].
+/// Endpoints as plain sets, the same for all clients; one that is in no set is
+/// [`FlowEligibility::Gone`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sets {
     /// See [`FlowEligibility::Allowed`].
@@ -69,11 +70,11 @@ pub enum Rehome {
     /// They stay; only new flows follow the preference.
     #[default]
     NewOnly,
-    /// They are deleted, so that the next packet follows it.
+    /// They are deleted, so that the next packet follows the preference.
     Immediate,
 }
 
-/// What a node knows of its frontends.
+/// The frontends of a node.
 #[derive(Clone, Debug)]
 pub struct View<E> {
     rehome: Rehome,
@@ -82,29 +83,28 @@ pub struct View<E> {
     removed: BTreeMap<Frontend, E>,
 }
 
-/// A frontend as it was found.
+/// The result of a search for a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found<'a, E> {
-    /// It is there, with these endpoints.
+    /// The frontend exists, with these endpoints.
     Present(&'a E),
-    /// It was taken away, and had these.
+    /// The frontend was removed, and had these endpoints.
     Removed(&'a E),
 }
 
 impl<E> View<E> {
-    /// A view without frontends. `node` are the addresses that take node ports: the same port at
-    /// another address belongs to other rules.
+    /// Creates a view without frontends. `node` are the addresses that serve node ports: the same
+    /// port at another address is not ours.
     pub fn new(rehome: Rehome, node: BTreeSet<IpAddr>) -> Self {
         Self { rehome, node, present: BTreeMap::new(), removed: BTreeMap::new() }
     }
 
-    /// Adds a frontend that is there, with or without endpoints.
+    /// Adds an existing frontend, with or without endpoints.
     pub fn insert(&mut self, frontend: Frontend, endpoints: E) {
         self.present.insert(frontend, endpoints);
     }
 
-    /// Adds a frontend that was there until now, with the endpoints it had last. What is there
-    /// again has precedence.
+    /// Adds a removed frontend, with its last endpoints. An existing frontend has precedence.
     pub fn insert_removed(&mut self, frontend: Frontend, endpoints: E) {
         self.removed.insert(frontend, endpoints);
     }
@@ -114,7 +114,7 @@ impl<E> View<E> {
         self.rehome
     }
 
-    /// Whether flows of a protocol can be found in it at all.
+    /// Whether the view has frontends of a protocol.
     pub fn has(&self, protocol: Protocol) -> bool {
         self.present.keys().chain(self.removed.keys()).any(|frontend| frontend.protocol == protocol)
     }
@@ -124,7 +124,7 @@ impl<E> View<E> {
         present.or_else(|| self.find_in(&self.removed, protocol, at).map(Found::Removed))
     }
 
-    /// An address goes before a node port, as in the rules.
+    /// An address has precedence over a node port, as in the rules.
     fn find_in<'a>(
         &self,
         frontends: &'a BTreeMap<Frontend, E>,

@@ -1,5 +1,5 @@
-//! The kernel's numbers, as far as they are written or read here. The names are the kernel's,
-//! without the prefix that the module gives.
+//! The numbers of the kernel's netlink interface that nearhop uses. Names are the kernel's, without
+//! the prefix that the module name replaces.
 
 use nearhop_core::Family;
 
@@ -7,7 +7,7 @@ use nearhop_core::Family;
 pub(crate) mod message {
     /// Bytes of `nlmsghdr`.
     pub(crate) const HEADER: usize = 16;
-    /// Bytes of `nfgenmsg`, which follows in every message of netfilter.
+    /// Bytes of `nfgenmsg`, which follows in every netfilter message.
     pub(crate) const FAMILY_HEADER: usize = 4;
 
     pub(crate) const ERROR: u16 = 2;
@@ -22,14 +22,14 @@ pub(crate) mod message {
     pub(crate) const DUMP: u16 = 0x300;
     pub(crate) const CREATE: u16 = 0x400;
     pub(crate) const APPEND: u16 = 0x800;
-    /// An answer without the message that it answers, only its header.
+    /// The answer contains only the header of the answered message.
     pub(crate) const CAPPED: u16 = 0x100;
-    /// An answer with attributes that say more.
+    /// The answer has extended attributes.
     pub(crate) const ACK_ATTRS: u16 = 0x200;
 
-    /// The part of a message's type that says connection tracking.
+    /// The subsystem number of conntrack in a message type.
     pub(crate) const CONNTRACK: u16 = 1;
-    /// The part of a message's type that says nftables.
+    /// The subsystem number of nftables in a message type.
     pub(crate) const NFTABLES: u16 = 10;
     pub(crate) const NEW_TABLE: u16 = NFTABLES << 8;
     pub(crate) const GET_TABLE: u16 = NEW_TABLE | 1;
@@ -50,13 +50,13 @@ pub(crate) mod message {
     pub(crate) const GET_GENERATION: u16 = NEW_TABLE | 16;
 }
 
-/// Attributes of an answer that refuses.
+/// Attributes of an error answer.
 pub(super) mod answer {
     pub(crate) const MESSAGE: u16 = 1;
     pub(crate) const OFFSET: u16 = 2;
 }
 
-/// Attributes of the answer about the generation.
+/// Attributes of a generation message.
 pub(super) mod generation {
     pub(crate) const ID: u16 = 1;
     pub(crate) const PROCESS: u16 = 2;
@@ -96,7 +96,7 @@ pub(super) mod rule {
     pub(crate) const MOST_EXPRESSIONS: usize = 128;
 }
 
-/// `NFTA_SET_*`, `NFT_SET_*` and what belongs to them.
+/// `NFTA_SET_*`, `NFT_SET_*` and related numbers.
 pub(super) mod set {
     pub(crate) const TABLE: u16 = 1;
     pub(crate) const NAME: u16 = 2;
@@ -154,7 +154,7 @@ pub(super) mod list {
     pub(crate) const EXPR_DATA: u16 = 2;
 }
 
-/// The number of an address family, which is also that of the table's.
+/// The number of an address family, also used for tables.
 pub(crate) fn family_number(family: Family) -> u8 {
     match family {
         Family::Ipv4 => 2,
@@ -162,7 +162,7 @@ pub(crate) fn family_number(family: Family) -> u8 {
     }
 }
 
-/// The opposite; none for a family in which nearhop has no tables.
+/// The address family of a number; none if nearhop has no tables in it.
 pub(super) fn family_of(number: u8) -> Option<Family> {
     match number {
         2 => Some(Family::Ipv4),

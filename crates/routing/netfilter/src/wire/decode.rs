@@ -1,5 +1,5 @@
-//! What came from the socket, cut into messages, and the kernel's answers read. What a message
-//! lists is read in `dump`.
+//! Splits received bytes into messages and decodes the kernel's answers. `dump` decodes listed
+//! objects.
 
 use super::abi::{answer, generation, message};
 use super::attr::{Attrs, DecodeError, body};
@@ -10,47 +10,47 @@ pub struct Message<'a> {
     /// `nlmsg_type`.
     pub(crate) kind: u16,
     flags: u16,
-    /// The number of the message that it answers.
+    /// Sequence number of the answered message.
     pub seq: u32,
-    /// The number of the socket that caused it, where it is news.
+    /// Port number of the socket that caused it, if it is a notification.
     pub sender: u32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub(crate) payload: &'a [u8],
 }
 
 /// The kernel's answer to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Zero, or why not: the number of an error, positive.
+    /// Zero, or a positive error number.
     pub errno: i32,
-    /// The kernel's words.
+    /// The extended error message.
     pub message: Option<String>,
-    /// Where in the message the fault is.
+    /// Offset of the fault in the message.
     pub offset: Option<usize>,
 }
 
 /// What a message means for a pending request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// An object that was asked for, or news about one.
+    /// A listed object, or a notification about one.
     Object,
-    /// The answer to a message; also the end of a list that was broken off.
+    /// The answer to a message; also the end of an aborted list.
     Answer(Answer),
     /// The end of a list.
     Done,
-    /// The kernel had to drop messages.
+    /// The kernel dropped messages.
     Overrun,
-    /// Nothing of interest.
+    /// Any other message.
     Other,
 }
 
 impl Message<'_> {
-    /// Whether the objects changed while the kernel listed them, so that the list is worthless.
+    /// Whether objects changed during the dump, so that the list is invalid.
     pub fn is_interrupted(&self) -> bool {
         self.flags & message::DUMP_INTERRUPTED != 0
     }
 
-    /// What it is.
+    /// Decodes the meaning of the message.
     pub fn reply(&self) -> Result<Reply, DecodeError> {
         Ok(match self.kind {
             message::ERROR => Reply::Answer(self.answer()?),
@@ -61,7 +61,7 @@ impl Message<'_> {
         })
     }
 
-    /// The number of the last change, if the message says it.
+    /// The generation, if the message contains it.
     pub fn generation(&self) -> Result<Option<u32>, DecodeError> {
         if self.kind != message::NEW_GENERATION {
             return Ok(None);
@@ -84,7 +84,7 @@ impl Message<'_> {
         if self.flags & message::ACK_ATTRS == 0 {
             return Ok(found);
         }
-        // Before the attributes is the whole message that is answered, unless it was left out.
+        // The whole answered message precedes the attributes, unless it is capped.
         let skip = if self.flags & message::CAPPED != 0 {
             0
         } else {
@@ -102,7 +102,7 @@ impl Message<'_> {
         Ok(found)
     }
 
-    /// A list may end with an error, as when its set is gone.
+    /// A list may end with an error, for example if its set was deleted.
     fn end_of_list(&self) -> Reply {
         match self.payload.first_chunk().map_or(0, |errno| positive(*errno)) {
             0 => Reply::Done,
@@ -111,17 +111,17 @@ impl Message<'_> {
     }
 }
 
-/// The kernel's errors are negative.
+/// Converts the kernel's negative error number.
 fn positive(errno: [u8; 4]) -> i32 {
     i32::from_ne_bytes(errno).saturating_neg()
 }
 
-/// Cuts what one `recvmsg` gave into messages. Ends after the first that is broken.
+/// Splits the bytes of one `recvmsg` into messages. Ends after the first invalid one.
 pub fn messages(bytes: &[u8]) -> Messages<'_> {
     Messages { rest: bytes }
 }
 
-/// Messages one after the other.
+/// Iterates over messages.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
     rest: &'a [u8],

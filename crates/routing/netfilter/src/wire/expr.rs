@@ -1,7 +1,7 @@
-//! Expressions and verdicts as the kernel reads them. Everything an expression refers to, sets and
-//! chains, it names; ids within a batch are not needed.
+//! Encodes expressions and verdicts. An expression refers to sets and chains by name; ids within a
+//! batch are not needed.
 //!
-//! Attributes come in nft's order, and those that only say the default are left out.
+//! Attributes are in nft's order, and defaults are omitted.
 
 use nearhop_core::Family;
 
@@ -32,7 +32,7 @@ fn write_item(w: &mut Writer, name: &str, data: impl FnOnce(&mut Writer)) {
     });
 }
 
-/// `register 0 < number`. The kernel compares bytes from the left, so they must be big-endian.
+/// `register 0 < number`. The kernel compares bytes from left to right, so they must be big-endian.
 fn write_less(w: &mut Writer, number: u32) {
     const HTON: u32 = 1;
     const LESS: u32 = 2;
@@ -41,7 +41,7 @@ fn write_less(w: &mut Writer, number: u32) {
         w.be32(1, at);
         w.be32(2, at);
         w.be32(3, HTON);
-        // Of four bytes, four at a time.
+        // A value of 4 bytes, converted in units of 4 bytes.
         w.be32(4, 4);
         w.be32(5, 4);
     });
@@ -98,8 +98,8 @@ fn write_data(w: &mut Writer, family: Family, expr: &Expr) {
     }
 }
 
-/// The number of a register. Where one of the four old registers of 128 bits begins, nft says that
-/// one's number, and so does the kernel when it lists.
+/// The number of a register. A register at the start of one of the four 128-bit registers has that
+/// register's number, as in nft and in the kernel's lists.
 fn register(reg: Reg) -> u32 {
     let index = u32::from(reg.0);
     if index.is_multiple_of(4) { 1 + index / 4 } else { 8 + index }
@@ -130,7 +130,7 @@ fn meta(w: &mut Writer, key: MetaKey, to: Reg) {
     w.be32(1, register(to));
 }
 
-/// `NFT_CT_*`: which key, and of which direction of the connection.
+/// `NFT_CT_*`: the key, and the direction of the connection.
 fn ct(w: &mut Writer, family: Family, key: CtKey, to: Reg) {
     const ORIGINAL: Option<u8> = Some(0);
     const REPLY: Option<u8> = Some(1);
@@ -210,7 +210,7 @@ fn dnat(w: &mut Writer, family: Family, address: Reg, port: Reg) {
     const DNAT: u32 = 1;
     w.be32(1, DNAT);
     w.be32(2, u32::from(family_number(family)));
-    // The highest address and port: the kernel takes the lowest where nothing is said.
+    // The highest address and port, which default to the lowest.
     w.be32(3, register(address));
     w.be32(5, register(port));
 }
@@ -236,7 +236,7 @@ fn update(w: &mut Writer, set: &str, key: Reg, data: Reg, timeout_ms: u64) {
     w.text(1, set);
 }
 
-/// The verdict inside of an element's or an expression's data.
+/// Writes the verdict in an element's or an expression's data.
 pub(super) fn write_verdict(w: &mut Writer, verdict: &Verdict) {
     let (code, chain) = match verdict {
         Verdict::Drop => (data::DROP, None),

@@ -1,7 +1,8 @@
-//! nftables as netlink messages, bytes in and bytes out.
+//! nftables as netlink messages: encoding and decoding.
 //!
-//! `encode` writes a batch, `request` a question; `decode` cuts answers into messages and `dump`
-//! reads the objects in them, `news` reads notifications. No socket: the caller sends and receives.
+//! `encode` encodes batches and `request` list requests; `decode` splits answers into messages,
+//! `dump` decodes the objects in them, and `news` decodes notifications. No socket: the caller
+//! sends and receives.
 
 pub(crate) mod abi;
 pub mod attr;

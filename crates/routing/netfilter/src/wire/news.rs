@@ -1,5 +1,5 @@
-//! Notifications of the kernel's nftables group: which tables a commit changed, and at its end which
-//! process made it.
+//! Decodes notifications of the kernel's nftables group: which tables a commit changed, and at its
+//! end the process that made it.
 
 use nearhop_core::Name;
 
@@ -9,33 +9,33 @@ use super::abi::{family_of, generation, message};
 use super::attr::{DecodeError, body};
 use super::decode::Message;
 
-/// Every object names its table in its first attribute.
+/// The attribute of the table's name, the same in every object.
 const TABLE: u16 = 1;
 
-/// What a message tells.
+/// The content of a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Something in this table, or the table itself, has changed.
+    /// The table, or an object in it, has changed.
     Changed(Table),
     /// The commit is complete.
     Committed(Author),
-    /// Nothing about tables of families `ip` and `ip6`.
+    /// Unrelated to tables of the families `ip` and `ip6`.
     Other,
 }
 
-/// Who made a commit.
+/// The process that made a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Author {
-    /// The process, by its number on the host.
+    /// Its process id on the host.
     pub pid: Option<u32>,
-    /// The name of its program.
+    /// Its program name.
     pub name: Option<Name>,
 }
 
-/// Reads what a message tells.
+/// Decodes a notification.
 ///
 /// # Errors
-/// It is broken.
+/// It is invalid.
 pub fn decode_news(message: &Message<'_>) -> Result<News, DecodeError> {
     if message.kind >> 8 != message::NFTABLES {
         return Ok(News::Other);

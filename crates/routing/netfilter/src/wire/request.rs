@@ -1,14 +1,14 @@
-//! Questions to the kernel.
+//! Encodes list requests to the kernel.
 
 use crate::object::Table;
 
 use super::abi::{chain, element, family_number, message, rule, set};
 use super::attr::{Head, Writer};
 
-/// What to ask.
+/// A list request.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
-    /// The number of the last change of any table in this network namespace.
+    /// The generation: the number of the last change of any table in this network namespace.
     Generation,
     /// The tables of all families.
     Tables,
@@ -22,7 +22,7 @@ pub enum Request<'a> {
     Elements(&'a Table, &'a str),
 }
 
-/// The bytes of a question; answers carry its `seq`.
+/// Encodes a request; its answers have the same `seq`.
 pub fn encode_request(request: Request<'_>, seq: u32) -> Vec<u8> {
     let mut w = Writer::with_capacity(256);
     let (kind, table) = match request {

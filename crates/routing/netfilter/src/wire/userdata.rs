@@ -1,17 +1,17 @@
-//! User data: what the kernel keeps for the nft program and does not read. Comments, and of what a
-//! set's key is made, so that `nft list` prints tables that it can read again.
+//! User data, which the kernel stores for the nft program and does not read: comments, and the
+//! types of a set's key, so that nft can read the output of `nft list`.
 //!
-//! It has a grammar of its own: a byte that says what, a byte that says how long. The numbers are
-//! those of nft 1.0.6, taken from what it sends; later versions read them.
+//! The format is a sequence of type byte, length byte and value. The type numbers are those of nft
+//! 1.0.6, taken from what it sends; later versions can read them.
 
 use nearhop_core::Family;
 
 use super::attr::Writer;
 use crate::object::{Field, Set, SetData};
 
-/// Of tables, chains, rules and elements.
+/// Type of a comment of tables, chains, rules and elements.
 pub(super) const COMMENT: u8 = 0;
-/// Of sets.
+/// Type of a comment of sets.
 pub(super) const SET_COMMENT: u8 = 7;
 
 const KEY_BYTE_ORDER: u8 = 0;
@@ -20,24 +20,24 @@ const KEY_TYPE_OF: u8 = 3;
 const DATA_TYPE_OF: u8 = 4;
 const DATA_INTERVAL: u8 = 6;
 
-/// The longest that nft takes when it reads its own output, without the zero.
+/// The longest comment that nft can read from its own output, without the terminating zero.
 const LONGEST_COMMENT: usize = 127;
 /// `NFT_USERDATA_MAXLEN`.
 const LONGEST: usize = 256;
-/// The byte that says what, the one that says how long, and the zero.
+/// The type byte, the length byte and the terminating zero.
 const AROUND_COMMENT: usize = 3;
 
-/// Writes an attribute that holds a comment.
+/// Writes a user data attribute with a comment.
 pub(super) fn write_comment(w: &mut Writer, attribute: u16, comment: &str) {
     let mut bytes = [0; AROUND_COMMENT + LONGEST_COMMENT];
     let len = comment_bytes(&mut bytes, COMMENT, comment);
     w.put(attribute, &bytes[..len]);
 }
 
-/// Fills in a comment and returns how long it is: as much of the text as there is room for.
+/// Writes a comment and returns its length. The text is truncated to the available space.
 ///
-/// What nft could not read again is replaced: a quotation mark ends the text for it, and a line's
-/// end the line.
+/// Characters that nft could not read again are replaced: a quotation mark ends the text, and a
+/// line break ends the line.
 fn comment_bytes(bytes: &mut [u8], kind: u8, comment: &str) -> usize {
     let room = LONGEST_COMMENT.min(bytes.len() - AROUND_COMMENT);
     let text = &comment.as_bytes()[..comment.floor_char_boundary(room)];
@@ -54,7 +54,7 @@ fn comment_bytes(bytes: &mut [u8], kind: u8, comment: &str) -> usize {
     text.len() + AROUND_COMMENT
 }
 
-/// The comment in user data. None where there is none, or what is there is not from nft.
+/// The comment in user data. None if it is missing, or the user data is not in nft's format.
 pub(super) fn comment_in(mut bytes: &[u8], kind: u8) -> Option<&str> {
     while let [what, len, rest @ ..] = bytes {
         let (value, rest) = rest.split_at_checked(usize::from(*len))?;
@@ -66,7 +66,7 @@ pub(super) fn comment_in(mut bytes: &[u8], kind: u8) -> Option<&str> {
     None
 }
 
-/// What nft wants to know of a set, as far as there is room.
+/// The types of a set for nft, as far as they fit.
 pub(super) fn set_userdata(set: &Set) -> Vec<u8> {
     let mut parts = vec![(KEY_BYTE_ORDER, byte_order(&set.key).to_ne_bytes().to_vec())];
     let data_order = match &set.data {
@@ -105,12 +105,12 @@ fn add_comment(bytes: &mut Vec<u8>, set: &Set) {
     }
 }
 
-/// A number of 32 bits in the machine's order, as everything in user data.
+/// Writes a 32-bit number in the machine's byte order, as always in user data.
 fn number(bytes: &mut Vec<u8>, kind: u8, number: u32) {
     part(bytes, kind, &number.to_ne_bytes());
 }
 
-/// Adds a part, unless it is longer than parts can be: nft then knows less and prints `integer`.
+/// Adds a part, unless it is too long: nft then prints `integer`.
 fn part(bytes: &mut Vec<u8>, kind: u8, value: &[u8]) {
     if let Ok(len) = u8::try_from(value.len()) {
         bytes.extend_from_slice(&[kind, len]);
@@ -118,7 +118,7 @@ fn part(bytes: &mut Vec<u8>, kind: u8, value: &[u8]) {
     }
 }
 
-/// How the values of a field lie in memory. A concatenation says nothing about its parts.
+/// The byte order of a field's values. A concatenation has none.
 fn byte_order(fields: &[Field]) -> u32 {
     const UNKNOWN: u32 = 0;
     const MACHINE: u32 = 1;
@@ -130,7 +130,7 @@ fn byte_order(fields: &[Field]) -> u32 {
     }
 }
 
-/// The type of a slot has no name with which nft could read it again; an expression says it.
+/// Whether a set needs `typeof`: the type of a slot has no name that nft can read.
 fn needs_type_of(set: &Set) -> bool {
     let data: &[Field] = match &set.data {
         SetData::Value(fields) => fields,
@@ -139,7 +139,7 @@ fn needs_type_of(set: &Set) -> bool {
     set.key.iter().chain(data).any(|field| *field == Field::Slot)
 }
 
-/// nft's numbers of kinds of expressions.
+/// nft's numbers of expression kinds.
 const EXPR_VERDICT: u32 = 1;
 const EXPR_PAYLOAD: u32 = 7;
 const EXPR_META: u32 = 9;
@@ -159,7 +159,7 @@ fn type_of(fields: &[Field]) -> Vec<u8> {
 }
 
 fn type_of_field(field: Field) -> Vec<u8> {
-    // Numbers of headers and of fields in them, and of keys: nft's own.
+    // nft's numbers of headers, their fields, and keys.
     match field {
         Field::Address(Family::Ipv4) => expression(EXPR_PAYLOAD, &numbers(&[12, 12])),
         Field::Address(Family::Ipv6) => expression(EXPR_PAYLOAD, &numbers(&[13, 9])),
@@ -184,7 +184,7 @@ fn numbers(values: &[u32]) -> Vec<u8> {
     bytes
 }
 
-// The bytes are written down as a little-endian machine has them.
+// The expected bytes are little-endian.
 #[cfg(all(test, target_endian = "little"))]
 mod tests {
     use super::*;
@@ -207,7 +207,7 @@ mod tests {
         12c0014000407000000010c00040c00000001040c0000000114000407000000010c00040b000000010402000\
         000060400000000";
 
-    /// And with `ip6 daddr`, and `comment "c"`.
+    /// The same with `ip6 daddr` and `comment "c"`.
     const SLOTS_V6: &str = "000400000000010400000000036000040d000000015800140004070000000\
         10c00040d000000010409000000010e00040900000001060004100000000214000407000000010c00040b000\
         000010402000000031a0004170000000112000401000000010402000000020400000000043400040d0000000\
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(cut("ns/svc:p"), "ns/svc:p");
         assert_eq!(cut("a \"b\"\n\u{0}c"), "a 'b'  c");
         assert_eq!(cut(&"x".repeat(500)), "x".repeat(127));
-        // The letter that does not fit is left out whole.
+        // A multi-byte character that does not fit is omitted.
         assert_eq!(cut(&format!("{}ü", "x".repeat(126))), "x".repeat(126));
         assert_eq!(cut(""), "");
     }

@@ -459,7 +459,7 @@ impl Engine {
 
     /// Finds chains whose rules differ from those that were written. They count as unsigned, so the
     /// engine writes them again. For a chain added since the last verification only the signature
-    /// is known, because a write reads nothing back.
+    /// is known, because a partial pass reads nothing.
     fn find_edited_chains(
         &self,
         chains: &BTreeMap<Name, ReadChain>,

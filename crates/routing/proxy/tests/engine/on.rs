@@ -104,8 +104,7 @@ pub(crate) struct Watched<T> {
     pub(crate) tries: usize,
     /// Records that are listed although they have expired.
     pub(crate) expired: Vec<Timed>,
-    /// How often elements were read. Chains do not count: there are few, and the engine reads new
-    /// chains after writing them.
+    /// How often elements were read. Chains do not count, because there are few.
     pub(crate) reads: usize,
     /// Maximum number of elements in one batch, if lower than that of the implementation.
     pub(crate) limit: Option<usize>,
