@@ -1,4 +1,4 @@
-//! Short spellings of objects, for tests.
+//! Short constructors of objects, for tests.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -94,7 +94,7 @@ pub(crate) fn delete(set: &str, elements: Vec<Element>) -> Op {
     Op::DeleteElements { set: set.into(), elements }
 }
 
-// Expressions, each as the few that nft makes of it.
+// Expressions, in the combinations that nft generates.
 
 pub(crate) fn saddr(to: u8) -> Vec<Expr> {
     vec![Expr::Payload { base: Base::Network, offset: 12, len: 4, to: Reg(to) }]

@@ -1,4 +1,5 @@
-//! What the kernel checks of a single element, rule or hook when it is added, and who uses what.
+//! The kernel's checks of a single element, rule or hook when it is added, and references between
+//! objects.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +12,27 @@ use nearhop_netfilter::object::{
     SetData, SetKind, Table, Verdict,
 };
 
-/// Whether an element that may be added is there already.
+/// Whether an element that may be added already exists.
 pub(super) enum Checked {
     New,
     There,
 }
 
-/// Nat chains must come after connection tracking, whose priority this is.
+/// The priority of connection tracking; nat chains must have a higher one.
 const CONNTRACK_PRIORITY: i32 = -200;
-/// Registers of 32 bits.
+/// Number of 32-bit registers.
 const REGISTERS: usize = 16;
 
 fn padded(fields: &[Field]) -> usize {
     fields.iter().map(|field| field.padded_len()).sum()
 }
 
-/// Bytes of a set's key.
+/// Length of a set's key in bytes.
 pub(crate) fn key_len(set: &Set) -> usize {
     padded(&set.key)
 }
 
-/// Bytes of a set's data.
+/// Length of a set's data in bytes.
 pub(crate) fn data_len(set: &Set) -> usize {
     match &set.data {
         SetData::Value(fields) => padded(fields),
@@ -39,7 +40,7 @@ pub(crate) fn data_len(set: &Set) -> usize {
     }
 }
 
-/// Whether an element can be added to a set.
+/// Checks whether an element can be added to a set.
 pub(super) fn check_element(
     chains: &BTreeMap<Name, Chain>,
     state: &SetState,
@@ -61,8 +62,8 @@ pub(super) fn check_element(
     }
 }
 
-/// The element that is in the way of a new one. Like the kernel's, it looks at the two ends only:
-/// an interval around a smaller one is let in.
+/// The existing element that conflicts with a new one. Like the kernel, it compares only the two
+/// ends: an interval around a smaller one is accepted.
 fn clash<'a>(state: &'a SetState, element: &Element) -> Option<&'a Element> {
     let end = element.end.as_deref().unwrap_or(&element.key);
     state.hit(&element.key).or_else(|| state.hit(end))
@@ -105,7 +106,7 @@ fn check_verdict(chains: &BTreeMap<Name, Chain>, verdict: &Verdict) -> Result<()
     }
 }
 
-/// The chain that a verdict leads to.
+/// The chain that a verdict refers to.
 pub(super) fn target(verdict: &Verdict) -> Option<&Name> {
     match verdict {
         Verdict::Drop => None,
@@ -113,7 +114,7 @@ pub(super) fn target(verdict: &Verdict) -> Option<&Name> {
     }
 }
 
-/// Whether a chain can hang where it wants to.
+/// Checks whether a chain can have its hook.
 pub(super) fn check_hook(chain: &Chain) -> Result<(), Refusal> {
     let nat = chain.hook.filter(|hook| hook.kind == ChainKind::Nat);
     let impossible = nat.is_some_and(|hook| {
@@ -126,7 +127,8 @@ pub(super) fn check_hook(chain: &Chain) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a rule can be added: what it names is there, and fits.
+/// Checks whether a rule can be added: the objects that it refers to exist and have the right
+/// types.
 pub(super) fn check_rule(table: &Table, state: &TableState, rule: &Rule) -> Result<(), Refusal> {
     for (index, expr) in rule.exprs.iter().enumerate() {
         check_expr(table, state, expr)
@@ -205,7 +207,7 @@ fn check_update(
 }
 
 impl TableState {
-    /// A chain with a rule that names a set.
+    /// A chain with a rule that refers to a set.
     pub(super) fn user_of_set(&self, name: &Name) -> Option<&Name> {
         let uses = |expr: &Expr| match expr {
             Expr::Lookup { set, .. } | Expr::Update { set, .. } => set == name,
@@ -216,7 +218,7 @@ impl TableState {
         user.map(|chain| &chain.name)
     }
 
-    /// Who leads to a chain, in words.
+    /// A description of an object that refers to a chain.
     pub(super) fn user_of_chain(&self, name: &Name) -> Option<String> {
         let leads = |verdict: &Verdict| target(verdict) == Some(name);
         let by_rule = self.chains.values().find(|chain| {

@@ -1,39 +1,39 @@
-//! Why a batch was refused, in the kernel's terms, so that a test can ask the fake and the kernel
-//! the same question.
+//! Why a batch was refused, with the kernel's error codes, so that the same test can run on the
+//! fake and on the kernel.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// What the kernel answers. Where kernels differ, one code is for both answers.
+/// The kernel's answer. If kernels differ, one code covers both answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
-    /// A table, set, chain or element is not there.
+    /// A table, set, chain or element does not exist.
     NotFound,
-    /// It is there, and it is another one.
+    /// A different object with this name or key exists.
     Exists,
-    /// It is in use.
+    /// The object is in use.
     Busy,
-    /// It contradicts itself, or does not fit the set.
+    /// The object is inconsistent, or does not match its set.
     Invalid,
     /// A register or a number is out of range.
     Range,
-    /// It cannot be done at this place.
+    /// The operation is not supported here.
     NotSupported,
-    /// The chain hangs elsewhere. Kernels answer with either of two errors.
+    /// The chain has another hook. Kernels answer with one of two errors.
     HookDiffers,
-    /// Chains that go to each other in a circle, or too deep. Kernels differ here too.
+    /// Jumps between chains form a loop or are too deep. Kernels differ here too.
     Loop,
-    /// The socket's buffer is too small for the batch. Only by injection.
+    /// The socket buffer is too small for the batch. Only if a test injects it.
     NoBuffers,
-    /// The kernel is out of memory. Only by injection.
+    /// The kernel is out of memory. Only if a test injects it.
     NoMemory,
-    /// Not allowed. Only by injection.
+    /// The operation is not permitted. Only if a test injects it.
     NotPermitted,
 }
 
 impl Code {
-    /// The error numbers under which kernels report it.
+    /// The error numbers with which kernels report it.
     pub fn errnos(self) -> &'static [i32] {
         match self {
             Self::NotFound => &[2],
@@ -50,7 +50,7 @@ impl Code {
         }
     }
 
-    /// Whether a kernel may mean this by an error number.
+    /// Whether a kernel may report this code with an error number.
     pub fn is_errno(self, errno: i32) -> bool {
         self.errnos().contains(&errno)
     }
@@ -79,15 +79,15 @@ impl fmt::Display for Code {
     }
 }
 
-/// A batch that was refused. Nothing of it happened.
+/// A refused batch. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}{about}: {code}", self.place())]
 pub struct FakeError {
-    /// Which operation of the batch; none where the batch as a whole was refused.
+    /// The index of the refused operation; none if the batch was refused as a whole.
     pub op: Option<usize>,
     /// The kernel's answer.
     pub code: Code,
-    /// What it was about, for people.
+    /// A description of the object.
     pub about: String,
 }
 
@@ -97,7 +97,7 @@ impl FakeError {
     }
 }
 
-/// A refusal that does not know yet in which operation it happened.
+/// A refusal without the index of its operation.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) code: Code,

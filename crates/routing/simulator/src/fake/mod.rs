@@ -1,10 +1,11 @@
-//! nftables in memory: takes the same batches as the kernel and refuses what the kernel refuses.
+//! nftables in memory: accepts the same batches as the kernel and refuses what the kernel refuses.
 //!
-//! All or nothing, like the kernel. It has no clock: elements that expire go by [`Fake::expire`].
-//! It knows only the objects in [`nearhop_netfilter::object`] and does not encode anything; a packet's way
-//! through the rules is `walk`'s. Where kernels differ it takes the stricter side: a chain with
-//! rules cannot be deleted (the kernel's `NLM_F_NONREC`), a map cannot be used as a mere set, an
-//! element of an interval set names its end.
+//! A batch is applied as a whole or not at all, as in the kernel. There is no clock:
+//! [`Fake::expire`] deletes elements that expire. The fake knows only the objects in
+//! [`nearhop_netfilter::object`] and does not encode anything; `walk` sends packets through the
+//! rules. Where kernels differ, the fake is as strict as the strictest: a chain with rules cannot
+//! be deleted (the kernel's `NLM_F_NONREC`), a map cannot be used as a plain set, an element of an
+//! interval set must have an end.
 
 mod check;
 mod code;
@@ -48,7 +49,7 @@ pub(crate) struct SetState {
 }
 
 impl SetState {
-    /// The element that a key hits, as a lookup finds it.
+    /// The element that a lookup of a key finds.
     pub(crate) fn hit(&self, key: &Bytes) -> Option<&Element> {
         match self.set.kind {
             SetKind::Interval => self.elements.values().find(|element| self.covers(element, key)),
@@ -56,7 +57,7 @@ impl SetState {
         }
     }
 
-    /// Whether every field of a key lies between those of an element's key and end.
+    /// Whether every field of a key is between those of an element's key and end.
     fn covers(&self, element: &Element, key: &Bytes) -> bool {
         let end = element.end.as_deref().unwrap_or(&element.key);
         let bounds = parts(&self.set, &element.key).zip(parts(&self.set, end));
@@ -64,7 +65,7 @@ impl SetState {
     }
 }
 
-/// What `update` in a rule wrote to a dynamic set.
+/// An element that `update` in a rule wrote to a dynamic set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The table of the rule.
@@ -75,17 +76,17 @@ pub struct Record {
     pub key: Bytes,
     /// The data.
     pub data: Bytes,
-    /// Milliseconds.
+    /// Timeout in milliseconds.
     pub timeout_ms: u64,
 }
 
 impl Fake {
-    /// Nothing in it.
+    /// Creates it without tables.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Does everything in a batch, or nothing and says why.
+    /// Applies all changes of a batch, or none and returns the error.
     pub fn apply(&mut self, batch: &Batch) -> Result<(), FakeError> {
         if let Some(code) = self.refuse_next.pop_front() {
             let about = format!("batch for {}", label(&batch.table));
@@ -97,7 +98,7 @@ impl Fake {
         Ok(())
     }
 
-    /// Goes up with each batch that changed something.
+    /// The generation, which increases with each batch that changed something.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -112,17 +113,17 @@ impl Fake {
         self.tables.get(table).map(|state| &state.comment)
     }
 
-    /// The sets of a table, sorted by name; none if there is no such table.
+    /// The sets of a table, sorted by name; empty if the table does not exist.
     pub fn sets(&self, table: &Table) -> impl Iterator<Item = &Set> {
         self.tables.get(table).into_iter().flat_map(|state| state.sets.values()).map(|set| &set.set)
     }
 
-    /// The chains of a table with their rules, sorted by name; none if there is no such table.
+    /// The chains of a table with their rules, sorted by name; empty if the table does not exist.
     pub fn chains(&self, table: &Table) -> impl Iterator<Item = &Chain> {
         self.tables.get(table).into_iter().flat_map(|state| state.chains.values())
     }
 
-    /// The elements of a set by key; none if there is no such table or set.
+    /// The elements of a set by key; none if the table or set does not exist.
     pub fn elements(&self, table: &Table, set: &str) -> Option<&BTreeMap<Bytes, Element>> {
         Some(&self.tables.get(table)?.sets.get(set)?.elements)
     }
@@ -131,7 +132,7 @@ impl Fake {
         self.tables.iter()
     }
 
-    /// Refuses the next batch as a whole. Twice: the next two.
+    /// Refuses the next batch as a whole. Two calls refuse the next two.
     pub fn refuse_once(&mut self, code: Code) {
         self.refuse_next.push_back(code);
     }
@@ -142,13 +143,13 @@ impl Fake {
         self.refuse_elements.insert((set.into(), key));
     }
 
-    /// Takes [`Fake::refuse_elements`] back.
+    /// Reverts [`Fake::refuse_elements`].
     pub fn accept_elements(&mut self, set: impl Into<Name>, key: Bytes) {
         self.refuse_elements.remove(&(set.into(), key));
     }
 
-    /// Puts in what a packet's `update` wrote. As in the kernel, data that is there stays, and
-    /// the generation too. False if there is no such dynamic set, or no room in it.
+    /// Adds an element that a packet's `update` wrote. As in the kernel, existing data and the
+    /// generation do not change. Returns false if the dynamic set does not exist or is full.
     pub fn record(&mut self, record: &Record) -> bool {
         let set = self.tables.get_mut(&record.table).and_then(|t| t.sets.get_mut(&record.set));
         let Some(set) = set.filter(|set| set.set.kind == SetKind::Dynamic) else { return false };
@@ -165,7 +166,7 @@ impl Fake {
         true
     }
 
-    /// Lets an element of a dynamic set expire. False if it was not there.
+    /// Expires an element of a dynamic set. Returns false if it does not exist.
     pub fn expire(&mut self, table: &Table, set: &str, key: &Bytes) -> bool {
         let set = self.tables.get_mut(table).and_then(|state| state.sets.get_mut(set));
         let set = set.filter(|set| set.set.kind == SetKind::Dynamic);
@@ -173,12 +174,12 @@ impl Fake {
     }
 }
 
-/// A table as nft writes it.
+/// A table in nft syntax.
 pub(crate) fn label(table: &Table) -> String {
     format!("{} {}", family_word(table.family), table.name)
 }
 
-/// nft's word for a family.
+/// nft's name of a family.
 pub(crate) fn family_word(family: nearhop_core::Family) -> &'static str {
     match family {
         nearhop_core::Family::Ipv4 => "ip",

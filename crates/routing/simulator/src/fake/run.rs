@@ -1,6 +1,6 @@
-//! The operations of a batch, one after the other, with the way back.
+//! Runs the operations of a batch in order, with rollback.
 //!
-//! Each operation notes what it replaces; a refusal puts everything back, last change first.
+//! Each operation records what it replaces; a refusal restores everything in reverse order.
 
 use nearhop_core::Name;
 
@@ -10,7 +10,7 @@ use super::validate::validate;
 use super::{Code, Fake, FakeError, SetState, TableState, label};
 use nearhop_netfilter::object::{Batch, Bytes, Chain, Element, Op, Set, SetData, SetKind, Table};
 
-/// What was there before a change.
+/// The state before a change.
 enum Undo {
     Table(Option<TableState>),
     Set(Name, Option<SetState>),
@@ -18,19 +18,20 @@ enum Undo {
     Element(Name, Bytes, Option<Element>),
 }
 
-/// When the ways from base chains are checked.
+/// When the paths from base chains are validated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Validate {
-    /// Once, as the kernel does first: what is mended within the batch is no error.
+    /// Once at the end, as the kernel does first: an error that a later operation fixes does not
+    /// count.
     AtEnd,
-    /// After each operation, as the kernel does a second time to find the culprit.
+    /// After each operation, as the kernel does in a second run to find the refused one.
     AfterEach,
 }
 
 type Step = Result<(), Refusal>;
 
 impl Fake {
-    /// Whether anything changed.
+    /// Runs a batch; returns whether anything changed.
     pub(super) fn run(&mut self, batch: &Batch) -> Result<bool, FakeError> {
         match self.attempt(batch, Validate::AtEnd) {
             Err(FakeError { op: None, .. }) => self.attempt(batch, Validate::AfterEach),
@@ -147,7 +148,7 @@ impl Fake {
         Ok(())
     }
 
-    /// A fault that a test asked for.
+    /// A fault that a test has injected.
     fn injected(&self, set: &Name, elements: &[Element]) -> Step {
         if self.refuse_elements.is_empty() {
             return Ok(());
@@ -184,7 +185,7 @@ impl TableState {
     fn add_set(&mut self, set: &Set, undo: &mut Vec<Undo>) -> Step {
         if let Some(there) = self.sets.get(&set.name) {
             let there = &there.set;
-            // Comments do not count: the kernel does not compare them.
+            // The kernel does not compare comments.
             let same = (&there.key, &there.data, there.kind) == (&set.key, &set.data, set.kind);
             let about = || format!("set {} is there with another definition", set.name);
             return if same { Ok(()) } else { Err(Refusal::new(Code::Exists, about())) };

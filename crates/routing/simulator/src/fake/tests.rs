@@ -1,4 +1,4 @@
-//! The fake against what the kernel is known to say.
+//! Tests of the fake. The expectations are the known answers of the kernel.
 
 use super::*;
 use crate::testing::*;
@@ -47,7 +47,7 @@ fn range(low: u16, high: u16) -> Element {
     Element { end: Some(Box::new(at(high))), ..element(at(low), Data::None) }
 }
 
-/// Applies one operation after the other and demands that the last is refused like this.
+/// Applies one operation after the other and asserts that the last one is refused with this code.
 fn refused(code: Code, ops: Vec<Op>) {
     let (mut fake, table) = sample();
     let before = format!("{fake:?}");

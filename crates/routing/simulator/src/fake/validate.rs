@@ -1,6 +1,6 @@
-//! What the kernel checks of a whole table: every way that leads from a base chain.
+//! The kernel's validation of a whole table: every path from a base chain.
 //!
-//! Chains that no base chain leads to are not looked at, so a circle among them is no error.
+//! Chains that no base chain leads to are not validated, so a loop among them is no error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use super::code::Refusal;
 use super::{Code, SetState, TableState};
 use nearhop_netfilter::object::{Chain, ChainKind, Data, Expr, Hit, Hook, HookPoint};
 
-/// How deep chains may lead to each other.
+/// Maximum depth of jumps between chains.
 const DEPTH: usize = 16;
 
-/// Checks all ways from base chains.
+/// Validates all paths from base chains.
 pub(super) fn validate(state: &TableState) -> Result<(), Refusal> {
     let maps = state.sets.iter().map(|(name, set)| (name, targets(set))).collect();
     for chain in state.chains.values() {
@@ -35,12 +35,12 @@ fn targets(set: &SetState) -> BTreeSet<&Name> {
     verdicts.filter_map(target).collect()
 }
 
-/// The ways from one base chain.
+/// The paths from one base chain.
 struct Ways<'a> {
     state: &'a TableState,
     maps: &'a BTreeMap<&'a Name, BTreeSet<&'a Name>>,
     hook: Hook,
-    /// At which depth a chain was followed: again only if it is deeper now.
+    /// The depth at which a chain was followed: it is followed again only at a greater depth.
     deepest: BTreeMap<&'a Name, usize>,
 }
 

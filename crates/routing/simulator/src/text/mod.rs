@@ -1,9 +1,9 @@
-//! Tables, sets, chains and rules in nft's own words, close to what `nft list` prints.
+//! Prints tables, sets, chains and rules in nft syntax, close to the output of `nft list`.
 //!
-//! For snapshots, traces and error messages. nft can read it, but nearhop does not: it is not an
-//! interface, and the kernel is not asked. Unlike nft's, the order does not depend on the past:
-//! sets and chains come by name, elements by their fields from first to last. An expression for
-//! which nft has no words is shown as it is, so that nothing is ever left out.
+//! For snapshots, traces and error messages. nft can read the output, but nearhop does not: it is
+//! not an interface. Unlike in nft, the order does not depend on the history: sets and chains are
+//! sorted by name, elements by their fields. An expression without nft syntax is printed in raw
+//! form, so that nothing is omitted.
 
 mod rule;
 mod value;
@@ -20,7 +20,7 @@ use nearhop_netfilter::object::{
 
 pub use rule::rule;
 
-/// A table with everything in it, as `nft list table` would print it; none if it is not there.
+/// A table with its content, as `nft list table` would print it; none if it does not exist.
 pub fn table(fake: &Fake, table: &Table) -> Option<String> {
     let comment = fake.comment(table)?;
     let mut text = format!("table {} {{\n", label(table));
@@ -39,14 +39,14 @@ pub fn table(fake: &Fake, table: &Table) -> Option<String> {
     Some(text)
 }
 
-/// A set or map with its elements, indented as within its table.
+/// A set or map with its elements, indented as in its table.
 pub fn set<'a>(set: &Set, elements: impl IntoIterator<Item = &'a Element>) -> String {
     let word = if set.data == SetData::None { "set" } else { "map" };
     let mut text = format!("\t{word} {} {{\n\t\t{}\n", set.name, set_type(set));
     match set.kind {
         SetKind::Exact => {}
         SetKind::Interval => text.push_str("\t\tflags interval\n"),
-        // The size that the kernel gives to those that name none.
+        // The kernel's default size.
         SetKind::Dynamic => {
             text.push_str(&format!("\t\tsize {MOST_DYNAMIC}\n\t\tflags dynamic,timeout\n"));
         }
@@ -64,14 +64,14 @@ pub fn set<'a>(set: &Set, elements: impl IntoIterator<Item = &'a Element>) -> St
     text
 }
 
-/// nft puts two plain IPv4 addresses on a line, and one of anything else.
+/// nft prints two plain IPv4 addresses on a line, and one of anything else.
 fn lines(set: &Set, elements: &[String]) -> String {
     let per_line = if set.key == [Field::Address(Family::Ipv4)] { 2 } else { 1 };
     let lines: Vec<String> = elements.chunks(per_line).map(|line| line.join(", ")).collect();
     lines.join(",\n\t\t\t     ")
 }
 
-/// A chain with its rules, indented as within its table.
+/// A chain with its rules, indented as in its table.
 pub fn chain(family: Family, chain: &Chain) -> String {
     let mut text = format!("\tchain {} {{\n", chain.name);
     if let Some(comment) = &chain.comment {
@@ -96,7 +96,7 @@ pub(crate) fn commented(family: Family, one: &Rule) -> String {
     text
 }
 
-/// An element as in the list of its set's elements.
+/// An element as in the element list of its set.
 pub fn element(set: &Set, element: &Element) -> String {
     let mut text = value::key(&set.key, &element.key, element.end.as_deref());
     if let Some(comment) = &element.comment {
@@ -122,7 +122,7 @@ fn verdict(verdict: &Verdict) -> String {
     }
 }
 
-/// `type …` where the fields' types have names, else `typeof …`: a slot has none.
+/// `type …` if the types of all fields have names, otherwise `typeof …`, as for a slot.
 fn set_type(set: &Set) -> String {
     let value: &[Field] = if let SetData::Value(fields) = &set.data { fields } else { &[] };
     let by_example = set.key.iter().chain(value).any(|field| *field == Field::Slot);
@@ -134,7 +134,7 @@ fn set_type(set: &Set) -> String {
         (Field::Address(family), true) => format!("{} daddr", family_word(*family)),
         (Field::Protocol, true) => "meta l4proto".into(),
         (Field::Port, true) => "th dport".into(),
-        // Any modulus is of the same type; two is what the wire says.
+        // Every modulus has the same type; `wire` uses two.
         (Field::Slot, _) => "numgen random mod 2".into(),
     };
     let join = |fields: &[Field]| fields.iter().map(word).collect::<Vec<String>>().join(" . ");
@@ -157,7 +157,7 @@ fn hook(hook: Hook) -> String {
     format!("type {} hook {point} priority {}", hook.kind.as_str(), priority(hook))
 }
 
-/// A priority by its name, or by its distance of up to ten from one.
+/// A priority by name, or by its distance of up to ten from a named one.
 fn priority(hook: Hook) -> String {
     let known = [
         ("raw", -300, true),

@@ -1,5 +1,5 @@
-//! A rule: expressions that load registers become terms, and those that use registers become
-//! statements about them.
+//! Prints a rule: expressions that load registers become terms, and those that use registers become
+//! statements.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use super::verdict;
 use crate::fake::family_word;
 use nearhop_netfilter::object::{Base, CmpOp, CtKey, Expr, FibAddress, Hit, MetaKey, Reg};
 
-/// The statement that expressions make together, without a comment.
+/// The statement of these expressions, without a comment.
 pub fn rule(family: Family, exprs: &[Expr]) -> String {
     let mut writer = Writer { family, statements: Vec::new(), terms: BTreeMap::new() };
     exprs.iter().for_each(|expr| writer.expr(expr));
-    // What was loaded and never used is shown too.
+    // Values that were loaded and never used are printed too.
     let unused = std::mem::take(&mut writer.terms).into_values().map(|term| term.value());
     writer.statements.extend(unused);
     writer.statements.join(" ")
 }
 
-/// How the bytes of a term are written.
+/// The format of a term's bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Address,
@@ -35,12 +35,12 @@ enum Kind {
     Other,
 }
 
-/// What is in a register.
+/// The content of a register.
 #[derive(Clone)]
 struct Term {
     text: String,
     kind: Kind,
-    /// Bytes.
+    /// Length in bytes.
     len: usize,
     masked: Option<(Vec<u8>, Vec<u8>)>,
 }
@@ -113,7 +113,7 @@ impl Writer {
             Hit::Match => self.statements.push(format!("{key} @{set}")),
             Hit::Mismatch => self.statements.push(format!("{key} != @{set}")),
             Hit::Verdict => self.statements.push(format!("{key} vmap @{set}")),
-            // How long the data is only the set knows; nothing follows it that could be asked for.
+            // Only the set knows the length of the data; no later term needs it.
             Hit::Load(to) => self.load(to, Term::new(format!("{key} map @{set}"), Kind::Other, 4)),
         }
     }
@@ -143,13 +143,14 @@ impl Writer {
         self.terms.insert(to.0, term);
     }
 
-    /// What is in a register; it has no other use after that.
+    /// Takes the content of a register, which is not used again.
     fn take(&mut self, from: Reg) -> Term {
         let missing = || Term::new(format!("reg {}", from.0), Kind::Other, 4);
         self.terms.remove(&from.0).unwrap_or_else(missing)
     }
 
-    /// What is in a row of registers, and everything else is done with.
+    /// Takes the content of a range of registers as a concatenation, and clears all other
+    /// registers.
     fn join(&mut self, from: Reg, until: Option<Reg>) -> String {
         let text = self.concat(from, until);
         self.terms.clear();
@@ -220,7 +221,7 @@ impl Term {
         Self { text: text.into(), kind, len, masked: None }
     }
 
-    /// As a value: in a key, or to be set.
+    /// Formats a term as a value, in a key or in a `set` statement.
     fn value(&self) -> String {
         let text = &self.text;
         let Some((mask, xor)) = &self.masked else { return text.clone() };
@@ -298,7 +299,7 @@ fn number(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// Names of bits, lowest first; a number where a bit has no name.
+/// Names of bits, lowest first; a number for a bit without a name.
 fn bits(names: &[(u32, &str)], bits: u32) -> String {
     let known: u32 = names.iter().map(|(bit, _)| bit).sum();
     if bits == 0 || bits & !known != 0 {
@@ -308,7 +309,7 @@ fn bits(names: &[(u32, &str)], bits: u32) -> String {
     set.collect::<Vec<_>>().join(",")
 }
 
-/// The name of an interface. Without the zero that ends a name it is only a name's beginning.
+/// The name of an interface. Without a terminating zero it is a prefix.
 fn interface(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0);
     let name = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);

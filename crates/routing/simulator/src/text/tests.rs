@@ -1,4 +1,4 @@
-//! Expectations are what nft 1.0.6 prints for the same objects.
+//! Tests of the text output. The expectations are what nft 1.0.6 prints for the same objects.
 
 use nearhop_core::Family;
 
@@ -47,7 +47,7 @@ fn drops() -> Vec<Expr> {
     verdict(Verdict::Drop)
 }
 
-/// `… timeout T : …` into `affinity`.
+/// `… timeout T : …` of an `update` of `affinity`.
 fn update(timeout_ms: u64) -> Vec<Expr> {
     let to = [ct(CtKey::ReplySource, 4), ct(CtKey::ReplyPort, 5)].concat();
     let from = [

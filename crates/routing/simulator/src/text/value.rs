@@ -1,4 +1,4 @@
-//! Values: addresses, protocols, ports, slots, and ranges of them.
+//! Prints values: addresses, protocols, ports, slots, and ranges of them.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -8,19 +8,19 @@ use nearhop_core::Family;
 use nearhop_netfilter::layout::protocol_of;
 use nearhop_netfilter::object::{Bytes, Field};
 
-/// A key or value, field by field; with an end, ranges where the two differ.
+/// A key or value, field by field; with an end, a range for each field that differs.
 pub(super) fn key(fields: &[Field], bytes: &Bytes, end: Option<&Bytes>) -> String {
     let ends: Vec<&[u8]> = split(fields, end.unwrap_or(bytes)).collect();
     let low = split(fields, bytes).collect::<Vec<_>>();
     if low.len() != fields.len() || ends.len() != fields.len() {
-        // It does not belong to this set; all that can be said is what it is.
+        // The bytes do not match the fields of the set: print them raw.
         return hex(bytes.as_slice());
     }
     let parts = fields.iter().zip(low).zip(ends);
     parts.map(|((field, low), high)| range(*field, low, high)).collect::<Vec<_>>().join(" . ")
 }
 
-/// By what elements are sorted: the fields' values as numbers.
+/// The sort key of elements: the values of the fields as numbers.
 pub(super) fn order(fields: &[Field], bytes: &Bytes) -> Vec<u128> {
     let number = |(field, part): (&Field, &[u8])| match (field, part) {
         (Field::Slot, [a, b, c, d]) => u128::from(u32::from_ne_bytes([*a, *b, *c, *d])),
@@ -47,7 +47,7 @@ fn range(field: Field, low: &[u8], high: &[u8]) -> String {
     }
 }
 
-/// The length of the prefix that a range is, if it is one.
+/// The prefix length of a range, if the range is a prefix.
 fn prefix(low: &[u8], high: &[u8]) -> Option<u32> {
     let differing: Vec<u8> = low.iter().zip(high).map(|(low, high)| low ^ high).collect();
     let length = prefix_length(&differing.iter().map(|byte| !byte).collect::<Vec<u8>>())?;
@@ -55,7 +55,7 @@ fn prefix(low: &[u8], high: &[u8]) -> Option<u32> {
     starts.then_some(length)
 }
 
-/// The number of leading ones of a mask that has nothing but zeros after them.
+/// The prefix length of a mask, if it consists of ones followed by zeros.
 pub(super) fn prefix_length(mask: &[u8]) -> Option<u32> {
     let ones: u32 = mask.iter().map(|byte| byte.count_ones()).sum();
     let whole = mask.iter().take_while(|byte| **byte == u8::MAX).count();
@@ -73,7 +73,7 @@ fn one(field: Field, bytes: &[u8]) -> String {
     }
 }
 
-/// An address; bytes that are missing at its end are zeros.
+/// An address; missing bytes at its end are zero.
 pub(super) fn address(family: Family, bytes: &[u8]) -> String {
     let mut octets = [0; 16];
     octets.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -83,7 +83,7 @@ pub(super) fn address(family: Family, bytes: &[u8]) -> String {
     }
 }
 
-/// A protocol by its name, if it is one of ours.
+/// A protocol by name, if a Service can use it.
 pub(super) fn protocol(number: u8) -> String {
     match protocol_of(number) {
         Some(protocol) => protocol.as_str().to_ascii_lowercase(),
@@ -91,7 +91,7 @@ pub(super) fn protocol(number: u8) -> String {
     }
 }
 
-/// Bytes for which there are no words.
+/// Bytes in hexadecimal.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold("0x".into(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a string cannot fail");
@@ -99,7 +99,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// `1h30m`, as nft writes times.
+/// A duration in nft syntax, such as `1h30m`.
 pub(super) fn duration(milliseconds: u64) -> String {
     let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
     let mut rest = milliseconds;

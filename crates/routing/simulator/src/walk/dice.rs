@@ -1,15 +1,15 @@
 //! Random choices: those of the caller, or every possible one in turn.
 
-/// What `numgen` draws from.
+/// The source of random numbers for `numgen`.
 pub(super) trait Dice {
     /// A number below the modulus.
     fn throw(&mut self, modulus: u32) -> u32;
 
-    /// Whether something happens that happens `part` times in `whole`.
+    /// Whether an event with probability `part / whole` happens.
     fn happens(&mut self, part: u32, whole: u32) -> bool;
 }
 
-/// Choices of the caller.
+/// Random numbers of the caller.
 pub(super) struct Thrown<'a>(pub(super) &'a mut dyn FnMut(u32) -> u32);
 
 impl Dice for Thrown<'_> {
@@ -22,40 +22,40 @@ impl Dice for Thrown<'_> {
     }
 }
 
-/// How the dice fall in one walk, and which way comes next.
+/// The choices of one walk, and how to advance to the next walk.
 #[derive(Default)]
 pub(super) struct Script {
     throws: Vec<Throw>,
-    /// How many of them this walk has used.
+    /// How many choices this walk has used.
     at: usize,
 }
 
 #[derive(Clone, Copy)]
 enum Throw {
-    /// Every value is tried in turn.
+    /// Tries every value in turn.
     Number { modulus: u32, value: u32 },
-    /// First that it happens, then that it does not: not a billion times.
+    /// Tries that the event happens, then that it does not, instead of a billion values.
     Chance { part: u32, whole: u32, happens: bool },
 }
 
 /// The probability of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Odds {
-    /// How many equal ways there are.
+    /// The number of equally likely walks.
     ways: u64,
-    /// The probability of all chances together, as bits: to compare, not to calculate.
+    /// The product of all probabilities, as bits: for comparison, not for calculation.
     chances: u64,
 }
 
 impl Odds {
-    /// The probability of so many walks like this one.
+    /// The probability of `count` walks like this one.
     pub(super) fn times(self, count: u64) -> f64 {
         f64::from_bits(self.chances) * count as f64 / self.ways as f64
     }
 }
 
 impl Script {
-    /// The probability of the walk that was just made.
+    /// The probability of the last walk.
     pub(super) fn odds(&self) -> Odds {
         let (mut ways, mut chances) = (1, 1.0);
         for throw in &self.throws {
@@ -70,7 +70,7 @@ impl Script {
         Odds { ways, chances: chances.to_bits() }
     }
 
-    /// Goes on to the next way; false after the last.
+    /// Advances to the next walk; returns false after the last one.
     pub(super) fn next(&mut self) -> bool {
         self.at = 0;
         while let Some(last) = self.throws.last_mut() {

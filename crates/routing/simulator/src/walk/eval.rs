@@ -1,4 +1,4 @@
-//! A chain, a rule, an expression.
+//! Evaluates a chain, a rule, an expression.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,37 +16,37 @@ use nearhop_netfilter::object::{
     Hit, HookPoint, MetaKey, Reg, Rule, Table, Verdict,
 };
 
-/// How deep chains may lead to each other.
+/// Maximum depth of jumps between chains.
 const DEPTH: usize = 16;
 /// `ct status`: the source was changed; source and destination are decided.
 const CT_STATUS_SNAT: u32 = 1 << 4;
 const CT_STATUS_SRC_DONE: u32 = 1 << 7;
 const CT_STATUS_DST_DONE: u32 = 1 << 8;
 
-/// Where a packet is after a chain.
+/// What happens to a packet after a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// At the end of the chain: back to the chain that jumped here.
+    /// The end of the chain: return to the chain that jumped here.
     Return,
-    /// Through with this base chain.
+    /// Accepted by this base chain.
     Accept,
     Drop,
     Reject,
 }
 
-/// Where a packet is after an expression.
+/// What happens to a packet after an expression.
 enum Next {
-    /// The next expression.
+    /// Continue with the next expression.
     Go,
     /// The rule does not match.
     Break,
-    /// The rule decides.
+    /// The rule has a verdict.
     Verdict(Verdict),
-    /// The packet is through with this base chain, or it ends.
+    /// The packet leaves this base chain, or is dropped.
     Flow(Flow),
 }
 
-/// A rule's place, for errors.
+/// The position of a rule, for errors.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     table: &'a Table,
@@ -119,7 +119,7 @@ impl<'a> Journey<'a> {
         Ok(Next::Go)
     }
 
-    /// Notes how far a packet came in a rule: the last condition shown is the one that decided.
+    /// Traces how far a packet came in a rule: the last condition shown is the one that decided.
     fn note(&mut self, place: Place<'a>, rule: &Rule, last: usize, about: &str) {
         let Some(trace) = &mut self.trace else { return };
         let shown = &rule.exprs[..rule.exprs.len().min(last + 1)];
@@ -174,7 +174,7 @@ impl<'a> Journey<'a> {
         }
     }
 
-    /// What an expression that only reads writes to a register.
+    /// The register and the bytes that a loading expression writes.
     fn read(&mut self, expr: &Expr) -> Result<Option<(Reg, Vec<u8>)>, Fault> {
         Ok(match expr {
             Expr::Payload { base, offset, len, to } => {
@@ -214,7 +214,7 @@ impl<'a> Journey<'a> {
     }
 
     fn ct(&self, key: CtKey) -> Vec<u8> {
-        // An answer comes from where the packet goes now.
+        // A reply comes from the current destination of the packet.
         let (source, destination) = self.original;
         match key {
             CtKey::State => CT_STATE_NEW.to_ne_bytes().to_vec(),

@@ -1,11 +1,11 @@
-//! The hooks that a packet passes, in the kernel's order.
+//! Runs the hooks that a packet passes, in the kernel's order.
 //!
-//! Within a hook, chains run by priority. Nat chains are special: the kernel runs all of a hook
-//! at one fixed priority (`dstnat` or `srcnat`), ordered among themselves by their own, until one
-//! has decided; and each of the two translations is decided once per connection. That is why a
-//! packet from a local process to a local address meets no nat chain in prerouting: output has
-//! decided. Chains of equal priority run by table and name here; the kernel's order depends on
-//! which came first.
+//! Within a hook, chains run by priority. Nat chains are special: the kernel runs all nat chains of
+//! a hook at one fixed priority (`dstnat` or `srcnat`), ordered by their own priorities, until one
+//! decides; and each of the two translations is decided once per connection. Therefore a packet
+//! from a local process to a local address passes no nat chain in prerouting: output has already
+//! decided. Chains of equal priority run here by table and name; in the kernel their order depends
+//! on which was added first.
 
 use std::net::SocketAddr;
 
@@ -17,12 +17,12 @@ use super::{Host, Outcome, Packet, Walk, WalkError};
 use crate::fake::{Fake, Record, TableState, label};
 use nearhop_netfilter::object::{Chain, ChainKind, HookPoint, Table};
 
-/// Where the kernel translates destinations.
+/// The priority at which the kernel translates destinations.
 const DSTNAT: i32 = -100;
-/// Where the kernel translates sources.
+/// The priority at which the kernel translates sources.
 const SRCNAT: i32 = 100;
 
-/// Which translation a nat hook decides.
+/// The translation that a nat hook decides.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manip {
     Source,
@@ -45,25 +45,25 @@ impl Manip {
     }
 }
 
-/// What is decided once per connection.
+/// The state of a translation, which is decided once per connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Nat {
-    /// Not yet.
+    /// Not decided yet.
     Open,
-    /// It stays as it is.
+    /// Decided: not translated.
     Kept,
-    /// It was changed.
+    /// Decided: translated.
     Changed,
 }
 
-/// A packet on its way.
+/// A packet and its state while it passes the hooks.
 pub(super) struct Journey<'a> {
     pub(super) fake: &'a Fake,
     pub(super) host: &'a Host,
     pub(super) dice: &'a mut dyn Dice,
     pub(super) family: Family,
     pub(super) protocol: Protocol,
-    /// As the packet was sent: the connection's original direction.
+    /// Source and destination of the connection's original direction.
     pub(super) original: (SocketAddr, SocketAddr),
     pub(super) source: SocketAddr,
     pub(super) destination: SocketAddr,
@@ -73,7 +73,7 @@ pub(super) struct Journey<'a> {
     pub(super) kind: ChainKind,
     pub(super) source_nat: Nat,
     pub(super) destination_nat: Nat,
-    /// None where no trace is wanted.
+    /// None if no trace is wanted.
     pub(super) trace: Option<Vec<String>>,
     pub(super) affinity: Vec<Record>,
 }
@@ -133,7 +133,8 @@ impl<'a> Journey<'a> {
         Ok(Walk { outcome, mark: self.mark, trace, affinity: self.affinity })
     }
 
-    /// A local process sent it. To a local address it leaves and comes in again by `lo`.
+    /// A packet from a local process. If it goes to a local address, it leaves and enters again
+    /// through `lo`.
     fn sent_here(&mut self) -> Result<Flow, WalkError> {
         self.iif = "";
         let leaving = self.through(&[HookPoint::Output, HookPoint::Postrouting])?;
@@ -217,7 +218,7 @@ impl<'a> Journey<'a> {
                 return Ok(flow);
             }
         }
-        // The hook decides even when no chain did, but only where there is a place for it.
+        // The hook also decides if no chain did, but only a hook that can translate.
         if self.point != HookPoint::Forward && *self.decided(manip) == Nat::Open {
             *self.decided(manip) = Nat::Kept;
         }
@@ -237,7 +238,7 @@ impl<'a> Journey<'a> {
             let (kind, point, priority) = (hook.kind.as_str(), hook.point, hook.priority);
             trace.push(format!("{point:?}: {} {} ({kind} {priority})", label(table), chain.name));
         }
-        // The policy is accept.
+        // The policy of the base chain is accept.
         match self.chain(table, state, chain, 0)? {
             Flow::Return => Ok(Flow::Accept),
             flow => Ok(flow),

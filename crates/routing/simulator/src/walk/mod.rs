@@ -1,10 +1,10 @@
-//! A virtual packet through the rules of a [`Fake`], expression by expression, as the kernel would
-//! take the first packet of a new connection.
+//! Sends a virtual packet through the rules of a [`Fake`], expression by expression, as the kernel
+//! handles the first packet of a new connection.
 //!
-//! It looks at rules as the kernel sees them, not at what they were made from: a test that
-//! compares its outcome with a decision tests the compiler. Later packets of a connection, answers
-//! and fragments are not its subject, and it changes nothing: what `update` would write is handed
-//! back as [`Record`]s for [`Fake::record`].
+//! It evaluates the rules as the kernel sees them, independent of the routes: a test that compares
+//! its outcome with a route tests the compiler. It does not handle later packets of a connection,
+//! replies or fragments, and it changes nothing: it returns what `update` would write as
+//! [`Record`]s for [`Fake::record`].
 
 mod dice;
 mod eval;
@@ -26,108 +26,108 @@ use hooks::Journey;
 
 pub use packet::{Host, Packet};
 
-/// How a packet's way ended.
+/// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It goes to an address, on this machine or elsewhere.
+    /// Delivered to an address, on this machine or elsewhere.
     Delivered {
-        /// Where it goes.
+        /// The destination after translation.
         destination: SocketAddr,
-        /// Whether it goes with this machine's address as its source.
+        /// Whether its source is translated to this machine's address.
         masqueraded: bool,
-        /// Whether that is another destination than it wanted.
+        /// Whether its destination is translated.
         translated: bool,
     },
-    /// Its sender gets an ICMP error.
+    /// Rejected: its sender gets an ICMP error.
     Rejected,
-    /// It vanishes.
+    /// Dropped without an answer.
     Dropped,
 }
 
-/// A packet's way.
+/// The result of a walk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Walk {
-    /// How it ended.
+    /// What happened to the packet.
     pub outcome: Outcome,
-    /// The mark with which it ended.
+    /// The final packet mark.
     pub mark: u32,
-    /// Chains and rules passed, for messages of failed tests.
+    /// Chains and rules that the packet passed, for messages of failed tests.
     pub trace: Vec<String>,
-    /// What `update` wrote: the affinity of the packet's connection.
+    /// The elements that `update` wrote: the affinity of the packet's connection.
     pub affinity: Vec<Record>,
 }
 
-/// Rules that cannot be walked.
+/// Why a packet cannot be walked.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WalkError {
-    /// The packet itself.
+    /// Source and destination of the packet have different families.
     #[error("a packet from {0} to {1}: both must be of one family")]
     Families(IpAddr, IpAddr),
-    /// A rule.
+    /// A rule is invalid.
     #[error("table {table}, chain {chain}, rule {rule}: {fault}")]
     Rule {
         /// Family and name of the table.
         table: String,
         /// The chain.
         chain: Name,
-        /// The rule, counted from 0.
+        /// The index of the rule, from 0.
         rule: usize,
-        /// What is wrong.
+        /// The fault.
         fault: Fault,
     },
 }
 
-/// What is wrong with a rule.
+/// The fault of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// Nothing was written there in this rule.
+    /// The rule reads a register that it has not written.
     #[error("{register:?} is read, but nothing in this rule writes it")]
     Undefined {
         /// The register.
         register: Reg,
     },
-    /// There are 16.
+    /// The rule uses a register beyond the last one; there are 16.
     #[error("{len} bytes do not fit from {first:?} on")]
     NoSuchRegister {
-        /// The first one.
+        /// The first register.
         first: Reg,
-        /// Bytes.
+        /// Length in bytes.
         len: usize,
     },
-    /// Mask and xor of `bitwise`.
+    /// Mask and xor of `bitwise` have the wrong length.
     #[error("mask and xor differ in length")]
     MaskLength,
-    /// The virtual packet has addresses, protocol and ports only.
+    /// The rule reads bytes that a virtual packet lacks: it has only addresses, protocol and ports.
     #[error("{base:?} header, {len} bytes from {offset}: the virtual packet has no such bytes")]
     NoSuchBytes {
         /// The header.
         base: Base,
         /// First byte.
         offset: u32,
-        /// How many.
+        /// Number of bytes.
         len: u32,
     },
-    /// Not in this table.
+    /// The set does not exist in this table.
     #[error("set {0} is not there")]
     NoSuchSet(Name),
-    /// Not in this table.
+    /// The chain does not exist in this table.
     #[error("chain {0} is not there")]
     NoSuchChain(Name),
-    /// A lookup wants data that the set does not hold.
+    /// A lookup needs data that the set does not have.
     #[error("set {0} does not hold what the rule wants of it")]
     WrongData(Name),
-    /// Where the hook is not one for it.
+    /// The expression is not allowed in this hook.
     #[error("{0} is not possible in this hook")]
     WrongHook(&'static str),
     /// `numgen random mod 0`.
     #[error("numgen modulo 0")]
     NoSlots,
-    /// Chains that lead to each other without end.
+    /// Jumps between chains are too deep, or form a loop.
     #[error("chain {0} is too many steps from the base chain")]
     TooDeep(Name),
 }
 
-/// Takes a packet through the rules. `dice` answers a modulus N with a number below N.
+/// Sends a packet through the rules. `dice` returns a number below its argument N.
 pub fn walk(
     fake: &Fake,
     packet: &Packet,
@@ -137,7 +137,7 @@ pub fn walk(
     Journey::start(fake, packet, host, &mut Thrown(dice), Some(Vec::new()))?.finish()
 }
 
-/// Like [`walk`], without a trace: for many packets.
+/// Like [`walk`], without a trace, for many packets.
 pub fn walk_untraced(
     fake: &Fake,
     packet: &Packet,
@@ -147,14 +147,13 @@ pub fn walk_untraced(
     Journey::start(fake, packet, host, &mut Thrown(dice), None)?.finish()
 }
 
-/// Every outcome that chance can bring, with its probability.
+/// Every possible outcome, with its probability.
 pub fn every_outcome(
     fake: &Fake,
     packet: &Packet,
     host: &Host,
 ) -> Result<BTreeMap<Outcome, f64>, WalkError> {
-    // Counted for each probability and multiplied once, so that shares come out as round as they
-    // are.
+    // Count the walks of each probability and multiply once, to avoid rounding errors.
     let mut counts: BTreeMap<(Outcome, Odds), u64> = BTreeMap::new();
     explore(fake, packet, host, &mut |walk, odds| {
         *counts.entry((walk.outcome, odds)).or_default() += 1;
@@ -166,7 +165,7 @@ pub fn every_outcome(
     Ok(shares)
 }
 
-/// Every way that chance can bring.
+/// Every possible walk.
 pub fn every_walk(
     fake: &Fake,
     packet: &Packet,

@@ -1,4 +1,4 @@
-//! A virtual packet: the few bytes of it that rules may read, and what it meets on its way.
+//! A virtual packet: the fields that rules may read, and the host that it passes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,25 +10,25 @@ use nearhop_netfilter::object::{Base, FIB_LOCAL};
 /// The first packet of a new connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Where it comes from.
+    /// Its source.
     pub source: SocketAddr,
-    /// Where it wants to go.
+    /// Its destination.
     pub destination: SocketAddr,
     /// Its protocol.
     pub protocol: Protocol,
-    /// The interface it came in by; of no meaning for a packet of a local process.
+    /// Its input interface; ignored for a packet of a local process.
     pub iif: String,
     /// Its mark.
     pub mark: u32,
 }
 
-/// What the packet meets.
+/// The host that the packet passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// The addresses of this machine. Loopback addresses always belong to it.
     ///
-    /// A packet from one of them was sent by a local process. A masqueraded packet goes on with
-    /// the first of its family.
+    /// A packet from one of them was sent by a local process. The source of a masqueraded packet
+    /// becomes the first one of its family.
     pub node_addresses: Vec<IpAddr>,
 }
 
@@ -38,7 +38,7 @@ impl Host {
         address.is_loopback() || self.node_addresses.contains(&address)
     }
 
-    /// What the routing table says an address is: `RTN_UNICAST`, `RTN_LOCAL` or `RTN_MULTICAST`.
+    /// The type of an address in the routing table: `RTN_UNICAST`, `RTN_LOCAL` or `RTN_MULTICAST`.
     pub(super) fn fib_type(&self, address: IpAddr) -> u32 {
         match () {
             () if self.is_local(address) => FIB_LOCAL,
@@ -52,7 +52,7 @@ impl Host {
     }
 }
 
-/// The part of a header that a virtual packet has, by its first byte's offset.
+/// The part of a header that a virtual packet has, with the offset of its first byte.
 pub(super) struct Header {
     parts: Vec<(usize, Vec<u8>)>,
 }
@@ -81,7 +81,7 @@ impl Header {
         Self { parts }
     }
 
-    /// The bytes there, if the virtual packet has them.
+    /// The bytes at an offset, if the virtual packet has them.
     pub(super) fn read(&self, offset: u32, len: u32) -> Option<&[u8]> {
         let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
         self.parts.iter().find_map(|(start, bytes)| {

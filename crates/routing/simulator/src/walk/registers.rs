@@ -11,7 +11,7 @@ pub(super) struct Registers {
 }
 
 impl Registers {
-    /// Writes bytes; the rest of the last register becomes zero, as in the kernel.
+    /// Writes bytes; the rest of the last register is set to zero, as in the kernel.
     pub(super) fn store(&mut self, to: Reg, bytes: &[u8]) -> Result<(), Fault> {
         for (at, chunk) in bytes.chunks(4).enumerate() {
             let mut word = [0; 4];

@@ -1,8 +1,8 @@
-//! One expression, or a few, at a time.
+//! Tests of single expressions, or of a few.
 
 use super::*;
 
-/// Whether a rule with these expressions lets a packet come to its end, in prerouting.
+/// Whether a packet matches all these expressions in a rule, in prerouting.
 fn matches(exprs: Vec<Expr>, packet: &Packet) -> bool {
     let fake = load(vec![filter(HookPoint::Prerouting, 0, vec![rule([exprs, drop_it()])])]);
     outcome(&fake, packet) == Outcome::Dropped
@@ -54,7 +54,7 @@ fn a_chance_is_less_than_and_a_random_number_has_an_offset() {
 
 #[test]
 fn a_range_holds_field_by_field() {
-    // Between (1, 100) and (2, 200) as one number lies (1, 250), but not field by field.
+    // As one number, (1, 250) is between (1, 100) and (2, 200), but not field by field.
     let ranges = Set { kind: SetKind::Interval, ..set("ranges", &[V4, Field::Port]) };
     let key = |address: &str, port| Bytes::EMPTY.address(ip(address)).port(port);
     let element = Element {
@@ -87,7 +87,7 @@ fn a_jump_comes_back_and_a_goto_does_not() {
     let packet = packet("10.2.0.9:1", "10.2.0.1:2");
     let jumped = go_through(&load(ops(jump("inner"))), &packet).unwrap();
     assert_eq!((jumped.mark, jumped.outcome), (3, Outcome::Dropped));
-    // A goto leaves `middle` for good, but `middle` itself was jumped to.
+    // A goto does not return to `middle`, but the jump to `middle` returns.
     let gone = go_through(&load(ops(go("inner"))), &packet).unwrap();
     assert_eq!((gone.mark, gone.outcome), (1, Outcome::Dropped));
     let last = vec![

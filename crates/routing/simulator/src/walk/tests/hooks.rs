@@ -1,4 +1,4 @@
-//! Which chains a packet meets, and in which order.
+//! Tests of which chains a packet passes, and in which order.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn a_local_process_is_translated_in_output() {
     assert!(walk.trace.iter().all(|line| !line.starts_with("Prerouting")), "{:#?}", walk.trace);
 }
 
-/// Which hooks a packet meets: a chain in each sets a bit of the mark.
+/// The hooks that a packet passes: a chain in each hook sets a bit of the mark.
 fn visited(packet: &Packet) -> Vec<&'static str> {
     let points = [
         (HookPoint::Prerouting, "prerouting"),
@@ -63,7 +63,7 @@ fn chains_of_a_hook_run_by_priority_across_tables() {
 
 #[test]
 fn nat_chains_run_at_the_kernels_priority_whatever_their_own() {
-    // The nat chain says 50, the filter chain 0; the kernel translates at -100 all the same.
+    // The nat chain has priority 50, the filter chain 0; the kernel still translates at -100.
     let late = base(
         "late",
         ChainKind::Nat,

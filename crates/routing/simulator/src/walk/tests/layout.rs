@@ -1,4 +1,4 @@
-//! Small rulesets in the shape of the real one.
+//! Small rulesets with the structure of the real one.
 
 use super::*;
 
@@ -104,7 +104,7 @@ fn no_endpoints_is_a_reject_in_forward_and_output() {
     assert_eq!(outcome(&fake, &packet("10.2.0.9:1", "10.0.0.1:80")), to("10.2.0.1:8080"));
 }
 
-/// The firewall of the layout: ranges that may pass, at a priority before translation.
+/// The firewall of the layout: allowed ranges, at a priority before translation.
 fn firewall() -> Vec<Op> {
     let key = [V4, Field::Protocol, Field::Port];
     let allow =
@@ -149,7 +149,7 @@ fn the_firewall_drops_before_translation() {
 
 #[test]
 fn a_map_without_the_key_leaves_it_to_the_next_rule() {
-    // The affinity of the layout: try what is remembered, else pick.
+    // The affinity of the layout: use the recorded endpoint, otherwise pick one.
     let aff = Set {
         kind: SetKind::Dynamic,
         ..map("affinity", &[V4, V4, Field::Protocol, Field::Port], &[V4, Field::Port])

@@ -1,4 +1,4 @@
-//! Packets through rulesets that fit on a page.
+//! Tests that send packets through small rulesets.
 
 mod exprs;
 mod hooks;
@@ -73,7 +73,7 @@ fn drop_it() -> Vec<Expr> {
     verdict(Verdict::Drop)
 }
 
-/// The rule to the slots of a Service, as in `pick-N`.
+/// The rule that picks one of a Service's slots, as in `pick-N`.
 fn pick(slots: u32) -> Rule {
     rule([service_key(), random(slots, 3), lookup("endpoints", Hit::Load(Reg(0))), dnat()])
 }

@@ -1,4 +1,4 @@
-//! The chains that Services really bring, in both families.
+//! Tests of the chains that the proxy writes for Services, in both families.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use nearhop_netfilter::object::Chain;
 
 use super::*;
 
-/// Everything in the table but elements, with every kind of chain on demand.
+/// The whole table without elements, with every kind of chain on demand.
 fn whole_layout(family: Family) -> Vec<Op> {
     let config = Config::new(family);
     let mut ops = vec![add_table()];
@@ -45,7 +45,7 @@ fn whole_layout(family: Family) -> Vec<Op> {
         chains.insert(OnDemand::Record(recording));
     }
     let chains: Vec<Chain> = chains.iter().map(|chain| chain.chain(&config)).collect();
-    // All chains first, then rules: a rule may go to a chain that comes later.
+    // Add all chains first, then rules: a rule may refer to a later chain.
     ops.extend(chains.iter().cloned().map(|all| Op::AddChain(Chain { rules: Vec::new(), ..all })));
     ops.extend(chains.into_iter().map(Op::AddChain));
     ops.extend(
