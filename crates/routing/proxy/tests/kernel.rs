@@ -236,7 +236,7 @@ fn elements_that_expire_say_when() {
         let [dumped] = &found[..] else { panic!("{found:?}") };
         assert_eq!(dumped.timeout_ms, Some(3_600_000));
         assert!(dumped.expires_ms.is_some_and(|left| left <= 3_600_000), "{dumped:?}");
-        // The listed keys delete the elements.
+        // A listed element can be deleted by its keys.
         kernel
             .apply(&batch(table, vec![delete("affinity", vec![dumped.element.clone()])]))
             .unwrap();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   NAME (old) serves       fill NAME.spare, copy the affinity records, add its hooks
-//!   NAME.spare serves       delete NAME; fill it anew, copy the affinity records, add its hooks
+//!   NAME.spare serves       delete NAME; fill it again, copy the affinity records, add its hooks
 //!   NAME (new) serves       delete NAME.spare
 //! ```
 //!

@@ -1,6 +1,6 @@
 //! `/healthz` and `/livez` of the proxy, for load balancers and for the kubelet.
 //!
-//! Not the admin port, which has a `/healthz` of its own that says `ok`: see
+//! Not the admin port, which has its own `/healthz` that answers `ok`: see
 //! `nearhop_runtime::admin`.
 
 use std::net::SocketAddr;

@@ -205,7 +205,7 @@ fn retransmitted(host: &nearhop_net::Namespace) -> u64 {
     values.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
-/// A Service with a single endpoint that does not answer; later another endpoint replaces it.
+/// A Service with this pod as its single endpoint.
 fn only_pod(protocol: &str, number: usize) -> String {
     format!(
         "node n1 zone=a\nnode n2 zone=b\n\

@@ -29,7 +29,7 @@ impl Driver for EveryThrow {
         self.0.ends_again(&flow.packet).map_err(|error| error.to_string())
     }
 
-    /// The shares of slots are exact.
+    /// Tolerance for rounding to whole slots.
     fn tolerance(&self) -> f64 {
         0.02
     }

@@ -46,7 +46,7 @@ pub fn set<'a>(set: &Set, elements: impl IntoIterator<Item = &'a Element>) -> St
     match set.kind {
         SetKind::Exact => {}
         SetKind::Interval => text.push_str("\t\tflags interval\n"),
-        // The kernel's default size.
+        // The size that the proxy sets for dynamic sets.
         SetKind::Dynamic => {
             text.push_str(&format!("\t\tsize {MOST_DYNAMIC}\n\t\tflags dynamic,timeout\n"));
         }
