@@ -1,8 +1,8 @@
 //! The state of the cluster as nearhop knows it, and what each change affects.
 //!
-//! One writer applies [`Change`]s. Each returns as [`Affected`] the Services to plan or route
-//! again. Affected only reduces the work: a new computation of everything gives the same result. A
-//! change without a difference (a heartbeat) affects nothing.
+//! One writer applies [`Change`](crate::object::Change)s. Each returns as [`Affected`] the Services
+//! to plan or route again. Affected only reduces the work: a new computation of everything gives
+//! the same result. A change without a difference (a heartbeat) affects nothing.
 
 mod across;
 mod apply;
