@@ -93,7 +93,7 @@ fn exec(lab: &Lab) -> Result<()> {
 
 /// What is not there is named, with what is.
 fn refusals(lab: &Lab) -> Result<()> {
-    let cases: [(&[&str], &str); 8] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["drive", "shop/nobody"], "nobody"),
         (&["drive", "shop/cart:443"], "no TCP port 443"),
         (&["drive", "shop/cart", "--from", "zone/north"], "it has east, west"),
@@ -102,6 +102,7 @@ fn refusals(lab: &Lab) -> Result<()> {
         (&["fault", "kill", "proxy/n9"], "proxy/n1"),
         (&["fault", "cut", "rack/r1"], "node/NAME or zone/NAME"),
         (&["exec", "shop/nobody", "--", "true"], "nobody"),
+        (&["exec", "n1", "--", "true"], "lab exec node/n1"),
     ];
     for (args, wanted) in cases {
         let output = lab.run(&[&["lab"], args].concat())?;
