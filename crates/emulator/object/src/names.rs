@@ -19,8 +19,7 @@ const KEY_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.'
 const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric \
     characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 
-/// The maximum length of a label.
-pub const LABEL_MAX: usize = 63;
+const LABEL_MAX: usize = 63;
 /// The maximum length of a subdomain.
 pub const SUBDOMAIN_MAX: usize = 253;
 
@@ -163,12 +162,12 @@ fn rule(text: &str, examples: &[&str], regex: &str) -> String {
     format!("{text} (e.g. {}regex used for validation is '{regex}')", examples.join(" or "))
 }
 
-fn is_label(value: &str) -> bool {
+pub(crate) fn is_label(value: &str) -> bool {
     let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     edges_and_middle(value, plain, |c| plain(c) || c == b'-')
 }
 
-fn is_subdomain(value: &str) -> bool {
+pub(crate) fn is_subdomain(value: &str) -> bool {
     value.split('.').all(is_label)
 }
 

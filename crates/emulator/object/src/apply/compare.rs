@@ -69,10 +69,8 @@ pub(super) fn objects(
             if UNTRACKED.contains(&key) { Ok(()) } else { compare(place, old, new, out) }
         })
     })?;
-    let mut changes = Changes {
-        set: FieldSet::from_tree(out.set.children),
-        removed: FieldSet::from_tree(out.removed.children),
-    };
+    let mut changes =
+        Changes { set: FieldSet(out.set.children), removed: FieldSet(out.removed.children) };
     for path in ignore.iter().filter(|path| path.contains('.')) {
         changes.set.exclude(path);
         changes.removed.exclude(path);
@@ -206,23 +204,8 @@ fn map_items(
 /// The value of a field in an empty Go struct. Custom resources (whose fields have no protobuf
 /// number) are maps in Go, so they have no such value.
 fn zero_of(field: &Field) -> Old<'static> {
-    // Times and quantities are structs in Go.
-    let is_struct = !field.pointer
-        && matches!(
-            field.shape,
-            Shape::Struct(_)
-                | Shape::Time
-                | Shape::MicroTime
-                | Shape::Duration
-                | Shape::Quantity
-                | Shape::IntOrString
-        );
-    let there = match field.presence {
-        Presence::Always => true,
-        Presence::OmitEmpty => is_struct,
-        Presence::OmitZero => false,
-    };
-    if there && field.number != 0 { Old::Zero } else { Old::Absent }
+    let any = field.shape == Shape::Any && field.presence != Presence::Always;
+    if field.is_always_written() && !any && field.number != 0 { Old::Zero } else { Old::Absent }
 }
 
 fn is_zero(place: Node<'_>, value: &Value) -> bool {

@@ -38,11 +38,7 @@ pub fn conflict_message(conflicts: &[Conflict]) -> String {
 
 /// Sorts by manager, as in the message; keeps the order of each manager's paths.
 pub(super) fn sort(conflicts: &mut [Conflict]) {
-    conflicts.sort_by(|a, b| order_key(&a.manager).cmp(&order_key(&b.manager)));
-}
-
-fn order_key(manager: &Manager) -> (&str, Operation, &str, &str) {
-    (&manager.name, manager.operation, &manager.api_version, &manager.subresource)
+    conflicts.sort_by(|a, b| a.manager.cmp(&b.manager));
 }
 
 fn shown(manager: &Manager) -> String {

@@ -79,10 +79,7 @@ fn of_set_value(item: &Value) -> Result<String, String> {
 
 /// The step to a field.
 pub(super) fn of_field(name: &str) -> String {
-    let mut out = String::with_capacity(name.len() + 2);
-    out.push_str("f:");
-    out.push_str(name);
-    out
+    format!("f:{name}")
 }
 
 /// The canonical form of a step in a FieldsV1 document; `None` for an unknown kind of step, which
@@ -119,31 +116,19 @@ pub(super) fn canonical(step: String) -> Result<Option<String>, String> {
 /// `[3]`.
 pub(super) fn push_display(out: &mut String, step: &str) {
     let (kind, rest) = step.split_at_checked(2).unwrap_or(("", step));
-    let json = || serde_json::from_str::<Value>(rest).ok();
-    match (kind, json) {
-        ("f:", _) => {
-            out.push('.');
-            out.push_str(rest);
-        }
-        ("k:", json) => {
-            let fields = json().and_then(object).unwrap_or_default();
+    let json = || serde_json::from_str::<Value>(rest).unwrap_or_default();
+    let text = match kind {
+        "f:" => format!(".{rest}"),
+        "k:" => {
+            let fields = json().as_object().cloned().unwrap_or_default();
             let shown: Vec<String> =
                 fields.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
-            out.push('[');
-            out.push_str(&shown.join(","));
-            out.push(']');
+            format!("[{}]", shown.join(","))
         }
-        ("v:", json) => {
-            out.push_str("[=");
-            out.push_str(&shown(&json().unwrap_or_default()));
-            out.push(']');
-        }
-        _ => {
-            out.push('[');
-            out.push_str(rest);
-            out.push(']');
-        }
-    }
+        "v:" => format!("[={}]", shown(&json())),
+        _ => format!("[{rest}]"),
+    };
+    out.push_str(&text);
 }
 
 /// Kubernetes' order of steps: fields, keys, values, indices; numbers by value.
@@ -199,13 +184,6 @@ fn type_rank(value: &Value) -> u8 {
         Value::Array(_) => 3,
         Value::Object(_) => 4,
         Value::Null => 5,
-    }
-}
-
-fn object(value: Value) -> Option<Map<String, Value>> {
-    match value {
-        Value::Object(object) => Some(object),
-        _ => None,
     }
 }
 

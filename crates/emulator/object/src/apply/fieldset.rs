@@ -19,7 +19,7 @@ pub(super) const SELF: &str = ".";
 
 /// A set of fields.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct FieldSet(Tree);
+pub struct FieldSet(pub(super) Tree);
 
 impl FieldSet {
     /// Parses a FieldsV1 document.
@@ -44,19 +44,6 @@ impl FieldSet {
             Value::Object(tree) => Self(tree),
             _ => Self::default(),
         }
-    }
-
-    /// Creates a set from a tree in canonical form.
-    pub(super) fn from_tree(tree: Tree) -> Self {
-        Self(tree)
-    }
-
-    pub(super) fn tree(&self) -> &Tree {
-        &self.0
-    }
-
-    pub(super) fn tree_mut(&mut self) -> &mut Tree {
-        &mut self.0
     }
 
     /// The FieldsV1 document.
@@ -254,11 +241,8 @@ fn exclude_below(children: &mut Tree, path: &[String]) {
 }
 
 fn list_paths(children: &Tree, path: &mut String, out: &mut Vec<String>) {
-    let mut steps: Vec<(&String, Option<&Tree>)> = children
-        .iter()
-        .filter(|(step, _)| *step != SELF)
-        .map(|(step, sub)| (step, sub.as_object()))
-        .collect();
+    let steps = children.iter().filter(|(step, _)| *step != SELF);
+    let mut steps: Vec<_> = steps.map(|(step, sub)| (step, sub.as_object())).collect();
     steps.sort_by(|a, b| element::order(a.0, b.0));
     let length = path.len();
     for (step, sub) in &steps {

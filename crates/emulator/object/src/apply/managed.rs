@@ -30,8 +30,8 @@ impl Operation {
     }
 }
 
-/// A field manager.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A field manager. The order is that of conflict messages.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Manager {
     /// For example `kubectl`.
     pub name: String,

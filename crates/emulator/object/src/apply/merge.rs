@@ -103,7 +103,7 @@ fn merge_list(place: Node<'_>, live: Vec<Value>, applied: &[Value]) -> Vec<Value
 
 /// Removes fields and items from an object. Containers that become empty stay.
 pub(super) fn remove(place: Node<'_>, value: &mut Value, fields: &FieldSet) {
-    remove_below(place, value, fields.tree());
+    remove_below(place, value, &fields.0);
 }
 
 fn remove_below(place: Node<'_>, value: &mut Value, fields: &Tree) {
@@ -139,7 +139,7 @@ fn remove_keys(place: Node<'_>, map: &mut Map<String, Value>, fields: &Tree) {
 
 /// Adds each declared field that has members below it as a member.
 pub(super) fn with_declared(place: Node<'_>, mut fields: FieldSet) -> FieldSet {
-    declare(place, fields.tree_mut());
+    declare(place, &mut fields.0);
     fields
 }
 

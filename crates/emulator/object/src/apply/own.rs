@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::atom::{self, Atom};
 use super::element;
 use super::fieldset::{self, FieldSet, Tree};
+use crate::patch::{GoValue, go_type};
 use crate::schema::{ListType, Node, Shape};
 
 /// The fields of a value: every leaf, every list item and every key of a map. A declared field with
@@ -13,7 +14,7 @@ use crate::schema::{ListType, Node, Shape};
 pub fn fields_of(root: Node<'_>, value: &Value) -> FieldSet {
     let mut out = Tree::new();
     below(root, value, &mut out);
-    FieldSet::from_tree(out)
+    FieldSet(out)
 }
 
 /// Adds the fields below a value to `out`. Returns whether the value itself is a leaf.
@@ -91,10 +92,10 @@ impl Check {
             }
             (Shape::List(_) | Shape::Any, Value::Array(list)) => self.list(place, list),
             (Shape::Struct(_) | Shape::Map(_), other) => {
-                self.complain(&format!("expected map, got &{{{}}}", go_plain(other)));
+                self.complain(&format!("expected map, got &{{{}}}", GoValue(other)));
             }
             (Shape::List(_), other) => {
-                self.complain(&format!("expected list, got &{{{}}}", go_plain(other)));
+                self.complain(&format!("expected list, got &{{{}}}", GoValue(other)));
             }
             (shape, value) => {
                 if let Some(message) = scalar_problem(shape, value) {
@@ -148,47 +149,19 @@ impl Check {
 fn scalar_problem(shape: &Shape, value: &Value) -> Option<String> {
     match shape {
         Shape::String | Shape::Bytes | Shape::Duration => {
-            let text = || format!("Value:{}", go_source(value));
-            (!value.is_string())
-                .then(|| format!("expected string, got &value.valueUnstructured{{{}}}", text()))
+            let source = || go_source(value);
+            (!value.is_string()).then(|| {
+                format!("expected string, got &value.valueUnstructured{{Value:{}}}", source())
+            })
         }
         Shape::Int32 | Shape::Int64 | Shape::Float => (!value.is_number())
             .then(|| format!("expected numeric (int or float), got {}", go_type(value))),
         Shape::Bool => {
-            (!value.is_boolean()).then(|| format!("expected boolean, got &{{{}}}", go_plain(value)))
+            (!value.is_boolean()).then(|| format!("expected boolean, got &{{{}}}", GoValue(value)))
         }
         Shape::Any => None,
         _ => (value.is_object() || value.is_array())
-            .then(|| format!("expected any scalar, got &{{{}}}", go_plain(value))),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
-}
-
-/// The value as Go's `%v` prints it.
-fn go_plain(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::String(text) => text.clone(),
-        Value::Array(list) => {
-            format!("[{}]", list.iter().map(go_plain).collect::<Vec<_>>().join(" "))
-        }
-        Value::Object(map) => {
-            let pairs: Vec<String> =
-                map.iter().map(|(key, value)| format!("{key}:{}", go_plain(value))).collect();
-            format!("map[{}]", pairs.join(" "))
-        }
-        scalar => scalar.to_string(),
+            .then(|| format!("expected any scalar, got &{{{}}}", GoValue(value))),
     }
 }
 

@@ -239,7 +239,7 @@ fn strip(fields: &mut FieldSet) {
     for name in UNTRACKED {
         fields.exclude(&format!("metadata.{name}"));
     }
-    let tree = fields.tree_mut();
+    let tree = &mut fields.0;
     if let Some(metadata) = tree.get_mut("f:metadata").and_then(Value::as_object_mut) {
         metadata.remove(super::fieldset::SELF);
         if metadata.is_empty() {

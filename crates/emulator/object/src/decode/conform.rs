@@ -41,20 +41,8 @@ pub fn conform(node: Node<'_>, value: &mut Value) -> Result<Vec<String>, TypeMis
     Ok(walk.unknown)
 }
 
-/// The encoding of an empty Go struct: `{"metadata":{},"spec":{},…}`.
-pub fn zero_object(node: Node<'_>) -> Value {
-    zero(node)
-}
-
 struct Walk {
     unknown: Vec<String>,
-}
-
-/// Whether a field stays after its value is rewritten.
-#[derive(PartialEq, Eq)]
-enum Fate {
-    Stays,
-    Goes,
 }
 
 impl Walk {
@@ -67,13 +55,10 @@ impl Walk {
         match (node.shape(), &mut *value) {
             (Shape::Any, _) => Ok(()),
             (_, Value::Null) => {
-                *value = zero(node);
+                *value = zero_object(node);
                 Ok(())
             }
-            (Shape::Struct(_), Value::Object(map)) => match node.as_struct() {
-                Some(found) => self.object(node, found, map, path),
-                None => Ok(()),
-            },
+            (Shape::Struct(_), Value::Object(map)) => self.object(node, map, path),
             (Shape::List(_), Value::Array(items)) => match node.items() {
                 Some(below) => self.list(below, items, path),
                 None => Ok(()),
@@ -117,10 +102,10 @@ impl Walk {
     fn object(
         &mut self,
         node: Node<'_>,
-        found: &Struct,
         map: &mut Map<String, Value>,
         path: &Path<'_>,
     ) -> Result<(), TypeMismatch> {
+        let Some(found) = node.as_struct() else { return Ok(()) };
         let mut failed = None;
         map.retain(|key, value| {
             if failed.is_some() {
@@ -134,22 +119,21 @@ impl Walk {
                 return stays;
             };
             match self.field(node, found, below, value, path) {
-                Ok(fate) => fate == Fate::Stays,
+                Ok(stays) => stays,
                 Err(error) => {
                     failed = Some(error);
                     true
                 }
             }
         });
-        match failed {
-            Some(error) => Err(error),
-            None => {
-                add_always_written(node, found, map);
-                Ok(())
-            }
+        if let Some(error) = failed {
+            return Err(error);
         }
+        add_always_written(node, found, map);
+        Ok(())
     }
 
+    /// Returns whether the field stays after its value is rewritten.
     fn field(
         &mut self,
         owner: Node<'_>,
@@ -157,10 +141,10 @@ impl Walk {
         node: Node<'_>,
         value: &mut Value,
         path: &Path<'_>,
-    ) -> Result<Fate, TypeMismatch> {
-        let Some(field) = node.declared() else { return Ok(Fate::Stays) };
+    ) -> Result<bool, TypeMismatch> {
+        let Some(field) = node.declared() else { return Ok(true) };
         if value.is_null() {
-            return Ok(Fate::Goes);
+            return Ok(false);
         }
         let path = path.down(Step::Field(&found.name, &field.name));
         if field.shape == Shape::Any && &*found.name == JSON_SCHEMA {
@@ -168,7 +152,7 @@ impl Walk {
         } else {
             self.value(node, value, &path)?;
         }
-        Ok(fate(found, field, value))
+        Ok(is_kept(found, field, value))
     }
 
     /// Checks `items`, `additionalProperties` and similar fields in the schema of a
@@ -203,13 +187,13 @@ fn is_type_meta(found: &Struct, key: &str, path: &Path<'_>) -> bool {
     path.is_root() && matches!(key, "kind" | "apiVersion") && &*found.name != "meta.v1.ObjectMeta"
 }
 
-fn fate(owner: &Struct, field: &Field, value: &mut Value) -> Fate {
+fn is_kept(owner: &Struct, field: &Field, value: &mut Value) -> bool {
     if field.pointer {
-        return Fate::Stays;
+        return true;
     }
     let empty = match value {
         // The value was a zero time.
-        Value::Null => return Fate::Goes,
+        Value::Null => return false,
         Value::Bool(value) => !*value,
         Value::String(text) => text.is_empty(),
         Value::Number(number) => number.as_f64() == Some(0.0),
@@ -219,12 +203,11 @@ fn fate(owner: &Struct, field: &Field, value: &mut Value) -> Fate {
     match (field.presence, &field.shape) {
         (Presence::Always, Shape::List(_) | Shape::Map(_)) if empty && !stored_as_json(owner) => {
             *value = Value::Null;
-            Fate::Stays
+            true
         }
-        (Presence::Always, _) => Fate::Stays,
-        (_, shape) if empty && !is_go_struct(shape) => Fate::Goes,
-        (Presence::OmitZero, Shape::Struct(_)) if empty => Fate::Goes,
-        _ => Fate::Stays,
+        (Presence::Always, _) => true,
+        (Presence::OmitZero, Shape::Struct(_)) => !empty,
+        (_, shape) => !empty || shape.is_go_struct(),
     }
 }
 
@@ -234,40 +217,21 @@ fn stored_as_json(owner: &Struct) -> bool {
     owner.name.starts_with("apiextensions.") || owner.name.starts_with("apiregistration.")
 }
 
-/// Types that `omitempty` does not omit, because a Go struct is never empty.
-fn is_go_struct(shape: &Shape) -> bool {
-    matches!(
-        shape,
-        Shape::Struct(_)
-            | Shape::Time
-            | Shape::MicroTime
-            | Shape::Duration
-            | Shape::Quantity
-            | Shape::IntOrString
-            | Shape::Any
-    )
-}
-
 fn add_always_written(node: Node<'_>, found: &Struct, map: &mut Map<String, Value>) {
     for field in &found.fields {
-        let written = match field.presence {
-            Presence::Always => true,
-            Presence::OmitEmpty => !field.pointer && is_go_struct(&field.shape),
-            Presence::OmitZero => false,
-        };
-        if !written || map.contains_key(&*field.name) {
+        if !field.is_always_written() || map.contains_key(&*field.name) {
             continue;
         }
         let value = match node.child(&field.name) {
-            Some(below) if !field.pointer => zero(below),
+            Some(below) if !field.pointer => zero_object(below),
             _ => Value::Null,
         };
         map.insert(field.name.to_string(), value);
     }
 }
 
-/// The encoding of a value that is not set.
-fn zero(node: Node<'_>) -> Value {
+/// The encoding of a value that is not set; for a struct `{"metadata":{},"spec":{},…}`.
+pub fn zero_object(node: Node<'_>) -> Value {
     match node.shape() {
         Shape::String => Value::from(""),
         Shape::Bool => Value::from(false),
@@ -353,7 +317,6 @@ fn amount(value: &mut Value) -> Result<(), TypeMismatch> {
         other => other.to_string(),
     };
     let written = quantity::canonical(&text).map_err(|e| TypeMismatch::new(e.to_string()))?;
-    let written = written.into_owned();
-    *value = Value::String(written);
+    *value = Value::String(written.into_owned());
     Ok(())
 }

@@ -6,8 +6,7 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::map::Entry;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use super::path::{MOST_NAMED, Path, Step};
@@ -18,27 +17,37 @@ use super::{DecodeError, Parsed, syntax};
 /// # Errors
 /// The text is not JSON; the message is that of Go.
 pub fn parse_json(bytes: &[u8]) -> Result<Parsed, DecodeError> {
-    let duplicates = RefCell::new(Vec::new());
     let mut source = serde_json::Deserializer::from_slice(bytes);
-    let seed = ValueSeed { path: &Path::ROOT, duplicates: &duplicates };
-    let value = seed.deserialize(&mut source).and_then(|value| source.end().map(|()| value));
-    match value {
-        Ok(value) => Ok(Parsed { value, duplicates: duplicates.into_inner() }),
-        // This is slow, but runs only for rejected texts.
-        Err(error) => Err(DecodeError::Json(
-            syntax::go_syntax_error(bytes).unwrap_or_else(|| error.to_string()),
-        )),
-    }
+    let parsed = parse(&mut source).and_then(|parsed| source.end().map(|()| parsed));
+    // This is slow, but runs only for rejected texts.
+    parsed.map_err(|error| {
+        DecodeError(syntax::go_syntax_error(bytes).unwrap_or_else(|| error.to_string()))
+    })
+}
+
+/// Parses a value of any format; of duplicate keys the last one counts.
+pub(super) fn parse<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Parsed, D::Error> {
+    let duplicates = RefCell::new(Vec::new());
+    let visit = |parent: &Path<'_>, key: &str, repeated: bool| {
+        let mut duplicates = duplicates.borrow_mut();
+        if repeated && duplicates.len() < MOST_NAMED {
+            duplicates.push(parent.with_key(key));
+        }
+        true
+    };
+    let value = ValueSeed { path: &Path::ROOT, visit: &visit }.deserialize(deserializer)?;
+    Ok(Parsed { value, duplicates: duplicates.into_inner() })
 }
 
 /// Parses any value; also used for YAML, whose keys need not be strings.
-#[derive(Clone, Copy)]
-pub(super) struct ValueSeed<'a> {
+pub(super) struct ValueSeed<'a, V> {
     pub(super) path: &'a Path<'a>,
-    pub(super) duplicates: &'a RefCell<Vec<String>>,
+    /// Called with the path of an object, a key in it, and whether the key is a duplicate. Returns
+    /// whether the value of the key is needed.
+    pub(super) visit: &'a V,
 }
 
-impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
+impl<'de, V: Fn(&Path<'_>, &str, bool) -> bool> DeserializeSeed<'de> for ValueSeed<'_, V> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -46,7 +55,7 @@ impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for ValueSeed<'_> {
+impl<'de, V: Fn(&Path<'_>, &str, bool) -> bool> Visitor<'de> for ValueSeed<'_, V> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,7 +98,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
         let mut list = Vec::new();
         loop {
             let path = self.path.down(Step::Index(list.len()));
-            match items.next_element_seed(ValueSeed { path: &path, duplicates: self.duplicates })? {
+            match items.next_element_seed(ValueSeed { path: &path, visit: self.visit })? {
                 Some(item) => list.push(item),
                 None => return Ok(Value::Array(list)),
             }
@@ -98,71 +107,30 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some(key) = entries.next_key_seed(KeySeed)? {
-            let path = self.path.down(Step::Key(&key));
-            let seed = ValueSeed { path: &path, duplicates: self.duplicates };
-            let value = entries.next_value_seed(seed)?;
-            match map.entry(key) {
-                Entry::Vacant(entry) => {
-                    entry.insert(value);
-                }
-                Entry::Occupied(mut entry) => {
-                    let mut duplicates = self.duplicates.borrow_mut();
-                    if duplicates.len() < MOST_NAMED {
-                        duplicates.push(self.path.with_key(entry.key()));
-                    }
-                    entry.insert(value);
-                }
+        while let Some(key) = entries.next_key()? {
+            let key = key_text(key).map_err(A::Error::custom)?;
+            if !(self.visit)(self.path, &key, map.contains_key(&key)) {
+                entries.next_value::<IgnoredAny>()?;
+                continue;
             }
+            let path = self.path.down(Step::Key(&key));
+            let value = entries.next_value_seed(ValueSeed { path: &path, visit: self.visit })?;
+            map.insert(key, value);
         }
         Ok(Value::Object(map))
     }
 }
 
-/// Parses a key. JSON has only strings; YAML's booleans and numbers are converted to text.
-struct KeySeed;
-
-impl<'de> DeserializeSeed<'de> for KeySeed {
-    type Value = String;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl Visitor<'_> for KeySeed {
-    type Value = String;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<String, E> {
-        Ok(value.to_owned())
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<String, E> {
-        Ok(value)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<String, E> {
-        Ok(value.to_string())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<String, E> {
-        Ok(value.to_string())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<String, E> {
-        Ok(value.to_string())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<String, E> {
-        Ok(value.to_string())
-    }
-
-    fn visit_unit<E>(self) -> Result<String, E> {
-        Ok("null".to_owned())
+/// The text of a key. JSON has only strings; YAML also has booleans, numbers and null.
+fn key_text(key: Value) -> Result<String, &'static str> {
+    match key {
+        Value::String(text) => Ok(text),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => Ok(float.to_string()),
+            None => Ok(number.to_string()),
+        },
+        Value::Bool(_) | Value::Null => Ok(key.to_string()),
+        Value::Array(_) | Value::Object(_) => Err("a key must be a scalar"),
     }
 }
 
@@ -202,11 +170,7 @@ mod tests {
             (r#""\u12g""#, "invalid character 'g' in \\u hexadecimal character escape"),
             ("\"a\nb\"", "invalid character '\\n' in string literal"),
         ] {
-            assert_eq!(
-                parse_json(text.as_bytes()),
-                Err(DecodeError::Json(message.into())),
-                "{text}"
-            );
+            assert_eq!(parse_json(text.as_bytes()), Err(DecodeError(message.into())), "{text}");
         }
     }
 

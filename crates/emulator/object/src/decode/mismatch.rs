@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::embedded::embedded_in;
 use super::path::Path;
 use crate::builtin;
+use crate::patch::json_type;
 use crate::schema::{Node, Shape};
 
 /// The Go type of each struct field (`core.v1.ServiceSpec.type`).
@@ -40,18 +41,11 @@ impl TypeMismatch {
             Shape::IntOrString => "int32".to_owned(),
             _ => declared_go_type(path).unwrap_or_else(|| derived_go_type(node)),
         };
-        Self::cannot_unmarshal(node, value, path, &go_type)
-    }
-
-    fn cannot_unmarshal(node: Node<'_>, value: &Value, path: &Path<'_>, go_type: &str) -> Self {
+        let wants_integer =
+            matches!(node.shape(), Shape::Int32 | Shape::Int64 | Shape::IntOrString);
         let what = match value {
-            Value::Null => "null".to_owned(),
-            Value::Bool(_) => "bool".to_owned(),
-            Value::Number(number) if wants_integer(node.shape()) => format!("number {number}"),
-            Value::Number(_) => "number".to_owned(),
-            Value::String(_) => "string".to_owned(),
-            Value::Array(_) => "array".to_owned(),
-            Value::Object(_) => "object".to_owned(),
+            Value::Number(number) if wants_integer => format!("number {number}"),
+            other => json_type(other).to_owned(),
         };
         let fields = path.fields();
         let place = match fields.first() {
@@ -64,10 +58,6 @@ impl TypeMismatch {
         };
         Self::new(format!("json: cannot unmarshal {what} into {place} of type {go_type}"))
     }
-}
-
-fn wants_integer(shape: &Shape) -> bool {
-    matches!(shape, Shape::Int32 | Shape::Int64 | Shape::IntOrString)
 }
 
 /// The steps of a field in Go's path, with its embedded structs.
@@ -101,27 +91,26 @@ fn declared_go_type(path: &Path<'_>) -> Option<String> {
 }
 
 fn derived_go_type(node: Node<'_>) -> String {
-    match node.shape() {
-        Shape::String | Shape::Time | Shape::MicroTime | Shape::Duration => "string".to_owned(),
-        Shape::Bool => "bool".to_owned(),
-        Shape::Int32 | Shape::IntOrString => "int32".to_owned(),
-        Shape::Int64 => "int64".to_owned(),
-        Shape::Float => "float64".to_owned(),
-        Shape::Bytes => "[]uint8".to_owned(),
-        Shape::Quantity => "resource.Quantity".to_owned(),
-        Shape::Any => "interface {}".to_owned(),
-        Shape::Struct(_) => node.as_struct().map_or_else(String::new, |found| go_name(&found.name)),
-        Shape::List(_) => format!("[]{}", node.items().map_or_else(String::new, derived_go_type)),
-        Shape::Map(_) => {
-            format!("map[string]{}", node.child("").map_or_else(String::new, derived_go_type))
+    let below = |node: Option<Node<'_>>| node.map(derived_go_type).unwrap_or_default();
+    let name = match node.shape() {
+        Shape::String | Shape::Time | Shape::MicroTime | Shape::Duration => "string",
+        Shape::Bool => "bool",
+        Shape::Int32 | Shape::IntOrString => "int32",
+        Shape::Int64 => "int64",
+        Shape::Float => "float64",
+        Shape::Bytes => "[]uint8",
+        Shape::Quantity => "resource.Quantity",
+        Shape::Any => "interface {}",
+        // `v1.ServicePort` for `core.v1.ServicePort`: Go prints the package, which is named after
+        // the version.
+        Shape::Struct(_) => {
+            let name = node.as_struct().map_or("", |found| &found.name);
+            name.split_once('.').map_or(name, |(_, rest)| rest)
         }
-    }
-}
-
-/// `v1.ServicePort` for `core.v1.ServicePort`: Go prints the package, which is named after the
-/// version.
-fn go_name(struct_name: &str) -> String {
-    struct_name.split_once('.').map_or(struct_name, |(_, rest)| rest).to_owned()
+        Shape::List(_) => return format!("[]{}", below(node.items())),
+        Shape::Map(_) => return format!("map[string]{}", below(node.child(""))),
+    };
+    name.to_owned()
 }
 
 fn last_label(struct_name: &str) -> &str {

@@ -27,7 +27,7 @@ const MAX_DEPTH: usize = 64;
 /// # Errors
 /// The bytes are not such a body, or the kind is not built in.
 pub fn decode_protobuf(bytes: &[u8]) -> Result<(String, String, Value), DecodeError> {
-    decode(bytes).map_err(DecodeError::Protobuf)
+    decode(bytes).map_err(DecodeError)
 }
 
 fn decode(bytes: &[u8]) -> Result<(String, String, Value), String> {

@@ -5,10 +5,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::DeserializeSeed;
 
+use super::json::ValueSeed;
 use super::path::{LONGEST_NAMED, MOST_NAMED, Path, Step};
 
 /// One error for each unknown or duplicate field, in the order of a JSON body: `unknown field
@@ -20,17 +20,26 @@ pub fn strict_errors(body: &[u8], unknown: &[String], duplicates: &[String]) -> 
     if unknown.is_empty() && duplicates.is_empty() {
         return Vec::new();
     }
-    let finder = Finder {
-        unknown: unknown.iter().map(String::as_str).collect(),
-        duplicates: duplicates.iter().map(String::as_str).collect(),
-        found: RefCell::default(),
+    let unknown_paths: BTreeSet<&str> = unknown.iter().map(String::as_str).collect();
+    let duplicate_paths: BTreeSet<&str> = duplicates.iter().map(String::as_str).collect();
+    let found = RefCell::new(Vec::new());
+    let visit = |parent: &Path<'_>, key: &str, repeated: bool| {
+        let path = parent.down(Step::Key(key));
+        let place = if path.is_long() { String::new() } else { path.to_string() };
+        let is_unknown = unknown_paths.contains(place.as_str());
+        if is_unknown {
+            found.borrow_mut().push(unknown_field(&place));
+        } else if repeated && duplicate_paths.contains(place.as_str()) {
+            found.borrow_mut().push(duplicate_field(&place));
+        }
+        !is_unknown
     };
     let mut source = serde_json::Deserializer::from_slice(body);
-    let walk = Walk { path: &Path::ROOT, finder: &finder };
+    let walked = ValueSeed { path: &Path::ROOT, visit: &visit }.deserialize(&mut source);
     // Paths that were cut cannot be found in the body.
     let cut = unknown.iter().chain(duplicates).any(|path| path.len() + 4 > LONGEST_NAMED);
-    let mut found = match walk.deserialize(&mut source) {
-        Ok(()) if !cut => finder.found.into_inner(),
+    let mut found = match walked {
+        Ok(_) if !cut => found.into_inner(),
         _ => unsorted(unknown, duplicates),
     };
     found.extend(unknown.iter().map(|path| unknown_field(path)));
@@ -51,87 +60,6 @@ fn unknown_field(path: &str) -> String {
 
 fn duplicate_field(path: &str) -> String {
     format!("duplicate field {path:?}")
-}
-
-struct Finder<'a> {
-    unknown: BTreeSet<&'a str>,
-    duplicates: BTreeSet<&'a str>,
-    found: RefCell<Vec<String>>,
-}
-
-#[derive(Clone, Copy)]
-struct Walk<'a> {
-    path: &'a Path<'a>,
-    finder: &'a Finder<'a>,
-}
-
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Walk<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        for index in 0.. {
-            let path = self.path.down(Step::Index(index));
-            if items.next_element_seed(Walk { path: &path, finder: self.finder })?.is_none() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let mut seen = BTreeSet::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            let path = self.path.down(Step::Key(&key));
-            let place = if path.is_long() { String::new() } else { path.to_string() };
-            if self.finder.unknown.contains(place.as_str()) {
-                self.finder.found.borrow_mut().push(unknown_field(&place));
-                entries.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            if seen.contains(&key) && self.finder.duplicates.contains(place.as_str()) {
-                self.finder.found.borrow_mut().push(duplicate_field(&place));
-            }
-            entries.next_value_seed(Walk { path: &path, finder: self.finder })?;
-            seen.insert(key);
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

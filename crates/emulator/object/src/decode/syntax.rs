@@ -3,13 +3,6 @@
 //! This scanner only finds the first error. It builds no value and runs only after the parser
 //! rejects a text. It has no depth limit, because it uses its own stack.
 
-/// The container that the scanner is in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Inside {
-    Object,
-    Array,
-}
-
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -26,27 +19,26 @@ pub(super) fn go_syntax_error(bytes: &[u8]) -> Option<String> {
 
 impl Scanner<'_> {
     fn document(&mut self) -> Found {
+        // The opening brackets of the containers around the current position.
         let mut stack = Vec::new();
         self.value_start(&mut stack)?;
         // Each iteration starts after a value.
-        while let Some(inside) = stack.last().copied() {
+        while let Some(open) = stack.last().copied() {
             self.blanks();
-            match (inside, self.peek()?) {
-                (Inside::Object, b',') => {
+            match self.peek()? {
+                b',' => {
                     self.at += 1;
-                    self.key()?;
+                    if open == b'{' {
+                        self.key()?;
+                    }
                     self.value_start(&mut stack)?;
                 }
-                (Inside::Array, b',') => {
-                    self.at += 1;
-                    self.value_start(&mut stack)?;
-                }
-                (Inside::Object, b'}') | (Inside::Array, b']') => {
+                byte if byte == closing(open) => {
                     self.at += 1;
                     stack.pop();
                 }
-                (Inside::Object, _) => return self.wrong("after object key:value pair"),
-                (Inside::Array, _) => return self.wrong("after array element"),
+                _ if open == b'{' => return self.wrong("after object key:value pair"),
+                _ => return self.wrong("after array element"),
             }
         }
         self.blanks();
@@ -54,28 +46,21 @@ impl Scanner<'_> {
     }
 
     /// Reads a scalar or an empty container, or reads up to the first value in a container.
-    fn value_start(&mut self, stack: &mut Vec<Inside>) -> Found {
+    fn value_start(&mut self, stack: &mut Vec<u8>) -> Found {
         loop {
             self.blanks();
             match self.peek()? {
-                b'{' => {
+                open @ (b'{' | b'[') => {
                     self.at += 1;
                     self.blanks();
-                    if self.peek()? == b'}' {
+                    if self.peek()? == closing(open) {
                         self.at += 1;
                         return Ok(());
                     }
-                    stack.push(Inside::Object);
-                    self.key()?;
-                }
-                b'[' => {
-                    self.at += 1;
-                    self.blanks();
-                    if self.peek()? == b']' {
-                        self.at += 1;
-                        return Ok(());
+                    stack.push(open);
+                    if open == b'{' {
+                        self.key()?;
                     }
-                    stack.push(Inside::Array);
                 }
                 b'"' => return self.string(),
                 b't' => return self.literal("true"),
@@ -201,15 +186,14 @@ impl Scanner<'_> {
     }
 }
 
+fn closing(open: u8) -> u8 {
+    if open == b'{' { b'}' } else { b']' }
+}
+
 /// A byte, quoted like a character in Go.
 fn quoted(byte: u8) -> String {
     match byte {
-        b'\'' => r"'\''".to_owned(),
-        b'"' => "'\"'".to_owned(),
-        b'\n' => r"'\n'".to_owned(),
-        b'\r' => r"'\r'".to_owned(),
-        b'\t' => r"'\t'".to_owned(),
-        b'\\' => r"'\\'".to_owned(),
+        b'\'' | b'\n' | b'\r' | b'\t' | b'\\' => format!("{:?}", char::from(byte)),
         0..=0x1f | 0x7f => format!(r"'\x{byte:02x}'"),
         // Go quotes one byte, not one character.
         _ => format!("'{}'", char::from(byte)),

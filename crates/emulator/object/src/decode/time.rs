@@ -3,6 +3,7 @@
 //! counts.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
@@ -31,15 +32,18 @@ impl Precision {
 /// Go's error message.
 pub(super) fn normalise(text: &str, precision: Precision) -> Result<Option<Cow<'_, str>>, String> {
     let mut reader = Reader { text, rest: text, precision };
-    let read = reader.read()?;
-    if read.is_zero() {
+    let (civil, offset_seconds) = reader.read()?;
+    // The first instant of the year 1 is Go's zero time.
+    if offset_seconds == 0 && civil == DateTime::constant(1, 1, 1, 0, 0, 0, 0) {
         return Ok(None);
     }
-    let as_written = text.ends_with('Z') && text.len() == precision_length(precision);
+    // In UTC the layout's offset is absent.
+    let written_length = precision.layout().len() - "07:00".len();
+    let as_written = text.ends_with('Z') && text.len() == written_length;
     if as_written && !text.contains(',') {
         return Ok(Some(Cow::Borrowed(text)));
     }
-    let utc = read.civil.checked_sub(SignedDuration::from_secs(read.offset_seconds.into()));
+    let utc = civil.checked_sub(SignedDuration::from_secs(offset_seconds.into()));
     let utc =
         utc.map_err(|_| format!("parsing time {text:?}: year is not in the range [0,9999]"))?;
     Ok(Some(Cow::Owned(write(utc, precision))))
@@ -62,25 +66,6 @@ pub(super) fn write(utc: DateTime, precision: Precision) -> String {
     }
 }
 
-fn precision_length(precision: Precision) -> usize {
-    match precision {
-        Precision::Seconds => "2006-01-02T15:04:05Z".len(),
-        Precision::Micros => "2006-01-02T15:04:05.000000Z".len(),
-    }
-}
-
-struct Read {
-    civil: DateTime,
-    offset_seconds: i32,
-}
-
-impl Read {
-    /// Whether it is the first instant of the year 1, which is Go's zero time.
-    fn is_zero(&self) -> bool {
-        self.offset_seconds == 0 && self.civil == DateTime::constant(1, 1, 1, 0, 0, 0, 0)
-    }
-}
-
 struct Reader<'a> {
     text: &'a str,
     rest: &'a str,
@@ -88,49 +73,41 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&mut self) -> Result<Read, String> {
+    /// The date and time, and the offset from UTC in seconds.
+    fn read(&mut self) -> Result<(DateTime, i32), String> {
         let year = self.digits(4, "2006")?;
-        self.literal("-")?;
-        let month = self.digits(2, "01")?;
-        if !(1..=12).contains(&month) {
-            return self.range("month out of range");
-        }
-        self.literal("-")?;
-        let day = self.digits(2, "02")?;
-        self.literal("T")?;
-        let hour = self.digits(2, "15")?;
-        if hour > 23 {
-            return self.range("hour out of range");
-        }
-        self.literal(":")?;
-        let minute = self.digits(2, "04")?;
-        if minute > 59 {
-            return self.range("minute out of range");
-        }
-        self.literal(":")?;
-        let second = self.digits(2, "05")?;
-        if second > 59 {
-            return self.range("second out of range");
-        }
+        let month = self.part("-", "01", 1..=12, "month")?;
+        // The calendar checks the day.
+        let day = self.part("-", "02", 0..=99, "day")?;
+        let hour = self.part("T", "15", 0..=23, "hour")?;
+        let minute = self.part(":", "04", 0..=59, "minute")?;
+        let second = self.part(":", "05", 0..=59, "second")?;
         let nanos = self.fraction()?;
         let offset_seconds = self.zone()?;
         if !self.rest.is_empty() {
             return self.range(&format!("extra text: {:?}", self.rest));
         }
-        // All values except the day are already in range.
-        let civil = DateTime::new(
-            year as i16,
-            month as i8,
-            day as i8,
-            hour as i8,
-            minute as i8,
-            second as i8,
-            nanos,
-        );
+        let civil = DateTime::new(year as i16, month, day, hour, minute, second, nanos);
         match civil {
-            Ok(civil) => Ok(Read { civil, offset_seconds }),
+            Ok(civil) => Ok((civil, offset_seconds)),
             Err(_) => self.range("day out of range"),
         }
+    }
+
+    /// Parses a separator and two digits within a range.
+    fn part(
+        &mut self,
+        separator: &str,
+        element: &str,
+        range: RangeInclusive<i32>,
+        name: &str,
+    ) -> Result<i8, String> {
+        self.literal(separator)?;
+        let value = self.digits(2, element)?;
+        if range.contains(&value) {
+            return Ok(value as i8);
+        }
+        self.range(&format!("{name} out of range"))
     }
 
     /// Parses exactly this many digits.
@@ -153,14 +130,13 @@ impl Reader<'_> {
         let after_point = self.rest.strip_prefix(['.', ',']);
         let count =
             after_point.map_or(0, |digits| digits.bytes().take_while(u8::is_ascii_digit).count());
-        match self.precision {
+        let taken = match self.precision {
             // Go accepts fractional digits even where the layout has none.
             Precision::Seconds if count == 0 => return Ok(0),
-            Precision::Seconds => {}
+            Precision::Seconds => count,
             Precision::Micros if count < 6 => return Err(self.cannot_parse(".000000")),
-            Precision::Micros => {}
-        }
-        let taken = if self.precision == Precision::Micros { 6 } else { count };
+            Precision::Micros => 6,
+        };
         let digits = after_point.and_then(|digits| digits.get(..taken)).unwrap_or_default();
         let nanos = format!("{digits:0<9}").get(..9).and_then(|nine| nine.parse().ok());
         self.rest = self.rest.get(1 + taken..).unwrap_or_default();

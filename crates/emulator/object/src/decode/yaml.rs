@@ -4,14 +4,11 @@
 //! document counts, and a text that is JSON is parsed as JSON. The expansion of aliases is limited:
 //! otherwise a few lines could fill all memory.
 
-use std::cell::RefCell;
-
-use serde::de::{Deserialize, DeserializeSeed, Deserializer};
+use serde::de::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::conform::whole_number;
-use super::json::ValueSeed;
-use super::path::Path;
+use super::json::parse;
 use super::{DecodeError, Parsed, parse_json};
 
 /// The same limit as for JSON: all later code relies on it.
@@ -33,12 +30,12 @@ pub fn parse_yaml(bytes: &[u8]) -> Result<Parsed, DecodeError> {
         return Ok(parsed);
     }
     let text = std::str::from_utf8(bytes)
-        .map_err(|error| DecodeError::Yaml(format!("yaml: invalid UTF-8: {error}")))?;
+        .map_err(|error| DecodeError(format!("yaml: invalid UTF-8: {error}")))?;
     let mut source = text.as_bytes();
     let mut documents = serde_saphyr::read_with_options::<_, Parsed>(&mut source, options());
     match documents.next() {
         Some(Ok(parsed)) => Ok(parsed),
-        Some(Err(error)) => Err(DecodeError::Yaml(format!("yaml: {error}"))),
+        Some(Err(error)) => Err(DecodeError(format!("yaml: {error}"))),
         None => Ok(Parsed { value: Value::Null, duplicates: Vec::new() }),
     }
 }
@@ -60,11 +57,9 @@ fn options() -> serde_saphyr::Options {
 
 impl<'de> Deserialize<'de> for Parsed {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let duplicates = RefCell::new(Vec::new());
-        let seed = ValueSeed { path: &Path::ROOT, duplicates: &duplicates };
-        let mut value = seed.deserialize(deserializer)?;
-        whole_numbers(&mut value);
-        Ok(Self { value, duplicates: duplicates.into_inner() })
+        let mut parsed = parse(deserializer)?;
+        whole_numbers(&mut parsed.value);
+        Ok(parsed)
     }
 }
 

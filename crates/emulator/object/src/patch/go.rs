@@ -54,7 +54,7 @@ pub(super) fn as_string(value: &Value) -> String {
 }
 
 /// The Go type of a decoded JSON value, as in messages.
-pub(super) fn go_type(value: &Value) -> &'static str {
+pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
         Value::Bool(_) => "bool",
@@ -66,13 +66,11 @@ pub(super) fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// The Go type of an array.
 pub(super) const GO_LIST: &str = "[]interface {}";
-/// The Go type of an object.
 pub(super) const GO_MAP: &str = "map[string]interface {}";
 
 /// The JSON type as Go's decoder names it.
-pub(super) fn json_type(value: &Value) -> &'static str {
+pub fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -83,22 +81,24 @@ pub(super) fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// Prints floats in the shortest form, with an exponent from 1e21 up and below 1e-4.
 fn number(number: &Number) -> String {
-    let Some(value) = number.as_f64().filter(|_| number.is_f64()) else {
-        return number.to_string();
-    };
+    let float = number.as_f64().filter(|_| number.is_f64());
+    float.map_or_else(|| number.to_string(), go_float)
+}
+
+/// Prints a float in the shortest form, with an exponent from 1e21 up and below 1e-4.
+pub(crate) fn go_float(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || (1e-4..1e21).contains(&size) {
         return value.to_string();
     }
     let text = format!("{value:e}");
-    match text.split_once('e') {
-        Some((digits, exponent)) => match exponent.strip_prefix('-') {
-            Some(exponent) => format!("{digits}e-{exponent:0>2}"),
-            None => format!("{digits}e+{exponent:0>2}"),
-        },
-        None => text,
+    match text.split_once("e-") {
+        Some((digits, exponent)) => format!("{digits}e-{exponent:0>2}"),
+        None => {
+            let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+            format!("{digits}e+{exponent:0>2}")
+        }
     }
 }
 

@@ -13,7 +13,8 @@ mod strategic;
 
 use serde_json::Value;
 
-pub use go::GoValue;
+pub use go::{GoValue, json_type};
+pub(crate) use go::{go_float, go_type};
 pub use json::json_patch;
 pub use merge::merge_patch;
 pub use strategic::strategic_merge_patch;
@@ -55,7 +56,7 @@ impl PatchError {
 
 /// `json: cannot unmarshal array into Go value of type …`.
 fn cannot_unmarshal(value: &Value, target: &str) -> String {
-    format!("json: cannot unmarshal {} into Go {target}", go::json_type(value))
+    format!("json: cannot unmarshal {} into Go {target}", json_type(value))
 }
 
 /// The Go type of a patch that is an object, for messages.

@@ -58,8 +58,31 @@ pub struct Field {
     pub retain_keys: bool,
     /// The declared default (`+default` in Go, `default` in a structural schema).
     pub default: Option<Value>,
-    /// Whether `null` is a valid value (structural schemas).
-    pub nullable: bool,
+}
+
+impl Field {
+    pub(crate) fn new(name: &str, shape: Shape, presence: Presence, pointer: bool) -> Self {
+        Self {
+            name: name.into(),
+            number: 0,
+            shape,
+            presence,
+            pointer,
+            merge: false,
+            merge_key: None,
+            retain_keys: false,
+            default: None,
+        }
+    }
+
+    /// Whether Go writes the field even if its value is zero.
+    pub(crate) fn is_always_written(&self) -> bool {
+        match self.presence {
+            Presence::Always => true,
+            Presence::OmitEmpty => !self.pointer && self.shape.is_go_struct(),
+            Presence::OmitZero => false,
+        }
+    }
 }
 
 /// Whether an empty value is written (Go's struct tags).
@@ -106,6 +129,14 @@ pub enum Shape {
     List(Box<List>),
     /// An object with arbitrary keys.
     Map(Box<Map>),
+}
+
+impl Shape {
+    /// Types that `omitempty` does not omit, because a Go struct is never empty.
+    pub(crate) fn is_go_struct(&self) -> bool {
+        use Shape::{Any, Duration, IntOrString, MicroTime, Quantity, Struct, Time};
+        matches!(self, Struct(_) | Time | MicroTime | Duration | Quantity | IntOrString | Any)
+    }
 }
 
 /// A list.

@@ -93,18 +93,9 @@ fn parse_field(line: &str, names: &BTreeMap<Box<str>, StructId>) -> Result<Field
         Some(kind) => (true, kind),
         None => (false, kind),
     };
-    let mut field = Field {
-        name: name.into(),
-        number: number.parse().map_err(|_| format!("{number} is no protobuf number"))?,
-        shape: parse_shape(kind, names)?,
-        presence: Presence::Always,
-        pointer,
-        merge: false,
-        merge_key: None,
-        retain_keys: false,
-        default: None,
-        nullable: false,
-    };
+    let number = number.parse().map_err(|_| format!("{number} is no protobuf number"))?;
+    let shape = parse_shape(kind, names)?;
+    let mut field = Field { number, ..Field::new(name, shape, Presence::Always, pointer) };
     for word in words {
         parse_mark(word, &mut field)?;
     }

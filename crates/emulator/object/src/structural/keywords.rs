@@ -32,7 +32,6 @@ pub(super) struct Keywords<'a> {
     pub(super) any_of: &'a [Value],
     pub(super) one_of: &'a [Value],
     pub(super) not: Option<&'a Value>,
-    /// `items`, if it is one schema.
     pub(super) items: Option<&'a Value>,
     /// Whether `items` is a list of schemas (never structural).
     pub(super) items_list: bool,
@@ -51,7 +50,7 @@ pub(super) struct Keywords<'a> {
 }
 
 /// Keywords of JSON Schema that no CRD may have.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Unsupported {
     pub(super) additional_items: bool,
     pub(super) pattern_properties: bool,
@@ -137,12 +136,10 @@ impl<'a> Keywords<'a> {
         }
     }
 
-    /// The declared fields, by name.
     pub(super) fn properties(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
         self.properties.into_iter().flatten()
     }
 
-    /// A declared field.
     pub(super) fn property(&self, name: &str) -> Option<&'a Value> {
         self.properties?.get(name)
     }
@@ -162,34 +159,17 @@ impl<'a> Keywords<'a> {
         self.preserve_unknown == Some(true)
     }
 
-    /// The names in `x-kubernetes-list-map-keys`.
     pub(super) fn map_keys(&self) -> impl Iterator<Item = &'a str> + Clone + use<'a> {
         self.list_map_keys.iter().filter_map(Value::as_str)
     }
 
-    /// The names in `required`.
     pub(super) fn required(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.required.iter().filter_map(Value::as_str)
     }
 
     /// Whether a keyword prevents the conversion into a structural schema.
     pub(super) fn is_unconvertible(&self) -> bool {
-        let Unsupported {
-            additional_items,
-            pattern_properties,
-            definitions,
-            dependencies,
-            reference,
-            schema,
-        } = self.unsupported;
-        additional_items
-            || pattern_properties
-            || definitions
-            || dependencies
-            || reference
-            || schema
-            || self.items_list
-            || !self.id.is_empty()
+        self.unsupported != Unsupported::default() || self.items_list || !self.id.is_empty()
     }
 }
 

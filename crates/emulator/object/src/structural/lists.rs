@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::MAX_DEPTH;
 use super::keywords::Keywords;
+use super::walk;
 use crate::FieldError;
 
 /// The duplicates in sets and maps. None are reported if the `old` object already had some.
@@ -19,52 +19,15 @@ pub fn validate_lists(schema: &Value, value: &Value, old: Option<&Value>) -> Vec
 
 fn find(schema: &Value, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    walk(schema, value, &mut String::new(), 0, &mut errors);
+    walk(schema, value, &mut |keywords, value, path| {
+        let Value::Array(list) = value else { return };
+        match keywords.list_type.filter(|_| list.len() > 1) {
+            Some("set") => duplicates(list.iter().cloned(), path, &mut errors),
+            Some("map") => duplicate_keys(keywords, list, path, &mut errors),
+            _ => {}
+        }
+    });
     errors
-}
-
-fn walk(
-    schema: &Value,
-    value: &Value,
-    path: &mut String,
-    depth: usize,
-    errors: &mut Vec<FieldError>,
-) {
-    if depth > MAX_DEPTH || !(value.is_object() || value.is_array()) {
-        return;
-    }
-    let keywords = Keywords::of(schema);
-    let length = path.len();
-    match value {
-        Value::Object(object) => {
-            for (key, value) in object {
-                if let Some(field) = keywords.property(key) {
-                    let dot = if length == 0 { "" } else { "." };
-                    path.push_str(dot);
-                    path.push_str(key);
-                    walk(field, value, path, depth + 1, errors);
-                } else if let Some(values) = keywords.additional_schema() {
-                    path.push_str(&format!("[{key}]"));
-                    walk(values, value, path, depth + 1, errors);
-                }
-                path.truncate(length);
-            }
-        }
-        Value::Array(list) => {
-            match keywords.list_type.filter(|_| list.len() > 1) {
-                Some("set") => duplicates(list.iter().cloned(), path, errors),
-                Some("map") => duplicate_keys(&keywords, list, path, errors),
-                _ => {}
-            }
-            let Some(items) = keywords.items else { return };
-            for (at, item) in list.iter().enumerate() {
-                path.push_str(&format!("[{at}]"));
-                walk(items, item, path, depth + 1, errors);
-                path.truncate(length);
-            }
-        }
-        _ => {}
-    }
 }
 
 fn duplicate_keys(

@@ -11,7 +11,7 @@
 //! [`has_rules`] lets a server report that.
 //!
 //! Schemas and objects may be any JSON: invalid keywords are ignored, and levels deeper than
-//! [`MAX_DEPTH`] are skipped.
+//! `MAX_DEPTH` are skipped.
 
 mod alternatives;
 mod check;
@@ -34,30 +34,28 @@ use crate::FieldError;
 
 pub use check::check_schema;
 pub use defaults::apply_defaults;
+pub use embedded::validate as validate_embedded;
 pub use formats::unrecognized_formats;
 pub use lists::validate_lists;
 pub use prune::prune;
 pub use shape::to_schema;
-pub use validate::{ROOT, validate_values};
+pub use validate::validate_values;
+
+use validate::ROOT;
 
 use keywords::Keywords;
 
 /// The deepest level of schemas and objects that is checked; JSON parsers allow less.
-pub const MAX_DEPTH: usize = 160;
+const MAX_DEPTH: usize = 160;
 
 /// All errors of an object: values, embedded objects, duplicates in lists, and the note about
 /// skipped rules. With the `old` object, unchanged values cause no errors.
 pub fn validate(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = validate_values(schema, value, old, "");
-    errors.extend(validate_embedded(schema, value));
+    errors.extend(embedded::validate(schema, value));
     errors.extend(validate_lists(schema, value, old));
     errors.extend(skipped_rules(schema, &errors));
     errors
-}
-
-/// The errors in the type and the name of embedded objects (`x-kubernetes-embedded-resource`).
-pub fn validate_embedded(schema: &Value, value: &Value) -> Vec<FieldError> {
-    embedded::validate(schema, value)
 }
 
 /// The note that Kubernetes adds if the schema has rules that were not evaluated because the object
@@ -93,6 +91,43 @@ fn some_schema(schema: &Value, depth: usize, ask: &mut impl FnMut(&Keywords<'_>)
         || keywords.properties().any(|(_, field)| some_schema(field, depth + 1, ask))
         || keywords.items.is_some_and(|items| some_schema(items, depth + 1, ask))
         || keywords.additional_schema().is_some_and(|values| some_schema(values, depth + 1, ask))
+}
+
+/// Visits an object or list and those inside it, with the keywords of their schemas and their paths.
+fn walk(schema: &Value, value: &Value, visit: &mut impl FnMut(&Keywords<'_>, &Value, &str)) {
+    walk_at(schema, value, &mut String::new(), 0, visit);
+}
+
+fn walk_at(
+    schema: &Value,
+    value: &Value,
+    path: &mut String,
+    depth: usize,
+    visit: &mut impl FnMut(&Keywords<'_>, &Value, &str),
+) {
+    if depth > MAX_DEPTH || !(value.is_object() || value.is_array()) {
+        return;
+    }
+    let keywords = Keywords::of(schema);
+    visit(&keywords, value, path);
+    let length = path.len();
+    for (key, value) in value.as_object().into_iter().flatten() {
+        if let Some(field) = keywords.property(key) {
+            path.push_str(if length == 0 { "" } else { "." });
+            path.push_str(key);
+            walk_at(field, value, path, depth + 1, visit);
+        } else if let Some(values) = keywords.additional_schema() {
+            path.push_str(&format!("[{key}]"));
+            walk_at(values, value, path, depth + 1, visit);
+        }
+        path.truncate(length);
+    }
+    let Some(items) = keywords.items else { return };
+    for (at, item) in value.as_array().into_iter().flatten().enumerate() {
+        path.push_str(&format!("[{at}]"));
+        walk_at(items, item, path, depth + 1, visit);
+        path.truncate(length);
+    }
 }
 
 #[cfg(test)]

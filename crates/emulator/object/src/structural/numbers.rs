@@ -1,8 +1,11 @@
 //! Numbers as in Go: integers are `int64`, all others `float64`.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde_json::{Number, Value};
+
+use crate::patch::go_float;
 
 /// A number of an object.
 #[derive(Clone, Copy, PartialEq)]
@@ -35,10 +38,10 @@ impl Num {
         }
     }
 
-    pub(super) fn exceeds(self, bound: Self, kind: Bound) -> bool {
-        match (self, bound) {
-            (Self::Int(a), Self::Int(b)) => beyond(&a, &b, kind),
-            (a, b) => beyond(&a.as_f64(), &b.as_f64(), kind),
+    pub(super) fn compare(self, other: Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Int(a), Self::Int(b)) => Some(a.cmp(&b)),
+            (a, b) => a.as_f64().partial_cmp(&b.as_f64()),
         }
     }
 
@@ -52,24 +55,6 @@ impl Num {
                 a.as_f64() / b.as_f64()
             }),
         }
-    }
-}
-
-/// The direction of a bound.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bound {
-    Maximum,
-    ExclusiveMaximum,
-    Minimum,
-    ExclusiveMinimum,
-}
-
-fn beyond<T: PartialOrd>(a: &T, b: &T, kind: Bound) -> bool {
-    match kind {
-        Bound::Maximum => a > b,
-        Bound::ExclusiveMaximum => a >= b,
-        Bound::Minimum => a < b,
-        Bound::ExclusiveMinimum => a <= b,
     }
 }
 
@@ -89,20 +74,7 @@ impl fmt::Display for Num {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Int(int) => write!(f, "{int}"),
-            Self::Float(float) => {
-                let exponent = if *float == 0.0 { 0 } else { float.abs().log10().floor() as i32 };
-                if (-4..21).contains(&exponent) {
-                    return write!(f, "{float}");
-                }
-                // Go writes the exponent with its sign and at least two digits.
-                let text = format!("{float:e}");
-                let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
-                let (sign, power) = match power.strip_prefix('-') {
-                    Some(power) => ('-', power),
-                    None => ('+', power),
-                };
-                write!(f, "{digits}e{sign}{power:0>2}")
-            }
+            Self::Float(float) => f.write_str(&go_float(*float)),
         }
     }
 }

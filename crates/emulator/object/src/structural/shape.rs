@@ -116,9 +116,8 @@ impl Build {
         for (name, schema) in keywords.properties().filter(|(name, _)| !is_meta(name)) {
             // The leading dot distinguishes these names from those of built-in structs.
             let shape = self.shape(schema, &format!("{path}.{name}"), depth + 1);
-            let below = Keywords::of(schema);
-            let default = below.default.cloned();
-            fields.push(Field { default, nullable: below.nullable, ..field(name, shape) });
+            let default = Keywords::of(schema).default.cloned();
+            fields.push(Field { default, ..field(name, shape) });
         }
         let any_key = keywords.additional_properties == Some(&Value::Bool(true));
         self.types.add(Struct {
@@ -150,16 +149,5 @@ fn metadata(types: &mut Types) -> Shape {
 
 /// A field of a custom resource: its value is kept, even if it is zero.
 fn field(name: &str, shape: Shape) -> Field {
-    Field {
-        name: name.into(),
-        number: 0,
-        shape,
-        presence: Presence::OmitEmpty,
-        pointer: true,
-        merge: false,
-        merge_key: None,
-        retain_keys: false,
-        default: None,
-        nullable: false,
-    }
+    Field::new(name, shape, Presence::OmitEmpty, true)
 }

@@ -5,17 +5,20 @@
 //! checks). With the old object, unchanged values are accepted: a schema that became stricter must
 //! not block writes to other fields.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::slice;
 
 use serde_json::{Map, Value};
 
+use super::check_keywords::TYPES;
 use super::keywords::Keywords;
-use super::numbers::{Bound, Num, is_whole, same};
+use super::numbers::{Num, is_whole, same};
 use super::{MAX_DEPTH, formats, pattern};
 use crate::{FieldError, FieldErrorKind};
 
 /// The field of an error about a whole object.
-pub const ROOT: &str = "<nil>";
+pub(super) const ROOT: &str = "<nil>";
 
 /// The errors in the types and values of an object or of a part of it; `prefix` is the path of that
 /// part (`status`).
@@ -155,24 +158,16 @@ impl Check<'_> {
                 self.wrong(value, &format!("should be a multiple of {factor}"));
             }
         }
-        let (kind, words) = if keywords.exclusive_minimum {
-            (Bound::ExclusiveMinimum, "greater than")
-        } else {
-            (Bound::Minimum, "greater than or equal to")
-        };
-        self.bound(number, value, keywords.minimum, kind, words);
-        let (kind, words) = if keywords.exclusive_maximum {
-            (Bound::ExclusiveMaximum, "less than")
-        } else {
-            (Bound::Maximum, "less than or equal to")
-        };
-        self.bound(number, value, keywords.maximum, kind, words);
-    }
-
-    fn bound(&mut self, number: Num, value: &Value, bound: Option<f64>, kind: Bound, words: &str) {
-        let Some(bound) = bound.map(|bound| number.like(bound)) else { return };
-        if number.exceeds(bound, kind) {
-            self.wrong(value, &format!("should be {words} {bound}"));
+        for (bound, exclusive, beyond, words) in [
+            (keywords.minimum, keywords.exclusive_minimum, Ordering::Less, "greater than"),
+            (keywords.maximum, keywords.exclusive_maximum, Ordering::Greater, "less than"),
+        ] {
+            let Some(bound) = bound.map(|bound| number.like(bound)) else { continue };
+            let order = number.compare(bound);
+            if order == Some(beyond) || (exclusive && order == Some(Ordering::Equal)) {
+                let or_equal = if exclusive { "" } else { " or equal to" };
+                self.wrong(value, &format!("should be {words}{or_equal} {bound}"));
+            }
         }
     }
 
@@ -337,13 +332,7 @@ fn types<'a>(keywords: &Keywords<'a>) -> &'a [&'a str] {
     }
     match keywords.type_ {
         "" => &[],
-        "string" => &["string"],
-        "integer" => &["integer"],
-        "number" => &["number"],
-        "boolean" => &["boolean"],
-        "array" => &["array"],
-        "object" => &["object"],
-        _ => &["unknown"],
+        type_ => TYPES.iter().find(|known| **known == type_).map_or(&["unknown"], slice::from_ref),
     }
 }
 

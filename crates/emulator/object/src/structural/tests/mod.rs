@@ -89,59 +89,19 @@ fn defaulting() {
 
 /// Any JSON value, with keys that are keywords of schemas.
 fn json_value() -> impl Strategy<Value = Value> {
-    let key = prop::sample::select(vec![
-        "type",
-        "properties",
-        "items",
-        "additionalProperties",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "not",
-        "default",
-        "enum",
-        "required",
-        "pattern",
-        "format",
-        "nullable",
-        "minimum",
-        "maximum",
-        "multipleOf",
-        "maxItems",
-        "minLength",
-        "maxLength",
-        "x-kubernetes-list-type",
-        "x-kubernetes-list-map-keys",
-        "x-kubernetes-map-type",
-        "x-kubernetes-int-or-string",
-        "x-kubernetes-preserve-unknown-fields",
-        "x-kubernetes-embedded-resource",
-        "x-kubernetes-validations",
-        "spec",
-        "metadata",
-        "kind",
-        "a",
-    ]);
-    let text = prop::sample::select(vec![
-        "object",
-        "array",
-        "string",
-        "integer",
-        "number",
-        "boolean",
-        "map",
-        "set",
-        "atomic",
-        "a",
-        "spec",
-        "",
-        "(",
-        "^a$",
-        "date-time",
-        "ipv4",
-        "uuid",
-        "int32",
-    ]);
+    let words = |text: &'static str| prop::sample::select(text.split(' ').collect::<Vec<_>>());
+    let key = words(
+        "type properties items additionalProperties anyOf oneOf allOf not default enum \
+         required pattern format nullable minimum maximum multipleOf maxItems minLength \
+         maxLength x-kubernetes-list-type x-kubernetes-list-map-keys x-kubernetes-map-type \
+         x-kubernetes-int-or-string x-kubernetes-preserve-unknown-fields \
+         x-kubernetes-embedded-resource x-kubernetes-validations spec metadata kind a",
+    );
+    // The double blank adds the empty text.
+    let text = words(
+        "object array string integer number boolean map set atomic a spec  ( ^a$ date-time \
+         ipv4 uuid int32",
+    );
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
