@@ -28,7 +28,6 @@ const MAX_WRITES: usize = 64;
 /// A write that waits longer than this gets a 429.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// The API.
 pub(crate) struct Api {
     pub(crate) store: Store,
     pub(crate) registry: ArcSwap<Registry>,

@@ -12,7 +12,6 @@ use crate::store::Name;
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Creates missing objects.
 pub(crate) async fn create_missing(api: &Arc<Api>, address: SocketAddr) -> Result<(), String> {
     for name in NAMESPACES {
         create(api, "", "v1", "namespaces", "", json!({"metadata": {"name": name}})).await?;

@@ -42,7 +42,6 @@ pub(crate) struct Faults {
     delay_ms: u64,
 }
 
-/// A share of requests fails with a code.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct AnswerFault {
@@ -50,7 +49,6 @@ struct AnswerFault {
     share: f64,
 }
 
-/// A share of requests times out.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct ShareFault {
@@ -62,7 +60,6 @@ const HOLD: Duration = Duration::from_secs(60);
 const LONGEST_DELAY_MS: u64 = 60_000;
 
 impl Faults {
-    /// Parses and validates a body.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, String> {
         let members: Map<String, Value> =
             serde_json::from_slice(body).map_err(|error| error.to_string())?;
@@ -110,7 +107,6 @@ pub(crate) struct Asked<'a> {
     pub(crate) verb: Verb,
 }
 
-/// The current faults.
 pub(crate) struct FaultBox {
     faults: RwLock<Faults>,
     /// The number of times that all watches were dropped.
@@ -131,7 +127,6 @@ impl FaultBox {
         }
     }
 
-    /// Ends all watches.
     pub(crate) fn drop_watches(&self) {
         self.drops.send_modify(|count| *count += 1);
     }
@@ -141,7 +136,6 @@ impl FaultBox {
         self.drops.subscribe()
     }
 
-    /// Delays or fails a request.
     pub(crate) async fn inflict(&self, asked: Asked<'_>) -> Result<(), ApiError> {
         let faults = self.faults.read().unwrap_or_else(PoisonError::into_inner).clone();
         if !faults.applies_to(&asked) {

@@ -67,7 +67,6 @@ impl Role {
         }
     }
 
-    /// The user's groups.
     pub(crate) fn groups(self) -> &'static [&'static str] {
         match self {
             Self::Admin => &["system:masters", "system:authenticated"],
@@ -93,7 +92,6 @@ impl Role {
     }
 }
 
-/// The name of the CA.
 const AUTHORITY: &str = "nearhop";
 
 /// The names of the Service that every cluster has for its API server.
@@ -105,11 +103,9 @@ const NAMES: [&str; 5] = [
     "kubernetes.default.svc.cluster.local",
 ];
 
-/// The server's keys and tokens.
 pub(crate) struct Identity {
     ca: String,
     serving: Pair,
-    /// The TLS client for kubelets.
     pub(crate) kubelets: Kubelets,
     pub(crate) admin_token: String,
     pub(crate) read_only_token: String,
@@ -144,11 +140,6 @@ impl Identity {
             admin_token: kept("admin.token", &|| Ok(new_token()))?,
             read_only_token: kept("read-only.token", &|| Ok(new_token()))?,
         })
-    }
-
-    /// The certificate of the CA, as PEM.
-    pub(crate) fn ca_pem(&self) -> &str {
-        &self.ca
     }
 
     /// The role of a bearer token; `None` for an unknown token.

@@ -91,18 +91,14 @@ pub enum Faults {
 /// The default size of the watch log of each resource.
 pub const DEFAULT_HISTORY: usize = 10_000;
 
-/// `10.96.0.0/16`, as in most clusters.
-pub fn default_service_cidrs() -> ServiceCidrs {
-    ServiceCidrs::parse("10.96.0.0/16").expect("the range is valid")
-}
-
 impl Default for Options {
-    /// In memory, on a free loopback port.
+    /// In memory, on a free loopback port, with the Service addresses of most clusters.
     fn default() -> Self {
+        let services = ServiceCidrs::parse("10.96.0.0/16").expect("the range is valid");
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             durability: Durability::Ephemeral,
-            cluster: ClusterConfig::new(default_service_cidrs()),
+            cluster: ClusterConfig::new(services),
             history: DEFAULT_HISTORY,
             controllers: Controllers::All,
             faults: Faults::Refused,
@@ -185,14 +181,13 @@ impl ApiServer {
     /// `https://127.0.0.1:6443`. For a wildcard it has the loopback address.
     pub fn url(&self) -> String {
         let mut address = self.address;
-        match address {
-            SocketAddr::V4(it) if it.ip().is_unspecified() => {
-                address.set_ip(Ipv4Addr::LOCALHOST.into());
-            }
-            SocketAddr::V6(it) if it.ip().is_unspecified() => {
-                address.set_ip(Ipv6Addr::LOCALHOST.into());
-            }
-            _ => {}
+        if address.ip().is_unspecified() {
+            let v4 = address.is_ipv4();
+            address.set_ip(if v4 {
+                Ipv4Addr::LOCALHOST.into()
+            } else {
+                Ipv6Addr::LOCALHOST.into()
+            });
         }
         format!("https://{address}")
     }
@@ -208,21 +203,6 @@ impl ApiServer {
     /// The file cannot be written.
     pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
         write_private(path, &self.kubeconfig())
-    }
-
-    /// The admin token.
-    pub fn admin_token(&self) -> &str {
-        &self.api.identity.admin_token
-    }
-
-    /// The read-only token.
-    pub fn read_only_token(&self) -> &str {
-        &self.api.identity.read_only_token
-    }
-
-    /// The CA's certificate as PEM.
-    pub fn ca_pem(&self) -> &str {
-        self.api.identity.ca_pem()
     }
 
     /// Stops: ends watches, finishes running requests, accepts no new ones.

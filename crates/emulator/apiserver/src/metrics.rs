@@ -7,7 +7,6 @@ use nearhop_runtime::metrics::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Met
 
 const BUCKETS: [f64; 11] = [0.000_1, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
 
-/// A finished request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestLabels<'a> {
     pub(crate) verb: Verb,
@@ -16,7 +15,6 @@ pub(crate) struct RequestLabels<'a> {
     pub(crate) code: u16,
 }
 
-/// The server's metrics.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
@@ -84,7 +82,6 @@ impl Metrics {
     }
 }
 
-/// Counts one open watch.
 pub(crate) struct WatchGuard(Gauge);
 
 impl Drop for WatchGuard {

@@ -29,7 +29,6 @@ const KEY_FILE: &str = "service-account.key";
 /// The claim that has the ServiceAccount and the bound object.
 const BOUNDS: &str = "kubernetes.io";
 
-/// The key that signs tokens.
 pub(crate) struct TokenKey {
     pair: EcdsaKeyPair,
     /// The `kid` of each token.
@@ -67,7 +66,6 @@ impl TokenKey {
         Ok(Self { pair, id })
     }
 
-    /// A token with these claims.
     pub(crate) fn sign(&self, claims: &Value) -> String {
         let header = json!({"alg": "ES256", "kid": self.id});
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
@@ -147,7 +145,6 @@ pub(crate) fn account_of(api: &Api, token: &str, audiences: &[String]) -> Option
     })
 }
 
-/// The claims of a new token.
 pub(crate) fn new_claims(
     account: (&str, &str, &str),
     audiences: &Value,

@@ -2,9 +2,8 @@
 
 use nearhop_kinds::Resource;
 use nearhop_object::FieldError;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-/// The error of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ApiError {
     pub(crate) code: u16,
@@ -66,7 +65,6 @@ impl ApiError {
             .with(json!({}))
     }
 
-    /// A path that is not served.
     pub(crate) fn no_such_path() -> Self {
         Self { plain: true, ..Self::new(404, "NotFound", "404 page not found\n") }
     }
@@ -124,7 +122,6 @@ impl ApiError {
         Self::new(422, "Invalid", message).with(json!({}))
     }
 
-    /// An object that breaks the rules of its kind.
     pub(crate) fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Self {
         Self::invalid_kind(&resource.group, &resource.kind, name, errors)
     }
@@ -133,25 +130,17 @@ impl ApiError {
     /// left out.
     pub(crate) fn invalid_kind(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let subject = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let shown = match errors {
-            [one] => one.to_string(),
-            many => join_distinct(many),
-        };
+        let shown = join_distinct(errors);
         let causes: Vec<Value> = errors
             .iter()
             .map(|e| json!({"reason": e.kind.reason(), "message": e.message, "field": e.field}))
             .collect();
-        let mut details = Map::new();
-        for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
-            if !value.is_empty() {
-                details.insert(key.to_owned(), value.into());
-            }
-        }
+        let mut details = without_empty([("name", name), ("group", group), ("kind", kind)]);
         if !causes.is_empty() {
-            details.insert("causes".to_owned(), causes.into());
+            details["causes"] = causes.into();
         }
         let message = format!("{subject} \"{name}\" is invalid: {shown}");
-        Self::new(422, "Invalid", message).with(details.into())
+        Self::new(422, "Invalid", message).with(details)
     }
 
     pub(crate) fn too_many_requests() -> Self {
@@ -191,7 +180,6 @@ impl ApiError {
         }))
     }
 
-    /// The error of an injected fault.
     pub(crate) fn injected(code: u16) -> Self {
         let reason = match code {
             403 => "Forbidden",
@@ -203,13 +191,11 @@ impl ApiError {
         Self::new(code, reason, format!("injected fault: {code}"))
     }
 
-    /// Whether the reply has a Retry-After header.
     pub(crate) fn retry_after(&self) -> bool {
         self.code == 429 && self.plain
             || self.details.as_ref().is_some_and(|d| d.get("retryAfterSeconds").is_some())
     }
 
-    /// The body.
     pub(crate) fn to_status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -228,7 +214,6 @@ impl ApiError {
     }
 }
 
-/// Each distinct error once.
 fn join_distinct(errors: &[FieldError]) -> String {
     let mut distinct: Vec<String> = Vec::with_capacity(errors.len());
     for text in errors.iter().map(ToString::to_string) {
@@ -244,14 +229,11 @@ fn join_distinct(errors: &[FieldError]) -> String {
 
 /// `{"name": …, "group": …, "kind": "services"}`, without what is empty.
 pub(crate) fn named(resource: &Resource, name: &str) -> Value {
-    let mut details = Map::new();
-    let parts = [("name", name), ("group", &resource.group), ("kind", &resource.plural)];
-    for (key, value) in parts {
-        if !value.is_empty() {
-            details.insert(key.to_owned(), value.into());
-        }
-    }
-    details.into()
+    without_empty([("name", name), ("group", &resource.group), ("kind", &resource.plural)])
+}
+
+pub(crate) fn without_empty(parts: [(&str, &str); 3]) -> Value {
+    parts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
 fn subject(resource: &Resource, name: &str) -> String {

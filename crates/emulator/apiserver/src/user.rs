@@ -6,7 +6,6 @@ use crate::api::Api;
 use crate::identity::Role;
 use crate::service_account::{Account, ISSUER, account_of};
 
-/// An authenticated user.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     pub(crate) role: Role,
@@ -38,7 +37,6 @@ impl User {
         }
     }
 
-    /// The `userInfo` of a review.
     pub(crate) fn info(&self) -> Value {
         let Some(account) = &self.account else {
             return json!({"username": self.name(), "groups": self.role.groups()});

@@ -13,7 +13,6 @@ use crate::api::Api;
 use crate::rest::{ObjectKey, Writer, delete_object, now_text};
 use crate::store::{Name, Store, Stored};
 
-/// The storage of definitions.
 pub(crate) const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// The registry with the resources of all definitions that are stored.

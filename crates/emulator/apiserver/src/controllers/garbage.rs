@@ -12,8 +12,10 @@ use serde_json::Value;
 
 use super::{changed_or_again, rewrite};
 use crate::api::Api;
-use crate::rest::{FOREGROUND, ORPHAN, ObjectKey, Writer, delete_object, remove_finalizer};
-use crate::store::{Event, EventKind, Stored};
+use crate::rest::{
+    FOREGROUND, ORPHAN, ObjectKey, Writer, delete_object, remove_finalizer, retain_items,
+};
+use crate::store::{Event, EventKind, Name, Stored};
 
 const BATCH: usize = 256;
 
@@ -106,20 +108,19 @@ async fn consider(api: &Arc<Api>, storage: &Arc<str>, object: &Arc<Stored>) -> b
             .as_array()
             .is_some_and(|list| list.iter().any(|f| f == finalizer))
     };
-    if has(ORPHAN) {
+    let finalizer = if has(ORPHAN) {
         orphan_dependents(api, &object.content.uid).await;
-        let write = rewrite(api, &resource, object, &writer, |o| remove_finalizer(o, ORPHAN));
-        return write.await.is_err();
-    }
-    if has(FOREGROUND) {
-        let blocking = delete_dependents(api, &object.content.uid).await;
-        if blocking {
+        ORPHAN
+    } else if has(FOREGROUND) {
+        if delete_dependents(api, &object.content.uid).await {
             return true;
         }
-        let write = rewrite(api, &resource, object, &writer, |o| remove_finalizer(o, FOREGROUND));
-        return write.await.is_err();
-    }
-    false
+        FOREGROUND
+    } else {
+        return false;
+    };
+    let write = rewrite(api, &resource, object, &writer, |o| remove_finalizer(o, finalizer));
+    write.await.is_err()
 }
 
 /// Deletes all dependents of an owner. Returns whether a blocking one still exists.
@@ -132,9 +133,8 @@ async fn delete_dependents(api: &Arc<Api>, uid: &str) -> bool {
     api.store.dependents(uid).iter().any(|dependent| {
         let Some(object) = api.store.get(&dependent.storage, &dependent.name) else { return false };
         let value = object.to_value("");
-        let references =
-            value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-        references.iter().any(|r| r["uid"] == uid && r["blockOwnerDeletion"] == true)
+        let mut references = value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        references.any(|r| r["uid"] == uid && r["blockOwnerDeletion"] == true)
     })
 }
 
@@ -149,13 +149,7 @@ async fn orphan_dependents(api: &Arc<Api>, uid: &str) {
 }
 
 fn remove_owner(object: &mut Value, uid: &str) {
-    let metadata = &mut object["metadata"];
-    if let Some(list) = metadata["ownerReferences"].as_array_mut() {
-        list.retain(|reference| reference["uid"] != uid);
-        if list.is_empty() {
-            metadata.as_object_mut().map(|metadata| metadata.remove("ownerReferences"));
-        }
-    }
+    retain_items(&mut object["metadata"], "ownerReferences", |owner| owner["uid"] != uid);
 }
 
 fn writer() -> Writer {
@@ -165,11 +159,8 @@ fn writer() -> Writer {
 /// Deletes an object at the version that was considered: a later change is considered on its own.
 async fn delete(api: &Arc<Api>, storage: &str, object: &Stored) {
     let Some(resource) = resource_of(api, storage) else { return };
-    let key = ObjectKey {
-        resource: &resource,
-        namespace: &object.name.namespace,
-        name: &object.name.name,
-    };
+    let Name { namespace, name } = &object.name;
+    let key = ObjectKey { resource: &resource, namespace, name };
     let only_this = DeleteOptions {
         uid: Some(object.content.uid.to_string()),
         resource_version: Some(object.version.to_string()),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{changed_or_again, rewrite};
 use crate::api::Api;
-use crate::rest::{ObjectKey, Writer, delete_object, now_text};
+use crate::rest::{ObjectKey, Writer, delete_object, now_text, retain_items};
 use crate::store::Stored;
 
 pub(super) async fn run(api: Arc<Api>) {
@@ -65,17 +65,23 @@ async fn empty(api: &Arc<Api>, namespace: &Arc<Stored>) -> bool {
 }
 
 fn remove_finalizer(namespace: &mut Value) {
-    if let Some(list) = namespace["spec"]["finalizers"].as_array_mut() {
-        list.retain(|name| name != "kubernetes");
-        if list.is_empty() {
-            namespace["spec"].as_object_mut().map(|spec| spec.remove("finalizers"));
-        }
-    }
+    retain_items(&mut namespace["spec"], "finalizers", |name| name != "kubernetes");
 }
 
 fn set_conditions(namespace: &mut Value, left: usize, now: &str) {
     let remaining = left > 0;
     let content = format!("Some resources are remaining: {left} objects");
+    let (content, finalizers) = if remaining {
+        (
+            ("SomeResourcesRemain", content.as_str()),
+            ("SomeFinalizersRemain", "Some content in the namespace has finalizers remaining"),
+        )
+    } else {
+        (
+            ("ContentRemoved", "All content successfully removed"),
+            ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+        )
+    };
     let rows = [
         (
             "NamespaceDeletionDiscoveryFailure",
@@ -95,22 +101,8 @@ fn set_conditions(namespace: &mut Value, left: usize, now: &str) {
             "ContentDeleted",
             "All content successfully deleted, may be waiting on finalization",
         ),
-        (
-            "NamespaceContentRemaining",
-            remaining,
-            if remaining { "SomeResourcesRemain" } else { "ContentRemoved" },
-            if remaining { content.as_str() } else { "All content successfully removed" },
-        ),
-        (
-            "NamespaceFinalizersRemaining",
-            remaining,
-            if remaining { "SomeFinalizersRemain" } else { "ContentHasNoFinalizers" },
-            if remaining {
-                "Some content in the namespace has finalizers remaining"
-            } else {
-                "All content-preserving finalizers finished"
-            },
-        ),
+        ("NamespaceContentRemaining", remaining, content.0, content.1),
+        ("NamespaceFinalizersRemaining", remaining, finalizers.0, finalizers.1),
     ];
     let before = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let conditions: Vec<Value> = rows

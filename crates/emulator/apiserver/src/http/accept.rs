@@ -2,7 +2,6 @@
 
 use crate::status::ApiError;
 
-/// The form of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Objects as they are.
@@ -33,16 +32,17 @@ impl MetaVersion {
     }
 }
 
-/// One entry of an Accept header.
 struct Entry<'a> {
     media: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
 }
 
-/// A parsed Accept header.
 pub(crate) struct Accept<'a>(Vec<Entry<'a>>);
 
-const AVAILABLE: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// The media types of objects, in requests and replies.
+pub(crate) const OBJECT_TYPES: &str =
+    "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 impl<'a> Accept<'a> {
     /// By q-value, then by position.
@@ -57,14 +57,13 @@ impl<'a> Accept<'a> {
     pub(crate) fn form(&self) -> Result<Form, ApiError> {
         let mut known = false;
         for entry in &self.0 {
-            let protobuf = entry.media == "application/vnd.kubernetes.protobuf";
-            let json = matches!(entry.media, "application/json" | "application/*" | "*/*");
             let yaml = entry.media == "application/yaml";
-            known |= protobuf || json || yaml;
+            let known_entry = entry.is_known();
+            known |= known_entry;
             match entry.get("as") {
-                None if json => return Ok(Form::Object),
                 None if yaml => return Ok(Form::Yaml),
-                Some(form) if json || protobuf => {
+                None if known_entry && entry.media != PROTOBUF => return Ok(Form::Object),
+                Some(form) if known_entry && !yaml => {
                     if let Some(form) = entry.meta_form(form) {
                         return Ok(form);
                     }
@@ -72,38 +71,25 @@ impl<'a> Accept<'a> {
                 _ => {}
             }
         }
-        if self.0.iter().any(|entry| entry.media == "application/vnd.kubernetes.protobuf") {
+        if self.0.iter().any(|entry| entry.media == PROTOBUF) {
             return Ok(Form::Object);
         }
         Err(if known {
-            ApiError::not_acceptable(format!(
-                "only the following media types are accepted: {AVAILABLE}"
-            ))
+            unaccepted()
         } else {
             unavailable(&format!(
-                "{AVAILABLE}, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+                "{OBJECT_TYPES}, application/json;stream=watch, {PROTOBUF};stream=watch"
             ))
         })
     }
 
-    /// Whether only protobuf is accepted.
     pub(crate) fn is_protobuf_only(&self) -> bool {
-        self.0.iter().all(|entry| entry.media == "application/vnd.kubernetes.protobuf")
+        self.0.iter().all(|entry| entry.media == PROTOBUF)
     }
 
     /// Whether aggregated discovery is wanted (`Ok(true)`), or the legacy documents.
     pub(crate) fn aggregated_discovery(&self) -> Result<bool, ApiError> {
-        for entry in &self.0 {
-            if !matches!(
-                entry.media,
-                "application/json"
-                    | "application/*"
-                    | "*/*"
-                    | "application/yaml"
-                    | "application/vnd.kubernetes.protobuf"
-            ) {
-                continue;
-            }
+        for entry in self.0.iter().filter(|entry| entry.is_known()) {
             match (entry.get("as"), entry.get("g"), entry.get("v")) {
                 (Some("APIGroupDiscoveryList"), Some("apidiscovery.k8s.io"), Some("v2")) => {
                     return Ok(true);
@@ -115,13 +101,13 @@ impl<'a> Accept<'a> {
         Err(if self.0.iter().any(|entry| entry.media.starts_with("application/json")) {
             unaccepted()
         } else {
-            unavailable(AVAILABLE)
+            unavailable(OBJECT_TYPES)
         })
     }
 }
 
 fn unaccepted() -> ApiError {
-    ApiError::not_acceptable(format!("only the following media types are accepted: {AVAILABLE}"))
+    ApiError::not_acceptable(format!("only the following media types are accepted: {OBJECT_TYPES}"))
 }
 
 fn unavailable(list: &str) -> ApiError {
@@ -132,6 +118,11 @@ fn unavailable(list: &str) -> ApiError {
 impl Entry<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.parameters.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
+    }
+
+    fn is_known(&self) -> bool {
+        matches!(self.media, "application/json" | "application/*" | "*/*" | "application/yaml")
+            || self.media == PROTOBUF
     }
 
     fn meta_form(&self, form: &str) -> Option<Form> {
@@ -162,34 +153,21 @@ fn parse_entry(text: &str) -> (f32, Entry<'_>) {
 mod tests {
     use super::*;
 
-    fn form(text: &str) -> Option<Form> {
-        Accept::parse(Some(text)).form().ok()
-    }
-
     #[test]
-    fn by_quality_then_by_position() {
-        assert_eq!(form("application/xml,application/json;q=0.5"), Some(Form::Object));
-        assert_eq!(form("application/json;q=0.1,application/yaml"), Some(Form::Yaml));
-        assert_eq!(form("text/html"), None);
-    }
-
-    #[test]
-    fn tables_in_any_order_of_parameters() {
+    fn forms_by_quality_then_by_position() {
         let table = Some(Form::Table(MetaVersion::V1));
-        assert_eq!(form("application/json;as=Table;v=v1;g=meta.k8s.io,application/json"), table);
-        assert_eq!(form("application/json;g=meta.k8s.io;as=Table;v=v1"), table);
-        assert_eq!(form("application/json;as=Nope;v=v1;g=meta.k8s.io"), None);
-        assert_eq!(
-            form("application/json;as=Nope;v=v1;g=meta.k8s.io,application/json"),
-            Some(Form::Object)
-        );
-    }
-
-    #[test]
-    fn clients_that_prefer_protobuf_get_json() {
-        assert_eq!(
-            form("application/vnd.kubernetes.protobuf,application/json"),
-            Some(Form::Object)
-        );
+        for (header, expected) in [
+            ("application/xml,application/json;q=0.5", Some(Form::Object)),
+            ("application/json;q=0.1,application/yaml", Some(Form::Yaml)),
+            ("text/html", None),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", table),
+            ("application/json;g=meta.k8s.io;as=Table;v=v1", table),
+            ("application/json;as=Nope;v=v1;g=meta.k8s.io", None),
+            ("application/json;as=Nope;v=v1;g=meta.k8s.io,application/json", Some(Form::Object)),
+            // A client that prefers protobuf gets JSON.
+            ("application/vnd.kubernetes.protobuf,application/json", Some(Form::Object)),
+        ] {
+            assert_eq!(Accept::parse(Some(header)).form().ok(), expected, "{header}");
+        }
     }
 }

@@ -1,29 +1,28 @@
 //! Parsing of paths.
 
-/// A parsed path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// Objects.
     Resource(ResourcePath),
     /// `/api` and below, without a resource.
-    Core { version: Option<String> },
+    Core {
+        version: Option<String>,
+    },
     /// `/apis` and below, without a resource.
-    Group { group: Option<String>, version: Option<String> },
+    Group {
+        group: Option<String>,
+        version: Option<String>,
+    },
     /// `/openapi/v2`.
     Swagger,
     /// `/openapi/v3`, or the document of a group version (`api/v1`, `apis/apps/v1`).
     OpenApi(Option<String>),
-    /// `/version`.
     Version,
     /// `/healthz`, `/livez`, `/readyz`.
     Health(HealthPath),
-    /// `/metrics`.
     Metrics,
-    /// `/nearhop/faults`.
     Faults,
-    /// `/`.
     Root,
-    /// Anything else.
     Unknown,
 }
 

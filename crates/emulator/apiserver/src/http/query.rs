@@ -2,7 +2,6 @@
 
 use crate::status::ApiError;
 
-/// The parameters in their order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -18,12 +17,10 @@ impl Query {
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// Whether a parameter is there at all.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(name, _)| name == key)
     }
 
-    /// All parameters.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
@@ -36,7 +33,6 @@ impl Query {
             .is_some_and(|(_, value)| !matches!(value.to_ascii_lowercase().as_str(), "0" | "false"))
     }
 
-    /// A whole number.
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, ApiError> {
         let Some(text) = self.get(key) else { return Ok(None) };
         let refused =

@@ -15,7 +15,6 @@ use crate::status::ApiError;
 /// The bytes of an answer, whole or as they come.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// An answer.
 pub(crate) struct Reply {
     pub(crate) code: u16,
     pub(crate) content_type: &'static str,

@@ -7,25 +7,21 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use nearhop_kinds::options::FieldValidation;
 use nearhop_kinds::{Resource, crd};
-use nearhop_object::decode::{self, Parsed};
-use nearhop_object::patch::GoValue;
+use nearhop_object::decode::{self, DecodeError, Parsed};
+use nearhop_object::patch::{GoValue, json_type};
 use nearhop_object::{FieldError, FieldErrorKind, builtin};
 use serde_json::Value;
 
 use super::Request;
+use crate::http::{OBJECT_TYPES, PROTOBUF};
 use crate::status::ApiError;
 
 /// Kubernetes' limit for a request body.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 /// The limit of a body that is read and discarded.
 const MAX_DISCARDED: usize = 64 * 1024 * 1024;
-/// The time limit for reading a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-const OBJECT_TYPES: &str =
-    "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-
-/// Reads a body.
 pub(super) async fn read(incoming: Incoming) -> Result<Bytes, ApiError> {
     match tokio::time::timeout(BODY_TIMEOUT, collect(incoming)).await {
         Ok(body) => body,
@@ -68,49 +64,27 @@ pub(super) fn check_duration(text: &str) -> Result<(), ApiError> {
     )))
 }
 
-/// A decoded body.
-pub(super) struct Decoded {
-    pub(super) object: Value,
-    /// Paths of duplicate keys.
-    duplicates: Vec<String>,
-}
-
 /// Decodes a body: JSON, YAML or protobuf.
-pub(super) fn decode(request: &Request, kind: &str) -> Result<Decoded, ApiError> {
+pub(super) fn decode(request: &Request, kind: &str) -> Result<Parsed, ApiError> {
     let body = &request.body;
-    let unrecognized = |format: &str, error: String| {
-        let shown = shown_body(body);
-        ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {format} parse error: {error} ({shown})"
-        ))
+    let unrecognized = |format: &str, parsed: Result<Parsed, DecodeError>| {
+        parsed.map_err(|error| {
+            let shown = shown_body(body);
+            ApiError::bad_request(format!(
+                "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; {format} parse error: {error} ({shown})"
+            ))
+        })
     };
     match request.content_type().unwrap_or("application/json") {
-        "application/json" | "*/*" => {
-            let parsed =
-                decode::parse_json(body).map_err(|e| unrecognized("json", e.to_string()))?;
-            Ok(parsed.into())
-        }
-        "application/yaml" => {
-            let parsed =
-                decode::parse_yaml(body).map_err(|e| unrecognized("yaml", e.to_string()))?;
-            Ok(parsed.into())
-        }
-        "application/vnd.kubernetes.protobuf" => {
-            let (api_version, kind, mut object) =
-                decode::decode_protobuf(body).map_err(|error| {
-                    ApiError::bad_request(format!("cannot decode the protobuf body: {error}"))
-                })?;
-            object["apiVersion"] = api_version.into();
-            object["kind"] = kind.into();
-            Ok(Decoded { object, duplicates: Vec::new() })
+        "application/json" | "*/*" => unrecognized("json", decode::parse_json(body)),
+        "application/yaml" => unrecognized("yaml", decode::parse_yaml(body)),
+        PROTOBUF => {
+            let (_, _, value) = decode::decode_protobuf(body).map_err(|error| {
+                ApiError::bad_request(format!("cannot decode the protobuf body: {error}"))
+            })?;
+            Ok(Parsed { value, duplicates: Vec::new() })
         }
         _ => Err(ApiError::unsupported_media_type(OBJECT_TYPES)),
-    }
-}
-
-impl From<Parsed> for Decoded {
-    fn from(parsed: Parsed) -> Self {
-        Self { object: parsed.value, duplicates: parsed.duplicates }
     }
 }
 
@@ -130,11 +104,11 @@ fn shown_body(body: &[u8]) -> String {
 /// Checks the kind of a body, shapes it, and reports unknown fields.
 pub(super) fn to_object(
     request: &Request,
-    decoded: Decoded,
+    decoded: Parsed,
     validation: FieldValidation,
     warnings: &mut Vec<String>,
 ) -> Result<Value, ApiError> {
-    let Decoded { mut object, duplicates } = decoded;
+    let Parsed { value: mut object, duplicates } = decoded;
     let resource = &request.resource;
     check_kind(request, &mut object)?;
     let (kind, version) = (&resource.kind, &resource.version);
@@ -284,15 +258,4 @@ fn conversion_problem(resource: &Resource, kind: &str, api_version: &str) -> Str
     }
     let (package, version) = (super::view::go_package(resource), &resource.version);
     format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", resource.kind)
-}
-
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }

@@ -25,7 +25,6 @@ const GENERATE_TRIES: usize = 8;
 /// The number of attempts to create an object while its Namespace changes.
 const NAMESPACE_TRIES: usize = 64;
 
-/// Creates the object in the body of a request.
 pub(super) async fn create(
     api: &Arc<Api>,
     request: &Request,
@@ -175,7 +174,6 @@ fn check_definition(api: &Api, resource: &Resource) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Removes fields that only the server sets.
 fn drop_server_fields(object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     for field in [

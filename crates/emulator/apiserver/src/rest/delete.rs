@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use nearhop_kinds::options::{DeleteOptions, DryRun, Propagation};
 use nearhop_kinds::strategy::DeleteAnswers;
 use nearhop_kinds::{Resource, pod};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::options::{ListOptions, Selection};
 use super::read::{self, Page};
@@ -18,14 +18,13 @@ use super::write::{
 use super::{Request, body, view};
 use crate::api::Api;
 use crate::http::Reply;
-use crate::status::ApiError;
+use crate::status::{ApiError, without_empty};
 use crate::store::{Change, Expect, Name, Stored, WriteError};
 
 const TRIES: usize = 64;
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// Deletes one object.
 pub(super) async fn delete(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
     let deletion = deletion_of(request)?;
     let key = request.key();
@@ -61,7 +60,7 @@ fn deletion_of(request: &Request) -> Result<DeleteOptions, ApiError> {
     let body = if request.body.is_empty() {
         Value::Null
     } else {
-        body::decode(request, "DeleteOptions")?.object
+        body::decode(request, "DeleteOptions")?.value
     };
     let kind = body["kind"].as_str().unwrap_or("DeleteOptions");
     if kind != "DeleteOptions" {
@@ -73,7 +72,6 @@ fn deletion_of(request: &Request) -> Result<DeleteOptions, ApiError> {
     DeleteOptions::parse(&body, request.query.pairs()).map_err(options_error)
 }
 
-/// The result of a deletion.
 pub(crate) struct Deleted {
     pub(crate) outcome: Outcome,
     pub(crate) gone: bool,
@@ -118,11 +116,12 @@ async fn try_delete(
     let deleted = |outcome, gone| Deleted { outcome, gone, uid: uid.clone() };
     let plan = plan_deletion(resource, old, deletion);
     if deletion.dry_run == DryRun::All {
+        let gone = matches!(plan, Plan::MarkAndRemove(_) | Plan::Remove);
         return Ok(match plan {
-            Plan::Mark(marked) => deleted(Outcome::Shown(marked), false),
-            Plan::MarkAndRemove(marked) => deleted(Outcome::Shown(marked), true),
-            Plan::Nothing => deleted(Outcome::Shown(old.clone()), false),
-            Plan::Remove => deleted(Outcome::Shown(old.clone()), true),
+            Plan::Mark(marked) | Plan::MarkAndRemove(marked) => {
+                deleted(Outcome::Shown(marked), gone)
+            }
+            Plan::Nothing | Plan::Remove => deleted(Outcome::Shown(old.clone()), gone),
         });
     }
     let expect = Expect::Version(stored.version);
@@ -151,7 +150,6 @@ async fn try_delete(
     }
 }
 
-/// The effect of a deletion on an object.
 enum Plan {
     /// It is terminating already.
     Nothing,
@@ -234,20 +232,20 @@ fn check_preconditions(
 ) -> Result<(), ApiError> {
     let Some(why) = deletion.precondition_conflict(object) else { return Ok(()) };
     let name = name_of(object);
-    let mut details = json!({"name": name, "kind": &*resource.kind});
-    if !resource.group.is_empty() {
-        details["group"] = (*resource.group).into();
-    }
+    let details =
+        without_empty([("name", name), ("kind", &resource.kind), ("group", &resource.group)]);
     Err(ApiError::conflict_because(&resource.qualified_kind(), details, name, &why))
 }
 
-/// Removes a finalizer from an object.
 pub(crate) fn remove_finalizer(object: &mut Value, finalizer: &str) {
-    let metadata = &mut object["metadata"];
-    if let Some(list) = metadata["finalizers"].as_array_mut() {
-        list.retain(|name| name != finalizer);
-        if list.is_empty() {
-            metadata.as_object_mut().map(|metadata| metadata.remove("finalizers"));
-        }
+    retain_items(&mut object["metadata"], "finalizers", |name| name != finalizer);
+}
+
+/// Removes items from a list of an object, and the list when it becomes empty.
+pub(crate) fn retain_items(parent: &mut Value, list: &str, keep: impl Fn(&Value) -> bool) {
+    let Some(items) = parent[list].as_array_mut() else { return };
+    items.retain(keep);
+    if items.is_empty() {
+        parent.as_object_mut().map(|members| members.remove(list));
     }
 }

@@ -26,14 +26,12 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 const SWAGGER_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2";
 const SWAGGER_PROTOBUF_ANSWER: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-/// A document with its hash.
 #[derive(Clone)]
 struct Document {
     body: Bytes,
     hash: String,
 }
 
-/// The documents of one registry.
 #[derive(Default)]
 pub(crate) struct Documents(Mutex<Made>);
 

@@ -19,7 +19,7 @@ use crate::store::Content;
 
 /// Deletes a Pod if the budgets that cover it allow it.
 pub(super) async fn evict(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
-    let eviction = body::decode(request, "Eviction")?.object;
+    let eviction = body::decode(request, "Eviction")?.value;
     check_eviction(&eviction, request.key().name)?;
     let pod = read::find(api, request)?;
     if is_running(&pod.content) {

@@ -10,7 +10,6 @@ use crate::http::{HealthPath, Query, Reply};
 use crate::identity::Role;
 use crate::status::ApiError;
 
-/// The result of one check.
 struct Check {
     name: &'static str,
     state: Result<(), String>,
@@ -18,7 +17,6 @@ struct Check {
     fatal: bool,
 }
 
-/// Answers a probe.
 pub(super) fn answer(
     api: &Api,
     path: &HealthPath,

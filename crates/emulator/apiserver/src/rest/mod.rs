@@ -31,7 +31,7 @@ use nearhop_kinds::{Registry, Resource, Subresource, Verb};
 
 pub(crate) use body::shape;
 pub(crate) use create::create_object;
-pub(crate) use delete::{FOREGROUND, ORPHAN, delete_object, remove_finalizer};
+pub(crate) use delete::{FOREGROUND, ORPHAN, delete_object, remove_finalizer, retain_items};
 pub(crate) use documents::Documents;
 pub(crate) use update::is_finished;
 pub(crate) use write::{ObjectKey, Writer, content_of, name_of, now_text, write_of};
@@ -67,7 +67,6 @@ impl Request {
         }
     }
 
-    /// The form of the response.
     fn form(&self) -> Result<Form, ApiError> {
         let accept = Accept::parse(header(&self.parts.headers, ACCEPT));
         if self.resource.is_custom() && accept.is_protobuf_only() {

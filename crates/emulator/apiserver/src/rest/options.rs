@@ -26,7 +26,6 @@ pub(super) enum Freshness {
     Exact(u64),
 }
 
-/// The selected objects.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
     labels: LabelSelector,
@@ -87,7 +86,6 @@ fn field_of<'a>(object: &'a Stored, field: &str) -> Option<&'a str> {
     }
 }
 
-/// The parameters of a list.
 pub(super) struct ListOptions {
     pub(super) freshness: Freshness,
     pub(super) limit: Option<usize>,
@@ -127,7 +125,6 @@ impl ListOptions {
     }
 }
 
-/// The parameters of a watch.
 pub(super) struct WatchOptions {
     /// `None`: begin with all existing objects.
     pub(super) after: Option<u64>,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use nearhop_kinds::options::{self, WriteOptions, WriteVerb};
-use nearhop_object::apply::{self, ApplyError, Force};
+use nearhop_object::Schema;
+use nearhop_object::apply::{self, ApplyError, Conflict, Force};
 use nearhop_object::decode::{self, Parsed};
 use nearhop_object::patch::{self, PatchError};
 use serde_json::{Value, json};
@@ -16,13 +17,46 @@ use crate::api::Api;
 use crate::http::Reply;
 use crate::status::{ApiError, named};
 
-/// The type of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PatchType {
+pub(super) enum PatchType {
     Json,
     Merge,
     Strategic,
     Apply,
+}
+
+impl PatchType {
+    pub(super) fn of(request: &Request) -> Result<Self, ApiError> {
+        match request.content_type() {
+            Some("application/json-patch+json") => Ok(Self::Json),
+            Some("application/merge-patch+json") => Ok(Self::Merge),
+            Some("application/strategic-merge-patch+json") => Ok(Self::Strategic),
+            Some("application/apply-patch+yaml") => Ok(Self::Apply),
+            _ => Err(ApiError::unknown_patch_type()),
+        }
+    }
+
+    /// Without a schema, a strategic merge patch is a merge patch.
+    pub(super) fn apply(
+        self,
+        schema: Option<&Schema>,
+        old: &Value,
+        patch: &Value,
+    ) -> Result<Value, ApiError> {
+        let patched = match (self, schema) {
+            (Self::Json, _) => patch::json_patch(old, patch),
+            (Self::Strategic, Some(schema)) => {
+                patch::strategic_merge_patch(schema.node(), old, patch)
+            }
+            _ => patch::merge_patch(old, patch),
+        };
+        patched.map_err(|error| match error {
+            PatchError::BadRequest(message) => ApiError::bad_request(message),
+            PatchError::Unprocessable(message) => ApiError::unprocessable(message),
+            PatchError::Internal(message) => ApiError::bare(message),
+            PatchError::TooLarge(message) => ApiError::too_large(message),
+        })
+    }
 }
 
 /// Patches an object, or a subresource.
@@ -31,13 +65,7 @@ pub(super) async fn patch(
     request: &Request,
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
-    let patch_type = match request.content_type() {
-        Some("application/json-patch+json") => PatchType::Json,
-        Some("application/merge-patch+json") => PatchType::Merge,
-        Some("application/strategic-merge-patch+json") => PatchType::Strategic,
-        Some("application/apply-patch+yaml") => PatchType::Apply,
-        _ => return Err(ApiError::unknown_patch_type()),
-    };
+    let patch_type = PatchType::of(request)?;
     if patch_type == PatchType::Strategic && request.resource.is_custom() {
         let accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
         return Err(ApiError::unsupported_media_type(accepted));
@@ -50,14 +78,7 @@ pub(super) async fn patch(
     let (key, resource) = (request.key(), &request.resource);
     let parsed = parse_patch(&request.body)?;
     let outcome = update_object(api, &key, key.read(api), &writer, warnings, |old, warnings| {
-        let patched = match (patch_type, &resource.schema) {
-            (PatchType::Json, _) => patch::json_patch(old, &parsed.value),
-            (PatchType::Strategic, Some(schema)) => {
-                patch::strategic_merge_patch(schema.node(), old, &parsed.value)
-            }
-            _ => patch::merge_patch(old, &parsed.value),
-        };
-        let patched = patched.map_err(patch_error)?;
+        let patched = patch_type.apply(resource.schema.as_ref(), old, &parsed.value)?;
         let validation = options.field_validation;
         let mut new = body::to_patched(request, patched, &parsed, validation, warnings)?;
         check_name(&mut new, key.name)?;
@@ -70,15 +91,6 @@ pub(super) async fn patch(
 pub(super) fn parse_patch(body: &[u8]) -> Result<Parsed, ApiError> {
     decode::parse_json(body)
         .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))
-}
-
-pub(super) fn patch_error(error: PatchError) -> ApiError {
-    match error {
-        PatchError::BadRequest(message) => ApiError::bad_request(message),
-        PatchError::Unprocessable(message) => ApiError::unprocessable(message),
-        PatchError::Internal(message) => ApiError::bare(message),
-        PatchError::TooLarge(message) => ApiError::too_large(message),
-    }
 }
 
 /// Server-side apply.
@@ -104,7 +116,8 @@ async fn apply_patch(
         let mut merged = writer
             .owning(resource, |owner| apply::apply(schema.node(), live, &applied, owner, force))
             .map_err(apply_error)?;
-        shape_applied(request, &mut merged)?;
+        body::shape(resource, &mut merged).map_err(ApiError::bad_request)?;
+        settle_namespace(resource, key.namespace, &mut merged)?;
         Ok(merged)
     };
     let mut stored = key.read(api);
@@ -126,11 +139,6 @@ async fn apply_patch(
     }
     let outcome = update_object(api, &key, stored, &writer, warnings, |old, _| merge(Some(old)));
     outcome.await?.reply(request, 200)
-}
-
-fn shape_applied(request: &Request, object: &mut Value) -> Result<(), ApiError> {
-    body::shape(&request.resource, object).map_err(ApiError::bad_request)?;
-    settle_namespace(&request.resource, request.key().namespace, object)
 }
 
 fn decode_applied(
@@ -167,27 +175,19 @@ fn check_type(request: &Request, applied: &Value) -> Result<(), ApiError> {
     if kind == &*resource.kind && version == resource.api_version() {
         return Ok(());
     }
-    let spelled = match version.split_once('/') {
-        Some((group, version)) => format!("{group}/{version}"),
-        None => format!("/{version}"),
-    };
-    Err(ApiError::bad_request(format!("invalid object type: {spelled}, Kind={kind}")))
+    let slash = if version.contains('/') { "" } else { "/" };
+    Err(ApiError::bad_request(format!("invalid object type: {slash}{version}, Kind={kind}")))
 }
 
 fn apply_error(error: ApplyError) -> ApiError {
     match error {
         ApplyError::Conflicts(conflicts) => {
-            let causes: Vec<Value> = conflicts
-                .iter()
-                .map(|conflict| {
-                    json!({
-                        "reason": "FieldManagerConflict",
-                        "message": conflict.cause_message(),
-                        "field": conflict.path
-                    })
-                })
-                .collect();
-            ApiError::apply_conflict(apply::conflict_message(&conflicts), causes.into())
+            let cause = |conflict: &Conflict| {
+                let (message, field) = (conflict.cause_message(), &conflict.path);
+                json!({"reason": "FieldManagerConflict", "message": message, "field": field})
+            };
+            let causes = conflicts.iter().map(cause).collect();
+            ApiError::apply_conflict(apply::conflict_message(&conflicts), causes)
         }
         ApplyError::NamesOwners => ApiError::bad_request(ApplyError::NamesOwners.to_string()),
         ApplyError::Untyped(message) => ApiError::bare(message),

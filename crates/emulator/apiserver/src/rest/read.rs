@@ -22,7 +22,6 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 /// The size of the pieces of a long list, which is never whole in memory.
 const PIECE: usize = 64 * 1024;
 
-/// One object.
 pub(super) async fn get(api: &Api, request: &Request) -> Result<Reply, ApiError> {
     if let Some(version) = request.query.get("resourceVersion") {
         wait_for(api, parse_version(version)?).await?;
@@ -37,7 +36,6 @@ pub(super) fn find(api: &Api, request: &Request) -> Result<Arc<Stored>, ApiError
     key.read(api).ok_or_else(|| ApiError::not_found(key.resource, key.name))
 }
 
-/// Many objects.
 pub(super) async fn list(api: &Api, request: &Request) -> Result<Reply, ApiError> {
     let options = ListOptions::parse(&request.query)?;
     let selection = Selection::parse(&request.resource, &request.query, None)?;
@@ -53,13 +51,11 @@ pub(super) async fn list(api: &Api, request: &Request) -> Result<Reply, ApiError
     render(request, page, form)
 }
 
-/// A page of a list.
 pub(super) struct Page {
     pub(super) objects: Vec<Arc<Stored>>,
     pub(super) meta: Value,
 }
 
-/// The objects of a page.
 pub(super) async fn select_page(
     api: &Api,
     request: &Request,
@@ -152,7 +148,6 @@ async fn wait_for(api: &Api, version: u64) -> Result<(), ApiError> {
     }
 }
 
-/// The reply with a page.
 pub(super) fn render(request: &Request, page: Page, form: Form) -> Result<Reply, ApiError> {
     let resource = &request.resource;
     match form {

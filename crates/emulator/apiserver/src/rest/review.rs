@@ -15,7 +15,6 @@ use crate::service_account::{ISSUER, account_of};
 use crate::status::ApiError;
 use crate::user::User;
 
-/// Answers a review.
 pub(super) fn answer(api: &Arc<Api>, request: &Request, kind: Review) -> Result<Reply, ApiError> {
     let resource = &request.resource;
     let decoded = body::decode(request, &resource.kind)?;

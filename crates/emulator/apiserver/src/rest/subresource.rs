@@ -7,10 +7,9 @@ use hyper::body::Incoming;
 use nearhop_kinds::options::{FieldValidation, WriteVerb};
 use nearhop_kinds::pod::{self, BindError};
 use nearhop_kinds::{Subresource, Verb, namespace, scale};
-use nearhop_object::patch::{json_patch, merge_patch};
 use serde_json::{Value, json};
 
-use super::patch::{parse_patch, patch, patch_error};
+use super::patch::{PatchType, parse_patch, patch};
 use super::update::{put, update_object};
 use super::write::{Outcome, Writer, write_options};
 use super::{Request, body, evict, read, token, view};
@@ -31,7 +30,6 @@ pub(super) async fn forward_to_kubelet(
     kubelet::forward(api, request, &pod, subresource).await
 }
 
-/// Answers a request for a subresource.
 pub(super) async fn answer(
     api: &Arc<Api>,
     request: &Request,
@@ -72,7 +70,7 @@ async fn set_scale(
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
     let (verb, given) = match request.verb {
-        Verb::Update => (WriteVerb::Update, Some(body::decode(request, "Scale")?.object)),
+        Verb::Update => (WriteVerb::Update, Some(body::decode(request, "Scale")?.value)),
         _ => (WriteVerb::Patch, None),
     };
     let writer = Writer::of(request, &write_options(request, verb)?);
@@ -102,16 +100,10 @@ async fn set_scale(
 }
 
 fn patched_scale(request: &Request, scale: &Value) -> Result<Value, ApiError> {
-    let patched = match request.content_type() {
-        Some("application/json-patch+json") => {
-            json_patch(scale, &parse_patch(&request.body)?.value)
-        }
-        Some("application/merge-patch+json" | "application/strategic-merge-patch+json") => {
-            merge_patch(scale, &parse_patch(&request.body)?.value)
-        }
-        _ => return Err(ApiError::unknown_patch_type()),
-    };
-    patched.map_err(patch_error)
+    match PatchType::of(request)? {
+        PatchType::Apply => Err(ApiError::unknown_patch_type()),
+        patch_type => patch_type.apply(None, scale, &parse_patch(&request.body)?.value),
+    }
 }
 
 async fn bind(
@@ -120,7 +112,7 @@ async fn bind(
     warnings: &mut Vec<String>,
 ) -> Result<Reply, ApiError> {
     let options = write_options(request, WriteVerb::Create)?;
-    let binding = body::decode(request, "Binding")?.object;
+    let binding = body::decode(request, "Binding")?.value;
     let writer = Writer::of(request, &options).keeping_managed_fields();
     let key = request.key();
     let outcome = update_object(api, &key, key.read(api), &writer, warnings, |old, _| {

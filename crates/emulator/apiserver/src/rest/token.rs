@@ -21,11 +21,10 @@ const MAX_SECONDS: i64 = 1 << 32;
 const BOUND_KINDS: [(&str, &str, &str); 3] =
     [("Pod", "pod", "pods"), ("Secret", "secret", "secrets"), ("Node", "node", "nodes")];
 
-/// Issues a token.
 pub(super) fn create(api: &Api, request: &Request) -> Result<Reply, ApiError> {
     let ObjectKey { name, namespace, .. } = request.key();
     let account = view::to_value(&request.resource, &*read::find(api, request)?);
-    let asked = body::decode(request, KIND)?.object;
+    let asked = body::decode(request, KIND)?.value;
     check_kind(&asked)?;
     let spec = &asked["spec"];
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);

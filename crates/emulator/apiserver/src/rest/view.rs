@@ -117,7 +117,6 @@ pub(super) fn yaml(code: u16, value: &Value) -> Reply {
     Reply::new(code, "application/yaml", Bytes::from(text))
 }
 
-/// Metadata only.
 pub(super) fn partial(object: &Value, version: MetaVersion) -> Value {
     json!({
         "kind": "PartialObjectMetadata",

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::options::{Selection, WatchOptions};
 use super::view;
 use super::{Api, Request};
-use crate::http::{Form, MetaVersion, Reply, until};
+use crate::http::{Form, MetaVersion, Reply, json_body, until};
 use crate::metrics::WatchGuard;
 use crate::status::ApiError;
 use crate::store::{Event, EventKind, Snapshot, Stored};
@@ -35,7 +35,6 @@ const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Watches a collection.
 pub(super) fn watch(api: &Arc<Api>, request: &Request) -> Result<Reply, ApiError> {
     let options = WatchOptions::parse(&request.query)?;
     let name = request.name.as_deref();
@@ -132,7 +131,6 @@ impl Watcher {
         }
     }
 
-    /// Sends the existing objects.
     async fn send_initial(
         &mut self,
         options: &WatchOptions,
@@ -145,7 +143,8 @@ impl Watcher {
             }
         }
         if options.mark_end {
-            let frame = self.shape.bookmark(self.position, BookmarkKind::InitialEventsEnd);
+            let frame =
+                self.shape.bookmark(self.position, json!({"k8s.io/initial-events-end": "true"}));
             self.send(frame).await?;
         }
         Ok(())
@@ -184,7 +183,7 @@ impl Watcher {
         if newest == last || self.changes.has_changed().unwrap_or(true) {
             return Ok(last);
         }
-        let frame = self.shape.bookmark(newest, BookmarkKind::Progress);
+        let frame = self.shape.bookmark(newest, Value::Null);
         self.send(frame).await?;
         Ok(newest)
     }
@@ -228,14 +227,6 @@ impl Watcher {
     }
 }
 
-/// Which bookmark.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum BookmarkKind {
-    Progress,
-    InitialEventsEnd,
-}
-
-/// The format of frames.
 struct FrameShape {
     resource: Arc<Resource>,
     head: String,
@@ -287,24 +278,20 @@ impl FrameShape {
         }
     }
 
-    fn bookmark(&mut self, version: u64, kind: BookmarkKind) -> Bytes {
-        let mut object = self
-            .resource
-            .schema
-            .as_ref()
-            .map_or_else(|| json!({"metadata": {}}), |schema| zero_object(schema.node()));
+    fn bookmark(&mut self, version: u64, annotations: Value) -> Bytes {
+        let schema = self.resource.schema.as_ref();
+        let mut object = schema.map_or_else(|| json!({}), |schema| zero_object(schema.node()));
         object["kind"] = (*self.resource.kind).into();
         object["apiVersion"] = self.resource.api_version().into();
         object["metadata"] = json!({"resourceVersion": version.to_string()});
-        if kind == BookmarkKind::InitialEventsEnd {
-            object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        if !annotations.is_null() {
+            object["metadata"]["annotations"] = annotations;
         }
         if self.resource.strategy.stored_form.is_some() {
-            let only_metadata = ["kind", "apiVersion", "metadata"];
-            let members = object.as_object_mut();
-            members
-                .into_iter()
-                .for_each(|m| m.retain(|key, _| only_metadata.contains(&key.as_str())));
+            object = json!({
+                "kind": object["kind"], "apiVersion": object["apiVersion"],
+                "metadata": object["metadata"]
+            });
         }
         self.shaped("BOOKMARK", &object, self.form)
     }
@@ -312,7 +299,7 @@ impl FrameShape {
     fn expired(&self, asked: u64, newest: u64) -> Bytes {
         let error =
             ApiError::expired(format!("too old resource version: {asked} ({newest})"), None);
-        line(&json!({"type": "ERROR", "object": error.to_status()}))
+        json_body(&json!({"type": "ERROR", "object": error.to_status()}))
     }
 
     fn shaped(&mut self, kind: &str, object: &Value, form: Form) -> Bytes {
@@ -321,7 +308,7 @@ impl FrameShape {
             Form::Partial(version) | Form::PartialList(version) => view::partial(object, version),
             Form::Table(version) => self.table(object, version),
         };
-        line(&json!({"type": kind, "object": shown}))
+        json_body(&json!({"type": kind, "object": shown}))
     }
 
     /// Only the first frame has the column definitions.
@@ -331,10 +318,4 @@ impl FrameShape {
         let table = table::table_of_one(&self.resource, object, definitions, self.include, now);
         view::in_version(table, version)
     }
-}
-
-fn line(value: &Value) -> Bytes {
-    let mut text = serde_json::to_vec(value).expect("a value is written to memory");
-    text.push(b'\n');
-    text.into()
 }

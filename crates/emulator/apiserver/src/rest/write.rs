@@ -68,7 +68,6 @@ impl Writer {
     }
 }
 
-/// One object of a resource.
 #[derive(Clone, Copy)]
 pub(crate) struct ObjectKey<'a> {
     pub(crate) resource: &'a Arc<Resource>,
@@ -81,18 +80,15 @@ impl ObjectKey<'_> {
         Name::new(self.namespace, self.name)
     }
 
-    /// The stored object.
     pub(crate) fn read(&self, api: &Api) -> Option<Arc<Stored>> {
         api.store.get(&self.resource.storage, &self.in_storage())
     }
 }
 
-/// The validated options of a write.
 pub(super) fn write_options(request: &Request, verb: WriteVerb) -> Result<WriteOptions, ApiError> {
     parse_write_options(request.query.pairs(), verb).map_err(options_error)
 }
 
-/// The error of invalid options.
 pub(super) fn options_error(error: OptionsError) -> ApiError {
     match error {
         OptionsError::Malformed(message) => ApiError::bad_request(message),
@@ -102,10 +98,8 @@ pub(super) fn options_error(error: OptionsError) -> ApiError {
     }
 }
 
-/// The result of a write.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The stored object.
     Stored(Arc<Stored>),
     /// The object of a dry run, or one that this write deleted.
     Shown(Value),
@@ -136,7 +130,6 @@ pub(crate) fn content_of(resource: &Resource, object: &Value) -> Arc<Content> {
     })
 }
 
-/// A write of one object.
 pub(crate) fn write_of(resource: &Resource, name: Name, expect: Expect, change: Change) -> Write {
     // Only a new object needs an active Namespace.
     let new = resource.namespaced && expect == Expect::Absent;
@@ -154,7 +147,6 @@ pub(crate) fn write_error(resource: &Resource, name: &str, error: WriteError) ->
     }
 }
 
-/// Refuses an object with validation errors.
 pub(crate) fn refuse(
     resource: &Resource,
     name: &str,
@@ -163,7 +155,6 @@ pub(crate) fn refuse(
     if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(resource, name, errors)) }
 }
 
-/// The name in an object's metadata.
 pub(crate) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }

@@ -43,7 +43,6 @@ pub(crate) enum Expect {
     Previous,
 }
 
-/// What a write does.
 #[derive(Debug)]
 pub(crate) enum Change {
     Put(Arc<Content>),
@@ -53,15 +52,12 @@ pub(crate) enum Change {
 /// Why a request was not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WriteError {
-    /// The object exists.
     Exists,
-    /// The object does not exist.
     Gone,
     /// The object has another version.
     Conflict,
     /// The Namespace does not exist, is terminating, or changes in the same commit.
     Namespace,
-    /// The disk failed.
     Disk(String),
 }
 
@@ -73,7 +69,6 @@ pub(super) struct Request {
 type Answer = Result<Vec<Arc<Stored>>, WriteError>;
 type Reply = oneshot::Sender<Answer>;
 
-/// Commits writes.
 pub(super) enum Committer {
     Memory(Arc<RwLock<State>>),
     Thread { requests: mpsc::Sender<Request>, thread: JoinHandle<()>, failure: Failure },
@@ -113,7 +108,6 @@ impl Committer {
         }
     }
 
-    /// Whether the thread runs.
     pub(super) fn is_running(&self) -> bool {
         match self {
             Self::Memory(_) => true,

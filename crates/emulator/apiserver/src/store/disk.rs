@@ -29,7 +29,6 @@ const PROBE: &str = "probe";
 /// The free space that a reopened disk must have, at least and at most.
 const PROBE_BYTES: std::ops::RangeInclusive<usize> = 64 * 1024..=16 * 1024 * 1024;
 
-/// The file.
 pub(super) struct Disk {
     /// `None` while it cannot be opened.
     database: Option<Database>,
@@ -41,7 +40,6 @@ pub(super) struct Disk {
     last_bytes: usize,
 }
 
-/// One change of the file.
 pub(super) struct DiskWrite<'a> {
     pub(super) key: &'a ObjectRef,
     /// `None` removes it.

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use super::Compacted;
 use super::object::Stored;
 
-/// One change of one object.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) kind: EventKind,
@@ -20,7 +19,6 @@ pub(crate) struct Event {
     frame: OnceLock<Bytes>,
 }
 
-/// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
     Added,
@@ -55,7 +53,6 @@ impl Event {
     }
 }
 
-/// The log of one storage.
 #[derive(Debug)]
 pub(super) struct Log {
     events: VecDeque<Arc<Event>>,

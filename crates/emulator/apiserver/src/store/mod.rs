@@ -114,12 +114,10 @@ impl Store {
         self.committer.is_running()
     }
 
-    /// The newest version.
     pub(crate) fn version(&self) -> u64 {
         self.read().version
     }
 
-    /// One object.
     pub(crate) fn get(&self, storage: &str, name: &Name) -> Option<Arc<Stored>> {
         self.read().table(storage)?.objects.get(name).cloned()
     }
@@ -144,12 +142,10 @@ impl Store {
         self.read().dependents(uid)
     }
 
-    /// Whether any object has this uid.
     pub(crate) fn uid_exists(&self, uid: &str) -> bool {
         self.read().uid_exists(uid)
     }
 
-    /// How many objects each storage holds.
     pub(crate) fn counts(&self) -> Vec<(Arc<str>, usize)> {
         self.read().counts()
     }
@@ -162,7 +158,6 @@ impl Store {
         self.write_state().table_mut(storage).changed.subscribe()
     }
 
-    /// Follows every storage.
     pub(crate) fn subscribe_all(&self) -> watch::Receiver<u64> {
         self.read().changed.subscribe()
     }

@@ -24,7 +24,6 @@ impl Name {
     }
 }
 
-/// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectRef {
     pub(crate) storage: Arc<str>,
@@ -114,7 +113,6 @@ impl Stored {
         serde_json::from_slice(&text).expect("what was stored was JSON")
     }
 
-    /// Its size as text.
     pub(crate) fn len(&self) -> usize {
         self.content.tail.len() + 64
     }

@@ -22,7 +22,6 @@ pub(super) struct State {
     history: usize,
 }
 
-/// The objects of one storage.
 pub(super) struct Table {
     pub(super) objects: BTreeMap<Name, Arc<Stored>>,
     log: Log,

@@ -10,7 +10,6 @@ use crate::schema::{ListType, Node, Schema, Shape, Types};
 static UNTYPED: LazyLock<Schema> =
     LazyLock::new(|| Schema::new(Arc::new(Types::default()), Shape::Any));
 
-/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Atom {
     /// A scalar, which is a leaf.
@@ -49,7 +48,6 @@ pub(super) fn child<'a>(place: Node<'a>, key: &str) -> Node<'a> {
     place.child(key).unwrap_or_else(|| UNTYPED.node())
 }
 
-/// The position of a list's items.
 pub(super) fn items<'a>(place: Node<'a>) -> Node<'a> {
     place.items().unwrap_or_else(|| UNTYPED.node())
 }

@@ -77,7 +77,6 @@ fn of_set_value(item: &Value) -> Result<String, String> {
     Err(refused.to_owned())
 }
 
-/// The step to a field.
 pub(super) fn of_field(name: &str) -> String {
     format!("f:{name}")
 }

@@ -108,7 +108,6 @@ fn owners_of(
     Ok(managed)
 }
 
-/// One apply request.
 struct Apply<'a> {
     root: Node<'a>,
     live: Option<&'a Value>,

@@ -28,7 +28,6 @@ pub struct TypeMismatch {
 }
 
 impl TypeMismatch {
-    /// The error with this message of Go.
     pub(super) fn new(message: String) -> Self {
         Self { message: message.into() }
     }

@@ -18,24 +18,19 @@ pub(super) const MOST_NAMED: usize = 100;
 /// memory.
 pub(super) const LONGEST_NAMED: usize = 1000;
 
-/// The kind of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step<'a> {
-    /// The root.
     Root,
     /// A key of a map with arbitrary keys.
     Key(&'a str),
     /// A declared field: the struct that declares it, and its name.
     Field(&'a str, &'a str),
-    /// An item of a list.
     Index(usize),
 }
 
 impl<'a> Path<'a> {
-    /// The root.
     pub(super) const ROOT: Path<'static> = Path { parent: None, step: Step::Root, length: 0 };
 
-    /// The path one step below.
     pub(super) fn down(&'a self, step: Step<'a>) -> Self {
         let length = match step {
             Step::Root | Step::Index(_) => 1,
@@ -44,7 +39,6 @@ impl<'a> Path<'a> {
         Self { parent: Some(self), step, length: self.length + length }
     }
 
-    /// Whether this is the root.
     pub(super) fn is_root(&self) -> bool {
         self.parent.is_none()
     }
@@ -60,7 +54,6 @@ impl<'a> Path<'a> {
         text
     }
 
-    /// Whether its text would be very long.
     pub(super) fn is_long(&self) -> bool {
         self.length > LONGEST_NAMED
     }

@@ -49,7 +49,6 @@ pub(super) fn normalise(text: &str, precision: Precision) -> Result<Option<Cow<'
     Ok(Some(Cow::Owned(write(utc, precision))))
 }
 
-/// Formats a time.
 pub(super) fn write(utc: DateTime, precision: Precision) -> String {
     let head = format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}",

@@ -2,14 +2,11 @@
 //!
 //! It rejects groups, which Kubernetes does not use. It never panics and never allocates.
 
-/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wire<'a> {
     /// An integer or a boolean.
     Varint(u64),
-    /// Eight bytes, little-endian.
     Fixed64(u64),
-    /// Four bytes, little-endian.
     Fixed32(u32),
     /// Text, bytes, a message, or a packed list.
     Bytes(&'a [u8]),
@@ -22,7 +19,6 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields in these bytes.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }

@@ -20,7 +20,6 @@ use crate::schema::Node;
 /// How a list merges, according to the schema.
 #[derive(Clone, Copy)]
 pub(super) struct ListRule<'a> {
-    /// The schema of its items.
     pub(super) items: Node<'a>,
     /// Whether it merges; otherwise the patch replaces it.
     pub(super) merges: bool,

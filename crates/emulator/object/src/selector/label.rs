@@ -16,7 +16,6 @@ pub struct LabelSelector {
     nothing: bool,
 }
 
-/// One requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Requirement {
     key: Box<str>,
