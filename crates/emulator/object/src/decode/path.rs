@@ -60,29 +60,25 @@ impl<'a> Path<'a> {
 
     /// The declared fields in this path, innermost first, as (struct, field).
     pub(super) fn fields(&self) -> Vec<(&'a str, &'a str)> {
-        let mut found = Vec::new();
-        let mut at = Some(self);
-        while let Some(path) = at {
-            if let Step::Field(owner, name) = path.step {
-                found.push((owner, name));
-            }
-            at = path.parent;
-        }
-        found
+        self.steps().filter_map(as_field).collect()
     }
 
     /// The innermost declared field in this path, and the number of steps below it.
     pub(super) fn nearest_field(&self) -> Option<(&'a str, &'a str, usize)> {
-        let mut below = 0;
-        let mut at = Some(self);
-        while let Some(path) = at {
-            if let Step::Field(owner, name) = path.step {
-                return Some((owner, name, below));
-            }
-            below += 1;
-            at = path.parent;
-        }
-        None
+        let mut fields = self.steps().map(as_field).enumerate();
+        fields.find_map(|(below, field)| field.map(|(owner, name)| (owner, name, below)))
+    }
+
+    /// The steps of this path, innermost first.
+    fn steps(&self) -> impl Iterator<Item = Step<'a>> {
+        std::iter::successors(Some(self), |path| path.parent).map(|path| path.step)
+    }
+}
+
+fn as_field<'a>(step: Step<'a>) -> Option<(&'a str, &'a str)> {
+    match step {
+        Step::Field(owner, name) => Some((owner, name)),
+        _ => None,
     }
 }
 

@@ -17,24 +17,15 @@ pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, String> {
         match parser.peek() {
             Token::End => return Ok(requirements),
             token if token.starts_requirement() => {}
-            other => {
-                let text = other.text();
-                return Err(format!("found '{text}', expected: !, identifier, or 'end of string'"));
-            }
+            other => return Err(other.unexpected("!, identifier, or 'end of string'")),
         }
         let requirement = parser.requirement();
         requirements.push(requirement.map_err(|e| format!("unable to parse requirement: {e}"))?);
         match parser.next() {
             Token::End => return Ok(requirements),
             Token::Symbol(",") if parser.peek().starts_requirement() => {}
-            Token::Symbol(",") => {
-                let text = parser.peek().text();
-                return Err(format!("found '{text}', expected: identifier after ','"));
-            }
-            other => {
-                let text = other.text();
-                return Err(format!("found '{text}', expected: ',' or 'end of string'"));
-            }
+            Token::Symbol(",") => return Err(parser.peek().unexpected("identifier after ','")),
+            other => return Err(other.unexpected("',' or 'end of string'")),
         }
     }
 }
@@ -78,7 +69,7 @@ impl<'a> Parser<'a> {
     fn key(&mut self) -> Result<&'a str, String> {
         let key = match self.next() {
             Token::Word(key) => key,
-            other => return Err(format!("found '{}', expected: identifier", other.text())),
+            other => return Err(other.unexpected("identifier")),
         };
         let problems = qualified_name(key);
         if problems.is_empty() {
@@ -96,10 +87,7 @@ impl<'a> Parser<'a> {
             Token::Symbol("!=") => Operator::NotEquals,
             Token::Symbol(">") => Operator::GreaterThan,
             Token::Symbol("<") => Operator::LessThan,
-            other => {
-                let text = other.text();
-                return Err(format!("found '{text}', expected: in, notin, =, ==, !=, gt, lt"));
-            }
+            other => return Err(other.unexpected("in, notin, =, ==, !=, gt, lt")),
         })
     }
 
@@ -109,7 +97,7 @@ impl<'a> Parser<'a> {
         }
         match self.next() {
             Token::Word(value) => Ok(value),
-            other => Err(format!("found '{}', expected: identifier", other.text())),
+            other => Err(other.unexpected("identifier")),
         }
     }
 
@@ -124,7 +112,7 @@ impl<'a> Parser<'a> {
                 Ok(vec!["".into()])
             }
             Token::Word(_) | Token::Symbol(",") => self.members(),
-            other => Err(format!("found '{}', expected: ',', ')' or identifier", other.text())),
+            other => Err(other.unexpected("',', ')' or identifier")),
         }
     }
 
@@ -138,10 +126,7 @@ impl<'a> Parser<'a> {
                     members.insert(member);
                     match self.peek() {
                         Token::Symbol("," | ")") => {}
-                        other => {
-                            let text = other.text();
-                            return Err(format!("found '{text}', expected: ',' or ')'"));
-                        }
+                        other => return Err(other.unexpected("',' or ')'")),
                     }
                 }
                 Token::Symbol(",") => {
@@ -151,10 +136,7 @@ impl<'a> Parser<'a> {
                     }
                 }
                 Token::Symbol(")") => return Ok(members.into_iter().map(Box::from).collect()),
-                other => {
-                    let text = other.text();
-                    return Err(format!("found '{text}', expected: ',', or identifier"));
-                }
+                other => return Err(other.unexpected("',', or identifier")),
             }
         }
     }
@@ -173,6 +155,10 @@ impl<'a> Token<'a> {
             Token::End => "",
             Token::Word(text) | Token::Symbol(text) => text,
         }
+    }
+
+    fn unexpected(self, expected: &str) -> String {
+        format!("found '{}', expected: {expected}", self.text())
     }
 
     fn starts_requirement(self) -> bool {

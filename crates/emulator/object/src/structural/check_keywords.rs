@@ -56,11 +56,7 @@ impl Walk {
     }
 
     fn supported(&mut self, keywords: &Keywords<'_>, path: &str, context: &Context) {
-        let type_ = keywords.type_;
-        if !type_.is_empty() && !TYPES.contains(&type_) {
-            let field = format!("{path}.type");
-            self.errors.push(FieldError::not_supported(field, &type_.into(), &TYPES));
-        }
+        self.one_of(path, "type", keywords.type_, &TYPES);
         if let Some(reason) = context.no_defaults.as_deref().filter(|_| keywords.default.is_some())
         {
             self.forbidden(path, "default", &format!("must not be set {reason}"));
@@ -78,7 +74,7 @@ impl Walk {
                 self.forbidden(path, name, &format!("{name} is not supported"));
             }
         }
-        if type_ == "null" {
+        if keywords.type_ == "null" {
             let text = "type cannot be set to null, use nullable as an alternative";
             self.forbidden(path, "type", text);
         }
@@ -119,12 +115,8 @@ impl Walk {
             self.schema(items, &format!("{path}.items"), &inner);
         }
         if let Some(false) = keywords.preserve_unknown {
-            let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
-            self.errors.push(FieldError::invalid(
-                field,
-                &false.into(),
-                "must be true or undefined",
-            ));
+            let name = "x-kubernetes-preserve-unknown-fields";
+            self.invalid(path, name, &false.into(), "must be true or undefined");
         }
     }
 
@@ -169,11 +161,10 @@ impl Walk {
 
     fn must_be(&mut self, keywords: &Keywords<'_>, path: &str, wanted: &str, because: &str) {
         let text = format!("must be {wanted} if {because} is specified");
-        let field = format!("{path}.type");
         match keywords.type_ {
             is if is == wanted => {}
-            "" => self.errors.push(FieldError::required(field, &text)),
-            other => self.errors.push(FieldError::invalid(field, &other.into(), &text)),
+            "" => self.required(path, "type", &text),
+            other => self.invalid(path, "type", &other.into(), &text),
         }
     }
 
@@ -187,31 +178,30 @@ impl Walk {
             _ => return,
         };
         let text = "must be atomic as item of a list with x-kubernetes-list-type=set";
-        self.errors.push(FieldError::invalid(format!("{path}.items.{name}"), &shown, text));
+        self.invalid(path, &format!("items.{name}"), &shown, text);
     }
 
     fn list_map(&mut self, keywords: &Keywords<'_>, path: &str) {
         let has_keys = !keywords.list_map_keys.is_empty();
         if has_keys && keywords.list_type != Some("map") {
-            let field = format!("{path}.x-kubernetes-list-type");
+            let name = "x-kubernetes-list-type";
             let text = "must be map if x-kubernetes-list-map-keys is non-empty";
-            self.errors.push(match keywords.list_type {
-                None => FieldError::required(field, text),
-                Some(other) => FieldError::invalid(field, &other.into(), text),
-            });
+            match keywords.list_type {
+                None => self.required(path, name, text),
+                Some(other) => self.invalid(path, name, &other.into(), text),
+            }
         }
         if keywords.list_type != Some("map") {
             return;
         }
         if !has_keys {
-            let field = format!("{path}.x-kubernetes-list-map-keys");
             let text = "must not be empty if x-kubernetes-list-type is map";
-            self.errors.push(FieldError::required(field, text));
+            self.required(path, "x-kubernetes-list-map-keys", text);
         }
         let Some(items) = keywords.items.map(Keywords::of) else {
             if !keywords.items_list {
                 let text = "must have a schema if x-kubernetes-list-type is map";
-                self.errors.push(FieldError::required(format!("{path}.items"), text));
+                self.required(path, "items", text);
             }
             return;
         };
@@ -219,31 +209,29 @@ impl Walk {
             self.list_map_keys(keywords, &items, path);
         } else {
             let text = "must be object if parent array's x-kubernetes-list-type is map";
-            let field = format!("{path}.items.type");
-            self.errors.push(FieldError::invalid(field, &items.type_.into(), text));
+            self.invalid(path, "items.type", &items.type_.into(), text);
         }
     }
 
     fn list_map_keys(&mut self, keywords: &Keywords<'_>, items: &Keywords<'_>, path: &str) {
         let shown = Value::from(keywords.list_map_keys.to_vec());
         for (at, key) in keywords.map_keys().enumerate() {
-            let list = format!("{path}.x-kubernetes-list-map-keys");
+            let list = "x-kubernetes-list-map-keys";
             match items.property(key).map(|field| Keywords::of(field).type_) {
                 None => {
                     let text = "entries must all be names of item properties";
-                    self.errors.push(FieldError::invalid(list.clone(), &shown, text));
+                    self.invalid(path, list, &shown, text);
                 }
                 Some("array" | "object") => {
-                    let field = format!("{path}.items.properties[{key}].type");
+                    let field = format!("items.properties[{key}].type");
                     let text =
                         "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                    self.errors.push(FieldError::invalid(field, &items.type_.into(), text));
+                    self.invalid(path, &field, &items.type_.into(), text);
                 }
                 Some(_) => {}
             }
             if keywords.map_keys().take(at).any(|before| before == key) {
-                let text = "must not contain duplicate entries";
-                self.errors.push(FieldError::invalid(list, &shown, text));
+                self.invalid(path, list, &shown, "must not contain duplicate entries");
             }
         }
     }
@@ -265,7 +253,7 @@ impl Walk {
             let path = format!("{path}.items.properties[{key}]");
             if field.default.is_none() && !items.required().any(|name| name == key) {
                 let text = format!("{because} must have a default or be a required property");
-                self.errors.push(FieldError::required(format!("{path}.default"), &text));
+                self.required(&path, "default", &text);
             }
             if field.nullable {
                 self.forbidden(&path, "nullable", &format!("{because} cannot be nullable"));
@@ -279,25 +267,34 @@ impl Walk {
             let path = format!("{path}.x-kubernetes-validations[{at}]");
             let text = |name: &str| rule.get(name).and_then(Value::as_str).unwrap_or_default();
             let (expression, message) = (text("rule").trim(), text("message").trim());
-            let field = |name: &str| format!("{path}.{name}");
             let given = text("message").into();
             if expression.is_empty() {
-                self.errors.push(FieldError::required(field("rule"), "rule is not specified"));
+                self.required(&path, "rule", "rule is not specified");
             } else if !text("message").is_empty() && message.is_empty() {
-                let text = "must be non-empty if specified";
-                self.errors.push(FieldError::invalid(field("message"), &given, text));
+                self.invalid(&path, "message", &given, "must be non-empty if specified");
             } else if message.contains('\n') {
-                let text = "must not contain line breaks";
-                self.errors.push(FieldError::invalid(field("message"), &given, text));
+                self.invalid(&path, "message", &given, "must not contain line breaks");
             } else if expression.contains('\n') && message.is_empty() {
                 let text = "message must be specified if rule contains line breaks";
-                self.errors.push(FieldError::required(field("message"), text));
+                self.required(&path, "message", text);
             }
-            let reason = text("reason");
-            if !reason.is_empty() && !REASONS.contains(&reason) {
-                let error = FieldError::not_supported(field("reason"), &reason.into(), &REASONS);
-                self.errors.push(error);
-            }
+            self.one_of(&path, "reason", text("reason"), &REASONS);
+        }
+    }
+
+    fn required(&mut self, path: &str, name: &str, text: &str) {
+        self.errors.push(FieldError::required(format!("{path}.{name}"), text));
+    }
+
+    fn invalid(&mut self, path: &str, name: &str, value: &Value, text: &str) {
+        self.errors.push(FieldError::invalid(format!("{path}.{name}"), value, text));
+    }
+
+    /// A keyword that is set must have one of these values.
+    fn one_of(&mut self, path: &str, name: &str, value: &str, known: &[&str]) {
+        if !value.is_empty() && !known.contains(&value) {
+            let field = format!("{path}.{name}");
+            self.errors.push(FieldError::not_supported(field, &value.into(), known));
         }
     }
 
