@@ -93,7 +93,7 @@ impl Api {
             registry: ArcSwap::from_pointee(registry),
             identity,
             token_key,
-            faults: FaultBox::new(),
+            faults: FaultBox::default(),
             faults_enabled,
             metrics: Metrics::new(),
             documents: Documents::default(),
@@ -101,8 +101,8 @@ impl Api {
             config,
             allocator: Mutex::new(allocator),
             writes: Semaphore::new(MAX_WRITES),
-            stop: watch::Sender::new(false),
-            restarts: watch::Sender::new(0),
+            stop: watch::Sender::default(),
+            restarts: watch::Sender::default(),
             tasks: Mutex::default(),
         }
     }

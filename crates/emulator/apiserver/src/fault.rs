@@ -13,32 +13,22 @@ use crate::status::ApiError;
 /// The body of `/nearhop/faults`. Each member is optional; an absent one switches its fault off.
 /// `compact`, `dropWatches` and `restart` happen once, and alone switch nothing off.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Faults {
-    #[serde(default)]
     pub(crate) compact: bool,
-    #[serde(default)]
     pub(crate) drop_watches: bool,
-    #[serde(default)]
     pub(crate) restart: bool,
-    #[serde(default)]
     answer: Option<AnswerFault>,
     /// Several at once; shares add up.
-    #[serde(default)]
     answers: Vec<AnswerFault>,
     /// `answer`, `answers`, `timeout` and `delayMs` apply only to clients whose User-Agent has this
     /// prefix, so that a test can exempt itself.
-    #[serde(default)]
     user_agent: String,
     /// Faults apply only to requests whose path with query contains this.
-    #[serde(default)]
     path: String,
     /// Faults apply to watches, too, when they begin.
-    #[serde(default)]
     watches: bool,
-    #[serde(default)]
     timeout: Option<ShareFault>,
-    #[serde(default)]
     delay_ms: u64,
 }
 
@@ -107,6 +97,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) verb: Verb,
 }
 
+#[derive(Default)]
 pub(crate) struct FaultBox {
     faults: RwLock<Faults>,
     /// The number of times that all watches were dropped.
@@ -114,10 +105,6 @@ pub(crate) struct FaultBox {
 }
 
 impl FaultBox {
-    pub(crate) fn new() -> Self {
-        Self { faults: RwLock::new(Faults::default()), drops: watch::Sender::new(0) }
-    }
-
     pub(crate) fn set(&self, faults: Faults) {
         if faults.drop_watches {
             self.drop_watches();
@@ -166,30 +153,31 @@ mod tests {
 
     #[test]
     fn faults_apply_to_matching_requests() {
-        let asked = |user_agent, path_and_query, verb| Asked { user_agent, path_and_query, verb };
-        let order = r#"{"answers":[{"code":403,"share":1.0}],"userAgent":"a","path":"/status"}"#;
-        let faults = Faults::parse(order.as_bytes()).unwrap();
-        assert!(faults.applies_to(&asked(
-            "a/1",
-            "/api/v1/services/x/status?force=true",
-            Verb::Patch
-        )));
-        assert!(!faults.applies_to(&asked("b/1", "/api/v1/services/x/status", Verb::Patch)));
-        assert!(!faults.applies_to(&asked("a/1", "/api/v1/services/x", Verb::Patch)));
-        assert!(!faults.applies_to(&asked("a/1", "/api/v1/services/x/status", Verb::Watch)));
-        let order = r#"{"answer":{"code":422,"share":1.0},"watches":true}"#;
-        let faults = Faults::parse(order.as_bytes()).unwrap();
-        assert!(faults.applies_to(&asked("", "/api/v1/services?watch=1", Verb::Watch)));
-        assert!(!Faults::default().applies_to(&asked("", "/", Verb::Get)));
+        let some = r#"{"answers":[{"code":403,"share":1.0}],"userAgent":"a","path":"/status"}"#;
+        let all = r#"{"answer":{"code":422,"share":1.0},"watches":true}"#;
+        for (faults, user_agent, path_and_query, verb, applies) in [
+            (some, "a/1", "/api/v1/services/x/status?force=true", Verb::Patch, true),
+            (some, "b/1", "/api/v1/services/x/status", Verb::Patch, false),
+            (some, "a/1", "/api/v1/services/x", Verb::Patch, false),
+            (some, "a/1", "/api/v1/services/x/status", Verb::Watch, false),
+            (all, "", "/api/v1/services?watch=1", Verb::Watch, true),
+            ("{}", "", "/", Verb::Get, false),
+        ] {
+            let asked = Asked { user_agent, path_and_query, verb };
+            let found = Faults::parse(faults.as_bytes()).unwrap().applies_to(&asked);
+            assert_eq!(found, applies, "{faults} {user_agent} {path_and_query}");
+        }
     }
 
     #[test]
     fn malformed_faults_are_refused() {
-        assert!(Faults::parse(br#"{"answer":{"code":409,"share":0.5}}"#).is_ok());
-        assert!(Faults::parse(b"{}").is_ok());
-        let two =
-            r#"{"answers":[{"code":409,"share":0.05},{"code":500,"share":0.05}],"userAgent":"a"}"#;
-        assert!(Faults::parse(two.as_bytes()).is_ok());
+        for good in [
+            r#"{"answer":{"code":409,"share":0.5}}"#,
+            "{}",
+            r#"{"answers":[{"code":409,"share":0.05},{"code":500,"share":0.05}],"userAgent":"a"}"#,
+        ] {
+            assert!(Faults::parse(good.as_bytes()).is_ok(), "{good}");
+        }
         for bad in [
             r#"{"answer":{"code":200,"share":0.5}}"#,
             r#"{"answer":{"code":409,"share":1.5}}"#,

@@ -31,13 +31,8 @@ pub enum IdentityError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// A file cannot be read or written.
-    #[error("{path}: {why}")]
-    File {
-        /// Which.
-        path: String,
-        /// Why.
-        why: io::Error,
-    },
+    #[error("{0}: {1}")]
+    File(String, io::Error),
     /// A file has the wrong content.
     #[error("{0} is damaged; remove it to make a new one (clients then need the new kubeconfig)")]
     Damaged(String),
@@ -191,7 +186,7 @@ pub(crate) fn keep_file(
     path: &Path,
     make: &dyn Fn() -> Result<String, IdentityError>,
 ) -> Result<String, IdentityError> {
-    let at = |why| IdentityError::File { path: path.display().to_string(), why };
+    let at = |why| IdentityError::File(path.display().to_string(), why);
     match fs::read_to_string(path) {
         Ok(text) if text.trim().is_empty() => {
             Err(IdentityError::Damaged(path.display().to_string()))

@@ -84,30 +84,27 @@ pub(crate) async fn forward(
 
 /// The requested container, or the only one.
 fn choose_container(pod: &Value, requested: Option<&str>) -> Result<String, ApiError> {
-    let names = |list: &str| -> Vec<String> {
+    let names = |list: &str| -> Vec<&str> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
-        containers.filter_map(|c| c["name"].as_str()).map(str::to_owned).collect()
+        containers.filter_map(|container| container["name"].as_str()).collect()
     };
     let main = names("containers");
     let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    match requested {
-        Some(requested) => {
+    let why = match (requested, main.as_slice()) {
+        (None, [only]) => return Ok((*only).to_owned()),
+        (None, _) => format!(
+            "a container name must be specified for pod {pod_name}, choose one of: [{}]",
+            main.join(" ")
+        ),
+        (Some(requested), _) => {
             let all = [main, names("initContainers"), names("ephemeralContainers")].concat();
-            if all.iter().any(|name| name == requested) {
+            if all.contains(&requested) {
                 return Ok(requested.to_owned());
             }
-            Err(ApiError::bad_request(format!(
-                "container {requested} is not valid for pod {pod_name}"
-            )))
+            format!("container {requested} is not valid for pod {pod_name}")
         }
-        None => match main.as_slice() {
-            [only] => Ok(only.clone()),
-            _ => Err(ApiError::bad_request(format!(
-                "a container name must be specified for pod {pod_name}, choose one of: [{}]",
-                main.join(" ")
-            ))),
-        },
-    }
+    };
+    Err(ApiError::bad_request(why))
 }
 
 fn address_of(api: &Api, node: &str) -> Result<SocketAddr, ApiError> {
@@ -141,23 +138,19 @@ fn node_path(
         other => other.as_str(),
     };
     let attached = matches!(subresource, Subresource::Exec | Subresource::Attach);
-    // A kubelet names exec's parameters differently from the API.
-    let query: String = form_urlencoded::parse(query.unwrap_or_default().as_bytes())
-        .filter(|(key, _)| key != "container")
-        .map(|(key, value)| {
-            let key = match &*key {
-                "stdin" if attached => "input".into(),
-                "stdout" if attached => "output".into(),
-                "stderr" if attached => "error".into(),
-                _ => key,
-            };
-            (key, value)
-        })
-        .fold(form_urlencoded::Serializer::new(String::new()), |mut out, (key, value)| {
-            out.append_pair(&key, &value);
-            out
-        })
-        .finish();
+    let mut kept = form_urlencoded::Serializer::new(String::new());
+    for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        // A kubelet names exec's parameters differently from the API.
+        let key = match &*key {
+            "container" => continue,
+            "stdin" if attached => "input",
+            "stdout" if attached => "output",
+            "stderr" if attached => "error",
+            other => other,
+        };
+        kept.append_pair(key, &value);
+    }
+    let query = kept.finish();
     let mut path = format!("/{root}/{}/{}", text("namespace"), text("name"));
     if subresource != Subresource::PortForward {
         path += &format!("/{container}");

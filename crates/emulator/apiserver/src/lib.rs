@@ -117,13 +117,8 @@ pub enum StartError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The socket.
-    #[error("cannot listen on {address}: {why}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        why: io::Error,
-    },
+    #[error("cannot listen on {0}: {1}")]
+    Listen(SocketAddr, io::Error),
     /// The objects of every cluster.
     #[error("cannot create the objects of every cluster: {0}")]
     Bootstrap(String),
@@ -142,7 +137,7 @@ impl ApiServer {
     /// # Errors
     /// The store, the certificates or the socket cannot be opened.
     pub async fn start(options: Options) -> Result<Self, StartError> {
-        let listen = |why| StartError::Listen { address: options.listen, why };
+        let listen = |why| StartError::Listen(options.listen, why);
         let listener = bind(options.listen, Wildcard::BothFamilies).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let builtin = nearhop_kinds::builtin::registry();

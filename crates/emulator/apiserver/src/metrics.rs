@@ -7,14 +7,6 @@ use nearhop_runtime::metrics::{Gauge, GaugeVec, HistogramVec, IntCounterVec, Met
 
 const BUCKETS: [f64; 11] = [0.000_1, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestLabels<'a> {
-    pub(crate) verb: Verb,
-    /// The plural; empty for paths without a resource.
-    pub(crate) resource: &'a str,
-    pub(crate) code: u16,
-}
-
 pub(crate) struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
@@ -54,8 +46,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn finished(&self, labels: RequestLabels<'_>, took: Duration) {
-        let RequestLabels { verb, resource, code } = labels;
+    /// Counts a request. `resource` is the plural, empty for paths without a resource.
+    pub(crate) fn finished(&self, verb: Verb, resource: &str, code: u16, took: Duration) {
         if verb != Verb::Watch {
             self.durations.with_label_values(&[verb.as_str()]).observe(took.as_secs_f64());
         }
@@ -97,8 +89,7 @@ mod tests {
     #[test]
     fn names_are_those_of_kubernetes() {
         let metrics = Metrics::new();
-        let labels = RequestLabels { verb: Verb::Get, resource: "pods", code: 200 };
-        metrics.finished(labels, Duration::from_millis(3));
+        metrics.finished(Verb::Get, "pods", 200, Duration::from_millis(3));
         let open = metrics.watching("nodes");
         let text = metrics.render(42, [("pods", 7)].into_iter());
         for line in [

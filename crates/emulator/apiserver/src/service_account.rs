@@ -7,8 +7,9 @@
 use std::path::Path;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
+use nearhop_runtime::pki;
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
 use ring::signature::{
@@ -51,8 +52,8 @@ impl TokenKey {
     /// Makes a key, or loads it from a directory.
     pub(crate) fn load(keep: Option<&Path>) -> Result<Self, IdentityError> {
         let pem = match keep {
-            None => new_key(),
-            Some(directory) => keep_file(&directory.join(KEY_FILE), &|| Ok(new_key()))?,
+            None => pki::new_key()?,
+            Some(directory) => keep_file(&directory.join(KEY_FILE), &|| Ok(pki::new_key()?))?,
         };
         let damaged = || IdentityError::Damaged(KEY_FILE.to_owned());
         let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| damaged())?;
@@ -91,19 +92,6 @@ impl TokenKey {
         public.verify(signed.as_bytes(), &signature).ok()?;
         read(claims)
     }
-}
-
-fn new_key() -> String {
-    let document =
-        EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new())
-            .expect("the system gives random bytes");
-    let text = STANDARD.encode(document);
-    let lines: Vec<&str> = text
-        .as_bytes()
-        .chunks(64)
-        .map(|line| std::str::from_utf8(line).expect("base64 is ASCII"))
-        .collect();
-    format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"))
 }
 
 /// The account of a token, if it is valid now for one of these audiences.

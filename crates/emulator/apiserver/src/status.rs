@@ -44,7 +44,8 @@ impl ApiError {
 
     /// `services "a" is forbidden: why`.
     pub(crate) fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
-        let subject = subject(resource, name);
+        let plural = resource.qualified_plural();
+        let subject = if name.is_empty() { plural } else { format!("{plural} \"{name}\"") };
         Self::new(403, "Forbidden", format!("{subject} is forbidden: {why}"))
             .with(named(resource, name))
     }
@@ -86,6 +87,10 @@ impl ApiError {
     /// Another write came first.
     pub(crate) fn conflict(resource: &Resource, name: &str) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict_on(resource, name, why)
+    }
+
+    pub(crate) fn conflict_on(resource: &Resource, name: &str, why: &str) -> Self {
         Self::conflict_because(&resource.qualified_plural(), named(resource, name), name, why)
     }
 
@@ -234,9 +239,4 @@ pub(crate) fn named(resource: &Resource, name: &str) -> Value {
 
 pub(crate) fn without_empty(parts: [(&str, &str); 3]) -> Value {
     parts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
-}
-
-fn subject(resource: &Resource, name: &str) -> String {
-    let plural = resource.qualified_plural();
-    if name.is_empty() { plural } else { format!("{plural} \"{name}\"") }
 }

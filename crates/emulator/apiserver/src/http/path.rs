@@ -135,46 +135,34 @@ fn decode(segment: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn resource(path: &str) -> ResourcePath {
-        match parse_path(path) {
-            Path::Resource(resource) => resource,
-            other => panic!("{path} is {other:?}"),
+    #[test]
+    fn paths_name_objects() {
+        // Group, namespace, plural, name, subresource; `-` is absent.
+        for (path, expected) in [
+            ("/api/v1/namespaces/lab/services/web/status", ",lab,services,web,status"),
+            ("/apis/apps/v1/deployments", "apps,-,deployments,-,-"),
+            // A Namespace is an object and a scope.
+            ("/api/v1/namespaces/lab/finalize", ",-,namespaces,lab,finalize"),
+            ("/api/v1/namespaces/lab/pods", ",lab,pods,-,-"),
+            ("/api/v1/watch/namespaces/lab/pods", ",lab,pods,-,-"),
+            // A name cannot add segments.
+            ("/api/v1/nodes/a%2Fb", ",-,nodes,a/b,-"),
+            ("/api/v1/namespaces//pods", ",-,,-,-"),
+            ("/api/v1/services/", ",-,services,-,-"),
+        ] {
+            let Path::Resource(found) = parse_path(path) else { panic!("{path}") };
+            assert_eq!(found.watch, path.contains("/watch/"), "{path}");
+            let ResourcePath { group, namespace, plural, name, subresource, .. } = found;
+            let optional = [namespace, Some(plural), name, subresource];
+            let rest = optional.map(|part| part.unwrap_or_else(|| "-".to_owned())).join(",");
+            assert_eq!(format!("{group},{rest}"), expected, "{path}");
         }
     }
 
     #[test]
-    fn objects() {
-        let one = resource("/api/v1/namespaces/lab/services/web/status");
-        assert_eq!(one.namespace.as_deref(), Some("lab"));
-        assert_eq!((one.plural.as_str(), one.name.as_deref()), ("services", Some("web")));
-        assert_eq!(one.subresource.as_deref(), Some("status"));
-        let all = resource("/apis/apps/v1/deployments");
-        assert_eq!(
-            (all.group.as_str(), all.plural.as_str(), all.name),
-            ("apps", "deployments", None)
-        );
-    }
-
-    #[test]
-    fn a_namespace_is_an_object_and_a_scope() {
-        let itself = resource("/api/v1/namespaces/lab/finalize");
-        assert_eq!(itself.plural, "namespaces");
-        assert_eq!(itself.subresource.as_deref(), Some("finalize"));
-        assert_eq!(resource("/api/v1/namespaces/lab/pods").namespace.as_deref(), Some("lab"));
-        assert!(resource("/api/v1/watch/namespaces/lab/pods").watch);
-    }
-
-    #[test]
-    fn a_name_cannot_add_segments() {
-        assert_eq!(resource("/api/v1/nodes/a%2Fb").name.as_deref(), Some("a/b"));
+    fn paths_without_objects() {
         assert_eq!(parse_path("/api/v1/nodes/%zz"), Path::Unknown);
-        assert_eq!(resource("/api/v1/namespaces//pods").plural, "");
-    }
-
-    #[test]
-    fn trailing_slashes() {
         assert_eq!(parse_path("/version/"), Path::Version);
-        assert_eq!(resource("/api/v1/services/").name, None);
         assert_eq!(parse_path("/healthz/"), Path::Unknown);
         assert_eq!(parse_path("/"), Path::Root);
     }

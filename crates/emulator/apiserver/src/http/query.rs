@@ -27,10 +27,8 @@ impl Query {
 
     /// As Kubernetes reads booleans: anything but `0` and `false` is true.
     pub(crate) fn flag(&self, key: &str) -> bool {
-        self.0
-            .iter()
-            .find(|(name, _)| name == key)
-            .is_some_and(|(_, value)| !matches!(value.to_ascii_lowercase().as_str(), "0" | "false"))
+        let found = self.0.iter().find(|(name, _)| name == key);
+        found.is_some_and(|(_, value)| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, ApiError> {

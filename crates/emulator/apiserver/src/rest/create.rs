@@ -66,12 +66,12 @@ pub(crate) async fn create_object(
     loop {
         let mut attempt = object.clone();
         generate_name(&mut attempt);
-        match finish(api, key, attempt, writer, warnings).await {
-            Err(error) if error.reason == Some("AlreadyExists") && tries < GENERATE_TRIES => {
-                tries += 1;
-            }
-            other => return other,
+        let created = finish(api, key, attempt, writer, warnings).await;
+        let taken = created.as_ref().is_err_and(|e| e.reason == Some("AlreadyExists"));
+        if !taken || tries == GENERATE_TRIES {
+            return created;
         }
+        tries += 1;
     }
 }
 
@@ -96,7 +96,7 @@ async fn finish(
     warnings.extend(strategy::warnings(resource, None, &object, None));
     if writer.dry_run {
         return match key.read(api) {
-            Some(existing) => Err(exists(resource, &existing.to_value(""))),
+            Some(_) => Err(exists(api, &key)),
             None => Ok(Outcome::Shown(object)),
         };
     }
@@ -112,21 +112,16 @@ async fn finish(
             }
             // The Namespace changed since the check: a terminating one refuses the object.
             Err(WriteError::Namespace) => check_namespace(api, resource, key.namespace, &name)?,
-            Err(WriteError::Exists) => {
-                return Err(match key.read(api) {
-                    Some(existing) => exists(resource, &existing.to_value("")),
-                    None => ApiError::already_exists(resource, &name),
-                });
-            }
+            Err(WriteError::Exists) => return Err(exists(api, &key)),
             Err(error) => return Err(write_error(resource, &name, error)),
         }
     }
     Err(ApiError::conflict(resource, &name))
 }
 
-fn exists(resource: &Resource, existing: &Value) -> ApiError {
-    let mut error = ApiError::already_exists(resource, name_of(existing));
-    if existing["metadata"].get("deletionTimestamp").is_some() {
+fn exists(api: &Api, key: &ObjectKey<'_>) -> ApiError {
+    let mut error = ApiError::already_exists(key.resource, key.name);
+    if key.read(api).is_some_and(|existing| existing.content.deleting) {
         error.message = format!("object is being deleted: {}", error.message);
     }
     error
@@ -176,14 +171,9 @@ fn check_definition(api: &Api, resource: &Resource) -> Result<(), ApiError> {
 
 fn drop_server_fields(object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
-    for field in [
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-    ] {
+    let fields = "uid resourceVersion creationTimestamp deletionTimestamp \
+        deletionGracePeriodSeconds selfLink";
+    for field in fields.split_whitespace() {
         metadata.remove(field);
     }
 }
@@ -195,9 +185,6 @@ const MAX_PREFIX: usize = 63 - RANDOM_LENGTH;
 
 fn generate_name(object: &mut Value) {
     let metadata = &mut object["metadata"];
-    if metadata["name"].as_str().is_some_and(|name| !name.is_empty()) {
-        return;
-    }
     let Some(prefix) = metadata["generateName"].as_str().filter(|prefix| !prefix.is_empty()) else {
         return;
     };

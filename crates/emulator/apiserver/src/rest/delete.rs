@@ -12,8 +12,8 @@ use super::options::{ListOptions, Selection};
 use super::read::{self, Page};
 use super::update::is_finished;
 use super::write::{
-    ObjectKey, Outcome, content_of, name_of, now_text, options_error, success, write_error,
-    write_of,
+    ObjectKey, Outcome, content_of, name_of, now_text, options_error, success, time_text,
+    write_error, write_of,
 };
 use super::{Request, body, view};
 use crate::api::Api;
@@ -114,50 +114,42 @@ async fn try_delete(
     let resource = key.resource;
     let uid = stored.content.uid.to_string();
     let deleted = |outcome, gone| Deleted { outcome, gone, uid: uid.clone() };
-    let plan = plan_deletion(resource, old, deletion);
+    let Plan { marked, gone } = plan_deletion(resource, old, deletion);
     if deletion.dry_run == DryRun::All {
-        let gone = matches!(plan, Plan::MarkAndRemove(_) | Plan::Remove);
-        return Ok(match plan {
-            Plan::Mark(marked) | Plan::MarkAndRemove(marked) => {
-                deleted(Outcome::Shown(marked), gone)
-            }
-            Plan::Nothing | Plan::Remove => deleted(Outcome::Shown(old.clone()), gone),
-        });
+        return Ok(deleted(Outcome::Shown(marked.unwrap_or_else(|| old.clone())), gone));
     }
-    let expect = Expect::Version(stored.version);
     let write = |expect, change| write_of(resource, key.in_storage(), expect, change);
-    match plan {
-        Plan::Nothing => Ok(deleted(Outcome::Stored(Arc::clone(stored)), false)),
-        Plan::Mark(marked) => {
-            let put = Change::Put(content_of(resource, &marked));
-            let objects = api.store.write(vec![write(expect, put)]).await?;
-            let object = objects.into_iter().next().expect("one write gives one object");
-            Ok(deleted(Outcome::Stored(object), false))
-        }
-        Plan::MarkAndRemove(marked) => {
-            let put = Change::Put(content_of(resource, &marked));
-            let writes = vec![write(expect, put), write(Expect::Previous, Change::Delete)];
-            let objects = api.store.write(writes).await?;
-            api.release(resource, old);
-            let marked = objects.into_iter().next().expect("two writes give two objects");
-            Ok(deleted(Outcome::Stored(marked), true))
-        }
-        Plan::Remove => {
-            api.store.write(vec![write(expect, Change::Delete)]).await?;
-            api.release(resource, old);
-            Ok(deleted(Outcome::Shown(old.clone()), true))
-        }
+    let mut writes = Vec::new();
+    if let Some(marked) = &marked {
+        let put = Change::Put(content_of(resource, marked));
+        writes.push(write(Expect::Version(stored.version), put));
     }
+    if gone {
+        let expect =
+            if marked.is_some() { Expect::Previous } else { Expect::Version(stored.version) };
+        writes.push(write(expect, Change::Delete));
+    }
+    if writes.is_empty() {
+        return Ok(deleted(Outcome::Stored(Arc::clone(stored)), gone));
+    }
+    let objects = api.store.write(writes).await?;
+    if gone {
+        api.release(resource, old);
+    }
+    Ok(match objects.into_iter().next() {
+        Some(object) if marked.is_some() => deleted(Outcome::Stored(object), gone),
+        _ => deleted(Outcome::Shown(old.clone()), gone),
+    })
 }
 
-enum Plan {
-    /// It is terminating already.
-    Nothing,
-    /// Mark it as terminating.
-    Mark(Value),
-    /// Watchers of Pods see the mark before the deletion.
-    MarkAndRemove(Value),
-    Remove,
+/// The effect of a deletion.
+#[derive(Default)]
+struct Plan {
+    /// The object with its mark as terminating; `None` if the object gets no new mark. Watchers of
+    /// Pods see the mark before the deletion.
+    marked: Option<Value>,
+    /// Whether the object is removed.
+    gone: bool,
 }
 
 fn plan_deletion(resource: &Resource, old: &Value, deletion: &DeleteOptions) -> Plan {
@@ -170,7 +162,7 @@ fn plan_deletion(resource: &Resource, old: &Value, deletion: &DeleteOptions) -> 
         // A longer period does not delay the deletion.
         let asked = deletion.grace_period_seconds.map_or(left, |_| grace);
         if !graceful || asked >= left && left > 0 || left == 0 {
-            return Plan::Nothing;
+            return Plan::default();
         }
         shorten(&mut new, left, asked);
     } else {
@@ -180,11 +172,8 @@ fn plan_deletion(resource: &Resource, old: &Value, deletion: &DeleteOptions) -> 
         }
         add_finalizers(&mut new, deletion.propagation);
     }
-    match (is_finished(resource, &new), graceful) {
-        (false, _) => Plan::Mark(new),
-        (true, true) => Plan::MarkAndRemove(new),
-        (true, false) => Plan::Remove,
-    }
+    let gone = is_finished(resource, &new);
+    Plan { marked: (!gone || graceful).then_some(new), gone }
 }
 
 fn mark(object: &mut Value, grace: i64) {
@@ -205,8 +194,7 @@ fn shorten(object: &mut Value, left: i64, asked: i64) {
 
 fn later(time: &str, seconds: i64) -> String {
     let Ok(time) = time.parse::<Timestamp>() else { return time.to_owned() };
-    let moved = time.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(time);
-    moved.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    time_text(time.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(time))
 }
 
 fn add_finalizers(object: &mut Value, propagation: Option<Propagation>) {

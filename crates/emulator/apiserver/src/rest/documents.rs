@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, CACHE_CONTROL, ETAG, EXPIRES, HeaderName, HeaderValue, IF_NONE_MATCH, LOCATION, VARY,
+    ACCEPT, CACHE_CONTROL, ETAG, EXPIRES, HeaderValue, IF_NONE_MATCH, LOCATION, VARY,
 };
 use http::request::Parts;
 use http::{HeaderMap, Method};
@@ -156,10 +156,11 @@ fn groups(
     let aggregated = Accept::parse(header(headers, ACCEPT)).aggregated_discovery()?;
     let registry = api.registry.load_full();
     let Some(group) = group else {
-        if aggregated {
-            return Ok(aggregated_reply(api, headers, &registry, "apis"));
-        }
-        return Ok(Reply::json(200, &discovery::group_list(&registry)));
+        return Ok(if aggregated {
+            aggregated_reply(api, headers, &registry, "apis")
+        } else {
+            Reply::json(200, &discovery::group_list(&registry))
+        });
     };
     if !registry.has_group(group) {
         return Err(ApiError::no_such_path());
@@ -184,12 +185,12 @@ fn aggregated_reply(
         })
     });
     let document = document.expect("discovery is always there");
-    let reply = if is_current(headers, &document) {
+    let reply = if is_current(headers, &document.hash) {
         Reply::new(304, "", Bytes::new())
     } else {
         Reply::new(200, AGGREGATED, document.body.clone())
     };
-    cached(reply, &document.hash, HeaderValue::from_static("public"))
+    cached(reply, &document.hash, "public")
 }
 
 fn openapi_index(api: &Api) -> Reply {
@@ -230,21 +231,19 @@ fn openapi_document(
         let location = HeaderValue::from_str(&location).map_err(|_| ApiError::no_such_path())?;
         return Ok(Reply::json_bytes(301, Bytes::new()).with_header(LOCATION, location));
     }
-    let reply = if is_current(headers, &Document { hash: hash.clone(), body: Bytes::new() }) {
+    let reply = if is_current(headers, &hash) {
         Reply::new(304, "", Bytes::new())
     } else {
         Reply::json_bytes(200, document.body)
     };
     if query.get("hash").is_none() {
-        return Ok(cached(reply, &hash, HeaderValue::from_static("no-cache, private")));
+        return Ok(cached(reply, &hash, "no-cache, private"));
     }
     let in_a_year = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * 365);
     let expires = in_a_year.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string();
-    let reply = match HeaderValue::from_str(&expires) {
-        Ok(value) => reply.with_header(EXPIRES, value),
-        Err(_) => reply,
-    };
-    Ok(cached(reply, &hash, HeaderValue::from_static("public, immutable")))
+    let expires = HeaderValue::from_str(&expires).expect("a date is a header's value");
+    let reply = reply.with_header(EXPIRES, expires);
+    Ok(cached(reply, &hash, "public, immutable"))
 }
 
 /// kubectl requests the protobuf form only for a kind that the v3 documents do not have. So that
@@ -269,16 +268,15 @@ fn empty_swagger() -> Vec<u8> {
     [field(1, b"2.0"), field(2, &info), field(8, b"")].concat()
 }
 
-fn is_current(headers: &HeaderMap, document: &Document) -> bool {
-    header(headers, IF_NONE_MATCH).is_some_and(|tags| tags.contains(document.hash.as_str()))
+fn is_current(headers: &HeaderMap, hash: &str) -> bool {
+    header(headers, IF_NONE_MATCH).is_some_and(|tags| tags.contains(hash))
 }
 
-fn cached(reply: Reply, hash: &str, control: HeaderValue) -> Reply {
-    let tag = HeaderValue::from_str(&format!("\"{hash}\""));
-    let reply = match tag {
-        Ok(tag) => reply.with_header(ETAG, tag),
-        Err(_) => reply,
-    };
-    let vary: (HeaderName, HeaderValue) = (VARY, HeaderValue::from_static("Accept"));
-    reply.with_header(vary.0, vary.1).with_header(CACHE_CONTROL, control)
+fn cached(mut reply: Reply, hash: &str, control: &'static str) -> Reply {
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{hash}\"")) {
+        reply = reply.with_header(ETAG, tag);
+    }
+    reply
+        .with_header(VARY, HeaderValue::from_static("Accept"))
+        .with_header(CACHE_CONTROL, HeaderValue::from_static(control))
 }

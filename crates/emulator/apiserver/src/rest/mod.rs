@@ -28,6 +28,7 @@ use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use nearhop_kinds::strategy::Review;
 use nearhop_kinds::{Registry, Resource, Subresource, Verb};
+use serde_json::json;
 
 pub(crate) use body::shape;
 pub(crate) use create::create_object;
@@ -40,7 +41,6 @@ use crate::api::Api;
 use crate::fault::{Asked, Faults};
 use crate::http::{Accept, Body, Form, Path, Query, Reply, ResourcePath, parse_path};
 use crate::identity::Role;
-use crate::metrics::RequestLabels;
 use crate::status::ApiError;
 use crate::user::User;
 
@@ -129,7 +129,7 @@ async fn answer_counted(api: Arc<Api>, request: http::Request<Incoming>) -> http
     };
     let reply = reply.unwrap_or_else(|error| Reply::error(&error));
     let resource = resource.as_ref().map_or("", |resource| &resource.plural);
-    api.metrics.finished(RequestLabels { verb, resource, code: reply.code }, started.elapsed());
+    api.metrics.finished(verb, resource, reply.code, started.elapsed());
     reply.into_response()
 }
 
@@ -343,8 +343,6 @@ async fn answer_faults(
     let faults = Faults::parse(&body)
         .map_err(|why| ApiError::bad_request(format!("invalid faults: {why}")))?;
     api.inflict(faults);
-    Ok(Reply::json(
-        200,
-        &serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}),
-    ))
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+    Ok(Reply::json(200, &status))
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use nearhop_kinds::Resource;
 use nearhop_kinds::strategy::{field_value, supports_field};
-use nearhop_object::selector::{FieldSelector, LabelSelector};
-use nearhop_object::{FieldError, FieldErrorKind};
+use nearhop_object::FieldError;
+use nearhop_object::selector::{FieldSelector, LabelSelector, SelectorError};
 use serde_json::Value;
 
 use crate::http::Query;
@@ -42,14 +42,12 @@ impl Selection {
         query: &Query,
         name: Option<&str>,
     ) -> Result<Self, ApiError> {
-        let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())
-            .map_err(|error| ApiError::bad_request(error.to_string()))?;
-        let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default())
-            .map_err(|error| ApiError::bad_request(error.to_string()))?;
-        for field in fields.fields() {
-            if !supports_field(resource, field) {
-                return Err(ApiError::bad_request(format!("field label not supported: {field}")));
-            }
+        let text = |key: &str| query.get(key).unwrap_or_default();
+        let refuse = |error: SelectorError| ApiError::bad_request(error.to_string());
+        let labels = LabelSelector::parse(text("labelSelector")).map_err(refuse)?;
+        let fields = FieldSelector::parse(text("fieldSelector")).map_err(refuse)?;
+        if let Some(field) = fields.fields().find(|field| !supports_field(resource, field)) {
+            return Err(ApiError::bad_request(format!("field label not supported: {field}")));
         }
         let own = |field: &str| !matches!(field, "metadata.name" | "metadata.namespace");
         let read = resource.is_custom() || resource.strategy.stored_form.is_some();
@@ -100,7 +98,10 @@ impl ListOptions {
         let (asked, matched) = (query.get("resourceVersion"), query.get("resourceVersionMatch"));
         let mut errors = check_match(asked, matched, resume.as_deref());
         if query.flag("sendInitialEvents") {
-            errors.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            errors.push(FieldError::forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            ));
         }
         refuse(errors)?;
         if resume.is_some() && asked.is_some_and(|version| version != "0") {
@@ -156,29 +157,24 @@ impl WatchOptions {
     }
 }
 
+const MATCH: &str = "resourceVersionMatch";
+const WITH_CONTINUE: &str = "resourceVersionMatch is forbidden when continue is provided";
+
 fn check_watch(query: &Query, initial: Option<bool>, matched: Option<&str>) -> Vec<FieldError> {
-    const MATCH: &str = "resourceVersionMatch";
-    if query.has("continue") && query.get("continue").is_some() {
-        return vec![forbidden(
-            MATCH,
-            "resourceVersionMatch is forbidden when continue is provided",
-        )];
-    }
-    match (initial, matched) {
-        (Some(_), Some("NotOlderThan")) => Vec::new(),
-        (Some(_), None) => vec![forbidden(
-            MATCH,
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        )],
-        (Some(_), Some(other)) => {
-            vec![FieldError::not_supported(MATCH, &Value::from(other), &["NotOlderThan"])]
+    let why = match (initial, matched) {
+        _ if query.get("continue").is_some() => WITH_CONTINUE,
+        (Some(_), Some("NotOlderThan")) | (None, None) => return Vec::new(),
+        (Some(_), None) => {
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         }
-        (None, Some(_)) => vec![forbidden(
-            MATCH,
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        )],
-        (None, None) => Vec::new(),
-    }
+        (Some(_), Some(other)) => {
+            return vec![FieldError::not_supported(MATCH, &Value::from(other), &["NotOlderThan"])];
+        }
+        (None, Some(_)) => {
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        }
+    };
+    vec![FieldError::forbidden(MATCH, why)]
 }
 
 fn check_match(
@@ -186,28 +182,22 @@ fn check_match(
     matched: Option<&str>,
     resume: Option<&str>,
 ) -> Vec<FieldError> {
-    const FIELD: &str = "resourceVersionMatch";
     let mut errors = Vec::new();
     let Some(matched) = matched else { return errors };
     if resume.is_some() {
-        errors
-            .push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+        errors.push(FieldError::forbidden(MATCH, WITH_CONTINUE));
     }
     if !matches!(matched, "Exact" | "NotOlderThan") {
         let supported = &["Exact", "NotOlderThan", ""];
-        errors.push(FieldError::not_supported(FIELD, &Value::from(matched), supported));
+        errors.push(FieldError::not_supported(MATCH, &Value::from(matched), supported));
     } else if asked.is_none() {
         let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-        errors.push(forbidden(FIELD, why));
+        errors.push(FieldError::forbidden(MATCH, why));
     } else if matched == "Exact" && asked == Some("0") {
         let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-        errors.push(forbidden(FIELD, why));
+        errors.push(FieldError::forbidden(MATCH, why));
     }
     errors
-}
-
-fn forbidden(field: &str, why: &str) -> FieldError {
-    FieldError::new(FieldErrorKind::Forbidden, field, format!("Forbidden: {why}"))
 }
 
 fn refuse(errors: Vec<FieldError>) -> Result<(), ApiError> {

@@ -15,7 +15,7 @@ use super::write::{Writer, settle_namespace, write_options};
 use super::{Request, body};
 use crate::api::Api;
 use crate::http::Reply;
-use crate::status::{ApiError, named};
+use crate::status::ApiError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatchType {
@@ -126,8 +126,7 @@ async fn apply_patch(
             let why = format!(
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             );
-            let (subject, details) = (resource.qualified_plural(), named(resource, key.name));
-            return Err(ApiError::conflict_because(&subject, details, key.name, &why));
+            return Err(ApiError::conflict_on(resource, key.name, &why));
         }
         let mut object = merge(None)?;
         object["metadata"].as_object_mut().map(|metadata| metadata.remove("resourceVersion"));

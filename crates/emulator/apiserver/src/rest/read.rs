@@ -105,20 +105,15 @@ async fn snapshot_for(
     freshness: Freshness,
 ) -> Result<Snapshot, ApiError> {
     let (storage, namespace) = (&request.resource.storage, request.namespace.as_deref());
-    match freshness {
-        Freshness::Newest | Freshness::Any => Ok(api.store.list(storage, namespace)),
-        Freshness::NotOlderThan(version) => {
-            wait_for(api, version).await?;
-            Ok(api.store.list(storage, namespace))
-        }
-        Freshness::Exact(version) => {
-            wait_for(api, version).await?;
-            let gone = |_| {
-                ApiError::expired("The resourceVersion for the provided list is too old.", None)
-            };
-            api.store.list_at(storage, namespace, version).map_err(gone)
-        }
+    if let Freshness::NotOlderThan(version) | Freshness::Exact(version) = freshness {
+        wait_for(api, version).await?;
     }
+    let Freshness::Exact(version) = freshness else {
+        return Ok(api.store.list(storage, namespace));
+    };
+    let why = "The resourceVersion for the provided list is too old.";
+    let gone = |_| ApiError::expired(why, None);
+    api.store.list_at(storage, namespace, version).map_err(gone)
 }
 
 fn snapshot_of(api: &Api, request: &Request, token: &Token) -> Result<Snapshot, ApiError> {
@@ -150,39 +145,28 @@ async fn wait_for(api: &Api, version: u64) -> Result<(), ApiError> {
 
 pub(super) fn render(request: &Request, page: Page, form: Form) -> Result<Reply, ApiError> {
     let resource = &request.resource;
+    if form == Form::Object {
+        return Ok(stream_list(Arc::clone(resource), page));
+    }
+    let values = page.objects.iter().map(|object| view::to_value(resource, object));
+    let list = |kind: &str, api_version: &str, items: Value| json!({"kind": kind, "apiVersion": api_version, "metadata": page.meta, "items": items});
     match form {
-        Form::Object => Ok(stream_list(Arc::clone(resource), page)),
-        Form::Yaml => Ok(view::yaml(200, &whole_list(resource, &page))),
+        Form::Object | Form::Yaml => {
+            let list = list(&resource.list_kind, &resource.api_version(), values.collect());
+            Ok(view::yaml(200, &list))
+        }
         Form::Table(version) => {
-            let include = view::include_of(&request.query)?;
-            let values: Vec<Value> =
-                page.objects.iter().map(|object| view::to_value(resource, object)).collect();
+            let (include, values) = (view::include_of(&request.query)?, values.collect::<Vec<_>>());
             let table = table::table(resource, &values, page.meta, include, Timestamp::now());
             Ok(Reply::json(200, &view::in_version(table, version)))
         }
         Form::Partial(version) | Form::PartialList(version) => {
-            let item =
-                |object: &Arc<Stored>| view::partial(&view::to_value(resource, object), version);
-            let items: Vec<Value> = page.objects.iter().map(item).collect();
+            let items: Vec<Value> = values.map(|value| view::partial(&value, version)).collect();
             let items = if items.is_empty() { Value::Null } else { items.into() };
-            Ok(Reply::json(
-                200,
-                &json!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(),
-                    "metadata": page.meta, "items": items
-                }),
-            ))
+            let list = list("PartialObjectMetadataList", version.api_version(), items);
+            Ok(Reply::json(200, &list))
         }
     }
-}
-
-fn whole_list(resource: &Resource, page: &Page) -> Value {
-    let items: Vec<Value> =
-        page.objects.iter().map(|object| view::to_value(resource, object)).collect();
-    json!({
-        "kind": &*resource.list_kind, "apiVersion": resource.api_version(),
-        "metadata": page.meta, "items": items
-    })
 }
 
 /// Items of built-in kinds carry no kind and version; those of custom resources do.

@@ -79,39 +79,28 @@ fn access(role: Role, spec: &Value) -> Value {
 
 /// The rights of a role. Every token allows reviews about itself and discovery.
 fn rules(role: Role) -> Value {
-    const PROBES: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
-    const DISCOVERY: [&str; 11] = [
-        "/api",
-        "/api/*",
-        "/apis",
-        "/apis/*",
-        "/healthz",
-        "/livez",
-        "/openapi",
-        "/openapi/*",
-        "/readyz",
-        "/version",
-        "/version/",
-    ];
+    const PROBES: &str = "/healthz /livez /readyz /version /version/";
+    const DISCOVERY: &str = "/api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* \
+        /readyz /version /version/";
     let verbs: &[&str] = match role {
         Role::Admin => &["*"],
         Role::ReadOnly => &["get", "list", "watch"],
         Role::ServiceAccount | Role::Anonymous => &[],
     };
     let rule = |verbs: &[&str], group: &str, resources: &[&str]| json!({"verbs": verbs, "apiGroups": [group], "resources": resources});
-    let paths = |verbs: &[&str], urls: &[&str]| json!({"verbs": verbs, "nonResourceURLs": urls});
+    let paths = |verbs: &[&str], urls: &str| json!({"verbs": verbs, "nonResourceURLs": urls.split(' ').collect::<Vec<_>>()});
     let (mut resources, mut urls) = (Vec::new(), Vec::new());
     if !verbs.is_empty() {
         resources.push(rule(verbs, "*", &["*"]));
-        urls.push(paths(verbs, &["*"]));
+        urls.push(paths(verbs, "*"));
     }
     if role != Role::Anonymous {
         let reviews = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"];
         resources.push(rule(&["create"], "authorization.k8s.io", &reviews));
         resources.push(rule(&["create"], "authentication.k8s.io", &["selfsubjectreviews"]));
-        urls.push(paths(&["get"], &DISCOVERY));
+        urls.push(paths(&["get"], DISCOVERY));
     } else {
-        urls.push(paths(&["get"], &PROBES));
+        urls.push(paths(&["get"], PROBES));
     }
     let mut rules =
         json!({"resourceRules": resources, "nonResourceRules": urls, "incomplete": false});

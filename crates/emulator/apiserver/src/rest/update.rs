@@ -19,7 +19,7 @@ use super::write::{
 use super::{Request, body, view};
 use crate::api::{Api, Reservation};
 use crate::http::Reply;
-use crate::status::{ApiError, named};
+use crate::status::ApiError;
 use crate::store::{Change, Expect, Stored, WriteError};
 
 /// The number of attempts of a write that loses races.
@@ -72,8 +72,7 @@ fn check_uid(resource: &Resource, object: &Value, old: &Value) -> Result<(), Api
         "Precondition failed: UID in precondition: {text}, UID in object meta: {}",
         found.as_str().unwrap_or_default()
     );
-    let name = name_of(old);
-    Err(ApiError::conflict_because(&resource.qualified_plural(), named(resource, name), name, &why))
+    Err(ApiError::conflict_on(resource, name_of(old), &why))
 }
 
 /// Changes an object. `compute` makes the new object from the stored one, which has kind and
@@ -173,10 +172,8 @@ fn check_version(
     stored: &Stored,
 ) -> Result<(), ApiError> {
     match new["metadata"]["resourceVersion"].as_str() {
+        None | Some("" | "0") if resource.strategy.unconditional_update => Ok(()),
         None | Some("" | "0") => {
-            if resource.strategy.unconditional_update {
-                return Ok(());
-            }
             // Kubernetes has the resource here, not the kind.
             let errors = [missing_resource_version()];
             Err(ApiError::invalid_kind(&resource.group, &resource.plural, name, &errors))
@@ -184,8 +181,7 @@ fn check_version(
         Some(version) if version == stored.version.to_string() => Ok(()),
         Some(version) if version.parse::<u64>().is_err() => {
             let why = format!("strconv.ParseUint: parsing {version:?}: invalid syntax");
-            let error =
-                FieldError::invalid("metadata.resourceVersion", &Value::from(version), &why);
+            let error = FieldError::invalid("metadata.resourceVersion", &version.into(), &why);
             Err(ApiError::invalid(resource, name, &[error]))
         }
         Some(_) => Err(ApiError::conflict(resource, name)),

@@ -92,13 +92,8 @@ pub(super) fn reply_value(
         ))),
         Form::Table(version) => {
             let include = include_of(query)?;
-            let table = table::table_of_one(
-                resource,
-                object,
-                Definitions::Given,
-                include,
-                Timestamp::now(),
-            );
+            let (columns, now) = (Definitions::Given, Timestamp::now());
+            let table = table::table_of_one(resource, object, columns, include, now);
             Ok(Reply::json(code, &in_version(table, version)))
         }
     }

@@ -202,9 +202,7 @@ impl Watcher {
             (false, true) => Some(self.frame(event, EventKind::Added, &event.object)),
             (true, true) => Some(self.frame(event, EventKind::Modified, &event.object)),
             (true, false) => {
-                let last = event.previous.as_ref()?;
-                let left =
-                    Stored::new(event.version(), last.name.clone(), Arc::clone(&last.content));
+                let left = event.previous.as_ref()?.at_version(event.version());
                 Some(self.frame(event, EventKind::Deleted, &left))
             }
         }

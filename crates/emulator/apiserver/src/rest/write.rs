@@ -118,7 +118,11 @@ impl Outcome {
 /// The time in the form of metadata.
 pub(crate) fn now_text() -> String {
     // Truncated, so that no object is created in the future.
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    time_text(Timestamp::now())
+}
+
+pub(super) fn time_text(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// An object in the form in which it is stored.

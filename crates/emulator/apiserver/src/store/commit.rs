@@ -115,16 +115,13 @@ impl Committer {
         }
     }
 
-    pub(super) async fn write(&self, writes: Vec<Write>) -> Result<Vec<Arc<Stored>>, WriteError> {
+    pub(super) async fn write(&self, writes: Vec<Write>) -> Answer {
         match self {
             Self::Memory(state) => write_now(state, writes),
             Self::Thread { requests, .. } => {
                 let (reply, answer) = oneshot::channel();
-                let stopped = || {
-                    let why =
-                        "the thread that writes to the disk has ended; restart nearhop apiserver";
-                    WriteError::Disk(why.to_owned())
-                };
+                let why = "the thread that writes to the disk has ended; restart nearhop apiserver";
+                let stopped = || WriteError::Disk(why.to_owned());
                 requests.send(Request { writes, reply }).map_err(|_| stopped())?;
                 answer.await.map_err(|_| stopped())?
             }
@@ -132,7 +129,7 @@ impl Committer {
     }
 }
 
-fn write_now(state: &RwLock<State>, writes: Vec<Write>) -> Result<Vec<Arc<Stored>>, WriteError> {
+fn write_now(state: &RwLock<State>, writes: Vec<Write>) -> Answer {
     let mut state = state.write().expect("no writer panics while it holds the state");
     let mut plan = Plan::new(&state);
     plan.add(&state, writes)?;
@@ -165,7 +162,7 @@ fn run(
             continue;
         }
         match requests.recv_timeout(wait) {
-            Ok(first) => refuse(batch(first), &why),
+            Ok(first) => refuse(batch(first).into_iter().map(|request| request.reply), &why),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -188,9 +185,9 @@ fn reopen(state: &RwLock<State>, disk: &mut Disk, failure: &RwLock<Option<String
     }
 }
 
-fn refuse(requests: Vec<Request>, why: &str) {
-    for request in requests {
-        send(request.reply, Err(WriteError::Disk(why.to_owned())));
+fn refuse(replies: impl IntoIterator<Item = Reply>, why: &str) {
+    for reply in replies {
+        send(reply, Err(WriteError::Disk(why.to_owned())));
     }
 }
 
@@ -226,11 +223,8 @@ fn commit(
         // This thread is the only one that writes, so what was checked still holds.
         match disk.commit(plan.version, plan.steps.iter().map(Step::to_disk)) {
             Ok(()) => {
-                let done = {
-                    let mut state =
-                        state.write().expect("no writer panics while it holds the state");
-                    plan.apply(&mut state)
-                };
+                let done = plan
+                    .apply(&mut state.write().expect("no writer panics while it holds the state"));
                 for (reply, objects) in accepted.into_iter().zip(done) {
                     send(reply, Ok(objects));
                 }
@@ -242,9 +236,7 @@ fn commit(
                 );
                 // Before the replies: a client that then checks /readyz must see the failure.
                 set_failure(failure, Some(reason.clone()));
-                for reply in accepted {
-                    send(reply, Err(WriteError::Disk(reason.clone())));
-                }
+                refuse(accepted, &reason);
             }
         }
     }
@@ -259,6 +251,7 @@ fn send(reply: Reply, answer: Answer) {
 }
 
 /// Changes that passed their checks and have versions, but are not visible yet.
+#[derive(Default)]
 struct Plan {
     version: u64,
     steps: Vec<Step>,
@@ -286,12 +279,7 @@ impl Step {
 
 impl Plan {
     fn new(state: &State) -> Self {
-        Self {
-            version: state.version,
-            steps: Vec::new(),
-            ends: Vec::new(),
-            pending: BTreeMap::new(),
-        }
+        Self { version: state.version, ..Self::default() }
     }
 
     /// Adds all writes of a request, or none.
@@ -335,21 +323,13 @@ impl Plan {
     }
 
     fn check(&self, state: &State, key: &ObjectRef, expect: Expect) -> Result<(), WriteError> {
-        let pending = self.pending.get(key);
-        let found = match pending {
-            Some(version) => *version,
-            None => {
-                let table = state.table(&key.storage);
-                table.and_then(|table| table.objects.get(&key.name)).map(|object| object.version)
-            }
-        };
+        let stored = || Some(state.table(&key.storage)?.objects.get(&key.name)?.version);
+        let found = self.pending.get(key).copied().unwrap_or_else(stored);
         match (expect, found) {
-            (Expect::Absent, None) => Ok(()),
             (Expect::Absent, Some(_)) => Err(WriteError::Exists),
             (Expect::Version(_) | Expect::Previous, None) => Err(WriteError::Gone),
-            (Expect::Version(asked), Some(found)) if asked == found => Ok(()),
-            (Expect::Version(_), Some(_)) => Err(WriteError::Conflict),
-            (Expect::Previous, Some(_)) => Ok(()),
+            (Expect::Version(asked), Some(found)) if asked != found => Err(WriteError::Conflict),
+            _ => Ok(()),
         }
     }
 
@@ -368,13 +348,8 @@ impl Plan {
             }
         }
         state.announce(changed.iter().map(|storage| &**storage));
-        let mut objects = objects.into_iter();
-        let mut start = 0;
-        let mut done = Vec::with_capacity(self.ends.len());
-        for end in self.ends {
-            done.push(objects.by_ref().take(end - start).flatten().collect());
-            start = end;
-        }
-        done
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let ranges = starts.zip(&self.ends).map(|(start, end)| &objects[start..*end]);
+        ranges.map(|request| request.iter().flatten().cloned().collect()).collect()
     }
 }

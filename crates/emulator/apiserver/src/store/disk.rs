@@ -29,6 +29,7 @@ const PROBE: &str = "probe";
 /// The free space that a reopened disk must have, at least and at most.
 const PROBE_BYTES: std::ops::RangeInclusive<usize> = 64 * 1024..=16 * 1024 * 1024;
 
+#[derive(Default)]
 pub(super) struct Disk {
     /// `None` while it cannot be opened.
     database: Option<Database>,
@@ -48,21 +49,15 @@ pub(super) struct DiskWrite<'a> {
 
 impl Disk {
     pub(super) fn open(directory: &Path) -> Result<Self, OpenError> {
-        let at = |why: io::Error| OpenError::Directory { path: directory.to_owned(), why };
+        let at = |why: io::Error| OpenError::Directory(directory.to_owned(), why);
         // The file holds Secrets.
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at)?;
         let path = directory.join("objects.redb");
         make_private(&path).map_err(at)?;
         match Database::create(&path) {
-            Ok(database) => Ok(Self {
-                database: Some(database),
-                path,
-                life: String::new(),
-                tried: 0,
-                last_bytes: 0,
-            }),
+            Ok(database) => Ok(Self { database: Some(database), path, ..Self::default() }),
             Err(DatabaseError::DatabaseAlreadyOpen) => Err(OpenError::InUse(directory.to_owned())),
-            Err(error) => Err(OpenError::Broken { path, reason: error.to_string() }),
+            Err(error) => Err(OpenError::Broken(path, error.to_string())),
         }
     }
 
@@ -72,7 +67,7 @@ impl Disk {
         state: &mut State,
         fields_of: FieldsOf,
     ) -> Result<String, OpenError> {
-        let broken = |reason: String| OpenError::Broken { path: self.path.clone(), reason };
+        let broken = |reason: String| OpenError::Broken(self.path.clone(), reason);
         let life = self
             .load_tables(state, fields_of)
             .map_err(|error| broken(error.to_string()))?
@@ -125,7 +120,6 @@ impl Disk {
         writes: impl Iterator<Item = DiskWrite<'a>>,
     ) -> Result<(), String> {
         self.tried = self.tried.max(version);
-        self.last_bytes = 0;
         let mut bytes = 0;
         let counted = writes.inspect(|write| {
             bytes += write.content.map_or(0, |(_, tail)| tail.len());

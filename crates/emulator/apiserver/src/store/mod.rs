@@ -41,24 +41,14 @@ pub enum Durability {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The directory cannot be used.
-    #[error("data directory {path}: {why}")]
-    Directory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        why: std::io::Error,
-    },
+    #[error("data directory {0}: {1}")]
+    Directory(PathBuf, std::io::Error),
     /// Another process uses it.
     #[error("{0} is in use by another nearhop apiserver; stop it, or choose another --data-dir")]
     InUse(PathBuf),
     /// The file cannot be read.
-    #[error("{path}: {reason}; move the file away to start empty")]
-    Broken {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    #[error("{0}: {1}; move the file away to start empty")]
+    Broken(PathBuf, String),
 }
 
 /// The values that field selectors read of an object in a storage.

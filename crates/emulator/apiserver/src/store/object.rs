@@ -98,6 +98,11 @@ impl Stored {
         Self { version, name, content }
     }
 
+    /// The same object at another version.
+    pub(crate) fn at_version(&self, version: u64) -> Self {
+        Self::new(version, self.name.clone(), Arc::clone(&self.content))
+    }
+
     /// Appends its JSON. `type_meta` is `"kind":"…","apiVersion":"…",` or empty.
     pub(crate) fn write_json(&self, type_meta: &str, out: &mut Vec<u8>) {
         out.reserve(type_meta.len() + self.content.tail.len() + 64);

@@ -11,6 +11,7 @@ use super::log::{Event, EventKind, Log};
 use super::object::{Content, Name, ObjectRef, Stored};
 
 /// All objects, and their indexes.
+#[derive(Default)]
 pub(super) struct State {
     pub(super) version: u64,
     /// The newest version of an earlier process, or of the last compaction.
@@ -42,15 +43,7 @@ pub(crate) struct Changes {
 
 impl State {
     pub(super) fn new(history: usize) -> Self {
-        Self {
-            version: 0,
-            loaded: 0,
-            tables: BTreeMap::new(),
-            uids: BTreeSet::new(),
-            dependents: BTreeMap::new(),
-            changed: watch::Sender::new(0),
-            history,
-        }
+        Self { history, ..Self::default() }
     }
 
     /// Adds an object that an earlier process stored.
@@ -112,13 +105,9 @@ impl State {
     ) -> Option<Arc<Stored>> {
         let table = self.table_mut(storage);
         let previous = table.objects.remove(name)?;
-        let last = Stored::new(version, previous.name.clone(), Arc::clone(&previous.content));
-        let last = Arc::new(last);
-        table.log.push(Event::new(
-            EventKind::Deleted,
-            Arc::clone(&last),
-            Some(Arc::clone(&previous)),
-        ));
+        let last = Arc::new(previous.at_version(version));
+        let previous_state = Some(Arc::clone(&previous));
+        table.log.push(Event::new(EventKind::Deleted, Arc::clone(&last), previous_state));
         self.unindex(storage, &previous);
         self.advance(version);
         Some(last)
@@ -135,12 +124,10 @@ impl State {
     }
 
     pub(super) fn list(&self, storage: &str, namespace: Option<&str>) -> Snapshot {
-        let objects = match self.tables.get(storage) {
-            None => Vec::new(),
-            Some(table) => match namespace {
-                None => table.objects.values().cloned().collect(),
-                Some(namespace) => table.within(namespace).cloned().collect(),
-            },
+        let objects = match (self.tables.get(storage), namespace) {
+            (None, _) => Vec::new(),
+            (Some(table), None) => table.objects.values().cloned().collect(),
+            (Some(table), Some(namespace)) => table.within(namespace).cloned().collect(),
         };
         Snapshot { version: self.version, objects }
     }
@@ -215,11 +202,10 @@ impl State {
 
     /// Every object, with the storage that it is in.
     pub(super) fn all(&self) -> Vec<(Arc<str>, Arc<Stored>)> {
+        let pair = |storage, object| (Arc::clone(storage), Arc::clone(object));
         let tables = self.tables.iter();
         tables
-            .flat_map(|(storage, table)| {
-                table.objects.values().map(|object| (Arc::clone(storage), Arc::clone(object)))
-            })
+            .flat_map(|(name, table)| table.objects.values().map(move |o| pair(name, o)))
             .collect()
     }
 
