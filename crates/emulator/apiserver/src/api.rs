@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::fault::{FaultBox, Faults};
+use crate::fault::{ActiveFaults, Faults};
 use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::rest::{Documents, now_text};
@@ -33,7 +33,7 @@ pub(crate) struct Api {
     pub(crate) registry: ArcSwap<Registry>,
     pub(crate) identity: Identity,
     pub(crate) token_key: TokenKey,
-    pub(crate) faults: FaultBox,
+    pub(crate) faults: ActiveFaults,
     pub(crate) faults_enabled: bool,
     pub(crate) metrics: Metrics,
     pub(crate) documents: Documents,
@@ -93,7 +93,7 @@ impl Api {
             registry: ArcSwap::from_pointee(registry),
             identity,
             token_key,
-            faults: FaultBox::default(),
+            faults: ActiveFaults::default(),
             faults_enabled,
             metrics: Metrics::new(),
             documents: Documents::default(),
@@ -203,7 +203,7 @@ impl Api {
     }
 
     /// Applies faults: momentary ones now, the others to each request from now on.
-    pub(crate) fn inflict(&self, faults: Faults) {
+    pub(crate) fn apply_faults(&self, faults: Faults) {
         if faults.compact {
             self.store.compact();
         }

@@ -14,11 +14,11 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 
 pub(crate) async fn create_missing(api: &Arc<Api>, address: SocketAddr) -> Result<(), String> {
     for name in NAMESPACES {
-        create(api, "", "v1", "namespaces", "", json!({"metadata": {"name": name}})).await?;
+        create(api, "", "namespaces", "", json!({"metadata": {"name": name}})).await?;
     }
-    create(api, "", "v1", "services", "default", kubernetes_service(api, address)).await?;
+    create(api, "", "services", "default", kubernetes_service(api, address)).await?;
     for ((group, plural), object, _) in endpoints(address) {
-        create(api, group, "v1", plural, "default", object).await?;
+        create(api, group, plural, "default", object).await?;
     }
     Ok(())
 }
@@ -61,13 +61,12 @@ fn advertised(address: SocketAddr) -> Option<SocketAddr> {
 async fn create(
     api: &Arc<Api>,
     group: &str,
-    version: &str,
     plural: &str,
     namespace: &str,
     mut object: Value,
 ) -> Result<(), String> {
     let registry = api.registry.load_full();
-    let resource = registry.find(group, version, plural).expect("the kind is built in");
+    let resource = registry.find(group, "v1", plural).expect("the kind is built in");
     let name = Name::new(namespace, name_of(&object));
     if api.store.get(&resource.storage, &name).is_some() {
         return Ok(());
@@ -94,10 +93,7 @@ fn kubernetes_service(api: &Api, address: SocketAddr) -> Value {
 
 fn kubernetes_endpoints(address: SocketAddr) -> Value {
     json!({
-        "metadata": {
-            "name": "kubernetes",
-            "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}
-        },
+        "metadata": {"name": "kubernetes", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
         "subsets": [{
             "addresses": [{"ip": address.ip().to_string()}],
             "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}]

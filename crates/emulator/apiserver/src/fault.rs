@@ -82,7 +82,7 @@ impl Faults {
         self.answer.iter().chain(&self.answers)
     }
 
-    fn applies_to(&self, asked: &Asked<'_>) -> bool {
+    fn applies_to(&self, asked: &FaultTarget<'_>) -> bool {
         *self != Self::default()
             && asked.user_agent.starts_with(&self.user_agent)
             && asked.path_and_query.contains(&self.path)
@@ -91,20 +91,20 @@ impl Faults {
 }
 
 /// The properties of a request that faults match.
-pub(crate) struct Asked<'a> {
+pub(crate) struct FaultTarget<'a> {
     pub(crate) user_agent: &'a str,
     pub(crate) path_and_query: &'a str,
     pub(crate) verb: Verb,
 }
 
 #[derive(Default)]
-pub(crate) struct FaultBox {
+pub(crate) struct ActiveFaults {
     faults: RwLock<Faults>,
     /// The number of times that all watches were dropped.
     drops: watch::Sender<u64>,
 }
 
-impl FaultBox {
+impl ActiveFaults {
     pub(crate) fn set(&self, faults: Faults) {
         if faults.drop_watches {
             self.drop_watches();
@@ -123,7 +123,7 @@ impl FaultBox {
         self.drops.subscribe()
     }
 
-    pub(crate) async fn inflict(&self, asked: Asked<'_>) -> Result<(), ApiError> {
+    pub(crate) async fn inject(&self, asked: FaultTarget<'_>) -> Result<(), ApiError> {
         let faults = self.faults.read().unwrap_or_else(PoisonError::into_inner).clone();
         if !faults.applies_to(&asked) {
             return Ok(());
@@ -163,7 +163,7 @@ mod tests {
             (all, "", "/api/v1/services?watch=1", Verb::Watch, true),
             ("{}", "", "/", Verb::Get, false),
         ] {
-            let asked = Asked { user_agent, path_and_query, verb };
+            let asked = FaultTarget { user_agent, path_and_query, verb };
             let found = Faults::parse(faults.as_bytes()).unwrap().applies_to(&asked);
             assert_eq!(found, applies, "{faults} {user_agent} {path_and_query}");
         }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONNECTION, HOST, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -223,12 +223,7 @@ fn kept_headers(
     headers: &HeaderMap,
     upgrading: bool,
 ) -> Vec<(http::HeaderName, http::HeaderValue)> {
-    let single = |name: &http::HeaderName| {
-        *name == CONNECTION || *name == UPGRADE || name == http::header::TRANSFER_ENCODING
-    };
-    headers
-        .iter()
-        .filter(|(name, _)| upgrading || !single(name))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+    let single = [CONNECTION, UPGRADE, TRANSFER_ENCODING];
+    let kept = headers.iter().filter(|(name, _)| upgrading || !single.contains(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }

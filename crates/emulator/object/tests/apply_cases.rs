@@ -194,7 +194,7 @@ fn kubectl_takes_over_from_client_side_apply() {
     object["metadata"]["annotations"] = json!({ LAST: config.to_string() });
     let live = created(object, "kubectl-client-side-apply");
     config["spec"]["type"] = "NodePort".into();
-    assert!(applied(&live, &config, "somebody").is_err());
+    assert!(applied(&live, &config, "other").is_err());
     let result = applied(&live, &config, "kubectl").expect("the conflict is its own");
     assert_eq!(result["metadata"]["annotations"][LAST], format!("{config}\n"));
     assert_eq!(result["spec"]["type"], "NodePort");

@@ -10,8 +10,8 @@ use rand::Rng as _;
 use serde_json::Value;
 
 use super::write::{
-    ObjectKey, Outcome, Writer, content_of, name_of, refuse, settle_namespace, write_error,
-    write_of, write_options,
+    ObjectKey, Outcome, Writer, content_of, name_of, refuse, set_namespace, write_error, write_of,
+    write_options,
 };
 use super::{Request, body, review};
 use crate::api::Api;
@@ -50,7 +50,7 @@ pub(crate) async fn create_object(
     warnings: &mut Vec<String>,
 ) -> Result<Outcome, ApiError> {
     let ObjectKey { resource, namespace, .. } = *key;
-    settle_namespace(resource, namespace, &mut object)?;
+    set_namespace(resource, namespace, &mut object)?;
     if object["metadata"].get("resourceVersion").is_some_and(|v| v.as_str() != Some("")) {
         return Err(ApiError::bare("resourceVersion should not be set on objects to be created"));
     }

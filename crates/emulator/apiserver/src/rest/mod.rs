@@ -27,7 +27,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 use hyper::body::Incoming;
 use nearhop_kinds::strategy::Review;
-use nearhop_kinds::{Registry, Resource, Subresource, Verb};
+use nearhop_kinds::{Resource, Subresource, Verb};
 use serde_json::json;
 
 pub(crate) use body::shape;
@@ -38,7 +38,7 @@ pub(crate) use update::is_finished;
 pub(crate) use write::{ObjectKey, Writer, content_of, name_of, now_text, write_of};
 
 use crate::api::Api;
-use crate::fault::{Asked, Faults};
+use crate::fault::{FaultTarget, Faults};
 use crate::http::{Accept, Body, Form, Path, Query, Reply, ResourcePath, parse_path};
 use crate::identity::Role;
 use crate::status::ApiError;
@@ -160,21 +160,15 @@ type Target = (Arc<Resource>, Option<Subresource>);
 fn resolve(api: &Api, path: &ResourcePath) -> Result<Target, ApiError> {
     let registry = api.registry.load();
     let Some(resource) = registry.find(&path.group, &path.version, &path.plural) else {
-        return Err(if is_built_in(&registry, &path.group) {
-            ApiError::no_such_resource()
-        } else {
-            ApiError::no_such_path()
-        });
+        let in_group = |resource: &Arc<Resource>| *resource.group == *path.group;
+        let built_in = registry.resources().iter().any(|r| in_group(r) && !r.is_custom());
+        return Err(if built_in { ApiError::no_such_resource() } else { ApiError::no_such_path() });
     };
     let subresource = path.subresource.as_deref().map(|name| {
         let known = Subresource::parse(name).filter(|known| resource.has(*known));
         known.ok_or_else(ApiError::no_such_resource)
     });
     Ok((Arc::clone(resource), subresource.transpose()?))
-}
-
-fn is_built_in(registry: &Registry, group: &str) -> bool {
-    registry.resources().iter().any(|resource| &*resource.group == group && !resource.is_custom())
 }
 
 fn authenticate(api: &Api, parts: &Parts, query: &Query) -> Result<User, ApiError> {
@@ -219,12 +213,12 @@ async fn answer_objects(
     verb: Verb,
 ) -> Result<Reply, ApiError> {
     let user = authenticate(api, &parts, &query)?;
-    let asked = Asked {
+    let asked = FaultTarget {
         user_agent: header(&parts.headers, USER_AGENT).unwrap_or_default(),
         path_and_query: parts.uri.path_and_query().map_or("", |whole| whole.as_str()),
         verb,
     };
-    api.faults.inflict(asked).await?;
+    api.faults.inject(asked).await?;
     let (resource, subresource) = target?;
     let ResourcePath { namespace, name, .. } = path;
     let body = Bytes::new();
@@ -342,7 +336,7 @@ async fn answer_faults(
     let body = body::read(incoming).await?;
     let faults = Faults::parse(&body)
         .map_err(|why| ApiError::bad_request(format!("invalid faults: {why}")))?;
-    api.inflict(faults);
+    api.apply_faults(faults);
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
     Ok(Reply::json(200, &status))
 }

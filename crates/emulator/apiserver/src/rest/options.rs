@@ -141,7 +141,8 @@ impl WatchOptions {
         let (asked, matched) = (query.get("resourceVersion"), query.get("resourceVersionMatch"));
         let initial = query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents"));
         refuse(check_watch(query, initial, matched))?;
-        let version = asked.map(parse_watch_version).transpose()?;
+        // Kubernetes refuses a malformed version of a watch with a 500.
+        let version = asked.map(version_of).transpose().map_err(ApiError::bare)?;
         let bookmarks = query.flag("allowWatchBookmarks");
         let after = match (initial, version) {
             (Some(true), _) | (None, None | Some(0)) => None,
@@ -211,11 +212,6 @@ fn refuse(errors: Vec<FieldError>) -> Result<(), ApiError> {
 pub(super) fn parse_version(text: &str) -> Result<u64, ApiError> {
     version_of(text)
         .map_err(|why| ApiError::bad_request(format!("invalid resource version: {why}")))
-}
-
-/// A watch refuses the same with a 500, as Kubernetes does.
-fn parse_watch_version(text: &str) -> Result<u64, ApiError> {
-    version_of(text).map_err(ApiError::bare)
 }
 
 fn version_of(text: &str) -> Result<u64, String> {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::create::create_object;
 use super::update::{check_name, update_object};
-use super::write::{Writer, settle_namespace, write_options};
+use super::write::{Writer, set_namespace, write_options};
 use super::{Request, body};
 use crate::api::Api;
 use crate::http::Reply;
@@ -82,7 +82,7 @@ pub(super) async fn patch(
         let validation = options.field_validation;
         let mut new = body::to_patched(request, patched, &parsed, validation, warnings)?;
         check_name(&mut new, key.name)?;
-        settle_namespace(resource, key.namespace, &mut new)?;
+        set_namespace(resource, key.namespace, &mut new)?;
         Ok(new)
     });
     outcome.await?.reply(request, 200)
@@ -117,7 +117,7 @@ async fn apply_patch(
             .owning(resource, |owner| apply::apply(schema.node(), live, &applied, owner, force))
             .map_err(apply_error)?;
         body::shape(resource, &mut merged).map_err(ApiError::bad_request)?;
-        settle_namespace(resource, key.namespace, &mut merged)?;
+        set_namespace(resource, key.namespace, &mut merged)?;
         Ok(merged)
     };
     let mut stored = key.read(api);

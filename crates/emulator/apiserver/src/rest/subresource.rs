@@ -58,9 +58,13 @@ pub(super) async fn answer(
 
 fn get_scale(api: &Api, request: &Request) -> Result<Reply, ApiError> {
     let object = view::to_value(&request.resource, &*read::find(api, request)?);
-    let scale =
-        scale::scale_of(&request.resource, &object).ok_or_else(ApiError::no_such_resource)?;
-    view::reply_value(&request.resource, &scale, 200, request.form()?, &request.query)
+    reply_scale(request, &object)
+}
+
+fn reply_scale(request: &Request, object: &Value) -> Result<Reply, ApiError> {
+    let resource = &request.resource;
+    let scale = scale::scale_of(resource, object).ok_or_else(ApiError::no_such_resource)?;
+    view::reply_value(resource, &scale, 200, request.form()?, &request.query)
 }
 
 /// Changes the Scale of an object, and the object by it.
@@ -82,9 +86,8 @@ async fn set_scale(
             None => patched_scale(request, &scale)?,
         };
         let mut new = old.clone();
-        if let Some(version) =
-            wanted["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty())
-        {
+        let version = wanted["metadata"]["resourceVersion"].as_str();
+        if let Some(version) = version.filter(|version| !version.is_empty()) {
             new["metadata"]["resourceVersion"] = version.into();
         }
         scale::set_scale(resource, &mut new, &wanted)
@@ -95,8 +98,7 @@ async fn set_scale(
         Outcome::Stored(object) => view::to_value(resource, &object),
         Outcome::Shown(object) => object,
     };
-    let scale = scale::scale_of(resource, &object).ok_or_else(ApiError::no_such_resource)?;
-    view::reply_value(resource, &scale, 200, request.form()?, &request.query)
+    reply_scale(request, &object)
 }
 
 fn patched_scale(request: &Request, scale: &Value) -> Result<Value, ApiError> {

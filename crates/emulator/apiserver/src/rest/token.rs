@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
+use super::write::time_text;
 use super::{ObjectKey, Request, body, name_of, now_text, read, view};
 use crate::api::Api;
 use crate::http::Reply;
@@ -36,26 +37,19 @@ pub(super) fn create(api: &Api, request: &Request) -> Result<Reply, ApiError> {
     let bound = find_bound(api, request, &account, &spec["boundObjectRef"])?;
     let uid = account["metadata"]["uid"].as_str().unwrap_or_default();
     let now = Timestamp::now();
-    let claims = new_claims(
-        (namespace, name_of(&account), uid),
-        &audiences,
-        seconds,
-        bound,
-        now.as_second(),
-    );
+    let account = (namespace, name_of(&account), uid);
+    let claims = new_claims(account, &audiences, seconds, bound, now.as_second());
     let expires = Timestamp::from_second(now.as_second().saturating_add(seconds)).unwrap_or(now);
     let answer = json!({
         "kind": KIND, "apiVersion": format!("{GROUP}/v1"),
-        "metadata": {
-            "name": name, "namespace": namespace, "creationTimestamp": now_text()
-        },
+        "metadata": {"name": name, "namespace": namespace, "creationTimestamp": now_text()},
         "spec": {
             "audiences": audiences, "expirationSeconds": seconds,
             "boundObjectRef": spec["boundObjectRef"]
         },
         "status": {
             "token": api.token_key.sign(&claims),
-            "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+            "expirationTimestamp": time_text(expires)
         }
     });
     Ok(Reply::json(201, &answer))

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::create::create_object;
 use super::write::{
-    ObjectKey, Outcome, Writer, content_of, name_of, refuse, settle_namespace, write_error,
-    write_of, write_options,
+    ObjectKey, Outcome, Writer, content_of, name_of, refuse, set_namespace, write_error, write_of,
+    write_options,
 };
 use super::{Request, body, view};
 use crate::api::{Api, Reservation};
@@ -36,7 +36,7 @@ pub(super) async fn put(
     let decoded = body::decode(request, &resource.kind)?;
     let mut object = body::to_object(request, decoded, options.field_validation, warnings)?;
     check_name(&mut object, key.name)?;
-    settle_namespace(resource, key.namespace, &mut object)?;
+    set_namespace(resource, key.namespace, &mut object)?;
     let writer = Writer::of(request, &options);
     let stored = key.read(api);
     if stored.is_none() && writer.subresource.is_none() && resource.strategy.create_on_update {

@@ -164,7 +164,7 @@ pub(crate) fn name_of(object: &Value) -> &str {
 }
 
 /// Checks the namespace of an object against the path, and sets it.
-pub(crate) fn settle_namespace(
+pub(crate) fn set_namespace(
     resource: &Resource,
     namespace: &str,
     object: &mut Value,

@@ -68,7 +68,7 @@ pub fn apply(
     own::check(root, applied).map_err(|e| {
         ApplyError::Untyped(format!(
             "failed to create typed patch object ({}): {e}",
-            whose(applied)
+            describe(applied)
         ))
     })?;
     let apply = Apply { root, live, applied, writer };
@@ -272,7 +272,7 @@ fn renew_last_applied(merged: &mut Value, applied: &Value) {
 }
 
 /// The object as error messages name it: `namespace/name; group/version, Kind=kind`.
-fn whose(object: &Value) -> String {
+fn describe(object: &Value) -> String {
     let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default();
     let api_version = text("/apiVersion");
     let slash = if api_version.contains('/') { "" } else { "/" };
