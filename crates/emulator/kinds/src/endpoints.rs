@@ -1,120 +1,101 @@
 //! Endpoints, the predecessor of EndpointSlices: defaults, validation, warnings.
 
-use nearhop_object::FieldError;
 use serde_json::Value;
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::ip::{check_endpoint_ip, check_legacy_ip, warn_ip};
+use crate::json::{Path, at, fill, int, list, list_mut, text};
 use crate::names;
+use crate::service::PROTOCOLS;
 
-const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const CONTROLLER: &str = "endpoint-controller";
+const ADDRESSES: [&str; 2] = ["addresses", "notReadyAddresses"];
 
 /// Sets the defaults.
 pub fn default(endpoints: &mut Value) {
-    let subsets = endpoints.get_mut("subsets").and_then(Value::as_array_mut);
-    let ports = subsets.into_iter().flatten().filter_map(|subset| subset.get_mut("ports"));
-    let ports = ports.filter_map(Value::as_array_mut).flatten().filter_map(Value::as_object_mut);
-    for port in ports {
-        if port.get("protocol").is_none_or(|protocol| protocol.is_null() || protocol == "") {
-            port.insert("protocol".to_owned(), Value::from("TCP"));
+    for subset in list_mut(endpoints, &["subsets"]) {
+        for port in list_mut(subset, &["ports"]) {
+            fill(port, "protocol", "TCP");
         }
     }
 }
 
-/// Validates Endpoints, except their metadata. Addresses of the old object are accepted.
-pub fn validate(endpoints: &Value, old: Option<&Value>) -> Vec<FieldError> {
+/// Validates Endpoints, except their metadata. Subsets of the old object are accepted.
+pub fn validate(endpoints: &Value, old: Option<&Value>) -> Errors {
     let mut errors = Vec::new();
-    for (i, subset) in list(endpoints, "subsets").iter().enumerate() {
-        check_subset(&mut errors, subset, &format!("subsets[{i}]"));
+    let subsets = list(endpoints, &["subsets"]);
+    if old.is_some_and(|old| list(old, &["subsets"]) == subsets) {
+        return errors;
     }
-    if old.is_some_and(|old| list(old, "subsets") == list(endpoints, "subsets")) {
-        errors.clear();
+    let path = Path::root("subsets");
+    for (i, subset) in subsets.iter().enumerate() {
+        check_subset(&mut errors, subset, &path.index(i));
     }
     errors
 }
 
-fn check_subset(errors: &mut Vec<FieldError>, subset: &Value, field: &str) {
-    let kinds = ["addresses", "notReadyAddresses"];
-    if kinds.iter().all(|kind| list(subset, kind).is_empty()) {
-        errors.required(field, "must specify `addresses` or `notReadyAddresses`");
+fn check_subset(errors: &mut Errors, subset: &Value, path: &Path<'_>) {
+    if ADDRESSES.iter().all(|kind| list(subset, &[kind]).is_empty()) {
+        errors.required(path, "must specify `addresses` or `notReadyAddresses`");
     }
-    for kind in kinds {
-        for (i, address) in list(subset, kind).iter().enumerate() {
-            check_address(errors, address, &format!("{field}.{kind}[{i}]"));
+    for kind in ADDRESSES {
+        let path = path.child(kind);
+        for (i, address) in list(subset, &[kind]).iter().enumerate() {
+            check_address(errors, address, &path.index(i));
         }
     }
-    let ports = list(subset, "ports");
+    let ports = list(subset, &["ports"]);
+    let path = path.child("ports");
     for (i, port) in ports.iter().enumerate() {
-        check_port(errors, port, ports.len(), &format!("{field}.ports[{i}]"));
+        check_port(errors, port, ports.len(), &path.index(i));
     }
 }
 
-fn check_address(errors: &mut Vec<FieldError>, address: &Value, field: &str) {
-    let ip = text(address, "ip");
-    let at = format!("{field}.ip");
-    errors.extend(check_legacy_ip(&at, ip, &[]));
-    let host = text(address, "hostname");
+fn check_address(errors: &mut Errors, address: &Value, path: &Path<'_>) {
+    let ip = text(address, &["ip"]);
+    let field = path.child("ip").to_string();
+    errors.extend(check_legacy_ip(&field, ip, &[]));
+    let host = text(address, &["hostname"]);
     if !host.is_empty() {
-        complain(errors, &format!("{field}.hostname"), host, names::dns1123_label(host));
+        errors.invalid_each(path.child("hostname"), host, names::dns1123_label(host));
     }
-    if let Some(node) = address.get("nodeName").and_then(Value::as_str) {
-        complain(errors, &format!("{field}.nodeName"), node, names::dns1123_subdomain(node));
+    if let Some(node) = at(address, &["nodeName"]).and_then(Value::as_str) {
+        errors.invalid_each(path.child("nodeName"), node, names::dns1123_subdomain(node));
     }
-    errors.extend(check_endpoint_ip(&at, ip));
+    errors.extend(check_endpoint_ip(&field, ip));
 }
 
-fn check_port(errors: &mut Vec<FieldError>, port: &Value, count: usize, field: &str) {
-    let name = text(port, "name");
+fn check_port(errors: &mut Errors, port: &Value, count: usize, path: &Path<'_>) {
+    let name = text(port, &["name"]);
     if !name.is_empty() {
-        complain(errors, &format!("{field}.name"), name, names::dns1123_label(name));
+        errors.invalid_each(path.child("name"), name, names::dns1123_label(name));
     } else if count > 1 {
-        errors.required(format!("{field}.name"), "");
+        errors.required(path.child("name"), "");
     }
-    let number = port.get("port").and_then(Value::as_i64).unwrap_or_default();
-    errors.invalid_each(format!("{field}.port"), number, names::port_number(number));
-    let protocol = text(port, "protocol");
-    let at = format!("{field}.protocol");
-    if protocol.is_empty() {
-        errors.required(at, "");
-    } else if !PROTOCOLS.contains(&protocol) {
-        errors.not_supported(at, protocol, &PROTOCOLS);
-    }
-    if let Some(name) = port.get("appProtocol").and_then(Value::as_str) {
-        complain(errors, &format!("{field}.appProtocol"), name, names::qualified_name(name));
+    let number = int(port, &["port"]).unwrap_or_default();
+    errors.invalid_each(path.child("port"), number, names::port_number(number));
+    errors.one_of(path.child("protocol"), text(port, &["protocol"]), &PROTOCOLS);
+    if let Some(name) = at(port, &["appProtocol"]).and_then(Value::as_str) {
+        errors.invalid_each(path.child("appProtocol"), name, names::qualified_name(name));
     }
 }
 
 /// Warnings about non-canonical addresses, except those of the built-in controller.
 pub fn warnings(endpoints: &Value) -> Vec<String> {
-    let labels = endpoints.get("metadata").and_then(|metadata| metadata.get("labels"));
-    if labels.is_some_and(|labels| text(labels, MANAGED_BY) == CONTROLLER) {
+    if text(endpoints, &["metadata", "labels", MANAGED_BY]) == CONTROLLER {
         return Vec::new();
     }
     let mut all = Vec::new();
-    for (i, subset) in list(endpoints, "subsets").iter().enumerate() {
-        for kind in ["addresses", "notReadyAddresses"] {
-            for (j, address) in list(subset, kind).iter().enumerate() {
+    for (i, subset) in list(endpoints, &["subsets"]).iter().enumerate() {
+        for kind in ADDRESSES {
+            for (j, address) in list(subset, &[kind]).iter().enumerate() {
                 let field = format!("subsets[{i}].{kind}[{j}].ip");
-                all.extend(warn_ip(&field, text(address, "ip")));
+                all.extend(warn_ip(&field, text(address, &["ip"])));
             }
         }
     }
     all
-}
-
-fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
-    value.get(name).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-fn text<'a>(value: &'a Value, name: &str) -> &'a str {
-    value.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn complain(errors: &mut Vec<FieldError>, field: &str, value: &str, details: Vec<String>) {
-    let value = Value::from(value);
-    errors.extend(details.iter().map(|detail| FieldError::invalid(field, &value, detail)));
 }
 
 #[cfg(test)]

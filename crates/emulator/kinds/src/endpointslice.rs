@@ -7,18 +7,20 @@ use std::collections::BTreeSet;
 use nearhop_core::labels::well_known;
 use nearhop_core::{Family, Gate};
 use nearhop_object::FieldError;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::config::ClusterConfig;
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::ip::{
     check_canonical_ip, check_endpoint_ip, check_legacy_ip, family_of_text, is_plain_endpoint,
     warn_ip,
 };
+use crate::json::{Path, at, carry, fill_absent, int, list, list_mut, make, text};
+use crate::metadata::validate_labels;
 use crate::names;
+use crate::service::PROTOCOLS;
 
 const ADDRESS_TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
-const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const MAX_ENDPOINTS: usize = 1000;
 const MAX_ADDRESSES: usize = 100;
 const MAX_PORTS: usize = 20_000;
@@ -28,19 +30,15 @@ const MIRRORING_CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";
 
 /// Sets the defaults.
 pub fn default(slice: &mut Value) {
-    let ports = slice.get_mut("ports").and_then(Value::as_array_mut);
-    for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
-        for (name, value) in [("name", ""), ("protocol", "TCP")] {
-            if port.get(name).is_none_or(Value::is_null) {
-                port.insert(name.to_owned(), Value::from(value));
-            }
-        }
+    for port in list_mut(slice, &["ports"]) {
+        fill_absent(port, "name", "");
+        fill_absent(port, "protocol", "TCP");
     }
 }
 
 /// Prepares a create.
 pub fn prepare_create(slice: &mut Value, config: &ClusterConfig) {
-    set_generation(slice, 1);
+    *make(slice, &["metadata", "generation"]) = 1.into();
     if !config.gates.on(Gate::PreferSameTrafficDistribution) {
         drop_node_hints(slice);
     }
@@ -49,20 +47,14 @@ pub fn prepare_create(slice: &mut Value, config: &ClusterConfig) {
 
 /// Prepares an update. The generation counts changes outside the metadata, and of the labels.
 pub fn prepare_update(new: &mut Value, old: &Value, config: &ClusterConfig) {
-    let generation = old.get("metadata").and_then(|m| m.get("generation")?.as_i64()).unwrap_or(0);
-    let changed = is_changed(new, old);
-    set_generation(new, if changed { generation.saturating_add(1) } else { generation });
-    let in_use = || endpoints(old).iter().any(|one| !hints(one, "forNodes").is_empty());
+    let generation = int(old, &["metadata", "generation"]).unwrap_or_default();
+    let generation = generation.saturating_add(i64::from(is_changed(new, old)));
+    *make(new, &["metadata", "generation"]) = generation.into();
+    let in_use = || endpoints(old).iter().any(|one| !list(one, &["hints", "forNodes"]).is_empty());
     if !config.gates.on(Gate::PreferSameTrafficDistribution) && !in_use() {
         drop_node_hints(new);
     }
     drop_topology(new, Some(old));
-}
-
-fn set_generation(slice: &mut Value, generation: i64) {
-    if let Some(metadata) = slice.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.insert("generation".to_owned(), Value::from(generation));
-    }
 }
 
 fn is_changed(new: &Value, old: &Value) -> bool {
@@ -72,7 +64,7 @@ fn is_changed(new: &Value, old: &Value) -> bool {
 }
 
 fn labels(slice: &Value) -> Option<&Value> {
-    slice.get("metadata")?.get("labels")
+    at(slice, &["metadata", "labels"])
 }
 
 /// Equality, where absent, null and empty are the same.
@@ -87,72 +79,50 @@ fn alike(a: Option<&Value>, b: Option<&Value>) -> bool {
 }
 
 fn endpoints(slice: &Value) -> &[Value] {
-    slice.get("endpoints").and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-fn endpoints_mut(slice: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {
-    let list = slice.get_mut("endpoints").and_then(Value::as_array_mut);
-    list.into_iter().flatten().filter_map(Value::as_object_mut)
-}
-
-fn hints<'a>(endpoint: &'a Value, name: &str) -> &'a [Value] {
-    let list = endpoint.get("hints").and_then(|hints| hints.get(name)?.as_array());
-    list.map_or(&[], Vec::as_slice)
+    list(slice, &["endpoints"])
 }
 
 fn drop_node_hints(slice: &mut Value) {
-    for endpoint in endpoints_mut(slice) {
-        if let Some(hints) = endpoint.get_mut("hints").and_then(Value::as_object_mut) {
-            hints.remove("forNodes");
-        }
+    for endpoint in list_mut(slice, &["endpoints"]) {
+        carry(endpoint, &Value::Null, &["hints", "forNodes"]);
     }
 }
 
 /// `deprecatedTopology` cannot be set, only kept. A stored node name in it moves to its own field.
 fn drop_topology(new: &mut Value, old: Option<&Value>) {
-    let host = |one: &Value| {
-        let host = one.get("deprecatedTopology").and_then(|map| map.get(well_known::HOSTNAME));
-        host.and_then(Value::as_str).filter(|host| !host.is_empty()).map(str::to_owned)
-    };
+    const NODE: &[&str] = &["deprecatedTopology", well_known::HOSTNAME];
     if old.is_some_and(|old| alike(new.get("endpoints"), old.get("endpoints"))) {
         return;
     }
-    let known: BTreeSet<String> =
-        old.map(endpoints).unwrap_or_default().iter().filter_map(host).collect();
-    for endpoint in endpoints_mut(new) {
-        let Some(topology) = endpoint.remove("deprecatedTopology") else { continue };
-        let node = topology.get(well_known::HOSTNAME).and_then(Value::as_str).unwrap_or_default();
-        let valid = known.contains(node) && names::dns1123_subdomain(node).is_empty();
-        if valid && endpoint.get("nodeName").is_none_or(Value::is_null) {
-            endpoint.insert("nodeName".to_owned(), Value::from(node));
+    let old = old.map(endpoints).unwrap_or_default().iter();
+    let known: BTreeSet<&str> = old.map(|one| text(one, NODE)).collect();
+    for endpoint in list_mut(new, &["endpoints"]) {
+        let node = text(endpoint, NODE).to_owned();
+        carry(endpoint, &Value::Null, &["deprecatedTopology"]);
+        if known.contains(&*node) && names::dns1123_subdomain(&node).is_empty() {
+            fill_absent(endpoint, "nodeName", node);
         }
     }
 }
 
 /// Validates a new EndpointSlice, except its metadata.
-pub fn validate_create(slice: &Value) -> Vec<FieldError> {
+pub fn validate_create(slice: &Value) -> Errors {
     check(slice, None)
 }
 
 /// Validates an update of an EndpointSlice, except its metadata.
-pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
+pub fn validate_update(new: &Value, old: &Value) -> Errors {
     let mut errors = check(new, Some(old));
     if new.get("addressType") != old.get("addressType") {
-        let shown = Value::from(text(new, "addressType"));
-        errors.invalid("addressType", &shown, "field is immutable");
+        errors.invalid("addressType", text(new, &["addressType"]), "field is immutable");
     }
     errors
 }
 
-fn check(slice: &Value, old: Option<&Value>) -> Vec<FieldError> {
+fn check(slice: &Value, old: Option<&Value>) -> Errors {
     let mut errors = Vec::new();
-    let kind = text(slice, "addressType");
-    if kind.is_empty() {
-        errors.required("addressType", "");
-    } else if !ADDRESS_TYPES.contains(&kind) {
-        let shown = Value::from(kind);
-        errors.not_supported("addressType", &shown, &ADDRESS_TYPES);
-    }
+    let kind = text(slice, &["addressType"]);
+    errors.one_of("addressType", kind, &ADDRESS_TYPES);
     check_ports(&mut errors, slice);
     let before = errors.len();
     check_endpoints(&mut errors, endpoints(slice), kind);
@@ -164,75 +134,74 @@ fn check(slice: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-fn check_ports(errors: &mut Vec<FieldError>, slice: &Value) {
-    let ports = slice.get("ports").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+fn check_ports(errors: &mut Errors, slice: &Value) {
+    let ports = list(slice, &["ports"]);
     if ports.len() > MAX_PORTS {
         errors.push(FieldError::too_many("ports", ports.len(), MAX_PORTS));
         return;
     }
     let mut seen = BTreeSet::new();
+    let path = Path::root("ports");
     for (i, port) in ports.iter().enumerate() {
-        let at = |name: &str| format!("ports[{i}].{name}");
-        let name = text(port, "name");
+        let path = path.index(i);
+        let name = text(port, &["name"]);
         if !name.is_empty() {
-            complain(errors, || at("name"), name, names::dns1123_label(name));
+            errors.invalid_each(path.child("name"), name, names::dns1123_label(name));
         }
         if !seen.insert(name) {
-            errors.push(FieldError::duplicate(at("name"), &Value::from(name)));
+            errors.duplicate(path.child("name"), name);
         }
-        match port.get("protocol").and_then(Value::as_str) {
-            None => errors.required(at("protocol"), ""),
+        match at(port, &["protocol"]).and_then(Value::as_str) {
+            None => errors.required(path.child("protocol"), ""),
             Some(protocol) if !PROTOCOLS.contains(&protocol) => {
-                let shown = Value::from(protocol);
-                errors.not_supported(at("protocol"), &shown, &PROTOCOLS);
+                errors.not_supported(path.child("protocol"), protocol, &PROTOCOLS);
             }
             Some(_) => {}
         }
-        if let Some(name) = port.get("appProtocol").and_then(Value::as_str) {
-            complain(errors, || at("appProtocol"), name, names::qualified_name(name));
+        if let Some(name) = at(port, &["appProtocol"]).and_then(Value::as_str) {
+            errors.invalid_each(path.child("appProtocol"), name, names::qualified_name(name));
         }
     }
 }
 
-fn check_endpoints(errors: &mut Vec<FieldError>, endpoints: &[Value], kind: &str) {
+fn check_endpoints(errors: &mut Errors, endpoints: &[Value], kind: &str) {
     if endpoints.len() > MAX_ENDPOINTS {
         errors.push(FieldError::too_many("endpoints", endpoints.len(), MAX_ENDPOINTS));
         return;
     }
+    let path = Path::root("endpoints");
     for (i, endpoint) in endpoints.iter().enumerate() {
-        let at = |name: &str| format!("endpoints[{i}].{name}");
-        check_addresses(errors, endpoint, kind, i);
-        if let Some(node) = endpoint.get("nodeName").and_then(Value::as_str) {
-            complain(errors, || at("nodeName"), node, names::dns1123_subdomain(node));
+        let path = path.index(i);
+        check_addresses(errors, endpoint, kind, &path.child("addresses"));
+        if let Some(node) = at(endpoint, &["nodeName"]).and_then(Value::as_str) {
+            errors.invalid_each(path.child("nodeName"), node, names::dns1123_subdomain(node));
         }
-        check_topology(errors, endpoint, || at("deprecatedTopology"));
-        if let Some(host) = endpoint.get("hostname").and_then(Value::as_str) {
-            complain(errors, || at("hostname"), host, names::dns1123_label(host));
+        check_topology(errors, endpoint, &path.child("deprecatedTopology"));
+        if let Some(host) = at(endpoint, &["hostname"]).and_then(Value::as_str) {
+            errors.invalid_each(path.child("hostname"), host, names::dns1123_label(host));
         }
-        let zones = hints(endpoint, "forZones");
-        let right = check_hints(errors, zones, || at("hints.forZones"), names::label_value);
-        if right {
-            let nodes = hints(endpoint, "forNodes");
-            check_hints(errors, nodes, || at("hints.forNodes"), names::dns1123_subdomain);
+        let path = path.child("hints");
+        let zones = list(endpoint, &["hints", "forZones"]);
+        if check_hints(errors, zones, &path.child("forZones"), names::label_value) {
+            let nodes = list(endpoint, &["hints", "forNodes"]);
+            check_hints(errors, nodes, &path.child("forNodes"), names::dns1123_subdomain);
         }
     }
 }
 
-fn check_addresses(errors: &mut Vec<FieldError>, endpoint: &Value, kind: &str, at: usize) {
-    let list = endpoint.get("addresses").and_then(Value::as_array);
-    let list = list.map_or(&[][..], Vec::as_slice);
-    let field = || format!("endpoints[{at}].addresses");
-    if list.is_empty() {
-        errors.required(field(), "must contain at least 1 address");
-    } else if list.len() > MAX_ADDRESSES {
-        errors.push(FieldError::too_many(field(), list.len(), MAX_ADDRESSES));
+fn check_addresses(errors: &mut Errors, endpoint: &Value, kind: &str, path: &Path<'_>) {
+    let addresses = list(endpoint, &["addresses"]);
+    if addresses.is_empty() {
+        errors.required(path, "must contain at least 1 address");
+    } else if addresses.len() > MAX_ADDRESSES {
+        errors.push(FieldError::too_many(path, addresses.len(), MAX_ADDRESSES));
     }
-    for (j, address) in list.iter().enumerate() {
+    for (j, address) in addresses.iter().enumerate() {
         let address = address.as_str().unwrap_or_default();
         if Family::parse(kind).is_some_and(|family| is_plain_endpoint(address, family)) {
             continue;
         }
-        let one = format!("endpoints[{at}].addresses[{j}]");
+        let one = path.index(j).to_string();
         let (wrong, family) = match kind {
             "IPv4" => (check_legacy_ip(&one, address, &[]), Family::Ipv4),
             "IPv6" => (check_canonical_ip(&one, address), Family::Ipv6),
@@ -247,7 +216,7 @@ fn check_addresses(errors: &mut Vec<FieldError>, endpoint: &Value, kind: &str, a
             continue;
         }
         if family_of_text(address) != Some(family) {
-            errors.invalid(field(), address, &format!("must be an {family} address"));
+            errors.invalid(path, address, &format!("must be an {family} address"));
         }
         errors.extend(check_endpoint_ip(&one, address));
     }
@@ -274,36 +243,34 @@ fn check_domain(field: &str, name: &str) -> Option<FieldError> {
     })
 }
 
-fn check_topology(errors: &mut Vec<FieldError>, endpoint: &Value, field: impl Fn() -> String) {
-    let Some(map) = endpoint.get("deprecatedTopology").and_then(Value::as_object) else { return };
+fn check_topology(errors: &mut Errors, endpoint: &Value, path: &Path<'_>) {
+    let Some(map) = at(endpoint, &["deprecatedTopology"]).and_then(Value::as_object) else {
+        return;
+    };
     if map.len() > MAX_TOPOLOGY {
-        errors.push(FieldError::too_many(field(), map.len(), MAX_TOPOLOGY));
+        errors.push(FieldError::too_many(path, map.len(), MAX_TOPOLOGY));
     }
-    for (key, value) in map {
-        complain(errors, &field, key, names::qualified_name(key));
-        let value = value.as_str().unwrap_or_default();
-        complain(errors, &field, value, names::label_value(value));
-    }
+    validate_labels(endpoint, &["deprecatedTopology"], path, errors);
 }
 
 /// Whether the number of hints is valid; if not, they are not checked further.
 fn check_hints(
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
     hints: &[Value],
-    field: impl Fn() -> String,
+    path: &Path<'_>,
     rule: fn(&str) -> Vec<String>,
 ) -> bool {
     if hints.len() > MAX_HINTS {
-        errors.push(FieldError::too_many(field(), hints.len(), MAX_HINTS));
+        errors.push(FieldError::too_many(path, hints.len(), MAX_HINTS));
         return false;
     }
-    let names: Vec<&str> = hints.iter().map(|hint| text(hint, "name")).collect();
-    for (i, name) in names.iter().enumerate() {
-        let at = || format!("{}[{i}].name", field());
-        if names.iter().take(i).any(|earlier| earlier == name) {
-            errors.push(FieldError::duplicate(at(), &Value::from(*name)));
+    let mut seen = BTreeSet::new();
+    for (i, hint) in hints.iter().enumerate() {
+        let (name, path) = (text(hint, &["name"]), path.index(i));
+        if !seen.insert(name) {
+            errors.duplicate(path.child("name"), name);
         }
-        complain(errors, at, name, rule(name));
+        errors.invalid_each(path.child("name"), name, rule(name));
     }
     true
 }
@@ -311,34 +278,18 @@ fn check_hints(
 /// Warnings about an EndpointSlice. The built-in controllers write canonical addresses.
 pub fn warnings(slice: &Value, old: Option<&Value>) -> Vec<String> {
     let mut all = Vec::new();
-    if old.is_none() && text(slice, "addressType") == "FQDN" {
+    if old.is_none() && text(slice, &["addressType"]) == "FQDN" {
         all.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
     }
-    let writer = labels(slice).and_then(|labels| labels.get(well_known::MANAGED_BY));
-    let writer = writer.and_then(Value::as_str).unwrap_or_default();
+    let writer = text(slice, &["metadata", "labels", well_known::MANAGED_BY]);
     if [well_known::IN_TREE_CONTROLLER, MIRRORING_CONTROLLER].contains(&writer) {
         return all;
     }
     for (i, endpoint) in endpoints(slice).iter().enumerate() {
-        let list = endpoint.get("addresses").and_then(Value::as_array);
-        for (j, address) in list.into_iter().flatten().enumerate() {
+        for (j, address) in list(endpoint, &["addresses"]).iter().enumerate() {
             let address = address.as_str().unwrap_or_default();
             all.extend(warn_ip(&format!("endpoints[{i}].addresses[{j}]"), address));
         }
     }
     all
-}
-
-fn text<'a>(value: &'a Value, name: &str) -> &'a str {
-    value.get(name).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn complain(
-    errors: &mut Vec<FieldError>,
-    field: impl Fn() -> String,
-    value: &str,
-    details: Vec<String>,
-) {
-    let shown = |detail: String| FieldError::invalid(field(), &Value::from(value), &detail);
-    errors.extend(details.into_iter().map(shown));
 }

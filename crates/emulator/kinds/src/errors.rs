@@ -4,55 +4,52 @@ use nearhop_object::FieldError;
 use serde::Serialize;
 use serde_json::json;
 
-/// A list of validation errors that is being filled.
-pub(crate) trait Report {
+/// The errors that validation has found.
+pub(crate) type Errors = Vec<FieldError>;
+
+/// Adds validation errors to a list.
+pub(crate) trait Report: Extend<FieldError> {
     /// A value that breaks a rule.
-    fn invalid(&mut self, field: impl Into<String>, value: impl Serialize, detail: &str);
-
-    /// A value that breaks several rules: one error each.
-    fn invalid_each(
-        &mut self,
-        field: impl Into<String>,
-        value: impl Serialize,
-        details: Vec<String>,
-    );
-
-    /// A value that is missing.
-    fn required(&mut self, field: impl Into<String>, detail: &str);
-
-    /// A value that must not be set.
-    fn forbidden(&mut self, field: impl Into<String>, detail: &str);
-
-    /// A value that is not one of these.
-    fn not_supported(&mut self, field: impl Into<String>, value: impl Serialize, known: &[&str]);
-}
-
-impl Report for Vec<FieldError> {
     fn invalid(&mut self, field: impl Into<String>, value: impl Serialize, detail: &str) {
-        self.push(FieldError::invalid(field, &json!(value), detail));
+        self.extend([FieldError::invalid(field, &json!(value), detail)]);
     }
 
-    fn invalid_each(
-        &mut self,
-        field: impl Into<String>,
-        value: impl Serialize,
-        details: Vec<String>,
-    ) {
-        if !details.is_empty() {
+    /// A value that breaks several rules: one error each. The field is formatted only for an error.
+    fn invalid_each(&mut self, field: impl Into<String>, value: impl Serialize, why: Vec<String>) {
+        if !why.is_empty() {
             let (field, value) = (field.into(), json!(value));
-            self.extend(details.iter().map(|it| FieldError::invalid(field.clone(), &value, it)));
+            self.extend(why.iter().map(|it| FieldError::invalid(field.clone(), &value, it)));
         }
     }
 
+    /// A value that is missing.
     fn required(&mut self, field: impl Into<String>, detail: &str) {
-        self.push(FieldError::required(field, detail));
+        self.extend([FieldError::required(field, detail)]);
     }
 
+    /// A value that must not be set.
     fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
-        self.push(FieldError::forbidden(field, detail));
+        self.extend([FieldError::forbidden(field, detail)]);
     }
 
+    /// A value that is not one of these.
     fn not_supported(&mut self, field: impl Into<String>, value: impl Serialize, known: &[&str]) {
-        self.push(FieldError::not_supported(field, &json!(value), known));
+        self.extend([FieldError::not_supported(field, &json!(value), known)]);
+    }
+
+    /// A required value that must be one of these.
+    fn one_of(&mut self, field: impl Into<String>, value: &str, known: &[&str]) {
+        if value.is_empty() {
+            self.required(field, "");
+        } else if !known.contains(&value) {
+            self.not_supported(field, value, known);
+        }
+    }
+
+    /// A value that an earlier entry has, too.
+    fn duplicate(&mut self, field: impl Into<String>, value: impl Serialize) {
+        self.extend([FieldError::duplicate(field, &json!(value))]);
     }
 }
+
+impl Report for Errors {}

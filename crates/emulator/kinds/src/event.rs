@@ -1,9 +1,8 @@
 //! Event: one stored object in two forms, `v1` (the stored one) and `events.k8s.io/v1`.
 
-use nearhop_object::FieldError;
 use serde_json::{Map, Value, json};
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{at, text};
 use crate::names;
 
@@ -65,14 +64,14 @@ pub fn to_events(event: &Value) -> Value {
 }
 
 /// Validates an event in the form of a view.
-pub(crate) fn validate(new: &Value, old: Option<&Value>, view: View) -> Vec<FieldError> {
+pub(crate) fn validate(new: &Value, old: Option<&Value>, view: View) -> Errors {
     match old {
         None => validate_create(&to_core(new), view),
         Some(old) => validate_update(&to_core(new), &to_core(old), view),
     }
 }
 
-fn validate_create(event: &Value, view: View) -> Vec<FieldError> {
+fn validate_create(event: &Value, view: View) -> Errors {
     let mut errors = validate_common(event, view);
     if view == View::Core {
         return errors;
@@ -99,7 +98,7 @@ fn validate_create(event: &Value, view: View) -> Vec<FieldError> {
     errors
 }
 
-fn validate_update(new: &Value, old: &Value, view: View) -> Vec<FieldError> {
+fn validate_update(new: &Value, old: &Value, view: View) -> Errors {
     let mut errors = validate_common(new, view);
     if view == View::Core {
         return errors;
@@ -132,7 +131,7 @@ fn validate_update(new: &Value, old: &Value, view: View) -> Vec<FieldError> {
 }
 
 /// The checks of every event.
-fn validate_common(event: &Value, view: View) -> Vec<FieldError> {
+fn validate_common(event: &Value, view: View) -> Errors {
     let mut errors = Vec::new();
     let namespace = text(event, &["metadata", "namespace"]);
     let about = text(event, &["involvedObject", "namespace"]);
@@ -154,7 +153,7 @@ fn validate_common(event: &Value, view: View) -> Vec<FieldError> {
 }
 
 /// Events with a time need a reporter.
-fn validate_reporter(event: &Value, view: View, errors: &mut Vec<FieldError>) {
+fn validate_reporter(event: &Value, view: View, errors: &mut Errors) {
     let field = match view {
         View::Core => "reportingComponent",
         View::Events => "reportingController",
@@ -180,7 +179,7 @@ fn validate_reporter(event: &Value, view: View, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_series(event: &Value, errors: &mut Vec<FieldError>) {
+fn validate_series(event: &Value, errors: &mut Errors) {
     let Some(series) = at(event, &["series"]) else { return };
     if crate::json::int(series, &["count"]).unwrap_or_default() < 2 {
         errors.invalid("series.count", "", "should be at least 2");

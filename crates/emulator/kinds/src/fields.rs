@@ -6,74 +6,18 @@ use crate::json::{at, int, is_true, list, text};
 use crate::resource::{Origin, Resource};
 use crate::strategy::Strategy;
 
-/// The source of a field's value.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Source {
-    /// The text at this path.
-    Text(&'static [&'static str]),
-    /// The number at this path; absent is 0.
-    Number(&'static [&'static str]),
-    /// `true` or `false` at this path; absent is `false`.
-    Flag(&'static [&'static str]),
-    /// The first of a pod's addresses.
-    PodIp,
-    /// The reporter of an event.
-    Reporter,
-    /// Known, but always empty.
-    Nothing,
-}
+/// Names of fields, separated by spaces. A name is a path, except in [`read`].
+pub(crate) type Fields = &'static str;
 
-use Source::{Flag, Nothing, Number, PodIp, Reporter, Text};
-
-pub(crate) type Fields = &'static [(&'static str, Source)];
-
-pub(crate) const POD: Fields = &[
-    ("spec.nodeName", Text(&["spec", "nodeName"])),
-    ("spec.restartPolicy", Text(&["spec", "restartPolicy"])),
-    ("spec.schedulerName", Text(&["spec", "schedulerName"])),
-    ("spec.serviceAccountName", Text(&["spec", "serviceAccountName"])),
-    ("spec.hostNetwork", Flag(&["spec", "hostNetwork"])),
-    ("status.phase", Text(&["status", "phase"])),
-    ("status.podIP", PodIp),
-    ("status.podIPs", Nothing),
-    ("status.nominatedNodeName", Text(&["status", "nominatedNodeName"])),
-    // The oldest name of spec.nodeName.
-    ("spec.host", Text(&["spec", "nodeName"])),
-];
-pub(crate) const SERVICE: Fields =
-    &[("spec.clusterIP", Text(&["spec", "clusterIP"])), ("spec.type", Text(&["spec", "type"]))];
-pub(crate) const NODE: Fields = &[("spec.unschedulable", Flag(&["spec", "unschedulable"]))];
-pub(crate) const NAMESPACE: Fields = &[("status.phase", Text(&["status", "phase"]))];
-pub(crate) const SECRET: Fields = &[("type", Text(&["type"]))];
-pub(crate) const JOB: Fields = &[("status.successful", Number(&["status", "succeeded"]))];
-pub(crate) const CONTROLLER: Fields = &[("status.replicas", Number(&["status", "replicas"]))];
-pub(crate) const SIGNING_REQUEST: Fields = &[("spec.signerName", Text(&["spec", "signerName"]))];
-pub(crate) const CORE_EVENT: Fields = &[
-    ("involvedObject.kind", Text(&["involvedObject", "kind"])),
-    ("involvedObject.namespace", Text(&["involvedObject", "namespace"])),
-    ("involvedObject.name", Text(&["involvedObject", "name"])),
-    ("involvedObject.uid", Text(&["involvedObject", "uid"])),
-    ("involvedObject.apiVersion", Text(&["involvedObject", "apiVersion"])),
-    ("involvedObject.resourceVersion", Text(&["involvedObject", "resourceVersion"])),
-    ("involvedObject.fieldPath", Text(&["involvedObject", "fieldPath"])),
-    ("reason", Text(&["reason"])),
-    ("reportingComponent", Text(&["reportingComponent"])),
-    ("source", Reporter),
-    ("type", Text(&["type"])),
-];
-/// The stored form is that of `v1`.
-pub(crate) const EVENT: Fields = &[
-    ("regarding.kind", Text(&["involvedObject", "kind"])),
-    ("regarding.namespace", Text(&["involvedObject", "namespace"])),
-    ("regarding.name", Text(&["involvedObject", "name"])),
-    ("regarding.uid", Text(&["involvedObject", "uid"])),
-    ("regarding.apiVersion", Text(&["involvedObject", "apiVersion"])),
-    ("regarding.resourceVersion", Text(&["involvedObject", "resourceVersion"])),
-    ("regarding.fieldPath", Text(&["involvedObject", "fieldPath"])),
-    ("reason", Text(&["reason"])),
-    ("reportingController", Text(&["reportingComponent"])),
-    ("type", Text(&["type"])),
-];
+pub(crate) const POD: Fields = "spec.nodeName spec.restartPolicy spec.schedulerName \
+    spec.serviceAccountName spec.hostNetwork status.phase status.podIP status.podIPs \
+    status.nominatedNodeName spec.host";
+pub(crate) const CORE_EVENT: Fields = "involvedObject.kind involvedObject.namespace \
+    involvedObject.name involvedObject.uid involvedObject.apiVersion \
+    involvedObject.resourceVersion involvedObject.fieldPath reason reportingComponent source type";
+pub(crate) const EVENT: Fields = "regarding.kind regarding.namespace regarding.name regarding.uid \
+    regarding.apiVersion regarding.resourceVersion regarding.fieldPath reason \
+    reportingController type";
 
 /// Whether field selectors know a field.
 pub fn supports_field(resource: &Resource, field: &str) -> bool {
@@ -81,7 +25,7 @@ pub fn supports_field(resource: &Resource, field: &str) -> bool {
         "metadata.name" => true,
         "metadata.namespace" => resource.strategy.namespace_field,
         _ => {
-            resource.strategy.fields.iter().any(|(name, _)| *name == field)
+            resource.strategy.fields.split_whitespace().any(|name| name == field)
                 || custom_paths(resource).any(|path| path.trim_start_matches('.') == field)
         }
     }
@@ -90,7 +34,7 @@ pub fn supports_field(resource: &Resource, field: &str) -> bool {
 /// The values of the fields that field selectors know, besides name and namespace. The object is in
 /// its stored form.
 pub fn selectable(strategy: &Strategy, object: &Value) -> Vec<(&'static str, String)> {
-    strategy.fields.iter().map(|(name, source)| (*name, read(object, *source))).collect()
+    strategy.fields.split_whitespace().map(|name| (name, read(object, name))).collect()
 }
 
 /// The value of a field; `None` if field selectors do not know it. Unlike [`selectable`] it has the
@@ -100,9 +44,8 @@ pub fn field_value(resource: &Resource, object: &Value, field: &str) -> Option<S
         "metadata.name" => Some(text(object, &["metadata", "name"]).to_owned()),
         "metadata.namespace" => Some(text(object, &["metadata", "namespace"]).to_owned()),
         _ => {
-            let known = resource.strategy.fields.iter().find(|(name, _)| *name == field);
-            if let Some((_, source)) = known {
-                return Some(read(object, *source));
+            if resource.strategy.fields.split_whitespace().any(|name| name == field) {
+                return Some(read(object, field));
             }
             let path = custom_paths(resource).find(|path| path.trim_start_matches('.') == field)?;
             Some(read_path(object, path))
@@ -119,20 +62,30 @@ fn custom_paths(resource: &Resource) -> impl Iterator<Item = &str> {
     fields.iter().map(|field| text(field, &["jsonPath"]))
 }
 
-fn read(object: &Value, source: Source) -> String {
-    match source {
-        Text(path) => text(object, path).to_owned(),
-        Number(path) => int(object, path).unwrap_or_default().to_string(),
-        Flag(path) => is_true(object, path).to_string(),
-        PodIp => {
+/// The value of a built-in field. Events are stored in the form of `v1`.
+fn read(object: &Value, field: &str) -> String {
+    let number = |path: &[&str]| int(object, path).unwrap_or_default().to_string();
+    match field {
+        "spec.hostNetwork" | "spec.unschedulable" => {
+            is_true(object, &field.split('.').collect::<Vec<_>>()).to_string()
+        }
+        "status.successful" => number(&["status", "succeeded"]),
+        "status.replicas" => number(&["status", "replicas"]),
+        // The oldest name of spec.nodeName.
+        "spec.host" => text(object, &["spec", "nodeName"]).to_owned(),
+        "status.podIP" => {
             let first = list(object, &["status", "podIPs"]).first();
             first.map(|first| text(first, &["ip"])).unwrap_or_default().to_owned()
         }
-        Reporter => match text(object, &["source", "component"]) {
-            "" => text(object, &["reportingComponent"]).to_owned(),
-            component => component.to_owned(),
-        },
-        Nothing => String::new(),
+        "status.podIPs" => String::new(),
+        "source" if !text(object, &["source", "component"]).is_empty() => {
+            text(object, &["source", "component"]).to_owned()
+        }
+        "source" | "reportingController" => text(object, &["reportingComponent"]).to_owned(),
+        _ => {
+            let path = field.replace("regarding.", "involvedObject.");
+            text(object, &path.split('.').collect::<Vec<_>>()).to_owned()
+        }
     }
 }
 

@@ -13,6 +13,8 @@ use nearhop_core::{Cidr, Family};
 use nearhop_object::FieldError;
 use serde_json::Value;
 
+use crate::errors::Errors;
+
 /// The family of an address; IPv4 in IPv6 counts as IPv4.
 pub fn family_of(ip: IpAddr) -> Family {
     Family::of(ip.to_canonical())
@@ -39,12 +41,12 @@ const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8:
 const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 /// Validates an address in a legacy field. The values `was_there` of the stored object are accepted.
-pub fn check_legacy_ip(field: &str, text: &str, was_there: &[&str]) -> Vec<FieldError> {
+pub fn check_legacy_ip(field: &str, text: &str, was_there: &[&str]) -> Errors {
     if was_there.contains(&text) { Vec::new() } else { check_strict_ip(field, text).1 }
 }
 
 /// Validates an address that must have the canonical form.
-pub fn check_canonical_ip(field: &str, text: &str) -> Vec<FieldError> {
+pub fn check_canonical_ip(field: &str, text: &str) -> Errors {
     let (ip, mut wrong) = check_strict_ip(field, text);
     if let (Some(ip), true) = (ip, wrong.is_empty()) {
         let canonical = ip.to_canonical().to_string();
@@ -106,7 +108,7 @@ pub fn is_plain_endpoint(text: &str, family: Family) -> bool {
 }
 
 /// Checks that an address can be an endpoint's: not one of the special ranges.
-pub fn check_endpoint_ip(field: &str, text: &str) -> Vec<FieldError> {
+pub fn check_endpoint_ip(field: &str, text: &str) -> Errors {
     let Some(ip) = parse_ip_sloppy(text).map(|ip| ip.to_canonical()) else {
         return vec![invalid(field, text, "must be a valid IP address")];
     };
@@ -168,7 +170,7 @@ fn is_strict_cidr(text: &str) -> bool {
 }
 
 /// Checks a CIDR in a field older than the strict rules; see [`check_legacy_ip`].
-pub fn check_legacy_cidr(field: &str, text: &str, was_there: &[&str]) -> Vec<FieldError> {
+pub fn check_legacy_cidr(field: &str, text: &str, was_there: &[&str]) -> Errors {
     if was_there.contains(&text) {
         return Vec::new();
     }

@@ -77,6 +77,13 @@ pub(crate) fn fill(value: &mut Value, key: &str, with: impl Into<Value>) {
     }
 }
 
+/// Sets a key that is absent or null; an empty string stays.
+pub(crate) fn fill_absent(value: &mut Value, key: &str, with: impl Into<Value>) {
+    if value.get(key).is_none_or(Value::is_null) {
+        object(value).insert(key.to_owned(), with.into());
+    }
+}
+
 /// Sets a number that is absent or zero.
 pub(crate) fn fill_number(value: &mut Value, key: &str, with: i64) {
     if value.get(key).and_then(Value::as_i64).unwrap_or_default() == 0 {

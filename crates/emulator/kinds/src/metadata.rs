@@ -4,7 +4,7 @@
 use nearhop_object::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{self, Path, carry, entries, is_true, list, text};
 use crate::names;
 use crate::resource::Resource;
@@ -94,7 +94,7 @@ pub fn mark_deleted(object: &mut Value, timestamp: &str, grace_period_seconds: i
 }
 
 /// Validates the metadata of an object.
-pub fn validate(resource: &Resource, object: &Value, rule: MetaRule, errors: &mut Vec<FieldError>) {
+pub fn validate(resource: &Resource, object: &Value, rule: MetaRule, errors: &mut Errors) {
     let meta = object.get("metadata").unwrap_or(&Value::Null);
     let path = Path::root("metadata");
     validate_names(meta, rule.name, &path, errors);
@@ -108,12 +108,7 @@ pub fn validate(resource: &Resource, object: &Value, rule: MetaRule, errors: &mu
 }
 
 /// Validates the changes of an object's metadata.
-pub fn validate_update(
-    new: &Value,
-    old: &Value,
-    finalizers: FinalizerRule,
-    errors: &mut Vec<FieldError>,
-) {
+pub fn validate_update(new: &Value, old: &Value, finalizers: FinalizerRule, errors: &mut Errors) {
     let meta = new.get("metadata").unwrap_or(&Value::Null);
     let before = old.get("metadata").unwrap_or(&Value::Null);
     let path = Path::root("metadata");
@@ -137,12 +132,7 @@ pub fn validate_update(
 }
 
 /// Validates the keys and values of labels.
-pub(crate) fn validate_labels(
-    holder: &Value,
-    at: &[&str],
-    path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
+pub(crate) fn validate_labels(holder: &Value, at: &[&str], path: &Path<'_>, errors: &mut Errors) {
     for (key, value) in entries(holder, at) {
         errors.invalid_each(path, key, names::qualified_name(key));
         errors.invalid_each(path, value, names::label_value(value.as_str().unwrap_or_default()));
@@ -154,7 +144,7 @@ pub(crate) fn validate_annotations(
     holder: &Value,
     at: &[&str],
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     let mut size = 0;
     for (key, value) in entries(holder, at) {
@@ -176,7 +166,7 @@ pub(crate) fn name_complaints(name: &str, rule: NameRule) -> Vec<String> {
 }
 
 /// Validates the name of a field manager.
-pub(crate) fn validate_manager(manager: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate_manager(manager: &str, path: &Path<'_>, errors: &mut Errors) {
     if manager.len() > MANAGER_MAX {
         errors.push(FieldError::too_long(path, MANAGER_MAX));
     }
@@ -204,7 +194,7 @@ fn path_segment(name: &str, banned: &[&str]) -> Vec<String> {
     contained.map(|part| format!("may not contain '{part}'")).collect()
 }
 
-fn validate_names(meta: &Value, rule: NameRule, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_names(meta: &Value, rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
     let prefix = text(meta, &["generateName"]);
     if !prefix.is_empty() {
         let complaints = match rule {
@@ -221,12 +211,7 @@ fn validate_names(meta: &Value, rule: NameRule, path: &Path<'_>, errors: &mut Ve
     errors.invalid_each(path.child("name"), name, name_complaints(name, rule));
 }
 
-fn validate_namespace(
-    resource: &Resource,
-    meta: &Value,
-    path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
+fn validate_namespace(resource: &Resource, meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     let namespace = text(meta, &["namespace"]);
     let path = path.child("namespace");
     match (resource.namespaced, namespace.is_empty()) {
@@ -240,14 +225,14 @@ fn validate_namespace(
 }
 
 /// The checks of create and update: labels, annotations, owners and managers.
-fn validate_common(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_common(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     validate_labels(meta, &["labels"], &path.child("labels"), errors);
     validate_annotations(meta, &["annotations"], &path.child("annotations"), errors);
     validate_owners(meta, &path.child("ownerReferences"), errors);
     validate_managed_fields(meta, &path.child("managedFields"), errors);
 }
 
-fn validate_owners(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_owners(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     let owners = list(meta, &["ownerReferences"]);
     let mut controller: Option<String> = None;
     for owner in owners {
@@ -270,7 +255,7 @@ fn validate_owners(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) 
     }
 }
 
-fn validate_owner(owner: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_owner(owner: &Value, path: &Path<'_>, errors: &mut Errors) {
     let version = text(owner, &["apiVersion"]);
     if version.rsplit('/').next().unwrap_or_default().is_empty() {
         let value = json!(version);
@@ -303,7 +288,7 @@ pub(crate) fn ordered(object: &Value, order: &[&str]) -> String {
     format!("{{{}}}", parts.join(","))
 }
 
-fn validate_finalizers(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("finalizers");
     let finalizers = list(meta, &["finalizers"]);
     for finalizer in finalizers {
@@ -322,7 +307,7 @@ fn validate_standard_finalizers(
     meta: &Value,
     rule: FinalizerRule,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     if rule == FinalizerRule::Any {
         return;
@@ -335,12 +320,7 @@ fn validate_standard_finalizers(
     }
 }
 
-fn validate_no_new_finalizers(
-    meta: &Value,
-    before: &Value,
-    path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
+fn validate_no_new_finalizers(meta: &Value, before: &Value, path: &Path<'_>, errors: &mut Errors) {
     let known = list(before, &["finalizers"]);
     let mut added: Vec<&str> = list(meta, &["finalizers"])
         .iter()
@@ -361,7 +341,7 @@ fn validate_no_new_finalizers(
     errors.forbidden(path.child("finalizers"), &detail);
 }
 
-fn validate_managed_fields(meta: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_managed_fields(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (index, entry) in list(meta, &["managedFields"]).iter().enumerate() {
         let path = path.index(index);
         let operation = text(entry, &["operation"]);

@@ -3,7 +3,7 @@
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{carry, list, make, text};
 use crate::metadata::{UNKNOWN_FINALIZER, is_unknown_finalizer};
 use crate::names;
@@ -41,13 +41,13 @@ pub(crate) fn prepare_update(new: &mut Value, old: &Value) {
     default(new);
 }
 
-pub(crate) fn validate(namespace: &Value) -> Vec<FieldError> {
+pub(crate) fn validate(namespace: &Value) -> Errors {
     let finalizers = list(namespace, &["spec", "finalizers"]).iter();
     finalizers.flat_map(|name| finalizer_errors(name, "spec.finalizers")).collect()
 }
 
 /// The phase must match the deletionTimestamp.
-pub(crate) fn validate_status(namespace: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_status(namespace: &Value) -> Errors {
     let phase = text(namespace, &["status", "phase"]);
     let (wanted, detail) = if text(namespace, &["metadata", "deletionTimestamp"]).is_empty() {
         ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
@@ -60,7 +60,7 @@ pub(crate) fn validate_status(namespace: &Value) -> Vec<FieldError> {
     vec![FieldError::invalid("status.Phase", &json!(phase), detail)]
 }
 
-pub(crate) fn validate_finalize(namespace: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_finalize(namespace: &Value) -> Errors {
     let finalizers = list(namespace, &["spec", "finalizers"]).iter().enumerate();
     finalizers
         .flat_map(|(index, name)| finalizer_errors(name, &format!("spec.finalizers[{index}]")))
@@ -85,9 +85,9 @@ pub(crate) fn terminate(namespace: &mut Value, now: &str) {
     *make(namespace, &["status", "phase"]) = json!("Terminating");
 }
 
-fn finalizer_errors(name: &Value, field: &str) -> Vec<FieldError> {
+fn finalizer_errors(name: &Value, field: &str) -> Errors {
     let text = name.as_str().unwrap_or_default();
-    let mut errors: Vec<FieldError> = names::qualified_name(text)
+    let mut errors: Errors = names::qualified_name(text)
         .iter()
         .map(|detail| FieldError::invalid(field, name, detail))
         .collect();

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use nearhop_object::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{self, Path, at, list, make, text};
 use crate::metadata::ordered;
 use crate::names;
@@ -54,7 +54,7 @@ pub(crate) fn prepare_create(node: &mut Value) {
 }
 
 /// Validates a node, and what an update may change.
-pub(crate) fn validate(node: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub(crate) fn validate(node: &Value, old: Option<&Value>) -> Errors {
     let mut errors = Vec::new();
     validate_taints(node, &mut errors);
     validate_resources(node, &mut errors);
@@ -63,7 +63,7 @@ pub(crate) fn validate(node: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_update(new: &Value, old: &Value) -> Errors {
     let mut errors = Vec::new();
     validate_resources(new, &mut errors);
     validate_addresses(new, &mut errors);
@@ -97,7 +97,7 @@ pub(crate) fn warnings(node: &Value) -> Vec<String> {
 }
 
 /// Taints are reported below `metadata`, as Kubernetes does.
-fn validate_taints(node: &Value, errors: &mut Vec<FieldError>) {
+fn validate_taints(node: &Value, errors: &mut Errors) {
     let meta = Path::root("metadata");
     let path = meta.child("taints");
     let mut seen = BTreeSet::new();
@@ -131,7 +131,7 @@ fn taint_text(taint: &Value) -> String {
     ordered(&internal, &["Key", "Value", "Effect", "TimeAdded"])
 }
 
-fn validate_effect(effect: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_effect(effect: &str, path: &Path<'_>, errors: &mut Errors) {
     if effect.is_empty() {
         errors.required(path, "");
     } else if !EFFECTS.contains(&effect) {
@@ -139,7 +139,7 @@ fn validate_effect(effect: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) 
     }
 }
 
-fn validate_resources(node: &Value, errors: &mut Vec<FieldError>) {
+fn validate_resources(node: &Value, errors: &mut Errors) {
     for part in ["capacity", "allocatable"] {
         for (name, value) in json::entries(node, &["status", part]) {
             if value.as_str().is_some_and(|text| text.starts_with('-')) {
@@ -150,7 +150,7 @@ fn validate_resources(node: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_addresses(node: &Value, errors: &mut Vec<FieldError>) {
+fn validate_addresses(node: &Value, errors: &mut Errors) {
     let addresses = list(node, &["status", "addresses"]);
     for (index, address) in addresses.iter().enumerate() {
         if addresses.iter().take(index).any(|known| known == address) {
@@ -165,7 +165,7 @@ fn validate_addresses(node: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_pod_cidrs(node: &Value, errors: &mut Vec<FieldError>) {
+fn validate_pod_cidrs(node: &Value, errors: &mut Errors) {
     const FIELD: &str = "spec.podCIDRs";
     let cidrs = list(node, &["spec", "podCIDRs"]);
     let families: Vec<Option<IpAddr>> =

@@ -1,10 +1,9 @@
 //! The options of writes: query parameters of create, update and patch, and the body or query of a
 //! delete.
 
-use nearhop_object::FieldError;
 use serde_json::Value;
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{Path, at, int, text};
 use crate::metadata::validate_manager;
 
@@ -87,7 +86,7 @@ pub enum OptionsError {
         /// `CreateOptions`.
         kind: &'static str,
         /// What is wrong.
-        errors: Vec<FieldError>,
+        errors: Errors,
     },
 }
 
@@ -280,14 +279,14 @@ impl Raw {
     }
 }
 
-fn read_dry_run(values: &[&str], errors: &mut Vec<FieldError>) -> DryRun {
+fn read_dry_run(values: &[&str], errors: &mut Errors) -> DryRun {
     if values.iter().any(|value| *value != "All") {
         errors.not_supported("dryRun", values, &["All"]);
     }
     if values.is_empty() { DryRun::No } else { DryRun::All }
 }
 
-fn read_validation(value: &str, errors: &mut Vec<FieldError>) -> FieldValidation {
+fn read_validation(value: &str, errors: &mut Errors) -> FieldValidation {
     match value {
         "Ignore" => FieldValidation::Ignore,
         "" | "Warn" => FieldValidation::Warn,

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{
     Path, at, at_mut, entries, fill, int, is_true, list, list_mut, make, object, text,
 };
@@ -90,7 +90,7 @@ pub(crate) fn default_webhooks(configuration: &mut Value) {
     }
 }
 
-pub(crate) fn validate_config_map(map: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub(crate) fn validate_config_map(map: &Value, old: Option<&Value>) -> Errors {
     let mut errors = old.map_or_else(Vec::new, |old| immutable(map, old, &["data", "binaryData"]));
     let mut size = 0;
     let data = Path::root("data");
@@ -113,7 +113,7 @@ pub(crate) fn validate_config_map(map: &Value, old: Option<&Value>) -> Vec<Field
     errors
 }
 
-pub(crate) fn validate_secret(secret: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub(crate) fn validate_secret(secret: &Value, old: Option<&Value>) -> Errors {
     let mut errors = Vec::new();
     if let Some(old) = old {
         let kind = text(secret, &["type"]);
@@ -135,7 +135,7 @@ pub(crate) fn validate_secret(secret: &Value, old: Option<&Value>) -> Vec<FieldE
     errors
 }
 
-pub(crate) fn validate_lease(lease: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_lease(lease: &Value) -> Errors {
     let mut errors = Vec::new();
     if let Some(seconds) = int(lease, &["spec", "leaseDurationSeconds"]).filter(|it| *it <= 0) {
         errors.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0");
@@ -151,7 +151,7 @@ pub(crate) fn validate_lease(lease: &Value) -> Vec<FieldError> {
 }
 
 /// The keys that a type of Secret requires.
-fn validate_secret_type(secret: &Value, data: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_secret_type(secret: &Value, data: &Path<'_>, errors: &mut Errors) {
     let has = |key: &str| secret.get("data").and_then(|data| data.get(key)).is_some();
     let needed: &[&str] = match text(secret, &["type"]) {
         "kubernetes.io/dockercfg" => &[".dockercfg"],
@@ -174,7 +174,7 @@ fn validate_secret_type(secret: &Value, data: &Path<'_>, errors: &mut Vec<FieldE
     }
 }
 
-fn immutable(new: &Value, old: &Value, parts: &[&str]) -> Vec<FieldError> {
+fn immutable(new: &Value, old: &Value, parts: &[&str]) -> Errors {
     if !is_true(old, &["immutable"]) {
         return Vec::new();
     }
@@ -187,7 +187,7 @@ fn immutable(new: &Value, old: &Value, parts: &[&str]) -> Vec<FieldError> {
     fields.into_iter().map(|field| FieldError::forbidden(field, detail)).collect()
 }
 
-fn validate_key(key: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_key(key: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(path.key(key), key, key_complaints(key));
 }
 

@@ -1,10 +1,9 @@
 //! The IP families of a Service, from its spec, its stored object, and the cluster's ranges.
 
 use nearhop_core::Family;
-use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::ip::{family_of_text, other_family};
 use crate::service::{View, check_cluster_ips, spec_mut};
 
@@ -22,7 +21,7 @@ pub(super) fn resolve(
     new: &mut Value,
     old: Option<&Value>,
     cluster: Families<'_>,
-) -> Result<(), Vec<FieldError>> {
+) -> Result<(), Errors> {
     if View::of(new).is_external_name() || keeps_preference(new, old) {
         return Ok(());
     }
@@ -80,7 +79,7 @@ fn is_free_form(view: View<'_>) -> bool {
 
 /// Drops the second address and family if the policy became single stack; refuses to drop them
 /// otherwise.
-fn release_second(errors: &mut Vec<FieldError>, new: &mut Value, old: View<'_>) {
+fn release_second(errors: &mut Errors, new: &mut Value, old: View<'_>) {
     let single = View::of(new).text(POLICY) == SINGLE;
     for (name, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
         let view = View::of(new);
@@ -95,7 +94,7 @@ fn release_second(errors: &mut Vec<FieldError>, new: &mut Value, old: View<'_>) 
     }
 }
 
-fn check_single(errors: &mut Vec<FieldError>, view: View<'_>) {
+fn check_single(errors: &mut Errors, view: View<'_>) {
     if view.text(POLICY) != SINGLE {
         return;
     }
@@ -109,12 +108,12 @@ fn check_single(errors: &mut Vec<FieldError>, view: View<'_>) {
     }
 }
 
-fn refuse_policy(errors: &mut Vec<FieldError>, view: View<'_>, detail: &str) {
+fn refuse_policy(errors: &mut Errors, view: View<'_>, detail: &str) {
     errors.invalid("spec.ipFamilyPolicy", view.shown(POLICY), detail);
 }
 
 /// The requested families, and those of the requested addresses.
-fn infer(errors: &mut Vec<FieldError>, view: View<'_>, cluster: Families<'_>) -> Vec<Family> {
+fn infer(errors: &mut Errors, view: View<'_>, cluster: Families<'_>) -> Vec<Family> {
     let mut families: Vec<Family> =
         view.texts("ipFamilies").into_iter().filter_map(Family::parse).collect();
     for (i, ip) in view.texts("clusterIPs").into_iter().enumerate().skip(families.len()) {
@@ -135,7 +134,7 @@ fn complete(
     view: View<'_>,
     mut families: Vec<Family>,
     cluster: Families<'_>,
-) -> Result<Vec<Family>, Vec<FieldError>> {
+) -> Result<Vec<Family>, Errors> {
     let free_form = is_free_form(view);
     if !free_form {
         let mut errors = Vec::new();
@@ -160,7 +159,7 @@ fn complete(
     Ok(families)
 }
 
-fn finish(errors: Vec<FieldError>) -> Result<(), Vec<FieldError>> {
+fn finish(errors: Errors) -> Result<(), Errors> {
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 

@@ -14,10 +14,10 @@ use std::net::IpAddr;
 
 use nearhop_core::Family;
 use nearhop_core::ip::parse_ip_sloppy;
-use nearhop_object::FieldError;
 use serde_json::Value;
 
 use crate::config::ClusterConfig;
+use crate::errors::Errors;
 use crate::service::View;
 use operation::{Mode, Operation};
 use ranges::{AddressRange, PortRange};
@@ -49,7 +49,7 @@ struct Holdings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// An invalid request: 422.
-    Invalid(Vec<FieldError>),
+    Invalid(Errors),
     /// No free value: 500.
     Internal(String),
 }
@@ -68,8 +68,8 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-impl From<Vec<FieldError>> for Refusal {
-    fn from(errors: Vec<FieldError>) -> Self {
+impl From<Errors> for Refusal {
+    fn from(errors: Errors) -> Self {
         Self::Invalid(errors)
     }
 }

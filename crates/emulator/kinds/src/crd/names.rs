@@ -4,11 +4,11 @@ use nearhop_object::FieldError;
 use serde_json::Value;
 
 use super::{list, text};
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::names::dns1035_label;
 
 /// What is wrong with `spec.names` or `status.acceptedNames`.
-pub(super) fn check_names(names: &Value, path: &str) -> Vec<FieldError> {
+pub(super) fn check_names(names: &Value, path: &str) -> Errors {
     let mut errors = Vec::new();
     let mut check = |field: String, name: &str, lowered: &str, prefix: &str| {
         let problem = dns1035_label(lowered).join(",");

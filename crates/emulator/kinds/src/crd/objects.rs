@@ -1,11 +1,11 @@
 //! The rules of objects of custom resources.
 
-use nearhop_object::{FieldError, structural};
+use nearhop_object::structural;
 use serde_json::Value;
 
 use super::defaults::{generation, set_generation};
 use super::{scale, schema, text};
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::{Origin, Resource, Subresource};
 
 /// The schema in the definition of a custom resource.
@@ -89,7 +89,7 @@ pub fn validate(
     subresource: Option<Subresource>,
     object: &Value,
     old: Option<&Value>,
-) -> Vec<FieldError> {
+) -> Errors {
     let mut errors = check_type(resource, object);
     if !errors.is_empty() {
         return errors;
@@ -117,7 +117,7 @@ pub fn validate(
 }
 
 /// kind and apiVersion are required.
-fn check_type(resource: &Resource, object: &Value) -> Vec<FieldError> {
+fn check_type(resource: &Resource, object: &Value) -> Errors {
     let mut errors = Vec::new();
     let wanted = [("kind", resource.kind.to_string()), ("apiVersion", resource.api_version())];
     for (field, wanted) in wanted {

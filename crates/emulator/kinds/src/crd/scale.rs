@@ -6,7 +6,7 @@ use nearhop_object::FieldError;
 use serde_json::{Map, Value, json};
 
 use super::text;
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::{Origin, Resource};
 
 /// Why there is no scale.
@@ -120,9 +120,9 @@ pub(super) fn check_spec(resource: &Resource, object: &Value) -> Option<FieldErr
 }
 
 /// Validates the replica count of the status, and the selector.
-pub(super) fn check_status(resource: &Resource, object: &Value) -> Vec<FieldError> {
+pub(super) fn check_status(resource: &Resource, object: &Value) -> Errors {
     let Some(paths) = paths(resource) else { return Vec::new() };
-    let mut errors: Vec<FieldError> =
+    let mut errors: Errors =
         check_count(object, text(paths, "/statusReplicasPath")).into_iter().collect();
     let selector = text(paths, "/labelSelectorPath");
     if !selector.is_empty()

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::names::check_names;
 use super::{conditions, flag, list, schema, text, versions};
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::names::{dns1035_label, dns1123_subdomain};
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
@@ -23,7 +23,7 @@ const AT_ROOT: &str = "[Description Type Format Title Maximum ExclusiveMaximum M
                        XPreserveUnknownFields XValidations]";
 
 /// Validates a new CustomResourceDefinition with its defaults, except its metadata.
-pub fn validate_crd(crd: &Value) -> Vec<FieldError> {
+pub fn validate_crd(crd: &Value) -> Errors {
     let mut errors = Vec::new();
     let name = text(crd, "/metadata/name");
     let (plural, group) = (text(crd, "/spec/names/plural"), text(crd, "/spec/group"));
@@ -38,7 +38,7 @@ pub fn validate_crd(crd: &Value) -> Vec<FieldError> {
 }
 
 /// Validates an update of a CustomResourceDefinition.
-pub fn validate_crd_update(new: &Value, old: &Value) -> Vec<FieldError> {
+pub fn validate_crd_update(new: &Value, old: &Value) -> Errors {
     let mut errors = Vec::new();
     check_spec(new, &mut errors);
     let established = ["/spec/scope", "/spec/names/kind"];
@@ -106,7 +106,7 @@ impl Hoisted {
     }
 }
 
-fn check_spec(crd: &Value, errors: &mut Vec<FieldError>) {
+fn check_spec(crd: &Value, errors: &mut Errors) {
     let versions = versions(crd);
     let hoisted = Hoisted::of(versions);
     check_group_and_scope(crd, errors);
@@ -143,7 +143,7 @@ fn check_spec(crd: &Value, errors: &mut Vec<FieldError>) {
     check_conversion(crd, errors);
 }
 
-fn check_group_and_scope(crd: &Value, errors: &mut Vec<FieldError>) {
+fn check_group_and_scope(crd: &Value, errors: &mut Errors) {
     let group = text(crd, "/spec/group");
     let problem = dns1123_subdomain(group).join(",");
     if group.is_empty() {
@@ -163,7 +163,7 @@ fn check_group_and_scope(crd: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_version(version: &Value, hoisted: &Hoisted, path: &str, errors: &mut Vec<FieldError>) {
+fn check_version(version: &Value, hoisted: &Hoisted, path: &str, errors: &mut Errors) {
     let name = text(version, "/name");
     let problem = dns1035_label(name).join(",");
     if !problem.is_empty() {
@@ -194,7 +194,7 @@ fn check_version(version: &Value, hoisted: &Hoisted, path: &str, errors: &mut Ve
     }
 }
 
-fn check_version_list(versions: &[Value], hoisted: &Hoisted, errors: &mut Vec<FieldError>) {
+fn check_version_list(versions: &[Value], hoisted: &Hoisted, errors: &mut Errors) {
     let mut names: Vec<&str> = versions.iter().map(|version| text(version, "/name")).collect();
     names.sort_unstable();
     let twice = names.windows(2).any(|pair| matches!(pair, [a, b] if a == b));
@@ -214,12 +214,7 @@ fn has_status(version: &Value) -> bool {
     version.pointer("/subresources/status").is_some_and(Value::is_object)
 }
 
-fn check_version_schema(
-    version: &Value,
-    has_status: bool,
-    path: &str,
-    errors: &mut Vec<FieldError>,
-) {
+fn check_version_schema(version: &Value, has_status: bool, path: &str, errors: &mut Errors) {
     let Some(schema) = schema(version) else { return };
     let path = format!("{path}.openAPIV3Schema");
     // Constraints of the root would not apply to the schema of the status.
@@ -250,7 +245,7 @@ fn check_version_schema(
     errors.extend(structural::check_schema(schema, &path));
 }
 
-fn check_subresources(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn check_subresources(version: &Value, path: &str, errors: &mut Errors) {
     let Some(scale) = version.pointer("/subresources/scale").filter(|s| s.is_object()) else {
         return;
     };
@@ -277,7 +272,7 @@ fn check_subresources(version: &Value, path: &str, errors: &mut Vec<FieldError>)
     }
 }
 
-fn check_columns(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn check_columns(version: &Value, path: &str, errors: &mut Errors) {
     for (at, column) in list(version, "/additionalPrinterColumns").iter().enumerate() {
         let field = |key: &str| format!("{path}[{at}].{key}");
         if text(column, "/name").is_empty() {
@@ -305,7 +300,7 @@ fn check_columns(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_selectable(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn check_selectable(version: &Value, path: &str, errors: &mut Errors) {
     let fields = list(version, "/selectableFields");
     let mut seen: Vec<&str> = Vec::new();
     for (at, selectable) in fields.iter().enumerate() {
@@ -316,7 +311,7 @@ fn check_selectable(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
         } else if json_path.starts_with(".metadata") {
             errors.invalid(field, json_path, "must not point to fields in metadata");
         } else if seen.contains(&json_path) {
-            errors.push(FieldError::duplicate(field, &json_path.into()));
+            errors.duplicate(field, json_path);
         } else {
             seen.push(json_path);
         }
@@ -326,7 +321,7 @@ fn check_selectable(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_conversion(crd: &Value, errors: &mut Vec<FieldError>) {
+fn check_conversion(crd: &Value, errors: &mut Errors) {
     let Some(conversion) = crd.pointer("/spec/conversion").filter(|c| c.is_object()) else {
         return;
     };
@@ -370,7 +365,7 @@ fn check_conversion(crd: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_status(crd: &Value, errors: &mut Vec<FieldError>) {
+fn check_status(crd: &Value, errors: &mut Errors) {
     if let Some(names) = crd.pointer("/status/acceptedNames") {
         errors.extend(check_names(names, "status.acceptedNames"));
     }
@@ -425,7 +420,7 @@ fn approval(crd: &Value) -> Approval {
 }
 
 /// Groups of Kubernetes need the approval annotation.
-fn check_approval(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn check_approval(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
     let group = text(crd, "/spec/group");
     let protected = ["k8s.io", "kubernetes.io"]
         .iter()
@@ -448,7 +443,7 @@ fn check_approval(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>
     }
 }
 
-fn check_preserve(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn check_preserve(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
     let preserves = |crd: &Value| crd.get("spec").is_some_and(|s| flag(s, "preserveUnknownFields"));
     if preserves(crd) && !old.is_some_and(preserves) {
         let said = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \

@@ -1,17 +1,16 @@
 //! `pods/binding`: assigns a pod to a node, once.
 
-use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
 use super::{NodeLabels, add_topology};
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{at, carry, entries, list, make, text};
 
 /// Why a pod cannot be bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BindError {
     /// The Binding is invalid: 422 on `Binding`.
-    Invalid(Vec<FieldError>),
+    Invalid(Errors),
     /// The pod cannot be bound (now): 409 on `pods/binding` with this reason.
     Conflict(String),
 }
@@ -44,7 +43,7 @@ pub fn bind(
     Ok(())
 }
 
-fn validate(binding: &Value) -> Vec<FieldError> {
+fn validate(binding: &Value) -> Errors {
     let mut errors = Vec::new();
     let kind = text(binding, &["target", "kind"]);
     if !matches!(kind, "" | "Node") {

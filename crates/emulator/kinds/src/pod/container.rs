@@ -9,11 +9,11 @@ use super::probe::{validate_lifecycle, validate_probes};
 use super::qos::milli;
 use super::spec::one_of;
 use super::volume::no_backsteps;
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{Path, at, entries, int, list, text};
 use crate::names;
+use crate::service::PROTOCOLS;
 
-const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const PULL: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const MESSAGES: [&str; 2] = ["File", "FallbackToLogsOnError"];
 const RESTART: [&str; 3] = ["Always", "Never", "OnFailure"];
@@ -25,7 +25,7 @@ pub(super) fn validate_containers(
     spec: &Value,
     volumes: &BTreeSet<&str>,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     let path = path.child("containers");
     let containers = list(spec, &["containers"]);
@@ -40,7 +40,7 @@ pub(super) fn validate_containers(
         validate_common(container, volumes, &path, errors);
         let name = text(container, &["name"]);
         if !seen.insert(name) {
-            errors.push(FieldError::duplicate(path.child("name"), &json!(name)));
+            errors.duplicate(path.child("name"), name);
         }
         validate_lifecycle(container, grace, &path, errors);
         validate_probes(container, grace, &path, errors);
@@ -53,7 +53,7 @@ pub(super) fn validate_init_containers(
     spec: &Value,
     volumes: &BTreeSet<&str>,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     let path = path.child("initContainers");
     let grace = int(spec, &["terminationGracePeriodSeconds"]);
@@ -65,7 +65,7 @@ pub(super) fn validate_init_containers(
         validate_restart(container, &path, errors);
         let name = text(container, &["name"]);
         if !seen.insert(name) {
-            errors.push(FieldError::duplicate(path.child("name"), &json!(name)));
+            errors.duplicate(path.child("name"), name);
         }
         if text(container, &["restartPolicy"]) == "Always" {
             validate_lifecycle(container, grace, &path, errors);
@@ -86,7 +86,7 @@ fn validate_common(
     container: &Value,
     volumes: &BTreeSet<&str>,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     let name = text(container, &["name"]);
     if name.is_empty() {
@@ -105,7 +105,7 @@ fn validate_common(
     validate_resources(container, &path.child("resources"), errors);
 }
 
-fn validate_restart(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_restart(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     if at(container, &["restartPolicy"]).is_some() {
         one_of(container, "restartPolicy", &RESTART, path, errors);
     } else if !list(container, &["restartPolicyRules"]).is_empty() {
@@ -114,7 +114,7 @@ fn validate_restart(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldEr
     }
 }
 
-fn validate_ports(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (index, port) in list(container, &["ports"]).iter().enumerate() {
         let path = path.index(index);
@@ -122,7 +122,7 @@ fn validate_ports(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
         if !name.is_empty() {
             let complaints = names::port_name(name);
             if complaints.is_empty() && !seen.insert(name) {
-                errors.push(FieldError::duplicate(path.child("name"), &json!(name)));
+                errors.duplicate(path.child("name"), name);
             }
             errors.invalid_each(path.child("name"), name, complaints);
         }
@@ -138,11 +138,11 @@ fn validate_ports(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
 }
 
 /// A port by number.
-pub(super) fn port_number(number: i64, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn port_number(number: i64, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(path, number, names::port_number(number));
 }
 
-fn unique_host_ports(containers: &[Value], path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn unique_host_ports(containers: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (index, container) in containers.iter().enumerate() {
         let container_path = path.index(index);
@@ -156,13 +156,13 @@ fn unique_host_ports(containers: &[Value], path: &Path<'_>, errors: &mut Vec<Fie
             if !seen.insert((protocol, ip, number)) {
                 let value = json!(format!("{protocol}/{ip}/{number}"));
                 let port = path.index(index);
-                errors.push(FieldError::duplicate(port.child("hostPort"), &value));
+                errors.duplicate(port.child("hostPort"), &value);
             }
         }
     }
 }
 
-fn validate_env(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_env(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (index, variable) in list(container, &["env"]).iter().enumerate() {
         let path = path.index(index);
         let name = text(variable, &["name"]);
@@ -193,7 +193,7 @@ fn validate_mounts(
     container: &Value,
     volumes: &BTreeSet<&str>,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     let mut seen = BTreeSet::new();
     for (index, mount) in list(container, &["volumeMounts"]).iter().enumerate() {
@@ -222,7 +222,7 @@ fn validate_mounts(
     }
 }
 
-fn validate_resources(container: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_resources(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let resources = container.get("resources").unwrap_or(&Value::Null);
     let requests = path.child("requests");
     for part in ["limits", "requests"] {
@@ -244,7 +244,7 @@ fn validate_resources(container: &Value, path: &Path<'_>, errors: &mut Vec<Field
     }
 }
 
-fn resource_name(name: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let before = errors.len();
     errors.invalid_each(path, name, names::qualified_name(name));
     let known = STANDARD_RESOURCES.contains(&name) || name.starts_with("hugepages-");

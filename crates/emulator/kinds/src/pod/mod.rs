@@ -13,7 +13,7 @@ mod volume;
 use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{Path, at, carry, fill, int, list, make, text};
 use crate::names;
 
@@ -78,7 +78,7 @@ pub(crate) fn prepare_status_update(new: &mut Value, old: &Value) {
     }
 }
 
-pub(crate) fn validate_create(pod: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_create(pod: &Value) -> Errors {
     let mut errors = Vec::new();
     validate_pod(pod, &mut errors);
     if !list(pod, &["spec", "ephemeralContainers"]).is_empty() {
@@ -93,7 +93,7 @@ pub(crate) fn validate_create(pod: &Value) -> Vec<FieldError> {
     errors
 }
 
-pub(crate) fn validate_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_status_update(new: &Value, old: &Value) -> Errors {
     let mut errors = Vec::new();
     let nominated = text(new, &["status", "nominatedNodeName"]);
     if nominated != text(old, &["status", "nominatedNodeName"]) && !nominated.is_empty() {
@@ -156,7 +156,7 @@ pub(crate) fn template_warnings(template: &Value, prefix: &str) -> Vec<String> {
 }
 
 /// The checks of create and update, except annotations.
-fn validate_pod(pod: &Value, errors: &mut Vec<FieldError>) {
+fn validate_pod(pod: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = pod.get("spec").unwrap_or(&Value::Null);
     validate_spec(spec, &path, Owner::Pod, errors);
@@ -173,7 +173,7 @@ fn validate_pod(pod: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_ips(new: &Value, old: &Value, key: &str, errors: &mut Vec<FieldError>) {
+fn validate_ips(new: &Value, old: &Value, key: &str, errors: &mut Errors) {
     let ips: Vec<&str> =
         list(new, &["status", key]).iter().map(|entry| text(entry, &["ip"])).collect();
     let before = list(old, &["status", key]);

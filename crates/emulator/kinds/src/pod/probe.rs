@@ -1,11 +1,10 @@
 //! Validation of probes and lifecycle hooks.
 
-use nearhop_object::FieldError;
 use serde_json::Value;
 
 use super::container::port_number;
 use super::spec::not_negative;
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{Path, at, int, list, text};
 use crate::names;
 
@@ -24,7 +23,7 @@ pub(super) fn validate_probes(
     container: &Value,
     grace: Option<i64>,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     for name in PROBES {
         if let Some(probe) = at(container, &[name]) {
@@ -37,7 +36,7 @@ pub(super) fn validate_lifecycle(
     container: &Value,
     grace: Option<i64>,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     let path = path.child("lifecycle");
     for hook in ["postStart", "preStop"] {
@@ -52,7 +51,7 @@ fn validate_probe(
     name: &str,
     grace: Option<i64>,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     const GRACE: &str = "terminationGracePeriodSeconds";
     validate_handler(probe, grace, path, errors);
@@ -75,12 +74,7 @@ fn validate_probe(
     }
 }
 
-fn validate_handler(
-    handler: &Value,
-    grace: Option<i64>,
-    path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
+fn validate_handler(handler: &Value, grace: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
     let mut present = HANDLERS.iter().filter_map(|key| Some((*key, at(handler, &[key])?)));
     let Some((key, action)) = present.next() else {
         errors.required(path, "must specify a handler type");
@@ -97,7 +91,7 @@ fn validate_action(
     action: &Value,
     grace: Option<i64>,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     match key {
         "exec" if list(action, &["command"]).is_empty() => {
@@ -128,7 +122,7 @@ fn validate_action(
 }
 
 /// A port by number or name.
-fn validate_port(action: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_port(action: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("port");
     match at(action, &["port"]) {
         Some(Value::String(name)) => {

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use nearhop_object::FieldError;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{container, volume};
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{Path, at, int, is_true, list, text};
 use crate::metadata::{validate_annotations, validate_labels};
 use crate::names;
@@ -27,12 +26,7 @@ pub(crate) enum Owner {
     Template,
 }
 
-pub(crate) fn validate_spec(
-    spec: &Value,
-    path: &Path<'_>,
-    owner: Owner,
-    errors: &mut Vec<FieldError>,
-) {
+pub(crate) fn validate_spec(spec: &Value, path: &Path<'_>, owner: Owner, errors: &mut Errors) {
     if at(spec, &["terminationGracePeriodSeconds"]).is_none() {
         errors.required(path.child("terminationGracePeriodSeconds"), "");
     }
@@ -60,7 +54,7 @@ pub(crate) fn validate_spec(
 }
 
 /// Validates a template: labels, annotations and spec.
-pub(crate) fn validate_template(template: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+pub(crate) fn validate_template(template: &Value, path: &Path<'_>, errors: &mut Errors) {
     validate_labels(template, &["metadata", "labels"], &path.child("labels"), errors);
     let annotations = path.child("annotations");
     validate_annotations(template, &["metadata", "annotations"], &annotations, errors);
@@ -73,7 +67,7 @@ pub(crate) fn validate_template(template: &Value, path: &Path<'_>, errors: &mut 
     }
 }
 
-pub(super) fn validate_tolerations(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_tolerations(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (index, toleration) in list(spec, &["tolerations"]).iter().enumerate() {
         validate_toleration(toleration, &path.index(index), errors);
     }
@@ -85,7 +79,7 @@ pub(super) fn one_of(
     key: &str,
     supported: &[&str],
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     let value = text(holder, &[key]);
     if value.is_empty() {
@@ -96,19 +90,14 @@ pub(super) fn one_of(
 }
 
 /// Validates a number that must not be negative.
-pub(crate) fn not_negative(
-    holder: &Value,
-    key: &str,
-    path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
+pub(crate) fn not_negative(holder: &Value, key: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(value) = int(holder, &[key]).filter(|value| *value < 0) {
         errors.invalid(path.child(key), value, "must be greater than or equal to 0");
     }
 }
 
 /// DNS search paths are subdomains; underscores and a final dot are allowed.
-fn validate_searches(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_searches(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let config = path.child("dnsConfig");
     let searches = config.child("searches");
     for (index, search) in list(spec, &["dnsConfig", "searches"]).iter().enumerate() {
@@ -121,7 +110,7 @@ fn validate_searches(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>
 }
 
 /// In the host network, hostPort must equal containerPort.
-fn validate_host_ports(spec: &Value, path: &Path<'_>, owner: Owner, errors: &mut Vec<FieldError>) {
+fn validate_host_ports(spec: &Value, path: &Path<'_>, owner: Owner, errors: &mut Errors) {
     if !is_true(spec, &["hostNetwork"]) {
         return;
     }
@@ -141,7 +130,7 @@ fn validate_host_ports(spec: &Value, path: &Path<'_>, owner: Owner, errors: &mut
     }
 }
 
-fn validate_gates(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let gates = path.child("readinessGates");
     for (index, gate) in list(spec, &["readinessGates"]).iter().enumerate() {
         let kind = text(gate, &["conditionType"]);
@@ -154,12 +143,12 @@ fn validate_gates(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
         let name = text(gate, &["name"]);
         errors.invalid_each(gates.index(index), name, names::qualified_name(name));
         if !seen.insert(name) {
-            errors.push(FieldError::duplicate(gates.index(index), &json!(name)));
+            errors.duplicate(gates.index(index), name);
         }
     }
 }
 
-fn validate_names(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_names(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut check = |key: &str, complaints: fn(&str) -> Vec<String>| {
         let name = text(spec, &[key]);
         if name.is_empty() {
@@ -176,7 +165,7 @@ fn validate_names(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     check("runtimeClassName", names::dns1123_subdomain);
 }
 
-fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
     let [key, operator, value, effect] =
         ["key", "operator", "value", "effect"].map(|field| text(toleration, &[field]));
     if key.is_empty() {
@@ -218,7 +207,7 @@ fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-fn validate_host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (index, alias) in list(spec, &["hostAliases"]).iter().enumerate() {
         let path = path.index(index);
         let ip = text(alias, &["ip"]);
@@ -237,6 +226,8 @@ fn validate_host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldEr
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

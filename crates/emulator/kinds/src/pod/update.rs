@@ -1,12 +1,11 @@
 //! Validation of pod updates: only images, a shorter deadline, more tolerations and fewer scheduling
 //! gates can change.
 
-use nearhop_object::FieldError;
 use serde_json::Value;
 
 use super::spec::validate_tolerations;
 use super::validate_pod;
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{Path, int, list, list_mut, text};
 
 const REFUSAL: &str = "pod updates may not change fields other than \
@@ -14,7 +13,7 @@ const REFUSAL: &str = "pod updates may not change fields other than \
     `spec.tolerations` (only additions to existing tolerations),\
     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_update(new: &Value, old: &Value) -> Errors {
     let mut errors = Vec::new();
     validate_pod(new, &mut errors);
     for part in ["containers", "initContainers"] {
@@ -34,7 +33,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn validate_images(new: &Value, part: &str, errors: &mut Vec<FieldError>) {
+fn validate_images(new: &Value, part: &str, errors: &mut Errors) {
     for (index, container) in list(new, &["spec", part]).iter().enumerate() {
         let image = text(container, &["image"]);
         let field = || format!("spec.{part}[{index}].image");
@@ -48,7 +47,7 @@ fn validate_images(new: &Value, part: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// Whether the rest can be compared.
-fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) -> bool {
+fn validate_deadline(new: &Value, old: &Value, errors: &mut Errors) -> bool {
     const FIELD: &str = "spec.activeDeadlineSeconds";
     let before = int(old, &["spec", "activeDeadlineSeconds"]);
     let Some(now) = int(new, &["spec", "activeDeadlineSeconds"]) else {
@@ -69,7 +68,7 @@ fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) -> 
     true
 }
 
-fn validate_more_tolerations(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+fn validate_more_tolerations(new: &Value, old: &Value, errors: &mut Errors) {
     let tolerations = list(new, &["spec", "tolerations"]);
     let same = |one: &Value, other: &Value| {
         ["key", "operator", "value", "effect"]
@@ -87,7 +86,7 @@ fn validate_more_tolerations(new: &Value, old: &Value, errors: &mut Vec<FieldErr
     validate_tolerations(spec, &path.child("tolerations"), errors);
 }
 
-fn validate_fewer_gates(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+fn validate_fewer_gates(new: &Value, old: &Value, errors: &mut Errors) {
     let known = list(old, &["spec", "schedulingGates"]);
     for (index, gate) in list(new, &["spec", "schedulingGates"]).iter().enumerate() {
         let name = text(gate, &["name"]);
@@ -101,7 +100,7 @@ fn validate_fewer_gates(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
 }
 
 /// Copies the old values of mutable fields; then the specs must be equal.
-fn validate_rest(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+fn validate_rest(new: &Value, old: &Value, errors: &mut Errors) {
     let (Some(spec), Some(before)) = (new.get("spec"), old.get("spec")) else { return };
     if spec == before {
         return;

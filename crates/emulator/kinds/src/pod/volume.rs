@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use nearhop_object::FieldError;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{Path, at, int, list, text};
 use crate::names;
 
@@ -57,7 +56,7 @@ const HOST_PATHS: [&str; 8] = [
 pub(super) fn validate_volumes<'a>(
     spec: &'a Value,
     path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) -> BTreeSet<&'a str> {
     let mut known = BTreeSet::new();
     for (index, volume) in list(spec, &["volumes"]).iter().enumerate() {
@@ -71,7 +70,7 @@ pub(super) fn validate_volumes<'a>(
             errors.invalid_each(path.child("name"), name, names::dns1123_label(name));
         }
         if known.contains(name) {
-            errors.push(FieldError::duplicate(path.child("name"), &json!(name)));
+            errors.duplicate(path.child("name"), name);
         }
         if errors.len() == before {
             known.insert(name);
@@ -81,13 +80,13 @@ pub(super) fn validate_volumes<'a>(
 }
 
 /// Refuses `..` in a path.
-pub(super) fn no_backsteps(target: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn no_backsteps(target: &str, path: &Path<'_>, errors: &mut Errors) {
     if target.split('/').any(|part| part == "..") {
         errors.invalid(path, target, "must not contain '..'");
     }
 }
 
-fn validate_source(volume: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_source(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut sources =
         SOURCES.iter().filter_map(|(key, needed)| Some((*key, *needed, at(volume, &[key])?)));
     let Some((key, needed, source)) = sources.next() else {
@@ -100,13 +99,7 @@ fn validate_source(volume: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>
     }
 }
 
-fn validate_fields(
-    key: &str,
-    needed: &str,
-    source: &Value,
-    path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
+fn validate_fields(key: &str, needed: &str, source: &Value, path: &Path<'_>, errors: &mut Errors) {
     if !needed.is_empty() && text(source, &[needed]).is_empty() {
         errors.required(path.child(needed), "");
     }

@@ -14,23 +14,23 @@ use super::policies::{
 use super::view::{View, number, text};
 use super::{extra, view::NONE};
 use crate::config::ClusterConfig;
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::ip::{check_endpoint_ip, check_legacy_cidr, check_legacy_ip};
 use crate::names;
 
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
-const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+pub(crate) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
 
 /// Validates a new Service, except its metadata.
-pub fn validate_create(service: &Value, config: &ClusterConfig) -> Vec<FieldError> {
+pub fn validate_create(service: &Value, config: &ClusterConfig) -> Errors {
     let mut errors = Vec::new();
     check(&mut errors, View::of(service), None, config);
     errors
 }
 
 /// Validates an update of a Service, except its metadata.
-pub fn validate_update(new: &Value, old: &Value, config: &ClusterConfig) -> Vec<FieldError> {
+pub fn validate_update(new: &Value, old: &Value, config: &ClusterConfig) -> Errors {
     let (new, old) = (View::of(new), View::of(old));
     let mut errors = Vec::new();
     check_cluster_ips_change(&mut errors, new, old);
@@ -42,7 +42,7 @@ pub fn validate_update(new: &Value, old: &Value, config: &ClusterConfig) -> Vec<
 }
 
 /// Validates an update of the status.
-pub fn validate_status_update(new: &Value, old: &Value) -> Vec<FieldError> {
+pub fn validate_status_update(new: &Value, old: &Value) -> Errors {
     const MODES: [&str; 2] = ["Proxy", "VIP"];
     let mut errors = Vec::new();
     let list = ingress(new);
@@ -85,12 +85,7 @@ fn ingress(service: &Value) -> &[Value] {
     list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn check(
-    errors: &mut Vec<FieldError>,
-    view: View<'_>,
-    old: Option<View<'_>>,
-    config: &ClusterConfig,
-) {
+fn check(errors: &mut Errors, view: View<'_>, old: Option<View<'_>>, config: &ClusterConfig) {
     check_annotations(errors, view);
     check_type_demands(errors, view);
     check_ports(errors, view);
@@ -110,7 +105,7 @@ fn check(
     extra::check_extra(errors, view, &config.gates);
 }
 
-fn check_annotations(errors: &mut Vec<FieldError>, view: View<'_>) {
+fn check_annotations(errors: &mut Errors, view: View<'_>) {
     let older = "service.kubernetes.io/topology-aware-hints";
     let newer = "service.kubernetes.io/topology-mode";
     if let (Some(hints), Some(mode)) = (view.annotation(older), view.annotation(newer))
@@ -123,7 +118,7 @@ fn check_annotations(errors: &mut Vec<FieldError>, view: View<'_>) {
 }
 
 /// The required and forbidden fields of each type.
-fn check_type_demands(errors: &mut Vec<FieldError>, view: View<'_>) {
+fn check_type_demands(errors: &mut Errors, view: View<'_>) {
     if view.list("ports").is_empty() && !view.is_headless() && !view.is_external_name() {
         errors.required("spec.ports", "");
     }
@@ -153,7 +148,7 @@ fn check_type_demands(errors: &mut Vec<FieldError>, view: View<'_>) {
     }
 }
 
-fn check_ports(errors: &mut Vec<FieldError>, view: View<'_>) {
+fn check_ports(errors: &mut Errors, view: View<'_>) {
     let ports = view.list("ports");
     let mut seen = BTreeSet::new();
     for (i, port) in ports.iter().enumerate() {
@@ -162,7 +157,7 @@ fn check_ports(errors: &mut Vec<FieldError>, view: View<'_>) {
         if !name.is_empty() {
             complain(errors, || at("name"), name, names::dns1123_label(name));
             if !seen.insert(name) {
-                errors.push(FieldError::duplicate(at("name"), &Value::from(name)));
+                errors.duplicate(at("name"), name);
             }
         } else if ports.len() > 1 {
             errors.required(at("name"), "");
@@ -185,15 +180,11 @@ fn check_ports(errors: &mut Vec<FieldError>, view: View<'_>) {
 }
 
 /// Validates a port number; the field is formatted only for an error.
-pub(super) fn check_port_number(
-    errors: &mut Vec<FieldError>,
-    field: impl Fn() -> String,
-    port: i64,
-) {
+pub(super) fn check_port_number(errors: &mut Errors, field: impl Fn() -> String, port: i64) {
     errors.invalid_each(field(), port, names::port_number(port));
 }
 
-fn check_protocol(errors: &mut Vec<FieldError>, field: impl Fn() -> String, protocol: &str) {
+fn check_protocol(errors: &mut Errors, field: impl Fn() -> String, protocol: &str) {
     if protocol.is_empty() {
         errors.required(field(), "");
     } else if !PROTOCOLS.contains(&protocol) {
@@ -203,7 +194,7 @@ fn check_protocol(errors: &mut Vec<FieldError>, field: impl Fn() -> String, prot
 
 /// Reports errors of a text; the field is formatted only for an error.
 pub(super) fn complain(
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
     field: impl Fn() -> String,
     value: &str,
     details: Vec<String>,
@@ -212,7 +203,7 @@ pub(super) fn complain(
     errors.extend(details.into_iter().map(shown));
 }
 
-fn check_selector(errors: &mut Vec<FieldError>, view: View<'_>) {
+fn check_selector(errors: &mut Errors, view: View<'_>) {
     let field = || "spec.selector".to_owned();
     let Some(selector) = view.get("selector").and_then(Value::as_object) else { return };
     for (key, value) in selector {
@@ -222,7 +213,7 @@ fn check_selector(errors: &mut Vec<FieldError>, view: View<'_>) {
     }
 }
 
-fn check_external_ips(errors: &mut Vec<FieldError>, view: View<'_>, old: Option<View<'_>>) {
+fn check_external_ips(errors: &mut Errors, view: View<'_>, old: Option<View<'_>>) {
     let was_there = old.map(|old| old.texts("externalIPs")).unwrap_or_default();
     for (i, ip) in view.texts("externalIPs").into_iter().enumerate() {
         let field = format!("spec.externalIPs[{i}]");
@@ -235,7 +226,7 @@ fn check_external_ips(errors: &mut Vec<FieldError>, view: View<'_>, old: Option<
     }
 }
 
-fn check_type(errors: &mut Vec<FieldError>, view: View<'_>) {
+fn check_type(errors: &mut Errors, view: View<'_>) {
     const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
     let kind = view.kind();
     if kind.is_empty() {
@@ -245,7 +236,7 @@ fn check_type(errors: &mut Vec<FieldError>, view: View<'_>) {
     }
 }
 
-fn check_node_ports(errors: &mut Vec<FieldError>, view: View<'_>) {
+fn check_node_ports(errors: &mut Errors, view: View<'_>) {
     let at = |i: usize| format!("spec.ports[{i}].nodePort");
     let given = || {
         let ports = view.list("ports").iter().enumerate();
@@ -259,12 +250,12 @@ fn check_node_ports(errors: &mut Vec<FieldError>, view: View<'_>) {
     let mut seen = BTreeSet::new();
     for (i, port, node_port) in given() {
         if !seen.insert((text(port, "protocol"), node_port)) {
-            errors.push(FieldError::duplicate(at(i), &Value::from(node_port)));
+            errors.duplicate(at(i), node_port);
         }
     }
 }
 
-fn check_port_pairs(errors: &mut Vec<FieldError>, view: View<'_>) {
+fn check_port_pairs(errors: &mut Errors, view: View<'_>) {
     let mut seen = BTreeSet::new();
     for (i, port) in view.list("ports").iter().enumerate() {
         let (protocol, port) = (text(port, "protocol"), number(port, "port"));
@@ -281,7 +272,7 @@ fn check_port_pairs(errors: &mut Vec<FieldError>, view: View<'_>) {
     }
 }
 
-fn check_source_ranges(errors: &mut Vec<FieldError>, view: View<'_>, old: Option<View<'_>>) {
+fn check_source_ranges(errors: &mut Errors, view: View<'_>, old: Option<View<'_>>) {
     let ranges = view.texts("loadBalancerSourceRanges");
     if !ranges.is_empty() {
         let field = "spec.LoadBalancerSourceRanges";
@@ -307,7 +298,7 @@ fn check_source_ranges(errors: &mut Vec<FieldError>, view: View<'_>, old: Option
     }
 }
 
-fn check_node_port_switch(errors: &mut Vec<FieldError>, view: View<'_>) {
+fn check_node_port_switch(errors: &mut Errors, view: View<'_>) {
     match (view.get("allocateLoadBalancerNodePorts"), view.is_load_balancer()) {
         (Some(_), false) => {
             errors.forbidden("spec.allocateLoadBalancerNodePorts", ONLY_LOAD_BALANCER);

@@ -1,11 +1,10 @@
 //! Validation of cluster IPs and IP families, and of their changes.
 
 use nearhop_core::Family;
-use nearhop_object::FieldError;
 use serde_json::Value;
 
 use super::view::{NONE, View};
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::ip::{check_legacy_ip, family_of_text};
 
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
@@ -13,11 +12,7 @@ const POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack
 const IPS: &str = "spec.clusterIPs";
 
 /// Validates `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` together.
-pub(crate) fn check_cluster_ips(
-    errors: &mut Vec<FieldError>,
-    view: View<'_>,
-    old: Option<View<'_>>,
-) {
+pub(crate) fn check_cluster_ips(errors: &mut Errors, view: View<'_>, old: Option<View<'_>>) {
     if view.is_external_name() {
         return;
     }
@@ -50,7 +45,7 @@ pub(crate) fn check_cluster_ips(
     }
 }
 
-fn check_families(errors: &mut Vec<FieldError>, view: View<'_>) {
+fn check_families(errors: &mut Errors, view: View<'_>) {
     let families = view.texts("ipFamilies");
     for (i, family) in families.iter().enumerate() {
         let field = || format!("spec.ipFamilies[{i}]");
@@ -59,7 +54,7 @@ fn check_families(errors: &mut Vec<FieldError>, view: View<'_>) {
             errors.not_supported(field(), &shown, &FAMILIES);
         }
         if families.iter().take(i).any(|earlier| earlier == family) {
-            errors.push(FieldError::duplicate(field(), &shown));
+            errors.duplicate(field(), &shown);
         }
     }
     if let Some(policy) = view.optional("ipFamilyPolicy").filter(|p| !POLICIES.contains(p)) {
@@ -75,7 +70,7 @@ enum Spelling {
 }
 
 fn check_addresses(
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
     view: View<'_>,
     ips: &[&str],
     old: Option<View<'_>>,
@@ -97,7 +92,7 @@ fn check_addresses(
     spelling
 }
 
-fn check_pairs(errors: &mut Vec<FieldError>, view: View<'_>, ips: &[&str]) {
+fn check_pairs(errors: &mut Errors, view: View<'_>, ips: &[&str]) {
     for (i, (ip, family)) in ips.iter().zip(view.texts("ipFamilies")).enumerate() {
         let is = family_of_text(ip).unwrap_or(Family::Ipv4);
         if Family::parse(family).is_some_and(|wanted| wanted != is) {
@@ -108,7 +103,7 @@ fn check_pairs(errors: &mut Vec<FieldError>, view: View<'_>, ips: &[&str]) {
 }
 
 /// The primary address cannot change; a secondary one can be added, and removed with the policy.
-pub(super) fn check_cluster_ips_change(errors: &mut Vec<FieldError>, new: View<'_>, old: View<'_>) {
+pub(super) fn check_cluster_ips_change(errors: &mut Errors, new: View<'_>, old: View<'_>) {
     if new.is_external_name() || old.is_external_name() || (new.is_headless() && old.is_headless())
     {
         return;
@@ -137,7 +132,7 @@ pub(super) fn check_cluster_ips_change(errors: &mut Vec<FieldError>, new: View<'
 }
 
 /// The same for families; headless Services can change them.
-pub(super) fn check_families_change(errors: &mut Vec<FieldError>, new: View<'_>, old: View<'_>) {
+pub(super) fn check_families_change(errors: &mut Errors, new: View<'_>, old: View<'_>) {
     if new.is_external_name() || old.is_external_name() || new.is_headless() || old.is_headless() {
         return;
     }
@@ -165,7 +160,7 @@ pub(super) fn check_families_change(errors: &mut Vec<FieldError>, new: View<'_>,
     }
 }
 
-fn require_single_stack(errors: &mut Vec<FieldError>, new: View<'_>, when: &str) {
+fn require_single_stack(errors: &mut Errors, new: View<'_>, when: &str) {
     if new.text("ipFamilyPolicy") != "SingleStack" {
         let detail = format!("must be set to 'SingleStack' when {when}");
         let shown = new.shown("ipFamilyPolicy");

@@ -13,7 +13,7 @@ use nearhop_object::{FieldError, FieldErrorKind, Schema, Shape, builtin};
 use serde_json::Value;
 
 use super::view::{View, spec_mut};
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::names;
 
 /// A field of `core.v1.ServiceSpec` that stock Kubernetes does not have.
@@ -81,7 +81,7 @@ const KEYS: &str = "nearhop.dev/topology-keys";
 const OWN: [&str; 3] = ["nearhop.dev/Balanced", "nearhop.dev/Nearest", "nearhop.dev/RequireZone"];
 
 /// Checks `spec.trafficDistribution`.
-pub(super) fn check_distribution(errors: &mut Vec<FieldError>, view: View<'_>, gates: &Gates) {
+pub(super) fn check_distribution(errors: &mut Errors, view: View<'_>, gates: &Gates) {
     let Some(value) = view.optional("trafficDistribution") else { return };
     let standard: &[&str] = if gates.on(Gate::PreferSameTrafficDistribution) {
         &["PreferClose", "PreferSameZone", "PreferSameNode"]
@@ -92,7 +92,7 @@ pub(super) fn check_distribution(errors: &mut Vec<FieldError>, view: View<'_>, g
 }
 
 /// Validates the extra fields, and the combinations that the KEPs forbid.
-pub(super) fn check_extra(errors: &mut Vec<FieldError>, view: View<'_>, gates: &Gates) {
+pub(super) fn check_extra(errors: &mut Errors, view: View<'_>, gates: &Gates) {
     check_keys(errors, view);
     if let Some(value) = view.optional("trafficPolicy") {
         let known = ["Cluster", "Local", "PreferZone"];
@@ -109,7 +109,7 @@ pub(super) fn check_extra(errors: &mut Vec<FieldError>, view: View<'_>, gates: &
 
 /// A standard value, or `<domain>/<heuristic>`: values of other implementations are accepted,
 /// nearhop's own must exist.
-fn check_preference(errors: &mut Vec<FieldError>, field: &str, value: &str, standard: &[&str]) {
+fn check_preference(errors: &mut Errors, field: &str, value: &str, standard: &[&str]) {
     if standard.contains(&value) || OWN.contains(&value) {
         return;
     }
@@ -127,7 +127,7 @@ fn check_preference(errors: &mut Vec<FieldError>, field: &str, value: &str, stan
     }
 }
 
-fn check_keys(errors: &mut Vec<FieldError>, view: View<'_>) {
+fn check_keys(errors: &mut Errors, view: View<'_>) {
     let keys = view.texts("topologyKeys");
     if keys.len() > MAX_KEYS {
         errors.push(FieldError::too_many("spec.topologyKeys", keys.len(), MAX_KEYS));
@@ -137,7 +137,7 @@ fn check_keys(errors: &mut Vec<FieldError>, view: View<'_>) {
         let field = || format!("spec.topologyKeys[{i}]");
         let shown = Value::from(*key);
         if keys.iter().take(i).any(|earlier| earlier == key) {
-            errors.push(FieldError::duplicate(field(), &shown));
+            errors.duplicate(field(), &shown);
         }
         if *key == ANY {
             if i + 1 != keys.len() {
@@ -151,7 +151,7 @@ fn check_keys(errors: &mut Vec<FieldError>, view: View<'_>) {
 }
 
 /// KEP-536 ("Intersection with Local External Traffic Policy") and KEP-2433 ("Interoperability").
-fn check_conflicts(errors: &mut Vec<FieldError>, view: View<'_>, gates: &Gates) {
+fn check_conflicts(errors: &mut Errors, view: View<'_>, gates: &Gates) {
     let keys = if !view.list("topologyKeys").is_empty() {
         "spec.topologyKeys"
     } else if view.annotation(KEYS).is_some_and(|keys| !keys.trim().is_empty()) {

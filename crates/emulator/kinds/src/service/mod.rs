@@ -25,6 +25,7 @@ pub use extra::{EXTRA_FIELDS, ExtraField, extra_field_lines, schema};
 pub use prepare::{prepare_create, prepare_update};
 pub use warn::{status_warnings, warnings};
 
+pub(crate) use check::PROTOCOLS;
 pub(crate) use check_ips::check_cluster_ips;
 pub(crate) use prepare::{carry_over, pair_cluster_ips};
 pub(crate) use view::{View, spec_mut};

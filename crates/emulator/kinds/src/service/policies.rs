@@ -1,11 +1,10 @@
 //! Validation of affinity, traffic policies and the load balancer's class.
 
-use nearhop_object::FieldError;
 use serde_json::Value;
 
 use super::check::{check_port_number, complain};
 use super::view::View;
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::names;
 
 const POLICIES: [&str; 2] = ["Cluster", "Local"];
@@ -14,7 +13,7 @@ const AFFINITIES: [&str; 2] = ["ClientIP", "None"];
 /// The longest affinity: a day.
 const MAX_AFFINITY_SECONDS: i64 = 86_400;
 
-pub(super) fn check_affinity(errors: &mut Vec<FieldError>, view: View<'_>) {
+pub(super) fn check_affinity(errors: &mut Errors, view: View<'_>) {
     let field = "spec.sessionAffinityConfig";
     match view.text("sessionAffinity") {
         "" => errors.required("spec.sessionAffinity", ""),
@@ -30,7 +29,7 @@ pub(super) fn check_affinity(errors: &mut Vec<FieldError>, view: View<'_>) {
     }
 }
 
-fn check_client_ip(errors: &mut Vec<FieldError>, config: Option<&Value>, field: &str) {
+fn check_client_ip(errors: &mut Errors, config: Option<&Value>, field: &str) {
     let there = |value: &&Value| !value.is_null();
     let client_ip = config.and_then(|config| config.get("clientIP")).filter(there);
     let timeout = client_ip.and_then(|ip| ip.get("timeoutSeconds")).filter(there);
@@ -51,7 +50,7 @@ fn check_client_ip(errors: &mut Vec<FieldError>, config: Option<&Value>, field: 
     errors.required(missing, "when session affinity type is ClientIP");
 }
 
-pub(super) fn check_external_policy(errors: &mut Vec<FieldError>, view: View<'_>) {
+pub(super) fn check_external_policy(errors: &mut Errors, view: View<'_>) {
     let field = "spec.externalTrafficPolicy";
     match (view.text("externalTrafficPolicy"), view.is_externally_accessible()) {
         ("", true) => errors.required(field, ""),
@@ -78,7 +77,7 @@ pub(super) fn check_external_policy(errors: &mut Vec<FieldError>, view: View<'_>
     }
 }
 
-pub(super) fn check_health_port_change(errors: &mut Vec<FieldError>, new: View<'_>, old: View<'_>) {
+pub(super) fn check_health_port_change(errors: &mut Errors, new: View<'_>, old: View<'_>) {
     let changed = new.number("healthCheckNodePort") != old.number("healthCheckNodePort");
     if changed && new.needs_health_check() && old.needs_health_check() {
         errors.forbidden("spec.healthCheckNodePort", "field is immutable");
@@ -86,7 +85,7 @@ pub(super) fn check_health_port_change(errors: &mut Vec<FieldError>, new: View<'
 }
 
 /// An internal policy on an ExternalName Service is accepted, for compatibility.
-pub(super) fn check_internal_policy(errors: &mut Vec<FieldError>, view: View<'_>) {
+pub(super) fn check_internal_policy(errors: &mut Errors, view: View<'_>) {
     let field = "spec.internalTrafficPolicy";
     match view.optional("internalTrafficPolicy") {
         None => {
@@ -102,7 +101,7 @@ pub(super) fn check_internal_policy(errors: &mut Vec<FieldError>, view: View<'_>
     }
 }
 
-pub(super) fn check_class(errors: &mut Vec<FieldError>, new: View<'_>, old: Option<View<'_>>) {
+pub(super) fn check_class(errors: &mut Errors, new: View<'_>, old: Option<View<'_>>) {
     let (name, field) = ("loadBalancerClass", "spec.loadBalancerClass");
     let fixed = old.is_some_and(|old| {
         old.is_load_balancer() && new.is_load_balancer() && old.get(name) != new.get(name)

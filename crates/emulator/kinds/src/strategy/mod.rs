@@ -9,10 +9,10 @@
 
 mod rows;
 
-use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
 use crate::config::ClusterConfig;
+use crate::errors::Errors;
 use crate::fields::Fields;
 use crate::json::{at, carry, make, object};
 use crate::metadata::{self, FinalizerRule, MetaRule, NameRule, bump_generation};
@@ -82,8 +82,8 @@ pub struct Strategy {
     prepare_create: fn(&mut Value, &Write<'_>),
     prepare_update: fn(&mut Value, &Value, &Write<'_>),
     prepare_status: fn(&mut Value, &Value, &Write<'_>),
-    validate: fn(&Value, Option<&Value>, &Write<'_>) -> Vec<FieldError>,
-    validate_status: fn(&Value, &Value, &Write<'_>) -> Vec<FieldError>,
+    validate: fn(&Value, Option<&Value>, &Write<'_>) -> Errors,
+    validate_status: fn(&Value, &Value, &Write<'_>) -> Errors,
     warnings: fn(&Value, Option<&Value>) -> Vec<String>,
     status_warnings: fn(&Value) -> Vec<String>,
     /// The fields that field selectors know.
@@ -216,7 +216,7 @@ pub fn prepare_update(
 }
 
 /// Validates a new object.
-pub fn validate_create(resource: &Resource, new: &Value, context: &Context<'_>) -> Vec<FieldError> {
+pub fn validate_create(resource: &Resource, new: &Value, context: &Context<'_>) -> Errors {
     let strategy = resource.strategy;
     let mut own = (strategy.validate)(new, None, &Write { resource, subresource: None, context });
     if strategy.metadata_last && !own.is_empty() {
@@ -235,7 +235,7 @@ pub fn validate_update(
     new: &Value,
     old: &Value,
     context: &Context<'_>,
-) -> Vec<FieldError> {
+) -> Errors {
     let strategy = resource.strategy;
     let write = Write { resource, subresource, context };
     let mut errors = Vec::new();
@@ -282,7 +282,7 @@ fn validate_update_metadata(
     subresource: Option<Subresource>,
     new: &Value,
     old: &Value,
-    errors: &mut Vec<FieldError>,
+    errors: &mut Errors,
 ) {
     let common = MetaRule { name: NameRule::PathSegment, finalizers: FinalizerRule::Any };
     metadata::validate(resource, new, common, errors);

@@ -51,7 +51,7 @@ const PLAIN: Strategy = Strategy {
     validate_status: |_, _, _| Vec::new(),
     warnings: |_, _| Vec::new(),
     status_warnings: |_| Vec::new(),
-    fields: &[],
+    fields: "",
     namespace_field: true,
     row_conditions: |_| None,
 };
@@ -115,6 +115,264 @@ pub(crate) const CUSTOM: Strategy = Strategy {
     ..GUARDED
 };
 
+const COMPONENT_STATUS: Strategy =
+    Strategy { deprecation: Some("v1 ComponentStatus is deprecated in v1.19+"), ..PLAIN };
+const CONFIG_MAP: Strategy =
+    Strategy { validate: |new, old, _| simple::validate_config_map(new, old), ..REPEATED };
+const ENDPOINTS: Strategy = Strategy {
+    create_on_update: true,
+    deprecation: Some(
+        "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    ),
+    default: endpoints::default,
+    validate: |new, old, _| endpoints::validate(new, old),
+    warnings: |new, _| endpoints::warnings(new),
+    ..REPEATED
+};
+const LIMIT_RANGE: Strategy = Strategy { create_on_update: true, repeat: Repeat::Form, ..PLAIN };
+const NAMESPACE: Strategy = Strategy {
+    meta: LABEL,
+    repeat: Repeat::Both,
+    protected: &["default", "kube-system", "kube-public"],
+    terminate: Some(namespace::terminate),
+    spec_finalizers: true,
+    initial_status: InitialStatus::Own,
+    default: namespace::default,
+    prepare_create: |new, _| namespace::prepare_create(new),
+    prepare_update: |new, old, write| {
+        if write.subresource.is_none() {
+            namespace::prepare_update(new, old);
+        }
+    },
+    validate: |new, _, _| namespace::validate(new),
+    validate_status: |new, _, _| namespace::validate_status(new),
+    fields: "status.phase",
+    namespace_field: false,
+    ..OBJECT
+};
+const NODE: Strategy = Strategy {
+    initial_status: InitialStatus::Own,
+    default: node::default,
+    prepare_create: |new, _| node::prepare_create(new),
+    validate: |new, old, _| node::validate(new, old),
+    validate_status: |new, old, _| node::validate_update(new, old),
+    warnings: |new, _| node::warnings(new),
+    fields: "spec.unschedulable",
+    namespace_field: false,
+    ..REPEATED
+};
+const PERSISTENT_VOLUME: Strategy = Strategy {
+    initial_status: InitialStatus::Given(|| json!({"phase": "Pending"})),
+    default: simple::default_volume,
+    ..OBJECT
+};
+const PERSISTENT_VOLUME_CLAIM: Strategy = Strategy {
+    initial_status: InitialStatus::Given(|| json!({"phase": "Pending"})),
+    default: |object| fill(make(object, &["spec"]), "volumeMode", "Filesystem"),
+    ..OBJECT
+};
+const POD: Strategy = Strategy {
+    graceful: true,
+    generation: SPEC,
+    repeat: Repeat::Both,
+    kept_by_status: &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"],
+    initial_status: InitialStatus::Own,
+    default: pod::default,
+    prepare_create: |new, write| {
+        pod::prepare_create(new, write.context.now, write.context.node_labels);
+    },
+    prepare_update: |new, old, write| {
+        if write.subresource.is_none() {
+            pod::prepare_update(new, old, write.context.node_labels);
+        }
+    },
+    prepare_status: |new, old, _| pod::prepare_status_update(new, old),
+    validate: |new, old, _| match old {
+        None => pod::validate_create(new),
+        Some(old) => pod::validate_update(new, old),
+    },
+    validate_status: |new, old, _| pod::validate_status_update(new, old),
+    warnings: |new, old| if old.is_none() { pod::warnings(new) } else { Vec::new() },
+    fields: fields::POD,
+    row_conditions: pod_finished,
+    ..OBJECT
+};
+const POD_TEMPLATE: Strategy = Strategy {
+    generation: Generation::Field("template"),
+    default: |object| pod::default_template(object, &["template"]),
+    warnings: |new, old| workload::template_warnings(new, old, &["template"]),
+    ..OBJECT
+};
+const REPLICATION_CONTROLLER: Strategy = Strategy {
+    initial_status: InitialStatus::Given(|| json!({"replicas": 0})),
+    default: workload::default_replication_controller,
+    validate: |new, old, _| workload::validate(new, old, Workload::ReplicationController),
+    fields: "status.replicas",
+    ..WORKLOAD
+};
+const SECRET: Strategy = Strategy {
+    default: simple::default_secret,
+    validate: |new, old, _| simple::validate_secret(new, old),
+    fields: "type",
+    ..REPEATED
+};
+const SERVICE: Strategy = Strategy {
+    create_on_update: true,
+    allocates: true,
+    meta: LABEL,
+    repeat: Repeat::Both,
+    initial_status: InitialStatus::Own,
+    default: service::default,
+    prepare_create: |new, write| service::prepare_create(new, write.context.cluster),
+    prepare_update: |new, old, write| {
+        service::prepare_update(new, old, write.context.cluster);
+    },
+    validate: |new, old, write| match old {
+        None => service::validate_create(new, write.context.cluster),
+        Some(old) => service::validate_update(new, old, write.context.cluster),
+    },
+    validate_status: |new, old, _| service::validate_status_update(new, old),
+    warnings: |new, _| service::warnings(new),
+    status_warnings: service::status_warnings,
+    fields: "spec.clusterIP spec.type",
+    ..OBJECT
+};
+const SERVICE_ACCOUNT: Strategy = Strategy { repeat: Repeat::Both, ..OBJECT };
+const DAEMON_SET: Strategy = Strategy {
+    initial_status: InitialStatus::Given(workload::daemon_set_status),
+    default: workload::default_daemon_set,
+    prepare_create: |new, _| workload::prepare_daemon_set(new),
+    prepare_update: |new, old, _| workload::update_daemon_set(new, old),
+    validate: |new, old, _| workload::validate(new, old, Workload::DaemonSet),
+    ..WORKLOAD
+};
+const DEPLOYMENT: Strategy = Strategy {
+    generation: Generation::SpecAndAnnotations,
+    kept_by_status: &["spec", "metadata.labels"],
+    default: workload::default_deployment,
+    validate: |new, old, _| workload::validate(new, old, Workload::Deployment),
+    warnings: workload::warnings_with_name,
+    ..WORKLOAD
+};
+const REPLICA_SET: Strategy = Strategy {
+    initial_status: InitialStatus::Given(|| json!({"replicas": 0})),
+    default: workload::default_replica_set,
+    validate: |new, old, _| workload::validate(new, old, Workload::ReplicaSet),
+    warnings: workload::warnings_with_name,
+    ..WORKLOAD
+};
+const STATEFUL_SET: Strategy = Strategy {
+    meta: LABEL,
+    initial_status: InitialStatus::Given(|| json!({"replicas": 0, "availableReplicas": 0})),
+    default: workload::default_stateful_set,
+    validate: |new, old, _| workload::validate(new, old, Workload::StatefulSet),
+    ..WORKLOAD
+};
+const JOB: Strategy = Strategy {
+    default: workload::default_job,
+    prepare_create: |new, _| workload::prepare_job(new),
+    validate: |new, old, _| workload::validate_job(new, old),
+    warnings: |new, old| workload::template_warnings(new, old, TEMPLATE),
+    fields: "status.successful",
+    ..WITH_SPEC
+};
+const CRON_JOB: Strategy = Strategy {
+    default: workload::default_cron_job,
+    validate: |new, _, _| workload::validate_cron_job(new),
+    warnings: |new, old| workload::template_warnings(new, old, workload::CRON_JOB_TEMPLATE),
+    ..WITH_SPEC
+};
+const NEW_EVENT: Strategy = Strategy {
+    storage_version: Some("/v1"),
+    stored_form: Some(StoredForm {
+        strategy: &CORE_EVENT,
+        to_stored: event::to_core,
+        from_stored: event::to_events,
+        storage: "events",
+    }),
+    validate: |new, old, _| event::validate(new, old, event::View::Events),
+    fields: fields::EVENT,
+    ..EVENT
+};
+const AUTOSCALER_V1: Strategy = Strategy {
+    initial_status: InitialStatus::Given(|| json!({"currentReplicas": 0, "desiredReplicas": 0})),
+    stored_form: Some(StoredForm {
+        strategy: &AUTOSCALER_V2,
+        to_stored: autoscaler::to_v2,
+        from_stored: autoscaler::to_v1,
+        storage: "horizontalpodautoscalers.autoscaling",
+    }),
+    ..AUTOSCALER
+};
+const CERTIFICATE_SIGNING_REQUEST: Strategy = Strategy { fields: "spec.signerName", ..PLAIN };
+const LEASE: Strategy = Strategy {
+    create_on_update: true,
+    validate: |new, _, _| simple::validate_lease(new),
+    ..GUARDED
+};
+const ENDPOINT_SLICE: Strategy = Strategy {
+    generation: Generation::Own,
+    repeat: Repeat::Form,
+    default: endpointslice::default,
+    prepare_create: |new, write| endpointslice::prepare_create(new, write.context.cluster),
+    prepare_update: |new, old, write| {
+        endpointslice::prepare_update(new, old, write.context.cluster);
+    },
+    validate: |new, old, _| match old {
+        None => endpointslice::validate_create(new),
+        Some(old) => endpointslice::validate_update(new, old),
+    },
+    warnings: endpointslice::warnings,
+    ..PLAIN
+};
+const INGRESS: Strategy =
+    Strategy { initial_status: InitialStatus::Given(|| json!({"loadBalancer": {}})), ..WITH_SPEC };
+const INGRESS_CLASS: Strategy = Strategy { default: simple::default_ingress_class, ..WITH_SPEC };
+const NETWORK_POLICY: Strategy = Strategy { default: simple::default_network_policy, ..WITH_SPEC };
+const SERVICE_CIDR: Strategy = Strategy { kept_by_status: ALL_BUT_STATUS, ..PLAIN };
+const RUNTIME_CLASS: Strategy = Strategy { create_on_update: true, ..GUARDED };
+const POD_DISRUPTION_BUDGET: Strategy = Strategy {
+    generation: SPEC,
+    initial_status: InitialStatus::Given(
+        || json!({ "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, }),
+    ),
+    ..GUARDED
+};
+const PRIORITY_CLASS: Strategy = Strategy {
+    default: |object| fill(object, "preemptionPolicy", "PreemptLowerPriority"),
+    ..PLAIN
+};
+const STORAGE_CLASS: Strategy = Strategy { default: simple::default_storage_class, ..OBJECT };
+const VOLUME_ATTACHMENT: Strategy = Strategy {
+    kept_by_status: ALL_BUT_STATUS,
+    initial_status: InitialStatus::Given(|| json!({"attached": false})),
+    ..GUARDED_OBJECT
+};
+const MUTATING_WEBHOOK_CONFIGURATION: Strategy =
+    Strategy { default: simple::default_mutating_webhooks, ..WEBHOOKS };
+const VALIDATING_WEBHOOK_CONFIGURATION: Strategy =
+    Strategy { default: simple::default_webhooks, ..WEBHOOKS };
+const CUSTOM_RESOURCE_DEFINITION: Strategy = Strategy {
+    delete_answers: DeleteAnswers::Object,
+    terminate: Some(crd::mark_terminating),
+    storage_version: Some("apiextensions.k8s.io/v1beta1"),
+    default: crd::default_crd,
+    prepare_create: |new, _| crd::prepare_crd_create(new),
+    prepare_update: |new, old, _| crd::prepare_crd_update(new, old),
+    prepare_status: |new, old, _| crd::prepare_crd_status_update(new, old),
+    validate: |new, old, _| match old {
+        None => crd::validate_crd(new),
+        Some(old) => crd::validate_crd_update(new, old),
+    },
+    validate_status: |_, _, _| Vec::new(),
+    warnings: |new, _| crd::warnings(new),
+    ..CUSTOM
+};
+const API_SERVICE: Strategy = Strategy { meta: SEGMENT, kept_by_status: ALL_BUT_STATUS, ..GUARDED };
+const DEVICE_CLASS: Strategy = Strategy { generation: SPEC, ..OBJECT };
+const RESOURCE_CLAIM: Strategy = Strategy { kept_by_status: ALL_BUT_STATUS, ..OBJECT };
+const RESOURCE_SLICE: Strategy = Strategy { generation: SPEC, ..OBJECT };
+
 /// The API server answers these and stores nothing.
 const fn review(review: Review) -> Strategy {
     Strategy { review: Some(review), ..PLAIN }
@@ -128,278 +386,31 @@ pub(crate) fn strategy_of(api_version: &str, kind: &str) -> &'static Strategy {
 
 /// By group version and kind; a kind without a row is `PLAIN`.
 static ROWS: &[(&str, &str, Strategy)] = &[
-    (
-        "v1",
-        "ComponentStatus",
-        Strategy { deprecation: Some("v1 ComponentStatus is deprecated in v1.19+"), ..PLAIN },
-    ),
-    (
-        "v1",
-        "ConfigMap",
-        Strategy { validate: |new, old, _| simple::validate_config_map(new, old), ..REPEATED },
-    ),
-    (
-        "v1",
-        "Endpoints",
-        Strategy {
-            create_on_update: true,
-            deprecation: Some(
-                "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
-            ),
-            default: endpoints::default,
-            validate: |new, old, _| endpoints::validate(new, old),
-            warnings: |new, _| endpoints::warnings(new),
-            ..REPEATED
-        },
-    ),
+    ("v1", "ComponentStatus", COMPONENT_STATUS),
+    ("v1", "ConfigMap", CONFIG_MAP),
+    ("v1", "Endpoints", ENDPOINTS),
     ("v1", "Event", CORE_EVENT),
-    ("v1", "LimitRange", Strategy { create_on_update: true, repeat: Repeat::Form, ..PLAIN }),
-    (
-        "v1",
-        "Namespace",
-        Strategy {
-            meta: LABEL,
-            repeat: Repeat::Both,
-            protected: &["default", "kube-system", "kube-public"],
-            terminate: Some(namespace::terminate),
-            spec_finalizers: true,
-            initial_status: InitialStatus::Own,
-            default: namespace::default,
-            prepare_create: |new, _| namespace::prepare_create(new),
-            prepare_update: |new, old, write| {
-                if write.subresource.is_none() {
-                    namespace::prepare_update(new, old);
-                }
-            },
-            validate: |new, _, _| namespace::validate(new),
-            validate_status: |new, _, _| namespace::validate_status(new),
-            fields: fields::NAMESPACE,
-            namespace_field: false,
-            ..OBJECT
-        },
-    ),
-    (
-        "v1",
-        "Node",
-        Strategy {
-            initial_status: InitialStatus::Own,
-            default: node::default,
-            prepare_create: |new, _| node::prepare_create(new),
-            validate: |new, old, _| node::validate(new, old),
-            validate_status: |new, old, _| node::validate_update(new, old),
-            warnings: |new, _| node::warnings(new),
-            fields: fields::NODE,
-            namespace_field: false,
-            ..REPEATED
-        },
-    ),
-    (
-        "v1",
-        "PersistentVolume",
-        Strategy {
-            initial_status: InitialStatus::Given(|| json!({"phase": "Pending"})),
-            default: simple::default_volume,
-            ..OBJECT
-        },
-    ),
-    (
-        "v1",
-        "PersistentVolumeClaim",
-        Strategy {
-            initial_status: InitialStatus::Given(|| json!({"phase": "Pending"})),
-            default: |object| fill(make(object, &["spec"]), "volumeMode", "Filesystem"),
-            ..OBJECT
-        },
-    ),
-    (
-        "v1",
-        "Pod",
-        Strategy {
-            graceful: true,
-            generation: SPEC,
-            repeat: Repeat::Both,
-            kept_by_status: &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"],
-            initial_status: InitialStatus::Own,
-            default: pod::default,
-            prepare_create: |new, write| {
-                pod::prepare_create(new, write.context.now, write.context.node_labels);
-            },
-            prepare_update: |new, old, write| {
-                if write.subresource.is_none() {
-                    pod::prepare_update(new, old, write.context.node_labels);
-                }
-            },
-            prepare_status: |new, old, _| pod::prepare_status_update(new, old),
-            validate: |new, old, _| match old {
-                None => pod::validate_create(new),
-                Some(old) => pod::validate_update(new, old),
-            },
-            validate_status: |new, old, _| pod::validate_status_update(new, old),
-            warnings: |new, old| if old.is_none() { pod::warnings(new) } else { Vec::new() },
-            fields: fields::POD,
-            row_conditions: pod_finished,
-            ..OBJECT
-        },
-    ),
-    (
-        "v1",
-        "PodTemplate",
-        Strategy {
-            generation: Generation::Field("template"),
-            default: |object| pod::default_template(object, &["template"]),
-            warnings: |new, old| workload::template_warnings(new, old, &["template"]),
-            ..OBJECT
-        },
-    ),
-    (
-        "v1",
-        "ReplicationController",
-        Strategy {
-            initial_status: InitialStatus::Given(|| json!({"replicas": 0})),
-            default: workload::default_replication_controller,
-            validate: |new, old, _| workload::validate(new, old, Workload::ReplicationController),
-            fields: fields::CONTROLLER,
-            ..WORKLOAD
-        },
-    ),
+    ("v1", "LimitRange", LIMIT_RANGE),
+    ("v1", "Namespace", NAMESPACE),
+    ("v1", "Node", NODE),
+    ("v1", "PersistentVolume", PERSISTENT_VOLUME),
+    ("v1", "PersistentVolumeClaim", PERSISTENT_VOLUME_CLAIM),
+    ("v1", "Pod", POD),
+    ("v1", "PodTemplate", POD_TEMPLATE),
+    ("v1", "ReplicationController", REPLICATION_CONTROLLER),
     ("v1", "ResourceQuota", OBJECT),
-    (
-        "v1",
-        "Secret",
-        Strategy {
-            default: simple::default_secret,
-            validate: |new, old, _| simple::validate_secret(new, old),
-            fields: fields::SECRET,
-            ..REPEATED
-        },
-    ),
-    (
-        "v1",
-        "Service",
-        Strategy {
-            create_on_update: true,
-            allocates: true,
-            meta: LABEL,
-            repeat: Repeat::Both,
-            initial_status: InitialStatus::Own,
-            default: service::default,
-            prepare_create: |new, write| service::prepare_create(new, write.context.cluster),
-            prepare_update: |new, old, write| {
-                service::prepare_update(new, old, write.context.cluster);
-            },
-            validate: |new, old, write| match old {
-                None => service::validate_create(new, write.context.cluster),
-                Some(old) => service::validate_update(new, old, write.context.cluster),
-            },
-            validate_status: |new, old, _| service::validate_status_update(new, old),
-            warnings: |new, _| service::warnings(new),
-            status_warnings: service::status_warnings,
-            fields: fields::SERVICE,
-            ..OBJECT
-        },
-    ),
-    ("v1", "ServiceAccount", Strategy { repeat: Repeat::Both, ..OBJECT }),
+    ("v1", "Secret", SECRET),
+    ("v1", "Service", SERVICE),
+    ("v1", "ServiceAccount", SERVICE_ACCOUNT),
     ("apps/v1", "ControllerRevision", REPEATED),
-    (
-        "apps/v1",
-        "DaemonSet",
-        Strategy {
-            initial_status: InitialStatus::Given(workload::daemon_set_status),
-            default: workload::default_daemon_set,
-            prepare_create: |new, _| workload::prepare_daemon_set(new),
-            prepare_update: |new, old, _| workload::update_daemon_set(new, old),
-            validate: |new, old, _| workload::validate(new, old, Workload::DaemonSet),
-            ..WORKLOAD
-        },
-    ),
-    (
-        "apps/v1",
-        "Deployment",
-        Strategy {
-            generation: Generation::SpecAndAnnotations,
-            kept_by_status: &["spec", "metadata.labels"],
-            default: workload::default_deployment,
-            validate: |new, old, _| workload::validate(new, old, Workload::Deployment),
-            warnings: workload::warnings_with_name,
-            ..WORKLOAD
-        },
-    ),
-    (
-        "apps/v1",
-        "ReplicaSet",
-        Strategy {
-            initial_status: InitialStatus::Given(|| json!({"replicas": 0})),
-            default: workload::default_replica_set,
-            validate: |new, old, _| workload::validate(new, old, Workload::ReplicaSet),
-            warnings: workload::warnings_with_name,
-            ..WORKLOAD
-        },
-    ),
-    (
-        "apps/v1",
-        "StatefulSet",
-        Strategy {
-            meta: LABEL,
-            initial_status: InitialStatus::Given(|| json!({"replicas": 0, "availableReplicas": 0})),
-            default: workload::default_stateful_set,
-            validate: |new, old, _| workload::validate(new, old, Workload::StatefulSet),
-            ..WORKLOAD
-        },
-    ),
-    (
-        "batch/v1",
-        "Job",
-        Strategy {
-            default: workload::default_job,
-            prepare_create: |new, _| workload::prepare_job(new),
-            validate: |new, old, _| workload::validate_job(new, old),
-            warnings: |new, old| workload::template_warnings(new, old, TEMPLATE),
-            fields: fields::JOB,
-            ..WITH_SPEC
-        },
-    ),
-    (
-        "batch/v1",
-        "CronJob",
-        Strategy {
-            default: workload::default_cron_job,
-            validate: |new, _, _| workload::validate_cron_job(new),
-            warnings: |new, old| workload::template_warnings(new, old, workload::CRON_JOB_TEMPLATE),
-            ..WITH_SPEC
-        },
-    ),
-    (
-        "events.k8s.io/v1",
-        "Event",
-        Strategy {
-            storage_version: Some("/v1"),
-            stored_form: Some(StoredForm {
-                strategy: &CORE_EVENT,
-                to_stored: event::to_core,
-                from_stored: event::to_events,
-                storage: "events",
-            }),
-            validate: |new, old, _| event::validate(new, old, event::View::Events),
-            fields: fields::EVENT,
-            ..EVENT
-        },
-    ),
-    (
-        "autoscaling/v1",
-        "HorizontalPodAutoscaler",
-        Strategy {
-            initial_status: InitialStatus::Given(
-                || json!({"currentReplicas": 0, "desiredReplicas": 0}),
-            ),
-            stored_form: Some(StoredForm {
-                strategy: &AUTOSCALER_V2,
-                to_stored: autoscaler::to_v2,
-                from_stored: autoscaler::to_v1,
-                storage: "horizontalpodautoscalers.autoscaling",
-            }),
-            ..AUTOSCALER
-        },
-    ),
+    ("apps/v1", "DaemonSet", DAEMON_SET),
+    ("apps/v1", "Deployment", DEPLOYMENT),
+    ("apps/v1", "ReplicaSet", REPLICA_SET),
+    ("apps/v1", "StatefulSet", STATEFUL_SET),
+    ("batch/v1", "Job", JOB),
+    ("batch/v1", "CronJob", CRON_JOB),
+    ("events.k8s.io/v1", "Event", NEW_EVENT),
+    ("autoscaling/v1", "HorizontalPodAutoscaler", AUTOSCALER_V1),
     ("autoscaling/v2", "HorizontalPodAutoscaler", AUTOSCALER_V2),
     ("authentication.k8s.io/v1", "SelfSubjectReview", review(Review::SelfSubject)),
     ("authentication.k8s.io/v1", "TokenReview", review(Review::Token)),
@@ -407,143 +418,46 @@ static ROWS: &[(&str, &str, Strategy)] = &[
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview", review(Review::SelfSubjectAccess)),
     ("authorization.k8s.io/v1", "SelfSubjectRulesReview", review(Review::SelfSubjectRules)),
     ("authorization.k8s.io/v1", "SubjectAccessReview", review(Review::SubjectAccess)),
-    (
-        "certificates.k8s.io/v1",
-        "CertificateSigningRequest",
-        Strategy { fields: fields::SIGNING_REQUEST, ..PLAIN },
-    ),
-    (
-        "coordination.k8s.io/v1",
-        "Lease",
-        Strategy {
-            create_on_update: true,
-            validate: |new, _, _| simple::validate_lease(new),
-            ..GUARDED
-        },
-    ),
-    (
-        "discovery.k8s.io/v1",
-        "EndpointSlice",
-        Strategy {
-            generation: Generation::Own,
-            repeat: Repeat::Form,
-            default: endpointslice::default,
-            prepare_create: |new, write| endpointslice::prepare_create(new, write.context.cluster),
-            prepare_update: |new, old, write| {
-                endpointslice::prepare_update(new, old, write.context.cluster);
-            },
-            validate: |new, old, _| match old {
-                None => endpointslice::validate_create(new),
-                Some(old) => endpointslice::validate_update(new, old),
-            },
-            warnings: endpointslice::warnings,
-            ..PLAIN
-        },
-    ),
-    (
-        "networking.k8s.io/v1",
-        "Ingress",
-        Strategy {
-            initial_status: InitialStatus::Given(|| json!({"loadBalancer": {}})),
-            ..WITH_SPEC
-        },
-    ),
-    (
-        "networking.k8s.io/v1",
-        "IngressClass",
-        Strategy { default: simple::default_ingress_class, ..WITH_SPEC },
-    ),
-    (
-        "networking.k8s.io/v1",
-        "NetworkPolicy",
-        Strategy { default: simple::default_network_policy, ..WITH_SPEC },
-    ),
-    ("networking.k8s.io/v1", "ServiceCIDR", Strategy { kept_by_status: ALL_BUT_STATUS, ..PLAIN }),
-    ("node.k8s.io/v1", "RuntimeClass", Strategy { create_on_update: true, ..GUARDED }),
-    (
-        "policy/v1",
-        "PodDisruptionBudget",
-        Strategy {
-            generation: SPEC,
-            initial_status: InitialStatus::Given(
-                || json!({ "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, }),
-            ),
-            ..GUARDED
-        },
-    ),
+    ("certificates.k8s.io/v1", "CertificateSigningRequest", CERTIFICATE_SIGNING_REQUEST),
+    ("coordination.k8s.io/v1", "Lease", LEASE),
+    ("discovery.k8s.io/v1", "EndpointSlice", ENDPOINT_SLICE),
+    ("networking.k8s.io/v1", "Ingress", INGRESS),
+    ("networking.k8s.io/v1", "IngressClass", INGRESS_CLASS),
+    ("networking.k8s.io/v1", "NetworkPolicy", NETWORK_POLICY),
+    ("networking.k8s.io/v1", "ServiceCIDR", SERVICE_CIDR),
+    ("node.k8s.io/v1", "RuntimeClass", RUNTIME_CLASS),
+    ("policy/v1", "PodDisruptionBudget", POD_DISRUPTION_BUDGET),
     ("rbac.authorization.k8s.io/v1", "ClusterRole", RBAC),
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", BINDING),
     ("rbac.authorization.k8s.io/v1", "Role", RBAC),
     ("rbac.authorization.k8s.io/v1", "RoleBinding", BINDING),
-    (
-        "scheduling.k8s.io/v1",
-        "PriorityClass",
-        Strategy {
-            default: |object| fill(object, "preemptionPolicy", "PreemptLowerPriority"),
-            ..PLAIN
-        },
-    ),
+    ("scheduling.k8s.io/v1", "PriorityClass", PRIORITY_CLASS),
     ("storage.k8s.io/v1", "CSIDriver", GUARDED_OBJECT),
     ("storage.k8s.io/v1", "CSINode", GUARDED_OBJECT),
     ("storage.k8s.io/v1", "CSIStorageCapacity", GUARDED),
-    (
-        "storage.k8s.io/v1",
-        "StorageClass",
-        Strategy { default: simple::default_storage_class, ..OBJECT },
-    ),
-    (
-        "storage.k8s.io/v1",
-        "VolumeAttachment",
-        Strategy {
-            kept_by_status: ALL_BUT_STATUS,
-            initial_status: InitialStatus::Given(|| json!({"attached": false})),
-            ..GUARDED_OBJECT
-        },
-    ),
+    ("storage.k8s.io/v1", "StorageClass", STORAGE_CLASS),
+    ("storage.k8s.io/v1", "VolumeAttachment", VOLUME_ATTACHMENT),
     ("storage.k8s.io/v1", "VolumeAttributesClass", OBJECT),
     ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy", MUTATING_ADMISSION),
     ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding", MUTATING_ADMISSION),
     (
         "admissionregistration.k8s.io/v1",
         "MutatingWebhookConfiguration",
-        Strategy { default: simple::default_mutating_webhooks, ..WEBHOOKS },
+        MUTATING_WEBHOOK_CONFIGURATION,
     ),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", ADMISSION),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", ADMISSION),
     (
         "admissionregistration.k8s.io/v1",
         "ValidatingWebhookConfiguration",
-        Strategy { default: simple::default_webhooks, ..WEBHOOKS },
+        VALIDATING_WEBHOOK_CONFIGURATION,
     ),
-    (
-        "apiextensions.k8s.io/v1",
-        "CustomResourceDefinition",
-        Strategy {
-            delete_answers: DeleteAnswers::Object,
-            terminate: Some(crd::mark_terminating),
-            storage_version: Some("apiextensions.k8s.io/v1beta1"),
-            default: crd::default_crd,
-            prepare_create: |new, _| crd::prepare_crd_create(new),
-            prepare_update: |new, old, _| crd::prepare_crd_update(new, old),
-            prepare_status: |new, old, _| crd::prepare_crd_status_update(new, old),
-            validate: |new, old, _| match old {
-                None => crd::validate_crd(new),
-                Some(old) => crd::validate_crd_update(new, old),
-            },
-            validate_status: |_, _, _| Vec::new(),
-            warnings: |new, _| crd::warnings(new),
-            ..CUSTOM
-        },
-    ),
-    (
-        "apiregistration.k8s.io/v1",
-        "APIService",
-        Strategy { meta: SEGMENT, kept_by_status: ALL_BUT_STATUS, ..GUARDED },
-    ),
-    ("resource.k8s.io/v1", "DeviceClass", Strategy { generation: SPEC, ..OBJECT }),
-    ("resource.k8s.io/v1", "ResourceClaim", Strategy { kept_by_status: ALL_BUT_STATUS, ..OBJECT }),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition", CUSTOM_RESOURCE_DEFINITION),
+    ("apiregistration.k8s.io/v1", "APIService", API_SERVICE),
+    ("resource.k8s.io/v1", "DeviceClass", DEVICE_CLASS),
+    ("resource.k8s.io/v1", "ResourceClaim", RESOURCE_CLAIM),
     ("resource.k8s.io/v1", "ResourceClaimTemplate", OBJECT),
-    ("resource.k8s.io/v1", "ResourceSlice", Strategy { generation: SPEC, ..OBJECT }),
+    ("resource.k8s.io/v1", "ResourceSlice", RESOURCE_SLICE),
     ("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", FLOW),
     ("flowcontrol.apiserver.k8s.io/v1", "PriorityLevelConfiguration", FLOW),
 ];

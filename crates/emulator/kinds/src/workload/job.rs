@@ -1,9 +1,8 @@
 //! Job and CronJob: the generated selector, and validation.
 
-use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{Path, at, fill, is_true, make, text};
 use crate::names;
 use crate::pod::{not_negative, validate_template};
@@ -44,7 +43,7 @@ pub(crate) fn prepare_create(job: &mut Value) {
     fill(selected, "batch.kubernetes.io/controller-uid", uid);
 }
 
-pub(crate) fn validate_job(job: &Value, old: Option<&Value>) -> Vec<FieldError> {
+pub(crate) fn validate_job(job: &Value, old: Option<&Value>) -> Errors {
     let mut errors = Vec::new();
     let path = Path::root("spec");
     validate_spec(job.get("spec").unwrap_or(&Value::Null), &path, &mut errors);
@@ -58,7 +57,7 @@ pub(crate) fn validate_job(job: &Value, old: Option<&Value>) -> Vec<FieldError> 
     errors
 }
 
-pub(crate) fn validate_cron_job(cron_job: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_cron_job(cron_job: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::root("spec");
     let spec = cron_job.get("spec").unwrap_or(&Value::Null);
@@ -85,7 +84,7 @@ pub(crate) fn validate_cron_job(cron_job: &Value) -> Vec<FieldError> {
     errors
 }
 
-fn validate_spec(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for key in COUNTS {
         not_negative(spec, key, path, errors);
     }

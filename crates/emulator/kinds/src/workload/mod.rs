@@ -8,7 +8,7 @@ mod rollout;
 use nearhop_object::{FieldError, FieldErrorKind, LabelSelector};
 use serde_json::{Value, json};
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{Path, at, carry, int, list, make, text};
 use crate::metadata::{ordered, validate_labels};
 use crate::names;
@@ -83,7 +83,7 @@ pub(crate) fn daemon_set_status() -> Value {
 }
 
 /// Validates a workload, and what an update may change.
-pub(crate) fn validate(object: &Value, old: Option<&Value>, workload: Workload) -> Vec<FieldError> {
+pub(crate) fn validate(object: &Value, old: Option<&Value>, workload: Workload) -> Errors {
     let mut errors = Vec::new();
     let spec = object.get("spec").unwrap_or(&Value::Null);
     let path = Path::root("spec");
@@ -110,7 +110,7 @@ pub(crate) fn validate(object: &Value, old: Option<&Value>, workload: Workload) 
 }
 
 /// Validates a status: no count is negative or larger than the total.
-pub(crate) fn validate_status(object: &Value) -> Vec<FieldError> {
+pub(crate) fn validate_status(object: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::root("status");
     let status = object.get("status").unwrap_or(&Value::Null);
@@ -171,12 +171,7 @@ pub(crate) fn template_warnings(
 }
 
 /// The selector is required, and must match the template's labels.
-fn validate_selector(
-    spec: &Value,
-    workload: Workload,
-    path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
+fn validate_selector(spec: &Value, workload: Workload, path: &Path<'_>, errors: &mut Errors) {
     let field = path.child("selector");
     let selector = match at(spec, &["selector"]) {
         None => {
@@ -224,12 +219,7 @@ fn validate_selector(
 }
 
 /// The pods of a workload always restart and have no deadline.
-fn validate_running(
-    template: &Value,
-    workload: Workload,
-    path: &Path<'_>,
-    errors: &mut Vec<FieldError>,
-) {
+fn validate_running(template: &Value, workload: Workload, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("spec");
     let policy = text(template, &["spec", "restartPolicy"]);
     if policy != "Always" {
@@ -242,7 +232,7 @@ fn validate_running(
 }
 
 /// Checks a `metav1.LabelSelector`.
-fn validate_label_selector(selector: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_label_selector(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
     validate_labels(selector, &["matchLabels"], &path.child("matchLabels"), errors);
     let expressions = path.child("matchExpressions");
     for (index, expression) in list(selector, &["matchExpressions"]).iter().enumerate() {
@@ -295,7 +285,7 @@ fn invalid_selector(selector: &Value, path: &Path<'_>, detail: &str) -> FieldErr
     FieldError::new(FieldErrorKind::Invalid, path, message)
 }
 
-fn immutable_selector(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+fn immutable_selector(new: &Value, old: &Value, errors: &mut Errors) {
     let now = at(new, &["spec", "selector"]);
     if now != at(old, &["spec", "selector"]) {
         let spec = Path::root("spec");
@@ -304,7 +294,7 @@ fn immutable_selector(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_stateful_set_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+fn validate_stateful_set_update(new: &Value, old: &Value, errors: &mut Errors) {
     let (Some(spec), Some(before)) = (new.get("spec"), old.get("spec")) else { return };
     let mut spec = spec.clone();
     let free = [

@@ -3,12 +3,12 @@
 use nearhop_object::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
-use crate::errors::Report as _;
+use crate::errors::{Errors, Report as _};
 use crate::json::{Path, at, int, text};
 use crate::names;
 use crate::pod::not_negative;
 
-pub(super) fn validate_deployment(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_deployment(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let strategy = spec.get("strategy").unwrap_or(&Value::Null);
     let strategy_path = path.child("strategy");
     let rolling_path = strategy_path.child("rollingUpdate");
@@ -36,7 +36,7 @@ pub(super) fn validate_deployment(spec: &Value, path: &Path<'_>, errors: &mut Ve
     }
 }
 
-pub(super) fn validate_daemon_set(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_daemon_set(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let strategy = spec.get("updateStrategy").unwrap_or(&Value::Null);
     let strategy_path = path.child("updateStrategy");
     let rolling_path = strategy_path.child("rollingUpdate");
@@ -54,7 +54,7 @@ pub(super) fn validate_daemon_set(spec: &Value, path: &Path<'_>, errors: &mut Ve
     not_negative(spec, "revisionHistoryLimit", path, errors);
 }
 
-pub(super) fn validate_stateful_set(spec: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_stateful_set(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let policy = text(spec, &["podManagementPolicy"]);
     let field = path.child("podManagementPolicy");
     match policy {
@@ -111,7 +111,7 @@ fn unsupported(strategy: &Value, path: &Path<'_>, supported: [&str; 2]) -> Field
     FieldError::new(FieldErrorKind::NotSupported, path, message)
 }
 
-fn validate_rolling(rolling: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_rolling(rolling: &Value, path: &Path<'_>, errors: &mut Errors) {
     for key in ["maxUnavailable", "maxSurge"] {
         int_or_percent(rolling, key, path, errors);
     }
@@ -122,7 +122,7 @@ fn validate_rolling(rolling: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
     at_most_all(rolling, "maxUnavailable", path, errors);
 }
 
-fn validate_rolling_daemons(rolling: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn validate_rolling_daemons(rolling: &Value, path: &Path<'_>, errors: &mut Errors) {
     for key in ["maxUnavailable", "maxSurge"] {
         int_or_percent(rolling, key, path, errors);
     }
@@ -142,7 +142,7 @@ fn validate_rolling_daemons(rolling: &Value, path: &Path<'_>, errors: &mut Vec<F
     }
 }
 
-fn int_or_percent(holder: &Value, key: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn int_or_percent(holder: &Value, key: &str, path: &Path<'_>, errors: &mut Errors) {
     match holder.get(key) {
         Some(Value::String(text)) if percent(text).is_none() => {
             let detail = "a valid percent string must be a numeric string followed by an ending \
@@ -154,7 +154,7 @@ fn int_or_percent(holder: &Value, key: &str, path: &Path<'_>, errors: &mut Vec<F
     }
 }
 
-fn at_most_all(holder: &Value, key: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+fn at_most_all(holder: &Value, key: &str, path: &Path<'_>, errors: &mut Errors) {
     let text = text(holder, &[key]);
     if percent(text).is_some_and(|percent| percent > 100) {
         errors.invalid(path.child(key), text, "must not be greater than 100%");
