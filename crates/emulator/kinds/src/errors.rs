@@ -2,7 +2,9 @@
 
 use nearhop_object::FieldError;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::names;
 
 /// The errors that validation has found.
 pub(crate) type Errors = Vec<FieldError>;
@@ -43,6 +45,17 @@ pub(crate) trait Report: Extend<FieldError> {
             self.required(field, "");
         } else if !known.contains(&value) {
             self.not_supported(field, value, known);
+        }
+    }
+
+    /// A port by name or number; an absent one is 0.
+    fn port(&mut self, field: impl Into<String>, port: Option<&Value>) {
+        match port {
+            Some(Value::String(name)) => self.invalid_each(field, name, names::port_name(name)),
+            other => {
+                let number = other.and_then(Value::as_i64).unwrap_or_default();
+                self.invalid_each(field, number, names::port_number(number));
+            }
         }
     }
 

@@ -27,56 +27,40 @@ pub(super) fn validate_containers(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let path = path.child("containers");
     let containers = list(spec, &["containers"]);
     if containers.is_empty() {
-        errors.required(path, "");
-        return;
+        errors.required(path.child("containers"), "");
     }
     let grace = int(spec, &["terminationGracePeriodSeconds"]);
     let mut seen = BTreeSet::new();
-    for (index, container) in containers.iter().enumerate() {
-        let path = path.index(index);
-        validate_common(container, volumes, &path, errors);
-        let name = text(container, &["name"]);
-        if !seen.insert(name) {
-            errors.duplicate(path.child("name"), name);
+    for part in ["containers", "initContainers"] {
+        let parts = path.child(part);
+        for (index, container) in list(spec, &[part]).iter().enumerate() {
+            let path = parts.index(index);
+            validate_common(container, volumes, &path, errors);
+            let name = text(container, &["name"]);
+            if !seen.insert(name) {
+                errors.duplicate(path.child("name"), name);
+            }
+            if part == "containers" || text(container, &["restartPolicy"]) == "Always" {
+                validate_lifecycle(container, grace, &path, errors);
+                validate_probes(container, grace, &path, errors);
+            } else {
+                forbid_probes(container, &path, errors);
+            }
+            validate_restart(container, &path, errors);
         }
-        validate_lifecycle(container, grace, &path, errors);
-        validate_probes(container, grace, &path, errors);
-        validate_restart(container, &path, errors);
+        if part == "containers" {
+            unique_host_ports(containers, &parts, errors);
+        }
     }
-    unique_host_ports(containers, &path, errors);
 }
 
-pub(super) fn validate_init_containers(
-    spec: &Value,
-    volumes: &BTreeSet<&str>,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
-    let path = path.child("initContainers");
-    let grace = int(spec, &["terminationGracePeriodSeconds"]);
-    let mut seen: BTreeSet<&str> =
-        list(spec, &["containers"]).iter().map(|container| text(container, &["name"])).collect();
-    for (index, container) in list(spec, &["initContainers"]).iter().enumerate() {
-        let path = path.index(index);
-        validate_common(container, volumes, &path, errors);
-        validate_restart(container, &path, errors);
-        let name = text(container, &["name"]);
-        if !seen.insert(name) {
-            errors.duplicate(path.child("name"), name);
-        }
-        if text(container, &["restartPolicy"]) == "Always" {
-            validate_lifecycle(container, grace, &path, errors);
-            validate_probes(container, grace, &path, errors);
-            continue;
-        }
-        for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-            if at(container, &[key]).is_some() {
-                let detail = "may not be set for init containers without restartPolicy=Always";
-                errors.forbidden(path.child(key), detail);
-            }
+fn forbid_probes(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+        if at(container, &[key]).is_some() {
+            let detail = "may not be set for init containers without restartPolicy=Always";
+            errors.forbidden(path.child(key), detail);
         }
     }
 }
@@ -128,18 +112,19 @@ fn validate_ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         match int(port, &["containerPort"]).unwrap_or_default() {
             0 => errors.required(path.child("containerPort"), ""),
-            number => port_number(number, &path.child("containerPort"), errors),
+            number => {
+                errors.invalid_each(
+                    path.child("containerPort"),
+                    number,
+                    names::port_number(number),
+                );
+            }
         }
         if let Some(number) = int(port, &["hostPort"]).filter(|number| *number != 0) {
-            port_number(number, &path.child("hostPort"), errors);
+            errors.invalid_each(path.child("hostPort"), number, names::port_number(number));
         }
         one_of(port, "protocol", &PROTOCOLS, &path, errors);
     }
-}
-
-/// A port by number.
-pub(super) fn port_number(number: i64, path: &Path<'_>, errors: &mut Errors) {
-    errors.invalid_each(path, number, names::port_number(number));
 }
 
 fn unique_host_ports(containers: &[Value], path: &Path<'_>, errors: &mut Errors) {

@@ -2,11 +2,9 @@
 
 use serde_json::Value;
 
-use super::container::port_number;
 use super::spec::not_negative;
 use crate::errors::{Errors, Report as _};
 use crate::json::{Path, at, int, list, text};
-use crate::names;
 
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 const HANDLERS: [&str; 5] = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"];
@@ -101,13 +99,13 @@ fn validate_action(
             if text(action, &["path"]).is_empty() {
                 errors.required(path.child("path"), "");
             }
-            validate_port(action, path, errors);
+            errors.port(path.child("port"), at(action, &["port"]));
             let scheme = text(action, &["scheme"]);
             if !SCHEMES.contains(&scheme) {
                 errors.not_supported(path.child("scheme"), scheme, &SCHEMES);
             }
         }
-        "tcpSocket" | "grpc" => validate_port(action, path, errors),
+        "tcpSocket" | "grpc" => errors.port(path.child("port"), at(action, &["port"])),
         "sleep" => {
             let seconds = int(action, &["seconds"]).unwrap_or_default();
             if let Some(grace) = grace.filter(|grace| !(0..=*grace).contains(&seconds)) {
@@ -118,19 +116,5 @@ fn validate_action(
             }
         }
         _ => {}
-    }
-}
-
-/// A port by number or name.
-fn validate_port(action: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let path = path.child("port");
-    match at(action, &["port"]) {
-        Some(Value::String(name)) => {
-            errors.invalid_each(path, name, names::port_name(name));
-        }
-        other => {
-            let number = other.and_then(Value::as_i64).unwrap_or_default();
-            port_number(number, &path, errors);
-        }
     }
 }

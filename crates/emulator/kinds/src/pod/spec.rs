@@ -32,7 +32,6 @@ pub(crate) fn validate_spec(spec: &Value, path: &Path<'_>, owner: Owner, errors:
     }
     let volumes = volume::validate_volumes(spec, &path.child("volumes"), errors);
     container::validate_containers(spec, &volumes, path, errors);
-    container::validate_init_containers(spec, &volumes, path, errors);
     validate_host_ports(spec, path, owner, errors);
     one_of(spec, "restartPolicy", &RESTART, path, errors);
     one_of(spec, "dnsPolicy", &DNS, path, errors);

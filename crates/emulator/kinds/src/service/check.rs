@@ -11,11 +11,13 @@ use super::policies::{
     check_affinity, check_class, check_external_policy, check_health_port_change,
     check_internal_policy,
 };
-use super::view::{View, number, text};
+use super::view::View;
 use super::{extra, view::NONE};
 use crate::config::ClusterConfig;
 use crate::errors::{Errors, Report as _};
 use crate::ip::{check_endpoint_ip, check_legacy_cidr, check_legacy_ip};
+use crate::json::{Path, at, int, list, text};
+use crate::metadata::validate_labels;
 use crate::names;
 
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -45,15 +47,15 @@ pub fn validate_update(new: &Value, old: &Value, config: &ClusterConfig) -> Erro
 pub fn validate_status_update(new: &Value, old: &Value) -> Errors {
     const MODES: [&str; 2] = ["Proxy", "VIP"];
     let mut errors = Vec::new();
-    let list = ingress(new);
-    if !list.is_empty() && !View::of(new).is_load_balancer() {
+    let now = ingress(new);
+    if !now.is_empty() && !View::of(new).is_load_balancer() {
         let detail = "may only be used when `spec.type` is 'LoadBalancer'";
         return vec![FieldError::forbidden("status.loadBalancer.ingress", detail)];
     }
-    let was_there: Vec<&str> = ingress(old).iter().map(|one| text(one, "ip")).collect();
-    for (i, one) in list.iter().enumerate() {
+    let was_there: Vec<&str> = ingress(old).iter().map(|one| text(one, &["ip"])).collect();
+    for (i, one) in now.iter().enumerate() {
         let at = |name: &str| format!("status.loadBalancer.ingress[{i}].{name}");
-        let (ip, host) = (text(one, "ip"), text(one, "hostname"));
+        let (ip, host) = (text(one, &["ip"]), text(one, &["hostname"]));
         if !ip.is_empty() {
             errors.extend(check_legacy_ip(&at("ip"), ip, &was_there));
         }
@@ -70,19 +72,17 @@ pub fn validate_status_update(new: &Value, old: &Value) -> Errors {
             _ => {}
         }
         if !host.is_empty() {
-            complain(&mut errors, || at("hostname"), host, names::dns1123_subdomain(host));
+            errors.invalid_each(at("hostname"), host, names::dns1123_subdomain(host));
             if parse_ip_sloppy(host).is_some() {
-                let wrong = vec!["must be a DNS name, not an IP address".to_owned()];
-                complain(&mut errors, || at("hostname"), host, wrong);
+                errors.invalid(at("hostname"), host, "must be a DNS name, not an IP address");
             }
         }
     }
     errors
 }
 
-fn ingress(service: &Value) -> &[Value] {
-    let list = service.get("status").and_then(|s| s.get("loadBalancer")?.get("ingress"));
-    list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
+pub(super) fn ingress(service: &Value) -> &[Value] {
+    list(service, &["status", "loadBalancer", "ingress"])
 }
 
 fn check(errors: &mut Errors, view: View<'_>, old: Option<View<'_>>, config: &ClusterConfig) {
@@ -143,74 +143,39 @@ fn check_type_demands(errors: &mut Errors, view: View<'_>) {
     if name.is_empty() {
         errors.required("spec.externalName", "");
     } else {
-        let wrong = names::dns1123_subdomain(name);
-        complain(errors, || "spec.externalName".to_owned(), name, wrong);
+        errors.invalid_each("spec.externalName", name, names::dns1123_subdomain(name));
     }
 }
 
 fn check_ports(errors: &mut Errors, view: View<'_>) {
     let ports = view.list("ports");
     let mut seen = BTreeSet::new();
+    let path = Path::root("spec");
+    let path = path.child("ports");
     for (i, port) in ports.iter().enumerate() {
-        let at = |name: &str| format!("spec.ports[{i}].{name}");
-        let name = text(port, "name");
+        let path = path.index(i);
+        let name = text(port, &["name"]);
         if !name.is_empty() {
-            complain(errors, || at("name"), name, names::dns1123_label(name));
+            errors.invalid_each(path.child("name"), name, names::dns1123_label(name));
             if !seen.insert(name) {
-                errors.duplicate(at("name"), name);
+                errors.duplicate(path.child("name"), name);
             }
         } else if ports.len() > 1 {
-            errors.required(at("name"), "");
+            errors.required(path.child("name"), "");
         }
-        check_port_number(errors, || at("port"), number(port, "port"));
-        check_protocol(errors, || at("protocol"), text(port, "protocol"));
-        match port.get("targetPort") {
-            Some(Value::String(name)) => {
-                complain(errors, || at("targetPort"), name, names::port_name(name));
-            }
-            target => {
-                let number = target.and_then(Value::as_i64).unwrap_or_default();
-                check_port_number(errors, || at("targetPort"), number);
-            }
-        }
-        if let Some(name) = port.get("appProtocol").and_then(Value::as_str) {
-            complain(errors, || at("appProtocol"), name, names::qualified_name(name));
+        let number = int(port, &["port"]).unwrap_or_default();
+        errors.invalid_each(path.child("port"), number, names::port_number(number));
+        errors.one_of(path.child("protocol"), text(port, &["protocol"]), &PROTOCOLS);
+        errors.port(path.child("targetPort"), at(port, &["targetPort"]));
+        if let Some(name) = at(port, &["appProtocol"]).and_then(Value::as_str) {
+            errors.invalid_each(path.child("appProtocol"), name, names::qualified_name(name));
         }
     }
-}
-
-/// Validates a port number; the field is formatted only for an error.
-pub(super) fn check_port_number(errors: &mut Errors, field: impl Fn() -> String, port: i64) {
-    errors.invalid_each(field(), port, names::port_number(port));
-}
-
-fn check_protocol(errors: &mut Errors, field: impl Fn() -> String, protocol: &str) {
-    if protocol.is_empty() {
-        errors.required(field(), "");
-    } else if !PROTOCOLS.contains(&protocol) {
-        errors.not_supported(field(), protocol, &PROTOCOLS);
-    }
-}
-
-/// Reports errors of a text; the field is formatted only for an error.
-pub(super) fn complain(
-    errors: &mut Errors,
-    field: impl Fn() -> String,
-    value: &str,
-    details: Vec<String>,
-) {
-    let shown = |detail: String| FieldError::invalid(field(), &Value::from(value), &detail);
-    errors.extend(details.into_iter().map(shown));
 }
 
 fn check_selector(errors: &mut Errors, view: View<'_>) {
-    let field = || "spec.selector".to_owned();
-    let Some(selector) = view.get("selector").and_then(Value::as_object) else { return };
-    for (key, value) in selector {
-        complain(errors, field, key, names::qualified_name(key));
-        let value = value.as_str().unwrap_or_default();
-        complain(errors, field, value, names::label_value(value));
-    }
+    let selector = view.shown("selector");
+    validate_labels(&selector, &[], &Path::root("spec.selector"), errors);
 }
 
 fn check_external_ips(errors: &mut Errors, view: View<'_>, old: Option<View<'_>>) {
@@ -228,19 +193,16 @@ fn check_external_ips(errors: &mut Errors, view: View<'_>, old: Option<View<'_>>
 
 fn check_type(errors: &mut Errors, view: View<'_>) {
     const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    let kind = view.kind();
-    if kind.is_empty() {
-        errors.required("spec.type", "");
-    } else if !TYPES.contains(&kind) {
-        errors.not_supported("spec.type", kind, &TYPES);
-    }
+    errors.one_of("spec.type", view.kind(), &TYPES);
 }
 
 fn check_node_ports(errors: &mut Errors, view: View<'_>) {
     let at = |i: usize| format!("spec.ports[{i}].nodePort");
     let given = || {
         let ports = view.list("ports").iter().enumerate();
-        ports.map(|(i, port)| (i, port, number(port, "nodePort"))).filter(|(.., port)| *port != 0)
+        ports
+            .map(|(i, port)| (i, port, int(port, &["nodePort"]).unwrap_or(0)))
+            .filter(|(.., port)| *port != 0)
     };
     if view.kind() == "ClusterIP" {
         for (i, ..) in given() {
@@ -249,7 +211,7 @@ fn check_node_ports(errors: &mut Errors, view: View<'_>) {
     }
     let mut seen = BTreeSet::new();
     for (i, port, node_port) in given() {
-        if !seen.insert((text(port, "protocol"), node_port)) {
+        if !seen.insert((text(port, &["protocol"]), node_port)) {
             errors.duplicate(at(i), node_port);
         }
     }
@@ -258,7 +220,8 @@ fn check_node_ports(errors: &mut Errors, view: View<'_>) {
 fn check_port_pairs(errors: &mut Errors, view: View<'_>) {
     let mut seen = BTreeSet::new();
     for (i, port) in view.list("ports").iter().enumerate() {
-        let (protocol, port) = (text(port, "protocol"), number(port, "port"));
+        let protocol = text(port, &["protocol"]);
+        let port = int(port, &["port"]).unwrap_or_default();
         if !seen.insert((protocol, port)) {
             // Kubernetes shows the pair as a port with all other fields at zero.
             let message = format!(

@@ -1,7 +1,6 @@
 //! Validation of cluster IPs and IP families, and of their changes.
 
 use nearhop_core::Family;
-use serde_json::Value;
 
 use super::view::{NONE, View};
 use crate::errors::{Errors, Report as _};
@@ -49,12 +48,11 @@ fn check_families(errors: &mut Errors, view: View<'_>) {
     let families = view.texts("ipFamilies");
     for (i, family) in families.iter().enumerate() {
         let field = || format!("spec.ipFamilies[{i}]");
-        let shown = Value::from(*family);
         if !FAMILIES.contains(family) {
-            errors.not_supported(field(), &shown, &FAMILIES);
+            errors.not_supported(field(), family, &FAMILIES);
         }
         if families.iter().take(i).any(|earlier| earlier == family) {
-            errors.duplicate(field(), &shown);
+            errors.duplicate(field(), family);
         }
     }
     if let Some(policy) = view.optional("ipFamilyPolicy").filter(|p| !POLICIES.contains(p)) {

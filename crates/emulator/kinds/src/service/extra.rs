@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use nearhop_core::routing::{ANY, MAX_KEYS};
 use nearhop_core::{Gate, Gates};
-use nearhop_object::{FieldError, FieldErrorKind, Schema, Shape, builtin};
+use nearhop_object::{FieldError, Schema, Shape, builtin};
 use serde_json::Value;
 
 use super::view::{View, spec_mut};
@@ -97,8 +97,7 @@ pub(super) fn check_extra(errors: &mut Errors, view: View<'_>, gates: &Gates) {
     if let Some(value) = view.optional("trafficPolicy") {
         let known = ["Cluster", "Local", "PreferZone"];
         if !known.contains(&value) {
-            let value = Value::from(value);
-            errors.not_supported("spec.trafficPolicy", &value, &known);
+            errors.not_supported("spec.trafficPolicy", value, &known);
         }
     }
     if let Some(value) = view.optional("routingPreference") {
@@ -113,16 +112,14 @@ fn check_preference(errors: &mut Errors, field: &str, value: &str, standard: &[&
     if standard.contains(&value) || OWN.contains(&value) {
         return;
     }
-    let shown = Value::from(value);
     match value.split_once('/') {
-        None => errors.not_supported(field, &shown, standard),
+        None => errors.not_supported(field, value, standard),
         Some(("nearhop.dev", _)) => {
             let known: Vec<&str> = standard.iter().chain(&OWN).copied().collect();
-            errors.not_supported(field, &shown, &known);
+            errors.not_supported(field, value, &known);
         }
         Some(_) => {
-            let wrong = names::qualified_name(value);
-            errors.extend(wrong.iter().map(|text| FieldError::invalid(field, &shown, text)));
+            errors.invalid_each(field, value, names::qualified_name(value));
         }
     }
 }
@@ -135,18 +132,16 @@ fn check_keys(errors: &mut Errors, view: View<'_>) {
     }
     for (i, key) in keys.iter().enumerate() {
         let field = || format!("spec.topologyKeys[{i}]");
-        let shown = Value::from(*key);
         if keys.iter().take(i).any(|earlier| earlier == key) {
-            errors.duplicate(field(), &shown);
+            errors.duplicate(field(), key);
         }
         if *key == ANY {
             if i + 1 != keys.len() {
-                errors.invalid(field(), &shown, r#""*" must be the last value specified"#);
+                errors.invalid(field(), key, r#""*" must be the last value specified"#);
             }
             continue;
         }
-        let wrong = names::qualified_name(key);
-        errors.extend(wrong.iter().map(|text| FieldError::invalid(field(), &shown, text)));
+        errors.invalid_each(field(), key, names::qualified_name(key));
     }
 }
 
@@ -162,12 +157,8 @@ fn check_conflicts(errors: &mut Errors, view: View<'_>, gates: &Gates) {
     if !gates.on(Gate::ServiceTopology) {
         return;
     }
-    let mut forbid = |field: &str, detail: &str| {
-        let message = format!("Forbidden: {detail}");
-        errors.push(FieldError::new(FieldErrorKind::Forbidden, field, message));
-    };
     if view.text("externalTrafficPolicy") == "Local" {
-        forbid(keys, "may not be specified when `externalTrafficPolicy=Local`");
+        errors.forbidden(keys, "may not be specified when `externalTrafficPolicy=Local`");
     }
     if !gates.on(Gate::TopologyAwareHints) {
         return;
@@ -175,10 +166,11 @@ fn check_conflicts(errors: &mut Errors, view: View<'_>, gates: &Gates) {
     // If both are set, the older one decides, even if it is empty.
     let mode = view.annotation(OLD_MODE).or_else(|| view.annotation(MODE));
     if matches!(mode, Some("Auto" | "auto")) {
-        forbid(keys, &format!("may not be specified when annotation {MODE} is `Auto`"));
+        errors.forbidden(keys, &format!("may not be specified when annotation {MODE} is `Auto`"));
     }
     if view.text("trafficPolicy") == "PreferZone" {
-        forbid("spec.trafficPolicy", "may not be `PreferZone` when topology keys are specified");
+        let detail = "may not be `PreferZone` when topology keys are specified";
+        errors.forbidden("spec.trafficPolicy", detail);
     }
 }
 

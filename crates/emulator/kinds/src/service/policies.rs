@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::check::{check_port_number, complain};
 use super::view::View;
 use crate::errors::{Errors, Report as _};
 use crate::names;
@@ -68,7 +67,7 @@ pub(super) fn check_external_policy(errors: &mut Errors, view: View<'_>) {
     match (view.number("healthCheckNodePort"), view.needs_health_check()) {
         (0, true) => errors.required(field, ""),
         (0, false) => {}
-        (port, true) => check_port_number(errors, || field.to_owned(), port),
+        (port, true) => errors.invalid_each(field, port, names::port_number(port)),
         (port, false) => {
             let detail = "may only be set when `type` is 'LoadBalancer' and \
                           `externalTrafficPolicy` is 'Local'";
@@ -111,7 +110,7 @@ pub(super) fn check_class(errors: &mut Errors, new: View<'_>, old: Option<View<'
     }
     let Some(class) = new.optional(name) else { return };
     if new.is_load_balancer() {
-        complain(errors, || field.to_owned(), class, names::qualified_name(class));
+        errors.invalid_each(field, class, names::qualified_name(class));
     } else {
         errors.forbidden(field, "may only be used when `type` is 'LoadBalancer'");
     }

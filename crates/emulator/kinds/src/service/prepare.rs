@@ -6,24 +6,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::extra::drop_disabled;
-use super::view::{View, number, spec_mut, text};
+use super::view::{View, spec_mut};
 use crate::config::ClusterConfig;
+use crate::json::{carry, fill_number, int, list_mut, make, text};
 
 /// Prepares a create.
 pub fn prepare_create(service: &mut Value, config: &ClusterConfig) {
-    if let Some(object) = service.as_object_mut() {
-        object.insert("status".to_owned(), json!({"loadBalancer": {}}));
-    }
+    *make(service, &["status"]) = json!({"loadBalancer": {}});
     drop_disabled(service, None, &config.gates);
     hide_internal_policy(service);
 }
 
 /// Prepares an update.
 pub fn prepare_update(new: &mut Value, old: &Value, config: &ClusterConfig) {
-    if let Some(object) = new.as_object_mut() {
-        let status = old.get("status").cloned();
-        object.insert("status".to_owned(), status.unwrap_or_else(|| json!({"loadBalancer": {}})));
-    }
+    let status = old.get("status").cloned();
+    *make(new, &["status"]) = status.unwrap_or_else(|| json!({"loadBalancer": {}}));
     drop_disabled(new, Some(old), &config.gates);
     drop_by_type(new, old);
     hide_internal_policy(new);
@@ -47,15 +44,13 @@ fn drop_by_type(new: &mut Value, old: &Value) {
     if was.has_node_ports() && !now.has_node_ports() {
         let known: BTreeSet<i64> = was.node_ports().into_iter().collect();
         if now.node_ports().iter().all(|port| known.contains(port)) {
-            for port in ports_mut(new) {
-                port.remove("nodePort");
+            for port in list_mut(new, &["spec", "ports"]) {
+                carry(port, &Value::Null, &["nodePort"]);
             }
         }
     }
-    if !View::of(new).is_load_balancer()
-        && let Some(status) = new.get_mut("status").and_then(Value::as_object_mut)
-    {
-        status.insert("loadBalancer".to_owned(), json!({}));
+    if !View::of(new).is_load_balancer() {
+        *make(new, &["status", "loadBalancer"]) = json!({});
     }
 }
 
@@ -115,15 +110,14 @@ fn take_over(spec: &mut Map<String, Value>, old: View<'_>, name: &str) {
 
 /// By port name, unless another port of the new object has the number.
 fn carry_node_ports(new: &mut Value, old: View<'_>) {
+    let ports = old.list("ports").iter();
     let by_name: BTreeMap<&str, i64> =
-        old.list("ports").iter().map(|p| (text(p, "name"), number(p, "nodePort"))).collect();
+        ports.filter_map(|p| Some((text(p, &["name"]), int(p, &["nodePort"])?))).collect();
     let used: BTreeSet<i64> = View::of(new).node_ports().into_iter().collect();
-    for port in ports_mut(new) {
-        let given = port.get("nodePort").and_then(Value::as_i64).unwrap_or_default();
-        let name = port.get("name").and_then(Value::as_str).unwrap_or_default();
-        let known = by_name.get(name).copied().unwrap_or_default();
-        if given == 0 && known != 0 && !used.contains(&known) {
-            port.insert("nodePort".to_owned(), Value::from(known));
+    for port in list_mut(new, &["spec", "ports"]) {
+        let known = by_name.get(text(port, &["name"])).copied().unwrap_or_default();
+        if known != 0 && !used.contains(&known) {
+            fill_number(port, "nodePort", known);
         }
     }
 }
@@ -146,26 +140,15 @@ pub(crate) fn pair_cluster_ips(new: &mut Value, old: Option<&Value>) {
             }
         }
     };
-    match (paired, spec_mut(new)) {
-        (Some(Value::Null), Some(spec)) => {
-            spec.remove("clusterIPs");
-        }
-        (Some(paired), Some(spec)) => {
-            spec.insert("clusterIPs".to_owned(), paired);
-        }
-        _ => {}
+    match paired {
+        Some(Value::Null) => remove(new, &["clusterIPs"]),
+        Some(paired) => *make(new, &["spec", "clusterIPs"]) = paired,
+        None => {}
     }
 }
 
-fn ports_mut(service: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {
-    let ports = spec_mut(service).and_then(|spec| spec.get_mut("ports")?.as_array_mut());
-    ports.into_iter().flatten().filter_map(Value::as_object_mut)
-}
-
 fn remove(service: &mut Value, names: &[&str]) {
-    if let Some(spec) = spec_mut(service) {
-        for name in names {
-            spec.remove(*name);
-        }
+    for name in names {
+        carry(service, &Value::Null, &["spec", name]);
     }
 }

@@ -2,11 +2,13 @@
 
 use serde_json::{Map, Value};
 
+use crate::json::{at, int};
+
 /// A Service's spec, read only. Cheap to copy.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     object: &'a Value,
-    spec: Option<&'a Map<String, Value>>,
+    spec: &'a Value,
 }
 
 /// The spec, to be changed.
@@ -19,12 +21,12 @@ pub(crate) const NONE: &str = "None";
 
 impl<'a> View<'a> {
     pub(crate) fn of(object: &'a Value) -> Self {
-        Self { object, spec: object.get("spec").and_then(Value::as_object) }
+        Self { object, spec: object.get("spec").unwrap_or(&Value::Null) }
     }
 
     /// A field that is there: `""` and `false` are, `null` is not.
     pub(crate) fn get(self, name: &str) -> Option<&'a Value> {
-        self.spec?.get(name).filter(|value| !value.is_null())
+        at(self.spec, &[name])
     }
 
     /// The field in messages.
@@ -103,7 +105,8 @@ impl<'a> View<'a> {
 
     /// The numbers of all node ports.
     pub(crate) fn node_ports(self) -> Vec<i64> {
-        let ports = self.list("ports").iter().map(|port| number(port, "nodePort"));
+        let ports =
+            self.list("ports").iter().map(|port| int(port, &["nodePort"]).unwrap_or_default());
         ports.filter(|port| *port != 0).collect()
     }
 
@@ -120,14 +123,4 @@ impl<'a> View<'a> {
     fn metadata(self, name: &str) -> Option<&'a Value> {
         self.object.get("metadata")?.get(name)
     }
-}
-
-/// A number in a port, 0 where there is none.
-pub(crate) fn number(port: &Value, name: &str) -> i64 {
-    port.get(name).and_then(Value::as_i64).unwrap_or_default()
-}
-
-/// A string in a port, empty where there is none.
-pub(crate) fn text<'a>(port: &'a Value, name: &str) -> &'a str {
-    port.get(name).and_then(Value::as_str).unwrap_or_default()
 }

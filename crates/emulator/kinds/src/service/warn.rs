@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
-use super::view::{NONE, View, text};
+use super::check::ingress;
+use super::view::{NONE, View};
 use crate::ip::{warn_cidr, warn_ip};
+use crate::json::text;
 
 /// Warnings about a Service. Kubernetes warns at every write, even without a change.
 pub fn warnings(service: &Value) -> Vec<String> {
@@ -38,9 +40,7 @@ pub fn warnings(service: &Value) -> Vec<String> {
 
 /// Warnings about a write to `/status`.
 pub fn status_warnings(service: &Value) -> Vec<String> {
-    let ingress = service.get("status").and_then(|s| s.get("loadBalancer")?.get("ingress"));
-    let list = ingress.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let ips = list.iter().enumerate().map(|(i, one)| (i, text(one, "ip")));
+    let ips = ingress(service).iter().enumerate().map(|(i, one)| (i, text(one, &["ip"])));
     ips.filter(|(_, ip)| !ip.is_empty())
         .filter_map(|(i, ip)| warn_ip(&format!("status.loadBalancer.ingress[{i}]"), ip))
         .collect()
@@ -57,17 +57,13 @@ fn is_headless(view: View<'_>) -> bool {
 }
 
 fn warn_headless(all: &mut Vec<String>, view: View<'_>) {
-    if !is_headless(view) {
-        return;
-    }
-    if !view.text("loadBalancerIP").is_empty() {
-        all.push("spec.loadBalancerIP is ignored for headless services".to_owned());
-    }
-    if !view.list("externalIPs").is_empty() {
-        all.push("spec.externalIPs is ignored for headless services".to_owned());
-    }
-    if view.text("sessionAffinity") != "None" {
-        all.push("spec.SessionAffinity is ignored for headless services".to_owned());
+    let fields = [
+        ("loadBalancerIP", !view.text("loadBalancerIP").is_empty()),
+        ("externalIPs", !view.list("externalIPs").is_empty()),
+        ("SessionAffinity", view.text("sessionAffinity") != "None"),
+    ];
+    for (field, _) in fields.iter().filter(|(_, set)| *set && is_headless(view)) {
+        all.push(format!("spec.{field} is ignored for headless services"));
     }
 }
 
