@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use base64::Engine as _;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256, Sha512};
 
 use crate::resource::{Origin, Registry, Resource, SubresourceEntry};
@@ -121,17 +121,17 @@ fn aggregated_resource(resource: &Resource) -> Value {
             json!({"subresource": sub.name, "responseKind": kind, "verbs": sub.verbs})
         })
         .collect();
-    let mut entry = Map::new();
-    entry.insert("resource".into(), json!(resource.plural));
-    entry.insert("responseKind".into(), response_kind(resource, "", "", &resource.kind));
-    let scope = if resource.namespaced { "Namespaced" } else { "Cluster" };
-    entry.insert("scope".into(), scope.into());
-    entry.insert("singularResource".into(), json!(resource.singular));
-    entry.insert("verbs".into(), json!(resource.verbs));
-    insert_filled(&mut entry, "shortNames", json!(resource.short_names));
-    insert_filled(&mut entry, "categories", json!(resource.categories));
-    insert_filled(&mut entry, "subresources", subresources.into());
-    entry.into()
+    let entry = json!({
+        "resource": resource.plural,
+        "responseKind": response_kind(resource, "", "", &resource.kind),
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": resource.verbs,
+        "shortNames": resource.short_names,
+        "categories": resource.categories,
+        "subresources": subresources,
+    });
+    without_empty(entry)
 }
 
 /// Built-in kinds leave group and version empty where they are the resource's own; custom ones
@@ -152,33 +152,35 @@ fn group_entry(name: &str, versions: &[&str]) -> Value {
 }
 
 fn resource_entry(registry: &Registry, resource: &Resource) -> Value {
-    let mut entry = Map::new();
-    entry.insert("name".into(), json!(resource.plural));
-    entry.insert("singularName".into(), json!(resource.singular));
-    entry.insert("namespaced".into(), resource.namespaced.into());
-    entry.insert("kind".into(), json!(resource.kind));
-    entry.insert("verbs".into(), json!(resource.verbs));
-    insert_filled(&mut entry, "shortNames", json!(resource.short_names));
-    insert_filled(&mut entry, "categories", json!(resource.categories));
+    let mut entry = without_empty(json!({
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": resource.verbs,
+        "shortNames": resource.short_names,
+        "categories": resource.categories,
+    }));
     if let Some(hash) = storage_version_hash(registry, resource) {
-        entry.insert("storageVersionHash".into(), hash.into());
+        entry["storageVersionHash"] = hash.into();
     }
-    entry.into()
+    entry
 }
 
 fn subresource_entry(resource: &Resource, sub: &SubresourceEntry) -> Value {
-    let mut entry = Map::new();
-    entry.insert("name".into(), format!("{}/{}", resource.plural, sub.name).into());
-    entry.insert("singularName".into(), "".into());
-    entry.insert("namespaced".into(), resource.namespaced.into());
-    entry.insert("kind".into(), json!(sub.kind));
-    entry.insert("verbs".into(), json!(sub.verbs));
+    let mut entry = json!({
+        "name": format!("{}/{}", resource.plural, sub.name),
+        "singularName": "",
+        "namespaced": resource.namespaced,
+        "kind": sub.kind,
+        "verbs": sub.verbs,
+    });
     let own = sub.group == resource.group && sub.version == resource.version;
     if !sub.version.is_empty() && !own {
-        entry.insert("group".into(), json!(sub.group));
-        entry.insert("version".into(), json!(sub.version));
+        entry["group"] = json!(sub.group);
+        entry["version"] = json!(sub.version);
     }
-    entry.into()
+    entry
 }
 
 /// A hash of the storage version. Resources that store nothing have none.
@@ -208,10 +210,14 @@ fn custom_storage_version(registry: &Registry, resource: &Resource) -> Option<St
     Some(format!("{}/{}", stored.group, stored.version))
 }
 
-fn insert_filled(entry: &mut Map<String, Value>, key: &str, value: Value) {
-    if value.as_array().is_some_and(|list| !list.is_empty()) {
-        entry.insert(key.to_owned(), value);
+/// Drops optional lists that are empty.
+fn without_empty(mut entry: Value) -> Value {
+    for key in ["shortNames", "categories", "subresources"] {
+        if entry.get(key).is_some_and(|list| *list == json!([])) {
+            crate::json::object(&mut entry).remove(key);
+        }
     }
+    entry
 }
 
 fn group_version(group: &str, version: &str) -> String {

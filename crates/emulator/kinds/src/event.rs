@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::errors::{Errors, Report as _};
-use crate::json::{at, text};
+use crate::json::{at, carry, fill, text};
 use crate::names;
 
 /// Names in `v1` and in `events.k8s.io/v1` where they differ.
@@ -15,6 +15,22 @@ const RENAMED: [(&str, &str); 7] = [
     ("lastTimestamp", "deprecatedLastTimestamp"),
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
+];
+/// What an update in the form of `events.k8s.io/v1` cannot change.
+const FIXED: [&str; 13] = [
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingComponent",
+    "reportingInstance",
 ];
 const MESSAGE_MAX: usize = 1024;
 const TEXT_MAX: usize = 128;
@@ -28,39 +44,44 @@ pub(crate) enum View {
 
 /// An event of either form as `v1`.
 pub fn to_core(event: &Value) -> Value {
-    let mut core = renamed(event, |name| find(name, |(core, events)| (events, core)));
-    let object = crate::json::object(&mut core);
-    object.insert("apiVersion".to_owned(), json!("v1"));
-    for key in ["involvedObject", "source"] {
-        object.entry(key).or_insert_with(|| json!({}));
-    }
-    for key in ["firstTimestamp", "lastTimestamp", "eventTime"] {
-        object.entry(key).or_insert(Value::Null);
-    }
+    let mut core = converted(event, "v1", RENAMED.map(|(core, events)| (events, core)));
     for key in ["reportingComponent", "reportingInstance"] {
-        object.entry(key).or_insert_with(|| json!(""));
+        fill(&mut core, key, "");
     }
     core
 }
 
 /// An event of either form as `events.k8s.io/v1`.
 pub fn to_events(event: &Value) -> Value {
-    let mut events = renamed(event, |name| find(name, |(core, events)| (core, events)));
-    let object = crate::json::object(&mut events);
-    object.insert("apiVersion".to_owned(), json!("events.k8s.io/v1"));
-    for key in ["regarding", "deprecatedSource"] {
-        object.entry(key).or_insert_with(|| json!({}));
-    }
-    for key in ["eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"] {
-        object.entry(key).or_insert(Value::Null);
-    }
+    let mut events = converted(event, "events.k8s.io/v1", RENAMED);
     // Only `v1` always has these.
     for key in ["reportingController", "reportingInstance"] {
-        if object.get(key).is_some_and(|value| value == "") {
-            object.remove(key);
+        if text(&events, &[key]).is_empty() {
+            carry(&mut events, &Value::Null, &[key]);
         }
     }
     events
+}
+
+/// Renames fields, and sets those that are always present in both forms.
+fn converted(event: &Value, version: &str, names: [(&str, &str); 7]) -> Value {
+    let renamed = |name: &str| names.iter().find(|(from, _)| *from == name).map(|(_, to)| *to);
+    let fields = event.as_object().into_iter().flatten();
+    let mut fields: Map<String, Value> = fields
+        .map(|(key, value)| (renamed(key).unwrap_or(key).to_owned(), value.clone()))
+        .collect();
+    fields.insert("apiVersion".to_owned(), json!(version));
+    for (key, empty) in [
+        ("involvedObject", json!({})),
+        ("source", json!({})),
+        ("firstTimestamp", Value::Null),
+        ("lastTimestamp", Value::Null),
+        ("eventTime", Value::Null),
+    ] {
+        let shared = if version == "v1" { None } else { renamed(key) };
+        fields.entry(shared.unwrap_or(key)).or_insert(empty);
+    }
+    fields.into()
 }
 
 /// Validates an event in the form of a view.
@@ -106,24 +127,10 @@ fn validate_update(new: &Value, old: &Value, view: View) -> Errors {
     if at(new, &["series"]) != at(old, &["series"]) {
         validate_series(new, &mut errors);
     }
-    let fixed = [
-        ("involvedObject", "involvedObject"),
-        ("reason", "reason"),
-        ("message", "message"),
-        ("source", "source"),
-        ("firstTimestamp", "firstTimestamp"),
-        ("lastTimestamp", "lastTimestamp"),
-        ("count", "count"),
-        ("type", "type"),
-        ("eventTime", "eventTime"),
-        ("action", "action"),
-        ("related", "related"),
-        ("reportingComponent", "reportingController"),
-        ("reportingInstance", "reportingInstance"),
-    ];
-    for (key, field) in fixed {
+    for key in FIXED {
         let now = at(new, &[key]);
         if now != at(old, &[key]) {
+            let field = if key == "reportingComponent" { "reportingController" } else { key };
             errors.invalid(field, now.unwrap_or(&Value::Null), "field is immutable");
         }
     }
@@ -187,21 +194,6 @@ fn validate_series(event: &Value, errors: &mut Errors) {
     if at(series, &["lastObservedTime"]).is_none() {
         errors.required("series.lastObservedTime", "");
     }
-}
-
-fn find(
-    name: &str,
-    direction: fn((&'static str, &'static str)) -> (&'static str, &'static str),
-) -> Option<&'static str> {
-    RENAMED.into_iter().map(direction).find(|(from, _)| *from == name).map(|(_, to)| to)
-}
-
-fn renamed(event: &Value, name: impl Fn(&str) -> Option<&'static str>) -> Value {
-    let fields = event.as_object().into_iter().flatten();
-    let renamed: Map<String, Value> = fields
-        .map(|(key, value)| (name(key).map_or_else(|| key.clone(), str::to_owned), value.clone()))
-        .collect();
-    Value::Object(renamed)
 }
 
 #[cfg(test)]

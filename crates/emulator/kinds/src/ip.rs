@@ -16,17 +16,17 @@ use serde_json::Value;
 use crate::errors::Errors;
 
 /// The family of an address; IPv4 in IPv6 counts as IPv4.
-pub fn family_of(ip: IpAddr) -> Family {
+pub(crate) fn family_of(ip: IpAddr) -> Family {
     Family::of(ip.to_canonical())
 }
 
 /// The family of an address in legacy form.
-pub fn family_of_text(text: &str) -> Option<Family> {
+pub(crate) fn family_of_text(text: &str) -> Option<Family> {
     parse_ip_sloppy(text).map(family_of)
 }
 
 /// The other family.
-pub fn other_family(family: Family) -> Family {
+pub(crate) fn other_family(family: Family) -> Family {
     match family {
         Family::Ipv4 => Family::Ipv6,
         Family::Ipv6 => Family::Ipv4,
@@ -41,12 +41,12 @@ const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8:
 const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 /// Validates an address in a legacy field. The values `was_there` of the stored object are accepted.
-pub fn check_legacy_ip(field: &str, text: &str, was_there: &[&str]) -> Errors {
+pub(crate) fn check_legacy_ip(field: &str, text: &str, was_there: &[&str]) -> Errors {
     if was_there.contains(&text) { Vec::new() } else { check_strict_ip(field, text).1 }
 }
 
 /// Validates an address that must have the canonical form.
-pub fn check_canonical_ip(field: &str, text: &str) -> Errors {
+pub(crate) fn check_canonical_ip(field: &str, text: &str) -> Errors {
     let (ip, mut wrong) = check_strict_ip(field, text);
     if let (Some(ip), true) = (ip, wrong.is_empty()) {
         let canonical = ip.to_canonical().to_string();
@@ -100,7 +100,7 @@ impl Special {
 
 /// Whether an address is canonical, of a family, and can be an endpoint's. Slices hold many: this
 /// settles all but the odd ones without spelling out a field.
-pub fn is_plain_endpoint(text: &str, family: Family) -> bool {
+pub(crate) fn is_plain_endpoint(text: &str, family: Family) -> bool {
     let canonical = |ip: IpAddr| ip.is_ipv4() || ip.to_string() == text;
     text.parse::<IpAddr>().is_ok_and(|ip| {
         Family::of(ip) == family && !is_v4_in_v6(ip) && !Special::of(ip).any() && canonical(ip)
@@ -108,7 +108,7 @@ pub fn is_plain_endpoint(text: &str, family: Family) -> bool {
 }
 
 /// Checks that an address can be an endpoint's: not one of the special ranges.
-pub fn check_endpoint_ip(field: &str, text: &str) -> Errors {
+pub(crate) fn check_endpoint_ip(field: &str, text: &str) -> Errors {
     let Some(ip) = parse_ip_sloppy(text).map(|ip| ip.to_canonical()) else {
         return vec![invalid(field, text, "must be a valid IP address")];
     };
@@ -128,7 +128,7 @@ pub fn check_endpoint_ip(field: &str, text: &str) -> Errors {
 }
 
 /// Warnings about odd spellings of an address that was checked with [`check_legacy_ip`].
-pub fn warn_ip(field: &str, text: &str) -> Option<String> {
+pub(crate) fn warn_ip(field: &str, text: &str) -> Option<String> {
     let ip = parse_ip_sloppy(text)?;
     let canonical = ip.to_canonical().to_string();
     match text.parse::<IpAddr>() {
@@ -144,7 +144,7 @@ pub fn warn_ip(field: &str, text: &str) -> Option<String> {
 }
 
 /// Parses a CIDR in the strict form: no leading zeros, no IPv4-mapped address, no host bits.
-pub fn parse_strict_cidr(text: &str) -> Option<Cidr> {
+pub(crate) fn parse_strict_cidr(text: &str) -> Option<Cidr> {
     let net = parse_net_sloppy(text)?;
     cidr_problem(text, net).is_none().then(|| net.into())
 }

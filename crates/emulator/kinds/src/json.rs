@@ -77,6 +77,14 @@ pub(crate) fn fill(value: &mut Value, key: &str, with: impl Into<Value>) {
     }
 }
 
+/// Adds an item to the list at a path; anything else becomes a list.
+pub(crate) fn push(value: &mut Value, path: &[&str], item: Value) {
+    match make(value, path) {
+        Value::Array(items) => items.push(item),
+        other => *other = Value::Array(vec![item]),
+    }
+}
+
 /// Sets a key that is absent or null; an empty string stays.
 pub(crate) fn fill_absent(value: &mut Value, key: &str, with: impl Into<Value>) {
     if value.get(key).is_none_or(Value::is_null) {

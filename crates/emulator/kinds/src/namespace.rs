@@ -4,7 +4,7 @@ use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
 use crate::errors::{Errors, Report as _};
-use crate::json::{carry, list, make, text};
+use crate::json::{carry, list, make, push, text};
 use crate::metadata::{UNKNOWN_FINALIZER, is_unknown_finalizer};
 use crate::names;
 
@@ -26,12 +26,8 @@ pub(crate) fn default(namespace: &mut Value) {
 pub(crate) fn prepare_create(namespace: &mut Value) {
     default(namespace);
     *make(namespace, &["status"]) = json!({"phase": "Active"});
-    if list(namespace, &["spec", "finalizers"]).iter().any(|name| name == FINALIZER) {
-        return;
-    }
-    match make(namespace, &["spec", "finalizers"]) {
-        Value::Array(finalizers) => finalizers.push(json!(FINALIZER)),
-        other => *other = json!([FINALIZER]),
+    if !list(namespace, &["spec", "finalizers"]).iter().any(|name| name == FINALIZER) {
+        push(namespace, &["spec", "finalizers"], json!(FINALIZER));
     }
 }
 
@@ -87,10 +83,8 @@ pub(crate) fn terminate(namespace: &mut Value, now: &str) {
 
 fn finalizer_errors(name: &Value, field: &str) -> Errors {
     let text = name.as_str().unwrap_or_default();
-    let mut errors: Errors = names::qualified_name(text)
-        .iter()
-        .map(|detail| FieldError::invalid(field, name, detail))
-        .collect();
+    let mut errors = Errors::new();
+    errors.invalid_each(field, name, names::qualified_name(text));
     if is_unknown_finalizer(text) {
         errors.invalid(field, name, UNKNOWN_FINALIZER);
     }

@@ -8,7 +8,7 @@ use nearhop_object::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
 use crate::errors::{Errors, Report as _};
-use crate::json::{self, Path, at, list, make, text};
+use crate::json::{self, Path, at, list, make, push, text};
 use crate::metadata::ordered;
 use crate::names;
 
@@ -44,12 +44,8 @@ pub(crate) fn prepare_create(node: &mut Value) {
     let tainted = |known: &Value| {
         text(known, &["key"]) == NOT_READY && text(known, &["effect"]) == "NoSchedule"
     };
-    if list(node, &["spec", "taints"]).iter().any(tainted) {
-        return;
-    }
-    match make(node, &["spec", "taints"]) {
-        Value::Array(taints) => taints.push(taint),
-        other => *other = json!([taint]),
+    if !list(node, &["spec", "taints"]).iter().any(tainted) {
+        push(node, &["spec", "taints"], taint);
     }
 }
 
@@ -110,7 +106,7 @@ fn validate_taints(node: &Value, errors: &mut Errors) {
             errors.invalid(path.child("value"), value, &complaints);
         }
         let effect = text(taint, &["effect"]);
-        validate_effect(effect, &path.child("effect"), errors);
+        errors.one_of(path.child("effect"), effect, &EFFECTS);
         if !seen.insert((effect, key)) {
             let message = format!(
                 "Duplicate value: {}: taints must be unique by key and effect pair",
@@ -129,14 +125,6 @@ fn taint_text(taint: &Value) -> String {
         "TimeAdded": at(taint, &["timeAdded"]),
     });
     ordered(&internal, &["Key", "Value", "Effect", "TimeAdded"])
-}
-
-fn validate_effect(effect: &str, path: &Path<'_>, errors: &mut Errors) {
-    if effect.is_empty() {
-        errors.required(path, "");
-    } else if !EFFECTS.contains(&effect) {
-        errors.not_supported(path, effect, &EFFECTS);
-    }
 }
 
 fn validate_resources(node: &Value, errors: &mut Errors) {

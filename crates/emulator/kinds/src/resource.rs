@@ -85,20 +85,16 @@ impl Resource {
 
     /// `services`, `deployments.apps`.
     pub fn qualified_plural(&self) -> String {
-        if self.group.is_empty() {
-            self.plural.to_string()
-        } else {
-            format!("{}.{}", self.plural, self.group)
-        }
+        self.qualified(&self.plural)
     }
 
     /// `Service`, `Deployment.apps`.
     pub fn qualified_kind(&self) -> String {
-        if self.group.is_empty() {
-            self.kind.to_string()
-        } else {
-            format!("{}.{}", self.kind, self.group)
-        }
+        self.qualified(&self.kind)
+    }
+
+    fn qualified(&self, name: &str) -> String {
+        if self.group.is_empty() { name.to_owned() } else { format!("{name}.{}", self.group) }
     }
 
     /// The entry of a subresource.
@@ -247,23 +243,14 @@ mod tests {
     use super::*;
 
     fn custom(group: &str, version: &str, plural: &str) -> Arc<Resource> {
+        let registry = crate::builtin::registry();
+        let pods = registry.find("", "v1", "pods").expect("it is built in");
         Arc::new(Resource {
             group: group.into(),
             version: version.into(),
-            kind: plural.into(),
             plural: plural.into(),
-            singular: plural.into(),
-            list_kind: plural.into(),
-            short_names: Vec::new(),
-            categories: Vec::new(),
-            namespaced: true,
-            verbs: Vec::new(),
-            subresources: Vec::new(),
-            storage: plural.into(),
-            schema: None,
             origin: Origin::Custom(Arc::new(Value::Null)),
-            strategy: &crate::strategy::CUSTOM,
-            columns: Columns::Custom(Vec::new()),
+            ..(**pods).clone()
         })
     }
 

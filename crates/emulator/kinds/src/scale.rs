@@ -4,7 +4,7 @@ use nearhop_object::{FieldError, LabelSelector};
 use serde_json::{Value, json};
 
 use crate::crd;
-use crate::json::{at, int, make, object, text};
+use crate::json::{at, carry, int, make, object, text};
 use crate::resource::Resource;
 use crate::verb::Subresource;
 
@@ -16,12 +16,6 @@ pub fn scale_of(resource: &Resource, workload: &Value) -> Option<Value> {
     if !resource.has(Subresource::Scale) {
         return None;
     }
-    let mut metadata = json!({});
-    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        if let Some(value) = at(workload, &["metadata", key]) {
-            object(&mut metadata).insert(key.to_owned(), value.clone());
-        }
-    }
     let mut spec = json!({});
     if let Some(replicas) = int(workload, &["spec", "replicas"]).filter(|it| *it != 0) {
         object(&mut spec).insert("replicas".to_owned(), json!(replicas));
@@ -32,10 +26,17 @@ pub fn scale_of(resource: &Resource, workload: &Value) -> Option<Value> {
     if !selector.is_empty() {
         object(&mut status).insert("selector".to_owned(), json!(selector));
     }
-    Some(json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1",
-        "metadata": metadata, "spec": spec, "status": status,
-    }))
+    Some(scale_object(workload, &spec, &status))
+}
+
+/// A Scale with the identity of its object.
+pub(crate) fn scale_object(of: &Value, spec: &Value, status: &Value) -> Value {
+    let mut scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {}, "spec": spec, "status": status});
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        carry(&mut scale, of, &["metadata", key]);
+    }
+    scale
 }
 
 /// Writes the replicas of a Scale into its object.

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use crate::errors::{Errors, Report as _};
 use crate::ip::{family_of_text, other_family};
-use crate::service::{View, check_cluster_ips, spec_mut};
+use crate::json::make;
+use crate::service::{View, check_cluster_ips};
 
 const POLICY: &str = "ipFamilyPolicy";
 const SINGLE: &str = "SingleStack";
@@ -40,7 +41,7 @@ pub(super) fn resolve(
 
     let families = complete(View::of(new), families, cluster)?;
     let families: Vec<&str> = families.into_iter().map(Family::as_str).collect();
-    set(new, "ipFamilies", json!(families));
+    *make(new, &["spec", "ipFamilies"]) = json!(families);
     Ok(())
 }
 
@@ -69,7 +70,7 @@ fn settle_policy(new: &mut Value, old: Option<&Value>) {
         None if is_free_form(view) => json!("RequireDualStack"),
         None => json!(SINGLE),
     };
-    set(new, POLICY, policy);
+    *make(new, &["spec", POLICY]) = policy;
 }
 
 /// Headless and without selector: the endpoints decide the families.
@@ -86,7 +87,7 @@ fn release_second(errors: &mut Errors, new: &mut Value, old: View<'_>) {
         let (now, was) = (view.list(name), old.list(name));
         if single && now == was && now.len() > 1 {
             let first: Vec<Value> = now.iter().take(1).cloned().collect();
-            set(new, name, Value::Array(first));
+            *make(new, &["spec", name]) = Value::Array(first);
         } else if !single && !now.is_empty() && now.len() < was.len() {
             let detail = format!("must be 'SingleStack' to release the secondary {what}");
             refuse_policy(errors, view, &detail);
@@ -143,9 +144,8 @@ fn complete(
             refuse_policy(&mut errors, view, detail);
         }
         for (i, family) in families.iter().enumerate().filter(|(_, f)| !cluster.contains(f)) {
-            let shown = Value::from(family.as_str());
             let field = format!("spec.ipFamilies[{i}]");
-            errors.invalid(field, &shown, "not configured on this cluster");
+            errors.invalid(field, family.as_str(), "not configured on this cluster");
         }
         finish(errors)?;
     }
@@ -161,10 +161,4 @@ fn complete(
 
 fn finish(errors: Errors) -> Result<(), Errors> {
     if errors.is_empty() { Ok(()) } else { Err(errors) }
-}
-
-fn set(service: &mut Value, name: &str, value: Value) {
-    if let Some(spec) = spec_mut(service) {
-        spec.insert(name.to_owned(), value);
-    }
 }

@@ -9,7 +9,6 @@ mod operation;
 mod pool;
 mod ranges;
 
-use std::fmt;
 use std::net::IpAddr;
 
 use nearhop_core::Family;
@@ -46,27 +45,15 @@ struct Holdings {
 }
 
 /// Why an allocation fails.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// An invalid request: 422.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Invalid(Errors),
     /// No free value: 500.
+    #[error("{0}")]
     Internal(String),
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invalid(errors) => {
-                let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                f.write_str(&texts.join(", "))
-            }
-            Self::Internal(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 impl From<Errors> for Refusal {
     fn from(errors: Errors) -> Self {

@@ -12,7 +12,8 @@ use super::families::{keeps_preference, resolve};
 use super::pool::Random;
 use super::ranges::{AddressRange, Unavailable};
 use super::{Allocator, Holdings, Refusal, Reserved, addresses_of, held_ports};
-use crate::service::{View, carry_over, pair_cluster_ips, spec_mut};
+use crate::json::{int, list_mut, make, text};
+use crate::service::{View, carry_over, pair_cluster_ips};
 
 /// The first placeholder port of a dry run.
 const BEFORE_FIRST_PLACEHOLDER: i64 = 32_768;
@@ -107,12 +108,10 @@ impl<'a> Operation<'a> {
                 *ip = given;
             }
         }
-        if let Some(spec) = spec_mut(new) {
-            if let Some(first) = ips.first() {
-                spec.insert("clusterIP".to_owned(), json!(first));
-            }
-            spec.insert("clusterIPs".to_owned(), json!(ips));
+        if let Some(first) = ips.first() {
+            *make(new, &["spec", "clusterIP"]) = json!(first);
         }
+        *make(new, &["spec", "clusterIPs"]) = json!(ips);
         Ok(())
     }
 
@@ -200,7 +199,7 @@ impl<'a> Operation<'a> {
                 port if was.contains(&port) || now.contains(&port) => port,
                 port => self.take_port(i, port)?,
             };
-            if !pairs.insert((wanted.protocol.clone(), node_port)) {
+            if !pairs.insert((wanted.protocol, node_port)) {
                 let pair = format!("{{{} {node_port}}}", wanted.protocol);
                 return Err(Refusal::Internal(format!("duplicate nodePort: {pair}")));
             }
@@ -225,9 +224,7 @@ impl<'a> Operation<'a> {
                         format!("failed to allocate {what} HealthCheck NodePort {wanted}: {why}");
                     Refusal::Internal(text)
                 })?;
-                if let Some(spec) = spec_mut(new) {
-                    spec.insert("healthCheckNodePort".to_owned(), json!(port));
-                }
+                *make(new, &["spec", "healthCheckNodePort"]) = json!(port);
             }
             (Some(old), false) => {
                 self.reserved.freed.ports.push(old.number("healthCheckNodePort"));
@@ -331,27 +328,26 @@ fn placeholder_ip(
 }
 
 /// The request of a port.
-struct WantedPort {
+struct WantedPort<'a> {
     port: i64,
-    protocol: String,
+    protocol: &'a str,
     node_port: i64,
 }
 
-fn wanted_ports(view: View<'_>) -> Vec<WantedPort> {
-    let number = |port: &Value, name: &str| port.get(name).and_then(Value::as_i64).unwrap_or(0);
+fn wanted_ports(view: View<'_>) -> Vec<WantedPort<'_>> {
+    let number = |port: &Value, name: &str| int(port, &[name]).unwrap_or_default();
     let ports = view.list("ports").iter().map(|port| WantedPort {
         port: number(port, "port"),
-        protocol: port.get("protocol").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        protocol: text(port, &["protocol"]),
         node_port: number(port, "nodePort"),
     });
     ports.collect()
 }
 
 fn write_node_ports(service: &mut Value, given: &[i64]) {
-    let ports = spec_mut(service).and_then(|spec| spec.get_mut("ports")?.as_array_mut());
-    for (port, given) in ports.into_iter().flatten().zip(given) {
-        if let (Some(port), true) = (port.as_object_mut(), *given != 0) {
-            port.insert("nodePort".to_owned(), Value::from(*given));
+    for (port, given) in list_mut(service, &["spec", "ports"]).iter_mut().zip(given) {
+        if *given != 0 {
+            *make(port, &["nodePort"]) = json!(given);
         }
     }
 }

@@ -4,16 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::{list, text};
+use crate::json::{make, push};
 
 /// Keeps a CustomResourceDefinition until its objects are gone.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
-
-struct Condition<'a> {
-    type_: &'a str,
-    status: &'a str,
-    reason: &'a str,
-    message: &'a str,
-}
 
 /// Whether the resource is served.
 pub fn is_established(crd: &Value) -> bool {
@@ -37,21 +31,19 @@ pub fn accept_names(crd: &mut Value, others: &[&Value], now: &str) -> bool {
     let taken = Taken::by(crd, others);
     let (names, conflict) = choose(&wanted, &accepted, &taken);
     let before = crd.get("status").cloned();
-    set_status(crd, "acceptedNames", Value::Object(names));
+    *make(crd, &["status", "acceptedNames"]) = names.into();
     let (status, reason, message) = match &conflict {
         Some((reason, message)) => ("False", *reason, message.as_str()),
         None => ("True", "NoConflicts", "no conflicts found"),
     };
-    set_condition(crd, &Condition { type_: "NamesAccepted", status, reason, message }, now);
+    set_condition(crd, ["NamesAccepted", status, reason, message], now);
     let known = list(crd, "/status/conditions").iter().any(|c| text(c, "/type") == "Established");
     if conflict.is_none() && !is_established(crd) {
-        let (reason, message) = ("Installing", "the initial names have been accepted");
-        let condition = Condition { type_: "Established", status: "False", reason, message };
-        set_condition(crd, &condition, now);
+        let message = "the initial names have been accepted";
+        set_condition(crd, ["Established", "False", "Installing", message], now);
     } else if !known {
-        let (reason, message) = ("NotAccepted", "not all names are accepted");
-        let condition = Condition { type_: "Established", status: "False", reason, message };
-        set_condition(crd, &condition, now);
+        let message = "not all names are accepted";
+        set_condition(crd, ["Established", "False", "NotAccepted", message], now);
     }
     crd.get("status") != before.as_ref()
 }
@@ -61,41 +53,26 @@ pub fn establish(crd: &mut Value, now: &str) -> bool {
     if !has_condition(crd, "NamesAccepted") || is_established(crd) {
         return false;
     }
-    let (reason, message) = ("InitialNamesAccepted", "the initial names have been accepted");
-    set_condition(crd, &Condition { type_: "Established", status: "True", reason, message }, now);
+    let message = "the initial names have been accepted";
+    set_condition(crd, ["Established", "True", "InitialNamesAccepted", message], now);
     true
 }
 
 /// Marks a definition as being deleted.
 pub(crate) fn mark_terminating(crd: &mut Value, now: &str) {
-    if let Some(Value::Object(metadata)) = crd.get_mut("metadata") {
-        metadata.insert("deletionTimestamp".to_owned(), now.into());
-    }
+    *make(crd, &["metadata", "deletionTimestamp"]) = now.into();
     terminating(crd, now);
 }
 
 /// Sets the finalizer and the condition Terminating.
 pub fn terminating(crd: &mut Value, now: &str) -> bool {
     let before = has_condition(crd, "Terminating");
-    if let Some(Value::Object(metadata)) = crd.get_mut("metadata") {
-        let finalizers = metadata.entry("finalizers").or_insert(Value::Null);
-        if !finalizers.is_array() {
-            *finalizers = json!([]);
-        }
-        if let Value::Array(all) = finalizers
-            && !all.iter().any(|one| one == CLEANUP_FINALIZER)
-        {
-            all.push(CLEANUP_FINALIZER.into());
-        }
+    if !list(crd, "/metadata/finalizers").iter().any(|one| one == CLEANUP_FINALIZER) {
+        push(crd, &["metadata", "finalizers"], CLEANUP_FINALIZER.into());
     }
-    let condition = Condition {
-        type_: "Terminating",
-        status: "True",
-        reason: "InstanceDeletionPending",
-        message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin \
-                  soon",
-    };
-    set_condition(crd, &condition, now);
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will \
+                   begin soon";
+    set_condition(crd, ["Terminating", "True", "InstanceDeletionPending", message], now);
     !before
 }
 
@@ -187,34 +164,23 @@ fn take(names: &mut Map<String, Value>, key: &str, wanted: &Value) {
     };
 }
 
-fn set_status(crd: &mut Value, key: &str, value: Value) {
-    let Value::Object(object) = crd else { return };
-    let status = object.entry("status").or_insert(Value::Null);
-    if !status.is_object() {
-        *status = json!({});
-    }
-    if let Value::Object(status) = status {
-        status.insert(key.to_owned(), value);
-    }
-}
-
-/// Sets a condition; its time is when its status last changed.
-fn set_condition(crd: &mut Value, condition: &Condition<'_>, now: &str) {
+/// Sets a condition (type, status, reason, message); its time is when its status last changed.
+fn set_condition(crd: &mut Value, condition: [&str; 4], now: &str) {
     let mut conditions = list(crd, "/status/conditions").to_vec();
-    let Condition { type_, status, reason, message } = condition;
+    let [type_, status, reason, message] = condition;
     let mut new = json!({
         "type": type_, "status": status, "lastTransitionTime": now,
         "reason": reason, "message": message,
     });
-    match conditions.iter_mut().find(|one| text(one, "/type") == *type_) {
+    match conditions.iter_mut().find(|one| text(one, "/type") == type_) {
         Some(old) => {
             let since = old.get("lastTransitionTime").filter(|since| !since.is_null());
-            if let Some(since) = since.filter(|_| text(old, "/status") == *status) {
+            if let Some(since) = since.filter(|_| text(old, "/status") == status) {
                 new["lastTransitionTime"] = since.clone();
             }
             *old = new;
         }
         None => conditions.push(new),
     }
-    set_status(crd, "conditions", conditions.into());
+    *make(crd, &["status", "conditions"]) = conditions.into();
 }

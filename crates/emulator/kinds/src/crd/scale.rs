@@ -1,41 +1,29 @@
 //! The scale subresource of custom resources, at the three paths of the definition.
 
-use std::fmt;
-
 use nearhop_object::FieldError;
 use serde_json::{Map, Value, json};
 
 use super::text;
 use crate::errors::{Errors, Report as _};
+use crate::scale::scale_object;
 use crate::{Origin, Resource};
 
 /// Why there is no scale.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScaleError {
     /// The resource has no scale subresource (404).
+    #[error("the server could not find the requested resource")]
     NotScalable,
     /// The object has no replica count (500).
+    #[error("the spec replicas field {0:?} does not exist")]
     NoReplicas(String),
     /// The new scale has no replica count (400).
+    #[error("the spec replicas field {0:?} cannot be empty")]
     EmptyReplicas(String),
     /// Something at one of the paths is of another type (500).
+    #[error("{0}")]
     WrongType(String),
 }
-
-impl fmt::Display for ScaleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotScalable => write!(f, "the server could not find the requested resource"),
-            Self::NoReplicas(path) => write!(f, "the spec replicas field {path:?} does not exist"),
-            Self::EmptyReplicas(path) => {
-                write!(f, "the spec replicas field {path:?} cannot be empty")
-            }
-            Self::WrongType(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for ScaleError {}
 
 /// The paths of the definition; `None` without the subresource.
 fn paths(resource: &Resource) -> Option<&Value> {
@@ -77,16 +65,7 @@ pub fn scale_for_update(resource: &Resource, object: &Value) -> Result<Value, Sc
             status["selector"] = selector.into();
         }
     }
-    let mut metadata = Map::new();
-    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-        if let Some(value) = object.pointer(&format!("/metadata/{key}")) {
-            metadata.insert(key.to_owned(), value.clone());
-        }
-    }
-    Ok(json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1",
-        "metadata": metadata, "spec": spec, "status": status,
-    }))
+    Ok(scale_object(object, &spec.into(), &status))
 }
 
 /// Writes the replica count of a Scale into its object, and its resource version, if it has one, as

@@ -17,8 +17,7 @@ pub(super) fn add(schemas: &mut Schemas, resource: &Resource) -> String {
         "description": "Standard object's metadata.",
         "allOf": [{"$ref": name::reference(OBJECT_META)}],
     });
-    let kind = Kind { group: &resource.group, version: &resource.version, kind: &resource.kind };
-    mark_kind(&mut schema, &name, kind);
+    mark_kind(&mut schema, &name, Kind::of(resource, &resource.kind));
     schemas.insert(name.clone(), schema.into());
     name
 }

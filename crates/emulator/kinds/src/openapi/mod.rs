@@ -89,12 +89,7 @@ impl Parts {
         self.add_shared(resource);
         let object = match (&resource.origin, &resource.schema) {
             (Origin::BuiltIn, Some(schema)) => {
-                let kind = Kind {
-                    group: &resource.group,
-                    version: &resource.version,
-                    kind: &resource.kind,
-                };
-                self.schemas.add_kind(schema, kind)
+                self.schemas.add_kind(schema, Kind::of(resource, &resource.kind))
             }
             _ => custom::add(&mut self.schemas, resource),
         };
@@ -133,9 +128,7 @@ impl Parts {
             self.schemas.add_kind(&status, core);
             let name = self.schemas.add_kind(&options, Kind { kind: "DeleteOptions", ..core });
             // These are of every group.
-            let own =
-                Kind { group: &resource.group, version: &resource.version, kind: "DeleteOptions" };
-            self.schemas.also_kind(&name, own);
+            self.schemas.also_kind(&name, Kind::of(resource, "DeleteOptions"));
         }
     }
 
@@ -168,26 +161,21 @@ fn subresource_schema(resource: &Resource, sub: &SubresourceEntry, own: &str) ->
 }
 
 fn list_schema(resource: &Resource, object: &str, list: &str) -> Value {
-    let object = json!({"$ref": name::reference(object)});
-    let meta = json!({"$ref": name::reference(LIST_META)});
-    let mut schema = Map::new();
-    schema.insert("type".to_owned(), "object".into());
-    schema.insert("description".to_owned(), format!("A list of {} objects.", resource.kind).into());
-    schema.insert("required".to_owned(), json!(["items"]));
+    let mut items = json!({"$ref": name::reference(object)});
+    let mut metadata = json!({"allOf": [{"$ref": name::reference(LIST_META)}],
+        "description": "Standard metadata of a list."});
     // Typed lists have defaults, those of custom resources do not.
-    let (items, metadata) = if resource.is_custom() {
-        (object, json!({"allOf": [meta], "description": "Standard metadata of a list."}))
-    } else {
-        let items = json!({"default": {}, "allOf": [object]});
-        (
-            items,
-            json!({"default": {}, "allOf": [meta], "description": "Standard metadata of a list."}),
-        )
-    };
+    if !resource.is_custom() {
+        items = json!({"default": {}, "allOf": [items]});
+        metadata["default"] = json!({});
+    }
     let items = json!({"type": "array", "items": items, "description": "The objects."});
-    schema.insert("properties".to_owned(), json!({"items": items, "metadata": metadata}));
-    let kind =
-        Kind { group: &resource.group, version: &resource.version, kind: &resource.list_kind };
-    schemas::mark_kind(&mut schema, list, kind);
+    let mut schema = schemas::object([
+        ("type", "object".into()),
+        ("description", format!("A list of {} objects.", resource.kind).into()),
+        ("required", json!(["items"])),
+        ("properties", json!({"items": items, "metadata": metadata})),
+    ]);
+    schemas::mark_kind(&mut schema, list, Kind::of(resource, &resource.list_kind));
     schema.into()
 }

@@ -136,16 +136,17 @@ impl Path<'_> {
 
     fn parameters(&self, action: Action) -> Vec<&'static str> {
         let custom = self.resource.is_custom();
-        match action {
-            Action::Get if custom => vec!["resourceVersion"],
-            Action::Get => Vec::new(),
-            Action::List => parameters::LIST.to_vec(),
-            Action::DeleteCollection if custom => parameters::LIST.to_vec(),
-            Action::Post | Action::Put => parameters::WRITE.to_vec(),
-            Action::Patch => [parameters::WRITE, &["force"]].concat(),
-            Action::Delete => parameters::DELETE.to_vec(),
-            Action::DeleteCollection => parameters::DELETE_COLLECTION.to_vec(),
-        }
+        let names = match action {
+            Action::Get if custom => "resourceVersion",
+            Action::Get => "",
+            Action::List => parameters::LIST,
+            Action::DeleteCollection if custom => parameters::LIST,
+            Action::Post | Action::Put | Action::Patch => parameters::WRITE,
+            Action::Delete => parameters::DELETE,
+            Action::DeleteCollection => parameters::DELETE_COLLECTION,
+        };
+        let force = (action == Action::Patch).then_some("force");
+        names.split_whitespace().chain(force).collect()
     }
 
     fn operation(&self, action: Action, parameters: &[&str], bodies: &Bodies) -> Value {

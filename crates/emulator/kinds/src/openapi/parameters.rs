@@ -3,49 +3,21 @@
 use serde_json::{Value, json};
 
 /// Of lists and watches.
-pub(super) const LIST: &[&str] = &[
-    "allowWatchBookmarks",
-    "continue",
-    "fieldSelector",
-    "labelSelector",
-    "limit",
-    "resourceVersion",
-    "resourceVersionMatch",
-    "sendInitialEvents",
-    "shardSelector",
-    "timeoutSeconds",
-    "watch",
-];
+pub(super) const LIST: &str = "allowWatchBookmarks continue fieldSelector labelSelector limit \
+    resourceVersion resourceVersionMatch sendInitialEvents shardSelector timeoutSeconds watch";
 
 /// Of writes.
-pub(super) const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
+pub(super) const WRITE: &str = "dryRun fieldManager fieldValidation";
 
 /// Of deletes.
-pub(super) const DELETE: &[&str] = &[
-    "dryRun",
-    "gracePeriodSeconds",
-    "ignoreStoreReadErrorWithClusterBreakingPotential",
-    "orphanDependents",
-    "propagationPolicy",
-];
+pub(super) const DELETE: &str = "dryRun gracePeriodSeconds \
+    ignoreStoreReadErrorWithClusterBreakingPotential orphanDependents propagationPolicy";
 
 /// Of deletes of everything that matches.
-pub(super) const DELETE_COLLECTION: &[&str] = &[
-    "continue",
-    "dryRun",
-    "fieldSelector",
-    "gracePeriodSeconds",
-    "ignoreStoreReadErrorWithClusterBreakingPotential",
-    "labelSelector",
-    "limit",
-    "orphanDependents",
-    "propagationPolicy",
-    "resourceVersion",
-    "resourceVersionMatch",
-    "sendInitialEvents",
-    "shardSelector",
-    "timeoutSeconds",
-];
+pub(super) const DELETE_COLLECTION: &str = "continue dryRun fieldSelector gracePeriodSeconds \
+    ignoreStoreReadErrorWithClusterBreakingPotential labelSelector limit orphanDependents \
+    propagationPolicy resourceVersion resourceVersionMatch sendInitialEvents shardSelector \
+    timeoutSeconds";
 
 /// Name, type and meaning of each.
 const ALL: [(&str, &str, &str); 22] = [

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::facts::facts;
 use super::{describe, name};
+use crate::resource::Resource;
 
 const GVK: &str = "x-kubernetes-group-version-kind";
 
@@ -23,7 +24,12 @@ pub(super) struct Kind<'a> {
     pub(super) kind: &'a str,
 }
 
-impl Kind<'_> {
+impl<'a> Kind<'a> {
+    /// A kind in the group version of a resource.
+    pub(super) fn of(resource: &'a Resource, kind: &'a str) -> Self {
+        Self { group: &resource.group, version: &resource.version, kind }
+    }
+
     fn value(self) -> Value {
         json!({"group": self.group, "version": self.version, "kind": self.kind})
     }
@@ -308,6 +314,7 @@ fn insert_text(schema: &mut Map<String, Value>, text: Option<&str>) {
     }
 }
 
-fn object<const N: usize>(entries: [(&str, Value); N]) -> Map<String, Value> {
+/// A map of these entries.
+pub(super) fn object<const N: usize>(entries: [(&str, Value); N]) -> Map<String, Value> {
     entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

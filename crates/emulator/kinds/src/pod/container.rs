@@ -38,6 +38,9 @@ pub(super) fn validate_containers(
         for (index, container) in list(spec, &[part]).iter().enumerate() {
             let path = parts.index(index);
             validate_common(container, volumes, &path, errors);
+            if part == "initContainers" {
+                validate_restart(container, &path, errors);
+            }
             let name = text(container, &["name"]);
             if !seen.insert(name) {
                 errors.duplicate(path.child("name"), name);
@@ -48,7 +51,9 @@ pub(super) fn validate_containers(
             } else {
                 forbid_probes(container, &path, errors);
             }
-            validate_restart(container, &path, errors);
+            if part == "containers" {
+                validate_restart(container, &path, errors);
+            }
         }
         if part == "containers" {
             unique_host_ports(containers, &parts, errors);

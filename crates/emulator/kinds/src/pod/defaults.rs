@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::json::{
-    at, at_mut, fill, fill_number, int, is_true, list, list_mut, make, object, text,
+    at, at_mut, fill, fill_absent, fill_number, int, is_true, list, list_mut, make, object, text,
 };
 
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
@@ -99,10 +99,7 @@ fn default_probe(probe: &mut Value) {
         default_http(http);
     }
     if let Some(grpc) = at_mut(probe, &["grpc"]) {
-        let absent = at(grpc, &["service"]).is_none();
-        if absent {
-            object(grpc).insert("service".to_owned(), json!(""));
-        }
+        fill_absent(grpc, "service", "");
     }
 }
 
@@ -123,10 +120,8 @@ fn default_volume(volume: &mut Value) {
             fill(source, "defaultMode", 420);
         }
     }
-    if let Some(path) = at_mut(volume, &["hostPath"])
-        && path.get("type").is_none_or(Value::is_null)
-    {
-        object(path).insert("type".to_owned(), json!(""));
+    if let Some(path) = at_mut(volume, &["hostPath"]) {
+        fill_absent(path, "type", "");
     }
     for source in list_mut(volume, &["projected", "sources"]) {
         if let Some(token) = at_mut(source, &["serviceAccountToken"]) {

@@ -14,7 +14,7 @@ use nearhop_object::FieldError;
 use serde_json::{Value, json};
 
 use crate::errors::{Errors, Report as _};
-use crate::json::{Path, at, carry, fill, int, list, make, text};
+use crate::json::{Path, at, carry, fill, int, list, make, push, text};
 use crate::names;
 
 pub use bind::{BindError, bind};
@@ -212,10 +212,7 @@ fn add_toleration(pod: &mut Value, key: &str) {
     let toleration = json!({
         "key": key, "operator": "Exists", "effect": NO_EXECUTE, "tolerationSeconds": 300,
     });
-    match make(pod, &["spec", "tolerations"]) {
-        Value::Array(tolerations) => tolerations.push(toleration),
-        other => *other = json!([toleration]),
-    }
+    push(pod, &["spec", "tolerations"], toleration);
 }
 
 /// A bound pod has the zone and region labels of its node.

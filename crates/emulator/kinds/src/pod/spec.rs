@@ -80,12 +80,7 @@ pub(super) fn one_of(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let value = text(holder, &[key]);
-    if value.is_empty() {
-        errors.required(path.child(key), "");
-    } else if !supported.contains(&value) {
-        errors.not_supported(path.child(key), value, supported);
-    }
+    errors.one_of(path.child(key), text(holder, &[key]), supported);
 }
 
 /// Validates a number that must not be negative.

@@ -28,4 +28,4 @@ pub use warn::{status_warnings, warnings};
 pub(crate) use check::PROTOCOLS;
 pub(crate) use check_ips::check_cluster_ips;
 pub(crate) use prepare::{carry_over, pair_cluster_ips};
-pub(crate) use view::{View, spec_mut};
+pub(crate) use view::View;

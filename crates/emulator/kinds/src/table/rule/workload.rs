@@ -49,21 +49,16 @@ fn job_status(job: &Value) -> &'static str {
     let has = |kind| {
         condition(job, "status.conditions", kind).is_some_and(|c| text(c, "status") == "True")
     };
-    if has("Complete") {
-        "Complete"
-    } else if has("Failed") {
-        "Failed"
-    } else if !dig(job, "metadata.deletionTimestamp").is_null() {
-        "Terminating"
-    } else if has("Suspended") {
-        "Suspended"
-    } else if has("FailureTarget") {
-        "FailureTarget"
-    } else if has("SuccessCriteriaMet") {
-        "SuccessCriteriaMet"
-    } else {
-        "Running"
-    }
+    let deleted = !dig(job, "metadata.deletionTimestamp").is_null();
+    let states = [
+        ("Complete", has("Complete")),
+        ("Failed", has("Failed")),
+        ("Terminating", deleted),
+        ("Suspended", has("Suspended")),
+        ("FailureTarget", has("FailureTarget")),
+        ("SuccessCriteriaMet", has("SuccessCriteriaMet")),
+    ];
+    states.iter().find(|(_, is)| *is).map_or("Running", |(state, _)| state)
 }
 
 fn job_completions(job: &Value) -> String {
