@@ -43,8 +43,22 @@ pub(crate) trait Report: Extend<FieldError> {
     fn one_of(&mut self, field: impl Into<String>, value: &str, known: &[&str]) {
         if value.is_empty() {
             self.required(field, "");
-        } else if !known.contains(&value) {
+        } else {
+            self.supported(field, value, known);
+        }
+    }
+
+    /// A value that must be one of these.
+    fn supported(&mut self, field: impl Into<String>, value: &str, known: &[&str]) {
+        if !known.contains(&value) {
             self.not_supported(field, value, known);
+        }
+    }
+
+    /// A value that an update cannot change.
+    fn immutable(&mut self, field: impl Into<String>, now: Option<&Value>, was: Option<&Value>) {
+        if now != was {
+            self.invalid(field, now, "field is immutable");
         }
     }
 

@@ -128,11 +128,8 @@ fn validate_update(new: &Value, old: &Value, view: View) -> Errors {
         validate_series(new, &mut errors);
     }
     for key in FIXED {
-        let now = at(new, &[key]);
-        if now != at(old, &[key]) {
-            let field = if key == "reportingComponent" { "reportingController" } else { key };
-            errors.invalid(field, now.unwrap_or(&Value::Null), "field is immutable");
-        }
+        let field = if key == "reportingComponent" { "reportingController" } else { key };
+        errors.immutable(field, at(new, &[key]), at(old, &[key]));
     }
     errors
 }

@@ -72,30 +72,22 @@ fn check_strict_ip(field: &str, text: &str) -> (Option<IpAddr>, Vec<FieldError>)
     (Some(ip), wrong)
 }
 
-/// Which special ranges an address is in.
-struct Special {
-    unspecified: bool,
-    loopback: bool,
-    link_local: bool,
-    link_local_multicast: bool,
-}
-
-impl Special {
-    fn of(ip: IpAddr) -> Self {
-        let (link_local, link_local_multicast) = match ip {
-            IpAddr::V4(v4) => (v4.is_link_local(), v4.octets().starts_with(&[224, 0, 0])),
-            IpAddr::V6(v6) => {
-                let [first, ..] = v6.segments();
-                (first & 0xffc0 == 0xfe80, first & 0xff0f == 0xff02)
-            }
-        };
-        let (unspecified, loopback) = (ip.is_unspecified(), ip.is_loopback());
-        Self { unspecified, loopback, link_local, link_local_multicast }
-    }
-
-    fn any(&self) -> bool {
-        self.unspecified || self.loopback || self.link_local || self.link_local_multicast
-    }
+/// The special range that an address is in, as messages describe it.
+fn special_range(ip: IpAddr) -> Option<&'static str> {
+    let (link_local, link_local_multicast) = match ip {
+        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets().starts_with(&[224, 0, 0])),
+        IpAddr::V6(v6) => {
+            let [first, ..] = v6.segments();
+            (first & 0xffc0 == 0xfe80, first & 0xff0f == 0xff02)
+        }
+    };
+    let ranges = [
+        (ip.is_unspecified(), "unspecified"),
+        (ip.is_loopback(), "in the loopback range (127.0.0.0/8, ::1/128)"),
+        (link_local, "in the link-local range (169.254.0.0/16, fe80::/10)"),
+        (link_local_multicast, "in the link-local multicast range (224.0.0.0/24, ff02::/10)"),
+    ];
+    ranges.iter().find(|(inside, _)| *inside).map(|(_, range)| *range)
 }
 
 /// Whether an address is canonical, of a family, and can be an endpoint's. Slices hold many: this
@@ -103,7 +95,7 @@ impl Special {
 pub(crate) fn is_plain_endpoint(text: &str, family: Family) -> bool {
     let canonical = |ip: IpAddr| ip.is_ipv4() || ip.to_string() == text;
     text.parse::<IpAddr>().is_ok_and(|ip| {
-        Family::of(ip) == family && !is_v4_in_v6(ip) && !Special::of(ip).any() && canonical(ip)
+        Family::of(ip) == family && !is_v4_in_v6(ip) && special_range(ip).is_none() && canonical(ip)
     })
 }
 
@@ -112,19 +104,13 @@ pub(crate) fn check_endpoint_ip(field: &str, text: &str) -> Errors {
     let Some(ip) = parse_ip_sloppy(text).map(|ip| ip.to_canonical()) else {
         return vec![invalid(field, text, "must be a valid IP address")];
     };
-    let special = Special::of(ip);
-    let mut wrong = Vec::new();
-    let mut say = |bad: bool, detail: &str| {
-        if bad {
-            wrong.push(invalid(field, text, detail));
+    match special_range(ip) {
+        None => Vec::new(),
+        Some("unspecified") => {
+            vec![invalid(field, text, &format!("may not be unspecified ({text})"))]
         }
-    };
-    say(special.unspecified, &format!("may not be unspecified ({text})"));
-    say(special.loopback, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
-    say(special.link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)");
-    let range = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)";
-    say(special.link_local_multicast, range);
-    wrong
+        Some(range) => vec![invalid(field, text, &format!("may not be {range}"))],
+    }
 }
 
 /// Warnings about odd spellings of an address that was checked with [`check_legacy_ip`].

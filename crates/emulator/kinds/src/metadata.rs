@@ -42,7 +42,6 @@ const ANNOTATIONS_MAX: usize = 256 * 1024;
 const MANAGER_MAX: usize = 128;
 const SUBRESOURCE_MAX: usize = 256;
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
-const IMMUTABLE: &str = "field is immutable";
 
 /// The error of an update without a resourceVersion, for kinds that require one.
 pub fn missing_resource_version() -> FieldError {
@@ -118,14 +117,11 @@ pub fn validate_update(new: &Value, old: &Value, finalizers: FinalizerRule, erro
     for key in ["name", "namespace", "uid"] {
         let (now, was) = (text(meta, &[key]), text(before, &[key]));
         if now != was {
-            errors.invalid(path.child(key), now, IMMUTABLE);
+            errors.invalid(path.child(key), now, "field is immutable");
         }
     }
     for key in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let (now, was) = (json::at(meta, &[key]), json::at(before, &[key]));
-        if now != was {
-            errors.invalid(path.child(key), now.unwrap_or(&Value::Null), IMMUTABLE);
-        }
+        errors.immutable(path.child(key), json::at(meta, &[key]), json::at(before, &[key]));
     }
     validate_common(meta, &path, errors);
     validate_standard_finalizers(meta, finalizers, &path, errors);
@@ -258,8 +254,7 @@ fn validate_owners(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn validate_owner(owner: &Value, path: &Path<'_>, errors: &mut Errors) {
     let version = text(owner, &["apiVersion"]);
     if version.rsplit('/').next().unwrap_or_default().is_empty() {
-        let value = json!(version);
-        errors.invalid(path.child("apiVersion"), &value, "version must not be empty");
+        errors.invalid(path.child("apiVersion"), version, "version must not be empty");
     }
     for key in ["kind", "name", "uid"] {
         if text(owner, &[key]).is_empty() {
@@ -292,9 +287,8 @@ fn validate_finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("finalizers");
     let finalizers = list(meta, &["finalizers"]);
     for finalizer in finalizers {
-        for text in names::qualified_name(finalizer.as_str().unwrap_or_default()) {
-            errors.invalid(path, finalizer, &text);
-        }
+        let name = finalizer.as_str().unwrap_or_default();
+        errors.invalid_each(path, finalizer, names::qualified_name(name));
     }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
     if has("orphan") && has("foregroundDeletion") {

@@ -292,8 +292,7 @@ fn read_validation(value: &str, errors: &mut Errors) -> FieldValidation {
         "" | "Warn" => FieldValidation::Warn,
         "Strict" => FieldValidation::Strict,
         _ => {
-            let supported = ["", "Ignore", "Strict", "Warn"];
-            errors.not_supported("fieldValidation", value, &supported);
+            errors.not_supported("fieldValidation", value, &["", "Ignore", "Strict", "Warn"]);
             FieldValidation::Warn
         }
     }

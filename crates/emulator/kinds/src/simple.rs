@@ -116,10 +116,7 @@ pub(crate) fn validate_config_map(map: &Value, old: Option<&Value>) -> Errors {
 pub(crate) fn validate_secret(secret: &Value, old: Option<&Value>) -> Errors {
     let mut errors = Vec::new();
     if let Some(old) = old {
-        let kind = text(secret, &["type"]);
-        if kind != text(old, &["type"]) {
-            errors.invalid("type", kind, "field is immutable");
-        }
+        errors.immutable("type", at(secret, &["type"]), at(old, &["type"]));
         errors.extend(immutable(secret, old, &["data"]));
     }
     let data = Path::root("data");

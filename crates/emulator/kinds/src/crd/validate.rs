@@ -153,14 +153,7 @@ fn check_group_and_scope(crd: &Value, errors: &mut Errors) {
     } else if !group.contains('.') {
         errors.invalid("spec.group", group, "should be a domain with at least one dot");
     }
-    match text(crd, "/spec/scope") {
-        "Cluster" | "Namespaced" => {}
-        "" => errors.required("spec.scope", ""),
-        other => {
-            let known = ["Cluster", "Namespaced"];
-            errors.not_supported("spec.scope", other, &known);
-        }
-    }
+    errors.one_of("spec.scope", text(crd, "/spec/scope"), &["Cluster", "Namespaced"]);
 }
 
 fn check_version(version: &Value, hoisted: &Hoisted, path: &str, errors: &mut Errors) {
@@ -331,14 +324,7 @@ fn check_conversion(crd: &Value, errors: &mut Errors) {
     let (config_field, reviews_field) =
         ("spec.conversion.webhookClientConfig", "spec.conversion.conversionReviewVersions");
     let strategy = text(conversion, "/strategy");
-    match strategy {
-        "None" | "Webhook" => {}
-        "" => errors.required("spec.conversion.strategy", ""),
-        other => {
-            let known = ["None", "Webhook"];
-            errors.not_supported("spec.conversion.strategy", other, &known);
-        }
-    }
+    errors.one_of("spec.conversion.strategy", strategy, &["None", "Webhook"]);
     if strategy != "Webhook" {
         let said = "should not be set when strategy is not set to Webhook";
         if config.is_some() {
@@ -350,9 +336,7 @@ fn check_conversion(crd: &Value, errors: &mut Errors) {
         return;
     }
     match config {
-        None => {
-            errors.required(config_field, "required when strategy is set to Webhook");
-        }
+        None => errors.required(config_field, "required when strategy is set to Webhook"),
         Some(config) if config.get("url").is_some() == config.get("service").is_some() => {
             errors.required(config_field, "exactly one of url or service is required");
         }
@@ -404,17 +388,17 @@ enum Approval {
     Invalid,
 }
 
-fn approval(crd: &Value) -> Approval {
-    let url = |text: &str| {
+fn approval(text: &str) -> Approval {
+    let url = || {
         text.split_once("://").is_some_and(|(scheme, rest)| {
             let host = rest.split(['/', '?']).next().unwrap_or_default();
             !scheme.is_empty() && !host.is_empty() && !text.contains(char::is_whitespace)
         })
     };
-    match text(crd, &format!("/metadata/annotations/{APPROVAL}")) {
+    match text {
         "" => Approval::Missing,
-        text if text.starts_with("unapproved") => Approval::Bypassed,
-        text if url(text) => Approval::Given,
+        _ if text.starts_with("unapproved") => Approval::Bypassed,
+        _ if url() => Approval::Given,
         _ => Approval::Invalid,
     }
 }
@@ -425,8 +409,9 @@ fn check_approval(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
     let protected = ["k8s.io", "kubernetes.io"]
         .iter()
         .any(|suffix| group.strip_suffix(suffix).is_some_and(|p| p.is_empty() || p.ends_with('.')));
-    let state = approval(crd);
-    if !protected || old.is_some_and(|old| approval(old) == state) {
+    let given = |crd| crate::json::text(crd, &["metadata", "annotations", APPROVAL]);
+    let state = approval(given(crd));
+    if !protected || old.is_some_and(|old| approval(given(old)) == state) {
         return;
     }
     let field = format!("metadata.annotations[{APPROVAL}]");
@@ -436,9 +421,8 @@ fn check_approval(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
         Approval::Given | Approval::Bypassed => {}
         Approval::Missing => errors.required(field, &format!("{said}, {see}")),
         Approval::Invalid => {
-            let given = text(crd, &format!("/metadata/annotations/{APPROVAL}"));
             let how = "with either a URL or a reason starting with \"unapproved\"";
-            errors.invalid(field, given, &format!("{said} {how}, {see}"));
+            errors.invalid(field, given(crd), &format!("{said} {how}, {see}"));
         }
     }
 }

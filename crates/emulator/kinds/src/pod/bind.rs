@@ -47,8 +47,7 @@ fn validate(binding: &Value) -> Errors {
     let mut errors = Vec::new();
     let kind = text(binding, &["target", "kind"]);
     if !matches!(kind, "" | "Node") {
-        let supported = ["Node", "<empty>"];
-        errors.not_supported("target.kind", kind, &supported);
+        errors.not_supported("target.kind", kind, &["Node", "<empty>"]);
     }
     if text(binding, &["target", "name"]).is_empty() {
         errors.required("target.name", "");

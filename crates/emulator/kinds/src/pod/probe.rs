@@ -101,9 +101,7 @@ fn validate_action(
             }
             errors.port(path.child("port"), at(action, &["port"]));
             let scheme = text(action, &["scheme"]);
-            if !SCHEMES.contains(&scheme) {
-                errors.not_supported(path.child("scheme"), scheme, &SCHEMES);
-            }
+            errors.supported(path.child("scheme"), scheme, &SCHEMES);
         }
         "tcpSocket" | "grpc" => errors.port(path.child("port"), at(action, &["port"])),
         "sleep" => {

@@ -187,14 +187,8 @@ fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors)
             errors.invalid(field, value, "value must be empty when `operator` is 'Exists'");
         }
         "Exists" => {}
-        "Lt" | "Gt" => {
-            let supported = ["Equal", "Exists", "Lt", "Gt"];
-            errors.not_supported(field, operator, &supported);
-        }
-        _ => {
-            let supported = ["Equal", "Exists"];
-            errors.not_supported(field, operator, &supported);
-        }
+        "Lt" | "Gt" => errors.not_supported(field, operator, &["Equal", "Exists", "Lt", "Gt"]),
+        _ => errors.not_supported(field, operator, &["Equal", "Exists"]),
     }
     if !effect.is_empty() && !EFFECTS.contains(&effect) {
         errors.not_supported(path.child("effect"), effect, &EFFECTS);
@@ -211,9 +205,8 @@ fn validate_host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         let hostnames = path.child("hostnames");
         for (index, name) in list(alias, &["hostnames"]).iter().enumerate() {
-            for text in names::dns1123_subdomain(name.as_str().unwrap_or_default()) {
-                errors.invalid(hostnames.index(index), name, &text);
-            }
+            let complaints = names::dns1123_subdomain(name.as_str().unwrap_or_default());
+            errors.invalid_each(hostnames.index(index), name, complaints);
         }
     }
 }

@@ -106,9 +106,7 @@ fn validate_fields(key: &str, needed: &str, source: &Value, path: &Path<'_>, err
     if key == "hostPath" {
         no_backsteps(text(source, &["path"]), &path.child("path"), errors);
         let kind = text(source, &["type"]);
-        if !HOST_PATHS.contains(&kind) {
-            errors.not_supported(path.child("type"), kind, &HOST_PATHS);
-        }
+        errors.supported(path.child("type"), kind, &HOST_PATHS);
     }
     if let Some(mode) = int(source, &["defaultMode"]).filter(|mode| !(0..=0o777).contains(mode)) {
         let detail = "must be a number between 0 and 0777 (octal), both inclusive";

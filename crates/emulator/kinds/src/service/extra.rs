@@ -96,9 +96,7 @@ pub(super) fn check_extra(errors: &mut Errors, view: View<'_>, gates: &Gates) {
     check_keys(errors, view);
     if let Some(value) = view.optional("trafficPolicy") {
         let known = ["Cluster", "Local", "PreferZone"];
-        if !known.contains(&value) {
-            errors.not_supported("spec.trafficPolicy", value, &known);
-        }
+        errors.supported("spec.trafficPolicy", value, &known);
     }
     if let Some(value) = view.optional("routingPreference") {
         check_preference(errors, "spec.routingPreference", value, &["Default", "Spread", "Zone"]);

@@ -22,9 +22,7 @@ pub(super) fn check_affinity(errors: &mut Errors, view: View<'_>) {
                 errors.forbidden(field, "must not be set when session affinity is None");
             }
         }
-        other => {
-            errors.not_supported("spec.sessionAffinity", other, &AFFINITIES);
-        }
+        other => errors.not_supported("spec.sessionAffinity", other, &AFFINITIES),
     }
 }
 
@@ -57,11 +55,7 @@ pub(super) fn check_external_policy(errors: &mut Errors, view: View<'_>) {
         (policy, false) => {
             errors.invalid(field, policy, "may only be set for externally-accessible services");
         }
-        (policy, true) => {
-            if !POLICIES.contains(&policy) {
-                errors.not_supported(field, policy, &POLICIES);
-            }
-        }
+        (policy, true) => errors.supported(field, policy, &POLICIES),
     }
     let field = "spec.healthCheckNodePort";
     match (view.number("healthCheckNodePort"), view.needs_health_check()) {
@@ -92,11 +86,7 @@ pub(super) fn check_internal_policy(errors: &mut Errors, view: View<'_>) {
                 errors.required(field, "");
             }
         }
-        Some(policy) => {
-            if !POLICIES.contains(&policy) {
-                errors.not_supported(field, policy, &POLICIES);
-            }
-        }
+        Some(policy) => errors.supported(field, policy, &POLICIES),
     }
 }
 

@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::{
-    DeleteAnswers, Generation, InitialStatus, Repeat, Review, StoredForm, Strategy, Write,
+    DeleteAnswers, Generation,
+    InitialStatus::{self, Given, Own},
+    Repeat, Review, StoredForm, Strategy, Write,
 };
 use crate::fields;
 use crate::json::{fill, make};
@@ -89,7 +91,7 @@ const AUTOSCALER: Strategy = Strategy {
     ..PLAIN
 };
 const AUTOSCALER_V2: Strategy = Strategy {
-    initial_status: InitialStatus::Given(|| json!({"currentMetrics": null, "desiredReplicas": 0})),
+    initial_status: Given(|| json!({"currentMetrics": null, "desiredReplicas": 0})),
     ..AUTOSCALER
 };
 const MUTATING_ADMISSION: Strategy =
@@ -100,7 +102,7 @@ pub(crate) const CUSTOM: Strategy = Strategy {
     generation: Generation::Own,
     meta: MetaRule { name: NameRule::Subdomain, finalizers: FinalizerRule::Any },
     kept_by_status: ALL_BUT_STATUS,
-    initial_status: InitialStatus::Own,
+    initial_status: Own,
     prepare_create: |new, write| crd::prepare_create(write.resource, new),
     prepare_update: |new, old, Write { resource, subresource, .. }| {
         crd::prepare_update(resource, *subresource, new, old);
@@ -136,7 +138,7 @@ const NAMESPACE: Strategy = Strategy {
     protected: &["default", "kube-system", "kube-public"],
     terminate: Some(namespace::terminate),
     spec_finalizers: true,
-    initial_status: InitialStatus::Own,
+    initial_status: Own,
     default: namespace::default,
     prepare_create: |new, _| namespace::prepare_create(new),
     prepare_update: |new, old, write| {
@@ -151,7 +153,7 @@ const NAMESPACE: Strategy = Strategy {
     ..OBJECT
 };
 const NODE: Strategy = Strategy {
-    initial_status: InitialStatus::Own,
+    initial_status: Own,
     default: node::default,
     prepare_create: |new, _| node::prepare_create(new),
     validate: |new, old, _| node::validate(new, old),
@@ -162,12 +164,12 @@ const NODE: Strategy = Strategy {
     ..REPEATED
 };
 const PERSISTENT_VOLUME: Strategy = Strategy {
-    initial_status: InitialStatus::Given(|| json!({"phase": "Pending"})),
+    initial_status: Given(|| json!({"phase": "Pending"})),
     default: simple::default_volume,
     ..OBJECT
 };
 const PERSISTENT_VOLUME_CLAIM: Strategy = Strategy {
-    initial_status: InitialStatus::Given(|| json!({"phase": "Pending"})),
+    initial_status: Given(|| json!({"phase": "Pending"})),
     default: |object| fill(make(object, &["spec"]), "volumeMode", "Filesystem"),
     ..OBJECT
 };
@@ -176,7 +178,7 @@ const POD: Strategy = Strategy {
     generation: SPEC,
     repeat: Repeat::Both,
     kept_by_status: &["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"],
-    initial_status: InitialStatus::Own,
+    initial_status: Own,
     default: pod::default,
     prepare_create: |new, write| {
         pod::prepare_create(new, write.context.now, write.context.node_labels);
@@ -204,7 +206,7 @@ const POD_TEMPLATE: Strategy = Strategy {
     ..OBJECT
 };
 const REPLICATION_CONTROLLER: Strategy = Strategy {
-    initial_status: InitialStatus::Given(|| json!({"replicas": 0})),
+    initial_status: Given(|| json!({"replicas": 0})),
     default: workload::default_replication_controller,
     validate: |new, old, _| workload::validate(new, old, Workload::ReplicationController),
     fields: "status.replicas",
@@ -221,7 +223,7 @@ const SERVICE: Strategy = Strategy {
     allocates: true,
     meta: LABEL,
     repeat: Repeat::Both,
-    initial_status: InitialStatus::Own,
+    initial_status: Own,
     default: service::default,
     prepare_create: |new, write| service::prepare_create(new, write.context.cluster),
     prepare_update: |new, old, write| {
@@ -239,7 +241,7 @@ const SERVICE: Strategy = Strategy {
 };
 const SERVICE_ACCOUNT: Strategy = Strategy { repeat: Repeat::Both, ..OBJECT };
 const DAEMON_SET: Strategy = Strategy {
-    initial_status: InitialStatus::Given(workload::daemon_set_status),
+    initial_status: Given(workload::daemon_set_status),
     default: workload::default_daemon_set,
     prepare_create: |new, _| workload::prepare_daemon_set(new),
     prepare_update: |new, old, _| workload::update_daemon_set(new, old),
@@ -255,7 +257,7 @@ const DEPLOYMENT: Strategy = Strategy {
     ..WORKLOAD
 };
 const REPLICA_SET: Strategy = Strategy {
-    initial_status: InitialStatus::Given(|| json!({"replicas": 0})),
+    initial_status: Given(|| json!({"replicas": 0})),
     default: workload::default_replica_set,
     validate: |new, old, _| workload::validate(new, old, Workload::ReplicaSet),
     warnings: workload::warnings_with_name,
@@ -263,7 +265,7 @@ const REPLICA_SET: Strategy = Strategy {
 };
 const STATEFUL_SET: Strategy = Strategy {
     meta: LABEL,
-    initial_status: InitialStatus::Given(|| json!({"replicas": 0, "availableReplicas": 0})),
+    initial_status: Given(|| json!({"replicas": 0, "availableReplicas": 0})),
     default: workload::default_stateful_set,
     validate: |new, old, _| workload::validate(new, old, Workload::StatefulSet),
     ..WORKLOAD
@@ -295,7 +297,7 @@ const NEW_EVENT: Strategy = Strategy {
     ..EVENT
 };
 const AUTOSCALER_V1: Strategy = Strategy {
-    initial_status: InitialStatus::Given(|| json!({"currentReplicas": 0, "desiredReplicas": 0})),
+    initial_status: Given(|| json!({"currentReplicas": 0, "desiredReplicas": 0})),
     stored_form: Some(StoredForm {
         strategy: &AUTOSCALER_V2,
         to_stored: autoscaler::to_v2,
@@ -326,14 +328,14 @@ const ENDPOINT_SLICE: Strategy = Strategy {
     ..PLAIN
 };
 const INGRESS: Strategy =
-    Strategy { initial_status: InitialStatus::Given(|| json!({"loadBalancer": {}})), ..WITH_SPEC };
+    Strategy { initial_status: Given(|| json!({"loadBalancer": {}})), ..WITH_SPEC };
 const INGRESS_CLASS: Strategy = Strategy { default: simple::default_ingress_class, ..WITH_SPEC };
 const NETWORK_POLICY: Strategy = Strategy { default: simple::default_network_policy, ..WITH_SPEC };
 const SERVICE_CIDR: Strategy = Strategy { kept_by_status: ALL_BUT_STATUS, ..PLAIN };
 const RUNTIME_CLASS: Strategy = Strategy { create_on_update: true, ..GUARDED };
 const POD_DISRUPTION_BUDGET: Strategy = Strategy {
     generation: SPEC,
-    initial_status: InitialStatus::Given(
+    initial_status: Given(
         || json!({ "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, }),
     ),
     ..GUARDED
@@ -345,7 +347,7 @@ const PRIORITY_CLASS: Strategy = Strategy {
 const STORAGE_CLASS: Strategy = Strategy { default: simple::default_storage_class, ..OBJECT };
 const VOLUME_ATTACHMENT: Strategy = Strategy {
     kept_by_status: ALL_BUT_STATUS,
-    initial_status: InitialStatus::Given(|| json!({"attached": false})),
+    initial_status: Given(|| json!({"attached": false})),
     ..GUARDED_OBJECT
 };
 const MUTATING_WEBHOOK_CONFIGURATION: Strategy =

@@ -10,15 +10,9 @@ use crate::crd::Column;
 /// As entries of `columnDefinitions`.
 pub(super) fn definitions(columns: &[Column]) -> Vec<Value> {
     let name = definition("Name", "string", "name", "Name of the object", 0);
-    let others = columns.iter().map(|column| {
-        definition(
-            &column.name,
-            &column.type_,
-            &column.format,
-            &column.description,
-            column.priority,
-        )
-    });
+    let others = columns
+        .iter()
+        .map(|c| definition(&c.name, &c.type_, &c.format, &c.description, c.priority));
     std::iter::once(name).chain(others).collect()
 }
 

@@ -1,6 +1,6 @@
 //! Job and CronJob: the generated selector, and validation.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::errors::{Errors, Report as _};
 use crate::json::{Path, at, fill, is_true, make, text};
@@ -49,10 +49,7 @@ pub(crate) fn validate_job(job: &Value, old: Option<&Value>) -> Errors {
     validate_spec(job.get("spec").unwrap_or(&Value::Null), &path, &mut errors);
     let Some(old) = old else { return errors };
     for key in FIXED {
-        let now = at(job, &["spec", key]);
-        if now != at(old, &["spec", key]) {
-            errors.invalid(path.child(key), now.unwrap_or(&Value::Null), "field is immutable");
-        }
+        errors.immutable(path.child(key), at(job, &["spec", key]), at(old, &["spec", key]));
     }
     errors
 }
@@ -61,20 +58,17 @@ pub(crate) fn validate_cron_job(cron_job: &Value) -> Errors {
     let mut errors = Vec::new();
     let path = Path::root("spec");
     let spec = cron_job.get("spec").unwrap_or(&Value::Null);
-    if text(cron_job, &["metadata", "name"]).len() > 52 {
-        let name = json!(text(cron_job, &["metadata", "name"]));
-        errors.invalid("metadata.name", &name, "must be no more than 52 characters");
+    let name = text(cron_job, &["metadata", "name"]);
+    if name.len() > 52 {
+        errors.invalid("metadata.name", name, "must be no more than 52 characters");
     }
-    let schedule = text(spec, &["schedule"]);
-    if schedule.is_empty() {
+    if text(spec, &["schedule"]).is_empty() {
         errors.required(path.child("schedule"), "");
     }
     not_negative(spec, "startingDeadlineSeconds", &path, &mut errors);
     let policy = text(spec, &["concurrencyPolicy"]);
     let supported = ["Allow", "Forbid", "Replace"];
-    if !supported.contains(&policy) {
-        errors.not_supported(path.child("concurrencyPolicy"), policy, &supported);
-    }
+    errors.supported(path.child("concurrencyPolicy"), policy, &supported);
     let template = path.child("jobTemplate");
     let job = at(spec, &["jobTemplate", "spec"]).unwrap_or(&Value::Null);
     validate_spec(job, &template.child("spec"), &mut errors);
@@ -97,9 +91,7 @@ fn validate_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     if let Some(mode) = at(spec, &["completionMode"]).and_then(Value::as_str) {
         let supported = ["NonIndexed", "Indexed"];
-        if !supported.contains(&mode) {
-            errors.not_supported(path.child("completionMode"), mode, &supported);
-        }
+        errors.supported(path.child("completionMode"), mode, &supported);
         if mode == "Indexed" && at(spec, &["completions"]).is_none() {
             errors.required(path.child("completions"), "when completion mode is Indexed");
         }
@@ -110,13 +102,7 @@ fn validate_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let pod = template.child("spec");
     let field = pod.child("restartPolicy");
     match text(object, &["spec", "restartPolicy"]) {
-        "OnFailure" | "Never" => {}
-        "" | "Always" => {
-            errors.required(field, "valid values: \"OnFailure\", \"Never\"");
-        }
-        other => {
-            let supported = ["OnFailure", "Never"];
-            errors.not_supported(field, other, &supported);
-        }
+        "" | "Always" => errors.required(field, "valid values: \"OnFailure\", \"Never\""),
+        other => errors.supported(field, other, &["OnFailure", "Never"]),
     }
 }

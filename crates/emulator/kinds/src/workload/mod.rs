@@ -192,13 +192,11 @@ fn validate_selector(spec: &Value, workload: Workload, path: &Path<'_>, errors: 
             if let Some(error) = empty_selector(selector, workload, &field) {
                 errors.push(error);
             }
-            match LabelSelector::from_json(selector) {
-                Ok(selector) => selector,
-                Err(_) => {
-                    errors.push(invalid_selector(selector, &field, "invalid label selector"));
-                    return;
-                }
-            }
+            let Ok(read) = LabelSelector::from_json(selector) else {
+                errors.push(invalid_selector(selector, &field, "invalid label selector"));
+                return;
+            };
+            read
         }
     };
     let template = path.child("template");
@@ -249,17 +247,14 @@ fn validate_label_selector(selector: &Value, path: &Path<'_>, errors: &mut Error
                 errors.forbidden(path.child("values"), detail);
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => {
-                errors.invalid(path.child("operator"), operator, "not a valid selector operator");
-            }
+            _ => errors.invalid(path.child("operator"), operator, "not a valid selector operator"),
         }
         let key = text(expression, &["key"]);
         errors.invalid_each(path.child("key"), key, names::qualified_name(key));
         let field = path.child("values");
         for (index, value) in values.iter().enumerate() {
-            for text in names::label_value(value.as_str().unwrap_or_default()) {
-                errors.invalid(field.index(index), value, &text);
-            }
+            let complaints = names::label_value(value.as_str().unwrap_or_default());
+            errors.invalid_each(field.index(index), value, complaints);
         }
     }
 }

@@ -22,10 +22,7 @@ pub(super) fn validate_deployment(spec: &Value, path: &Path<'_>, errors: &mut Er
             errors.required(rolling_path, "this should be defaulted and never be nil");
         }
         ("RollingUpdate", Some(rolling)) => validate_rolling(rolling, &rolling_path, errors),
-        _ => {
-            let supported = ["Recreate", "RollingUpdate"];
-            errors.push(unsupported(strategy, &strategy_path, supported));
-        }
+        _ => errors.push(unsupported(strategy, &strategy_path, ["Recreate", "RollingUpdate"])),
     }
     not_negative(spec, "revisionHistoryLimit", path, errors);
     not_negative(spec, "progressDeadlineSeconds", path, errors);
@@ -46,10 +43,7 @@ pub(super) fn validate_daemon_set(spec: &Value, path: &Path<'_>, errors: &mut Er
         ("RollingUpdate", Some(rolling)) => {
             validate_rolling_daemons(rolling, &rolling_path, errors);
         }
-        _ => {
-            let supported = ["RollingUpdate", "OnDelete"];
-            errors.push(unsupported(strategy, &strategy_path, supported));
-        }
+        _ => errors.push(unsupported(strategy, &strategy_path, ["RollingUpdate", "OnDelete"])),
     }
     not_negative(spec, "revisionHistoryLimit", path, errors);
 }
@@ -60,9 +54,7 @@ pub(super) fn validate_stateful_set(spec: &Value, path: &Path<'_>, errors: &mut 
     match policy {
         "" => errors.required(field, ""),
         "OrderedReady" | "Parallel" => {}
-        _ => {
-            errors.invalid(field, policy, "must be 'OrderedReady' or 'Parallel'");
-        }
+        _ => errors.invalid(field, policy, "must be 'OrderedReady' or 'Parallel'"),
     }
     let strategy = spec.get("updateStrategy").unwrap_or(&Value::Null);
     let strategy_path = path.child("updateStrategy");
@@ -77,17 +69,12 @@ pub(super) fn validate_stateful_set(spec: &Value, path: &Path<'_>, errors: &mut 
             not_negative(rolling, "partition", &rolling_path, errors);
         }
         ("OnDelete" | "RollingUpdate", None) => {}
-        _ => {
-            errors.invalid(strategy_path, strategy, "must be 'RollingUpdate' or 'OnDelete'");
-        }
+        _ => errors.invalid(strategy_path, strategy, "must be 'RollingUpdate' or 'OnDelete'"),
     }
     let retention_path = path.child("persistentVolumeClaimRetentionPolicy");
     for key in ["whenDeleted", "whenScaled"] {
         let policy = text(spec, &["persistentVolumeClaimRetentionPolicy", key]);
-        if !matches!(policy, "Retain" | "Delete") {
-            let supported = ["Retain", "Delete"];
-            errors.not_supported(retention_path.child(key), policy, &supported);
-        }
+        errors.supported(retention_path.child(key), policy, &["Retain", "Delete"]);
     }
     let service = text(spec, &["serviceName"]);
     if !service.is_empty() {
