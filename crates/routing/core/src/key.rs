@@ -96,45 +96,29 @@ impl fmt::Debug for Name {
     }
 }
 
-/// `namespace/name` of a Service.
+/// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ServiceKey {
+pub struct NamespacedName {
     /// Namespace.
     pub namespace: Name,
     /// Name.
     pub name: Name,
 }
 
-impl ServiceKey {
+/// The key of a Service.
+pub type ServiceKey = NamespacedName;
+
+/// The key of a Pod.
+pub type PodKey = NamespacedName;
+
+impl NamespacedName {
     /// Makes a key from its two parts.
     pub fn new(namespace: impl Into<Name>, name: impl Into<Name>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
-impl fmt::Display for ServiceKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// `namespace/name` of a Pod.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PodKey {
-    /// Namespace.
-    pub namespace: Name,
-    /// Name.
-    pub name: Name,
-}
-
-impl PodKey {
-    /// Makes a key from its two parts.
-    pub fn new(namespace: impl Into<Name>, name: impl Into<Name>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl fmt::Display for PodKey {
+impl fmt::Display for NamespacedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
@@ -164,12 +148,7 @@ impl Protocol {
 
     /// Parses the value in the API (upper case only, as the API server validates it).
     pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "TCP" => Some(Self::Tcp),
-            "UDP" => Some(Self::Udp),
-            "SCTP" => Some(Self::Sctp),
-            _ => None,
-        }
+        [Self::Tcp, Self::Udp, Self::Sctp].into_iter().find(|protocol| protocol.as_str() == text)
     }
 }
 
@@ -207,11 +186,7 @@ impl Family {
 
     /// Parses the value in the API.
     pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "IPv4" => Some(Self::Ipv4),
-            "IPv6" => Some(Self::Ipv6),
-            _ => None,
-        }
+        [Self::Ipv4, Self::Ipv6].into_iter().find(|family| family.as_str() == text)
     }
 }
 

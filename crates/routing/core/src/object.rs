@@ -131,8 +131,7 @@ impl fmt::Display for ObjectRef {
         write!(f, "{} ", self.kind())?;
         match self {
             Self::Node(name) | Self::Namespace(name) | Self::ServiceCidr(name) => name.fmt(f),
-            Self::Service(key) => key.fmt(f),
-            Self::Pod(key) | Self::Locator(key) => key.fmt(f),
+            Self::Service(key) | Self::Pod(key) | Self::Locator(key) => key.fmt(f),
             Self::Slice(namespace, name) => write!(f, "{namespace}/{name}"),
         }
     }

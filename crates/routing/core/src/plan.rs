@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use crate::hint::HintOutcome;
 use crate::hint::capacity::Capacity;
-use crate::intent::IntentDecision;
 use crate::key::{EndpointKey, Family, Name, ServiceKey};
 use crate::model::{Node, Slice};
 use crate::route::table::decide;
-use crate::route::{Backend, Place, Verdict};
+use crate::route::{Backend, Place, Verdict, port_endpoints};
 use crate::world::{PlanTime, World};
 
 /// Load of one endpoint.
@@ -60,18 +59,13 @@ pub struct LoadQuestion<'a> {
     pub port: usize,
     /// The family.
     pub family: Family,
-    /// An intent that replaces the Service's own.
-    pub what_if: Option<&'a IntentDecision>,
 }
 
 /// Predicts the traffic of one Service port. Returns `None` if the Service or port does not exist.
-pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime<'_>) -> Option<LoadPlan> {
+pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime) -> Option<LoadPlan> {
     let service = world.service(question.service)?;
-    service.ports.get(question.port)?;
-    let plan = match question.what_if {
-        Some(intent) => world.plan_what_if(question.service, intent, now)?,
-        None => world.plan(question.service, now)?,
-    };
+    let port = service.ports.get(question.port)?;
+    let plan = world.plan(question.service, now)?;
     let written = plan.create.iter().chain(&plan.update);
     let kept = plan.unchanged.iter().map(Arc::as_ref);
     let foreign = world
@@ -83,7 +77,7 @@ pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime<'_>) -
         LoadPlan { outcome: plan.outcome.get(&question.family).cloned(), ..LoadPlan::default() };
     let nodes: Vec<&Node> =
         world.nodes().map(Arc::as_ref).filter(|node| node.counts_as_capacity()).collect();
-    let demands = node_demand(&nodes, world.capacity(), now.measured());
+    let demands = node_demand(&nodes, world.capacity());
     for (node, demand) in nodes.iter().zip(demands) {
         let place = Place::of(node);
         let decision = decide(world, service, question.port, question.family, &slices, &place);
@@ -94,26 +88,20 @@ pub fn plan_load(world: &World, question: LoadQuestion<'_>, now: PlanTime<'_>) -
         };
         load.send(place.zone.as_ref(), demand, &backends.unwrap_or_default());
     }
-    load.add_idle(world, question, &slices);
+    let port = (&port.name, port.protocol);
+    for endpoint in port_endpoints(slices.iter().copied(), question.family, port, None) {
+        // An idle endpoint has no load, and counts for the mean.
+        if endpoint.ready {
+            load.endpoint(endpoint.key, endpoint.endpoint.zone.as_ref());
+        }
+    }
     load.summarise();
     Some(load)
 }
 
-/// Each node's part of the total demand: the measured connections of its zone, split by the
-/// capacity of its nodes. Without measurements, it is proportional to the capacity of the node.
-fn node_demand(
-    nodes: &[&Node],
-    capacity: &Capacity,
-    measured: Option<&BTreeMap<Name, u64>>,
-) -> Vec<f64> {
-    let demand = |node: &&Node| {
-        let own = capacity.milli_of(node) as f64;
-        let Some(measured) = measured else { return own };
-        let zone =
-            node.zone().and_then(|zone| Some((measured.get(zone)?, capacity.zones.get(zone)?)));
-        zone.map_or(0.0, |(connections, all)| *connections as f64 * own / *all as f64)
-    };
-    let demands: Vec<f64> = nodes.iter().map(demand).collect();
+/// Each node's part of the total demand, in proportion to its capacity.
+fn node_demand(nodes: &[&Node], capacity: &Capacity) -> Vec<f64> {
+    let demands: Vec<f64> = nodes.iter().map(|node| capacity.milli_of(node) as f64).collect();
     let sum: f64 = demands.iter().sum();
     demands.into_iter().map(|demand| if sum > 0.0 { demand / sum } else { 0.0 }).collect()
 }
@@ -130,27 +118,18 @@ impl LoadPlan {
             self.unserved += demand;
             return;
         }
-        let row = self.matrix.entry(zone_name(from)).or_default();
         for backend in backends {
             let part = demand * f64::from(backend.weight) / weights;
-            let zone = zone_name(backend.zone.as_ref());
-            *row.entry(zone.clone()).or_default() += part;
-            let new = EndpointLoad { zone, share: 0.0, relative: 0.0 };
-            self.endpoints.entry(backend.key).or_insert(new).share += part;
+            let zone = backend.zone.as_ref();
+            self.endpoint(backend.key, zone).share += part;
+            let row = self.matrix.entry(zone_name(from)).or_default();
+            *row.entry(zone_name(zone)).or_default() += part;
         }
     }
 
-    /// Adds ready endpoints that no client chose. They have no load, and count for the mean.
-    fn add_idle(&mut self, world: &World, question: LoadQuestion<'_>, slices: &[&Slice]) {
-        let Some(service) = world.service(question.service) else { return };
-        let port = &service.ports[question.port];
-        let key = (&port.name, port.protocol);
-        let all = crate::route::port_endpoints(slices.iter().copied(), question.family, key, None);
-        for endpoint in all.iter().filter(|endpoint| endpoint.ready) {
-            let zone = zone_name(endpoint.endpoint.zone.as_ref());
-            let new = EndpointLoad { zone, share: 0.0, relative: 0.0 };
-            self.endpoints.entry(endpoint.key).or_insert(new);
-        }
+    fn endpoint(&mut self, key: EndpointKey, zone: Option<&Name>) -> &mut EndpointLoad {
+        let new = || EndpointLoad { zone: zone_name(zone), share: 0.0, relative: 0.0 };
+        self.endpoints.entry(key).or_insert_with(new)
     }
 
     fn summarise(&mut self) {

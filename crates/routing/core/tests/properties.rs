@@ -27,7 +27,7 @@ use nearhop_core::{
 use proptest::prelude::*;
 use proptest::sample::select;
 
-fn now() -> PlanTime<'static> {
+fn now() -> PlanTime {
     PlanTime::at(Timestamp::UNIX_EPOCH)
 }
 

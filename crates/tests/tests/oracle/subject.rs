@@ -21,7 +21,7 @@ fn key() -> ServiceKey {
     ServiceKey::new(NAMESPACE, SERVICE)
 }
 
-fn now() -> PlanTime<'static> {
+fn now() -> PlanTime {
     PlanTime::at(Timestamp::UNIX_EPOCH)
 }
 
@@ -69,7 +69,7 @@ impl Subject {
     /// Predicted traffic by client zone and endpoint zone.
     pub(crate) fn traffic(&self) -> BTreeMap<(String, String), f64> {
         let key = key();
-        let question = LoadQuestion { service: &key, port: 0, family: Family::Ipv4, what_if: None };
+        let question = LoadQuestion { service: &key, port: 0, family: Family::Ipv4 };
         let load = plan_load(&self.0, question, now()).expect("the Service has a port");
         let rows = load.matrix.iter().flat_map(|(from, row)| {
             row.iter().map(|(to, part)| ((from.to_string(), to.to_string()), *part))

@@ -59,7 +59,7 @@ pub(super) async fn predict(
     let now = PlanTime::at(Timestamp::UNIX_EPOCH);
     let plan = world.plan(&key, now).ok_or_else(|| gone(&key))?;
     apply_plan(&mut world, &key, plan);
-    let question = LoadQuestion { service: &key, port: 0, family: Family::Ipv4, what_if: None };
+    let question = LoadQuestion { service: &key, port: 0, family: Family::Ipv4 };
     let load = plan_load(&world, question, now).ok_or_else(|| gone(&key))?;
     Ok(Prediction { load, choices: choices(&world, &key) })
 }

@@ -73,7 +73,6 @@ fn hint(
         hints: HintContext {
             capacity,
             max_unzoned: MaxUnzonedShare::default(),
-            demand: None,
             now: Timestamp::UNIX_EPOCH,
         },
         controller: &controller,

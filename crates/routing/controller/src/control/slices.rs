@@ -80,7 +80,7 @@ impl Control {
             return self.sync_orphans(key, now);
         };
         let trigger_time = self.slices.take_trigger_time(&service, &self.world);
-        let at = PlanTime { now: now.time, trigger_time, demand: None };
+        let at = PlanTime { now: now.time, trigger_time };
         // A panic in one plan must not stop the other Services.
         let planned = catch_unwind(AssertUnwindSafe(|| self.world.plan(key, at)));
         let Ok(planned) = planned else {

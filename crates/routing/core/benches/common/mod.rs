@@ -6,7 +6,7 @@ use nearhop_core::model::{ClusterIps, Node, Pod, Service, ServicePort, TargetPor
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{Change, Family, Name, PodKey, Protocol, ServiceKey, World};
 
-pub(crate) fn now() -> PlanTime<'static> {
+pub(crate) fn now() -> PlanTime {
     PlanTime::at(Timestamp::UNIX_EPOCH)
 }
 

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use super::question::{AskedName, Question, RecordType};
+use super::question::{Question, RecordType};
 use super::record::{Choice, Data, DomainName, Record};
 use super::zone::{Zone, resolve_apex, resolve_ns_dns};
 use super::{Asking, PodMode, alias, reverse, service};
@@ -94,12 +94,16 @@ pub(super) fn resolve<'a>(
     if zone.is_reverse() {
         return reverse::resolve(asking, name, record_type);
     }
-    match (outside, name.label(outside - 1)) {
-        (1, b"dns-version") => schema_version(record_type),
-        (1, b"svc" | b"pod") => Found::Empty,
-        (_, b"svc") => below_svc(asking, name, record_type, outside - 1),
-        (_, b"pod") => below_pod(asking, name, record_type, outside - 1),
-        _ => Found::Missing,
+    let below = match (outside, name.label(outside - 1)) {
+        (1, b"dns-version") => return schema_version(record_type),
+        (1, b"svc" | b"pod") => return Found::Empty,
+        (_, b"svc") => below_svc,
+        (_, b"pod") => below_pod,
+        _ => return Found::Missing,
+    };
+    match name.text(outside - 2).filter(|namespace| is_visible(asking, namespace)) {
+        Some(namespace) => below(asking, question, namespace, outside - 1),
+        None => Found::Missing,
     }
 }
 
@@ -120,12 +124,10 @@ pub(super) fn is_visible(asking: &Asking<'_>, namespace: &str) -> bool {
 /// Resolves a name with `outside` labels left of `svc`.
 fn below_svc<'a>(
     asking: &Asking<'a>,
-    name: &AskedName,
-    record_type: RecordType,
+    Question { name, record_type }: &Question,
+    namespace: &str,
     outside: usize,
 ) -> Found<'a> {
-    let namespace = name.text(outside - 1).filter(|namespace| is_visible(asking, namespace));
-    let Some(namespace) = namespace else { return Found::Missing };
     if outside == 1 {
         return Found::Empty;
     }
@@ -133,16 +135,16 @@ fn below_svc<'a>(
     let Some(filed) = asking.index.get(namespace, service) else { return Found::Missing };
     if filed.service.service_type == ServiceType::ExternalName {
         return match outside {
-            2 => alias::resolve(asking, &filed.service, name, record_type),
+            2 => alias::resolve(asking, &filed.service, name, *record_type),
             _ => Found::Missing,
         };
     }
     let wanted = match outside {
         2 => service::Wanted::All,
-        3 => match name.text(0) {
-            Some(host) => service::Wanted::Host(host),
-            None => return Found::Missing,
-        },
+        3 => {
+            let Some(host) = name.text(0) else { return Found::Missing };
+            service::Wanted::Host(host)
+        }
         4 => match (name.text(0).map(bare), name.text(1).map(bare).and_then(protocol)) {
             (Some(port), Some(protocol)) if !port.is_empty() => {
                 service::Wanted::Port(port, protocol)
@@ -151,7 +153,7 @@ fn below_svc<'a>(
         },
         _ => return Found::Missing,
     };
-    service::resolve(asking, filed, wanted, record_type)
+    service::resolve(asking, filed, wanted, *record_type)
 }
 
 /// Removes the leading underscore of a port or protocol; names without it are valid too.
@@ -159,24 +161,18 @@ fn bare(label: &str) -> &str {
     label.strip_prefix('_').unwrap_or(label)
 }
 
+/// The protocol of a label in lower case, as all labels of a question are.
 pub(super) fn protocol(label: &str) -> Option<Protocol> {
-    match label {
-        "tcp" => Some(Protocol::Tcp),
-        "udp" => Some(Protocol::Udp),
-        "sctp" => Some(Protocol::Sctp),
-        _ => None,
-    }
+    Protocol::parse(&label.to_ascii_uppercase())
 }
 
 /// Resolves a name with `outside` labels left of `pod`.
 fn below_pod<'a>(
     asking: &Asking<'a>,
-    name: &AskedName,
-    record_type: RecordType,
+    Question { name, record_type }: &Question,
+    namespace: &str,
     outside: usize,
 ) -> Found<'a> {
-    let namespace = name.text(outside - 1).filter(|namespace| is_visible(asking, namespace));
-    let Some(namespace) = namespace else { return Found::Missing };
     let address = match (asking.config.pods, outside) {
         (PodMode::Disabled, _) | (_, 3..) => None,
         (_, 1) => return Found::Empty,
@@ -187,7 +183,7 @@ fn below_pod<'a>(
             || asking.world.locators().is_in(namespace, *address)
     };
     match address.filter(known) {
-        Some(address) => Found::addresses([address], record_type, asking.config.ttl),
+        Some(address) => Found::addresses([address], *record_type, asking.config.ttl),
         None => Found::Missing,
     }
 }

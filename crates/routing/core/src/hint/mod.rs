@@ -13,7 +13,6 @@ mod weights;
 mod write;
 mod zones;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -39,8 +38,6 @@ pub struct HintContext<'a> {
     pub capacity: Option<&'a Capacity>,
     /// `--max-unzoned-share`.
     pub max_unzoned: MaxUnzonedShare,
-    /// Measured connections by client zone, if nodes report them.
-    pub demand: Option<&'a BTreeMap<Name, u64>>,
     /// The current time.
     pub now: Timestamp,
 }

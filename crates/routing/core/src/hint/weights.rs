@@ -90,13 +90,11 @@ fn zone_loads(lists: &SliceLists, context: &HintContext<'_>) -> Result<Vec<ZoneL
     for zone in zoned.iter().filter_map(|endpoint| endpoint.zone.as_ref()) {
         *endpoints.entry(zone).or_default() += 1;
     }
-    let demand = context.demand.unwrap_or(&capacity.zones);
-    let names: BTreeSet<&Name> =
-        demand.keys().chain(capacity.zones.keys()).chain(endpoints.keys().copied()).collect();
+    let names: BTreeSet<&Name> = capacity.zones.keys().chain(endpoints.keys().copied()).collect();
     let load = |zone: &Name| ZoneLoad {
         zone: zone.clone(),
         region: capacity.regions.get(zone).cloned(),
-        demand: demand.get(zone).copied().unwrap_or(0),
+        demand: capacity.zones.get(zone).copied().unwrap_or(0),
         endpoints: endpoints.get(zone).copied().unwrap_or(0),
     };
     Ok(names.into_iter().map(load).collect())

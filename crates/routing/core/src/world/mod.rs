@@ -371,29 +371,8 @@ impl World {
     }
 
     /// Plans the slices of one Service.
-    pub fn plan(&self, key: &ServiceKey, now: PlanTime<'_>) -> Option<SlicePlan> {
+    pub fn plan(&self, key: &ServiceKey, now: PlanTime) -> Option<SlicePlan> {
         let entry = self.services.get(key)?;
-        Some(self.plan_as(entry, &entry.intent, &entry.state, now))
-    }
-
-    /// Plans a Service as if it had another request, without earlier state: a what-if.
-    pub fn plan_what_if(
-        &self,
-        key: &ServiceKey,
-        intent: &IntentDecision,
-        now: PlanTime<'_>,
-    ) -> Option<SlicePlan> {
-        let entry = self.services.get(key)?;
-        Some(self.plan_as(entry, intent, &HintState::default(), now))
-    }
-
-    fn plan_as(
-        &self,
-        entry: &ServiceEntry,
-        intent: &IntentDecision,
-        state: &HintState,
-        now: PlanTime<'_>,
-    ) -> SlicePlan {
         let pods: Vec<PodOnNode<'_>> =
             entry.pods.iter().map(|entry| (&entry.pod, entry.node.as_deref())).collect();
         let managed = |slice: &&Arc<Slice>| slice.managed_by() == Some(&self.settings.controller);
@@ -401,14 +380,13 @@ impl World {
             self.slices(&entry.service.key).filter(managed).cloned().collect();
         let mut plan = plan_slices(PlanInput {
             service: &entry.service,
-            intent,
+            intent: &entry.intent,
             pods: &pods,
             existing: &existing,
-            state,
+            state: &entry.state,
             hints: HintContext {
                 capacity: Some(&self.capacity),
                 max_unzoned: self.settings.max_unzoned,
-                demand: now.measured(),
                 now: now.now,
             },
             controller: &self.settings.controller,
@@ -418,7 +396,7 @@ impl World {
         // The controller deletes last: until then clients use the endpoints of the old slices.
         let retired = |slice: &&Arc<Slice>| !slice.deleting && self.is_retired(slice);
         plan.delete.extend(self.slices(&entry.service.key).filter(retired).cloned());
-        plan
+        Some(plan)
     }
 
     /// Whether nearhop managed this slice when it ran in another mode.
@@ -450,25 +428,18 @@ pub struct SliceKeeper {
     pub routed: bool,
 }
 
-/// Time and measurements, which are not part of a world.
+/// The time of a plan, which is not part of a world.
 #[derive(Clone, Copy, Debug)]
-pub struct PlanTime<'a> {
+pub struct PlanTime {
     /// The current time.
     pub now: Timestamp,
     /// Time of the change that caused the plan.
     pub trigger_time: Option<Timestamp>,
-    /// Measured connections by client zone.
-    pub demand: Option<&'a BTreeMap<Name, u64>>,
 }
 
-impl<'a> PlanTime<'a> {
-    /// The measured connections. If all measurements are zero, they do not count.
-    pub(crate) fn measured(&self) -> Option<&'a BTreeMap<Name, u64>> {
-        self.demand.filter(|demand| demand.values().any(|count| *count > 0))
-    }
-
-    /// A time, without measurements.
+impl PlanTime {
+    /// A time, without a change that caused the plan.
     pub fn at(now: Timestamp) -> Self {
-        Self { now, trigger_time: None, demand: None }
+        Self { now, trigger_time: None }
     }
 }

@@ -8,7 +8,7 @@ use nearhop_core::route::{Place, Route, RouteTable};
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{Affected, Gate, Gates, ServiceKey, SlicePlan, World};
 
-pub(crate) fn now() -> PlanTime<'static> {
+pub(crate) fn now() -> PlanTime {
     PlanTime::at(Timestamp::UNIX_EPOCH)
 }
 

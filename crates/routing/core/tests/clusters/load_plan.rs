@@ -14,9 +14,9 @@ fn load(ask: &str) -> LoadPlan {
     ask_load(&world, now())
 }
 
-fn ask_load(world: &nearhop_core::World, now: nearhop_core::world::PlanTime<'_>) -> LoadPlan {
+fn ask_load(world: &nearhop_core::World, now: nearhop_core::world::PlanTime) -> LoadPlan {
     let service = key("web");
-    let question = LoadQuestion { service: &service, port: 0, family: Family::Ipv4, what_if: None };
+    let question = LoadQuestion { service: &service, port: 0, family: Family::Ipv4 };
     plan_load(world, question, now).expect("the Service is there")
 }
 
@@ -60,30 +60,14 @@ fn hard_keys_leave_demand_unserved() {
 }
 
 #[test]
-fn what_if_asks_about_another_policy_and_says_why_it_fails() {
+fn a_plan_without_hints_says_why() {
     let cluster = world(
         "node a zone=a cpu=4\nnode b zone=b cpu=4\nnode c zone=c cpu=4\n\
-         service web\nservice other topology-mode=Auto\npods web x4 for=web on=a,b,c",
+         service web topology-mode=Auto\npods web x4 for=web on=a,b,c",
     );
-    let auto = cluster.intent(&key("other")).expect("in the fixture").clone();
-    let service = key("web");
-    let question =
-        LoadQuestion { service: &service, port: 0, family: Family::Ipv4, what_if: Some(&auto) };
-    let load = plan_load(&cluster, question, now()).expect("the Service is there");
+    let load = ask_load(&cluster, now());
     assert!(matches!(load.outcome, Some(HintOutcome::Refused(_))), "{:?}", load.outcome);
-    assert!(close(load.worst, 1.0), "without hints everybody is used");
-}
-
-#[test]
-fn measured_demand_counts_where_it_is_known() {
-    let world = world(
-        "node a zone=a cpu=4\nnode b zone=b cpu=4\n\
-         service web traffic-distribution=PreferSameZone\npods web x2 for=web on=a,b",
-    );
-    let measured = [("a", 900_u64), ("b", 100)].map(|(z, n)| (z.into(), n)).into_iter().collect();
-    let now = nearhop_core::world::PlanTime { demand: Some(&measured), ..now() };
-    let load = ask_load(&world, now);
-    assert!(close(load.worst, 1.8), "{}", load.worst);
+    assert!(close(load.worst, 1.0), "without hints every endpoint is used");
 }
 
 #[test]
@@ -91,7 +75,7 @@ fn no_such_service_or_port_is_no_plan() {
     let world = world("service web no-ports");
     let (web, nope) = (key("web"), key("nope"));
     for service in [&web, &nope] {
-        let question = LoadQuestion { service, port: 0, family: Family::Ipv4, what_if: None };
+        let question = LoadQuestion { service, port: 0, family: Family::Ipv4 };
         assert!(plan_load(&world, question, now()).is_none());
     }
 }

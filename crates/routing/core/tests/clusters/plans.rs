@@ -5,7 +5,6 @@ use jiff::{SignedDuration, Timestamp};
 use nearhop_core::fixture::{Fixture, apply_plan};
 use nearhop_core::hint::{EventKind, HintOutcome, HintRefusal};
 use nearhop_core::model::AddressType;
-use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{PlanTime, Settings};
 use nearhop_core::{Change, Family, Name, ObjectRef, SlicePlan, World};
 
@@ -326,26 +325,6 @@ fn more_than_eight_sending_zones_go_without_standard_hints() {
     let many = cluster(9);
     assert_eq!(hints(&many, "web").len(), 0);
     assert_eq!(chosen(&many, "n8", "web"), ["p"]);
-}
-
-/// Measured connections have priority over CPU.
-#[test]
-fn balanced_follows_measured_demand() {
-    let world = world(
-        "node a zone=a cpu=4\nnode b zone=b cpu=4\n\
-         service web traffic-distribution=nearhop.dev/Balanced max-overload=0%\n\
-         pods a x2 for=web on=a\npods b x2 for=web on=b",
-    );
-    let measured =
-        [("a", 900_u64), ("b", 100)].map(|(z, n)| (Name::from(z), n)).into_iter().collect();
-    let late = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(60);
-    let time = PlanTime { demand: Some(&measured), ..PlanTime::at(late) };
-    let plan = world.plan(&key("web"), time).expect("a Service");
-    let routing = plan.update[0].routing.clone();
-    let SliceRouting::Valid(routing) = routing else { panic!("{routing:?}") };
-    // Zone a has 900 of 1,000 connections and capacity for 500: four ninths must go elsewhere.
-    let expected = r#"{"v":1,"weights":{"a":{"a":555556,"b":444444},"b":{"b":1000000}}}"#;
-    assert_eq!(routing.to_string(), expected);
 }
 
 /// Auto sets no hints if nodes without a zone have more than a tenth of the CPU.

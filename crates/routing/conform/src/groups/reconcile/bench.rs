@@ -144,7 +144,6 @@ impl Bench {
             hints: HintContext {
                 capacity: self.capacity.as_ref(),
                 max_unzoned: MaxUnzonedShare::default(),
-                demand: None,
                 now: TRIGGER,
             },
             controller: &self.controller,
