@@ -145,7 +145,7 @@ impl Shape<'_> for i64 {
 }
 
 /// An array; an element of the wrong type keeps its position.
-pub type List<T> = Vec<Field<T>>;
+pub(crate) type List<T> = Vec<Field<T>>;
 
 impl<'de, T: Shape<'de>> Shape<'de> for List<T> {
     const WANTED: &'static str = "a list";
@@ -160,7 +160,7 @@ impl<'de, T: Shape<'de>> Shape<'de> for List<T> {
 }
 
 /// An object with arbitrary keys: labels, a selector.
-pub type Strings = Vec<(Name, Field<Name>)>;
+pub(crate) type Strings = Vec<(Name, Field<Name>)>;
 
 impl<'de> Shape<'de> for Strings {
     const WANTED: &'static str = "an object";
@@ -178,10 +178,8 @@ impl<'de> Shape<'de> for Strings {
 
 /// `IntOrString`, as in `targetPort`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IntOrString {
-    /// A number.
+pub(crate) enum IntOrString {
     Int(i64),
-    /// A string.
     String(Name),
 }
 
@@ -199,7 +197,7 @@ impl Shape<'_> for IntOrString {
 
 /// A `Quantity` as text; the API server also accepts a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Quantity(pub Name);
+pub(crate) struct Quantity(pub(crate) Name);
 
 impl Shape<'_> for Quantity {
     const WANTED: &'static str = "a quantity";

@@ -59,21 +59,26 @@ pub struct Meta {
 
 impl Meta {
     /// Reads the metadata of an object of any kind.
-    pub fn of(metadata: &Field<wire::Metadata>) -> Self {
-        let read = |metadata: &wire::Metadata| Self {
+    pub(crate) fn of(metadata: &Field<wire::Metadata>) -> Self {
+        let metadata = match metadata {
+            Field::Read(metadata) => metadata,
+            _ => &wire::Metadata::default(),
+        };
+        Self {
             uid: text(&metadata.uid),
             version: Version(text(&metadata.resource_version)),
             generation: number(&metadata.generation),
             conditions: Vec::new(),
-        };
-        match metadata {
-            Field::Read(metadata) => read(metadata),
-            _ => read(&wire::Metadata::default()),
         }
     }
 
+    /// Reads the metadata and conditions of a Service from the API server's reply.
+    pub fn of_service_reply(json: &[u8]) -> Option<Self> {
+        serde_json::from_slice(json).ok().map(|service| Self::of_service(&service))
+    }
+
     /// Reads the metadata and conditions of a Service.
-    pub fn of_service(service: &wire::Service) -> Self {
+    pub(crate) fn of_service(service: &wire::Service) -> Self {
         let mut meta = Self::of(&service.metadata);
         if let Field::Read(status) = &service.status {
             meta.conditions = conditions(&status.conditions);
@@ -85,22 +90,18 @@ impl Meta {
 /// Reads the conditions. An unreadable condition is not from nearhop and is ignored.
 fn conditions(list: &Field<List<wire::ServiceCondition>>) -> Vec<Condition> {
     let Field::Read(list) = list else { return Vec::new() };
-    let sound = list.iter().filter_map(|condition| match condition {
-        Field::Read(condition) => Some(condition),
-        _ => None,
-    });
-    sound
-        .filter_map(|wire| {
-            Some(Condition {
-                kind: text(&wire.r#type),
-                status: ConditionStatus::parse(&text(&wire.status))?,
-                reason: text(&wire.reason),
-                message: text(&wire.message),
-                observed_generation: number(&wire.observed_generation),
-                since: text(&wire.last_transition_time).parse::<Timestamp>().ok(),
-            })
+    let read = |condition: &Field<wire::ServiceCondition>| {
+        let Field::Read(wire) = condition else { return None };
+        Some(Condition {
+            kind: text(&wire.r#type),
+            status: ConditionStatus::parse(&text(&wire.status))?,
+            reason: text(&wire.reason),
+            message: text(&wire.message),
+            observed_generation: number(&wire.observed_generation),
+            since: text(&wire.last_transition_time).parse::<Timestamp>().ok(),
         })
-        .collect()
+    };
+    list.iter().filter_map(read).collect()
 }
 
 fn text(field: &Field<Name>) -> Name {

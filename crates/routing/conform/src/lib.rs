@@ -20,12 +20,10 @@ mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
 use check::Check;
 use groups::{Case, Run};
 pub use read::CaseError;
-use read::Field;
+use read::{Field, parse_file};
 pub use report::{Failure, FileReport, GroupCounts, Report, What};
 
 /// Which groups are to be run.
@@ -62,14 +60,8 @@ pub fn known_groups() -> impl Iterator<Item = &'static str> {
 
 /// Runs the cases of one file. `name` is only repeated in the report.
 pub fn run_file(name: &str, bytes: &[u8], only: &Only) -> FileReport {
-    let file: Value = match serde_json::from_slice(bytes) {
-        Ok(file) => file,
-        Err(error) => return FileReport::unusable(name, format!("not JSON: {error}")),
-    };
-    match run_value(name, &Field::root(&file), only) {
-        Ok(report) => report,
-        Err(error) => FileReport::unusable(name, error.to_string()),
-    }
+    let report = parse_file(bytes).and_then(|file| run_value(name, &Field::root(&file), only));
+    report.unwrap_or_else(|error| FileReport::unusable(name, error.to_string()))
 }
 
 /// Runs a parsed file. An error means that the file is no case file at all.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nearhop_core::ip::parse_ip_sloppy;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{
-    Addresses, ClusterIps, Conditions, ContainerPort, Endpoint, Hints, Node, Pod, PodDns, Service,
+    ClusterIps, Conditions, ContainerPort, Endpoint, Hints, Node, Pod, PodDns, Service,
     ServicePort, ServiceType, SlicePort, TargetPort, TopologySpec,
 };
 use nearhop_core::quantity::parse_cpu;
@@ -21,14 +21,7 @@ const SERVICE: (&str, &str, &str) = ("test", "foo", "test-foo");
 
 /// The usual Service of the cases: `foo` in `test`, IPv4, one port 80, no cluster address.
 pub(crate) fn usual_service() -> Service {
-    let port = ServicePort {
-        name: Name::from("foo"),
-        protocol: Protocol::Tcp,
-        port: 80,
-        target: TargetPort::Number(80),
-        node_port: 0,
-        app_protocol: None,
-    };
+    let port = ServicePort { name: Name::from("foo"), ..ServicePort::new(80) };
     Service {
         uid: Name::from(SERVICE.2),
         selector: Some([("foo", "bar")].into_iter().collect()),
@@ -43,8 +36,6 @@ pub(crate) fn service(row: &Field<'_>) -> Result<Service, CaseError> {
     let namespace = row.get("namespace")?.text_or(SERVICE.0)?;
     let name = row.get("name")?.text_or(SERVICE.1)?;
     let selector = row.get("selector")?;
-    let families = row.get("ip_families")?.list()?;
-    let ports = row.get("ports")?.list()?;
     let mut topology = topology_spec(&row.get("annotations")?)?;
     topology.traffic_distribution = row.get("traffic_distribution")?.set_name()?;
     Ok(Service {
@@ -53,9 +44,9 @@ pub(crate) fn service(row: &Field<'_>) -> Result<Service, CaseError> {
         deleting: row.get("deleting")?.flag()?,
         service_type: service_type(&row.get("type")?)?,
         selector: if selector.is_null() { None } else { Some(selector.labels()?) },
-        ports: ports.iter().map(service_port).collect::<Result<_, _>>()?,
+        ports: row.get("ports")?.each(service_port)?,
         cluster_ips: cluster_ips(row)?,
-        ip_families: families.iter().map(family).collect::<Result<_, _>>()?,
+        ip_families: row.get("ip_families")?.each(family)?,
         publish_not_ready_addresses: row.get("publish_not_ready")?.flag()?,
         topology,
         ..Service::new(ServiceKey::new(namespace, name))
@@ -64,13 +55,8 @@ pub(crate) fn service(row: &Field<'_>) -> Result<Service, CaseError> {
 
 /// Reads a Service's type.
 pub(crate) fn service_type(field: &Field<'_>) -> Result<ServiceType, CaseError> {
-    match field.text_or("ClusterIP")? {
-        "ClusterIP" => Ok(ServiceType::ClusterIp),
-        "NodePort" => Ok(ServiceType::NodePort),
-        "LoadBalancer" => Ok(ServiceType::LoadBalancer),
-        "ExternalName" => Ok(ServiceType::ExternalName),
-        _ => Err(field.error("is not a Service type")),
-    }
+    let text = field.text_or("ClusterIP")?;
+    ServiceType::parse(text).ok_or_else(|| field.error("is not a Service type"))
 }
 
 /// What annotations ask for.
@@ -155,7 +141,7 @@ pub(crate) fn port_number(field: &Field<'_>) -> Result<u16, CaseError> {
 
 /// Reads the ports of a Service.
 pub(crate) fn service_ports(field: &Field<'_>) -> Result<Vec<ServicePort>, CaseError> {
-    field.list()?.iter().map(service_port).collect()
+    field.each(service_port)
 }
 
 /// Reads the ports of a slice.
@@ -169,7 +155,7 @@ pub(crate) fn slice_ports(field: &Field<'_>) -> Result<Arc<[SlicePort]>, CaseErr
             app_protocol: row.get("app_protocol")?.set_name()?,
         })
     };
-    field.list()?.iter().map(port).collect()
+    field.each(port)
 }
 
 /// A slice port as cases write it; `number` gives the number as the case wrote it.
@@ -249,12 +235,11 @@ pub(crate) fn pod(row: &Field<'_>, namespace: &Name) -> Result<Pod, CaseError> {
     let namespace = row.get("namespace")?.text_or(namespace)?;
     let hostname = Name::from(row.get("hostname")?.text_or("")?);
     let subdomain = Name::from(row.get("subdomain")?.text_or("")?);
-    let ips = row.get("ips")?.list()?;
     let phase = row.get("phase")?.text_or("")?;
     let named = !hostname.is_empty() || !subdomain.is_empty();
     Ok(Pod {
         uid: Name::from(row.get("uid")?.text_or("")?),
-        ips: ips.iter().map(address).collect::<Result<Addresses, _>>()?,
+        ips: row.get("ips")?.each(address)?,
         node: row.get("node")?.name()?,
         dns: named.then(|| Box::new(PodDns { hostname, subdomain })),
         ready: row.get("ready")?.flag()?,
@@ -314,15 +299,20 @@ pub(crate) fn placed_endpoint(
     let (zones, nodes) = (row.get(zones)?.names()?, row.get(nodes)?.names()?);
     let hinted = !zones.is_empty() || !nodes.is_empty();
     Ok(Endpoint {
-        conditions: Conditions {
-            ready: row.get("ready")?.condition()?,
-            serving: row.get("serving")?.condition()?,
-            terminating: row.get("terminating")?.condition()?,
-        },
+        conditions: conditions(row)?,
         node: row.get("node")?.name()?,
         zone: row.get("zone")?.name()?,
         hints: hinted.then(|| Arc::new(Hints { zones, nodes })),
         ..Endpoint::at(ip)
+    })
+}
+
+/// Reads the conditions of an endpoint, each of which may be unset.
+pub(crate) fn conditions(row: &Field<'_>) -> Result<Conditions, CaseError> {
+    Ok(Conditions {
+        ready: row.get("ready")?.condition()?,
+        serving: row.get("serving")?.condition()?,
+        terminating: row.get("terminating")?.condition()?,
     })
 }
 

@@ -15,6 +15,12 @@ pub struct CaseError {
     pub message: String,
 }
 
+/// Parses a file.
+pub(crate) fn parse_file(bytes: &[u8]) -> Result<Value, CaseError> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| CaseError { path: String::new(), message: format!("not JSON: {error}") })
+}
+
 /// Cuts a text that would flood a message.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
@@ -81,6 +87,14 @@ impl<'a> Field<'a> {
             Value::Null => Ok(Self { path, value: &ABSENT }),
             _ => Err(self.wrong("an object")),
         }
+    }
+
+    /// Reads every item of a list.
+    pub(crate) fn each<T, L: FromIterator<T>>(
+        &self,
+        read: impl Fn(&Self) -> Result<T, CaseError>,
+    ) -> Result<L, CaseError> {
+        self.list()?.iter().map(read).collect()
     }
 
     /// Whether an object has a key, null or not.

@@ -7,6 +7,8 @@ pub(crate) fn evaluate(text: &str, i: i64) -> Option<i64> {
     parser.rest.is_empty().then_some(value)
 }
 
+type Operator = (char, fn(i64, i64) -> Option<i64>);
+
 struct Parser<'a> {
     rest: &'a str,
     i: i64,
@@ -25,31 +27,26 @@ impl Parser<'_> {
     }
 
     fn sum(&mut self) -> Option<i64> {
-        let mut value = self.product()?;
-        loop {
-            if self.take('+') {
-                value = value.checked_add(self.product()?)?;
-            } else if self.take('-') {
-                value = value.checked_sub(self.product()?)?;
-            } else {
-                return Some(value);
-            }
-        }
+        self.chain(Self::product, &[('+', i64::checked_add), ('-', i64::checked_sub)])
     }
 
     fn product(&mut self) -> Option<i64> {
-        let mut value = self.operand()?;
-        loop {
-            if self.take('*') {
-                value = value.checked_mul(self.operand()?)?;
-            } else if self.take('/') {
-                value = value.checked_div(self.operand()?)?;
-            } else if self.take('%') {
-                value = value.checked_rem(self.operand()?)?;
-            } else {
-                return Some(value);
-            }
+        let operators: [Operator; 3] =
+            [('*', i64::checked_mul), ('/', i64::checked_div), ('%', i64::checked_rem)];
+        self.chain(Self::operand, &operators)
+    }
+
+    /// Operands with operators of one precedence between them.
+    fn chain(
+        &mut self,
+        operand: fn(&mut Self) -> Option<i64>,
+        operators: &[Operator],
+    ) -> Option<i64> {
+        let mut value = operand(self)?;
+        while let Some((_, apply)) = operators.iter().find(|(symbol, _)| self.take(*symbol)) {
+            value = apply(value, operand(self)?)?;
         }
+        Some(value)
     }
 
     fn operand(&mut self) -> Option<i64> {

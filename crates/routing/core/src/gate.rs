@@ -49,7 +49,7 @@ impl Gate {
 
     /// Whether it is on by default: all gates except the draft that was never accepted, and
     /// PodLocators, which need a CustomResourceDefinition in the cluster first.
-    pub fn default_on(self) -> bool {
+    fn default_on(self) -> bool {
         !matches!(self, Self::ServiceRoutingPreference | Self::PodLocator)
     }
 }

@@ -173,7 +173,7 @@ fn parse_weights(
 }
 
 /// Validates a list of topology keys (KEP-536 "Service API changes") and removes a final `*`.
-pub fn split_keys(keys: &[Name]) -> Result<(Vec<Name>, bool), String> {
+pub(crate) fn split_keys(keys: &[Name]) -> Result<(Vec<Name>, bool), String> {
     if keys.is_empty() {
         return Err("empty: give at least one key".into());
     }
@@ -194,10 +194,7 @@ pub fn split_keys(keys: &[Name]) -> Result<(Vec<Name>, bool), String> {
         }
         seen.push(key.clone());
     }
-    let soft = seen.last().is_some_and(|key| *key == ANY);
-    if soft {
-        seen.pop();
-    }
+    let soft = seen.pop_if(|key| *key == ANY).is_some();
     Ok((seen, soft))
 }
 
@@ -222,19 +219,12 @@ fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(label)
 }
 
-impl KeyRouting {
-    /// Whether two slices have the same policy. All slices of one Service must agree on it; the
-    /// nodes differ from slice to slice.
-    pub fn same_policy(&self, other: &Self) -> bool {
-        self.keys == other.keys && self.soft == other.soft
-    }
-}
-
 impl Routing {
-    /// Whether two slices carry the same revision of the Service's routing.
+    /// Whether two slices carry the same revision of the Service's routing. The nodes of topology
+    /// keys differ from slice to slice.
     pub fn same_revision(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Keys(a), Self::Keys(b)) => a.same_policy(b),
+            (Self::Keys(a), Self::Keys(b)) => (&a.keys, a.soft) == (&b.keys, b.soft),
             (Self::Weights(a), Self::Weights(b)) => a == b,
             _ => false,
         }

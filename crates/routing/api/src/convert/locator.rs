@@ -9,8 +9,7 @@ use super::pod::read_ips;
 use super::reader::{Identity, read_object};
 use crate::wire;
 
-/// Converts a PodLocator.
-pub fn convert_locator(locator: wire::PodLocator) -> Converted<Locator> {
+pub(crate) fn convert_locator(locator: wire::PodLocator) -> Converted<Locator> {
     read_object(Kind::Locator, locator.metadata, |reader, identity| {
         let Identity { namespace, name, metadata } = identity;
         let node = reader.take(locator.node_name, format_args!("nodeName"));

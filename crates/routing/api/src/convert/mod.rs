@@ -14,19 +14,19 @@ mod value;
 
 use nearhop_core::Problem;
 
-pub use locator::convert_locator;
-pub use node::{convert_namespace, convert_node};
-pub use pod::convert_pod;
-pub use service::convert_service;
-pub use service_cidr::convert_service_cidr;
-pub use slice::convert_slice;
-pub use value::parse_address;
+use crate::Meta;
+
+pub(crate) use locator::convert_locator;
+pub(crate) use node::{convert_namespace, convert_node};
+pub(crate) use pod::convert_pod;
+pub(crate) use service::convert_service;
+pub(crate) use service_cidr::convert_service_cidr;
+pub(crate) use slice::convert_slice;
 
 /// A converted object, and the problems of its fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Converted<T> {
+pub(crate) struct Converted<T> {
     /// The object; absent if its name is unreadable.
-    pub value: Option<T>,
-    /// The problems found.
-    pub problems: Vec<Problem>,
+    pub(crate) value: Option<T>,
+    pub(crate) meta: Meta,
+    pub(crate) problems: Vec<Problem>,
 }

@@ -14,7 +14,7 @@ use crate::field::{Field, List, Quantity};
 use crate::wire;
 
 /// Converts a Node. A Node without a Ready condition is not ready.
-pub fn convert_node(node: wire::Node) -> Converted<Node> {
+pub(crate) fn convert_node(node: wire::Node) -> Converted<Node> {
     read_object(Kind::Node, node.metadata, |reader, identity| {
         let spec = reader.take(node.spec, format_args!("spec")).unwrap_or_default();
         let status = reader.take(node.status, format_args!("status")).unwrap_or_default();
@@ -102,8 +102,7 @@ pub(super) fn read_ready(
     (status.is_some_and(|status| status == "True"), Some((i, ready.last_transition_time)))
 }
 
-/// Converts a Namespace.
-pub fn convert_namespace(namespace: wire::Namespace) -> Converted<Namespace> {
+pub(crate) fn convert_namespace(namespace: wire::Namespace) -> Converted<Namespace> {
     read_object(Kind::Namespace, namespace.metadata, |reader, identity| {
         let at = format_args!("metadata.annotations");
         let annotations = reader.take(identity.metadata.annotations, at).unwrap_or_default();

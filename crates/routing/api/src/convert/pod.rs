@@ -12,8 +12,7 @@ use super::value::{ADDRESS, TIME, parse_address, parse_time};
 use crate::field::{Field, List};
 use crate::wire;
 
-/// Converts a Pod.
-pub fn convert_pod(pod: wire::Pod) -> Converted<Pod> {
+pub(crate) fn convert_pod(pod: wire::Pod) -> Converted<Pod> {
     read_object(Kind::Pod, pod.metadata, |reader, identity| {
         let spec = reader.take(pod.spec, format_args!("spec")).unwrap_or_default();
         let status = reader.take(pod.status, format_args!("status")).unwrap_or_default();

@@ -6,6 +6,7 @@ use nearhop_core::problem::quote;
 use nearhop_core::{Kind, Labels, Name, Problem, Protocol, Subject};
 
 use super::Converted;
+use crate::Meta;
 use crate::field::{Field, List, Shape, Strings};
 use crate::wire::{self, Metadata};
 
@@ -34,12 +35,13 @@ pub(super) fn read_object<T>(
 ) -> Converted<T> {
     let unnamed = Subject::Unknown(Name::from(format!("of kind {kind}")));
     let mut reader = Reader { subject: unnamed, problems: Vec::new() };
+    let meta = Meta::of(&metadata);
     let value = reader.identify(kind, metadata).map(|identity| {
         let (namespace, name) = (identity.namespace.clone(), identity.name.clone());
         reader.subject = kind.reference(namespace, name).into();
         read(&mut reader, identity)
     });
-    Converted { value, problems: reader.problems }
+    Converted { value, meta, problems: reader.problems }
 }
 
 impl Reader {

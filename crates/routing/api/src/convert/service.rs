@@ -15,15 +15,16 @@ use super::Converted;
 use super::reader::{Identity, Reader, read_object};
 use super::value::{ADDRESS, CIDR, TIME, parse_address, parse_time};
 use crate::field::{Field, IntOrString, List};
-use crate::wire;
+use crate::{Meta, wire};
 
-/// Converts a Service.
-pub fn convert_service(service: wire::Service) -> Converted<Service> {
-    read_object(Kind::Service, service.metadata, |reader, identity| {
+pub(crate) fn convert_service(service: wire::Service) -> Converted<Service> {
+    let meta = Meta::of_service(&service);
+    let converted = read_object(Kind::Service, service.metadata, |reader, identity| {
         let spec = reader.take(service.spec, format_args!("spec")).unwrap_or_default();
         let status = reader.take(service.status, format_args!("status")).unwrap_or_default();
         read_service(reader, identity, spec, status)
-    })
+    });
+    Converted { meta, ..converted }
 }
 
 fn read_service(
@@ -154,12 +155,7 @@ fn read_timeout(reader: &mut Reader, seconds: i64, at: Arguments<'_>) -> Option<
 }
 
 fn read_policy(reader: &mut Reader, field: Field<Name>, at: Arguments<'_>) -> TrafficPolicy {
-    let read = |text: &str| match text {
-        "Cluster" => Some(TrafficPolicy::Cluster),
-        "Local" => Some(TrafficPolicy::Local),
-        _ => None,
-    };
-    reader.text(field, at, read, "Cluster or Local").unwrap_or_default()
+    reader.text(field, at, TrafficPolicy::parse, "Cluster or Local").unwrap_or_default()
 }
 
 fn read_addresses(reader: &mut Reader, texts: Vec<(usize, Name)>, at: &str) -> Vec<IpAddr> {

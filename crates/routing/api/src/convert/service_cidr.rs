@@ -11,7 +11,7 @@ use crate::field::Field;
 use crate::wire;
 
 /// Converts a ServiceCIDR. A ServiceCIDR without a Ready condition is not ready.
-pub fn convert_service_cidr(object: wire::ServiceCidr) -> Converted<ServiceCidr> {
+pub(crate) fn convert_service_cidr(object: wire::ServiceCidr) -> Converted<ServiceCidr> {
     read_object(Kind::ServiceCidr, object.metadata, |reader, identity| {
         let spec = reader.take(object.spec, format_args!("spec")).unwrap_or_default();
         let status = reader.take(object.status, format_args!("status")).unwrap_or_default();

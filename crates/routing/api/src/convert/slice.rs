@@ -20,7 +20,7 @@ use crate::wire;
 /// An endpoint without a readable address keeps its position, but has no address and is neither
 /// ready nor serving. Nodes do not choose or count it, problems of later endpoints have the right
 /// positions, and the controller detects that the slice differs from the plan.
-pub fn convert_slice(slice: wire::EndpointSlice) -> Converted<Slice> {
+pub(crate) fn convert_slice(slice: wire::EndpointSlice) -> Converted<Slice> {
     read_object(Kind::Slice, slice.metadata, |reader, identity| {
         let Identity { namespace, name, metadata } = identity;
         let at = format_args!("metadata.annotations");

@@ -20,7 +20,7 @@ pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
 }
 
 /// Parses an address as Kubernetes does; an IPv4-mapped IPv6 address becomes the IPv4 address.
-pub fn parse_address(text: &str) -> Option<IpAddr> {
+pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
     parse_ip_sloppy(text).map(|address| address.to_canonical())
 }
 

@@ -110,35 +110,19 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
 
     fn deserialize<D: Deserializer<'de>>(self, text: D) -> Result<Changed, D::Error> {
         match self.0 {
-            Kind::Node => read(text, |node: &wire::Node| Meta::of(&node.metadata), convert_node),
-            Kind::Namespace => {
-                let meta = |namespace: &wire::Namespace| Meta::of(&namespace.metadata);
-                read(text, meta, convert_namespace)
-            }
-            Kind::ServiceCidr => {
-                let meta = |cidr: &wire::ServiceCidr| Meta::of(&cidr.metadata);
-                read(text, meta, convert_service_cidr)
-            }
-            Kind::Service => read(text, Meta::of_service, convert_service),
-            Kind::Pod => read(text, |pod: &wire::Pod| Meta::of(&pod.metadata), convert_pod),
-            Kind::Slice => {
-                read(text, |slice: &wire::EndpointSlice| Meta::of(&slice.metadata), convert_slice)
-            }
-            Kind::Locator => read(
-                text,
-                |locator: &wire::PodLocator| Meta::of(&locator.metadata),
-                convert_locator,
-            ),
+            Kind::Node => read(text, convert_node),
+            Kind::Namespace => read(text, convert_namespace),
+            Kind::ServiceCidr => read(text, convert_service_cidr),
+            Kind::Service => read(text, convert_service),
+            Kind::Pod => read(text, convert_pod),
+            Kind::Slice => read(text, convert_slice),
+            Kind::Locator => read(text, convert_locator),
         }
     }
 }
 
 /// Reads one object. A text that is not a JSON object counts as an object without a name.
-fn read<'de, D, T, V>(
-    text: D,
-    meta: impl FnOnce(&T) -> Meta,
-    convert: impl FnOnce(T) -> Converted<V>,
-) -> Result<Changed, D::Error>
+fn read<'de, D, T, V>(text: D, convert: impl FnOnce(T) -> Converted<V>) -> Result<Changed, D::Error>
 where
     D: Deserializer<'de>,
     T: Shape<'de> + Default,
@@ -148,7 +132,6 @@ where
         Field::Read(object) => object,
         Field::Absent | Field::Wrong(_) => T::default(),
     };
-    let meta = meta(&object);
-    let Converted { value, problems } = convert(object);
+    let Converted { value, meta, problems } = convert(object);
     Ok(Changed { change: value.map(Change::put), meta, problems })
 }

@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use nearhop_core::answer::{self, AskedName, EmptyServices, EndpointNames, PodMode, Zone};
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{
-    AddressType, Addresses, Conditions, Endpoint, Locator, Namespace, PodRef, Service, Slice,
+    AddressType, Addresses, Endpoint, Locator, Namespace, PodRef, Service, Slice,
 };
-use nearhop_core::routing::SliceRouting;
 use nearhop_core::world::{self, World};
 use nearhop_core::{Change, Name, PodKey, ServiceKey};
 
-use crate::objects::{address, cluster_ips, service_ports, service_type, slice_ports};
+use crate::objects::{address, cluster_ips, conditions, service_ports, service_type, slice_ports};
 use crate::read::{CaseError, Field};
 
 /// The settings of a file, with those of a row laid over them.
@@ -35,7 +34,6 @@ impl<'a> Settings<'a> {
 
     /// As the answer code takes them.
     pub(super) fn answers(&self, fixture: &Field<'_>) -> Result<answer::Config, CaseError> {
-        let zones = self.get("zones")?.list()?;
         let zone = |field: &Field<'_>| {
             Zone::parse(field.text()?).map_err(|error| field.error(error.to_string()))
         };
@@ -44,7 +42,7 @@ impl<'a> Settings<'a> {
         };
         let pods = self.get("pods")?;
         Ok(answer::Config {
-            zones: zones.iter().map(zone).collect::<Result<_, _>>()?,
+            zones: self.get("zones")?.each(zone)?,
             ttl: self.get("ttl")?.count_or(5, 3600)? as u32,
             pods: match pods.text_or("disabled")? {
                 "disabled" => PodMode::Disabled,
@@ -61,18 +59,8 @@ impl<'a> Settings<'a> {
                 true => EmptyServices::Hidden,
                 false => EmptyServices::Shown,
             },
-            fallthrough: self
-                .get("fallthrough")?
-                .list()?
-                .iter()
-                .map(top)
-                .collect::<Result<_, _>>()?,
-            local_ips: self
-                .get("local_ips")?
-                .list()?
-                .iter()
-                .map(address)
-                .collect::<Result<_, _>>()?,
+            fallthrough: self.get("fallthrough")?.each(top)?,
+            local_ips: self.get("local_ips")?.each(address)?,
         })
     }
 
@@ -138,32 +126,22 @@ fn service(row: &Field<'_>) -> Result<Service, CaseError> {
 
 fn slice(row: &Field<'_>) -> Result<Slice, CaseError> {
     let service = row.get("service")?.text()?;
-    let endpoints = row.get("endpoints")?.list()?;
+    let (namespace, name) = (row.get("namespace")?.text()?, row.get("name")?.text()?);
+    let address_type = AddressType::parse(row.get("address_type")?.text()?);
     Ok(Slice {
-        namespace: Name::from(row.get("namespace")?.text()?),
-        name: Name::from(row.get("name")?.text()?),
         labels: [(well_known::SERVICE_NAME, service)].into_iter().collect(),
-        owners: Vec::new(),
-        deleting: false,
-        address_type: AddressType::parse(row.get("address_type")?.text()?),
         ports: slice_ports(&row.get("ports")?)?,
-        endpoints: endpoints.iter().map(endpoint).collect::<Result<_, _>>()?,
-        trigger_time: None,
-        routing: SliceRouting::Absent,
+        endpoints: row.get("endpoints")?.each(endpoint)?,
+        ..Slice::new(namespace, name, address_type)
     })
 }
 
 fn endpoint(row: &Field<'_>) -> Result<Endpoint, CaseError> {
-    let addresses = row.get("addresses")?.list()?;
     let target = row.get("target_ref")?.name()?;
     let none = || Name::from("");
     Ok(Endpoint {
-        addresses: addresses.iter().map(address).collect::<Result<Addresses, _>>()?,
-        conditions: Conditions {
-            ready: row.get("ready")?.condition()?,
-            serving: row.get("serving")?.condition()?,
-            terminating: row.get("terminating")?.condition()?,
-        },
+        addresses: row.get("addresses")?.each(address)?,
+        conditions: conditions(row)?,
         hostname: row.get("hostname")?.name()?,
         node: row.get("node_name")?.name()?,
         zone: row.get("zone")?.name()?,

@@ -8,7 +8,7 @@ use nearhop_core::answer::{AskedName, Config, Question, RecordType, Synced};
 use serde_json::Value;
 
 use crate::check::Check;
-use crate::read::{CaseError, Field};
+use crate::read::{CaseError, Field, parse_file};
 
 /// One row.
 #[derive(Clone, Debug)]
@@ -36,13 +36,9 @@ pub struct Row {
 /// # Errors
 /// It is no file of questions.
 pub fn read_rows(bytes: &[u8]) -> Result<Vec<Row>, CaseError> {
-    let wrong = |error: serde_json::Error| CaseError {
-        path: String::new(),
-        message: format!("not JSON: {error}"),
-    };
-    let file: Value = serde_json::from_slice(bytes).map_err(wrong)?;
+    let file = parse_file(bytes)?;
     let file = Field::root(&file);
-    file.get("cases")?.list()?.iter().map(|row| Row::read(&file, row)).collect()
+    file.get("cases")?.each(|row| Row::read(&file, row))
 }
 
 impl Row {

@@ -61,7 +61,7 @@ impl<'a> Environment<'a> {
     }
 
     pub(super) fn node_addresses(&self) -> Result<Vec<IpAddr>, CaseError> {
-        self.get("node_ips")?.list()?.iter().map(address).collect()
+        self.get("node_ips")?.each(address)
     }
 
     fn node_ip(&self) -> Result<Option<IpAddr>, CaseError> {
@@ -125,7 +125,7 @@ impl<'a> Environment<'a> {
         let ranges = match field.value() {
             Value::Object(_) => return self.ranges(&field.get(self.family.as_str())?),
             Value::String(_) => vec![cidr(field)?],
-            _ => field.list()?.iter().map(cidr).collect::<Result<_, _>>()?,
+            _ => field.each(cidr)?,
         };
         Ok(ranges.into_iter().filter(|range| range.family() == self.family).collect())
     }

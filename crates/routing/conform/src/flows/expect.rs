@@ -116,8 +116,7 @@ impl Expected {
 
 fn read_masquerade(field: &Field<'_>) -> Result<Option<Masquerade>, CaseError> {
     if field.value().is_array() {
-        let only = field.list()?.iter().map(socket).collect::<Result<_, _>>()?;
-        return Ok(Some(Masquerade::Only(only)));
+        return Ok(Some(Masquerade::Only(field.each(socket)?)));
     }
     let all = field.condition()?;
     Ok(all.map(|all| if all { Masquerade::All } else { Masquerade::None }))
@@ -125,13 +124,10 @@ fn read_masquerade(field: &Field<'_>) -> Result<Option<Masquerade>, CaseError> {
 
 fn read_out(field: &Field<'_>) -> Result<Out, CaseError> {
     match field.value() {
-        Value::Array(_) => Ok(Out::To(field.list()?.iter().map(socket).collect::<Result<_, _>>()?)),
-        Value::String(word) => match word.as_str() {
-            "REJECT" => Ok(Out::Reject),
-            "DROP" => Ok(Out::Drop),
-            "NONE" => Ok(Out::Untouched),
-            _ => Err(field.error("is not REJECT, DROP, NONE or a list of endpoints")),
-        },
+        Value::Array(_) => Ok(Out::To(field.each(socket)?)),
+        word if word == "REJECT" => Ok(Out::Reject),
+        word if word == "DROP" => Ok(Out::Drop),
+        word if word == "NONE" => Ok(Out::Untouched),
         _ => Err(field.error("is not REJECT, DROP, NONE or a list of endpoints")),
     }
 }

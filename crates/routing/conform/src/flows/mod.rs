@@ -16,10 +16,9 @@ use nearhop_core::Protocol;
 use nearhop_core::route::RouteTable;
 use nearhop_netfilter::config::Config;
 use nearhop_simulator::walk::Packet;
-use serde_json::Value;
 
 use crate::objects::{address, protocol};
-use crate::read::{CaseError, Field};
+use crate::read::{CaseError, Field, parse_file};
 use environment::Environment;
 pub use expect::{End, Expected, Masquerade, Out, Seen};
 pub(crate) use services::Rows;
@@ -62,21 +61,13 @@ pub struct Flow {
 ///
 /// When the file is no such file, and when a case or flow in it cannot be read.
 pub fn read_cases(bytes: &[u8]) -> Result<Vec<FlowCase>, CaseError> {
-    let file: Value = serde_json::from_slice(bytes).map_err(|error| CaseError {
-        path: String::new(),
-        message: format!("not JSON: {error}"),
-    })?;
+    let file = parse_file(bytes)?;
     let file = Field::root(&file);
-    let rows = file.get("cases")?.required()?.list()?;
-    rows.iter()
-        .map(|row| {
-            let mut case = read_scene(row, &file)?;
-            for flow in row.get("flows")?.list()? {
-                case.flows.push(case.read_flow(&flow, row)?);
-            }
-            Ok(case)
-        })
-        .collect()
+    file.get("cases")?.required()?.each(|row| {
+        let mut case = read_scene(row, &file)?;
+        case.flows = row.get("flows")?.each(|flow| case.read_flow(flow, row))?;
+        Ok(case)
+    })
 }
 
 /// Reads a case without its flows, so that one that cannot be read harms only itself.

@@ -8,7 +8,7 @@ use nearhop_core::ip::parse_ip_sloppy;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{
     AddressType, ClusterIps, DEFAULT_AFFINITY, Endpoint, Service, ServicePort, ServiceType, Slice,
-    SlicePort, SourceRanges, TargetPort, TrafficPolicy,
+    SlicePort, SourceRanges, TrafficPolicy,
 };
 use nearhop_core::route::{Place, RouteTable};
 use nearhop_core::routing::SliceRouting;
@@ -61,10 +61,8 @@ impl Rows {
         let port = ServicePort {
             name: Name::from(row.get("port_name")?.text_or("")?),
             protocol: protocol(&row.get("protocol")?)?,
-            port: port_number(&row.get("port")?)?,
-            target: TargetPort::Number(0),
             node_port: row.get("node_port")?.count_or(0, u16::MAX.into())? as u16,
-            app_protocol: None,
+            ..ServicePort::new(port_number(&row.get("port")?)?)
         };
         self.add_slices(row, &key, &port)?;
         let service = self.services.entry(key.clone()).or_insert_with(|| Service::new(key));
@@ -99,17 +97,13 @@ impl Rows {
                 port: Some(number),
                 app_protocol: None,
             };
+            let name = format!("{}-{}", key.name, self.slices.len());
             self.slices.push(Slice {
-                namespace: key.namespace.clone(),
-                name: Name::from(format!("{}-{}", key.name, self.slices.len())),
                 labels: [(well_known::SERVICE_NAME, key.name.as_str())].into_iter().collect(),
-                owners: Vec::new(),
-                deleting: false,
-                address_type: AddressType::Ip(family),
                 ports: [slice_port].into(),
                 endpoints,
-                trigger_time: None,
                 routing: routing.clone(),
+                ..Slice::new(key.namespace.clone(), name, AddressType::Ip(family))
             });
         }
         Ok(())
@@ -124,9 +118,7 @@ fn add_addresses(row: &Field<'_>, service: &mut Service) -> Result<(), CaseError
     if let ClusterIps::Addresses(addresses) = &service.cluster_ips {
         service.ip_families = addresses.iter().copied().map(Family::of).collect();
     }
-    let external = row.get("external_ips")?.list()?;
-    let external = external.iter().map(address).collect::<Result<Vec<_>, _>>()?;
-    merge(&mut service.external_ips, external);
+    merge(&mut service.external_ips, row.get("external_ips")?.each(address)?);
     for item in row.get("lb_ips")?.list()? {
         merge(&mut service.load_balancer_ips, load_balancer_ip(&item)?.into_iter().collect());
     }
@@ -176,12 +168,9 @@ fn add_access(row: &Field<'_>, service: &mut Service) -> Result<(), CaseError> {
 }
 
 fn policy(field: &Field<'_>) -> Result<Option<TrafficPolicy>, CaseError> {
-    match field.text_or("")? {
-        "" => Ok(None),
-        "Cluster" => Ok(Some(TrafficPolicy::Cluster)),
-        "Local" => Ok(Some(TrafficPolicy::Local)),
-        _ => Err(field.error("is not Cluster or Local")),
-    }
+    let Some(text) = field.name()? else { return Ok(None) };
+    let policy = TrafficPolicy::parse(&text);
+    policy.map(Some).ok_or_else(|| field.error("is not Cluster or Local"))
 }
 
 /// True or `ClientIP`, or the seconds alone or as `timeout_seconds`.

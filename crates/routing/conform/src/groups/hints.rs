@@ -92,10 +92,10 @@ fn read_slices(
 ) -> Result<Vec<Slice>, CaseError> {
     let empty = new_slice(service, &Labels::default(), AddressType::Ip(family));
     let slice = |row: &Field<'_>| {
-        let endpoints = row.list()?.iter().map(hinted_endpoint).collect::<Result<_, _>>()?;
+        let endpoints = row.each(hinted_endpoint)?;
         Ok(Slice { name: Name::from(row.path()), endpoints, ..empty.clone() })
     };
-    list.list()?.iter().map(slice).collect()
+    list.each(slice)
 }
 
 /// `trafficdist_reconcile_hints`: the field alone decides.

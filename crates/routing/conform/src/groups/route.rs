@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nearhop_core::model::{
-    Conditions, Endpoint, Hints, Node, Service, ServicePort, ServiceType, TargetPort, TrafficPolicy,
+    Conditions, Endpoint, Hints, Node, Service, ServicePort, ServiceType, TrafficPolicy,
 };
 use nearhop_core::route::{
     Agreed, Backend, HintGates, Place, PortPolicy, RouteEndpoint, RouteInput, choose_route,
 };
-use nearhop_core::{EndpointKey, Name, Protocol};
+use nearhop_core::{EndpointKey, Name};
 use serde_json::{Value, json};
 
 use super::Case;
@@ -64,7 +64,7 @@ fn policy(row: &Field<'_>) -> Result<PortPolicy, CaseError> {
         let local = row.get(key)?.flag()?;
         Ok(if local { TrafficPolicy::Local } else { TrafficPolicy::Cluster })
     };
-    let addresses = |key: &str| row.get(key)?.list()?.iter().map(address).collect::<Result<_, _>>();
+    let addresses = |key: &str| row.get(key)?.each(address);
     let service = Service {
         service_type: ServiceType::NodePort,
         internal_traffic_policy: policy("internal_policy_local")?,
@@ -73,14 +73,8 @@ fn policy(row: &Field<'_>) -> Result<PortPolicy, CaseError> {
         load_balancer_ips: addresses("load_balancer_ips")?,
         ..usual_service()
     };
-    let port = ServicePort {
-        name: Name::from(""),
-        protocol: Protocol::Tcp,
-        port: 80,
-        target: TargetPort::Number(80),
-        node_port: row.get("node_port")?.count_or(0, u16::MAX.into())? as u16,
-        app_protocol: None,
-    };
+    let node_port = row.get("node_port")?.count_or(0, u16::MAX.into())? as u16;
+    let port = ServicePort { node_port, ..ServicePort::new(80) };
     Ok(PortPolicy::of(&service, &port))
 }
 

@@ -2,8 +2,8 @@
 //! field manager, so that the rest of the status stays unchanged.
 
 use http::Method;
+use nearhop_api::Meta;
 use nearhop_api::write::conditions_to_apply;
-use nearhop_api::{Meta, wire};
 use nearhop_core::hint::EventKind;
 use nearhop_core::{Condition, ServiceKey};
 use nearhop_runtime::client::{
@@ -35,10 +35,7 @@ pub(crate) async fn write(
     let (mut meta, mut result) = (None, Ok(()));
     if let Some(conditions) = conditions {
         match sender.send(apply_conditions(&service, &uid, &conditions)).await {
-            Ok(body) => {
-                let reply: Result<wire::Service, _> = serde_json::from_slice(&body);
-                meta = reply.ok().map(|service| Meta::of_service(&service));
-            }
+            Ok(body) => meta = Meta::of_service_reply(&body),
             // The Service is gone, so its events are not needed.
             Err(ApiFailure::NotFound { .. }) => {
                 return StatusOutcome { service, meta, unsent: Vec::new(), result };

@@ -8,15 +8,14 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::capacity::NoShares;
 use crate::key::Name;
 
 /// Auto adds hints up to this overload, in thousandths.
-pub const ADD_PERMILLE: u64 = 200;
+const ADD_PERMILLE: u64 = 200;
 /// Auto keeps hints up to this overload, in thousandths.
-pub const KEEP_PERMILLE: u64 = 300;
+const KEEP_PERMILLE: u64 = 300;
 
 /// The state of Auto for one Service and family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,11 +37,13 @@ pub enum AutoState {
 }
 
 /// Why Auto sets no hints.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AutoRefusal {
     /// The CPU shares of the zones are unknown.
+    #[error("{0}")]
     NoShares(NoShares),
     /// Fewer endpoints than zones.
+    #[error("Insufficient number of endpoints ({ready} endpoints, {zones} zones)")]
     TooFewEndpoints {
         /// Ready endpoints.
         ready: u32,
@@ -50,6 +51,10 @@ pub enum AutoRefusal {
         zones: u32,
     },
     /// Each possible assignment overloads a zone.
+    #[error(
+        "Unable to allocate minimum required endpoints to each zone without exceeding overload \
+         threshold ({ready} endpoints, {zones} zones)"
+    )]
     Overload {
         /// Ready endpoints.
         ready: u32,
@@ -63,7 +68,7 @@ pub enum AutoRefusal {
 impl AutoRefusal {
     /// Whether two refusals have the same reason and the same responsible objects; numbers may
     /// differ.
-    pub fn same_reason(&self, other: &Self) -> bool {
+    pub(crate) fn same_reason(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::NoShares(a), Self::NoShares(b)) => a.same_reason(b),
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
@@ -74,22 +79,6 @@ impl AutoRefusal {
 impl From<NoShares> for AutoRefusal {
     fn from(why: NoShares) -> Self {
         Self::NoShares(why)
-    }
-}
-
-impl fmt::Display for AutoRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoShares(why) => why.fmt(f),
-            Self::TooFewEndpoints { ready, zones } => {
-                write!(f, "Insufficient number of endpoints ({ready} endpoints, {zones} zones)")
-            }
-            Self::Overload { ready, zones, .. } => write!(
-                f,
-                "Unable to allocate minimum required endpoints to each zone without exceeding \
-                 overload threshold ({ready} endpoints, {zones} zones)"
-            ),
-        }
     }
 }
 

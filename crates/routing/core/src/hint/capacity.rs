@@ -106,7 +106,7 @@ impl NoShares {
     }
 
     /// Whether two values are equal except for the numbers.
-    pub fn same_reason(&self, other: &Self) -> bool {
+    pub(crate) fn same_reason(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::OneZone, Self::OneZone) => true,
             (

@@ -13,7 +13,6 @@ mod weights;
 mod write;
 mod zones;
 
-use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -26,7 +25,7 @@ use crate::routing::WeightTable;
 use crate::slice::{PlanInput, SliceLists};
 use auto::{AutoRefusal, AutoState};
 use balanced::Weighed;
-use capacity::{Capacity, MaxUnzonedShare};
+use capacity::{Capacity, MaxUnzonedShare, some_of};
 use close::{Closeness, hint_close};
 use write::{strip_hints, write_hints};
 use zones::auto_event;
@@ -119,27 +118,17 @@ pub enum HintOutcome {
 }
 
 /// Why an intent has no hints.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HintRefusal {
     /// Auto is not possible.
+    #[error("{0}")]
     Auto(AutoRefusal),
     /// Balanced needs a zone for each ready endpoint.
+    #[error("One or more endpoints do not have a zone specified (nodes: {})", some_of(.0))]
     EndpointsWithoutZone(Vec<Name>),
     /// The capacity of the cluster's zones is unknown.
+    #[error("The zones of the cluster are not known")]
     NoCapacity,
-}
-
-impl fmt::Display for HintRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto(why) => why.fmt(f),
-            Self::EndpointsWithoutZone(nodes) => {
-                let nodes = capacity::some_of(nodes);
-                write!(f, "One or more endpoints do not have a zone specified (nodes: {nodes})")
-            }
-            Self::NoCapacity => f.write_str("The zones of the cluster are not known"),
-        }
-    }
 }
 
 /// Reason of the event for Auto hints that are set, as in upstream.

@@ -166,7 +166,7 @@ impl Locators {
     }
 
     /// A locator that has this address and does not name a node.
-    pub fn find_placeless(&self, address: IpAddr) -> Option<Located> {
+    pub(crate) fn find_placeless(&self, address: IpAddr) -> Option<Located> {
         let entry = self.by_address.get(&address)?.first()?;
         Some(Located { place: None, how: How::Locator(entry.locator.key.clone()) })
     }
@@ -190,7 +190,7 @@ impl Locators {
 /// Nodes by their Pod CIDRs and by their own addresses. If two nodes claim the same, the first by
 /// name gets it, independent of the order of arrival.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeRanges {
+pub(crate) struct NodeRanges {
     ranges: BTreeMap<Cidr, ByNode>,
     /// The number of ranges with each prefix length. The search starts with the longest.
     prefixes: BTreeMap<(Family, u8), usize>,
@@ -202,7 +202,7 @@ type ByNode = BTreeMap<Name, Arc<Place>>;
 
 impl NodeRanges {
     /// Updates the index after a Node was created, changed or deleted.
-    pub fn set(&mut self, before: Option<&Node>, now: Option<&Node>) {
+    pub(crate) fn set(&mut self, before: Option<&Node>, now: Option<&Node>) {
         if let Some(node) = before {
             self.remove(node);
         }
@@ -247,7 +247,7 @@ impl NodeRanges {
     }
 
     /// The node whose Pod CIDR contains all addresses that share `prefix` bits with this one.
-    pub fn find_range(&self, address: IpAddr, prefix: u8) -> Option<Located> {
+    pub(crate) fn find_range(&self, address: IpAddr, prefix: u8) -> Option<Located> {
         let family = Family::of(address);
         let lengths = self.prefixes.range((family, 0)..=(family, prefix)).rev();
         for ((_, length), _) in lengths {
@@ -260,12 +260,12 @@ impl NodeRanges {
     }
 
     /// The place of a node.
-    pub fn place_of(&self, node: &str) -> Option<&Arc<Place>> {
+    pub(crate) fn place_of(&self, node: &str) -> Option<&Arc<Place>> {
         self.places.get(node)
     }
 
     /// The node with this address.
-    pub fn find_address(&self, address: IpAddr) -> Option<Located> {
+    pub(crate) fn find_address(&self, address: IpAddr) -> Option<Located> {
         let place = self.addresses.get(&address).and_then(first)?;
         Some(Located { place: Some(place), how: How::NodeAddress })
     }

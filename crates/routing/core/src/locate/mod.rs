@@ -7,8 +7,7 @@
 mod find;
 mod plan;
 
-pub use find::{How, Located, Locators, NodeRanges};
-pub(crate) use plan::pod_differs;
-pub use plan::{
-    LabelKeys, LocatorLabels, LocatorLabelsError, LocatorPlan, WELL_KNOWN_KEYS, plan_locator,
-};
+pub(crate) use find::NodeRanges;
+pub use find::{How, Located, Locators};
+pub use plan::{LabelKeys, LocatorLabels, LocatorLabelsError, LocatorPlan, plan_locator};
+pub(crate) use plan::{WELL_KNOWN_KEYS, pod_differs};

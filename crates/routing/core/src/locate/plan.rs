@@ -12,7 +12,8 @@ use crate::problem::quote;
 use crate::routing::is_label_key;
 
 /// Labels that are always copied: the well-known topology keys.
-pub const WELL_KNOWN_KEYS: [&str; 3] = [well_known::HOSTNAME, well_known::ZONE, well_known::REGION];
+pub(crate) const WELL_KNOWN_KEYS: [&str; 3] =
+    [well_known::HOSTNAME, well_known::ZONE, well_known::REGION];
 
 /// Which Node labels the operator wants in PodLocators (`--locator-labels`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

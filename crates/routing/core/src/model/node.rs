@@ -61,7 +61,7 @@ impl Node {
     }
 
     /// Whether it counts as capacity: ready, and not a control-plane node.
-    pub fn counts_as_capacity(&self) -> bool {
+    pub(crate) fn counts_as_capacity(&self) -> bool {
         self.ready
             && self.labels.get(well_known::CONTROL_PLANE).is_none()
             && self.labels.get(well_known::MASTER).is_none()

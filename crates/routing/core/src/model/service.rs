@@ -48,6 +48,17 @@ pub enum TrafficPolicy {
     Local,
 }
 
+impl TrafficPolicy {
+    /// Reads the API's spelling.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "Cluster" => Some(Self::Cluster),
+            "Local" => Some(Self::Local),
+            _ => None,
+        }
+    }
+}
+
 /// `spec.clusterIPs`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum ClusterIps {
@@ -88,6 +99,20 @@ pub struct ServicePort {
     pub node_port: u16,
     /// `appProtocol`, copied to the slices.
     pub app_protocol: Option<Name>,
+}
+
+impl ServicePort {
+    /// An unnamed TCP port with the same number on the Pods. The caller sets the other fields.
+    pub fn new(port: u16) -> Self {
+        Self {
+            name: Name::from(""),
+            protocol: Protocol::Tcp,
+            port,
+            target: TargetPort::Number(port),
+            node_port: 0,
+            app_protocol: None,
+        }
+    }
 }
 
 /// `targetPort`: a number, or the name of a container port.
@@ -216,7 +241,7 @@ impl Service {
     }
 
     /// Whether the controller manages slices for it.
-    pub fn wants_slices(&self) -> bool {
+    pub(crate) fn wants_slices(&self) -> bool {
         self.selector.is_some() && self.service_type != ServiceType::ExternalName
     }
 
@@ -241,7 +266,7 @@ impl Service {
 
     /// Whether traffic from outside the cluster can reach this port, so that the external policy
     /// applies.
-    pub fn externally_accessible(&self, port: &ServicePort) -> bool {
+    pub(crate) fn externally_accessible(&self, port: &ServicePort) -> bool {
         port.node_port != 0 || !self.load_balancer_ips.is_empty() || !self.external_ips.is_empty()
     }
 

@@ -174,6 +174,22 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// A slice without labels, ports and endpoints. The caller sets the other fields.
+    pub fn new(namespace: impl Into<Name>, name: impl Into<Name>, kind: AddressType) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            labels: Labels::default(),
+            owners: Vec::new(),
+            deleting: false,
+            address_type: kind,
+            ports: [].into(),
+            endpoints: Vec::new(),
+            trigger_time: None,
+            routing: SliceRouting::Absent,
+        }
+    }
+
     /// A reference to it.
     pub fn reference(&self) -> ObjectRef {
         ObjectRef::Slice(self.namespace.clone(), self.name.clone())

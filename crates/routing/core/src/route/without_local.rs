@@ -43,25 +43,15 @@ mod tests {
     use super::*;
     use crate::model::{
         AddressType, ClusterIps, Endpoint, Service, ServicePort, ServiceType, Slice, SlicePort,
-        TargetPort,
     };
     use crate::object::Change;
     use crate::route::Place;
-    use crate::routing::SliceRouting;
     use crate::world::{Settings, World};
     use crate::{Name, Protocol, ServiceKey, labels::well_known};
 
     fn service(name: &str) -> Service {
-        let port = ServicePort {
-            name: Name::from(""),
-            protocol: Protocol::Tcp,
-            port: 80,
-            target: TargetPort::Number(80),
-            node_port: 0,
-            app_protocol: None,
-        };
         Service {
-            ports: vec![port],
+            ports: vec![ServicePort::new(80)],
             cluster_ips: ClusterIps::Addresses(vec![[10, 96, 0, 1].into()]),
             ip_families: vec![Family::Ipv4],
             ..Service::new(ServiceKey::new("ns", name))
@@ -77,17 +67,13 @@ mod tests {
         };
         let endpoint =
             Endpoint { node: Some(Name::from(node)), ..Endpoint::at([10, 0, 0, 1].into()) };
+        let name = format!("{}-1", service.key.name);
+        let empty = Slice::new(service.key.namespace.clone(), name, AddressType::Ip(Family::Ipv4));
         Slice {
-            namespace: service.key.namespace.clone(),
-            name: Name::from(format!("{}-1", service.key.name)),
             labels: [(well_known::SERVICE_NAME, service.key.name.as_str())].into_iter().collect(),
-            owners: Vec::new(),
-            deleting: false,
-            address_type: AddressType::Ip(Family::Ipv4),
             ports: [port].into(),
             endpoints: vec![endpoint],
-            trigger_time: None,
-            routing: SliceRouting::Absent,
+            ..empty
         }
     }
 

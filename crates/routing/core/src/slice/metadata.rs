@@ -3,7 +3,6 @@
 use crate::key::Name;
 use crate::labels::{Labels, well_known};
 use crate::model::{AddressType, Service, Slice};
-use crate::routing::SliceRouting;
 
 const RESERVED: [&str; 3] =
     [well_known::SERVICE_NAME, well_known::MANAGED_BY, well_known::HEADLESS];
@@ -37,16 +36,9 @@ pub fn labels_changed(slice: &Labels, service: &Labels) -> bool {
 /// An empty slice of this Service, without a name.
 pub fn new_slice(service: &Service, labels: &Labels, address_type: AddressType) -> Slice {
     Slice {
-        namespace: service.key.namespace.clone(),
-        name: Name::from(""),
         labels: labels.clone(),
         owners: vec![service.uid.clone()],
-        deleting: false,
-        address_type,
-        ports: [].into(),
-        endpoints: Vec::new(),
-        trigger_time: None,
-        routing: SliceRouting::Absent,
+        ..Slice::new(service.key.namespace.clone(), "", address_type)
     }
 }
 

@@ -249,7 +249,7 @@ impl World {
     }
 
     /// Whether a Namespace exists.
-    pub fn has_namespace(&self, name: &str) -> bool {
+    pub(crate) fn has_namespace(&self, name: &str) -> bool {
         self.namespaces.contains_key(name)
     }
 
