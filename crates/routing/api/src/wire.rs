@@ -163,7 +163,6 @@ objects! {
     }
 
     ServiceStatus {
-        /// Status of the load balancer.
         load_balancer: LoadBalancerStatus,
         /// Conditions that controllers report.
         conditions: List<ServiceCondition>,
@@ -311,7 +310,6 @@ objects! {
         /// The Pod's addresses.
         ips: List<PodIp>,
         node_name: Name,
-        /// Labels of that node.
         node_labels: Strings,
     }
 

@@ -359,7 +359,7 @@ fn affinity_in_every_spelling() {
         );
         let Object::Service(service) = convert(&text) else { panic!("a Service") };
         assert_eq!(service.session_affinity, expected.map(Duration::from_secs), "{spec}");
-        assert_eq!(service.source_ranges, SourceRanges::Anyone);
+        assert_eq!(service.source_ranges, SourceRanges::AnyClient);
     }
 }
 

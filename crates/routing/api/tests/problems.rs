@@ -189,7 +189,7 @@ fn unreadable_source_ranges_never_open_a_service() {
     ] {
         let (service, problems) = read_service(json!({"loadBalancerSourceRanges": ranges}));
         let read = match service.source_ranges {
-            SourceRanges::Anyone => None,
+            SourceRanges::AnyClient => None,
             SourceRanges::Only(ranges) => {
                 Some(ranges.iter().map(ToString::to_string).collect::<Vec<_>>())
             }

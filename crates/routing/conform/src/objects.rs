@@ -31,7 +31,6 @@ pub(crate) fn usual_service() -> Service {
     }
 }
 
-/// Reads a Service.
 pub(crate) fn service(row: &Field<'_>) -> Result<Service, CaseError> {
     let namespace = row.get("namespace")?.text_or(SERVICE.0)?;
     let name = row.get("name")?.text_or(SERVICE.1)?;
@@ -53,7 +52,6 @@ pub(crate) fn service(row: &Field<'_>) -> Result<Service, CaseError> {
     })
 }
 
-/// Reads a Service's type.
 pub(crate) fn service_type(field: &Field<'_>) -> Result<ServiceType, CaseError> {
     let text = field.text_or("ClusterIP")?;
     ServiceType::parse(text).ok_or_else(|| field.error("is not a Service type"))
@@ -108,7 +106,6 @@ pub(crate) fn address(field: &Field<'_>) -> Result<IpAddr, CaseError> {
     parse_ip_sloppy(text).ok_or_else(|| field.error(format!("{text:?} is not an address")))
 }
 
-/// Reads a range of addresses.
 pub(crate) fn cidr(field: &Field<'_>) -> Result<Cidr, CaseError> {
     let text = field.text()?;
     Cidr::parse_sloppy(text)
@@ -134,17 +131,14 @@ fn service_port(row: &Field<'_>) -> Result<ServicePort, CaseError> {
     })
 }
 
-/// Reads a port's number.
 pub(crate) fn port_number(field: &Field<'_>) -> Result<u16, CaseError> {
     Ok(field.whole(0, u16::MAX.into())? as u16)
 }
 
-/// Reads the ports of a Service.
 pub(crate) fn service_ports(field: &Field<'_>) -> Result<Vec<ServicePort>, CaseError> {
     field.each(service_port)
 }
 
-/// Reads the ports of a slice.
 pub(crate) fn slice_ports(field: &Field<'_>) -> Result<Arc<[SlicePort]>, CaseError> {
     let port = |row: &Field<'_>| {
         let number = row.get("port")?;
@@ -230,7 +224,6 @@ pub(crate) fn container_ports(
     Ok(read)
 }
 
-/// Reads a Pod.
 pub(crate) fn pod(row: &Field<'_>, namespace: &Name) -> Result<Pod, CaseError> {
     let namespace = row.get("namespace")?.text_or(namespace)?;
     let hostname = Name::from(row.get("hostname")?.text_or("")?);
@@ -358,12 +351,10 @@ fn target_value(kind: &str, [namespace, name, uid]: [&Name; 3]) -> Value {
     })
 }
 
-/// Names as texts.
 pub(crate) fn texts(names: &[Name]) -> Vec<&str> {
     names.iter().map(Name::as_str).collect()
 }
 
-/// Labels as an object.
 pub(crate) fn labels_value(labels: &Labels) -> Value {
     let pairs = labels.iter().map(|(key, value)| (key.to_string(), Value::from(value.as_str())));
     Value::Object(pairs.collect::<Map<_, _>>())

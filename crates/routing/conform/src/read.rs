@@ -15,7 +15,6 @@ pub struct CaseError {
     pub message: String,
 }
 
-/// Parses a file.
 pub(crate) fn parse_file(bytes: &[u8]) -> Result<Value, CaseError> {
     serde_json::from_slice(bytes)
         .map_err(|error| CaseError { path: String::new(), message: format!("not JSON: {error}") })

@@ -107,7 +107,7 @@ impl Options {
             controller: Name::from(self.mode.managed_by()),
             retired_controller: self.mode.retired().map(Name::from),
             max_endpoints_per_slice: self.max_endpoints_per_slice,
-            read_slices_of: ReadSlicesOf::Everybody,
+            read_slices_of: ReadSlicesOf::All,
             nodes: KnownNodes::All,
             locator_labels: self.locator_labels.clone(),
         }

@@ -124,7 +124,7 @@ fn what_is_not_said_has_a_default() {
     assert_eq!(web.cluster_ips, ClusterIps::Addresses(vec!["10.96.0.1".parse().unwrap()]));
     assert_eq!(web.ip_families, [Family::Ipv4]);
     assert_eq!((web.ports[0].port, &web.ports[0].target), (80, &TargetPort::Number(8080)));
-    assert_eq!(web.source_ranges, SourceRanges::Anyone);
+    assert_eq!(web.source_ranges, SourceRanges::AnyClient);
     assert_eq!((web.session_affinity, web.health_check_node_port), (None, 0));
 
     let fixture = parse("node n\npod shop/p for=web on=gone");

@@ -102,7 +102,7 @@ impl Options {
             gates: self.gates.clone(),
             read_slices_of: match self.service_proxy_name {
                 Some(_) => ReadSlicesOf::Only(Name::from(well_known::NEARHOP_CONTROLLER)),
-                None => ReadSlicesOf::Everybody,
+                None => ReadSlicesOf::All,
             },
             nodes: KnownNodes::Own,
             ..Settings::default()

@@ -185,13 +185,13 @@ fn tiers() -> Vec<Tier> {
         Tier::All,
         Tier::Local,
         Tier::OutOfReach,
-        Tier::Nobody,
+        Tier::NoEndpoint,
     ];
     for tier in &all {
         // This match does not compile after a new tier is added: add it above, and in metrics.rs.
         match tier {
             Tier::Key(_) | Tier::AnyKey | Tier::Routing | Tier::Weights | Tier::SameNode => {}
-            Tier::SameZone | Tier::All | Tier::Local | Tier::OutOfReach | Tier::Nobody => {}
+            Tier::SameZone | Tier::All | Tier::Local | Tier::OutOfReach | Tier::NoEndpoint => {}
         }
     }
     all

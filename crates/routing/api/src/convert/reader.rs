@@ -20,9 +20,7 @@ pub(super) struct Reader {
 pub(super) struct Identity {
     /// Namespace, empty for kinds without one.
     pub(super) namespace: Name,
-    /// Name.
     pub(super) name: Name,
-    /// All metadata.
     pub(super) metadata: Metadata,
 }
 
@@ -65,7 +63,6 @@ impl Reader {
         None
     }
 
-    /// Records a problem.
     pub(super) fn problem(
         &mut self,
         at: impl Display,

@@ -89,14 +89,14 @@ fn read_access(reader: &mut Reader, spec: &mut wire::ServiceSpec, service: &mut 
 /// error must not open a Service.
 fn read_source_ranges(reader: &mut Reader, field: Field<List<Name>>) -> SourceRanges {
     let entries = match field {
-        Field::Absent => return SourceRanges::Anyone,
+        Field::Absent => return SourceRanges::AnyClient,
         Field::Wrong(found) => {
             let cure = "give a list of address ranges; no client is admitted until then";
             let cause = format!("is {found}, not a list");
             reader.problem("spec.loadBalancerSourceRanges", cause, cure);
             return SourceRanges::Only(Vec::new());
         }
-        Field::Read(entries) if entries.is_empty() => return SourceRanges::Anyone,
+        Field::Read(entries) if entries.is_empty() => return SourceRanges::AnyClient,
         Field::Read(entries) => entries,
     };
     let ranges = entries.into_iter().enumerate();

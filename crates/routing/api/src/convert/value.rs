@@ -14,7 +14,6 @@ pub(super) const CIDR: &str = "an address range such as 10.0.0.0/8";
 /// The format of [`parse_time`], for messages.
 pub(super) const TIME: &str = "a time such as 2025-01-31T12:00:00Z";
 
-/// Parses a time.
 pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }

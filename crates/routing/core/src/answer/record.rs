@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::key::ServiceKey;
 use crate::locate::How;
 use crate::route::Reason;
 
@@ -43,6 +44,12 @@ pub enum DomainName<'a> {
     Below(&'static [&'static str], ZoneSpelling),
     /// A fully qualified name, with or without a final dot.
     Absolute(&'a str),
+}
+
+impl<'a> DomainName<'a> {
+    pub(super) fn service(key: &'a ServiceKey, host: Option<Host<'a>>, zone: ZoneSpelling) -> Self {
+        Self::Service { host, service: &key.name, namespace: &key.namespace, zone }
+    }
 }
 
 /// A record.

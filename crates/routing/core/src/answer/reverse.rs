@@ -43,17 +43,14 @@ fn names<'a>(asking: &Asking<'a>, address: IpAddr) -> Vec<Record<'a>> {
     };
     let mut services = asking.index.cluster_ip(address);
     if let Some(key) = services.find(|key| is_visible(asking, &key.namespace)) {
-        let (service, namespace) = (key.name.as_str(), key.namespace.as_str());
-        return vec![record(DomainName::Service { host: None, service, namespace, zone })];
+        return vec![record(DomainName::service(key, None, zone))];
     }
     let mut records = Vec::new();
     let services = asking.index.endpoints_at(address);
     for filed in services.filter(|filed| is_visible(asking, &filed.service.key.namespace)) {
-        let key = &filed.service.key;
-        let (service, namespace) = (key.name.as_str(), key.namespace.as_str());
         for entry in filed.published_at(address) {
             let host = Some(host_of(asking.config, entry.endpoint, address));
-            let found = record(DomainName::Service { host, service, namespace, zone });
+            let found = record(DomainName::service(&filed.service.key, host, zone));
             if !records.contains(&found) {
                 records.push(found);
             }

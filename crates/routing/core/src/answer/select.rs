@@ -20,21 +20,13 @@ use crate::route::{
     RouteSet, Tier, agreed_routing, choose_route, explain_excluded,
 };
 
-/// The IP families that an answer can contain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
-    Ipv4,
-    Ipv6,
-    Both,
-}
-
-impl Scope {
-    fn families(self) -> &'static [Family] {
-        match self {
-            Self::Ipv4 => &[Family::Ipv4],
-            Self::Ipv6 => &[Family::Ipv6],
-            Self::Both => &[Family::Ipv4, Family::Ipv6],
-        }
+/// The IP families that an answer of this type contains; none if it contains no addresses.
+fn families_of(record_type: RecordType) -> &'static [Family] {
+    match record_type {
+        RecordType::A => &[Family::Ipv4],
+        RecordType::Aaaa => &[Family::Ipv6],
+        RecordType::Srv => &[Family::Ipv4, Family::Ipv6],
+        _ => &[],
     }
 }
 
@@ -51,14 +43,13 @@ pub(super) fn pick<'a>(
     asking: &Asking<'a>,
     filed: &'a Filed,
     port: Option<(&str, Protocol)>,
-    scope: Scope,
     record_type: RecordType,
 ) -> Picked<'a> {
     let mut entries = Vec::new();
     let mut left_out = false;
     let mut reasons = Vec::new();
     let mut dice = asking.seed.map(Dice);
-    for family in scope.families() {
+    for family in families_of(record_type) {
         let mut candidates: Vec<Entry<'a>> = filed.published_in(*family, port).collect();
         if candidates.is_empty() {
             continue;

@@ -7,7 +7,7 @@ use super::index::{Entry, Filed};
 use super::question::RecordType;
 use super::record::{Choice, Data, DomainName, Host, Record, ZoneSpelling};
 use super::resolve::{Found, parse_dashed};
-use super::select::{self, Picked, Scope};
+use super::select::{self, Picked};
 use super::{Asking, Config, EmptyServices, EndpointNames};
 use crate::key::{Name, Protocol};
 use crate::model::{ClusterIps, Endpoint, Service, Slice};
@@ -69,15 +69,6 @@ pub(super) fn host_of<'a>(config: &Config, endpoint: &'a Endpoint, address: IpAd
     named.or_else(pod).map_or(Host::Address(address), |name| Host::Named(name))
 }
 
-fn name_of<'a>(service: &'a Service, host: Option<Host<'a>>) -> DomainName<'a> {
-    DomainName::Service {
-        host,
-        service: &service.key.name,
-        namespace: &service.key.namespace,
-        zone: ZoneSpelling::AsAsked,
-    }
-}
-
 // Cluster addresses.
 
 fn resolve_cluster_ip<'a>(
@@ -98,7 +89,7 @@ fn resolve_cluster_ip<'a>(
     if record_type != RecordType::Srv {
         return Found::addresses(ips.iter().copied(), record_type, asking.config.ttl);
     }
-    let target = name_of(service, None);
+    let target = DomainName::service(&service.key, None, ZoneSpelling::AsAsked);
     let entries = (numbers.len() * ips.len()).max(1);
     let mut srv = SrvRecords::new(asking.config.ttl);
     for number in numbers {
@@ -200,17 +191,7 @@ fn resolve_headless<'a>(
     port: Option<(&str, Protocol)>,
     record_type: RecordType,
 ) -> Found<'a> {
-    let scope = match record_type {
-        RecordType::A => Scope::Ipv4,
-        RecordType::Aaaa => Scope::Ipv6,
-        RecordType::Srv => Scope::Both,
-        _ => {
-            let some = filed.published(port).next().is_some();
-            return if some { Found::Empty } else { Found::Missing };
-        }
-    };
-    let Picked { entries, choice, left_out } =
-        select::pick(asking, filed, port, scope, record_type);
+    let Picked { entries, choice, left_out } = select::pick(asking, filed, port, record_type);
     if !entries.is_empty() {
         let choice = Some(choice);
         return match record_type {
@@ -258,8 +239,8 @@ fn srv_of_entries<'a>(
         .is_some_and(|choice| choice.reasons.iter().any(|reason| reason.tier == Tier::Weights));
     let mut srv = SrvRecords::new(asking.config.ttl);
     for entry in entries {
-        let target =
-            name_of(&filed.service, Some(host_of(asking.config, entry.endpoint, entry.address)));
+        let host = host_of(asking.config, entry.endpoint, entry.address);
+        let target = DomainName::service(&filed.service.key, Some(host), ZoneSpelling::AsAsked);
         let weight = if weighted { share(entry.weight, total) } else { even_weight(count) };
         let ports = entry.slice.ports.iter().filter(|p| fits(&p.name, p.protocol));
         for number in ports.filter_map(|port| port.port).filter(|number| *number != 0) {

@@ -146,17 +146,15 @@ fn services_at<'a>(asking: &Asking<'a>, address: IpAddr, zone: ZoneSpelling) -> 
     let mut servers = Vec::new();
     for filed in asking.index.endpoints_at(address) {
         let service = filed.service.as_ref();
-        let (name, namespace) = (service.key.name.as_str(), service.key.namespace.as_str());
         match &service.cluster_ips {
             ClusterIps::Addresses(ips) => {
-                let owner = DomainName::Service { host: None, service: name, namespace, zone };
+                let owner = DomainName::service(&service.key, None, zone);
                 servers.extend(ips.iter().map(|ip| (owner, *ip)));
             }
             _ => {
                 for endpoint in filed.endpoints_at(address) {
                     let host = Some(host_of(asking.config, endpoint, address));
-                    let owner = DomainName::Service { host, service: name, namespace, zone };
-                    servers.push((owner, address));
+                    servers.push((DomainName::service(&service.key, host, zone), address));
                 }
             }
         }

@@ -79,7 +79,7 @@ pub enum ClusterIps {
 pub enum SourceRanges {
     /// The field has no ranges: all clients are admitted.
     #[default]
-    Anyone,
+    AnyClient,
     /// Clients with an address in one of these ranges; no client if the list is empty.
     Only(Vec<Cidr>),
 }

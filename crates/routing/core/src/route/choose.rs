@@ -217,7 +217,7 @@ fn candidates<'e, 'a>(
 
 fn choose_local(endpoints: &[RouteEndpoint<'_>]) -> RouteSet {
     let (chosen, candidates) = candidates(endpoints, |endpoint| endpoint.local);
-    let tier = if chosen.is_empty() { Tier::Nobody } else { Tier::Local };
+    let tier = if chosen.is_empty() { Tier::NoEndpoint } else { Tier::Local };
     RouteSet {
         backends: chosen.into_iter().map(|endpoint| backend(endpoint, 1)).collect(),
         reason: Reason { tier, candidates, tried: Vec::new() },
@@ -255,7 +255,7 @@ impl Cascade<'_, '_> {
         candidates: Candidates,
     ) -> (Tier, Vec<Backend>) {
         if candidates == Candidates::None {
-            return (Tier::Nobody, Vec::new());
+            return (Tier::NoEndpoint, Vec::new());
         }
         let by_routing = match routing {
             Agreed::Keys(keys) => Some(self.by_keys(keys)),
@@ -298,7 +298,7 @@ impl Cascade<'_, '_> {
             if !backends.is_empty() {
                 return (Tier::Key(key.clone()), backends);
             }
-            let miss = Miss::NobodyThere { key: key.clone(), value: value.clone() };
+            let miss = Miss::NoMatchingEndpoint { key: key.clone(), value: value.clone() };
             self.miss::<()>(Tier::Key(key.clone()), miss);
         }
         if routing.soft {

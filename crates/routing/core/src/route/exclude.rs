@@ -61,7 +61,7 @@ pub fn explain_excluded(endpoint: &RouteEndpoint<'_>, set: &RouteSet) -> Option<
     };
     // For the local set, endpoints of other nodes are never candidates.
     let is_local_set = matches!(set.reason.tier, Tier::Local)
-        || (matches!(set.reason.tier, Tier::Nobody) && usable);
+        || (matches!(set.reason.tier, Tier::NoEndpoint) && usable);
     if is_local_set && !endpoint.local {
         return Some(Exclusion::OtherNode(endpoint.endpoint.node.clone()));
     }
@@ -75,6 +75,8 @@ pub fn explain_excluded(endpoint: &RouteEndpoint<'_>, set: &RouteSet) -> Option<
         Tier::Key(key) => Exclusion::OtherValue(key.clone()),
         Tier::Weights => Exclusion::NoWeight(endpoint.endpoint.zone.clone()),
         Tier::OutOfReach => Exclusion::OutOfReach,
-        Tier::All | Tier::AnyKey | Tier::Routing | Tier::Local | Tier::Nobody => Exclusion::Twice,
+        Tier::All | Tier::AnyKey | Tier::Routing | Tier::Local | Tier::NoEndpoint => {
+            Exclusion::Twice
+        }
     })
 }

@@ -29,7 +29,7 @@ pub enum Tier {
     /// No endpoints: the topology keys are hard, and no endpoint matches.
     OutOfReach,
     /// No endpoints: none is usable.
-    Nobody,
+    NoEndpoint,
 }
 
 impl Tier {
@@ -45,7 +45,7 @@ impl Tier {
             Self::All => "all",
             Self::Local => "local",
             Self::OutOfReach => "out-of-reach",
-            Self::Nobody => "nobody",
+            Self::NoEndpoint => "nobody",
         }
     }
 }
@@ -75,7 +75,7 @@ pub enum Miss {
     /// The node does not have this label.
     NodeWithoutLabel(Name),
     /// No endpoint is on a node with the same value of this label.
-    NobodyThere {
+    NoMatchingEndpoint {
         /// Label key.
         key: Name,
         /// The node's value.
@@ -105,7 +105,7 @@ impl Miss {
             Self::RoutingDisagrees { .. } => "routing-disagrees",
             Self::RoutingBroken { .. } => "routing-broken",
             Self::NodeWithoutLabel(_) => "node-without-label",
-            Self::NobodyThere { .. } => "nobody-there",
+            Self::NoMatchingEndpoint { .. } => "nobody-there",
             Self::ZoneWithoutWeights(_) => "zone-without-weights",
             Self::NodeWithoutZone => "node-without-zone",
             Self::Unhinted { .. } => "unhinted",
@@ -125,7 +125,9 @@ impl fmt::Display for Miss {
                 write!(f, "the routing of slice {slice} is not readable")
             }
             Self::NodeWithoutLabel(key) => write!(f, "this node has no label {key}"),
-            Self::NobodyThere { key, value } => write!(f, "no ready endpoint has {key}={value}"),
+            Self::NoMatchingEndpoint { key, value } => {
+                write!(f, "no ready endpoint has {key}={value}")
+            }
             Self::ZoneWithoutWeights(zone) => write!(f, "zone {zone} has no weights"),
             Self::NodeWithoutZone => f.write_str("this node has no zone"),
             Self::Unhinted { count, of } => {

@@ -45,18 +45,14 @@ pub struct PackCounts {
 pub(super) struct Packed {
     /// Slices to write or keep.
     pub lists: SliceLists,
-    /// Slices to delete.
     pub delete: Vec<Arc<Slice>>,
-    /// Counts.
     pub counts: PackCounts,
 }
 
 /// The properties and the maximum size of this Service's slices.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PackContext<'a> {
-    /// The Service.
     pub service: &'a Service,
-    /// Labels of every slice.
     pub labels: &'a Labels,
     /// `--max-endpoints-per-slice`.
     pub max: usize,

@@ -80,7 +80,6 @@ impl World {
         }
     }
 
-    /// All objects of a kind.
     fn objects(&self, kind: Kind) -> Box<dyn Iterator<Item = ObjectRef> + '_> {
         match kind {
             Kind::Node => Box::new(self.nodes().map(|node| ObjectRef::Node(node.name.clone()))),

@@ -65,7 +65,7 @@ pub struct Settings {
 pub enum ReadSlicesOf {
     /// All slices.
     #[default]
-    Everybody,
+    All,
     /// Only slices with this label: for a reader that receives only Services with such slices.
     Only(Name),
     /// For each Service, only slices with this label if it has one, else all slices: for a reader
@@ -92,7 +92,7 @@ impl Default for Settings {
             controller: Name::from(well_known::IN_TREE_CONTROLLER),
             retired_controller: None,
             max_endpoints_per_slice: 100,
-            read_slices_of: ReadSlicesOf::Everybody,
+            read_slices_of: ReadSlicesOf::All,
             nodes: KnownNodes::All,
             locator_labels: LocatorLabels::default(),
         }
@@ -309,7 +309,7 @@ impl World {
         service: &ServiceKey,
     ) -> impl Iterator<Item = &'w Arc<Slice>> + use<'w> {
         let whose = match &self.settings.read_slices_of {
-            ReadSlicesOf::Everybody => None,
+            ReadSlicesOf::All => None,
             ReadSlicesOf::Only(name) => Some(name),
             ReadSlicesOf::Preferably(name) => {
                 let has = self.slices(service).any(|slice| slice.managed_by() == Some(name));

@@ -155,7 +155,7 @@ fn out_of_reach_is_refused_with_reasons() {
     let reason = decision.cluster.expect("used").reason;
     assert_eq!((&reason.tier, reason.candidates), (&Tier::OutOfReach, Candidates::Ready));
     let misses: Vec<Miss> = reason.tried.into_iter().map(|tried| tried.miss).collect();
-    let nobody = Miss::NobodyThere { key: "rack".into(), value: "r1".into() };
+    let nobody = Miss::NoMatchingEndpoint { key: "rack".into(), value: "r1".into() };
     assert_eq!(misses, [Miss::NodeWithoutLabel("example.com/cage".into()), nobody]);
 }
 

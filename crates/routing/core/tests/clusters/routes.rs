@@ -123,7 +123,7 @@ fn nobody_anywhere_is_refused() {
     let world = world(&format!("{THREE_ZONES}service web\npod n for=web on=a-0 notready"));
     let decision = route(&world, "a-0", "web").decision;
     assert_eq!((decision.internal, decision.has_any), (Verdict::Reject, false));
-    assert_eq!(decision.cluster.expect("used").reason.tier, Tier::Nobody);
+    assert_eq!(decision.cluster.expect("used").reason.tier, Tier::NoEndpoint);
 }
 
 #[test]

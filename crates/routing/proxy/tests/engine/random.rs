@@ -61,7 +61,7 @@ fn ranges() -> impl Strategy<Value = SourceRanges> {
     let all =
         ["198.51.100.0/24", "198.51.0.0/16", "10.0.0.0/8", "2001:db8::/32", "2001:db8:1::/48"];
     let some = subsequence(all.map(|text| Cidr::parse(text).unwrap()).to_vec(), 0..4);
-    prop_oneof![2 => Just(SourceRanges::Anyone), 3 => some.prop_map(SourceRanges::Only)]
+    prop_oneof![2 => Just(SourceRanges::AnyClient), 3 => some.prop_map(SourceRanges::Only)]
 }
 
 fn cluster_ips(i: usize) -> impl Strategy<Value = ClusterIps> {
