@@ -294,7 +294,7 @@ fn a_selector_or_key_list_is_read_whole_or_not_at_all() {
 }
 
 #[test]
-fn an_object_is_given_up_only_when_nobody_knows_which_it_is() {
+fn an_object_is_skipped_only_if_its_name_is_unreadable() {
     for (text, message) in [
         (
             r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}"#,

@@ -95,6 +95,11 @@ pub(crate) fn family(field: &Field<'_>) -> Result<Family, CaseError> {
     Family::parse(field.text()?).ok_or_else(|| field.error("is not IPv4 or IPv6"))
 }
 
+/// Reads a family; IPv4 if the row has none.
+pub(crate) fn family_or_ipv4(field: Field<'_>) -> Result<Family, CaseError> {
+    field.optional().map_or(Ok(Family::Ipv4), |given| family(&given))
+}
+
 pub(crate) fn protocol(field: &Field<'_>) -> Result<Protocol, CaseError> {
     let text = field.text_or("TCP")?;
     Protocol::parse(text).ok_or_else(|| field.error("is not TCP, UDP or SCTP"))
@@ -240,6 +245,11 @@ pub(crate) fn pod(row: &Field<'_>, namespace: &Name) -> Result<Pod, CaseError> {
         terminal: phase == "Failed" || phase == "Succeeded",
         ..Pod::new(PodKey::new(namespace, row.get("name")?.text()?))
     })
+}
+
+/// Reads a list of Nodes.
+pub(crate) fn nodes(list: &Field<'_>) -> Result<Vec<Node>, CaseError> {
+    list.list()?.iter().enumerate().map(|(at, row)| node(row, at)).collect()
 }
 
 /// Reads a Node: its name alone, or an object. Nodes without a name get one.

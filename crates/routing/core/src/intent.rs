@@ -153,43 +153,40 @@ pub enum Spelling {
 impl Spelling {
     /// The field's path in its object.
     pub fn field(self) -> &'static str {
-        match self {
-            Self::TopologyAwareHintsAnnotation => {
-                "metadata.annotations[service.kubernetes.io/topology-aware-hints]"
-            }
-            Self::TopologyModeAnnotation => {
-                "metadata.annotations[service.kubernetes.io/topology-mode]"
-            }
-            Self::TrafficPolicyField => "spec.trafficPolicy",
-            Self::TopologyKeysField => "spec.topologyKeys",
-            Self::TopologyKeysAnnotation => "metadata.annotations[nearhop.dev/topology-keys]",
-            Self::TrafficDistributionAnnotation | Self::NamespaceDefault => {
-                "metadata.annotations[nearhop.dev/traffic-distribution]"
-            }
-            Self::TrafficDistributionField => "spec.trafficDistribution",
-            Self::RoutingPreferenceField => "spec.routingPreference",
-            Self::RoutingPreferenceAnnotation => {
-                "metadata.annotations[nearhop.dev/routing-preference]"
-            }
-            Self::ClusterDefault => "--default-traffic-distribution",
-            Self::Nowhere => "",
-        }
+        self.place().0
     }
 
     fn gate(self) -> Option<Gate> {
+        self.place().1
+    }
+
+    fn place(self) -> (&'static str, Option<Gate>) {
+        const AUTO: Option<Gate> = Some(Gate::TopologyAwareHints);
+        const KEYS: Option<Gate> = Some(Gate::ServiceTopology);
+        const DISTRIBUTION: Option<Gate> = Some(Gate::ServiceTrafficDistribution);
+        const PREFERENCE: Option<Gate> = Some(Gate::ServiceRoutingPreference);
         match self {
-            Self::TopologyAwareHintsAnnotation
-            | Self::TopologyModeAnnotation
-            | Self::TrafficPolicyField => Some(Gate::TopologyAwareHints),
-            Self::TopologyKeysField | Self::TopologyKeysAnnotation => Some(Gate::ServiceTopology),
-            Self::RoutingPreferenceField | Self::RoutingPreferenceAnnotation => {
-                Some(Gate::ServiceRoutingPreference)
+            Self::TopologyAwareHintsAnnotation => {
+                ("metadata.annotations[service.kubernetes.io/topology-aware-hints]", AUTO)
             }
-            Self::TrafficDistributionAnnotation
-            | Self::TrafficDistributionField
-            | Self::NamespaceDefault
-            | Self::ClusterDefault => Some(Gate::ServiceTrafficDistribution),
-            Self::Nowhere => None,
+            Self::TopologyModeAnnotation => {
+                ("metadata.annotations[service.kubernetes.io/topology-mode]", AUTO)
+            }
+            Self::TrafficPolicyField => ("spec.trafficPolicy", AUTO),
+            Self::TopologyKeysField => ("spec.topologyKeys", KEYS),
+            Self::TopologyKeysAnnotation => {
+                ("metadata.annotations[nearhop.dev/topology-keys]", KEYS)
+            }
+            Self::TrafficDistributionAnnotation | Self::NamespaceDefault => {
+                ("metadata.annotations[nearhop.dev/traffic-distribution]", DISTRIBUTION)
+            }
+            Self::TrafficDistributionField => ("spec.trafficDistribution", DISTRIBUTION),
+            Self::RoutingPreferenceField => ("spec.routingPreference", PREFERENCE),
+            Self::RoutingPreferenceAnnotation => {
+                ("metadata.annotations[nearhop.dev/routing-preference]", PREFERENCE)
+            }
+            Self::ClusterDefault => ("--default-traffic-distribution", DISTRIBUTION),
+            Self::Nowhere => ("", None),
         }
     }
 }

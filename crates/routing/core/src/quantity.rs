@@ -61,9 +61,6 @@ pub struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// Splits a quantity.
-    ///
-    /// # Errors
-    /// If the text does not follow the grammar, or the suffix is unknown.
     pub fn parse(text: &'a str) -> Result<Self, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);

@@ -86,9 +86,9 @@ proptest! {
 
     #[test]
     fn fewest_endpoints_leave_their_zone((own, shares) in small()) {
-        let nobody = vec![None; own.len()];
+        let unhinted = vec![None; own.len()];
         let best = if own.len() < shares.len() { None } else { brute_force(&own, &shares) };
-        match (run(&own, &nobody, &shares), best) {
+        match (run(&own, &unhinted, &shares), best) {
             (Ok(assigned), Some(best)) => {
                 prop_assert!(within(&assigned, &shares, 20), "overloaded: {assigned:?}");
                 let moved = moved(&own, &assigned, shares.len());

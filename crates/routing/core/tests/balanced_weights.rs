@@ -231,7 +231,11 @@ fn some_moves_do_not_wait() {
     let gone = [zone("a", "", 1, 2), zone("b", "", 1, 0)];
     assert_eq!(settle(Some(&first), soon.clone(), &gone).0, soon, "b has no endpoints left");
     let new = [zone("a", "", 1, 2), zone("b", "", 1, 2), zone("c", "", 1, 1)];
-    assert_eq!(settle(Some(&first), soon.clone(), &new).0, soon, "c has one that nobody uses");
+    assert_eq!(
+        settle(Some(&first), soon.clone(), &new).0,
+        soon,
+        "no client uses the endpoint of c"
+    );
     let turned = Weighed { max: MaxOverload::Permille(100), ..soon };
     let zones = [zone("a", "", 1, 2), zone("b", "", 1, 2)];
     assert_eq!(settle(Some(&first), turned.clone(), &zones).0, turned, "the knob was turned");
@@ -239,7 +243,7 @@ fn some_moves_do_not_wait() {
 
 /// A zone with a very small weight is still used.
 #[test]
-fn nobody_is_rounded_away() {
+fn no_zone_is_rounded_to_zero() {
     let zones = [zone("a", "", 10_000_000, 1), zone("b", "", 4, 3_000_000)];
     let table = weigh(&zones, &balance(&zones, MaxOverload::Permille(0)));
     assert!(table.0["a"]["a"] > 0, "{table:?}");

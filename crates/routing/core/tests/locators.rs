@@ -129,7 +129,7 @@ fn what_shows_in_a_locator_touches_it() {
 }
 
 #[test]
-fn noise_touches_nobody() {
+fn irrelevant_changes_affect_no_locator() {
     let heartbeat = Node { cpu_milli: Some(4000), ..node("n1", &RED) };
     let unready = Node { ready: false, ..node("n1", &RED) };
     let repainted = [(well_known::ZONE, "a"), ("rack", "r2"), ("colour", "blue")];
@@ -148,7 +148,7 @@ fn noise_touches_nobody() {
         Change::Gone(ObjectRef::Locator(key("missing"))),
         service("s", &[]),
         service("s", &[well_known::ZONE, "*"]),
-        service("s", &["nobody-has-this", "*"]),
+        service("s", &["no-node-has-this", "*"]),
     ];
     for change in cases {
         let (mut world, what) = (world(), format!("{change:?}"));
@@ -198,7 +198,7 @@ fn what_the_operator_names_is_copied_and_nothing_else() {
 }
 
 #[test]
-fn with_the_gate_off_nobody_is_touched_and_nothing_planned() {
+fn with_the_gate_off_no_locator_is_affected_or_planned() {
     let mut world = settled(LocatorLabels::All, Gates::default());
     assert_eq!(world.locator_keys(), None);
     let foreign = Locator {

@@ -213,7 +213,7 @@ prop_compose! {
         Slice {
             namespace: Name::from("default"),
             name: Name::from(format!("f{i}")),
-            labels: [(well_known::SERVICE_NAME, service), (well_known::MANAGED_BY, "somebody")]
+            labels: [(well_known::SERVICE_NAME, service), (well_known::MANAGED_BY, "another-controller")]
                 .into_iter().collect(),
             owners: Vec::new(),
             deleting: false,
@@ -486,7 +486,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_is_stranded_unless_the_intent_is_hard(story in story()) {
+    fn every_node_has_an_endpoint_unless_the_intent_is_hard(story in story()) {
         let cluster = Cluster::live(story);
         for (key, route) in cluster.table.iter() {
             let slices: Vec<&Slice> = cluster.world.slices(&key.port.service).map(Arc::as_ref).collect();
@@ -505,7 +505,7 @@ proptest! {
     }
 
     #[test]
-    fn who_is_not_ready_changes_nothing(
+    fn an_unready_endpoint_changes_nothing(
         slices in prop::collection::vec(foreign_slice(), 1..4),
         mut extra in endpoint(),
         at in any::<prop::sample::Index>(),

@@ -32,9 +32,6 @@ pub struct Row {
 }
 
 /// Reads the rows of a file.
-///
-/// # Errors
-/// It is no file of questions.
 pub fn read_rows(bytes: &[u8]) -> Result<Vec<Row>, CaseError> {
     let file = parse_file(bytes)?;
     let file = Field::root(&file);

@@ -8,7 +8,7 @@ use nearhop_core::{Cidr, Family};
 use nearhop_netfilter::config::{Config, LocalTraffic, Masquerade, NodePortAddresses};
 use serde_json::Value;
 
-use crate::objects::{address, cidr, family};
+use crate::objects::{address, cidr, family_or_ipv4};
 use crate::read::{CaseError, Field};
 
 /// The words for it in a file's environment.
@@ -24,10 +24,7 @@ impl<'a> Environment<'a> {
     pub(super) fn of(case: &Field<'a>, file: &Field<'a>) -> Result<Self, CaseError> {
         let shared = file.get("environment")?;
         let mut environment = Self { case: case.clone(), shared, family: Family::Ipv4 };
-        let given = environment.get("family")?;
-        if !given.is_null() {
-            environment.family = family(&given)?;
-        }
+        environment.family = family_or_ipv4(environment.get("family")?)?;
         Ok(environment)
     }
 

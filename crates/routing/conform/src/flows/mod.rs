@@ -56,10 +56,6 @@ pub struct Flow {
 }
 
 /// Reads the cases of a file of this group.
-///
-/// # Errors
-///
-/// When the file is no such file, and when a case or flow in it cannot be read.
 pub fn read_cases(bytes: &[u8]) -> Result<Vec<FlowCase>, CaseError> {
     let file = parse_file(bytes)?;
     let file = Field::root(&file);

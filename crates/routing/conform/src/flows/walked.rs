@@ -32,10 +32,6 @@ pub struct Walked {
 
 impl Walked {
     /// Compiles the decisions of a case into rules.
-    ///
-    /// # Errors
-    ///
-    /// When nftables would refuse the rules.
     pub fn new(case: &FlowCase) -> Result<Self, RulesError> {
         let config = Arc::new(case.config.clone());
         let desired = DesiredTable::build(&case.routes, config.clone(), &Program::default());
@@ -50,20 +46,12 @@ impl Walked {
     }
 
     /// Where a packet can end.
-    ///
-    /// # Errors
-    ///
-    /// When the rules cannot be walked.
     pub fn ends(&self, packet: &Packet) -> Result<Seen, RulesError> {
         let outcomes = every_outcome(&self.fake, packet, &self.host)?;
         Ok(outcomes.into_iter().map(|(outcome, share)| (end(outcome, packet), share)).collect())
     }
 
     /// Where one packet ends, by these dice. It leaves nothing behind.
-    ///
-    /// # Errors
-    ///
-    /// When the rules cannot be walked.
     pub fn look(
         &self,
         packet: &Packet,
@@ -74,10 +62,6 @@ impl Walked {
     }
 
     /// Where one packet ends, by these dice. What it leaves behind stays.
-    ///
-    /// # Errors
-    ///
-    /// When the rules cannot be walked.
     pub fn send(
         &mut self,
         packet: &Packet,
@@ -91,10 +75,6 @@ impl Walked {
     }
 
     /// For every end of a first packet, where a second one can end.
-    ///
-    /// # Errors
-    ///
-    /// When the rules cannot be walked.
     pub fn ends_again(&self, packet: &Packet) -> Result<Vec<(End, Seen)>, RulesError> {
         let mut firsts: Vec<(End, Vec<Record>)> = Vec::new();
         every_walk(&self.fake, packet, &self.host, &mut |walked| {

@@ -3,7 +3,6 @@
 use nearhop_core::Name;
 use nearhop_core::hint::auto::{AutoState, crosses_threshold};
 use nearhop_core::hint::capacity::{Capacity, MaxUnzonedShare, measure_capacity};
-use nearhop_core::model::Node;
 use nearhop_core::quantity::format_cpu;
 use serde_json::{Map, Value, json};
 
@@ -14,10 +13,7 @@ use crate::objects;
 use crate::read::{CaseError, Field};
 
 fn measure(nodes: &Field<'_>) -> Result<Capacity, CaseError> {
-    let nodes = nodes.list()?;
-    let nodes = nodes.iter().enumerate().map(|(at, node)| objects::node(node, at));
-    let nodes: Vec<Node> = nodes.collect::<Result<_, _>>()?;
-    Ok(measure_capacity(&nodes))
+    Ok(measure_capacity(&objects::nodes(nodes)?))
 }
 
 /// `topology_set_nodes`: the zones' shares, as far as they may be used.

@@ -1,15 +1,15 @@
 //! Endpoints: from a Pod to what is published for it.
 
+use nearhop_core::Name;
 use nearhop_core::labels::well_known;
 use nearhop_core::model::{Node, Service};
 use nearhop_core::slice::pod_to_endpoint;
-use nearhop_core::{Family, Name};
 use serde_json::Value;
 
 use super::Case;
 use crate::check::Check;
 use crate::diff::Rule;
-use crate::objects::{endpoint_value, family, pod, usual_service};
+use crate::objects::{endpoint_value, family_or_ipv4, pod, usual_service};
 use crate::read::CaseError;
 
 /// `pod_to_endpoint`. A Pod without an address in the family has no endpoint: then every key is
@@ -23,8 +23,7 @@ pub(super) fn from_pod(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), Cas
         labels: zone.map(|zone| (Name::from(well_known::ZONE), zone)).into_iter().collect(),
         ..Node::new(pod.node.clone().unwrap_or_else(|| Name::from("")))
     };
-    let asked = case.row.get("address_type")?;
-    let family = asked.optional().map_or(Ok(Family::Ipv4), |asked| family(&asked))?;
+    let family = family_or_ipv4(case.row.get("address_type")?)?;
     let endpoint = pod_to_endpoint(&service, &pod, Some(&node), family);
     let value = endpoint.as_ref().map_or(Value::Null, endpoint_value);
     if case.row.get("expect")?.is_null() {

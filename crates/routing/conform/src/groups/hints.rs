@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Case, intent};
 use crate::check::Check;
 use crate::diff::Rule;
-use crate::objects::{family, hinted_endpoint, hinted_value, usual_service};
+use crate::objects::{family_or_ipv4, hinted_endpoint, hinted_value, usual_service};
 use crate::read::{CaseError, Field};
 
 /// What hinting a row's slices gave.
@@ -111,8 +111,7 @@ pub(super) fn traffic_distribution(
 
 /// `topology_add_hints`: Auto, with the zones' shares given.
 pub(super) fn auto(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
-    let asked = case.row.get("address_type")?;
-    let family = asked.optional().map_or(Ok(Family::Ipv4), |asked| family(&asked))?;
+    let family = family_or_ipv4(case.row.get("address_type")?)?;
     let mut service = usual_service();
     service.topology.topology_mode = Some(Name::from("Auto"));
     let capacity = shares(&case.row.get("cpu_ratios")?)?;

@@ -9,7 +9,7 @@ use super::Case;
 use crate::check::Check;
 use crate::diff::Rule;
 use crate::flows::Rows;
-use crate::objects::family;
+use crate::objects::family_or_ipv4;
 use crate::read::{CaseError, Field};
 
 /// The node of the cases.
@@ -18,10 +18,7 @@ const NODE: &str = "test-node";
 /// `proxy_no_local_endpoints_metric`: a row is a Service, with the keys of a packet case's.
 pub(super) fn count(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let mut row = case.row.value().clone();
-    let family = match case.row.get("family")?.optional() {
-        Some(given) => family(&given)?,
-        None => Family::Ipv4,
-    };
+    let family = family_or_ipv4(case.row.get("family")?)?;
     let cluster_ip = match family {
         Family::Ipv4 => "172.30.0.41",
         Family::Ipv6 => "fd00:172:30::41",

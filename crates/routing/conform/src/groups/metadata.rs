@@ -24,10 +24,9 @@ fn service(case: &Case<'_>) -> Result<Service, CaseError> {
 
 /// `address_types_for_service`.
 pub(super) fn address_types(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
-    let families = case.row.get("ip_families")?.list()?;
     let selector = case.row.get("selector")?;
     let service = Service {
-        ip_families: families.iter().map(family).collect::<Result<_, _>>()?,
+        ip_families: case.row.get("ip_families")?.each(family)?,
         selector: if selector.is_null() { None } else { Some(selector.labels()?) },
         ..service(case)?
     };

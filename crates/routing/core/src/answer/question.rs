@@ -44,9 +44,6 @@ impl AskedName {
     }
 
     /// Adds a label on the right, in the order of the wire format.
-    ///
-    /// # Errors
-    /// The label is invalid, or the name becomes too long.
     pub fn push(&mut self, label: &[u8]) -> Result<(), NameError> {
         if label.is_empty() || label.len() > 63 {
             return Err(NameError::Label);
@@ -69,9 +66,6 @@ impl AskedName {
     }
 
     /// Parses `a.b.c` or `a.b.c.`, without escapes.
-    ///
-    /// # Errors
-    /// The text is not a valid name.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let mut name = Self::root();
         let text = text.strip_suffix('.').unwrap_or(text);

@@ -27,9 +27,6 @@ pub(super) enum ZoneKind {
 
 impl Zone {
     /// Parses a zone's name; zones below `in-addr.arpa` and `ip6.arpa` are reverse zones.
-    ///
-    /// # Errors
-    /// The text is not a valid name.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let name = AskedName::parse(text)?;
         let below = |top: &str| AskedName::parse(top).is_ok_and(|top| name.below(&top).is_some());

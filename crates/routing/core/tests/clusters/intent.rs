@@ -139,7 +139,7 @@ fn a_gate_that_is_off_passes_its_spellings_over() {
 }
 
 #[test]
-fn values_nobody_knows_count_as_unset_and_are_named() {
+fn unknown_values_count_as_unset_and_are_named() {
     let cases = [
         ("topology-mode=aUto", "metadata.annotations[service.kubernetes.io/topology-mode]"),
         (

@@ -42,7 +42,7 @@ fn expected(available: u8, tiers: &[usize]) -> Option<Vec<String>> {
     })
 }
 
-fn everybody(available: u8) -> Vec<String> {
+fn all_endpoints(available: u8) -> Vec<String> {
     (0..5).filter(|i| *i == 4 || available & (1 << i) != 0).map(|i| format!("p{i}")).collect()
 }
 
@@ -54,7 +54,7 @@ fn check(tiers: &[usize], soft: bool) {
         for available in 0..16 {
             let world = world(&around(available, &format!("{ask}={}", keys.join(","))));
             let got = chosen(&world, "here", "web");
-            let fallback = || if soft { everybody(available) } else { Vec::new() };
+            let fallback = || if soft { all_endpoints(available) } else { Vec::new() };
             let want = expected(available, tiers).unwrap_or_else(fallback);
             assert_eq!(got, want, "{keys:?}, available {available:04b}");
         }
@@ -109,7 +109,7 @@ fn incompatibility_with_external_traffic_policy_local() {
 fn no_topology_constraints() {
     for available in 0..16 {
         let world = world(&around(available, ""));
-        assert_eq!(chosen(&world, "here", "web"), everybody(available));
+        assert_eq!(chosen(&world, "here", "web"), all_endpoints(available));
     }
 }
 
@@ -155,8 +155,8 @@ fn out_of_reach_is_refused_with_reasons() {
     let reason = decision.cluster.expect("used").reason;
     assert_eq!((&reason.tier, reason.candidates), (&Tier::OutOfReach, Candidates::Ready));
     let misses: Vec<Miss> = reason.tried.into_iter().map(|tried| tried.miss).collect();
-    let nobody = Miss::NoMatchingEndpoint { key: "rack".into(), value: "r1".into() };
-    assert_eq!(misses, [Miss::NodeWithoutLabel("example.com/cage".into()), nobody]);
+    let unmatched = Miss::NoMatchingEndpoint { key: "rack".into(), value: "r1".into() };
+    assert_eq!(misses, [Miss::NodeWithoutLabel("example.com/cage".into()), unmatched]);
 }
 
 /// A node that gets its label late switches to the nearer set.

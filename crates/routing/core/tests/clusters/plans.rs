@@ -122,7 +122,7 @@ fn one_node_without_a_zone_is_left_out_and_named() {
     assert_eq!(named, ["Node bare: metadata.labels[topology.kubernetes.io/zone]"]);
     assert_eq!(hints(&world, "web").values().sum::<usize>(), 7, "every endpoint is hinted");
     assert!(chosen(&world, "a-1", "web").len() < 7);
-    assert_eq!(chosen(&world, "bare", "web").len(), 7, "clients there use everybody");
+    assert_eq!(chosen(&world, "bare", "web").len(), 7, "clients there use all endpoints");
 }
 
 /// If a Node changes while a plan is being written, the Service is planned again.
@@ -203,7 +203,7 @@ fn balanced_needs_a_zone_for_each_endpoint_and_says_which_node_has_none() {
         panic!("{outcome:?}");
     };
     assert!(why.to_string().ends_with("(nodes: bare)"), "{why}");
-    assert_eq!(chosen(&world, "a", "web").len(), 2, "everybody, evenly");
+    assert_eq!(chosen(&world, "a", "web").len(), 2, "all endpoints, evenly");
 }
 
 /// A plan reports same-zone hints that cannot be complete, because proxies ignore incomplete hints.
@@ -297,7 +297,7 @@ fn a_restart_keeps_weights_that_are_still_good() {
 
 /// The first endpoint of a zone gets traffic at once, even if its share is small.
 #[test]
-fn balanced_starves_nobody() {
+fn balanced_sends_traffic_to_every_zone() {
     let mut world = world(
         "node a zone=a cpu=4\nnode b zone=b cpu=4\nnode c zone=c cpu=4\n\
          service web traffic-distribution=nearhop.dev/Balanced\n\

@@ -32,7 +32,7 @@ fn tamper(world: &mut nearhop_core::World, with: impl Fn(usize, &mut Slice)) {
 }
 
 #[test]
-fn same_zone_where_it_has_somebody_else_anybody() {
+fn same_zone_if_it_has_an_endpoint_else_any_endpoint() {
     let text = format!(
         "{THREE_ZONES}service web traffic-distribution=PreferSameZone\n\
          pods web x2 for=web on=a-0,b-0"
@@ -48,7 +48,7 @@ fn same_zone_where_it_has_somebody_else_anybody() {
 }
 
 #[test]
-fn same_node_then_same_zone_then_anybody() {
+fn same_node_then_same_zone_then_any_endpoint() {
     let text = format!(
         "{THREE_ZONES}service web traffic-distribution=PreferSameNode\n\
          pods web x3 for=web on=a-0,a-1,b-0"
@@ -74,7 +74,7 @@ fn one_unhinted_endpoint_switches_hints_off() {
 }
 
 #[test]
-fn a_node_without_zone_uses_everybody_and_says_so() {
+fn a_node_without_zone_uses_all_endpoints_and_says_so() {
     let text = format!(
         "{THREE_ZONES}node bare cpu=4\nservice web traffic-distribution=PreferSameZone\n\
          pods web x2 for=web on=a-0,b-0"
@@ -119,7 +119,7 @@ fn hints_do_not_narrow_the_last_resort() {
 }
 
 #[test]
-fn nobody_anywhere_is_refused() {
+fn a_port_without_endpoints_is_rejected() {
     let world = world(&format!("{THREE_ZONES}service web\npod n for=web on=a-0 notready"));
     let decision = route(&world, "a-0", "web").decision;
     assert_eq!((decision.internal, decision.has_any), (Verdict::Reject, false));
@@ -127,7 +127,7 @@ fn nobody_anywhere_is_refused() {
 }
 
 #[test]
-fn local_policies_drop_where_the_node_has_nobody() {
+fn local_policies_drop_if_the_node_has_no_endpoint() {
     let text = format!(
         "{THREE_ZONES}service web port=80->8080 type=NodePort node-port=30080 itp=Local etp=Local\n\
          pod w for=web on=a-0"

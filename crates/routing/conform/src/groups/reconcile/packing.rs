@@ -27,9 +27,7 @@ const HIGHEST_POD: usize = (1 << 24) - 1;
 /// Runs a row's steps on one bench.
 pub(in super::super) fn packing(case: &Case<'_>, check: &mut Check<'_>) -> Result<(), CaseError> {
     let mut bench = Bench::new(case)?;
-    let nodes = case.row.get("nodes")?.list()?;
-    let nodes = nodes.iter().enumerate().map(|(at, row)| objects::node(row, at));
-    let nodes: Vec<Node> = nodes.collect::<Result<_, _>>()?;
+    let nodes = objects::nodes(&case.row.get("nodes")?)?;
     if case.row.get("topology_cache")?.flag()? {
         bench.capacity = Some(measure_capacity(&nodes));
     }
