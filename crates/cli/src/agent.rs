@@ -6,20 +6,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args as ClapArgs;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Taint;
 use nearhop_agent::container::{self, Stage};
 use nearhop_agent::{Clients, Options};
+use nearhop_runtime::admin;
 use nearhop_runtime::client::connect;
 use nearhop_runtime::health::Health;
 use nearhop_runtime::metrics::Metrics;
-use nearhop_runtime::pki::{KUBELET_CLIENT, Pair};
+use nearhop_runtime::pki::KUBELET_CLIENT;
 use nearhop_runtime::shutdown::Shutdown;
 use nearhop_runtime::tls::read_file;
 
-use crate::daemon::{serve_admin, supervised};
+use crate::daemon::{self, RETRY, read_pair, serve_admin};
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
 /// Run a node agent: registers a Node and runs its Pods as processes in network namespaces.
@@ -133,31 +133,23 @@ pub(crate) struct ImageArgs {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.log.init();
     // Two threads: the agent mostly waits.
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().context("cannot start threads")?;
-    let done = runtime.block_on(supervised(serve(args)));
-    // Pending requests must not keep containers alive.
-    runtime.shutdown_background();
-    done
+    daemon::run(2, serve(args))
 }
 
 async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
     let (metrics, health) = (Metrics::of_process(), Health::new());
     let client = connect(&args.cluster.client("agent"), Some(&metrics)).await?;
-    let _admin = serve_admin(args.bind_address, metrics, health.clone())?;
+    let _admin = serve_admin(args.bind_address, RETRY, admin::routes(metrics, health.clone()))?;
     nearhop_agent::run(Options { health, ..options(args)? }, client, shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn options(args: Args) -> anyhow::Result<Options> {
-    let pair = args.tls_cert_file.as_ref().zip(args.tls_private_key_file.as_ref());
-    let serving = pair.map(|(certificate, key)| {
-        anyhow::Ok(Pair {
-            certificate: read_file("--tls-cert-file", certificate)?,
-            key: read_file("--tls-private-key-file", key)?,
-        })
-    });
+    let serving = read_pair(
+        ("--tls-cert-file", args.tls_cert_file.as_ref()),
+        ("--tls-private-key-file", args.tls_private_key_file.as_ref()),
+    )?;
     let names = args.client_allowed_names;
     let authorities = args.client_ca_file.map(|path| read_file("--client-ca-file", &path));
     let clients = authorities.transpose()?.map(|authorities| Clients { authorities, names });
@@ -169,7 +161,7 @@ fn options(args: Args) -> anyhow::Result<Options> {
         cpu: args.cpu,
         memory: args.memory,
         port: args.port,
-        serving: serving.transpose()?,
+        serving,
         clients,
         cluster_dns: args.cluster_dns,
         cluster_domain: args.cluster_domain,

@@ -1,6 +1,5 @@
 //! `nearhop apiserver`: an embedded Kubernetes API for a laptop, the lab and tests.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -13,12 +12,12 @@ use nearhop_apiserver::{
 };
 use nearhop_core::Gates;
 use nearhop_kinds::config::{ClusterConfig, ServiceCidrs, parse_port_range};
-use nearhop_runtime::pki::Pair;
 use nearhop_runtime::supervise;
 use nearhop_runtime::tls::read_file;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::complain;
+use crate::daemon::read_pair;
+use crate::output::{announce, complain};
 use crate::parse::{LogArgs, parse_listen};
 
 /// Serves a Kubernetes API that stock kubectl and client libraries work against.
@@ -118,8 +117,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
             .write_kubeconfig(path)
             .with_context(|| format!("cannot write the kubeconfig {}", path.display()))?;
     }
-    // Printed for the program that started the server.
-    let _unread = writeln!(std::io::stdout(), "listening on {}", server.url());
+    announce(&format!("listening on {}", server.url()));
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminated.recv() => {}
@@ -134,14 +132,11 @@ impl Args {
     fn kubelets(&self) -> anyhow::Result<KubeletOptions> {
         let authority = self.kubelet_certificate_authority.as_deref();
         let authorities = authority.map(|path| read_file("--kubelet-certificate-authority", path));
-        let pair = self.kubelet_client_certificate.as_ref().zip(self.kubelet_client_key.as_ref());
-        let client = pair.map(|(certificate, key)| {
-            anyhow::Ok(Pair {
-                certificate: read_file("--kubelet-client-certificate", certificate)?,
-                key: read_file("--kubelet-client-key", key)?,
-            })
-        });
-        Ok(KubeletOptions { authorities: authorities.transpose()?, client: client.transpose()? })
+        let client = read_pair(
+            ("--kubelet-client-certificate", self.kubelet_client_certificate.as_ref()),
+            ("--kubelet-client-key", self.kubelet_client_key.as_ref()),
+        )?;
+        Ok(KubeletOptions { authorities: authorities.transpose()?, client })
     }
 }
 

@@ -12,7 +12,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use nearhop_conform::{FileReport, Only, Report, run_file};
 
-use crate::output::{Output, complain, print};
+use crate::output::{Output, OutputArgs, complain};
 
 /// Size limit of a case file, in bytes.
 const LARGEST: u64 = 64 << 20;
@@ -27,15 +27,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GROUP,…", value_delimiter = ',')]
     only: Vec<String>,
 
-    /// Output format.
-    #[arg(
-        short,
-        long,
-        value_name = "text|json",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Output,
+    #[command(flatten)]
+    output: OutputArgs,
 
     /// Case files, or directories, which are searched for *.json.
     #[arg(required = true, value_name = "FILE_OR_DIR")]
@@ -51,13 +44,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         report.add(run_path(&path, &only));
     }
     refuse_unknown(&only, &report)?;
-    match args.output {
-        Output::Text => print(&render(&report))?,
-        Output::Json => {
-            let json = serde_json::to_string_pretty(&report).context("cannot write the report")?;
-            print(&format!("{json}\n"))?;
-            complain(&report.summary());
-        }
+    args.output.print(&report, || render(&report))?;
+    if args.output.output == Output::Json {
+        complain(&report.summary());
     }
     Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

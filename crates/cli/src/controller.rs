@@ -1,7 +1,6 @@
 //! `nearhop controller`: EndpointSlices, hints, conditions and events, on any Kubernetes API.
 
 use std::fs;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,16 +15,17 @@ use nearhop_core::Gates;
 use nearhop_core::hint::capacity::MaxUnzonedShare;
 use nearhop_core::intent::check_distribution;
 use nearhop_core::locate::LocatorLabels;
-use nearhop_runtime::admin::{self, Admin};
+use nearhop_runtime::admin;
 use nearhop_runtime::backoff::Backoff;
 use nearhop_runtime::client::{Client, connect};
 use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::lease::LeaseOptions;
 use nearhop_runtime::metrics::Metrics;
+use nearhop_runtime::server::BindFailure;
 use nearhop_runtime::shutdown::Shutdown;
 
-use crate::complain;
-use crate::daemon::supervised;
+use crate::daemon::{self, serve_admin};
+use crate::output::{complain, print};
 use crate::parse::{ClusterArgs, LogArgs, parse_domain, parse_duration, parse_listen, parse_share};
 
 /// Exit code of `--dry-run` where something would be written, as of `kubectl diff`.
@@ -131,9 +131,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.log.init();
     // One thread: waking another costs more than what is done on it. A cold start takes a third
     // less CPU so, and on two cores shared with the API server no longer.
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().build().context("cannot start the runtime")?;
-    runtime.block_on(supervised(control_cluster(args)))
+    daemon::run(1, control_cluster(args))
 }
 
 async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
@@ -164,7 +162,10 @@ async fn control_cluster(args: Args) -> anyhow::Result<ExitCode> {
     if args.cleanup {
         return Ok(judge_cleanup(&clean_up(options, deps).await?));
     }
-    let _admin = serve_admin(&args, metrics, health).await?;
+    // Not with --once: another controller may use the port.
+    let serve =
+        || serve_admin(args.bind_address, BindFailure::Fatal, admin::routes(metrics, health));
+    let _admin = (!args.once).then(serve).transpose()?;
     tracing::info!(%mode, "controller starts");
     let ended = control(options, deps).await?;
     Ok(if args.once { judge_once(&ended) } else { ExitCode::SUCCESS })
@@ -227,21 +228,6 @@ fn complain_about_locators(ended: &Ended) {
     ));
 }
 
-/// Not with `--once`: another controller may use the port.
-async fn serve_admin(
-    args: &Args,
-    metrics: Metrics,
-    health: Health,
-) -> anyhow::Result<Option<Admin>> {
-    if args.once {
-        return Ok(None);
-    }
-    let admin = admin::serve(args.bind_address, metrics, health).await?;
-    // Printed for the program that started the controller.
-    let _unread = writeln!(std::io::stdout(), "serving on http://{}", admin.address());
-    Ok(Some(admin))
-}
-
 /// The embedded API has no controller of its own; a real cluster has one. A daemon waits for an API
 /// server that is not there yet.
 async fn usual_mode(client: &Client, args: &Args, shutdown: &Shutdown) -> anyhow::Result<Mode> {
@@ -266,14 +252,7 @@ async fn usual_mode(client: &Client, args: &Args, shutdown: &Shutdown) -> anyhow
 }
 
 fn print_dry_run(result: DryRun) -> anyhow::Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    let text = result.diffs.concat() + &result.locators.concat();
-    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    if let Err(error) = printed
-        && error.kind() != std::io::ErrorKind::BrokenPipe
-    {
-        return Err(error.into());
-    }
+    print(&(result.diffs.concat() + &result.locators.concat()))?;
     complain(&format!("{} of {} Services would change", result.diffs.len(), result.services));
     if !result.locators.is_empty() {
         complain(&format!("{} PodLocators would change", result.locators.len()));

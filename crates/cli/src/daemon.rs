@@ -3,21 +3,21 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use nearhop_runtime::admin;
-use nearhop_runtime::health::Health;
-use nearhop_runtime::metrics::Metrics;
-use nearhop_runtime::server::{self, BindFailure, Server, Setup};
+use nearhop_runtime::pki::Pair;
+use nearhop_runtime::server::{self, BindFailure, Route, Server, Setup};
 use nearhop_runtime::supervise;
+use nearhop_runtime::tls::{TlsError, read_file};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::output::announce;
 
-/// How long to wait before a port that was in use is tried again.
-const RETRY: Duration = Duration::from_secs(5);
+/// Tries again after a pause if a port is in use; the daemon works without it meanwhile.
+pub(crate) const RETRY: BindFailure = BindFailure::Retry(Duration::from_secs(5));
 
 /// A runtime with this many threads.
 pub(crate) fn runtime(threads: usize) -> anyhow::Result<Runtime> {
@@ -37,27 +37,44 @@ pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
     done
 }
 
-/// Runs a daemon. The process ends with an error if one of its tasks or threads panics.
-pub(crate) async fn supervised(
+/// Runs a daemon with this many threads. The process ends with an error if one of its tasks or
+/// threads panics.
+pub(crate) fn run(
+    threads: usize,
     work: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
-    tokio::select! {
-        done = work => done,
-        panicked = supervise::failure() => Err(panicked.into()),
-    }
+    let runtime = runtime(threads)?;
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = work => done,
+            panicked = supervise::failure() => Err(panicked.into()),
+        }
+    });
+    // Requests that still run must not delay the end.
+    runtime.shutdown_background();
+    done
 }
 
-/// Serves `/livez`, `/readyz` and `/metrics`. If the port is in use, the daemon works without and
-/// tries again.
+/// Serves these routes, and prints the address.
 pub(crate) fn serve_admin(
     address: SocketAddr,
-    metrics: Metrics,
-    health: Health,
+    on_failure: BindFailure,
+    routes: Vec<Route>,
 ) -> anyhow::Result<Server> {
-    let setup = Setup { on_failure: BindFailure::Retry(RETRY), ..Setup::new("admin", address) };
-    let server = server::serve(setup, admin::routes(metrics, health))?;
+    let setup = Setup { on_failure, ..Setup::new("admin", address) };
+    let server = server::serve(setup, routes)?;
     if let Some(address) = server.address() {
         announce(&format!("serving on http://{address}"));
     }
     Ok(server)
+}
+
+/// Reads a certificate and its private key from the files of two flags, if they are given.
+pub(crate) fn read_pair(
+    (certificate_flag, certificate): (&'static str, Option<&PathBuf>),
+    (key_flag, key): (&'static str, Option<&PathBuf>),
+) -> Result<Option<Pair>, TlsError> {
+    let Some((certificate, key)) = certificate.zip(key) else { return Ok(None) };
+    let certificate = read_file(certificate_flag, certificate)?;
+    Ok(Some(Pair { certificate, key: read_file(key_flag, key)? }))
 }

@@ -18,7 +18,7 @@ use nearhop_lab::spec::{Api, Controllers, Spec};
 use nearhop_lab::state::{self, LabName, StateDir};
 
 use crate::lab::start;
-use crate::output::print;
+use crate::output::{print, print_json};
 
 /// Demonstrates nearhop: starts a lab cluster with three zones, measures where connections go under
 /// each routing policy, and compares with the prediction.
@@ -93,11 +93,11 @@ pub(crate) async fn perform(spec: Spec, order: Order) -> anyhow::Result<ExitCode
     let outcomes = measure(spec, order.options, &bar).await;
     bar.clear();
     let outcomes = outcomes?;
-    print(&match order.output {
-        Output::Json => serde_json::to_string_pretty(&outcomes)? + "\n",
-        Output::Svg => demo::draw_svg(&outcomes),
-        Output::Table => render(&outcomes, begun),
-    })?;
+    match order.output {
+        Output::Json => print_json(&outcomes)?,
+        Output::Svg => print(&demo::draw_svg(&outcomes))?,
+        Output::Table => print(&render(&outcomes, begun))?,
+    }
     let agree = outcomes.iter().all(|outcome| outcome.verdict == Verdict::Agrees);
     Ok(ExitCode::from(if agree { 0 } else { 1 }))
 }
@@ -170,9 +170,9 @@ fn render(outcomes: &[Outcome], begun: Instant) -> String {
             }
         );
         if let Verdict::Differs(found) = &outcome.verdict {
-            found.iter().for_each(|one| {
+            for one in found {
                 let _ = writeln!(text, "   ! {one}");
-            });
+            }
         }
     }
     text + &conclusion(outcomes, begun)

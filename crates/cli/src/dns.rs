@@ -24,9 +24,9 @@ use nearhop_runtime::metrics::{CONTENT_TYPE_TEXT, Metrics};
 use nearhop_runtime::server::{self, Answer, Route, Server, Setup};
 use nearhop_runtime::shutdown::Shutdown;
 
-use crate::daemon::{runtime, supervised};
+use crate::daemon;
 use crate::output::announce;
-use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
+use crate::parse::{ClusterArgs, LogArgs, is_dns_label, parse_duration, parse_listen};
 
 /// Interval of the loop probes to upstream servers.
 const LOOP_PROBE: Duration = Duration::from_secs(30);
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.log.init();
     let options = args.options()?;
     // UDP has its own threads; these serve TCP, upstream servers and the API.
-    runtime(2)?.block_on(supervised(serve(args, options)))
+    daemon::run(2, serve(args, options))
 }
 
 async fn serve(args: &Args, options: Options) -> anyhow::Result<ExitCode> {
@@ -325,12 +325,11 @@ fn check_fallthrough(names: &[AskedName], zones: &[Zone]) -> anyhow::Result<()> 
 }
 
 fn parse_namespace(text: &str) -> Result<String, String> {
-    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
-    let sound = (1..=63).contains(&text.len())
-        && text.bytes().all(inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-');
-    if sound { Ok(text.to_owned()) } else { Err("not a valid Namespace name".to_owned()) }
+    if is_dns_label(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("not a valid Namespace name".to_owned())
+    }
 }
 
 fn parse_reverse_zone(text: &str) -> Result<Zone, String> {

@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use clap::Args as ClapArgs;
 use nearhop_manager::{Controllers, Options, pem, run as manage};
+use nearhop_runtime::admin;
 use nearhop_runtime::client::{authorities, connect};
 use nearhop_runtime::health::Health;
 use nearhop_runtime::metrics::Metrics;
 use nearhop_runtime::shutdown::Shutdown;
 
-use crate::daemon::{serve_admin, supervised};
+use crate::daemon::{self, RETRY, serve_admin};
 use crate::parse::{ClusterArgs, LogArgs, parse_duration, parse_listen};
 
 /// Run the workload controllers, the scheduler and the node controller.
@@ -53,9 +53,7 @@ fn parse_grace(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.log.init();
     // One thread: the manager makes one decision at a time, and mostly waits.
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().build().context("cannot start the runtime")?;
-    runtime.block_on(supervised(manage_cluster(args)))
+    daemon::run(1, manage_cluster(args))
 }
 
 async fn manage_cluster(args: Args) -> anyhow::Result<ExitCode> {
@@ -63,7 +61,7 @@ async fn manage_cluster(args: Args) -> anyhow::Result<ExitCode> {
     let client_options = args.cluster.client("manager");
     let (metrics, health) = (Metrics::of_process(), Health::new());
     let client = connect(&client_options, Some(&metrics)).await?;
-    let _admin = serve_admin(args.bind_address, metrics, health.clone())?;
+    let _admin = serve_admin(args.bind_address, RETRY, admin::routes(metrics, health.clone()))?;
     let options = Options {
         controllers: args.controllers,
         node_monitor_grace_period: args.node_monitor_grace_period,

@@ -1,18 +1,50 @@
 //! Standard output and standard error.
 
 use std::io::{ErrorKind, Write as _, stderr, stdout};
+use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::ValueEnum;
+use clap::{Args as ClapArgs, ValueEnum};
+use serde::Serialize;
 
-/// `-o`.
+/// `-o` of the commands that print a result.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct OutputArgs {
+    /// Output format.
+    #[arg(
+        short,
+        long,
+        value_name = "text|json",
+        default_value = "text",
+        hide_possible_values = true
+    )]
+    pub(crate) output: Output,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// For people.
     #[value(alias = "table")]
     Text,
-    /// For programs.
     Json,
+}
+
+impl OutputArgs {
+    /// Prints a result as JSON, or as this text.
+    pub(crate) fn print(
+        &self,
+        result: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> anyhow::Result<()> {
+        match self.output {
+            Output::Text => print(&text()),
+            Output::Json => print_json(result),
+        }
+    }
+}
+
+/// Prints a result as JSON.
+pub(crate) fn print_json(result: &impl Serialize) -> anyhow::Result<()> {
+    print(&format!("{}\n", serde_json::to_string_pretty(result)?))
 }
 
 /// Prints the result of a command. A reader such as `head` may close the pipe early.
@@ -35,6 +67,11 @@ pub(crate) fn announce(line: &str) {
 /// Prints a line to standard error. If that is closed, the exit code still shows the error.
 pub(crate) fn complain(line: &str) {
     let _closed = writeln!(stderr(), "{line}");
+}
+
+/// The exit code of a process that this command started; 1 if a signal ended it.
+pub(crate) fn exit_code(code: Option<i32>) -> ExitCode {
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
 /// An error and its causes, each text once.

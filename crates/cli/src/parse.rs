@@ -64,16 +64,18 @@ pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Whether a text is a DNS label (RFC 1123), such as the name of a Namespace.
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
 /// Reads the domain of conditions: empty, or such as `example.com`.
 pub(crate) fn parse_domain(text: &str) -> Result<String, String> {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let sound = |part: &str| {
-        !part.is_empty()
-            && part.chars().all(inner)
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-    };
-    if text.is_empty() || (text.len() <= 253 && text.split('.').all(sound)) {
+    if text.is_empty() || (text.len() <= 253 && text.split('.').all(is_dns_label)) {
         return Ok(text.to_owned());
     }
     Err("expected a domain such as example.com, or an empty value".to_owned())

@@ -221,7 +221,7 @@ pub(crate) fn read_kubeconfig(path: &Path) -> Result<(Target, Option<String>)> {
         |context: &Value| named(&config["users"], text_of(&context["user"]))["user"].clone();
     let token_of = |context: &Value| user_of(context)["token"].as_str().map(str::to_owned);
     let trust = match cluster["insecure-skip-tls-verify"] {
-        Value::Bool(true) => Trust::Anybody,
+        Value::Bool(true) => Trust::AnyServer,
         _ => Trust::Authorities(decoded(&cluster["certificate-authority-data"])?),
     };
     let user = user_of(&context);

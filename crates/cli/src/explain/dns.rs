@@ -24,7 +24,7 @@ use nearhop_runtime::client::{Client, connect};
 use serde_json::{Value, json};
 
 use super::live::read_world;
-use crate::output::{Output, print};
+use crate::output::OutputArgs;
 use crate::parse::ClusterArgs;
 
 /// Exit code if the name has no records.
@@ -64,15 +64,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME=BOOL,…", value_parser = Gates::parse, default_value = "PodLocator=true")]
     feature_gates: Gates,
 
-    /// Output format.
-    #[arg(
-        short,
-        long,
-        value_name = "text|json",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Output,
+    #[command(flatten)]
+    output: OutputArgs,
 
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -123,10 +116,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let (question, answered) = first_with_records(&asking, &args, &asker)?;
     let explanation = Explanation::new(&asking, &question, &answered, args.record_type.0, &asker);
-    print(&match args.output {
-        Output::Text => explanation.text(),
-        Output::Json => serde_json::to_string_pretty(&explanation.json())? + "\n",
-    })?;
+    args.output.print(&explanation.json(), || explanation.text())?;
     let there = matches!(answered.outcome, Outcome::Data | Outcome::Alias(_));
     Ok(ExitCode::from(if there { 0 } else { NO_RECORDS }))
 }

@@ -13,10 +13,11 @@ use nearhop_lab::drive::origin::{By, From, Question, ServiceRef};
 use nearhop_lab::drive::report::Report;
 use nearhop_lab::drive::run::drive;
 use nearhop_lab::drive::worker::{self, Family, Job, Protocol};
+use serde::de::DeserializeOwned;
 
 use super::Name;
 use crate::daemon::block_on;
-use crate::output::{Output, announce, print};
+use crate::output::{OutputArgs, announce};
 
 /// Exit code if a connection failed.
 const FAILED: u8 = 1;
@@ -58,15 +59,8 @@ pub(crate) struct Args {
     #[arg(short = '6', long)]
     ipv6: bool,
 
-    /// Output format.
-    #[arg(
-        short,
-        long,
-        value_name = "text|json",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Output,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -83,10 +77,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let (state, cluster) = args.name.connect().await?;
         Ok(drive(&state, &cluster, &question).await?)
     })?;
-    print(&match args.output {
-        Output::Json => serde_json::to_string_pretty(&report)? + "\n",
-        Output::Text => describe(&report),
-    })?;
+    args.output.print(&report, || describe(&report))?;
     Ok(ExitCode::from(if report.failures.is_empty() { 0 } else { FAILED }))
 }
 
@@ -187,8 +178,12 @@ fn print_line(attempt: &worker::Attempt) {
     }
 }
 
+fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
 fn parse_job(text: &str) -> Result<Job, String> {
-    let job: Job = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let job: Job = parse_json(text)?;
     if job.targets.is_empty() { Err("no targets".to_owned()) } else { Ok(job) }
 }
 
@@ -196,21 +191,15 @@ fn parse_job(text: &str) -> Result<Job, String> {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct HoldArgs {
     /// The connections, as JSON.
-    #[arg(long, value_name = "JSON", value_parser = parse_hold)]
+    #[arg(long, value_name = "JSON", value_parser = parse_json::<Hold>)]
     job: Hold,
 }
 
 /// Prints `open` and the number of connections, and at the end the result.
 pub(crate) fn hold(args: &HoldArgs) -> anyhow::Result<ExitCode> {
-    let opened = |count: usize| {
-        announce(&format!("open {count}"));
-    };
+    let opened = |count: usize| announce(&format!("open {count}"));
     let held = block_on(async { Ok(hold::hold(&args.job, opened).await) })?;
     let text = serde_json::to_string(&held).context("a count is plain data")?;
     writeln!(std::io::stdout(), "{text}")?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn parse_hold(text: &str) -> Result<Hold, String> {
-    serde_json::from_str(text).map_err(|error| error.to_string())
 }

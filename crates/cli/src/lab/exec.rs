@@ -14,6 +14,7 @@ use tokio::io::{AsyncWriteExt as _, copy, stderr, stdin, stdout};
 
 use super::{Name, request};
 use crate::daemon::block_on;
+use crate::output;
 
 /// Runs a command in a Pod, in a node's network namespace, or outside the cluster.
 ///
@@ -56,7 +57,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Answer::Output { stdout: out, stderr: errors, code } => {
             std::io::stdout().write_all(out.as_bytes())?;
             std::io::stderr().write_all(errors.as_bytes())?;
-            Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+            Ok(output::exit_code(code))
         }
         Answer::Refused(why) => bail!("{why}"),
         Answer::Done | Answer::Status(_) => bail!("unexpected answer from the lab"),

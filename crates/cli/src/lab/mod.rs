@@ -41,14 +41,8 @@ enum Command {
     Exec(exec::Args),
     Drive(drive::Args),
     Fault(fault::Args),
-    Down(Down),
-}
-
-/// Stops a lab and deletes its files.
-#[derive(Debug, ClapArgs)]
-struct Down {
-    #[command(flatten)]
-    name: Name,
+    /// Stop a lab and delete its files.
+    Down(Name),
 }
 
 /// The lab to use.
@@ -66,7 +60,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Exec(args) => exec::run(args),
         Command::Drive(args) => drive::run(args),
         Command::Fault(args) => fault::run(args),
-        Command::Down(args) => down(&args.name),
+        Command::Down(name) => down(&name),
     }
 }
 

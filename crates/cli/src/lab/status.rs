@@ -8,7 +8,7 @@ use nearhop_lab::control::{LabPhase, Request, Status};
 use nearhop_lab::daemon::{Phase, State};
 
 use super::{Name, request};
-use crate::output::{Output, print};
+use crate::output::OutputArgs;
 
 /// Shows the nodes and processes of a lab, and the nodes and zones that are cut off.
 #[derive(Debug, ClapArgs)]
@@ -16,15 +16,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     name: Name,
 
-    /// Output format.
-    #[arg(
-        short,
-        long,
-        value_name = "text|json",
-        default_value = "text",
-        hide_possible_values = true
-    )]
-    output: Output,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -32,10 +25,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some(status) = request(&state, &Request::Status)? else {
         anyhow::bail!("unexpected answer from the lab");
     };
-    print(&match args.output {
-        Output::Json => serde_json::to_string_pretty(&status)? + "\n",
-        Output::Text => describe(&status),
-    })?;
+    args.output.print(&status, || describe(&status))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -17,6 +17,7 @@ use nearhop_runtime::shutdown::Shutdown;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::daemon::block_on;
+use crate::output::exit_code;
 use crate::{complain, demo};
 
 /// Set by `--detach`: no output once the lab is up.
@@ -76,7 +77,7 @@ pub(crate) fn start(spec: &Spec, more: &[String]) -> anyhow::Result<ExitCode> {
                 _ = hangup.recv() => terminate_supervisor(&child),
             }
         };
-        Ok(ExitCode::from(ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+        Ok(exit_code(ended.code()))
     })
 }
 

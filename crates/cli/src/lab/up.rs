@@ -20,6 +20,7 @@ use nearhop_lab::state::{self, LabName, StateDir};
 use nearhop_lab::topology::Delays;
 
 use super::supervisor;
+use crate::output::exit_code;
 use crate::parse::parse_listen;
 
 /// Starts a lab. It runs until Ctrl-C or `nearhop lab down`.
@@ -184,8 +185,7 @@ fn detach() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     io::stderr().write_all(&text)?;
-    let code = child.wait().context("cannot wait for the lab")?.code();
-    Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+    Ok(exit_code(child.wait().context("cannot wait for the lab")?.code()))
 }
 
 fn parse_gates(text: &str) -> Result<String, String> {

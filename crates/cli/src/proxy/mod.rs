@@ -19,14 +19,14 @@ use nearhop_runtime::admin;
 use nearhop_runtime::client::connect;
 use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::metrics::Metrics;
-use nearhop_runtime::server::{self, Answer, Route, Server, Setup};
+use nearhop_runtime::server::{Answer, Route, Server};
 use nearhop_runtime::shutdown::Shutdown;
 use tokio::sync::mpsc;
 
 pub(crate) use args::Args;
 
 use crate::complain;
-use crate::daemon::supervised;
+use crate::daemon;
 
 /// Questions that may wait for the loop.
 const QUESTIONS: usize = 16;
@@ -37,13 +37,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let options = args.options()?;
     if args.cleanup {
         nearhop_proxy::cleanup::cleanup(&options)?;
-        complain(&format!("table {} is gone", options.table));
+        complain(&format!("deleted the nftables table {}", options.table));
         return Ok(ExitCode::SUCCESS);
     }
     // Two threads: one may be in the kernel while the other answers probes.
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().context("cannot start threads")?;
-    runtime.block_on(supervised(serve(args, options)))
+    daemon::run(2, serve(args, options))
 }
 
 async fn serve(args: Args, options: Options) -> anyhow::Result<ExitCode> {
@@ -95,7 +93,7 @@ fn serve_admin(
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("--admin-token-file {}", path.display()))?;
-            anyhow::ensure!(!text.trim().is_empty(), "--admin-token-file holds no token");
+            anyhow::ensure!(!text.trim().is_empty(), "--admin-token-file contains no token");
             Some(text.trim().to_owned())
         }
     };
@@ -104,14 +102,5 @@ fn serve_admin(
     routes.push(Route::at("/proxyMode", |_| Answer::text(StatusCode::OK, "nftables")));
     routes.push(Route::at("/configz", move |_| Answer::json(StatusCode::OK, &*config)));
     routes.push(debug::route(ask, token));
-    let setup = Setup::new("admin", args.metrics_address());
-    let server = server::serve(Setup { on_failure: on_failure.into(), ..setup }, routes)?;
-    if let Some(address) = server.address() {
-        // Printed for the program that started the proxy.
-        let _unread = std::io::Write::write_fmt(
-            &mut std::io::stdout(),
-            format_args!("serving on http://{address}\n"),
-        );
-    }
-    Ok(server)
+    daemon::serve_admin(args.metrics_address(), on_failure.into(), routes)
 }

@@ -40,7 +40,7 @@ pub(crate) struct Kubelets(TlsConnector);
 impl Kubelets {
     /// `own` is the client certificate if the options have none.
     pub(crate) fn new(options: &KubeletOptions, own: &Pair) -> Result<Self, TlsError> {
-        let trust = options.authorities.clone().map_or(Trust::Anybody, Trust::Authorities);
+        let trust = options.authorities.clone().map_or(Trust::AnyServer, Trust::Authorities);
         let config = client_config(Some(options.client.as_ref().unwrap_or(own)), &trust)?;
         Ok(Self(TlsConnector::from(Arc::new(config))))
     }

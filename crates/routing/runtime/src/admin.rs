@@ -4,46 +4,13 @@
 //!
 //! [`server`]: crate::server
 
-use std::net::SocketAddr;
-
 use http::StatusCode;
 
-use crate::RuntimeError;
 use crate::health::{Health, Purpose};
 use crate::metrics::{CONTENT_TYPE_TEXT, Metrics};
-use crate::server::{self, Answer, Ask, Route, Server, Setup};
+use crate::server::{Answer, Ask, Route};
 
-/// A running admin port. It stops when this value is dropped.
-#[derive(Debug)]
-pub struct Admin {
-    address: SocketAddr,
-    _server: Server,
-}
-
-impl Admin {
-    /// The address that it listens on; for port 0, with the port that the kernel chose.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-/// Starts the admin port. When this returns, it accepts connections.
-///
-/// # Errors
-/// The address cannot be bound.
-pub async fn serve(
-    address: SocketAddr,
-    metrics: Metrics,
-    health: Health,
-) -> Result<Admin, RuntimeError> {
-    let server = server::serve(Setup::new("admin", address), routes(metrics, health))?;
-    Ok(Admin { address: server.bound().await, _server: server })
-}
-
-/// The routes of every admin port, for a daemon that adds its own routes or that continues when the
-/// port is in use.
-#[must_use]
+/// The routes of every admin port.
 pub fn routes(metrics: Metrics, health: Health) -> Vec<Route> {
     let probe = |path, purpose| {
         let health = health.clone();

@@ -6,8 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use crate::lock;
 
 /// A loop without an iteration for this long counts as stuck.
 const STUCK: Duration = Duration::from_secs(30);
@@ -32,16 +34,17 @@ struct Entry {
 
 #[derive(Debug)]
 enum State {
-    Told(Result<(), String>),
-    /// A loop that must keep iterating.
-    Turns(Heartbeat),
+    /// The state that the part set last.
+    Set(Result<(), String>),
+    /// The state follows from the iterations of a loop.
+    Loop(Heartbeat),
 }
 
-impl State {
-    fn at(&self, now: Instant) -> Result<(), String> {
-        match self {
-            Self::Told(state) => state.clone(),
-            Self::Turns(heartbeat) => heartbeat.state(now),
+impl Entry {
+    fn state(&self, now: Instant) -> Result<(), String> {
+        match &self.state {
+            State::Set(state) => state.clone(),
+            State::Loop(heartbeat) => heartbeat.state(now),
         }
     }
 }
@@ -67,14 +70,9 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// A first iteration at `now`; the check fails without another one within the limit.
-    fn new(now: Instant, limit: Duration) -> Self {
-        Self { last: Arc::new(Mutex::new(now)), limit }
-    }
-
     /// Reports an iteration.
     pub fn beat(&self) {
-        *self.lock() = Instant::now();
+        *lock(&self.last) = Instant::now();
     }
 
     /// Waits for the loop's next event and reports iterations meanwhile, so that a loop without
@@ -91,16 +89,11 @@ impl Heartbeat {
     }
 
     fn state(&self, now: Instant) -> Result<(), String> {
-        let age = now.saturating_duration_since(*self.lock());
+        let age = now.saturating_duration_since(*lock(&self.last));
         if age <= self.limit {
             return Ok(());
         }
-        Err(format!("it has not turned for {} s", age.as_secs()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Instant> {
-        // The value is replaced as a whole, so a panic cannot leave a partial update.
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        Err(format!("the loop hangs: no iteration for {} s", age.as_secs()))
     }
 }
 
@@ -110,7 +103,6 @@ pub(crate) struct Report(Vec<(String, Result<(), String>)>);
 
 impl Health {
     /// Without checks, which counts as healthy.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -118,7 +110,7 @@ impl Health {
     /// Adds a check. It fails with "not yet" until its part sets its state. A check with the same
     /// name is replaced.
     pub fn check(&self, name: &str, purpose: Purpose) -> Check {
-        let entry = Entry { purpose, state: State::Told(Err("not yet".to_owned())) };
+        let entry = Entry { purpose, state: State::Set(Err("not yet".to_owned())) };
         self.entries().insert(name.to_owned(), entry);
         Check { name: name.to_owned(), health: self.clone() }
     }
@@ -129,17 +121,15 @@ impl Health {
     }
 
     /// Like [`Health::heartbeat`], with another limit.
-    pub fn heartbeat_within(&self, name: &str, limit: Duration) -> Heartbeat {
-        let heartbeat = Heartbeat::new(Instant::now(), limit);
-        let entry = Entry { purpose: Purpose::Live, state: State::Turns(heartbeat.clone()) };
+    fn heartbeat_within(&self, name: &str, limit: Duration) -> Heartbeat {
+        let heartbeat = Heartbeat { last: Arc::new(Mutex::new(Instant::now())), limit };
+        let entry = Entry { purpose: Purpose::Live, state: State::Loop(heartbeat.clone()) };
         self.entries().insert(name.to_owned(), entry);
         heartbeat
     }
 
-    /// Whether the process is alive, for a caller with its own probe format.
-    ///
-    /// # Errors
-    /// The process must be restarted; the text lists its checks.
+    /// Whether the process is alive, for a caller with its own probe format. The error lists the
+    /// checks.
     pub fn live(&self) -> Result<(), String> {
         let report = self.report(Purpose::Live);
         if report.is_ok() { Ok(()) } else { Err(report.list("livez")) }
@@ -153,18 +143,16 @@ impl Health {
         let counts = |entry: &Entry| purpose == Purpose::Ready || entry.purpose == Purpose::Live;
         let entries = self.entries();
         let counted = entries.iter().filter(|(_, entry)| counts(entry));
-        Report(counted.map(|(name, entry)| (name.clone(), entry.state.at(now))).collect())
+        Report(counted.map(|(name, entry)| (name.clone(), entry.state(now))).collect())
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // Entries are replaced as a whole, so a panic cannot leave a partial update.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
 impl Check {
     /// Adds a check of a loop next to this check: see [`Health::heartbeat`].
-    #[must_use]
     pub fn heartbeat(&self, name: &str) -> Heartbeat {
         self.health.heartbeat(name)
     }
@@ -172,7 +160,7 @@ impl Check {
     /// Sets the state of the part; an error contains the reason, for users.
     pub fn set(&self, state: Result<(), String>) {
         if let Some(entry) = self.health.entries().get_mut(&self.name) {
-            entry.state = State::Told(state);
+            entry.state = State::Set(state);
         }
     }
 }
@@ -220,19 +208,19 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_stops_turning_fails_the_live_check() {
+    fn a_loop_that_hangs_fails_the_live_check() {
         let health = Health::new();
         let began = Instant::now();
         let _stuck = health.heartbeat("loop");
         let after = |seconds| health.report_at(Purpose::Live, began + Duration::from_secs(seconds));
-        assert!(after(29).is_ok(), "it turned when it was made");
+        assert!(after(29).is_ok(), "its creation counts as an iteration");
         let list = after(100).list("livez");
-        assert!(list.starts_with("[-]loop failed: it has not turned for "), "{list}");
+        assert!(list.starts_with("[-]loop failed: the loop hangs: no iteration for "), "{list}");
         assert!(!health.report_at(Purpose::Ready, began + Duration::from_secs(100)).is_ok());
     }
 
     #[tokio::test]
-    async fn a_loop_without_events_turns_by_itself() {
+    async fn a_loop_without_events_does_not_hang() {
         let health = Health::new();
         let limit = TURN * 2;
         let heartbeat = health.heartbeat_within("loop", limit);
@@ -243,7 +231,7 @@ mod tests {
         turning.abort();
         let deadline = Instant::now() + Duration::from_secs(60);
         while health.live().is_ok() {
-            assert!(Instant::now() < deadline, "a loop that is gone still counts as alive");
+            assert!(Instant::now() < deadline, "a loop that has ended still counts as alive");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

@@ -35,4 +35,12 @@ pub mod supervise;
 pub mod tls;
 pub mod waits;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use crate::error::RuntimeError;
+
+/// Locks a mutex whose value has no partial updates, so that a panic of another holder changes
+/// nothing.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -2,7 +2,6 @@
 //!
 //! Files and rotation are not here: systemd or the container runtime stores the output.
 
-use std::fmt;
 use std::io::{self, IsTerminal};
 use std::str::FromStr;
 
@@ -34,32 +33,16 @@ impl FromStr for LogFormat {
     }
 }
 
-impl fmt::Display for LogFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Text => "text",
-            Self::Json => "json",
-        })
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Colours {
-    Plain,
-    Ansi,
-}
-
 /// Starts logging to stderr. `verbosity` is klog's `-v`; `RUST_LOG`, when set, takes precedence.
 ///
 /// A second call has no effect.
 pub fn init(verbosity: u8, format: LogFormat) {
-    let colours = if io::stderr().is_terminal() { Colours::Ansi } else { Colours::Plain };
     let asked = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
     let (filter, refused) = filter(verbosity, asked.as_deref());
-    if subscribe(filter, format, colours, io::stderr).try_init().is_ok()
+    if subscribe(filter, format, io::stderr().is_terminal(), io::stderr).try_init().is_ok()
         && let Some(why) = refused
     {
-        tracing::warn!("RUST_LOG is not understood and -v counts instead: {why}");
+        tracing::warn!(error = why, "invalid RUST_LOG ignored; the level of -v applies");
     }
 }
 
@@ -94,13 +77,12 @@ fn directives(verbosity: u8) -> String {
 fn subscribe<W>(
     filter: EnvFilter,
     format: LogFormat,
-    colours: Colours,
+    ansi: bool,
     writer: W,
 ) -> Box<dyn tracing::Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let ansi = matches!(colours, Colours::Ansi);
     let lines =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(ansi);
     match format {
@@ -133,7 +115,7 @@ mod tests {
         let lines = Lines::default();
         let writer = lines.clone();
         let (filter, _) = filter(verbosity, asked);
-        let subscriber = subscribe(filter, format, Colours::Plain, move || writer.clone());
+        let subscriber = subscribe(filter, format, false, move || writer.clone());
         tracing::subscriber::with_default(subscriber, || {
             tracing::info!(target: "nearhop_core::route", "ours-info");
             tracing::debug!(target: "nearhop_core::route", "ours-debug");
@@ -163,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn rust_log_wins_unless_it_makes_no_sense() {
+    fn a_valid_rust_log_replaces_the_level() {
         assert_eq!(words(&logged(9, Some("hyper=info"), LogFormat::Text)).len(), 2);
         let (_, refused) = filter(0, Some("nearhop=loud"));
         assert!(refused.is_some());
@@ -177,10 +159,9 @@ mod tests {
     }
 
     #[test]
-    fn formats_are_read_as_they_are_shown() {
-        for format in [LogFormat::Text, LogFormat::Json] {
-            assert_eq!(format.to_string().parse::<LogFormat>().unwrap(), format);
-        }
+    fn formats_are_text_and_json() {
+        assert_eq!("text".parse::<LogFormat>().unwrap(), LogFormat::Text);
+        assert_eq!("json".parse::<LogFormat>().unwrap(), LogFormat::Json);
         assert!("xml".parse::<LogFormat>().is_err());
     }
 }

@@ -7,8 +7,8 @@
 use std::net::IpAddr;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 
 pub use rcgen::Error as PkiError;
@@ -27,6 +27,12 @@ pub struct Pair {
     pub certificate: String,
     /// The private key.
     pub key: String,
+}
+
+impl Pair {
+    fn new(certificate: &Certificate, key: &KeyPair) -> Self {
+        Self { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
 }
 
 impl std::fmt::Debug for Pair {
@@ -55,17 +61,11 @@ pub struct Authority {
 
 impl Authority {
     /// Creates a CA with a new key.
-    ///
-    /// # Errors
-    /// The name is not valid.
     pub fn create(name: &str) -> Result<Self, PkiError> {
         Self::of_key(name, &new_key()?)
     }
 
     /// Creates a CA with this private key, as PEM.
-    ///
-    /// # Errors
-    /// The key cannot be read.
     pub fn of_key(name: &str, key: &str) -> Result<Self, PkiError> {
         let key = KeyPair::from_pem(key)?;
         let certificate = authority_parameters(name).self_signed(&key)?.pem();
@@ -75,52 +75,36 @@ impl Authority {
     }
 
     /// The CA certificate, as PEM.
-    #[must_use]
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
     /// Issues a certificate for a server.
-    ///
-    /// # Errors
-    /// A DNS name is not valid.
     pub fn issue_server(&self, subject: &Subject<'_>) -> Result<Pair, PkiError> {
         let key = KeyPair::generate()?;
-        let certificate = server_parameters(subject)?.signed_by(&key, &self.issuer)?.pem();
-        Ok(Pair { certificate, key: key.serialize_pem() })
+        Ok(Pair::new(&server_parameters(subject)?.signed_by(&key, &self.issuer)?, &key))
     }
 
     /// Issues a certificate for a client in the group `system:masters`.
-    ///
-    /// # Errors
-    /// The name is not valid.
     pub fn issue_client(&self, common_name: &str) -> Result<Pair, PkiError> {
         let key = KeyPair::generate()?;
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name.push(DnType::OrganizationName, MASTERS);
         parameters.distinguished_name.push(DnType::CommonName, common_name);
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = parameters.signed_by(&key, &self.issuer)?.pem();
-        Ok(Pair { certificate, key: key.serialize_pem() })
+        Ok(Pair::new(&parameters.signed_by(&key, &self.issuer)?, &key))
     }
 }
 
 /// Creates a private key, as PEM.
-///
-/// # Errors
-/// The operating system returns no random numbers.
 pub fn new_key() -> Result<String, PkiError> {
     Ok(KeyPair::generate()?.serialize_pem())
 }
 
 /// Creates a self-signed certificate for a server.
-///
-/// # Errors
-/// A DNS name is not valid.
 pub fn self_signed(subject: &Subject<'_>) -> Result<Pair, PkiError> {
     let key = KeyPair::generate()?;
-    let certificate = server_parameters(subject)?.self_signed(&key)?.pem();
-    Ok(Pair { certificate, key: key.serialize_pem() })
+    Ok(Pair::new(&server_parameters(subject)?.self_signed(&key)?, &key))
 }
 
 fn authority_parameters(name: &str) -> CertificateParams {

@@ -93,7 +93,6 @@ pub struct WorkQueue<K> {
 
 impl<K: Ord + Clone> WorkQueue<K> {
     /// A queue that runs at most `workers` keys at the same time (at least one).
-    #[must_use]
     pub fn new(workers: usize) -> Self {
         Self {
             workers: workers.max(1),
@@ -274,7 +273,6 @@ impl<K: Ord + Clone> WorkQueue<K> {
     }
 
     /// When the next key is due for which a worker is free.
-    #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         if self.running >= self.workers {
             return None;
@@ -304,25 +302,21 @@ impl<K: Ord + Clone> WorkQueue<K> {
     }
 
     /// How many keys are running.
-    #[must_use]
     pub fn running(&self) -> usize {
         self.running
     }
 
     /// Whether no key is running, and no key without a failure becomes due by this time.
-    #[must_use]
     pub fn is_idle(&self, by: Instant) -> bool {
         self.running == 0 && !self.has_fresh(by)
     }
 
     /// Whether every failing key has failed at least this many times in a row.
-    #[must_use]
     pub fn has_given_up(&self, failures: u32) -> bool {
         self.items.values().all(|item| !(1..failures).contains(&item.failures()))
     }
 
     /// Whether a key that did not fail last time becomes due by this time.
-    #[must_use]
     pub fn has_fresh(&self, by: Instant) -> bool {
         self.fresh.first().is_some_and(|(at, ..)| *at <= by)
     }
@@ -334,7 +328,6 @@ impl<K: Ord + Clone> WorkQueue<K> {
 }
 
 /// `now + delay`, or one day later where the clock cannot represent that.
-#[must_use]
 pub fn later(now: Instant, delay: Duration) -> Instant {
     now.checked_add(delay).unwrap_or_else(|| now + Duration::from_secs(86_400))
 }

@@ -22,12 +22,6 @@ pub struct Trigger(watch::Sender<bool>);
 
 impl Shutdown {
     /// Requested by SIGTERM or SIGINT. A second signal ends the process at once, with code 130.
-    ///
-    /// # Errors
-    /// The signals cannot be received.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
     pub fn on_signals() -> Result<Self, RuntimeError> {
         let mut terminate = signal(SignalKind::terminate()).map_err(RuntimeError::Signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(RuntimeError::Signals)?;
@@ -44,7 +38,6 @@ impl Shutdown {
     }
 
     /// Requested by [`Trigger::request`].
-    #[must_use]
     pub fn manual() -> (Trigger, Self) {
         let (sender, receiver) = watch::channel(false);
         (Trigger(sender), Self(receiver))
@@ -57,7 +50,6 @@ impl Shutdown {
     }
 
     /// Whether the end is requested.
-    #[must_use]
     pub fn is_requested(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
     }

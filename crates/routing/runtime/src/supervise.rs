@@ -32,9 +32,6 @@ pub struct Panicked {
 static LAST: LazyLock<watch::Sender<Option<Panicked>>> = LazyLock::new(|| watch::Sender::new(None));
 
 /// Starts a task on which the process depends.
-///
-/// # Panics
-/// Outside of a tokio runtime.
 pub fn spawn(
     name: impl Into<String>,
     task: impl Future<Output = ()> + Send + 'static,
@@ -50,9 +47,6 @@ pub async fn watched(name: String, task: impl Future<Output = ()>) {
 }
 
 /// Starts a thread on which the process depends.
-///
-/// # Errors
-/// The operating system cannot start a thread.
 pub fn thread(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -79,7 +73,6 @@ fn report(name: String, panic: &(dyn Any + Send)) {
 }
 
 /// The message of a panic.
-#[must_use]
 pub fn message_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

@@ -20,31 +20,16 @@ use crate::pki::Pair;
 
 /// Why certificates or keys cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages describe the variants")]
 pub enum TlsError {
-    /// A file cannot be read.
     #[error("{flag} {}: {why}", .path.display())]
-    File {
-        /// The flag that names the file.
-        flag: &'static str,
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the operating system.
-        why: io::Error,
-    },
-    /// A PEM text contains no certificate.
-    #[error("{0} holds no certificate. Cure: give a PEM file with BEGIN CERTIFICATE")]
+    File { flag: &'static str, path: PathBuf, why: io::Error },
+    #[error("{0} contains no certificate. Cure: give a PEM file with BEGIN CERTIFICATE")]
     NoCertificate(&'static str),
-    /// A PEM text contains no private key.
-    #[error("{0} holds no private key. Cure: give a PEM file with BEGIN PRIVATE KEY")]
+    #[error("{0} contains no private key. Cure: give a PEM file with BEGIN PRIVATE KEY")]
     NoKey(&'static str),
-    /// The TLS library rejects a certificate or a key.
     #[error("{what}: {why}")]
-    Refused {
-        /// What it rejects.
-        what: &'static str,
-        /// The reason.
-        why: String,
-    },
+    Refused { what: &'static str, why: String },
 }
 
 /// Which server certificates a client accepts.
@@ -53,22 +38,16 @@ pub enum Trust {
     /// Certificates of these CAs, given as PEM, for the address that the client connects to.
     Authorities(String),
     /// Any certificate, like kube-apiserver without `--kubelet-certificate-authority`.
-    Anybody,
+    AnyServer,
 }
 
 /// Reads a file that a flag names.
-///
-/// # Errors
-/// The file cannot be read.
 pub fn read_file(flag: &'static str, path: &Path) -> Result<String, TlsError> {
     fs::read_to_string(path).map_err(|why| TlsError::File { flag, path: path.to_owned(), why })
 }
 
 /// The TLS configuration of a server with this certificate, which accepts client certificates of
 /// these CAs; without CAs it accepts none.
-///
-/// # Errors
-/// A certificate or the key cannot be used.
 pub fn server_config(
     pair: &Pair,
     client_authorities: Option<&str>,
@@ -81,7 +60,7 @@ pub fn server_config(
     let builder = match client_authorities {
         None => builder.with_no_client_auth(),
         Some(text) => {
-            let what = "the authority of clients";
+            let what = "the CA of clients";
             let roots = Arc::new(read_roots(text, what)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
                 .allow_unauthenticated()
@@ -94,9 +73,6 @@ pub fn server_config(
 }
 
 /// The TLS configuration of a client with this certificate, or with none.
-///
-/// # Errors
-/// A certificate or the key cannot be used.
 pub fn client_config(pair: Option<&Pair>, trust: &Trust) -> Result<ClientConfig, TlsError> {
     let what = "the client certificate";
     let builder = ClientConfig::builder_with_provider(provider())
@@ -104,10 +80,10 @@ pub fn client_config(pair: Option<&Pair>, trust: &Trust) -> Result<ClientConfig,
         .map_err(refused(what))?;
     let builder = match trust {
         Trust::Authorities(text) => {
-            builder.with_root_certificates(read_roots(text, "the authority of servers")?)
+            builder.with_root_certificates(read_roots(text, "the CA of servers")?)
         }
-        Trust::Anybody => {
-            let verifier = Arc::new(TrustAnybody(provider()));
+        Trust::AnyServer => {
+            let verifier = Arc::new(AcceptAnyCertificate(provider()));
             builder.dangerous().with_custom_certificate_verifier(verifier)
         }
     };
@@ -117,7 +93,6 @@ pub fn client_config(pair: Option<&Pair>, trust: &Trust) -> Result<ClientConfig,
 }
 
 /// The common names in a certificate's subject, unchanged.
-#[must_use]
 pub fn common_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Vec::new() };
     let mut names = Vec::new();
@@ -190,9 +165,9 @@ fn read_roots(text: &str, what: &'static str) -> Result<RootCertStore, TlsError>
 
 /// Accepts any certificate, but still checks that the server has its private key.
 #[derive(Debug)]
-struct TrustAnybody(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for TrustAnybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,
@@ -261,9 +236,10 @@ mod tests {
         let authority = Authority::create("test").expect("keys can be made");
         let pair = authority.issue_client("c").expect("it can be made");
         let said = server_config(&pair, Some("nothing")).expect_err("no CA").to_string();
-        assert!(said.contains("authority of clients") && said.contains("Cure"), "{said}");
+        assert!(said.contains("CA of clients") && said.contains("Cure"), "{said}");
         let keyless = Pair { key: String::new(), ..pair };
-        let said = client_config(Some(&keyless), &Trust::Anybody).expect_err("no key").to_string();
+        let said =
+            client_config(Some(&keyless), &Trust::AnyServer).expect_err("no key").to_string();
         assert!(said.contains("private key"), "{said}");
     }
 }

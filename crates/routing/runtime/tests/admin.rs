@@ -1,24 +1,27 @@
 //! The admin port over a real socket.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use nearhop_runtime::RuntimeError;
-use nearhop_runtime::admin::{Admin, serve};
+use nearhop_runtime::admin::routes;
 use nearhop_runtime::health::{Health, Purpose};
 use nearhop_runtime::metrics::Metrics;
+use nearhop_runtime::server::{Server, Setup, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-async fn start(health: &Health) -> Admin {
-    serve(SocketAddr::from(([127, 0, 0, 1], 0)), Metrics::of_process(), health.clone())
-        .await
-        .expect("a free port can be had")
+fn start(health: &Health) -> Server {
+    serve(
+        Setup::new("admin", ([127, 0, 0, 1], 0).into()),
+        routes(Metrics::of_process(), health.clone()),
+    )
+    .expect("a free port")
 }
 
 /// Sends a request and reads the reply to its end.
-async fn ask(admin: &Admin, line: &str) -> String {
-    let mut stream = TcpStream::connect(admin.address()).await.expect("it listens");
+async fn ask(admin: &Server, line: &str) -> String {
+    let mut stream =
+        TcpStream::connect(admin.address().expect("it listens")).await.expect("it listens");
     stream
         .write_all(format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
         .await
@@ -35,7 +38,7 @@ fn is(answer: &str, code: u16, body: &str) -> bool {
 #[tokio::test]
 async fn probes_tell_how_the_checks_stand() {
     let health = Health::new();
-    let admin = start(&health).await;
+    let admin = start(&health);
     let lease = health.check("lease", Purpose::Live);
     let synced = health.check("synced", Purpose::Ready);
     lease.set(Ok(()));
@@ -65,7 +68,7 @@ async fn probes_tell_how_the_checks_stand() {
 
 #[tokio::test]
 async fn metrics_are_prometheus_text() {
-    let admin = start(&Health::new()).await;
+    let admin = start(&Health::new());
     let answer = ask(&admin, "GET /metrics").await;
     assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"));
     assert!(answer.contains("\nprocess_resident_memory_bytes "), "{answer}");
@@ -73,7 +76,7 @@ async fn metrics_are_prometheus_text() {
 
 #[tokio::test]
 async fn other_methods_and_paths_are_refused() {
-    let admin = start(&Health::new()).await;
+    let admin = start(&Health::new());
     let head = ask(&admin, "HEAD /healthz").await;
     assert!(is(&head, 200, "") && head.contains("content-length: 2\r\n"), "{head}");
     let post = ask(&admin, "POST /healthz").await;
@@ -84,15 +87,15 @@ async fn other_methods_and_paths_are_refused() {
 
 #[tokio::test]
 async fn slow_and_broken_clients_hold_nobody_up() {
-    let admin = start(&Health::new()).await;
+    let admin = start(&Health::new());
     let mut slow = Vec::new();
     for _ in 0..100 {
-        let mut stream = TcpStream::connect(admin.address()).await.unwrap();
+        let mut stream = TcpStream::connect(admin.address().expect("it listens")).await.unwrap();
         stream.write_all(b"GET /healthz HTTP/1.1\r\nX-Slow: ").await.unwrap();
         slow.push(stream);
     }
     for _ in 0..20 {
-        let mut stream = TcpStream::connect(admin.address()).await.unwrap();
+        let mut stream = TcpStream::connect(admin.address().expect("it listens")).await.unwrap();
         stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00 not HTTP\r\n\r\n").await.unwrap();
     }
     let asked = Instant::now();
@@ -109,9 +112,9 @@ async fn slow_and_broken_clients_hold_nobody_up() {
 
 #[tokio::test]
 async fn it_stops_when_dropped_and_says_who_is_in_the_way() {
-    let admin = start(&Health::new()).await;
-    let address = admin.address();
-    let taken = serve(address, Metrics::new(), Health::new()).await;
+    let admin = start(&Health::new());
+    let address = admin.address().expect("it listens");
+    let taken = serve(Setup::new("admin", address), routes(Metrics::new(), Health::new()));
     let error = taken.expect_err("the port is taken");
     assert!(matches!(error, RuntimeError::Listen { .. }));
     assert!(error.to_string().contains(&address.to_string()), "{error}");

@@ -15,7 +15,7 @@
 //! that is down nor drops Events that it cannot send.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -28,7 +28,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{ApiCall, ApiFailure, ApiSender};
 use crate::backoff::Backoff;
-use crate::supervise;
+use crate::{lock, supervise};
 
 /// The most Events that wait to be written; the recorder drops further ones.
 const QUEUE: usize = 1000;
@@ -161,9 +161,6 @@ impl EventWriter {
 
     /// Writes an Event, or counts a repeat. After a failure call it again with the same Event: it
     /// is written at most once.
-    ///
-    /// # Errors
-    /// The request fails.
     pub async fn write(&self, event: &Event) -> Result<(), ApiFailure> {
         let now = Timestamp::now();
         let key = event.key(self.component);
@@ -192,7 +189,7 @@ impl EventWriter {
             };
         }
         if done.is_ok()
-            && let Some(known) = self.lock().get_mut(&key)
+            && let Some(known) = lock(&self.known).get_mut(&key)
         {
             known.count = count;
         }
@@ -200,16 +197,11 @@ impl EventWriter {
     }
 
     fn remember(&self, key: &[String], name: impl FnOnce() -> String) -> Known {
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         if known.len() >= REMEMBERED && !known.contains_key(key) {
             known.clear();
         }
         known.entry(key.to_vec()).or_insert_with(|| Known { name: name(), count: 0 }).clone()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<Vec<String>, Known>> {
-        // The lock covers single operations only, so a panic cannot leave a partial update.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -230,10 +222,6 @@ pub struct EventRecorder {
 
 impl EventRecorder {
     /// Starts the background task.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
-    #[must_use]
     pub fn start(writer: EventWriter) -> Self {
         let (queue, mut events) = mpsc::channel(QUEUE);
         let task = supervise::spawn("event recorder", async move {

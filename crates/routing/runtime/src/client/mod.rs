@@ -73,9 +73,6 @@ impl Way<'_> {
 }
 
 /// Creates a client. Sends nothing to the server yet.
-///
-/// # Errors
-/// There is no configuration, or it cannot be used.
 pub async fn connect(
     options: &ClientOptions,
     metrics: Option<&Metrics>,
@@ -84,9 +81,6 @@ pub async fn connect(
 }
 
 /// Like [`connect`], with another [`Way`] than the environment of the process.
-///
-/// # Errors
-/// There is no configuration, or it cannot be used.
 pub async fn connect_by(
     way: Way<'_>,
     options: &ClientOptions,
@@ -96,9 +90,6 @@ pub async fn connect_by(
 }
 
 /// Like [`connect`], and calls `record` for each request before it is sent.
-///
-/// # Errors
-/// There is no configuration, or it cannot be used.
 pub async fn connect_recorded(
     options: &ClientOptions,
     metrics: Option<&Metrics>,
@@ -122,7 +113,7 @@ async fn make(
         }
     };
     if let Some(proxy) = &proxy {
-        tracing::info!(server = %config.cluster_url, proxy = %proxy.uri(), "the API server is reached by a proxy");
+        tracing::info!(server = %config.cluster_url, proxy = %proxy.uri(), "using a proxy");
     }
     let url = config.cluster_url.to_string();
     let host = config.cluster_url.authority().map_or_else(|| url.clone(), ToString::to_string);
@@ -140,9 +131,6 @@ async fn make(
 
 /// The CA certificates of the cluster, as DER; empty where the configuration names none and the
 /// client trusts those of the host.
-///
-/// # Errors
-/// There is no configuration, or it cannot be used.
 pub async fn authorities(options: &ClientOptions) -> Result<Vec<Vec<u8>>, RuntimeError> {
     Ok(configure(Way::Direct, options).await?.root_cert.unwrap_or_default())
 }

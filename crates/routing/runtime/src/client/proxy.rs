@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use http::Uri;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use ipnet::IpNet;
 
 use crate::RuntimeError;
 
@@ -142,11 +143,9 @@ impl Target {
         if entry == "*" {
             return true;
         }
-        if let Some((address, length)) = entry.split_once('/') {
-            let range = parse_address(address).zip(length.parse().ok());
-            return range
-                .zip(self.address)
-                .is_some_and(|((of, length), it)| within(it, of, length));
+        if entry.contains('/') {
+            let range = entry.parse::<IpNet>().ok().zip(self.address);
+            return range.is_some_and(|(range, address)| range.contains(&address));
         }
         if let Some(address) = parse_address(entry.trim_matches(['[', ']'])) {
             return self.address == Some(address);
@@ -173,23 +172,6 @@ impl Target {
 /// Parses an address, and converts an IPv4-mapped IPv6 address to IPv4.
 fn parse_address(text: &str) -> Option<IpAddr> {
     text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
-}
-
-fn within(address: IpAddr, of: IpAddr, length: u8) -> bool {
-    let (bits, width) = (
-        |ip: IpAddr| match ip {
-            IpAddr::V4(ip) => u128::from(ip.to_bits()),
-            IpAddr::V6(ip) => ip.to_bits(),
-        },
-        if of.is_ipv4() { 32 } else { 128 },
-    );
-    if address.is_ipv4() != of.is_ipv4() || length > width {
-        return false;
-    }
-    let shift = u32::from(width - length);
-    // `checked_shr` returns `None` for a shift by all bits: a range of length 0 contains every
-    // address.
-    (bits(address) ^ bits(of)).checked_shr(shift).unwrap_or(0) == 0
 }
 
 #[cfg(test)]
@@ -241,16 +223,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_proxy_is_told_with_the_name_of_its_variable() {
+    fn an_invalid_proxy_is_reported_with_its_setting() {
         for nonsense in ["::::", "ftp://proxy", "http://", "socks4://proxy", "what is this"] {
-            let told = chosen(SERVER, None, &[("https_proxy", nonsense)]);
-            assert!(told.starts_with("https_proxy does not name a proxy"), "{nonsense}: {told}");
-            let told = chosen(SERVER, Some(nonsense), &[]);
-            assert!(told.starts_with("proxy-url of the kubeconfig does not"), "{told}");
+            let error = chosen(SERVER, None, &[("https_proxy", nonsense)]);
+            assert!(error.starts_with("https_proxy does not name a proxy"), "{nonsense}: {error}");
+            let error = chosen(SERVER, Some(nonsense), &[]);
+            assert!(error.starts_with("proxy-url of the kubeconfig does not"), "{error}");
         }
         // An invalid value has no effect where no proxy is used.
-        let told = chosen("https://127.0.0.1:6443", None, &[("HTTPS_PROXY", "::::")]);
-        assert_eq!(told, "direct");
+        let error = chosen("https://127.0.0.1:6443", None, &[("HTTPS_PROXY", "::::")]);
+        assert_eq!(error, "direct");
     }
 
     #[test]

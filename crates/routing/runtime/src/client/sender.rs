@@ -112,7 +112,6 @@ pub enum ApiFailure {
 
 impl ApiFailure {
     /// What fails, in a text that stays the same from one attempt to the next.
-    #[must_use]
     pub fn culprit(&self) -> String {
         match self {
             Self::Fenced => "the lease".to_owned(),
@@ -128,7 +127,6 @@ impl ApiFailure {
     }
 
     /// Whether a retry probably succeeds without a change by the user.
-    #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -141,7 +139,6 @@ impl ApiFailure {
     }
 
     /// Whether the object or the server is the cause.
-    #[must_use]
     pub fn cause(&self) -> Cause {
         match self {
             Self::Unavailable { .. } | Self::Unreachable { .. } => Cause::Server,
@@ -150,7 +147,6 @@ impl ApiFailure {
     }
 
     /// The minimum wait that the server requests.
-    #[must_use]
     pub fn retry_after(&self) -> Duration {
         match self {
             Self::Unavailable { retry_after, .. } => retry_after.unwrap_or_default(),
@@ -226,12 +222,12 @@ impl ApiCall {
 pub struct ApiSender {
     client: Client,
     fence: Fence,
+    /// Of POST, PUT and PATCH requests whose path names none.
     field_manager: &'static str,
 }
 
 impl ApiSender {
     /// A sender that is always allowed to send, and writes as this field manager.
-    #[must_use]
     pub fn new(client: Client, field_manager: &'static str) -> Self {
         Self { client, fence: Fence::Open, field_manager }
     }
@@ -242,16 +238,7 @@ impl ApiSender {
         Self { fence, ..self }
     }
 
-    /// The field manager of POST, PUT and PATCH requests whose path names none.
-    #[must_use]
-    pub fn field_manager(&self) -> &'static str {
-        self.field_manager
-    }
-
     /// Sends a request and reads the reply as JSON.
-    ///
-    /// # Errors
-    /// The request fails, or the reply cannot be decoded as `T`.
     pub async fn send_json<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T, ApiFailure> {
         let what = call.what.clone();
         let body = self.send(call).await?;
@@ -261,9 +248,6 @@ impl ApiSender {
     }
 
     /// Sends a request and reads the whole reply.
-    ///
-    /// # Errors
-    /// The request fails.
     pub async fn send(&self, call: ApiCall) -> Result<Bytes, ApiFailure> {
         let ApiCall { method, mut path, content_type, accept, body, what } = call;
         let allowance = self.fence.allowance(Instant::now()).ok_or(ApiFailure::Fenced)?;
@@ -328,13 +312,7 @@ struct Status {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Details {
-    causes: Vec<StatusCause>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct StatusCause {
-    reason: String,
+    causes: Vec<Value>,
 }
 
 fn read_failure(
@@ -346,7 +324,7 @@ fn read_failure(
     let status: Status = serde_json::from_slice(body).unwrap_or_default();
     let message = if status.message.is_empty() { code.to_string() } else { status.message };
     let terminating =
-        status.details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating");
+        status.details.causes.iter().any(|cause| cause["reason"] == "NamespaceTerminating");
     match code.as_u16() {
         403 if terminating => ApiFailure::NamespaceTerminating { what },
         401 | 403 => ApiFailure::Forbidden { what, message },

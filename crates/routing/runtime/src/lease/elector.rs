@@ -41,9 +41,6 @@ enum Attempt {
 
 impl Elector {
     /// A candidate. It does nothing until [`run`](Self::run) is called.
-    ///
-    /// # Errors
-    /// The options contradict each other.
     pub fn new(
         client: Client,
         options: LeaseOptions,
@@ -61,7 +58,6 @@ impl Elector {
     }
 
     /// Whether this process leads. The value changes with every renewal, too.
-    #[must_use]
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.status.sender.subscribe()
     }
@@ -83,7 +79,9 @@ impl Elector {
         match released {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.report(explain(&error, &self.options)),
-            Err(_) => self.report("it could not be given back in time".to_owned()),
+            Err(_) => {
+                self.report("the API server does not reply in time to the release".to_owned())
+            }
         }
     }
 
@@ -95,7 +93,7 @@ impl Elector {
             match timeout_at(limit.into(), self.attempt()).await {
                 Ok(Ok(attempt)) => self.conclude(&attempt),
                 Ok(Err(error)) => self.report(explain(&error, &self.options)),
-                Err(_) => self.report("the API server does not answer in time".to_owned()),
+                Err(_) => self.report("the API server does not reply in time".to_owned()),
             }
             self.stand_down_if_over();
             let chance = 1.0 + JITTER * rand::random::<f64>();
@@ -161,7 +159,7 @@ impl Elector {
         let next = Observed::next(self.observed.as_ref(), lease, now);
         let before = self.observed.as_ref().map(Observed::holder);
         if before != Some(next.holder()) {
-            tracing::info!(lease = %self.options.name, holder = next.holder(), "the holder is now");
+            tracing::info!(lease = %self.options.name, holder = next.holder(), "lease holder changed");
         }
         self.observed = Some(next.clone());
         next
@@ -169,7 +167,7 @@ impl Elector {
 
     fn conclude(&mut self, attempt: &Attempt) {
         if self.reported.take().is_some() {
-            tracing::info!(lease = %self.options.name, "the election goes on");
+            tracing::info!(lease = %self.options.name, "leader election works again");
         }
         match *attempt {
             Attempt::Leads { since } => {
@@ -186,7 +184,7 @@ impl Elector {
 
     fn stand_down_if_over(&mut self) {
         if self.status.is_leading() && !self.status.current().is_valid(Instant::now()) {
-            tracing::warn!(lease = %self.options.name, "could not renew in time");
+            tracing::warn!(lease = %self.options.name, "lease not renewed in time");
             self.status.set(Leadership::Standby);
         }
     }
@@ -200,7 +198,7 @@ impl Elector {
         }
         let lease = observed.released(Timestamp::now());
         self.leases.replace(&self.options.name, &PostParams::default(), &lease).await?;
-        tracing::info!(lease = %self.options.name, "given back");
+        tracing::info!(lease = %self.options.name, "lease released");
         Ok(())
     }
 
@@ -208,7 +206,7 @@ impl Elector {
     fn report(&mut self, text: String) {
         if self.reported.as_ref() != Some(&text) {
             let LeaseOptions { namespace, name, .. } = &self.options;
-            tracing::warn!(%namespace, lease = %name, "cannot get or keep the lease: {text}");
+            tracing::warn!(%namespace, lease = %name, error = %text, "cannot get or renew the lease");
             self.reported = Some(text);
         }
     }
@@ -258,8 +256,7 @@ impl Status {
         let led = self.is_leading();
         let leads = matches!(next, Leadership::Leading { .. });
         if led != leads {
-            let word = if leads { "leading" } else { "standing by" };
-            tracing::info!(lease = %self.lease, "{word}");
+            tracing::info!(lease = %self.lease, leads, "leadership changed");
             if let Some(gauge) = &self.gauge {
                 gauge.set(f64::from(u8::from(leads)));
             }

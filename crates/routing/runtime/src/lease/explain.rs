@@ -8,13 +8,13 @@ use super::LeaseOptions;
 pub(super) fn explain(error: &kube::Error, options: &LeaseOptions) -> String {
     let LeaseOptions { namespace, name, .. } = options;
     let kube::Error::Api(status) = error else {
-        return format!("the API server cannot be asked for it: {}", chain(error));
+        return format!("the request failed: {}", chain(error));
     };
     let message = &status.message;
     match status.code {
-        401 => format!("the API server does not know us ({message}); renew the credentials"),
+        401 => format!("the API server rejects the credentials ({message}); renew the credentials"),
         403 => format!(
-            "we are not allowed to ({message}); grant get, create and update on \
+            "RBAC does not allow it ({message}); grant get, create and update on \
              leases.coordination.k8s.io in namespace {namespace:?}, for instance by a Role with a \
              RoleBinding"
         ),
@@ -23,7 +23,9 @@ pub(super) fn explain(error: &kube::Error, options: &LeaseOptions) -> String {
             "namespace {namespace:?} does not exist, or the API server has no Leases ({message}); \
              create the namespace or choose another for Lease {name:?}"
         ),
-        422 => format!("the API server finds it invalid ({message}); correct the Lease's name"),
+        422 => format!(
+            "the API server rejects the Lease as invalid ({message}); correct the Lease's name"
+        ),
         code => format!("the API server answered {code}: {message}"),
     }
 }
@@ -56,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cure_is_named() {
+    fn the_fix_is_named() {
         assert!(explained(403).contains("grant get, create and update"));
         assert!(explained(403).contains("\"east\""));
         assert!(explained(404).contains("create the namespace"));
@@ -65,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_once() {
+    fn each_cause_appears_once() {
         let cause = std::io::Error::other("connection refused");
         let error = kube::Error::Service(Box::new(cause));
         assert_eq!(chain(&error), "ServiceError: connection refused");

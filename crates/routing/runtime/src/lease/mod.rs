@@ -50,7 +50,6 @@ pub struct LeaseOptions {
 impl LeaseOptions {
     /// Kubernetes' default times, and an identity made of `host` and a random suffix, so that two
     /// processes on one host, and two runs of one Pod, are different candidates.
-    #[must_use]
     pub fn new(namespace: &str, name: &str, host: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -63,32 +62,29 @@ impl LeaseOptions {
     }
 
     /// Checks that the options fit together.
-    ///
-    /// # Errors
-    /// Two options contradict each other.
     pub fn validate(&self) -> Result<(), RuntimeError> {
         let wrong = |text: String| Err(RuntimeError::LeaseOptions(text));
         let (lease, renew, retry) = (self.lease_duration, self.renew_deadline, self.retry_period);
         if self.namespace.is_empty() || self.name.is_empty() || self.identity.is_empty() {
-            return wrong("the Lease's namespace, its name and the identity must be given".into());
+            return wrong("the Lease needs a namespace, a name and an identity".into());
         }
         if retry.is_zero() {
-            return wrong("the retry period must be longer than nothing".into());
+            return wrong("the retry period must be longer than 0".into());
         }
         if renew <= retry.mul_f64(1.0 + JITTER) {
             return wrong(format!(
                 "the renew deadline ({renew:?}) must be longer than 1.2 times the retry period \
-                 ({retry:?}), or a holder never gets to renew"
+                 ({retry:?}), or the holder has no time to renew"
             ));
         }
         if lease <= renew {
             return wrong(format!(
                 "the lease duration ({lease:?}) must be longer than the renew deadline ({renew:?}), \
-                 or another leads before the holder has stopped"
+                 or another process leads before the holder has stopped"
             ));
         }
         if i32::try_from(lease.as_secs()).is_err() {
-            return wrong(format!("the lease duration ({lease:?}) is too long to be written down"));
+            return wrong(format!("the lease duration ({lease:?}) is too long for a Lease"));
         }
         Ok(())
     }
@@ -115,7 +111,6 @@ pub enum Leadership {
 impl Leadership {
     /// Whether this process may act at `now`. Check it before every write: a process that was
     /// paused, or that gets little CPU time, sees the change to [`Leadership::Standby`] late.
-    #[must_use]
     pub fn is_valid(self, now: Instant) -> bool {
         matches!(self, Self::Leading { until } if now < until)
     }

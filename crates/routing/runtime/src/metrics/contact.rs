@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -14,7 +14,8 @@ use http_body_util::combinators::MapFrame;
 use hyper::body::{Body, Bytes, Frame};
 use tower::{Layer, Service};
 
-use super::{GaugeVec, Metrics};
+use super::{GaugeVec, Metrics, is_watch};
+use crate::lock;
 
 /// When a watch of one kind last received data.
 type Contact = Arc<Mutex<Instant>>;
@@ -46,22 +47,16 @@ impl ContactSeries {
 
     /// The entry for the kind of a watch; none for other requests.
     fn contact<B>(&self, request: &Request<B>) -> Option<Contact> {
-        let mut parameters = request.uri().query().unwrap_or_default().split('&');
-        parameters.find(|text| matches!(*text, "watch=true" | "watch=1"))?;
-        let kind = request.uri().path().rsplit('/').next()?.to_owned();
+        let kind =
+            request.uri().path().rsplit('/').next().filter(|_| is_watch(request))?.to_owned();
         let mut contacts = lock(&self.contacts);
         Some(contacts.entry(kind).or_insert_with(|| Arc::new(Mutex::new(Instant::now()))).clone())
     }
 }
 
-/// Values are replaced as a whole, so a panic cannot leave a partial update.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The layer that records contact; see [`Metrics::watch_contact`].
 #[derive(Clone)]
-pub struct ContactLayer(pub(super) Option<ContactSeries>);
+pub(crate) struct ContactLayer(pub(super) Option<ContactSeries>);
 
 impl ContactLayer {
     /// A layer that records nothing.
@@ -80,7 +75,7 @@ impl<S> Layer<S> for ContactLayer {
 
 /// A client whose watches are recorded.
 #[derive(Clone)]
-pub struct ContactService<S> {
+pub(crate) struct ContactService<S> {
     inner: S,
     series: Option<ContactSeries>,
 }

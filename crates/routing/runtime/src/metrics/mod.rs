@@ -17,10 +17,10 @@ pub use prometheus::{
 };
 use prometheus::{HistogramOpts, Opts, Registry, TextEncoder};
 
+pub(crate) use crate::metrics::contact::ContactLayer;
 use crate::metrics::contact::ContactSeries;
-pub use crate::metrics::contact::{ContactLayer, ContactService};
+use crate::metrics::rest::RestMetricsLayer;
 use crate::metrics::rest::RestSeries;
-pub use crate::metrics::rest::{RestMetricsLayer, RestMetricsService};
 use crate::metrics::workqueue::WorkqueueSeries;
 pub use crate::metrics::workqueue::{Work, WorkqueueMetrics};
 
@@ -46,13 +46,11 @@ const REGISTERED: &str = "a metric has a valid name and is registered once";
 
 impl Metrics {
     /// An empty registry, for a part of a process.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// A registry with the metrics of the process: CPU time, memory, start time, open files.
-    #[must_use]
     pub fn of_process() -> Self {
         let metrics = Self::new();
         metrics.0.registry.register(Box::new(process::ProcessCollector::new())).expect(REGISTERED);
@@ -60,7 +58,6 @@ impl Metrics {
     }
 
     /// All metrics as text, ordered by name.
-    #[must_use]
     pub fn encode(&self) -> String {
         if let Some(series) = self.0.workqueue.get() {
             series.refresh();
@@ -72,42 +69,33 @@ impl Metrics {
         TextEncoder::new().encode_to_string(&families).expect("gathered metrics can be written")
     }
 
-    /// A counter.
-    ///
-    /// # Panics
-    /// Like all registrations: the name is not valid, or is already registered.
-    #[must_use]
+    /// A counter. Like all registrations, panics if the name is not valid or already registered.
     pub fn counter(&self, name: &str, help: &str) -> IntCounter {
         self.register(IntCounter::new(name, help))
     }
 
     /// Counters, one for each combination of labels.
-    #[must_use]
     pub fn counter_vec(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.register(IntCounterVec::new(Opts::new(name, help), labels))
     }
 
     /// A value that goes up and down.
-    #[must_use]
     pub fn gauge(&self, name: &str, help: &str) -> Gauge {
         self.register(Gauge::new(name, help))
     }
 
     /// Values that go up and down, one for each combination of labels.
-    #[must_use]
     pub fn gauge_vec(&self, name: &str, help: &str, labels: &[&str]) -> GaugeVec {
         self.register(GaugeVec::new(Opts::new(name, help), labels))
     }
 
     /// A distribution.
-    #[must_use]
     pub fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Histogram {
         let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
         self.register(Histogram::with_opts(options))
     }
 
     /// Distributions, one for each combination of labels.
-    #[must_use]
     pub fn histogram_vec(
         &self,
         name: &str,
@@ -120,7 +108,6 @@ impl Metrics {
     }
 
     /// Whether this process leads the election of that name: 1 or 0.
-    #[must_use]
     pub fn leader_election_master_status(&self, name: &str) -> Gauge {
         let series = self.0.leader.get_or_init(|| {
             let help = "Gauge of if the reporting system is master of the relevant lease, \
@@ -131,15 +118,13 @@ impl Metrics {
     }
 
     /// Counts a client's requests to the API server at `host`.
-    #[must_use]
-    pub fn rest_client(&self, host: &str) -> RestMetricsLayer {
+    pub(crate) fn rest_client(&self, host: &str) -> RestMetricsLayer {
         let series = self.0.rest.get_or_init(|| RestSeries::register(self));
         RestMetricsLayer::new(series.clone(), host)
     }
 
     /// Records when each watch of a client last received data from the API server.
-    #[must_use]
-    pub fn watch_contact(&self) -> ContactLayer {
+    pub(crate) fn watch_contact(&self) -> ContactLayer {
         let series = self.0.contact.get_or_init(|| ContactSeries::register(self));
         ContactLayer(Some(series.clone()))
     }
@@ -151,6 +136,12 @@ impl Metrics {
     }
 }
 
+/// Whether a request to the API server starts a watch.
+fn is_watch<B>(request: &http::Request<B>) -> bool {
+    let mut parameters = request.uri().query().unwrap_or_default().split('&');
+    parameters.any(|text| matches!(text, "watch=true" | "watch=1"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,21 +149,19 @@ mod tests {
     #[test]
     fn names_stay_as_they_were_given() {
         let metrics = Metrics::new();
-        let changes = "endpoint_slice_controller_changes";
-        metrics
-            .counter_vec(changes, "Changes", &["operation"])
-            .with_label_values(&["create"])
-            .inc();
+        let changes = metrics.counter_vec("endpoint_slice_controller_changes", "C", &["operation"]);
+        changes.with_label_values(&["create"]).inc();
         metrics.gauge("b", "B").set(1.5);
         metrics.histogram("a_seconds", "A", &[0.5, 1.0]).observe(0.7);
         let text = metrics.encode();
-        assert!(
-            text.contains("endpoint_slice_controller_changes{operation=\"create\"} 1\n"),
-            "{text}"
-        );
-        assert!(text.contains("# TYPE endpoint_slice_controller_changes counter\n"), "{text}");
-        assert!(text.contains("\nb 1.5\n"), "{text}");
-        assert!(text.contains("a_seconds_bucket{le=\"1\"} 1\n"), "{text}");
+        for line in [
+            "endpoint_slice_controller_changes{operation=\"create\"} 1\n",
+            "# TYPE endpoint_slice_controller_changes counter\n",
+            "\nb 1.5\n",
+            "a_seconds_bucket{le=\"1\"} 1\n",
+        ] {
+            assert!(text.contains(line), "{line} in:\n{text}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Instant;
 use http::{Method, Request, Response};
 use tower::{Layer, Service};
 
-use super::{HistogramVec, IntCounterVec, Metrics};
+use super::{HistogramVec, IntCounterVec, Metrics, is_watch};
 
 /// client-go's buckets.
 const BUCKETS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
@@ -44,7 +44,7 @@ impl RestSeries {
 
 /// The layer that counts the requests of a client; see [`Metrics::rest_client`].
 #[derive(Clone)]
-pub struct RestMetricsLayer {
+pub(crate) struct RestMetricsLayer {
     series: RestSeries,
     host: String,
 }
@@ -65,7 +65,7 @@ impl<S> Layer<S> for RestMetricsLayer {
 
 /// A client whose requests are counted.
 #[derive(Clone)]
-pub struct RestMetricsService<S> {
+pub(crate) struct RestMetricsService<S> {
     inner: S,
     counting: RestMetricsLayer,
 }
@@ -106,12 +106,10 @@ struct Pending {
 
 impl Pending {
     fn begin<B>(counting: &RestMetricsLayer, request: &Request<B>) -> Self {
-        let mut parameters = request.uri().query().unwrap_or_default().split('&');
-        let is_watch = parameters.any(|text| matches!(text, "watch=true" | "watch=1"));
         Self {
             counting: counting.clone(),
             method: request.method().clone(),
-            timed_since: (!is_watch).then(Instant::now),
+            timed_since: (!is_watch(request)).then(Instant::now),
             code: None,
         }
     }

@@ -3,13 +3,14 @@
 //! The daemon owns the queue: it reports here each addition, and each start and end of work.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{
     Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Metrics,
     exponential_buckets,
 };
+use crate::lock;
 
 /// The series, shared by all queues of a process.
 pub(super) struct WorkqueueSeries {
@@ -130,7 +131,6 @@ pub struct WorkqueueMetrics(Arc<Queue>);
 
 impl WorkqueueMetrics {
     /// The metrics of the queue with this name; queues with the same name share them.
-    #[must_use]
     pub fn new(metrics: &Metrics, name: &str) -> Self {
         let series = metrics.0.workqueue.get_or_init(|| WorkqueueSeries::register(metrics));
         Self(series.queue(name))
@@ -173,11 +173,6 @@ impl Drop for Work {
         lock(&self.queue.running).since.remove(&self.number);
         self.queue.work_duration.observe(self.started.elapsed().as_secs_f64());
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The lock covers single operations only, so a panic cannot leave a partial update.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

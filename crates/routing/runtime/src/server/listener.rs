@@ -16,13 +16,15 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
+
+use crate::lock;
 
 /// Connections that wait to be accepted; the kernel refuses more.
 const BACKLOG: i32 = 4096;
@@ -40,9 +42,6 @@ pub enum Wildcard {
 }
 
 /// Binds a TCP socket and listens on it. Unlike std's `bind`, sets which families `[::]` accepts.
-///
-/// # Errors
-/// The address cannot be used.
 pub fn bind(address: SocketAddr, wildcard: Wildcard) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
@@ -100,7 +99,7 @@ pub struct Slot(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 impl Slot {
     /// Frees the slot early: the connection does not count from now on.
     pub fn release(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&self.0).take();
     }
 }
 

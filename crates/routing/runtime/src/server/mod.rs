@@ -9,7 +9,6 @@ mod route;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -74,7 +73,6 @@ pub struct Setup {
 
 impl Setup {
     /// A server at this address with the default limits; a failure to bind is an error.
-    #[must_use]
     pub fn new(name: impl Into<String>, address: SocketAddr) -> Self {
         Self {
             address,
@@ -87,21 +85,15 @@ impl Setup {
 }
 
 /// A running server. It stops when this value is dropped.
+#[derive(Debug)]
 pub struct Server {
     bound: watch::Receiver<Option<SocketAddr>>,
     task: JoinHandle<()>,
 }
 
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Server({:?})", self.address())
-    }
-}
-
 impl Server {
     /// The address that the server listens on; for port 0, with the port that the kernel chose.
     /// `None` until it is bound.
-    #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         *self.bound.borrow()
     }
@@ -131,12 +123,6 @@ impl Drop for Server {
 
 /// Starts a server. When this returns, it accepts connections, unless it retries to bind its
 /// address.
-///
-/// # Errors
-/// The address cannot be bound, and [`BindFailure::Fatal`] is set.
-///
-/// # Panics
-/// Outside of a tokio runtime.
 pub fn serve(setup: Setup, routes: Vec<Route>) -> Result<Server, RuntimeError> {
     let (report, bound) = watch::channel(None);
     let routes = Routes::new(routes);

@@ -2,7 +2,6 @@
 //!
 //! There are no path parameters, no request bodies and no middleware: use a framework for those.
 
-use std::fmt;
 use std::future::{Future, ready};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -60,19 +59,16 @@ pub struct Answer {
 
 impl Answer {
     /// A reply with this content type, without further headers.
-    #[must_use]
     pub fn new(code: StatusCode, content_type: &'static str, body: impl Into<String>) -> Self {
         Self { code, content_type, headers: Vec::new(), body: body.into() }
     }
 
     /// Plain text.
-    #[must_use]
     pub fn text(code: StatusCode, body: impl Into<String>) -> Self {
         Self::new(code, PLAIN, body)
     }
 
     /// JSON.
-    #[must_use]
     pub fn json(code: StatusCode, body: impl Into<String>) -> Self {
         Self::new(code, "application/json", body)
     }
@@ -93,34 +89,15 @@ impl Answer {
     }
 }
 
-/// Which paths a route serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    Path,
-    PathAndBelow,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Methods {
-    /// GET, and HEAD, for which hyper omits the body.
-    Reading,
-    Any,
-}
-
 /// A path and its handler.
 #[derive(Clone)]
 pub struct Route {
     path: &'static str,
-    reach: Reach,
-    methods: Methods,
+    /// Whether it also serves the paths below.
+    below: bool,
+    /// Whether it serves every method, not only GET and HEAD, for which hyper omits the body.
+    any_method: bool,
     handler: Arc<dyn Fn(Ask) -> Pending + Send + Sync>,
-}
-
-impl fmt::Debug for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, reach, methods, .. } = self;
-        write!(f, "Route({path:?}, {reach:?}, {methods:?})")
-    }
 }
 
 impl Route {
@@ -142,31 +119,31 @@ impl Route {
         F: Future<Output = Answer> + Send + 'static,
     {
         let handler = Arc::new(move |ask| Box::pin(handler(ask)) as Pending);
-        Self { path, reach: Reach::Path, methods: Methods::Reading, handler }
+        Self { path, below: false, any_method: false, handler }
     }
 
     /// The same route for all paths below it, too; for `/` these are all paths.
     #[must_use]
     pub fn and_below(self) -> Self {
-        Self { reach: Reach::PathAndBelow, ..self }
+        Self { below: true, ..self }
     }
 
     /// The same route for every method: some load balancers probe with OPTIONS.
     #[must_use]
     pub fn any_method(self) -> Self {
-        Self { methods: Methods::Any, ..self }
+        Self { any_method: true, ..self }
     }
 
     fn matches(&self, path: &str) -> bool {
         path == self.path
-            || self.reach == Reach::PathAndBelow
+            || self.below
                 && (self.path == "/"
                     || path.strip_prefix(self.path).is_some_and(|rest| rest.starts_with('/')))
     }
 }
 
 /// All routes of a server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Routes(Arc<[Route]>);
 
 impl Routes {
@@ -186,7 +163,7 @@ impl Routes {
             return self.not_here(&ask.path).into_response();
         };
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        if route.methods == Methods::Reading && !reads {
+        if !route.any_method && !reads {
             let text = "only GET and HEAD are allowed here\n";
             let refusal = Answer::text(StatusCode::METHOD_NOT_ALLOWED, text);
             return refusal.with(ALLOW, HeaderValue::from_static("GET, HEAD")).into_response();
@@ -195,7 +172,7 @@ impl Routes {
     }
 
     fn not_here(&self, path: &str) -> Answer {
-        let mut text = format!("there is no {path:?} here, but:\n");
+        let mut text = format!("{path:?} is not served here; paths:\n");
         for route in self.0.iter() {
             text = text + route.path + "\n";
         }
