@@ -36,13 +36,13 @@ fn imports_of(package: &str) -> Option<Imports> {
         // What becomes of packets can only be said of rules.
         SIMULATOR => Only(&[NETFILTER, CORE]),
         CONFORM => Only(&[SIMULATOR, NETFILTER, CORE]),
-        FEED => Only(&[API, CORE]),
+        FEED => Only(&[API, CORE, RUNTIME]),
         KINDS => Only(&[OBJECT, CORE]),
         "nearhop-apiserver" => Only(&[KINDS, OBJECT, RUNTIME]),
         "nearhop-controller" | "nearhop-dns" => Only(&[FEED, API, CORE, RUNTIME]),
         "nearhop-proxy" => Only(&[FEED, NETFILTER, API, CORE, RUNTIME]),
-        "nearhop-agent" => Only(&[NET, CORE, RUNTIME]),
-        "nearhop-manager" => Only(&[CORE, RUNTIME]),
+        "nearhop-agent" => Only(&[NET, FEED, CORE, RUNTIME]),
+        "nearhop-manager" => Only(&[FEED, CORE, RUNTIME]),
         "nearhop-lab" => Only(&[NET, API, CORE, RUNTIME]),
         "nearhop-dashboard" => Only(&[API, CORE]),
         // The binary wires everything and decides nothing; the batteries drive everything.

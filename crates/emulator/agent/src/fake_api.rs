@@ -15,9 +15,9 @@ use tokio::net::TcpListener;
 
 /// The requests so far, as `GET /path`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ProbesStarted(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Requests(Arc<Mutex<Vec<String>>>);
 
-impl ProbesStarted {
+impl Requests {
     pub(crate) fn all(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -32,7 +32,7 @@ impl ProbesStarted {
 }
 
 /// Starts a server; `answer` receives the request line and how often it was seen before.
-pub(crate) async fn start<F>(answer: F) -> (Client, ProbesStarted)
+pub(crate) async fn start<F>(answer: F) -> (Client, Requests)
 where
     F: Fn(&str, usize) -> (u16, Value) + Clone + Send + Sync + 'static,
 {
@@ -40,12 +40,12 @@ where
     let url = format!("http://{}", listener.local_addr().unwrap());
     let mut config = kube::Config::new(url.parse().unwrap());
     config.default_retry = false;
-    let requests = ProbesStarted::default();
+    let requests = Requests::default();
     tokio::spawn(serve(listener, answer, requests.clone()));
     (Client::try_from(config).unwrap(), requests)
 }
 
-async fn serve<F>(listener: TcpListener, answer: F, requests: ProbesStarted)
+async fn serve<F>(listener: TcpListener, answer: F, requests: Requests)
 where
     F: Fn(&str, usize) -> (u16, Value) + Clone + Send + Sync + 'static,
 {

@@ -68,8 +68,7 @@ pub(crate) async fn keep(client: Client, options: Arc<Options>) {
             }
             Err(why) => {
                 tracing::warn!(error = why, "node status not written; will retry");
-                sleep(BACKOFF.delay(failures, rand::random()).min(options.heartbeat)).await;
-                failures = failures.saturating_add(1);
+                sleep(BACKOFF.next_delay(&mut failures).min(options.heartbeat)).await;
             }
         }
     }

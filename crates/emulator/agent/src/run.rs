@@ -4,16 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client};
+use kube::Client;
+use nearhop_feed::watch::{self, Event, Target};
 use nearhop_net::{Namespace, NetError, sysctl};
 use nearhop_runtime::shutdown::Shutdown;
 use nearhop_runtime::supervise;
-use nearhop_runtime::waits::Waits;
 use tokio::sync::mpsc;
 
 use crate::options::Options;
@@ -41,14 +39,6 @@ pub enum AgentError {
     /// The server for logs and exec cannot start.
     #[error("cannot serve logs and exec: {0}")]
     Serve(#[from] server::ServeError),
-}
-
-/// An input of the loop.
-enum Event {
-    Pods(Box<watcher::Event<Pod>>),
-    /// The watch failed; it retries.
-    Lost(watcher::Error),
-    Shutdown,
 }
 
 /// Runs the agent in the current network namespace until shutdown. Its containers stop with it; its
@@ -88,31 +78,23 @@ fn prepare_root(options: &Options) -> Result<(PathBuf, Option<PathBuf>), AgentEr
 }
 
 async fn watch_pods(context: &Arc<Context>, shutdown: Shutdown) {
-    let api: Api<Pod> = Api::all(context.client.clone());
-    let config = watcher::Config::default()
-        .any_semantic()
-        .fields(&format!("spec.nodeName={}", context.options.node));
-    let pods = watcher(api, config).backoff(Waits::default());
-    let mut pods = std::pin::pin!(pods);
+    let target = Target::of::<Pod>().fields(format!("spec.nodeName={}", context.options.node));
+    // Short pauses, so that a lab recovers soon after a fault.
+    let options =
+        watch::Options { backoff_cap: Duration::from_secs(2), ..watch::Options::default() };
+    let mut pods = watch::start::<Pod>(context.client.clone(), target, options);
     let heartbeat = context.options.health.heartbeat("loop");
     let mut workers =
         PodWorkers { context: Arc::clone(context), all: BTreeMap::new(), listed: None };
     loop {
         let next = async {
             tokio::select! {
-                pod = pods.next() => match pod {
-                    Some(Ok(event)) => Event::Pods(Box::new(event)),
-                    Some(Err(error)) => Event::Lost(error),
-                    None => Event::Shutdown,
-                },
-                () = shutdown.wait() => Event::Shutdown,
+                batch = pods.recv() => batch,
+                () = shutdown.wait() => None,
             }
         };
-        match heartbeat.turn(next).await {
-            Event::Lost(error) => tracing::warn!(%error, "watch failed; will retry"),
-            Event::Pods(event) => workers.take(*event),
-            Event::Shutdown => return,
-        }
+        let Some(batch) = heartbeat.turn(next).await else { return };
+        batch.into_iter().for_each(|event| workers.take(event));
     }
 }
 
@@ -125,24 +107,25 @@ struct PodWorkers {
 }
 
 impl PodWorkers {
-    fn take(&mut self, event: watcher::Event<Pod>) {
+    fn take(&mut self, event: Event<Pod>) {
         match event {
-            watcher::Event::Apply(pod) => self.put(pod),
-            watcher::Event::Delete(pod) => self.remove(&PodKey::of(&pod)),
-            watcher::Event::Init => self.listed = Some(BTreeSet::new()),
-            watcher::Event::InitApply(pod) => {
+            Event::ListStarted => self.listed = Some(BTreeSet::new()),
+            Event::Put(pod) => {
                 if let Some(listed) = &mut self.listed {
                     listed.insert(PodKey::of(&pod));
                 }
                 self.put(pod);
             }
-            watcher::Event::InitDone => {
+            Event::Gone(pod) => self.remove(&PodKey::of(&pod)),
+            Event::Listed(_) => {
                 let listed = self.listed.take().unwrap_or_default();
                 let gone = self.all.keys().filter(|key| !listed.contains(key));
                 for key in gone.cloned().collect::<Vec<_>>() {
                     self.remove(&key);
                 }
             }
+            // The watch logs its errors and retries.
+            Event::Failed => {}
         }
     }
 

@@ -153,8 +153,7 @@ async fn write_all(client: Client, mut updates: mpsc::UnboundedReceiver<(PodKey,
         if let Some(pending) = left {
             waiting.put_back(pod, pending);
         }
-        sleep(BACKOFF.delay(failures, rand::random())).await;
-        failures += 1;
+        sleep(BACKOFF.next_delay(&mut failures)).await;
     }
 }
 

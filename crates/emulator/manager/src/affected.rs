@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod};
@@ -33,19 +34,15 @@ impl ClusterState {
                 Vec::new()
             }
             Changes::Namespace(all) => {
-                metas(all, |one| &one.metadata).map(|m| Work::Namespace(name(m).into())).collect()
+                metas(all).map(|meta| Work::Namespace(name(meta).into())).collect()
             }
-            Changes::ServiceAccount(all) => within(metas(all, |one| &one.metadata)),
-            Changes::ConfigMap(all) => within(metas(all, |one| &one.metadata)),
-            Changes::Deployment(all) => metas(all, |one| &one.metadata)
-                .map(|m| Work::Deployment(ObjectKey::of(m)))
-                .collect(),
+            Changes::ServiceAccount(all) => within(all),
+            Changes::ConfigMap(all) => within(all),
+            Changes::Deployment(all) => keys(all).map(Work::Deployment).collect(),
             Changes::ReplicaSet(all) => {
                 all.iter().flat_map(|one| self.replica_set_affects(one)).collect()
             }
-            Changes::DaemonSet(all) => {
-                metas(all, |one| &one.metadata).map(|m| Work::DaemonSet(ObjectKey::of(m))).collect()
-            }
+            Changes::DaemonSet(all) => keys(all).map(Work::DaemonSet).collect(),
         }
     }
 
@@ -92,7 +89,12 @@ impl ClusterState {
 
     /// All Pods that wait for a node: the change may make them schedulable.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = Work> {
-        let waiting = self.objects.pods.all().filter(|pod| scheduler::is_waiting(pod));
+        self.waiting_if(|_| true)
+    }
+
+    fn waiting_if(&self, affected: fn(&Pod) -> bool) -> impl Iterator<Item = Work> {
+        let all = self.objects.pods.all();
+        let waiting = all.filter(move |pod| scheduler::is_waiting(pod) && affected(pod));
         waiting.map(|pod| Work::Schedule(ObjectKey::of(&pod.metadata)))
     }
 
@@ -118,9 +120,7 @@ impl ClusterState {
         if frees_resources(change) {
             work.extend(self.waiting());
         } else if becomes_bound(change) {
-            let waiting = self.objects.pods.all().filter(|pod| scheduler::is_waiting(pod));
-            let dependent = waiting.filter(|pod| scheduler::depends_on_other_pods(pod));
-            work.extend(dependent.map(|pod| Work::Schedule(ObjectKey::of(&pod.metadata))));
+            work.extend(self.waiting_if(scheduler::depends_on_other_pods));
         }
         for pod in change.old.iter().chain(&change.new) {
             self.owners_of(pod, change.new.is_none(), &mut work);
@@ -187,17 +187,17 @@ fn deployment_of(set: &ReplicaSet) -> Option<Work> {
     Some(Work::Deployment(ObjectKey::new(namespace, &owner.name)))
 }
 
-fn metas<T>(
-    changes: &[Change<T>],
-    meta: impl Fn(&T) -> &ObjectMeta,
-) -> impl Iterator<Item = &ObjectMeta> {
+fn metas<T: Metadata<Ty = ObjectMeta>>(changes: &[Change<T>]) -> impl Iterator<Item = &ObjectMeta> {
     let objects = changes.iter().filter_map(|change| change.new.as_ref().or(change.old.as_ref()));
-    objects.map(move |object| meta(object))
+    objects.map(|object| object.metadata())
 }
 
-fn within<'a>(metas: impl Iterator<Item = &'a ObjectMeta>) -> Vec<Work> {
-    let namespaces = metas.filter_map(|meta| meta.namespace.clone());
-    namespaces.map(Work::Namespace).collect()
+fn keys<T: Metadata<Ty = ObjectMeta>>(changes: &[Change<T>]) -> impl Iterator<Item = ObjectKey> {
+    metas(changes).map(ObjectKey::of)
+}
+
+fn within<T: Metadata<Ty = ObjectMeta>>(changes: &[Change<T>]) -> Vec<Work> {
+    metas(changes).filter_map(|meta| meta.namespace.clone()).map(Work::Namespace).collect()
 }
 
 /// Whether a Pod freed resources or stopped blocking another one by anti-affinity.
@@ -242,11 +242,11 @@ fn scheduling_fields(node: &Node) -> impl PartialEq {
 
 #[cfg(test)]
 mod tests {
-    use kube::runtime::watcher::Event;
+    use nearhop_feed::watch::Event;
     use serde_json::json;
 
     use super::*;
-    use crate::kind::WatchEvent;
+    use crate::kind::WatchBatch;
     use crate::options::Options;
     use crate::testing;
 
@@ -272,11 +272,11 @@ mod tests {
             testing::pod("plain", ""),
             testing::pod("p", ""),
         ] {
-            state.on_watch(WatchEvent::Pod(Event::Apply(pod)), now);
+            state.on_watch(WatchBatch::Pod(vec![Event::Put(pod)]), now);
         }
         let mut bound = testing::pod("p", "n1");
         bound.metadata.resource_version = Some("2".to_owned());
-        let work = state.on_watch(WatchEvent::Pod(Event::Apply(bound.clone())), now);
+        let work = state.on_watch(WatchBatch::Pod(vec![Event::Put(bound.clone())]), now);
         let called: Vec<&str> = work
             .iter()
             .filter_map(|work| match work {
@@ -286,7 +286,7 @@ mod tests {
             .collect();
         assert_eq!(called, ["friend", "spread"], "the others do not depend on it");
         bound.metadata.resource_version = Some("3".to_owned());
-        let work = state.on_watch(WatchEvent::Pod(Event::Apply(bound)), now);
+        let work = state.on_watch(WatchBatch::Pod(vec![Event::Put(bound)]), now);
         assert!(!work.iter().any(|work| matches!(work, Work::Schedule(_))), "it was bound before");
     }
 }

@@ -1,7 +1,7 @@
 //! All objects of one kind, from the watch and from the responses to own writes. Pure.
 //!
 //! Responses apply at once, and older watch events are ignored. So a slow watch never causes a
-//! second create, and no expectations are needed. This relies on the order: `Init` is handled
+//! second create, and no expectations are needed. This relies on the order: `ListStarted` is handled
 //! before the list request is sent, so that the list contains all earlier writes, and later writes
 //! are recorded here.
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher::Event;
+use nearhop_feed::watch::Event;
 
 use crate::object::{self, ObjectKey};
 
@@ -24,19 +24,11 @@ pub(crate) struct Change<T> {
     pub(crate) new: Option<Arc<T>>,
 }
 
-/// The objects of a list in progress.
-#[derive(Debug, Default)]
-struct Listing {
-    names: BTreeSet<ObjectKey>,
-    /// The highest version; the list is at least as new.
-    newest: u64,
-}
-
 #[derive(Debug)]
 pub(crate) struct Cache<T> {
     items: BTreeMap<ObjectKey, Arc<T>>,
-    /// The list in progress.
-    listed: Option<Listing>,
+    /// The objects of the list in progress.
+    listed: Option<BTreeSet<ObjectKey>>,
     /// Own writes since the list request.
     own: BTreeSet<ObjectKey>,
     /// Uids of deleted objects; late events about them are ignored.
@@ -85,33 +77,30 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
     /// Applies a watch event.
     pub(crate) fn on_watch(&mut self, event: Event<T>) -> Vec<Change<T>> {
         match event {
-            Event::Init => {
-                self.listed = Some(Listing::default());
+            Event::ListStarted => {
+                self.listed = Some(BTreeSet::new());
                 self.own.clear();
                 // The new list is authoritative about deletions.
                 self.deleted_uids.clear();
                 self.deletion_order.clear();
                 Vec::new()
             }
-            Event::InitApply(item) => {
+            Event::Put(item) => {
                 let name = ObjectKey::of(item.metadata());
-                let listed = self.listed.get_or_insert_default();
-                listed.names.insert(name.clone());
-                listed.newest = listed.newest.max(object::version(item.metadata()));
                 // A list is authoritative even if versions decreased, as after a restored backup;
                 // only own writes since the request may be newer.
-                let newer = self.own.contains(&name) && !self.is_newer(item.metadata());
-                if newer { Vec::new() } else { self.put(item) }
+                let wins = match &mut self.listed {
+                    Some(listed) => {
+                        listed.insert(name.clone());
+                        !self.own.contains(&name)
+                    }
+                    None => false,
+                };
+                if wins || self.is_newer(item.metadata()) { self.put(item) } else { Vec::new() }
             }
-            Event::InitDone => self.end_of_list(),
-            Event::Apply(item) => {
-                if self.is_newer(item.metadata()) {
-                    self.put(item)
-                } else {
-                    Vec::new()
-                }
-            }
-            Event::Delete(item) => self.deleted(object::uid(item.metadata())),
+            Event::Listed(version) => self.end_of_list(version.as_str().parse().unwrap_or(0)),
+            Event::Gone(item) => self.deleted(object::uid(item.metadata())),
+            Event::Failed => Vec::new(),
         }
     }
 
@@ -139,18 +128,18 @@ impl<T: Metadata<Ty = ObjectMeta>> Cache<T> {
         self.remove(&name).into_iter().collect()
     }
 
-    fn end_of_list(&mut self) -> Vec<Change<T>> {
+    fn end_of_list(&mut self, version: u64) -> Vec<Change<T>> {
         self.synced = true;
         let listed = self.listed.take().unwrap_or_default();
         // An own write that the list should contain but does not is already deleted, and no watch
-        // event will follow. A newer one may have come after the list.
+        // event will follow. A newer one came after the list.
         let after = |name: &ObjectKey, item: &T| {
-            self.own.contains(name) && object::version(item.metadata()) > listed.newest
+            self.own.contains(name) && object::version(item.metadata()) > version
         };
         let lost: Vec<ObjectKey> = self
             .items
             .iter()
-            .filter(|(name, item)| !listed.names.contains(*name) && !after(name, item))
+            .filter(|(name, item)| !listed.contains(*name) && !after(name, item))
             .map(|(name, _)| name.clone())
             .collect();
         lost.iter().filter_map(|name| self.remove(name)).collect()
@@ -201,6 +190,10 @@ mod tests {
         Pod { metadata, ..Pod::default() }
     }
 
+    fn listed(version: &str) -> Event<Pod> {
+        Event::Listed(version.into())
+    }
+
     fn names(cache: &Cache<Pod>) -> Vec<(String, u64)> {
         let show = |p: &Arc<Pod>| (p.metadata.name.clone().unwrap(), object::version(&p.metadata));
         cache.within("x").map(show).collect()
@@ -210,9 +203,9 @@ mod tests {
     fn own_writes_win_over_older_watch_events() {
         let mut cache = Cache::default();
         assert_eq!(cache.wrote(pod("a", "1", 7)).len(), 1);
-        assert!(cache.on_watch(Event::Apply(pod("a", "1", 5))).is_empty(), "older");
-        assert!(cache.on_watch(Event::Apply(pod("a", "1", 7))).is_empty(), "the same");
-        assert_eq!(cache.on_watch(Event::Apply(pod("a", "1", 9))).len(), 1);
+        assert!(cache.on_watch(Event::Put(pod("a", "1", 5))).is_empty(), "older");
+        assert!(cache.on_watch(Event::Put(pod("a", "1", 7))).is_empty(), "the same");
+        assert_eq!(cache.on_watch(Event::Put(pod("a", "1", 9))).len(), 1);
         assert!(cache.wrote(pod("a", "1", 8)).is_empty(), "a late response");
         assert_eq!(names(&cache), [("a".to_owned(), 9)]);
     }
@@ -222,15 +215,18 @@ mod tests {
         let mut cache = Cache::default();
         cache.wrote(pod("a", "1", 7));
         assert_eq!(cache.deleted("1").len(), 1);
-        assert!(cache.on_watch(Event::Apply(pod("a", "1", 8))).is_empty());
+        assert!(cache.on_watch(Event::Put(pod("a", "1", 8))).is_empty());
         assert!(cache.wrote(pod("a", "1", 9)).is_empty());
-        assert!(cache.on_watch(Event::InitApply(pod("a", "1", 9))).is_empty());
+        cache.on_watch(Event::ListStarted);
+        cache.deleted("1");
+        assert!(cache.on_watch(Event::Put(pod("a", "1", 9))).is_empty());
+        cache.on_watch(listed("9"));
         assert_eq!(
-            cache.on_watch(Event::Apply(pod("a", "2", 10))).len(),
+            cache.on_watch(Event::Put(pod("a", "2", 10))).len(),
             1,
             "a new object of that name"
         );
-        assert!(cache.on_watch(Event::Delete(pod("a", "1", 11))).is_empty());
+        assert!(cache.on_watch(Event::Gone(pod("a", "1", 11))).is_empty());
         assert_eq!(names(&cache), [("a".to_owned(), 10)]);
     }
 
@@ -239,48 +235,48 @@ mod tests {
         let mut cache = Cache::default();
         cache.wrote(pod("a", "1", 7));
         cache.deleted("1");
-        cache.on_watch(Event::Init);
-        assert_eq!(cache.on_watch(Event::InitApply(pod("a", "1", 7))).len(), 1);
+        cache.on_watch(Event::ListStarted);
+        assert_eq!(cache.on_watch(Event::Put(pod("a", "1", 7))).len(), 1);
     }
 
     #[test]
     fn relist_removes_deleted_objects_but_not_newer_own_writes() {
         let mut cache = Cache::default();
-        cache.on_watch(Event::Apply(pod("old", "1", 1)));
-        cache.on_watch(Event::Apply(pod("kept", "2", 2)));
+        cache.on_watch(Event::Put(pod("old", "1", 1)));
+        cache.on_watch(Event::Put(pod("kept", "2", 2)));
         cache.wrote(pod("early", "3", 3));
-        cache.on_watch(Event::Init);
+        cache.on_watch(Event::ListStarted);
         cache.wrote(pod("late", "4", 9));
         assert!(!cache.is_synced());
-        cache.on_watch(Event::InitApply(pod("kept", "2", 2)));
-        cache.on_watch(Event::InitApply(pod("early", "3", 3)));
-        let gone = cache.on_watch(Event::InitDone);
+        cache.on_watch(Event::Put(pod("kept", "2", 2)));
+        cache.on_watch(Event::Put(pod("early", "3", 3)));
+        let gone = cache.on_watch(listed("3"));
         assert!(cache.is_synced());
         assert_eq!(gone.len(), 1);
         let expected = [("early", 3), ("kept", 2), ("late", 9)];
         assert_eq!(names(&cache), expected.map(|(name, v)| (name.to_owned(), v)));
-        cache.on_watch(Event::Init);
-        assert_eq!(cache.on_watch(Event::InitDone).len(), 3, "the next list would contain it");
+        cache.on_watch(Event::ListStarted);
+        assert_eq!(cache.on_watch(listed("10")).len(), 3, "the next list would contain it");
     }
 
     #[test]
     fn relist_removes_own_writes_that_were_deleted_meanwhile() {
         let mut cache = Cache::default();
-        cache.on_watch(Event::Init);
+        cache.on_watch(Event::ListStarted);
         cache.wrote(pod("short-lived", "1", 5));
         cache.wrote(pod("late", "2", 9));
-        cache.on_watch(Event::InitApply(pod("other", "3", 7)));
-        assert_eq!(cache.on_watch(Event::InitDone).len(), 1, "the list is newer and lacks it");
+        cache.on_watch(Event::Put(pod("other", "3", 7)));
+        assert_eq!(cache.on_watch(listed("7")).len(), 1, "the list is newer and lacks it");
         assert_eq!(names(&cache), [("late".to_owned(), 9), ("other".to_owned(), 7)]);
     }
 
     #[test]
     fn relist_wins_even_if_versions_decreased() {
         let mut cache = Cache::default();
-        cache.on_watch(Event::Apply(pod("a", "1", 100)));
-        cache.on_watch(Event::Init);
-        assert_eq!(cache.on_watch(Event::InitApply(pod("a", "1", 50))).len(), 1);
-        cache.on_watch(Event::InitDone);
+        cache.on_watch(Event::Put(pod("a", "1", 100)));
+        cache.on_watch(Event::ListStarted);
+        assert_eq!(cache.on_watch(Event::Put(pod("a", "1", 50))).len(), 1);
+        cache.on_watch(listed("50"));
         assert_eq!(names(&cache), [("a".to_owned(), 50)]);
     }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Service, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher;
+use nearhop_feed::watch::Event;
 use serde_json::Value;
 
 use crate::cache::{Cache, Change};
@@ -24,8 +24,9 @@ macro_rules! kinds {
             $kind(Box<$kind>),
         )* }
 
+        /// Events of one kind's watch.
         #[derive(Debug)]
-        pub(crate) enum WatchEvent { $( $kind(watcher::Event<$kind>), )* }
+        pub(crate) enum WatchBatch { $( $kind(Vec<Event<$kind>>), )* }
 
         /// Changes of the cached objects of one kind.
         #[derive(Debug)]
@@ -75,11 +76,22 @@ macro_rules! kinds {
             }
         }
 
+        impl WatchBatch {
+            /// The kind, if its watch failed.
+            pub(crate) fn failed(&self) -> Option<Kind> {
+                match self { $( Self::$kind(events) => {
+                    events.iter().any(|event| matches!(event, Event::Failed)).then_some(Kind::$kind)
+                } )* }
+            }
+        }
+
         impl Objects {
-            /// Applies a watch event.
-            pub(crate) fn on_watch(&mut self, event: WatchEvent) -> Changes {
-                match event {
-                    $( WatchEvent::$kind(event) => Changes::$kind(self.$field.on_watch(event)), )*
+            /// Applies the events of a watch.
+            pub(crate) fn on_watch(&mut self, batch: WatchBatch) -> Changes {
+                match batch {
+                    $( WatchBatch::$kind(events) => Changes::$kind(
+                        events.into_iter().flat_map(|event| self.$field.on_watch(event)).collect(),
+                    ), )*
                 }
             }
 

@@ -2,7 +2,7 @@
 //! ReplicaSets, DaemonSets, a scheduler, node health, and the default objects of each namespace.
 //!
 //! ```text
-//!   watch    -> WatchEvent    list and watch of each kind
+//!   watch    -> WatchBatch    list and watch of each kind
 //!   cache    -> Change        objects from the watch and from responses to own writes
 //!   affected -> Work          the decisions that a change requires
 //!   work                      work items and their back-off
@@ -31,7 +31,6 @@ mod options;
 mod pem;
 mod pod;
 mod quantity;
-
 mod replicaset;
 mod run;
 mod scheduler;

@@ -13,17 +13,17 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
 use crate::action::{Action, Plan};
 use crate::execute::{Executor, Outcome, into_channel};
-use crate::kind::Kind;
+use crate::kind::{Kind, WatchBatch};
 use crate::options::{Controller, Options};
 use crate::state::{ClusterState, Now};
-use crate::watch::{self, WatchResult};
+use crate::watch;
 use crate::work::{self, Work};
 
 /// An input of the loop.
 #[derive(Debug)]
 enum Event {
-    /// A watch event or a watch error.
-    WatchResult(Box<WatchResult>),
+    /// Events of one kind's watch.
+    Watched(WatchBatch),
     /// The response to a request.
     Responded(Outcome),
     /// A work item has finished.
@@ -62,7 +62,7 @@ pub async fn run(options: Options, client: Client, shutdown: Shutdown) {
                 biased;
                 () = shutdown.wait() => None,
                 Some(event) = receiver.recv() => Some(event),
-                Some(result) = watches.next() => Some(Event::WatchResult(Box::new(result))),
+                Some(batch) = watches.next() => Some(Event::Watched(batch)),
                 () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => Some(Event::Due),
                 _ = server_check.tick(), if checks_nodes => Some(Event::CheckServer),
             }
@@ -106,7 +106,7 @@ impl Manager {
     fn handle(&mut self, event: Event) {
         let now = Instant::now();
         match event {
-            Event::WatchResult(result) => self.on_watch(*result, now),
+            Event::Watched(batch) => self.on_watch(batch, now),
             Event::Responded(Outcome::Wrote(object)) => {
                 let work = self.state.wrote(object, now);
                 self.add(work, now);
@@ -156,22 +156,14 @@ impl Manager {
         });
     }
 
-    fn on_watch(&mut self, result: WatchResult, now: Instant) {
-        match result {
-            Ok(event) => {
-                let work = self.state.on_watch(event, now);
-                self.add(work, now);
-                if !self.synced && self.state.objects.is_synced(&self.kinds) {
-                    self.synced = true;
-                    self.state.server_responded(now);
-                    self.state.reset_heartbeats(now);
-                    tracing::info!("caches synced");
-                }
-            }
-            Err((kind, error)) => {
-                tracing::warn!(resource = kind.plural(), %error, "watch failed; will retry");
-                self.state.watch_failed(kind, now);
-            }
+    fn on_watch(&mut self, batch: WatchBatch, now: Instant) {
+        let work = self.state.on_watch(batch, now);
+        self.add(work, now);
+        if !self.synced && self.state.objects.is_synced(&self.kinds) {
+            self.synced = true;
+            self.state.server_responded(now);
+            self.state.reset_heartbeats(now);
+            tracing::info!("caches synced");
         }
     }
 

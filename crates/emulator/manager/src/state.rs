@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::action::{Action, Plan};
 use crate::daemonset::plan_daemons;
 use crate::deployment::plan_rollout;
-use crate::kind::{Changes, Kind, Object, Objects, WatchEvent};
+use crate::kind::{Changes, Kind, Object, Objects, WatchBatch};
 use crate::namespace::{self, Account, plan_namespace};
 use crate::node::{self, GracePeriods};
 use crate::object::{self, ObjectKey};
@@ -62,10 +62,17 @@ impl ClusterState {
         }
     }
 
-    /// Applies a watch event and returns the affected work.
-    pub(crate) fn on_watch(&mut self, event: WatchEvent, now: Instant) -> Vec<Work> {
-        let changes = self.objects.on_watch(event);
-        self.affected_work(&changes, now)
+    /// Applies the events of a watch and returns the affected work.
+    pub(crate) fn on_watch(&mut self, batch: WatchBatch, now: Instant) -> Vec<Work> {
+        let failed = batch.failed();
+        let changes = self.objects.on_watch(batch);
+        let work = self.affected_work(&changes, now);
+        // Only the watches that carry heartbeats restart them; otherwise a watch of another kind
+        // that always fails would hide all lost nodes.
+        if matches!(failed, Some(Kind::Node | Kind::Lease)) {
+            self.reset_heartbeats(now);
+        }
+        work
     }
 
     /// Applies the response to an own write.
@@ -97,14 +104,6 @@ impl ClusterState {
     /// Restarts all heartbeats after a time in which none could arrive.
     pub(crate) fn reset_heartbeats(&mut self, now: Instant) {
         self.heartbeats.values_mut().for_each(|heartbeats| *heartbeats = now);
-    }
-
-    /// A watch failed. Only the watches that carry heartbeats restart them; otherwise a watch of
-    /// another kind that always fails would hide all lost nodes.
-    pub(crate) fn watch_failed(&mut self, kind: Kind, now: Instant) {
-        if matches!(kind, Kind::Node | Kind::Lease) {
-            self.reset_heartbeats(now);
-        }
     }
 
     /// Records the bindings that a plan is about to write.
@@ -268,7 +267,7 @@ impl ClusterState {
 mod tests {
     use std::time::Duration;
 
-    use kube::runtime::watcher::Event;
+    use nearhop_feed::watch::Event;
 
     use super::*;
     use crate::testing;
@@ -279,7 +278,7 @@ mod tests {
         let time = |seconds: u64| start + Duration::from_secs(seconds);
         let mut state = ClusterState::new(Options::default());
         state.server_responded(start);
-        state.on_watch(WatchEvent::Node(Event::Apply(testing::node("n1", "a"))), start);
+        state.on_watch(WatchBatch::Node(vec![Event::Put(testing::node("n1", "a"))]), start);
         server.iter().for_each(|seconds| state.server_responded(time(*seconds)));
         let now = Now { wall: testing::at(0), monotonic: time(at) };
         !state.plan(&Work::Node("n1".to_owned()), now).stages.is_empty()
@@ -287,14 +286,19 @@ mod tests {
 
     #[test]
     fn only_a_failed_node_or_lease_watch_restarts_heartbeats() {
-        for (kind, lost) in [(Kind::Pod, true), (Kind::Node, false), (Kind::Lease, false)] {
+        for (failed, lost) in [
+            (WatchBatch::Pod(vec![Event::Failed]), true),
+            (WatchBatch::Node(vec![Event::Failed]), false),
+            (WatchBatch::Lease(vec![Event::Failed]), false),
+        ] {
+            let kind = failed.failed();
             let start = Instant::now();
             let late = start + Duration::from_secs(41);
             let mut state = ClusterState::new(Options::default());
-            state.on_watch(WatchEvent::Node(Event::Apply(testing::node("n1", "a"))), start);
+            state.on_watch(WatchBatch::Node(vec![Event::Put(testing::node("n1", "a"))]), start);
             (0..5).for_each(|n| state.server_responded(start + Duration::from_secs(10 * n)));
             state.heartbeats.insert("n1".to_owned(), start);
-            state.watch_failed(kind, late);
+            state.on_watch(failed, late);
             let now = Now { wall: testing::at(0), monotonic: late };
             let plan = state.plan(&Work::Node("n1".to_owned()), now);
             assert_eq!(!plan.stages.is_empty(), lost, "{kind:?}");

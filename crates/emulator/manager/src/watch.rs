@@ -1,26 +1,23 @@
 //! Lists and watches everything that the manager reads.
 
-use std::fmt::Debug;
+use std::time::Duration;
 
-use futures_util::stream::{BoxStream, SelectAll, StreamExt as _, select_all};
+use futures_util::stream::{self, BoxStream, SelectAll, StreamExt as _, select_all};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{Config, Error, Event, watcher};
-use kube::{Api, Client, Resource};
-use nearhop_runtime::waits::Waits;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ListableResource, Metadata};
+use kube::Client;
+use nearhop_feed::watch::{self, Event, Target};
 use serde::de::DeserializeOwned;
 
-use crate::kind::{Kind, WatchEvent};
+use crate::kind::{Kind, WatchBatch};
 use crate::namespace;
 use crate::options::{Controller, Options};
 
-/// A watch event, or an error after which the watch retries.
-pub(crate) type WatchResult = Result<WatchEvent, (Kind, Error)>;
-
 /// All watches. The loop that reads them also handles the responses to writes; the caches rely on
 /// that order.
-pub(crate) type Watches = SelectAll<BoxStream<'static, WatchResult>>;
+pub(crate) type Watches = SelectAll<BoxStream<'static, WatchBatch>>;
 
 /// The kinds to watch.
 pub(crate) fn watched(options: &Options) -> Vec<Kind> {
@@ -43,54 +40,49 @@ pub(crate) fn watched(options: &Options) -> Vec<Kind> {
     kinds
 }
 
-/// Starts the watches. No request is sent before the stream is polled.
+/// Starts the watches.
 pub(crate) fn start(client: &Client, kinds: &[Kind]) -> Watches {
-    let streams = kinds.iter().map(|kind| match kind {
-        Kind::Node => all(client, *kind, WatchEvent::Node),
-        Kind::Pod => all(client, *kind, WatchEvent::Pod),
-        Kind::Namespace => all(client, *kind, WatchEvent::Namespace),
-        Kind::Service => all(client, *kind, WatchEvent::Service),
-        Kind::Deployment => all(client, *kind, WatchEvent::Deployment),
-        Kind::ReplicaSet => all(client, *kind, WatchEvent::ReplicaSet),
-        Kind::DaemonSet => all(client, *kind, WatchEvent::DaemonSet),
+    let named = |name| format!("metadata.name={name}");
+    select_all(kinds.iter().map(|kind| match kind {
+        Kind::Node => all(client, WatchBatch::Node),
+        Kind::Pod => all(client, WatchBatch::Pod),
+        Kind::Namespace => all(client, WatchBatch::Namespace),
+        Kind::Service => all(client, WatchBatch::Service),
+        Kind::Deployment => all(client, WatchBatch::Deployment),
+        Kind::ReplicaSet => all(client, WatchBatch::ReplicaSet),
+        Kind::DaemonSet => all(client, WatchBatch::DaemonSet),
         Kind::Lease => {
-            let api: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
-            stream(api, Config::default(), *kind, WatchEvent::Lease)
+            stream(client, Target::within::<Lease>("kube-node-lease"), WatchBatch::Lease)
         }
         Kind::ServiceAccount => {
-            let only = format!("metadata.name={}", namespace::ACCOUNT);
-            let api: Api<ServiceAccount> = Api::all(client.clone());
-            stream(api, Config::default().fields(&only), *kind, WatchEvent::ServiceAccount)
+            let target = Target::of::<ServiceAccount>().fields(named(namespace::ACCOUNT));
+            stream(client, target, WatchBatch::ServiceAccount)
         }
         Kind::ConfigMap => {
-            let only = format!("metadata.name={}", namespace::ROOT_CA);
-            let api: Api<ConfigMap> = Api::all(client.clone());
-            stream(api, Config::default().fields(&only), *kind, WatchEvent::ConfigMap)
+            let target = Target::of::<ConfigMap>().fields(named(namespace::ROOT_CA));
+            stream(client, target, WatchBatch::ConfigMap)
         }
-    });
-    select_all(streams)
+    }))
 }
 
-fn all<T>(
-    client: &Client,
-    kind: Kind,
-    sight: impl Fn(Event<T>) -> WatchEvent + Send + 'static,
-) -> BoxStream<'static, WatchResult>
+fn all<T>(client: &Client, batch: fn(Vec<Event<T>>) -> WatchBatch) -> BoxStream<'static, WatchBatch>
 where
-    T: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    T: ListableResource + Metadata<Ty = ObjectMeta> + DeserializeOwned + Send + 'static,
 {
-    stream(Api::all(client.clone()), Config::default(), kind, sight)
+    stream(client, Target::of::<T>(), batch)
 }
 
 fn stream<T>(
-    api: Api<T>,
-    config: Config,
-    kind: Kind,
-    sight: impl Fn(Event<T>) -> WatchEvent + Send + 'static,
-) -> BoxStream<'static, WatchResult>
+    client: &Client,
+    target: Target,
+    batch: fn(Vec<Event<T>>) -> WatchBatch,
+) -> BoxStream<'static, WatchBatch>
 where
-    T: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    T: Metadata<Ty = ObjectMeta> + DeserializeOwned + Send + 'static,
 {
-    let events = watcher(api, config).backoff(Waits::default());
-    events.map(move |event| event.map(&sight).map_err(|error| (kind, error))).boxed()
+    // Short pauses, so that a lab recovers soon after a fault.
+    let options =
+        watch::Options { backoff_cap: Duration::from_secs(2), ..watch::Options::default() };
+    let mut events = watch::start::<T>(client.clone(), target, options);
+    stream::poll_fn(move |context| events.poll_recv(context)).map(batch).boxed()
 }

@@ -195,6 +195,7 @@ impl Sink<Changed> for ListedObjects {
             }
             watch::Event::Put(changed) => changed,
             watch::Event::Gone(changed) => changed.into_gone(),
+            watch::Event::Failed => return None,
         };
         self.note(&changed);
         Some(Event::Changed(changed))

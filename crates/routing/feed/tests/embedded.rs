@@ -166,7 +166,7 @@ async fn who_may_not_watch_is_told_what_to_grant() {
     let cluster = Cluster::start().await;
     let mut config = kube::Config::new(cluster.server.url().parse().unwrap());
     config.accept_invalid_certs = true;
-    config.auth_info.token = Some("nobody's".to_owned().into());
+    config.auth_info.token = Some("unknown".to_owned().into());
     let client = kube::Client::try_from(config).unwrap();
     let seen = Listener::start(&client, pods(Lists::Streaming));
     seen.until_status(|status| status.error.is_some()).await;

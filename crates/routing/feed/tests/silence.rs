@@ -167,5 +167,5 @@ async fn lose(far: &Namespace, here: std::net::TcpListener, there: std::net::Tcp
 
     link::set_up(far, "far0").expect("the sandbox works");
     until("the watch is resumed", 2 * GOAL, || lost.watches.load(Ordering::Relaxed) == 2).await;
-    until("all is well", GOAL, || feed.status()[0].error.is_none()).await;
+    until("the watch recovers", GOAL, || feed.status()[0].error.is_none()).await;
 }

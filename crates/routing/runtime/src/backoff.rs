@@ -1,5 +1,4 @@
-//! How long to wait before the next attempt. Pure: the random number is an argument, and the caller
-//! sleeps.
+//! How long to wait before the next attempt. The caller counts failures and sleeps.
 
 use std::time::Duration;
 
@@ -39,6 +38,13 @@ impl Backoff {
         // The conversion fails only for a cap near the end of Duration's range.
         Duration::try_from_secs_f64(wait).unwrap_or(self.cap).min(self.cap)
     }
+
+    /// The delay after one more failure, with jitter. A success sets `failures` to 0.
+    pub fn next_delay(&self, failures: &mut u32) -> Duration {
+        let delay = self.delay(*failures, rand::random());
+        *failures = failures.saturating_add(1);
+        delay
+    }
 }
 
 #[cfg(test)]
@@ -61,6 +67,17 @@ mod tests {
         assert_eq!(backoff.delay(9, 1.0), 6 * SECOND);
         assert_eq!(backoff.delay(2, 0.5), Duration::from_millis(3500));
         assert_eq!(backoff.delay(0, 7.0), Duration::from_millis(750), "chance is clamped");
+    }
+
+    #[test]
+    fn failures_are_counted() {
+        let backoff = Backoff::new(SECOND, 4 * SECOND);
+        let mut failures = 0;
+        for longest in [1, 2, 4, 4] {
+            let delay = backoff.next_delay(&mut failures);
+            assert!(delay >= SECOND * longest * 3 / 4 && delay <= SECOND * longest, "{delay:?}");
+        }
+        assert_eq!(failures, 4);
     }
 
     #[test]

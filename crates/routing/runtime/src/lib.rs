@@ -8,7 +8,6 @@
 //!   client    a kube client for daemons
 //!   lease     leader election
 //!   shutdown  signals               backoff how long to wait before the next attempt
-//!   waits     back-off of kube's watches
 //!   queue     a work queue with back-off
 //!   supervise tasks and threads whose panic must end the process
 //!   interfaces  addresses of this machine
@@ -33,7 +32,6 @@ pub mod server;
 pub mod shutdown;
 pub mod supervise;
 pub mod tls;
-pub mod waits;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{PodCondition, PodIP};
 
 use super::*;
-use crate::fake_api::{ProbesStarted, refusal, start};
+use crate::fake_api::{Requests, refusal, start};
 
 const POD: &str = "/api/v1/namespaces/n/pods/a";
 
@@ -17,7 +17,7 @@ fn there(uid: &str) -> (u16, Value) {
     (200, json!({ "apiVersion": "v1", "kind": "Pod", "metadata": meta }))
 }
 
-async fn until_asked(asked: &ProbesStarted, line: &str, times: usize) {
+async fn until_asked(asked: &Requests, line: &str, times: usize) {
     let long = Duration::from_secs(30);
     let enough = async {
         while asked.count(line) < times {

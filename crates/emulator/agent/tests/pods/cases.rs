@@ -119,7 +119,7 @@ async fn only_the_api_server() {
         "/pods",
         "/containerLogs/default/secret/c",
         "/exec/default/secret/c?command=id&output=1",
-        "/containerLogs/default/nobody/c",
+        "/containerLogs/default/absent/c",
     ];
     let other = certificate("system:node:n2");
     for path in paths {

@@ -4,12 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{Config, Event, watcher};
 use kube::{Client, ResourceExt as _};
+use nearhop_feed::watch::{self, Event, Options, Target};
 use serde_json::json;
 
 pub(crate) struct Kubelet {
@@ -37,15 +35,17 @@ impl Drop for Kubelet {
 }
 
 async fn serve(client: Client, lost: Arc<Mutex<BTreeSet<String>>>) {
-    let all: Api<Pod> = Api::all(client.clone());
-    let mut events = watcher(all, Config::default()).default_backoff().boxed();
-    while let Some(event) = events.next().await {
-        let (Ok(Event::Apply(pod)) | Ok(Event::InitApply(pod))) = event else { continue };
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        if node.is_empty() || lost.lock().expect("not poisoned").contains(&node) {
-            continue;
+    let mut events = watch::start::<Pod>(client.clone(), Target::of::<Pod>(), Options::default());
+    while let Some(batch) = events.recv().await {
+        for event in batch {
+            let Event::Put(pod) = event else { continue };
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+            let node = node.unwrap_or_default();
+            if node.is_empty() || lost.lock().expect("not poisoned").contains(&node) {
+                continue;
+            }
+            tokio::spawn(tend(client.clone(), pod));
         }
-        tokio::spawn(tend(client.clone(), pod));
     }
 }
 

@@ -182,7 +182,7 @@ mod tests {
         let describe = |code, target: &Target| {
             Error::Refused(Refusal::read(code, None, b"no")).describe(target)
         };
-        let pods = Target::new("pods", "/api/v1/pods");
+        let pods = Target::new("pods", "/api/v1/pods".to_owned());
         assert_eq!(describe(403, &pods), "403: no; grant list and watch on pods");
         assert_eq!(describe(404, &pods), "404: no");
         let describe_tolerated = |error: &str, _| format!("{error} is fine");

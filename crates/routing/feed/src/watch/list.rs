@@ -3,7 +3,6 @@
 use nearhop_api::Version;
 use serde::Deserialize;
 
-use super::backoff::jittered;
 use super::connection::{Answer, Stream};
 use super::error::Error;
 use super::items::Items;
@@ -38,7 +37,7 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
     async fn read_initial_events(&mut self) -> Result<Stream, Error> {
         self.start_list().await?;
         let timeout = self.options.request_timeout;
-        let query = Query::StreamingList { timeout: jittered(self.options.watch_timeout) };
+        let query = Query::StreamingList { timeout: self.options.next_watch_timeout() };
         let mut stream = Stream::new(self.connection.open(query, timeout).await?);
         self.status.watching();
         loop {

@@ -18,8 +18,8 @@
 //! use nearhop_feed::watch::{self, Event, Options, Target};
 //!
 //! # async fn example(client: kube::Client) {
-//! let target = Target::of::<Pod>().fields("spec.nodeName=worker-1");
-//! let (watch, mut events) = watch::start::<Pod>(client, target, Options::default());
+//! let target = Target::of::<Pod>().fields("spec.nodeName=worker-1".to_owned());
+//! let mut events = watch::start::<Pod>(client, target, Options::default());
 //! while let Some(batch) = events.recv().await {
 //!     for event in batch {
 //!         match event {
@@ -27,14 +27,13 @@
 //!             Event::Put(pod) => println!("{:?} was created or updated", pod.metadata.name),
 //!             Event::Gone(pod) => println!("{:?} was deleted", pod.metadata.name),
 //!             Event::Listed(version) => println!("the list of {} is complete", version.as_str()),
+//!             Event::Failed => println!("changes may be late"),
 //!         }
 //!     }
 //! }
-//! # drop(watch.status());
 //! # }
 //! ```
 
-mod backoff;
 mod connection;
 mod error;
 mod items;
@@ -56,12 +55,12 @@ use kube::Client;
 use nearhop_api::Version;
 use serde::de::{Deserialize, DeserializeOwned, DeserializeSeed, Deserializer};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
 pub use options::{Lists, Options};
-pub use status::{Status, StatusReader};
+pub use status::Status;
 
 use status::SharedStatus;
+pub(crate) use status::StatusReader;
 use task::Task;
 
 /// An event of a watch.
@@ -76,25 +75,25 @@ pub enum Event<T> {
     /// The list is complete, as of this version; empty if the API server does not have the
     /// resource.
     Listed(Version),
+    /// A list or a watch failed. It is retried; until then changes are not seen.
+    Failed,
 }
 
 /// What to watch.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The resource, for log lines and statuses.
-    pub resource: &'static str,
+    /// For log lines and statuses.
+    pub(crate) resource: &'static str,
     /// The path of the collection.
-    pub path: String,
-    /// Which objects of it.
-    pub selectors: Selectors,
-    /// Rejections that mean that there are no objects.
-    pub tolerated: Option<Tolerated>,
+    pub(crate) path: String,
+    pub(crate) selectors: Selectors,
+    pub(crate) tolerated: Option<Tolerated>,
 }
 
 impl Target {
     /// All objects of a collection.
-    pub fn new(resource: &'static str, path: impl Into<String>) -> Self {
-        Self { resource, path: path.into(), selectors: Selectors::default(), tolerated: None }
+    pub(crate) fn new(resource: &'static str, path: String) -> Self {
+        Self { resource, path, selectors: Selectors::default(), tolerated: None }
     }
 
     /// All objects of a type, in all namespaces.
@@ -113,8 +112,8 @@ impl Target {
 
     /// Only objects with these fields.
     #[must_use]
-    pub fn fields(mut self, selector: impl Into<String>) -> Self {
-        self.selectors.fields = Some(selector.into());
+    pub fn fields(mut self, selector: String) -> Self {
+        self.selectors.fields = Some(selector);
         self
     }
 
@@ -141,20 +140,18 @@ pub struct Selectors {
 
 /// Rejections of a resource that the caller can do without: the list is then empty.
 #[derive(Clone, Copy, Debug)]
-pub struct Tolerated {
-    /// HTTP status codes.
-    pub codes: &'static [u16],
+pub(crate) struct Tolerated {
+    pub(crate) codes: &'static [u16],
     /// The longest pause before the next attempt.
-    pub longest_pause: Duration,
+    pub(crate) longest_pause: Duration,
     /// The message for logs and statuses, from the error and its code.
-    pub describe: fn(&str, u16) -> String,
+    pub(crate) describe: fn(&str, u16) -> String,
 }
 
 /// Reads the objects of a resource.
-pub trait Decoder:
+pub(crate) trait Decoder:
     for<'de> DeserializeSeed<'de, Value = Self::Object> + Copy + Send + Sync + 'static
 {
-    /// An object.
     type Object: Send + 'static;
 
     /// Reads an item of a list. An unreadable item without a substitute is skipped.
@@ -168,8 +165,7 @@ pub trait Decoder:
 }
 
 /// Converts the events of a watch into what its receiver gets.
-pub trait Sink<T>: Send + 'static {
-    /// What the receiver gets.
+pub(crate) trait Sink<T>: Send + 'static {
     type Event: Send + 'static;
 
     /// Converts an event, or swallows it. If it passes [`Event::ListStarted`] on, the list is
@@ -178,7 +174,7 @@ pub trait Sink<T>: Send + 'static {
 }
 
 /// Prepares a watch. It runs while the returned future is polled and the receiver exists.
-pub fn run<D: Decoder, S: Sink<D::Object>>(
+pub(crate) fn run<D: Decoder, S: Sink<D::Object>>(
     client: Client,
     target: Target,
     options: Options,
@@ -192,36 +188,20 @@ pub fn run<D: Decoder, S: Sink<D::Object>>(
     (reader, supervise::keep_running(task))
 }
 
-/// A watch of full objects. It ends when it or the receiver is dropped.
-#[derive(Debug)]
-pub struct Watch {
-    status: StatusReader,
-    _task: JoinSet<()>,
-}
-
-impl Watch {
-    /// How the watch is doing.
-    pub fn status(&self) -> Status {
-        self.status.read()
-    }
-}
-
-/// Watches full objects; must be called within a tokio runtime. An unreadable object is logged and
-/// skipped.
-pub fn start<T>(
-    client: Client,
-    target: Target,
-    options: Options,
-) -> (Watch, mpsc::Receiver<Vec<Event<T>>>)
+/// Watches full objects until the receiver is dropped; must be called within a tokio runtime. An
+/// unreadable object is logged and skipped. Events come in batches.
+///
+/// A receiver that handles each batch before it takes the next has handled
+/// [`Event::ListStarted`] before that list is requested.
+pub fn start<T>(client: Client, target: Target, options: Options) -> mpsc::Receiver<Vec<Event<T>>>
 where
     T: DeserializeOwned + k8s_openapi::Metadata<Ty = ObjectMeta> + Send + 'static,
 {
     let (events, receiver) = mpsc::channel(1);
     let decoder = FullObject { resource: target.resource, object: PhantomData };
-    let (status, task) = run(client, target, options, decoder, AsIs, events);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(task);
-    (Watch { status, _task: tasks }, receiver)
+    let (_, task) = run(client, target, options, decoder, AsIs, events);
+    tokio::spawn(task);
+    receiver
 }
 
 struct AsIs;

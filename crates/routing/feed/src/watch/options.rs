@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nearhop_runtime::backoff::Backoff;
+
 /// Timeouts and back-off of a watch.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -34,6 +36,18 @@ impl Default for Options {
             backoff: Duration::from_millis(250),
             backoff_cap: Duration::from_secs(30),
         }
+    }
+}
+
+impl Options {
+    /// How long the next watch may last: [`Self::watch_timeout`] with its jitter.
+    pub(super) fn next_watch_timeout(&self) -> Duration {
+        self.watch_timeout.mul_f64(rand::random_range(0.95..1.05))
+    }
+
+    /// Pauses that grow up to `cap`, of which up to half is removed at random.
+    pub(super) fn backoff_up_to(&self, cap: Duration) -> Backoff {
+        Backoff { jitter: 0.5, ..Backoff::new(self.backoff, cap.min(self.backoff_cap)) }
     }
 }
 

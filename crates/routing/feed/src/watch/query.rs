@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     fn check(path: &str, selectors: &Selectors, query: Query<'_>, parameters: &str) {
-        let target = Target { selectors: selectors.clone(), ..Target::new("r", path) };
+        let target = Target { selectors: selectors.clone(), ..Target::new("r", path.to_owned()) };
         assert_eq!(request(&target, query).uri().to_string(), format!("{path}?{parameters}"));
     }
 

@@ -25,11 +25,10 @@ pub struct Status {
 
 /// Reads the status of a watch.
 #[derive(Clone, Debug)]
-pub struct StatusReader(pub(super) SharedStatus);
+pub(crate) struct StatusReader(pub(super) SharedStatus);
 
 impl StatusReader {
-    /// The status now.
-    pub fn read(&self) -> Status {
+    pub(crate) fn read(&self) -> Status {
         self.0.lock().status.clone()
     }
 }

@@ -9,21 +9,19 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
+use nearhop_runtime::backoff::Backoff;
 
-use super::backoff::Backoff;
 use super::task::Task;
 use super::{Decoder, Sink};
 
-/// The first pause after a panic; each further pause is twice as long.
-const PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
 
 /// After a run of this length the next pause is the first one again.
 const STEADY: Duration = Duration::from_secs(60);
 
 /// Runs the task until the receiver is dropped, and again after each panic.
 pub(super) async fn keep_running<D: Decoder, S: Sink<D::Object>>(mut task: Task<D, S>) {
-    let mut backoff = Backoff::new(PAUSE, LONGEST_PAUSE);
+    let mut panics = 0;
     let events = task.events.clone();
     loop {
         let began = Instant::now();
@@ -33,13 +31,13 @@ pub(super) async fn keep_running<D: Decoder, S: Sink<D::Object>>(mut task: Task<
         };
         let Err(panic) = ended else { return };
         if began.elapsed() > STEADY {
-            backoff.reset();
+            panics = 0;
         }
         let panic = message_of(panic.as_ref());
         tracing::error!(resource = task.resource(), panic, "watch panicked; listing again");
         task.status
             .panicked(&format!("a defect of nearhop: the watch panicked: {panic}; listing again"));
-        tokio::time::sleep(backoff.pause()).await;
+        tokio::time::sleep(BACKOFF.next_delay(&mut panics)).await;
         task.reset();
     }
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use kube::Client;
 use nearhop_api::Version;
+use nearhop_runtime::backoff::Backoff;
 use tokio::sync::mpsc::Sender;
 
-use super::backoff::{Backoff, jittered};
 use super::connection::{Connection, Stream};
 use super::error::Error;
 use super::line::{Line, read_line};
@@ -23,20 +23,29 @@ const SHORT: Duration = Duration::from_secs(1);
 /// A watch that lasts longer resets the back-off, even without events.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// The longest pause, give or take half of it, while the API server is unreachable: a request costs
-/// it nothing, and until it is back nodes route by old data. A server that answers with errors gets
-/// longer pauses.
-const LONGEST_PAUSE_UNREACHABLE: Duration = Duration::from_millis(1500);
+/// The longest pause while the API server is unreachable: a request costs it nothing, and until it
+/// is back nodes route by old data. A server that answers with errors gets longer pauses.
+const LONGEST_PAUSE_UNREACHABLE: Duration = Duration::from_secs(2);
 
 /// The most events in a batch; a batch is smaller if no more have arrived.
 const BATCH: usize = 256;
 
-/// How a step ended that went well.
+/// How a successful step ended.
 pub(super) enum Done {
     /// The next step can follow.
     Continue,
     /// A watch ended, or was silent for too long, after this time.
     Ended(Duration),
+}
+
+/// Failures since the last success, by what determines the pause.
+#[derive(Default)]
+struct Failures {
+    /// The API server answered with an error, or a watch broke off.
+    answered: u32,
+    unreachable: u32,
+    /// The API server does not have the resource.
+    tolerated: u32,
 }
 
 /// One watch.
@@ -53,11 +62,7 @@ pub(super) struct Task<D: Decoder, S: Sink<D::Object>> {
     pub(super) events: Sender<Vec<S::Event>>,
     /// The next batch.
     outbox: Vec<S::Event>,
-    backoff: Backoff,
-    /// Back-off while the API server is unreachable.
-    unreachable: Backoff,
-    /// Back-off while the API server does not have the resource.
-    tolerated: Backoff,
+    failures: Failures,
     /// Whether the receiver knows that the API server does not have the resource.
     pub(super) sent_absent: bool,
     /// The last error, so that it is logged once.
@@ -74,8 +79,6 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
         status: SharedStatus,
         events: Sender<Vec<S::Event>>,
     ) -> Self {
-        let (base, cap) = (options.backoff, options.backoff_cap);
-        let longest = target.tolerated.map_or(cap, |tolerated| tolerated.longest_pause.min(cap));
         Self {
             decoder,
             sink,
@@ -85,9 +88,7 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
             version: None,
             events,
             outbox: Vec::new(),
-            backoff: Backoff::new(base, cap),
-            unreachable: Backoff::new(base, cap.min(LONGEST_PAUSE_UNREACHABLE)),
-            tolerated: Backoff::new(base, longest),
+            failures: Failures::default(),
             sent_absent: false,
             last_error: None,
             options,
@@ -101,7 +102,7 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
         self.outbox.clear();
         self.sent_absent = false;
         self.last_error = None;
-        self.reset_backoff();
+        self.failures = Failures::default();
     }
 
     pub(super) fn resource(&self) -> &'static str {
@@ -117,16 +118,18 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
             {
                 self.send_absent();
             }
-            if self.flush().await.is_err() {
-                return;
-            }
             let pause = match done {
-                Ok(Done::Ended(lived)) if lived < SHORT => self.backoff.pause(),
-                Ok(_) => continue,
+                Ok(Done::Ended(lived)) if lived < SHORT => self.next_pause(),
+                Ok(_) => Duration::ZERO,
                 Err(Error::NoReceiver) => return,
                 Err(error) => self.on_error(&error),
             };
-            tokio::time::sleep(pause).await;
+            if self.flush().await.is_err() {
+                return;
+            }
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
         }
     }
 
@@ -139,7 +142,7 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
     }
 
     async fn watch(&mut self, after: &Version) -> Result<Done, Error> {
-        let query = Query::Watch { after, timeout: jittered(self.options.watch_timeout) };
+        let query = Query::Watch { after, timeout: self.options.next_watch_timeout() };
         // Some proxies hold back even the head of the answer until the first event.
         let answer = self.connection.open(query, self.options.stall).await?;
         self.status.watching();
@@ -247,14 +250,8 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
         self.events.send(batch).await.map_err(|_| Error::NoReceiver)
     }
 
-    fn reset_backoff(&mut self) {
-        self.backoff.reset();
-        self.unreachable.reset();
-        self.tolerated.reset();
-    }
-
     pub(super) fn on_success(&mut self) {
-        self.reset_backoff();
+        self.failures = Failures::default();
         if self.last_error.take().is_some() {
             tracing::info!(resource = self.resource(), "watch recovered");
         }
@@ -268,11 +265,24 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
         let text = error.describe(&self.connection.target);
         self.status.failed(&text);
         self.log_error(text);
-        match error {
-            Error::Unreachable(_) => self.unreachable.pause(),
-            error if self.connection.target.tolerates(error).is_some() => self.tolerated.pause(),
-            _ => self.backoff.pause().max(error.retry_after()),
+        self.outbox.extend(self.sink.convert(Event::Failed));
+        if let Some(tolerated) = self.connection.target.tolerates(error) {
+            let backoff = self.options.backoff_up_to(tolerated.longest_pause);
+            return backoff.next_delay(&mut self.failures.tolerated);
         }
+        if matches!(error, Error::Unreachable(_)) {
+            let backoff = self.options.backoff_up_to(LONGEST_PAUSE_UNREACHABLE);
+            return backoff.next_delay(&mut self.failures.unreachable);
+        }
+        self.next_pause().max(error.retry_after())
+    }
+
+    fn backoff(&self) -> Backoff {
+        self.options.backoff_up_to(Duration::MAX)
+    }
+
+    fn next_pause(&mut self) -> Duration {
+        self.backoff().next_delay(&mut self.failures.answered)
     }
 
     fn log_error(&mut self, error: String) {
@@ -293,7 +303,9 @@ impl<D: Decoder, S: Sink<D::Object>> Task<D, S> {
             Error::Refused(refusal) => {
                 refusal.is_expired()
                     || refusal.is_about_the_request()
-                    || (refusal.code >= 500 && self.backoff.is_exhausted())
+                    || (refusal.code >= 500
+                        && self.backoff().delay(self.failures.answered, 0.0)
+                            >= self.options.backoff_cap)
             }
             _ => false,
         }
