@@ -127,6 +127,15 @@ impl OnDemand {
         }
     }
 
+    /// The lowest chain of each kind that a Service port can have, in the order of chains.
+    pub(crate) fn first_of_port(port: &Name) -> [Self; 2] {
+        let (port, protocol) = (port.clone(), Protocol::Tcp);
+        let (reach, mark) = (Reach::Cluster, Mark::No);
+        let stay = Stay { port: port.clone(), protocol, reach, mark };
+        let record = Recording { port, protocol, seconds: 0, maps: Maps::One };
+        [Self::Stay(stay), Self::Record(record)]
+    }
+
     /// The maps of the Service port that its rules use.
     pub fn maps(&self) -> impl Iterator<Item = Name> {
         let (port, reaches) = match self {

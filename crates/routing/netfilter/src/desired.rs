@@ -139,18 +139,30 @@ impl DesiredTable {
             chains_of(frontend, entry, &mut chains);
         }
         needed.extend(chains.into_iter().flat_map(OnDemand::with_needed));
-        let of_port = self.chains.iter().filter(|chain| chain.port() == Some(port));
         let chains: BTreeSet<OnDemand> =
-            of_port.filter(|chain| !needed.contains(chain)).cloned().collect();
+            self.chains_of_port(port).filter(|chain| !needed.contains(chain)).cloned().collect();
         let still: BTreeSet<Name> = needed.iter().flat_map(OnDemand::maps).collect();
         let maps = chains.iter().flat_map(OnDemand::maps).filter(|map| !still.contains(map));
         Unneeded { maps: maps.collect(), chains }
     }
 
+    /// The existing chains of a Service port. Chains sort by kind, then by port, so this does not
+    /// visit the chains of other Services.
+    fn chains_of_port<'a>(&'a self, port: &'a Name) -> impl Iterator<Item = &'a OnDemand> {
+        OnDemand::first_of_port(port).into_iter().flat_map(move |first| {
+            let kind = std::mem::discriminant(&first);
+            self.chains.range(first..).take_while(move |chain| {
+                std::mem::discriminant(*chain) == kind && chain.port() == Some(port)
+            })
+        })
+    }
+
     /// Removes deleted chains and maps.
     pub fn forget(&mut self, unneeded: &Unneeded) {
-        self.chains.retain(|chain| !unneeded.chains.contains(chain));
-        self.maps.retain(|map| !unneeded.maps.contains(map));
+        self.forget_chains(&unneeded.chains);
+        for map in &unneeded.maps {
+            self.maps.remove(map);
+        }
     }
 
     /// Frontends that several Services claim, with all claims; the first one wins.
@@ -353,7 +365,9 @@ impl DesiredTable {
 
     /// Removes deleted chains.
     pub fn forget_chains(&mut self, deleted: &BTreeSet<OnDemand>) {
-        self.chains.retain(|chain| !deleted.contains(chain));
+        for chain in deleted {
+            self.chains.remove(chain);
+        }
     }
 
     /// Removes unused chains, because a full pass deletes them.
