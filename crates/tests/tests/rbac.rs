@@ -252,7 +252,7 @@ mod proxy {
             };
             scene.until(&format!("{verb} {resource}"), PATIENCE, look).await
         };
-        until_used("events.k8s.io", "events", "create").await?;
+        until_used("", "events", "create").await?;
         let kinds = [
             ("", "nodes"),
             ("", "services"),

@@ -8,7 +8,12 @@ pub const CLUSTER_RULES: &[Rule] = &[
     // The proxy needs only its own Node, but RBAC cannot restrict a list to one object.
     Rule::new("", "nodes", &["list", "watch"]),
     Rule::new("", "services", &["list", "watch"]),
-    Rule::new("events.k8s.io", "events", &["create"]),
+    Rule {
+        group: "",
+        resource: "events",
+        verbs: &["create"],
+        implied: &[("patch", "a repeated event is counted")],
+    },
     Rule::new("discovery.k8s.io", "endpointslices", &["list", "watch"]),
     Rule::new("networking.k8s.io", "servicecidrs", &["list", "watch"]),
 ];

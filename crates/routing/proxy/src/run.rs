@@ -16,6 +16,7 @@ use nearhop_core::{Family, ServiceKey};
 use nearhop_feed::{Event as FeedEvent, Feed, Selectors};
 use nearhop_netfilter::config::NodePortAddresses;
 use nearhop_runtime::backoff::Backoff;
+use nearhop_runtime::client::EventRecorder;
 use nearhop_runtime::health::Check;
 use nearhop_runtime::interfaces;
 use nearhop_runtime::shutdown::Shutdown;
@@ -28,7 +29,7 @@ use crate::control::{Control, Waiting};
 use crate::error::ProxyError;
 use crate::family_sync::{FamilySync, for_each_family};
 use crate::flow_eligibility::LostEndpoints;
-use crate::health::event::{Events, Note};
+use crate::health::event;
 use crate::health::services::{ServiceHealth, Wanted};
 use crate::health::{Eligibility, SharedHealth};
 use crate::kernel::Kernel;
@@ -98,8 +99,8 @@ enum Event {
 pub async fn run(options: Options, deps: Deps) -> Result<(), ProxyError> {
     let kernel = open_kernel(&options)?;
     let Deps { lock: _lock, client, metrics, health, synced, questions, shutdown } = deps;
-    let events = Events::start(client.clone(), &options.node);
-    events.tell(Note::starting(&options.node));
+    let events = event::start_recorder(client.clone(), &options.node);
+    events.emit(event::starting(&options.node));
     let (_handle, feed) = start_feed(client, &options);
     let now = Instant::now();
     let control = Control::new(options.clone(), metrics.clone(), Timestamp::now());
@@ -201,7 +202,7 @@ struct Loop {
     count_due: Option<Instant>,
     metrics: ProxyMetrics,
     health: SharedHealth,
-    events: Events,
+    events: EventRecorder,
     synced: Check,
 }
 
@@ -383,7 +384,7 @@ impl Loop {
         }
         for failure in self.services.sync(self.wanted.clone()).await {
             let uid = self.control.world().service(&failure.service).map(|s| s.uid.clone());
-            self.events.tell(Note::listen_failed(&self.control.options().node, &failure, uid));
+            self.events.emit(event::listen_failed(&self.control.options().node, &failure, uid));
         }
     }
 

@@ -6,7 +6,7 @@ use http::Request;
 use kube::Client;
 use nearhop_apiserver::{ApiServer, Faults, Options};
 use nearhop_core::{Name, ServiceKey};
-use nearhop_proxy::health::event::{Events, Note};
+use nearhop_proxy::health::event::{listen_failed, start_recorder, starting};
 use nearhop_proxy::health::services::ListenFailure;
 use nearhop_runtime::client::{ClientOptions, connect};
 use nearhop_runtime::metrics::Metrics;
@@ -46,12 +46,12 @@ fn failure(namespace: &str) -> ListenFailure {
 async fn the_server_takes_them_and_people_find_them() {
     let (_server, client) = start(&Metrics::new()).await;
     let node = Name::from("worker-3");
-    let told = Events::start(client.clone(), &node);
-    told.tell(Note::starting(&node));
+    let recorder = start_recorder(client.clone(), &node);
+    recorder.emit(starting(&node));
     // The API server rejects this one; the next one is still written.
-    told.tell(Note::listen_failed(&node, &failure("nowhere"), None));
-    told.tell(Note::listen_failed(&node, &failure("default"), Some("1111".into())));
-    told.finish(LIMIT).await;
+    recorder.emit(listen_failed(&node, &failure("nowhere"), None));
+    recorder.emit(listen_failed(&node, &failure("default"), Some("1111".into())));
+    recorder.finish(LIMIT).await;
 
     let events = events(&client).await;
     let of = |reason: &str| {
@@ -59,12 +59,12 @@ async fn the_server_takes_them_and_people_find_them() {
         found.next().unwrap_or_else(|| panic!("{reason} in {events:#?}"))
     };
     assert_eq!(events.len(), 2);
-    let starting = of("Starting");
-    assert_eq!(starting["type"], "Normal");
-    assert_eq!(starting["action"], "StartKubeProxy");
-    assert_eq!(starting["reportingComponent"], "nearhop-proxy");
-    assert_eq!(starting["reportingInstance"], "nearhop-proxy-worker-3");
-    let object = &starting["involvedObject"];
+    let started = of("Starting");
+    assert_eq!(started["type"], "Normal");
+    assert_eq!(started["action"], "StartKubeProxy");
+    assert_eq!(started["reportingComponent"], "nearhop-proxy");
+    assert_eq!(started["reportingInstance"], "nearhop-proxy-worker-3");
+    let object = &started["involvedObject"];
     assert_eq!((&object["kind"], &object["name"]), (&"Node".into(), &"worker-3".into()));
     assert_eq!(object["uid"], "worker-3");
 
@@ -89,9 +89,9 @@ async fn a_server_in_trouble_is_asked_again() {
     };
     order(r#"{"answer":{"code":500,"share":1.0}}"#).await;
     let node = Name::from("worker-3");
-    let told = Events::start(client.clone(), &node);
-    told.tell(Note::starting(&node));
-    told.tell(Note::starting(&node));
+    let recorder = start_recorder(client.clone(), &node);
+    recorder.emit(starting(&node));
+    recorder.emit(starting(&node));
     let refused = || metrics.encode().contains("rest_client_requests_total{code=\"500\"");
     let first = async {
         while !refused() {
@@ -100,22 +100,22 @@ async fn a_server_in_trouble_is_asked_again() {
     };
     tokio::time::timeout(LIMIT, first).await.expect("it is tried");
     order("{}").await;
-    told.finish(LIMIT).await;
-    let reasons: Vec<Value> =
-        events(&client).await.iter().map(|event| event["reason"].clone()).collect();
-    assert_eq!(reasons, ["Starting", "Starting"]);
+    recorder.finish(LIMIT).await;
+    let events = events(&client).await;
+    let [event] = &events[..] else { panic!("{events:#?}") };
+    assert_eq!((&event["reason"], &event["count"]), (&"Starting".into(), &2.into()));
 }
 
 /// The server does not answer: the queue fills up, and the caller never waits.
 #[tokio::test]
-async fn whoever_tells_never_waits() {
+async fn the_caller_never_waits() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let client = Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
     let node = Name::from("worker-3");
-    let told = Events::start(client, &node);
+    let recorder = start_recorder(client, &node);
     for _ in 0..1000 {
-        told.tell(Note::starting(&node));
+        recorder.emit(starting(&node));
     }
-    told.finish(Duration::from_millis(10)).await;
+    recorder.finish(Duration::from_millis(10)).await;
 }
