@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 const ZONES: [&str; 3] = ["a", "b", "c"];
 
+/// So many answers show that a client really asked.
+const ENOUGH_LINES: usize = 100;
+
 /// A Deployment of a zone, or of one of its nodes; its Pods are all of one Service.
 pub(crate) fn deployment(name: &str, node_selector: &Value, replicas: u32, gap: Gap) -> Value {
     let (surge, unavailable) = match gap {
@@ -107,7 +110,7 @@ pub(crate) fn check_lines(client: &str, lines: &[Line], prefix: &str) -> Result<
     let wrong: Vec<&Line> = lines.iter().filter(|line| !line.who.starts_with(prefix)).collect();
     let some = &wrong[..wrong.len().min(5)];
     ensure!(wrong.is_empty(), "{client}: {} of {} lines: {some:?}", wrong.len(), lines.len());
-    ensure!(lines.len() > 100, "{client} asked only {} times", lines.len());
+    ensure!(lines.len() >= ENOUGH_LINES, "{client} asked only {} times", lines.len());
     Ok(())
 }
 
@@ -198,6 +201,7 @@ fn a_node_falls_back_to_its_zone_and_returns() {
         for (name, ..) in &parts {
             until_rolled(&room, name).await?;
         }
+        until_asked(&room, &client, start + ENOUGH_LINES).await?;
         until_last(&room, &client, "web-a1-").await?;
         let lines = room.lines(&client).await?.split_off(start);
         check_lines(&client, &lines, "web-a")?;
@@ -205,6 +209,15 @@ fn a_node_falls_back_to_its_zone_and_returns() {
         ensure!(away > 0, "the node was never without its Pod");
         Ok(())
     });
+}
+
+/// Waits until a client has asked this often: a rollout can end before it has.
+async fn until_asked(room: &Room, client: &str, count: usize) -> Result<()> {
+    room.until(&format!("{client} to ask {count} times"), PATIENCE, || async {
+        let lines = room.lines(client).await?.len();
+        Ok(if lines >= count { Ok(()) } else { Err(format!("{lines} lines")) })
+    })
+    .await
 }
 
 /// The last answers of a client are all from Pods whose names begin so.

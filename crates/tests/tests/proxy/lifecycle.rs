@@ -98,7 +98,7 @@ fn rules_outlive_the_proxy_until_cleanup() {
         ensure!(nothing.status.success(), "{nothing:?}");
         let proxy = ProxyProcess::start(site, &[])?;
         proxy.until_programmed("web", &[a])?;
-        refused(&output(site, &["--cleanup"])?, &["another nearhop proxy", "end it first"])?;
+        refused(&output(site, &["--cleanup"])?, &["another nearhop proxy", "stop it first"])?;
         ensure!(tables("nearhop")? == BOTH, "a cleanup that was refused deleted something");
         let before = generation()?;
         let status = proxy.terminate()?;
@@ -108,7 +108,8 @@ fn rules_outlive_the_proxy_until_cleanup() {
         ensure!(site.connect(&site.client, to)? == a, "the rules do not work any more");
         let cleaned = output(site, &["--cleanup"])?;
         ensure!(cleaned.status.success(), "{cleaned:?}");
-        let said = String::from_utf8_lossy(&cleaned.stderr).contains("table nearhop is gone");
+        let stderr = String::from_utf8_lossy(&cleaned.stderr);
+        let said = stderr.contains("deleted the nftables table nearhop");
         ensure!(said && tables("nearhop")?.is_empty(), "{cleaned:?}");
         ensure!(output(site, &["--cleanup"])?.status.success(), "nothing to clean up is fine");
         Ok(())
